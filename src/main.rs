@@ -1,4 +1,4 @@
-//! The `voxbridge` program.
+//! Entry point of the `voxbridge` program.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
-//! A small Macaw client: one WebSocket connection, one session.
+//! Macaw client for the command line: one WebSocket connection, one session.
 //!
-//! It works against voxbridge and against a real Macaw server, which ends without a close frame (Macaw field notes
-//! §1.6). Nothing is buffered here: what is sent is flushed, what comes is handed on.
+//! The client works with voxbridge and with a real Macaw server, which hangs up without a close frame (Macaw field notes
+//! §1.6). It buffers nothing: it flushes each message it sends and returns each message it receives.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::error::ClientError;
 use super::server_events::MacawEvent;
 use crate::secret::Secret;
 
-/// Whom to call, and what to ask for.
+/// Server and session parameters of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTarget {
     /// `ws://` or `wss://`; without a path, `/v1/realtime` is meant.
@@ -29,24 +29,24 @@ pub struct ServerTarget {
     pub key: Option<Secret>,
 }
 
-/// How long things take. The defaults are for real servers; tests are quicker.
+/// Intervals and timeouts of a client. The defaults suit real servers; tests use shorter ones.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientTiming {
-    /// From one 40 ms frame of audio to the next.
+    /// Interval between audio frames of 40 ms.
     pub frame_interval: Duration,
-    /// Silence from the server that ends a transcription in which everything is answered.
+    /// How long the server must be silent before a transcription counts as complete.
     pub quiet_timeout: Duration,
-    /// How long a transcript that did not come before its `vad.speech_end` is waited for.
+    /// How long the client waits for a transcript that is still missing after its `vad.speech_end`.
     pub late_transcript_timeout: Duration,
-    /// How long an utterance may stay open after the recording's end without any event.
+    /// How long an utterance may stay open without any event after the end of the recording.
     pub stall_timeout: Duration,
-    /// How long the first audio of a text, or the next, may take.
+    /// How long the client waits for the next message of a spoken answer.
     pub answer_timeout: Duration,
-    /// From one empty frame to the next while nothing else is sent.
+    /// Interval between empty frames while the client sends nothing else.
     pub keep_alive_interval: Duration,
-    /// How long `session.created` may take.
+    /// How long the client waits for `session.created`.
     pub created_timeout: Duration,
-    /// How long `session.closed` and the transport's end may take.
+    /// How long the client waits for `session.closed` and the end of the connection.
     pub close_timeout: Duration,
 }
 
@@ -57,9 +57,9 @@ impl Default for ClientTiming {
             quiet_timeout: Duration::from_secs(1),
             late_transcript_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(30),
-            // A busy model queues; voxbridge itself gives up before this.
+            // A busy model server queues requests; voxbridge itself gives up earlier than this.
             answer_timeout: Duration::from_secs(120),
-            // The server closes after 60 s without a binary frame, also while it speaks (field notes §1.6).
+            // The server closes after 60 s without a binary frame, even while it speaks (field notes §1.6).
             keep_alive_interval: Duration::from_secs(20),
             created_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(5),
@@ -67,28 +67,28 @@ impl Default for ClientTiming {
     }
 }
 
-/// One event, and how the server wrote it.
+/// Server event, parsed and as received.
 #[derive(Debug, Clone)]
 pub struct ReceivedEvent {
-    /// What it says.
+    /// The parsed event.
     pub event: MacawEvent,
-    /// The message.
+    /// The JSON message.
     pub text: Utf8Bytes,
 }
 
-/// One message of the server.
+/// Message from the server.
 #[derive(Debug, Clone)]
 pub enum ServerMessage {
-    /// A text message.
+    /// Text message.
     Event(ReceivedEvent),
-    /// A binary message: speech, int16 little endian.
+    /// Binary message: speech, int16 little endian.
     Audio(Bytes),
 }
 
-/// A server that takes nothing for this long is not there any more.
+/// A server that accepts no data for this long counts as lost.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the transport may outlive `session.closed` before this side ends it.
+/// How long the connection may stay open after `session.closed` before the client closes it.
 const HANGUP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An open session.
@@ -96,16 +96,16 @@ pub struct Client {
     socket: ClientWebSocket,
     timing: ClientTiming,
     session_id: String,
-    /// The server's close frame, or what became of the connection, once it is over.
+    /// How the connection ended; `None` while it is open.
     end_reason: Option<String>,
 }
 
 impl Client {
-    /// Connects, and waits for `session.created`.
+    /// Connects and waits for `session.created`.
     ///
     /// # Errors
     /// [`ClientError::InvalidUrl`], [`ClientError::Unreachable`], [`ClientError::HttpRejected`], [`ClientError::SessionNotOpened`], or
-    /// [`ClientError::Server`] if the server says why it wants no session.
+    /// [`ClientError::Server`] if the server rejects the session with an error event.
     pub async fn connect(
         target: &ServerTarget,
         timing: ClientTiming,
@@ -113,10 +113,10 @@ impl Client {
         Self::await_created(dial::dial(target).await?, target, timing).await
     }
 
-    /// Waits for `session.created` on a connection that is open.
+    /// Waits for `session.created` on an open connection.
     ///
     /// # Errors
-    /// As [`Self::connect`], without what keeps a connection from being opened.
+    /// [`ClientError::SessionNotOpened`], [`ClientError::Server`] or [`ClientError::ConnectionLost`].
     pub(super) async fn await_created(
         socket: ClientWebSocket,
         target: &ServerTarget,
@@ -143,19 +143,19 @@ impl Client {
         }
     }
 
-    /// The server's name for the session.
+    /// The session id assigned by the server.
     #[must_use]
     pub fn session_id(&self) -> &str {
         &self.session_id
     }
 
-    /// The durations it was connected with.
+    /// The intervals and timeouts of this client.
     #[must_use]
     pub const fn timing(&self) -> &ClientTiming {
         &self.timing
     }
 
-    /// The next message; `None` when the connection is over. Cancel-safe.
+    /// Receives the next message; `None` after the end of the connection. Cancel-safe.
     ///
     /// # Errors
     /// [`ClientError::ConnectionLost`] if the connection breaks or the server violates the protocol.
@@ -175,7 +175,7 @@ impl Client {
                         None => "the server closed it".to_owned(),
                     });
                 }
-                // Pings are answered by the library.
+                // The library answers pings.
                 Some(Ok(_)) => {}
                 None => self.end_reason = Some("the server hung up".to_owned()),
                 Some(Err(reason)) if is_disconnect(&reason) => {
@@ -187,22 +187,22 @@ impl Client {
         Ok(None)
     }
 
-    /// How the connection ended, in words.
+    /// Describes how the connection ended.
     #[must_use]
     pub fn end_description(&self) -> &str {
         self.end_reason.as_deref().unwrap_or("it is still open").trim_end()
     }
 
-    /// Sends microphone audio, int16 mono 16 kHz; the real server wants at least 512 samples (field notes §1.7).
+    /// Sends microphone audio, int16 mono 16 kHz. A real server needs at least 512 samples a frame (field notes §1.7).
     ///
     /// # Errors
-    /// [`ClientError::ConnectionLost`] if the connection is over, or the server does not take it.
+    /// [`ClientError::ConnectionLost`] if the connection is over or the server accepts no data.
     pub async fn send_audio(&mut self, samples: &[i16]) -> Result<(), ClientError> {
         let bytes: Bytes = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         self.send(Message::Binary(bytes)).await
     }
 
-    /// Shows that somebody is there, without a sound: an empty binary message (field notes §1.6).
+    /// Sends an empty binary message, which keeps the session alive (field notes §1.6).
     ///
     /// # Errors
     /// As [`Self::send_audio`].
@@ -218,8 +218,9 @@ impl Client {
         self.send(Message::text(command.to_string())).await
     }
 
-    /// Ends the session politely: `session.close`, `session.closed`, the transport's end, all within
-    /// [`ClientTiming::close_timeout`]. `on_event` sees the events that still come. `true` if the server said goodbye.
+    /// Closes the session cleanly: sends `session.close`, then waits for `session.closed` and the end of the connection,
+    /// all within [`ClientTiming::close_timeout`]. `on_event` receives the remaining events. Returns `true` if the server
+    /// acknowledged the close.
     pub async fn close(mut self, mut on_event: impl FnMut(&ReceivedEvent)) -> bool {
         let mut deadline = Instant::now() + self.timing.close_timeout;
         let mut is_acknowledged = false;
@@ -229,12 +230,12 @@ impl Client {
                 on_event(&event);
                 if matches!(event.event, MacawEvent::SessionClosed { .. }) {
                     is_acknowledged = true;
-                    // The real server sends no close frame; it hangs up at once.
+                    // The real server hangs up at once, without a close frame.
                     deadline = deadline.min(Instant::now() + HANGUP_TIMEOUT);
                 }
             }
         }
-        // Sends a close frame, or flushes the answer to the server's.
+        // Sends a close frame, or flushes the answer to the server's close frame.
         let _ = timeout(HANGUP_TIMEOUT, self.socket.close(None)).await;
         is_acknowledged
     }
@@ -242,17 +243,17 @@ impl Client {
     async fn send(&mut self, message: Message) -> Result<(), ClientError> {
         match timeout(SEND_TIMEOUT, self.socket.send(message)).await {
             Ok(Ok(())) => Ok(()),
-            // Why the server went is still to be read and says more than "broken pipe".
+            // The unread error or close frame of the server says more than "broken pipe".
             Ok(Err(reason)) => Err(ClientError::ConnectionLost(
                 self.read_final_error().await.unwrap_or_else(|| reason.to_string()),
             )),
             Err(_) => {
-                Err(ClientError::ConnectionLost(format!("the server took nothing for {SEND_TIMEOUT:?}")))
+                Err(ClientError::ConnectionLost(format!("the server accepted no data for {SEND_TIMEOUT:?}")))
             }
         }
     }
 
-    /// The error or close frame that the server left behind.
+    /// Reads the last error or close frame of the server.
     async fn read_final_error(&mut self) -> Option<String> {
         while let Ok(Ok(Some(message))) = timeout(HANGUP_TIMEOUT, self.next()).await {
             if let ServerMessage::Event(ReceivedEvent {
@@ -267,24 +268,24 @@ impl Client {
     }
 }
 
-/// The error that an `error` event makes.
+/// Converts an `error` event to an error.
 pub(super) fn server_error(code: &str, message: &str) -> ClientError {
     let code = if code.is_empty() { "an error" } else { code };
     ClientError::Server { code: printable(code), message: printable(message) }
 }
 
-/// A server's words on one line, without anything that steers a terminal.
+/// Replaces control characters by spaces: one line of text that is safe to print on a terminal.
 pub(super) fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Enough of a message to recognise it.
+/// Beginning of a message, for an error text.
 fn excerpt(text: &str) -> String {
     const MAX_CHARS: usize = 80;
     printable(&text.chars().take(MAX_CHARS).collect::<String>())
 }
 
-/// The other side is gone; how does not matter (uvicorn ends with TCP alone).
+/// True if the error only means that the peer hung up. uvicorn ends the TCP connection without a close frame.
 fn is_disconnect(reason: &tungstenite::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     match reason {

@@ -1,6 +1,6 @@
-//! The client half of `voxbridge demo`: plays a recording, collects its words, and has an answer spoken.
+//! Client half of `voxbridge demo`: sends a recording, collects the transcripts and requests a spoken answer.
 //!
-//! It is an ordinary client: it knows nothing of the server behind the URL.
+//! It is an ordinary client and knows nothing about the server behind the URL.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,36 +9,36 @@ use super::client::{Client, ClientTiming, ServerTarget};
 use super::error::ClientError;
 use super::{speak, stream_recording, talk, text_chunks};
 
-/// The recording that comes with the program: eleven seconds of J. F. Kennedy's inaugural address, 16 kHz mono.
+/// Built-in recording: eleven seconds of J. F. Kennedy's inaugural address, 16 kHz mono.
 pub const RECORDING: &[u8] = include_bytes!("../../examples/speech/jfk_16k.wav");
 
-/// What came of a demo.
+/// Result of a demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemoResult {
-    /// What was understood, utterance by utterance; empty if there was no speech.
+    /// Transcripts, one per utterance; empty if there was no speech.
     pub transcripts: Vec<String>,
-    /// From the last audible sample to the last transcript.
+    /// Time from the last audible sample to the last transcript.
     pub final_latency: Option<Duration>,
-    /// The answer, if one was to be spoken.
+    /// The spoken answer, if one was requested.
     pub reply: Option<SpokenReply>,
 }
 
-/// A spoken answer.
+/// Spoken answer of a demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpokenReply {
-    /// What was to be spoken, or what the model said by itself.
+    /// Text of the answer: the requested text, or the words of the model.
     pub text: String,
-    /// The model said it by itself.
+    /// True if the model answered by itself, in a conversation.
     pub is_unprompted: bool,
-    /// How much audio came.
+    /// Duration of the audio.
     pub duration: Duration,
-    /// From the request, or from the last audible sample, to its first audio.
+    /// Time from the request, or from the last audible sample, to the first audio.
     pub first_audio: Duration,
-    /// Where it is now.
+    /// WAV file with the answer.
     pub file: PathBuf,
 }
 
-/// Plays `wav_bytes` to the server at `url` and, with `speak_reply`, saves a spoken answer in `out`.
+/// Sends the recording `wav_bytes` to the server at `url`. With `needs_reply`, saves a spoken answer in `out`.
 ///
 /// # Errors
 /// [`ClientError`], which knows its exit code.
@@ -66,7 +66,7 @@ pub(super) async fn run_speech_demo_with_timing(
     result
 }
 
-/// Plays `wav_bytes` to a server that talks, and saves its answer in `out`.
+/// Sends the question `wav_bytes` to a conversational server and saves its answer in `out`.
 ///
 /// # Errors
 /// [`ClientError`], which knows its exit code.

@@ -1,4 +1,4 @@
-//! From a URL to an open WebSocket: the address with its query, TCP, TLS where it is `wss://`, and the handshake.
+//! Opens the WebSocket of a client: builds the URL, connects by TCP, and by TLS for `wss://`, and upgrades.
 
 use std::{path::Path, time::Duration};
 
@@ -16,25 +16,25 @@ use super::error::ClientError;
 use crate::net::{Endpoint, Transport};
 use crate::secret::Secret;
 
-/// An open connection.
+/// Open WebSocket connection.
 pub(super) type ClientWebSocket = WebSocketStream<Box<dyn Transport>>;
 
-/// The path of the protocol, for URLs that name a host only.
+/// Path of the protocol, for URLs without a path.
 const DEFAULT_PATH: &str = "/v1/realtime";
 
-/// The model asked for when none is named. voxbridge takes any; a Macaw server wants one that it has.
+/// The model asked for by default. voxbridge accepts any name; a Macaw server requires one of its models.
 const DEFAULT_MODEL: &str = "minicpm-o";
 
-/// DNS, TCP, TLS and the handshake together; a server that is there needs well under a second.
+/// Time limit of DNS, TCP, TLS and upgrade together; a running server needs well under a second.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The real server's own limit (field notes §1.1: above 16 MiB it closes with 1009).
+/// Largest message, as on the real server, which closes with 1009 above 16 MiB (field notes §1.1).
 const MESSAGE_MAX_BYTES: usize = 16 << 20;
 
-/// What may wait to be written; every message is flushed at once, so this is one message and some room.
+/// Upper bound of the write buffer. Every message is flushed at once, so it holds one message.
 const WRITE_MAX_BYTES: usize = 1 << 20;
 
-/// Connects within [`CONNECT_TIMEOUT`].
+/// Connects and upgrades within [`CONNECT_TIMEOUT`].
 pub(super) async fn dial(target: &ServerTarget) -> Result<ClientWebSocket, ClientError> {
     let (endpoint, uri) = endpoint_and_uri(target, None)?;
     let unreachable = |reason: String| ClientError::Unreachable { url: target.url.clone(), reason };
@@ -49,7 +49,7 @@ pub(super) async fn dial(target: &ServerTarget) -> Result<ClientWebSocket, Clien
     }
 }
 
-/// The server, and the URL with path and query as it wants them; certificates in the PEM file `ca` are trusted, too.
+/// Endpoint and complete URL of the server. The endpoint also trusts the CA certificates in the PEM file `ca`.
 pub(super) fn endpoint_and_uri(
     target: &ServerTarget,
     ca: Option<&Path>,
@@ -67,7 +67,7 @@ pub(super) fn endpoint_and_uri(
     Ok((endpoint, url.parse().map_err(|reason| invalid_url(&format!("{reason}")))?))
 }
 
-/// What the URL asked already, with the options in place of parameters of the same name.
+/// Query of the URL, in which the options replace parameters of the same name.
 fn build_query(given: &str, target: &ServerTarget) -> String {
     let pairs: Vec<_> = form_urlencoded::parse(given.as_bytes()).collect();
     let names_model = pairs.iter().any(|(key, _)| key == "model");
@@ -89,7 +89,7 @@ async fn connect_and_upgrade(
     upgrade(uri, endpoint.connect().await?, key).await
 }
 
-/// The handshake on a connection that is up, with this key.
+/// Upgrades an open connection to a WebSocket, with this API key.
 pub(super) async fn upgrade(
     uri: &Uri,
     transport: Box<dyn Transport>,

@@ -1,94 +1,94 @@
-//! What can go wrong on the client side of the command line, and which exit code says so.
+//! Errors of the client commands and their exit codes.
 //!
-//! The codes above 2 are those of sysexits.h, which shells and service managers know.
+//! Codes above 2 are those of sysexits.h, which shells and service managers know.
 
 use std::{io, path::PathBuf, time::Duration};
 
 use crate::audio::wav::WavError;
 
-/// The command was understood and failed.
+/// The command itself failed.
 const EXIT_FAILED: u8 = 1;
-/// The command line makes no sense (clap's own code).
+/// The command line is wrong (clap's own code).
 const EXIT_USAGE: u8 = 2;
-/// EX_DATAERR: the input is there and is not what it should be.
+/// EX_DATAERR: the input has the wrong format.
 const EXIT_INVALID_DATA: u8 = 65;
 /// EX_NOINPUT: the input cannot be read.
 const EXIT_NO_INPUT: u8 = 66;
-/// EX_UNAVAILABLE: nobody answers at the address.
+/// EX_UNAVAILABLE: no server answers at the address.
 const EXIT_UNAVAILABLE: u8 = 69;
 
-/// Why a client command failed.
+/// Failure of a client command.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The URL is none of a WebSocket server.
-    #[error("`{url}` is no address of a server: {reason} (expected ws://HOST[:PORT]/PATH or wss://…)")]
+    /// The URL is not a valid WebSocket URL.
+    #[error("`{url}` is not a valid server URL: {reason} (expected ws://HOST[:PORT]/PATH or wss://…)")]
     InvalidUrl {
-        /// As it was given.
+        /// URL as given.
         url: String,
-        /// What is wrong with it.
+        /// Problem of the URL.
         reason: String,
     },
-    /// The key cannot be shown.
+    /// The API key is malformed.
     #[error("{source_name}: {reason}")]
     InvalidKey {
-        /// Where it was found.
+        /// File or variable with the key.
         source_name: String,
-        /// What is wrong, without the key.
+        /// Problem of the key; never contains the key.
         reason: &'static str,
     },
-    /// DNS, TCP, TLS or time.
+    /// No connection: DNS, TCP or TLS failed, or the timeout expired.
     #[error(
         "cannot reach {url}: {reason}; start a server with `voxbridge serve --upstream ws://HOST/v1/realtime`, \
-         or name another one with --url"
+                 or choose another one with --url"
     )]
     Unreachable {
         /// Where.
         url: String,
-        /// What happened.
+        /// Error of the connection.
         reason: String,
     },
-    /// HTTP said no.
-    #[error("{url} refused the connection with HTTP {status}{}", status_hint(*status))]
+    /// The server rejected the WebSocket upgrade with an HTTP status.
+    #[error("{url} rejected the connection with HTTP {status}{}", status_hint(*status))]
     HttpRejected {
         /// Where.
         url: String,
-        /// The status.
+        /// HTTP status.
         status: u16,
     },
-    /// Connected, but no session came of it.
+    /// The connection was opened, but no session.
     #[error("{url} opened no session: {reason}")]
     SessionNotOpened {
         /// Where.
         url: String,
-        /// What came instead.
+        /// Reason.
         reason: String,
     },
-    /// An `error` event that ends what was being done.
+    /// An unrecoverable `error` event.
     #[error("the server reports {code}: {message}")]
     Server {
-        /// The server's code.
+        /// Error code of the server.
         code: String,
-        /// The server's words.
+        /// Error message of the server.
         message: String,
     },
-    /// The connection ended before the work was done.
+    /// The connection ended before the command was done.
     #[error("the connection was lost: {0}")]
     ConnectionLost(String),
-    /// The server is connected and silent.
+    /// The server is connected but silent.
     #[error("the server has not answered for {0:.0?}")]
     Stalled(Duration),
-    /// Something came of it, but not all.
-    #[error("the transcript may be incomplete: {count} of the server's errors, the last {last}")]
+    /// The server reported errors beside transcripts.
+    #[error("the transcript may be incomplete: the server reported {count} errors; last: {last}")]
     IncompleteTranscript {
-        /// How many errors.
+        /// Number of errors.
         count: usize,
-        /// The last one, in the server's words.
+        /// Text of the last error.
         last: String,
     },
-    /// A text was spoken without a sound.
+    /// The server spoke a text without sending audio.
     #[error("the server sent no audio")]
     NoAudio,
-    /// More audio than any text takes.
+    /// The server sent more audio than any text needs.
     #[error("the server sent more than {0} bytes of audio; giving up")]
     TooMuchAudio(usize),
     /// The input cannot be read.
@@ -99,18 +99,18 @@ pub enum ClientError {
         /// The system's words.
         reason: io::Error,
     },
-    /// The recording cannot be used.
+    /// The recording has the wrong format.
     #[error("{source_name}: {reason}")]
     InvalidAudio {
         /// A file name or "standard input".
         source_name: String,
-        /// Why not.
+        /// Problem of the recording.
         reason: WavError,
     },
-    /// The text cannot be used.
+    /// The text is empty or not UTF-8.
     #[error("{0}")]
     InvalidText(String),
-    /// The result cannot be written.
+    /// The output cannot be written.
     #[error("cannot write {}: {reason}", destination.display())]
     UnwritableOutput {
         /// A file name or "standard output".
@@ -147,13 +147,15 @@ impl ClientError {
     }
 }
 
-/// What may help.
+/// Probable cause or remedy of an HTTP status.
 const fn status_hint(status: u16) -> &'static str {
     match status {
-        401 => "; it wants a key: --key-file FILE, or VOXBRIDGE_KEY in the environment",
-        403 => "; the key is not for this, or no route leads there",
-        429 => "; this key or address has as many sessions as it may",
-        503 => "; it is full or stopping",
-        _ => "; is the path right?",
+        401 => {
+            "; the server requires an API key: use --key-file FILE or the environment variable VOXBRIDGE_KEY"
+        }
+        403 => "; the key is not allowed to use this path, or no route matches it",
+        429 => "; this key or address has reached its session limit",
+        503 => "; the server is full or shutting down",
+        _ => "; check the path of the URL",
     }
 }

@@ -1,18 +1,18 @@
-//! A JSON message on one short line: its type first, then its fields in the wire's order, audio as a note.
+//! One-line summary of a JSON message: its type, then its fields in their original order, with audio as a short note.
 //!
-//! Messages carry up to a megabyte of base64, so the line is written while the JSON is read; no tree is built.
+//! Messages contain up to a megabyte of base64, so the summary is written during parsing, without a JSON tree.
 
 use std::fmt::{self, Write as _};
 
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
-/// The longest text shown in full.
+/// Maximum length of a text; longer ones are truncated.
 const TEXT_MAX_CHARS: usize = 60;
 
-/// Base64 shorter than this may as well be a word or an id.
+/// Minimum length of a base64 string; shorter ones may be words or ids.
 const BASE64_MIN_CHARS: usize = 96;
 
-/// The line; what is no JSON is shown as it is, shortened.
+/// Summarizes a message. Text that is not JSON is only truncated.
 pub(super) fn summarize_json(message: &str) -> String {
     let mut line = SummaryLine::default();
     let mut json = serde_json::Deserializer::from_str(message);
@@ -34,11 +34,11 @@ struct SummaryLine {
     fields: String,
 }
 
-/// A value on its way into the line.
+/// Visitor that appends one JSON value to the summary.
 struct SummaryField<'a> {
     line: &'a mut SummaryLine,
     depth: usize,
-    /// It is the message's `type`.
+    /// True for the `type` of the message.
     is_type: bool,
 }
 
@@ -148,7 +148,7 @@ impl<'de> Visitor<'de> for SummaryField<'_> {
     }
 }
 
-/// Text that cannot break the line or steer the terminal, and is not too long.
+/// Appends text, truncated and without control characters.
 fn push_text(out: &mut String, text: &str) {
     let mut chars = text.chars();
     for c in chars.by_ref().take(TEXT_MAX_CHARS) {
@@ -159,7 +159,7 @@ fn push_text(out: &mut String, text: &str) {
     }
 }
 
-/// What a long base64 string holds, as far as its beginning and length say.
+/// Describes a long base64 string by its beginning and length; `None` for other strings.
 fn describe_base64(text: &str) -> Option<String> {
     let body = text.trim_end_matches('=');
     let is_base64 = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/');
@@ -173,7 +173,7 @@ fn describe_base64(text: &str) -> Option<String> {
     Some(match body {
         _ if body.starts_with("UklGR") => format!("<WAV, {bytes} bytes>"),
         _ if body.starts_with("/9j/") => format!("<JPEG, {bytes} bytes>"),
-        // All raw audio inside JSON is float32 on MiniCPM-o's wire.
+        // MiniCPM-o sends all raw audio inside JSON as float32.
         _ if bytes.is_multiple_of(4) => format!("<{} samples f32>", bytes / 4),
         _ => format!("<{bytes} bytes>"),
     })

@@ -1,17 +1,16 @@
-//! The key that a client command shows: from a file or from the environment, never on the command line, where everybody sees
-//! it.
+//! API key of a client command. It comes from a file or from the environment, because other users can read command lines.
 
 use std::{fs::File, io::Read as _, path::Path};
 
 use super::error::ClientError;
 use crate::secret::Secret;
 
-/// Where it stands in the environment.
+/// Environment variable with the key.
 const KEY_VARIABLE: &str = "VOXBRIDGE_KEY";
-/// No key is as long.
+/// Upper bound of a key file; keys are shorter.
 const KEY_FILE_MAX_BYTES: u64 = 4096;
 
-/// The key in this file, or else that of the environment; none where there is neither.
+/// Loads the key from `file`, else from the environment; `None` if there is neither.
 pub(super) fn load_key(file: Option<&Path>) -> Result<Option<Secret>, ClientError> {
     let (source_name, text) = match file {
         Some(path) => (format!("--key-file {}", path.display()), read_key_file(path)?),
@@ -38,7 +37,7 @@ fn read_key_file(path: &Path) -> Result<String, ClientError> {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a secret of the environment must not stand in a command's help"
+    reason = "clap would print a secret from the environment in the help text"
 )]
 fn key_from_environment() -> Option<String> {
     std::env::var(KEY_VARIABLE).ok()

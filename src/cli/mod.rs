@@ -1,4 +1,4 @@
-//! The command line: its arguments, and the commands that are clients of a Macaw server.
+//! Command line: arguments, client commands of Macaw servers, and all other commands in [`commands`].
 
 pub mod args;
 pub mod client;

@@ -1,4 +1,4 @@
-//! Reading a file or standard input whole, within a bound.
+//! Reads a whole file or standard input, up to a maximum size.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use super::error::ClientError;
 
-/// The bytes, and what to call where they came from. `-` is standard input.
+/// Reads a file, or standard input for `-`; returns the bytes and the name of the source for messages.
 pub(super) async fn read_input(file: &Path, max_bytes: u64) -> Result<(Vec<u8>, String), ClientError> {
     let is_stdin = file == Path::new("-");
     let source_name = if is_stdin { "standard input".to_owned() } else { file.display().to_string() };
     let file = file.to_path_buf();
-    // A pipe may keep its reader waiting.
+    // Reading from a pipe may block.
     let bytes = tokio::task::spawn_blocking(move || {
         if is_stdin {
             read_at_most(io::stdin().lock(), max_bytes)
@@ -27,10 +27,10 @@ pub(super) async fn read_input(file: &Path, max_bytes: u64) -> Result<(Vec<u8>, 
 
 fn read_at_most(source: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One byte more tells what is too long from what just fits.
+    // One byte more than the maximum shows that the input is too long.
     let length = source.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
     if length as u64 > max_bytes {
-        return Err(io::Error::other(format!("it has more than {max_bytes} bytes")));
+        return Err(io::Error::other(format!("larger than {max_bytes} bytes")));
     }
     Ok(bytes)
 }

@@ -1,16 +1,16 @@
-//! What a Macaw server says, read leniently: servers of other versions add events and leave fields out.
+//! Events of a Macaw server, parsed leniently, because server versions add events and omit fields.
 //!
-//! The fields are those of the protocol page and of the real server's versions (Macaw field notes §1.3); a missing
-//! one is `None` or empty, and an event nobody knows is kept by its name.
+//! Source: the protocol page and the versions of the real server (Macaw field notes §1.3). A missing field is `None` or
+//! empty. An unknown event keeps its type.
 
 use serde_json::Value;
 
-/// One event of a Macaw server.
+/// Event of a Macaw server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MacawEvent {
     /// `session.created`.
     SessionCreated {
-        /// The session's id.
+        /// Session id.
         session_id: String,
     },
     /// `vad.speech_start`.
@@ -19,60 +19,60 @@ pub enum MacawEvent {
     SpeechEnded,
     /// `transcript.partial`.
     Partial {
-        /// All words so far.
+        /// Text of the utterance so far.
         text: String,
     },
     /// `transcript.final`.
     Final {
-        /// The words.
+        /// Text of the utterance.
         text: String,
-        /// The utterance; the protocol page's servers do not number them.
+        /// Number of the utterance; servers that follow the protocol page send none.
         segment_id: Option<u64>,
-        /// They are the model's own, said in a conversation.
+        /// True for the words of the model in a conversation.
         assistant: bool,
     },
     /// `tts.speaking_start`.
     SpeakingStarted {
-        /// The request, where the server says so.
+        /// Request id, if the server sends it.
         request_id: Option<String>,
     },
     /// `tts.speaking_end`.
     SpeakingEnded {
-        /// The request, where the server says so.
+        /// Request id, if the server sends it.
         request_id: Option<String>,
-        /// It was cut short.
+        /// True if playback was cut short.
         cancelled: bool,
     },
     /// `session.rate_limit`.
     RateLimited {
-        /// What the server asks to wait, ms.
+        /// Delay that the server asks for, in ms.
         delay_ms: u64,
     },
     /// `session.frames_dropped`.
     FramesDropped {
-        /// How much is lost, ms.
+        /// Duration of the lost audio in ms.
         dropped_ms: u64,
     },
     /// `error`.
     Error {
-        /// The server's code; empty on servers that have none.
+        /// Error code; empty if the server sends none.
         code: String,
-        /// The server's words.
+        /// Error message.
         message: String,
-        /// The session goes on.
+        /// True if the session continues.
         recoverable: bool,
     },
     /// `session.closed`.
     SessionClosed {
-        /// Why.
+        /// Reason given by the server.
         reason: String,
     },
-    /// Another event, by its type; empty for a message that is no event at all.
+    /// Unknown event, by its type; empty for a message that is not an event.
     Unknown(String),
 }
 
 impl MacawEvent {
-    /// Reads a text message. Never fails: what cannot be read is [`Self::Unknown`].
+    /// Parses a text message. Never fails: a malformed message is [`Self::Unknown`].
     #[must_use]
     pub fn parse(message: &str) -> Self {
         let value: Value = serde_json::from_str(message).unwrap_or_default();
@@ -99,7 +99,7 @@ impl MacawEvent {
             "error" => Self::Error {
                 code: text_or_empty("code"),
                 message: text_or_empty("message"),
-                // A server that does not say is given the benefit of the doubt: the session's end will be seen.
+                // Without the field, assume that the session continues; its end would be noticed anyway.
                 recoverable: value["recoverable"].as_bool().unwrap_or(true),
             },
             "session.closed" => Self::SessionClosed { reason: text_or_empty("reason") },

@@ -1,4 +1,4 @@
-//! `voxbridge speak`: a text in, its sound out as a WAV file.
+//! `voxbridge speak`: synthesizes a text on a server and saves the speech as a WAV file.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use super::server_events::MacawEvent;
 use super::text_chunks::{CHUNK_MAX_CHARS, split_text};
 use super::{key, read_input};
 
-/// Longest text from standard input; hours of speech.
+/// Upper bound of a text from standard input; hours of speech.
 const STDIN_TEXT_MAX_BYTES: u64 = 1 << 20;
 
-/// Three hours of speech; a server that sends more is not speaking a text.
+/// Upper bound of received audio: three hours of speech, more than any text needs.
 const AUDIO_MAX_BYTES: usize = 3 * 3600 * 2 * MODEL_RATE_HZ as usize;
 
 /// Runs the command.
@@ -37,7 +37,7 @@ pub async fn run(args: &SpeakArgs) -> Result<(), ClientError> {
     };
     let mut speech = SpeechAudio::default();
     let result = speak(&target, ClientTiming::default(), &text, args.voice.as_deref(), &mut speech).await;
-    // What was heard until an error is worth keeping.
+    // Audio received before an error is worth keeping.
     if !speech.bytes.is_empty() {
         write_output(&args.output, &speech.to_wav()).await?;
         let destination =
@@ -51,7 +51,7 @@ pub async fn run(args: &SpeakArgs) -> Result<(), ClientError> {
     result
 }
 
-/// Everything but the terminal and the file: a session in which the whole text is spoken.
+/// Speaks the whole text in one session and collects the audio, without terminal and files.
 pub(super) async fn speak(
     target: &ServerTarget,
     timing: ClientTiming,
@@ -66,7 +66,7 @@ pub(super) async fn speak(
     let (mut client, _) = Client::connect(target, timing).await?;
     let mut result = Ok(());
     for (number, chunk) in chunks.into_iter().enumerate() {
-        // One after the other: a second request would silence the first (field notes §1.8).
+        // A second request would cancel a running one (field notes §1.8), so requests are sequential.
         result = speak_chunk(&mut client, chunk, voice, &format!("speak_{number}"), speech).await.map(|_| ());
         if result.is_err() {
             break;
@@ -76,14 +76,14 @@ pub(super) async fn speak(
     result
 }
 
-/// What was heard: int16 little endian at [`MODEL_RATE_HZ`], whatever the pieces were cut like.
+/// Received speech: int16 little endian at [`MODEL_RATE_HZ`]. Messages may split samples.
 #[derive(Debug, Default)]
 pub(super) struct SpeechAudio {
     bytes: Vec<u8>,
 }
 
 impl SpeechAudio {
-    /// Takes audio in.
+    /// Appends audio.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         if self.bytes.len() + bytes.len() > AUDIO_MAX_BYTES {
             return Err(ClientError::TooMuchAudio(AUDIO_MAX_BYTES));
@@ -92,12 +92,12 @@ impl SpeechAudio {
         Ok(())
     }
 
-    /// How long it is.
+    /// Duration of the audio.
     pub(super) fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.bytes.len() as f64 / f64::from(2 * MODEL_RATE_HZ))
     }
 
-    /// As a WAV file.
+    /// Converts the audio to a WAV file.
     pub(super) fn to_wav(&self) -> Vec<u8> {
         let samples: Vec<i16> =
             self.bytes.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect();
@@ -105,7 +105,7 @@ impl SpeechAudio {
     }
 }
 
-/// Has one text spoken, appends what is heard, and returns how long the first audio took.
+/// Speaks one text, appends its audio to `speech` and returns the time to the first audio.
 pub(super) async fn speak_chunk(
     client: &mut Client,
     text: &str,
@@ -164,7 +164,7 @@ pub(super) async fn speak_chunk(
                 }
                 MacawEvent::Error { code, message, recoverable } => {
                     let error = server_error(&code, &message);
-                    // Once it speaks, `tts.speaking_end` still follows, maybe after more audio (field notes §1.5).
+                    // After `tts.speaking_start`, `tts.speaking_end` still follows, maybe after more audio (field notes §1.5).
                     if !(started && recoverable) {
                         return Err(error);
                     }
@@ -182,7 +182,7 @@ pub(super) async fn speak_chunk(
     }
 }
 
-/// Servers of the protocol page do not name the request.
+/// True if the event belongs to this request. Servers that follow the protocol page send no request id.
 fn is_same_request(event_request_id: Option<&str>, request_id: &str) -> bool {
     event_request_id.is_none_or(|event_request_id| event_request_id == request_id)
 }
@@ -198,7 +198,7 @@ pub(super) async fn write_output(destination: &Path, bytes: &[u8]) -> Result<(),
     tokio::fs::write(destination, bytes).await.map_err(failed)
 }
 
-/// Finds a wrong directory before minutes of speech are lost to it.
+/// Rejects a missing output directory before minutes of speech would be lost.
 pub(super) fn check_directory_exists(destination: &Path) -> Result<(), ClientError> {
     let directory = match destination.parent() {
         Some(parent) if parent != Path::new("") => parent,

@@ -1,7 +1,7 @@
-//! A recording played to a server as a microphone would, and what the server made of it.
+//! Sends a recording to a server in real time and collects the transcripts.
 //!
-//! Audio goes out by the clock, because a server drops what is too far ahead of it (Macaw field notes §1.7); after
-//! the recording comes silence until everything is answered, because only silence ends the last utterance.
+//! A server drops audio that is too far ahead of real time (Macaw field notes §1.7). Silence follows the recording until
+//! every utterance is transcribed, because only silence ends the last utterance.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,35 +15,36 @@ use super::client::{Client, ClientTiming, ReceivedEvent, ServerMessage, server_e
 use super::error::ClientError;
 use super::server_events::MacawEvent;
 
-/// 40 ms, the frame of the Macaw command line; a real server dies of frames below 512 samples (field notes §1.7).
+/// Samples of a 40 ms frame, as in the Macaw command line. A real server crashes on frames below 512 samples (field notes
+/// §1.7).
 pub(super) const FRAME_SAMPLES: usize = 640;
 
-/// Silence after the recording, at the least: longer than the pause that ends an utterance on any server.
+/// Minimum silence after the recording: longer than the pause that ends an utterance on any server.
 const TRAILING_SILENCE_SAMPLES: usize = SPEECH_RATE_HZ as usize * 3 / 2;
 
-/// Longest recording: it is held in memory, and played in real time.
+/// Longest recording; it is kept in memory and sent in real time.
 const RECORDING_MAX: Duration = Duration::from_secs(3600);
 
-/// What is sent once the recording is over.
+/// Frame to send after the end of the recording.
 pub(super) const SILENT_FRAME: [i16; FRAME_SAMPLES] = [0; FRAME_SAMPLES];
 
-/// What happened, for whoever watches.
+/// Progress of a transcription, for display.
 #[derive(Debug)]
 pub(super) enum StreamProgress<'a> {
-    /// So many samples of the recording are sent.
+    /// Number of samples sent so far.
     Sent(usize),
-    /// The server said something.
+    /// The server sent an event.
     Event(&'a ReceivedEvent),
 }
 
-/// What became of a recording.
+/// Result of a transcription.
 #[derive(Debug, Default)]
 pub(super) struct TranscriptionResult {
-    /// The transcripts, without empty ones.
+    /// Transcripts that are not empty.
     pub(super) finals: Vec<String>,
-    /// How long the last final came after the last audible sample; `None` if it came before.
+    /// Time from the last audible sample to the last transcript; `None` if the transcript came first.
     pub(super) final_latency: Option<Duration>,
-    /// Errors the server reported, and the last one's words.
+    /// Number of recoverable errors reported by the server.
     pub(super) error_count: usize,
     last_error: Option<ClientError>,
     utterances_started: usize,
@@ -52,7 +53,7 @@ pub(super) struct TranscriptionResult {
     unnumbered_finals: usize,
 }
 
-/// A WAV file as the samples a Macaw server wants: int16 mono 16 kHz.
+/// Decodes a WAV file to the format of a Macaw server: int16 mono 16 kHz.
 pub(super) fn decode_wav(bytes: &[u8], source_name: &str) -> Result<Vec<i16>, ClientError> {
     let invalid_audio =
         |reason: wav::WavError| ClientError::InvalidAudio { source_name: source_name.to_owned(), reason };
@@ -62,7 +63,7 @@ pub(super) fn decode_wav(bytes: &[u8], source_name: &str) -> Result<Vec<i16>, Cl
     Ok(samples.into_iter().map(pcm::to_i16).collect())
 }
 
-/// Plays `samples` and waits until every utterance is answered.
+/// Sends `samples` in real time and waits until every utterance is transcribed.
 pub(super) async fn stream_and_transcribe(
     client: &mut Client,
     samples: &[i16],
@@ -76,7 +77,7 @@ pub(super) async fn stream_and_transcribe(
     let speech_end = end_of_audible_samples(samples);
     let mut speech_end_at = None;
     let mut last_event_at = Instant::now();
-    // From here on the server owes answers only.
+    // Set after the recording and its trailing silence, when only answers of the server are missing.
     let mut idle_since = None;
     loop {
         tokio::select! {
@@ -103,7 +104,7 @@ pub(super) async fn stream_and_transcribe(
                         result.final_latency = speech_end_at.map(|at| last_event_at - at);
                     }
                 }
-                // Nothing was asked to be spoken; whatever it is, it is no answer.
+                // Ignores audio, because the client requested no speech.
                 Some(ServerMessage::Audio(_)) => {}
                 None => return Err(ClientError::ConnectionLost(client.end_description().to_owned())),
             }
@@ -112,7 +113,7 @@ pub(super) async fn stream_and_transcribe(
 }
 
 impl TranscriptionResult {
-    /// Takes in an event; `true` for a transcript with words.
+    /// Handles an event; returns `true` for a transcript that is not empty.
     fn handle_event(&mut self, event: &MacawEvent) -> Result<bool, ClientError> {
         match event {
             MacawEvent::SpeechStarted => self.utterances_started += 1,
@@ -143,7 +144,7 @@ impl TranscriptionResult {
         Ok(false)
     }
 
-    /// Nothing more is to be expected after `quiet` without an event.
+    /// True if no more events are expected after a silence of `quiet`.
     fn is_finished(&self, quiet: Duration, timing: &ClientTiming) -> Result<bool, ClientError> {
         if self.utterances_started > self.utterances_ended {
             return if quiet < timing.stall_timeout {
@@ -152,7 +153,7 @@ impl TranscriptionResult {
                 Err(ClientError::Stalled(timing.stall_timeout))
             };
         }
-        // `vad.speech_end` does not wait for ever for its transcript: a late one may still come.
+        // A server may send `vad.speech_end` before a slow transcript.
         let answered = self.final_segment_ids.len() + self.unnumbered_finals + self.error_count;
         Ok(quiet
             >= if answered < self.utterances_ended {
@@ -162,7 +163,7 @@ impl TranscriptionResult {
             })
     }
 
-    /// Errors and no transcript are a failure; errors beside transcripts are for the caller to mention.
+    /// Fails if there are errors and no transcript. The caller reports errors beside transcripts.
     fn into_result(mut self) -> Result<Self, ClientError> {
         match self.last_error.take() {
             Some(error) if self.finals.is_empty() => Err(error),
@@ -170,21 +171,21 @@ impl TranscriptionResult {
         }
     }
 
-    /// The failure to report after the transcripts were shown, if there were errors.
+    /// Error to report after the transcripts are shown, if the server reported errors.
     pub(super) fn incomplete_error(&self) -> Option<ClientError> {
         let last = self.last_error.as_ref()?.to_string();
         Some(ClientError::IncompleteTranscript { count: self.error_count, last })
     }
 }
 
-/// A whole frame, whatever is left of the recording.
+/// Pads samples to a whole frame.
 fn pad_frame(samples: &[i16]) -> [i16; FRAME_SAMPLES] {
     let mut frame = SILENT_FRAME;
     frame[..samples.len()].copy_from_slice(samples);
     frame
 }
 
-/// Where the last sample is that can be heard beside the loudest: 40 dB below it, for 20 ms.
+/// End of the last audible window of 20 ms: less than 40 dB below the loudest window.
 pub(super) fn end_of_audible_samples(samples: &[i16]) -> usize {
     const WINDOW: usize = SPEECH_RATE_HZ as usize / 50;
     let energy = |window: &[i16]| window.iter().map(|s| i64::from(*s).pow(2)).sum::<i64>() / WINDOW as i64;
@@ -211,12 +212,12 @@ mod tests {
     fn transcript_after_its_speech_end_is_awaited() {
         let timing = ClientTiming::default();
         let mut result = TranscriptionResult::default();
-        assert!(result.is_finished(timing.quiet_timeout, &timing).unwrap(), "nothing was ever said");
+        assert!(result.is_finished(timing.quiet_timeout, &timing).unwrap(), "without any speech");
         result.handle_event(&MacawEvent::SpeechStarted).unwrap();
         assert!(!result.is_finished(timing.quiet_timeout, &timing).unwrap(), "an utterance is open");
         assert!(result.is_finished(timing.stall_timeout, &timing).is_err());
         result.handle_event(&MacawEvent::SpeechEnded).unwrap();
-        assert!(!result.is_finished(timing.quiet_timeout, &timing).unwrap(), "its words are missing");
+        assert!(!result.is_finished(timing.quiet_timeout, &timing).unwrap(), "a transcript is missing");
         assert!(result.is_finished(timing.late_transcript_timeout, &timing).unwrap());
         result
             .handle_event(&MacawEvent::Final { text: String::new(), segment_id: Some(0), assistant: false })

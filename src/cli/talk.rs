@@ -1,6 +1,6 @@
-//! `voxbridge talk`: a spoken question in, the model's spoken answer out as a WAV file.
+//! `voxbridge talk`: sends a spoken question and saves the model's spoken answer as a WAV file.
 //!
-//! The server decides when it answers (profile `conversation`), so the microphone stays open until it has.
+//! The server decides when to answer (profile `conversation`), so the client sends audio until the answer is complete.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use super::speak::{self, SpeechAudio};
 use super::stream_recording::{self, FRAME_SAMPLES, SILENT_FRAME};
 use super::{key, read_input, transcribe};
 
-/// What the model answered.
+/// Answer of the model.
 #[derive(Debug, Default)]
 pub(super) struct SpokenAnswer {
-    /// Its words.
+    /// Text of the answer.
     pub(super) text: String,
-    /// Its voice.
+    /// Audio of the answer.
     pub(super) speech: SpeechAudio,
-    /// From the last audible sample of the question to the first of the answer.
+    /// Time from the last audible sample of the question to the start of the answer.
     pub(super) latency: Duration,
 }
 
@@ -53,15 +53,15 @@ pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
 
 fn print_summary(answer: &SpokenAnswer, destination: &Path) {
     eprintln!(
-        "voxbridge: {:.1} s of speech in {}, the first of it {:.1} s after the question",
+        "voxbridge: {:.1} s of speech in {}, starting {:.1} s after the question",
         answer.speech.duration().as_secs_f64(),
         destination.display(),
         answer.latency.as_secs_f64()
     );
 }
 
-/// Plays a question as a microphone would, and waits until the answer to it has been heard. An answer that came too
-/// early and was interrupted by the rest of the question does not count.
+/// Sends a question in real time and waits for the complete answer. An early answer that the rest of the question
+/// interrupted does not count.
 pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result<SpokenAnswer, ClientError> {
     let timing = *client.timing();
     let mut frames = samples.chunks(FRAME_SAMPLES);
@@ -97,7 +97,7 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
 }
 
 impl SpokenAnswer {
-    /// Takes what the server says; whether an answer has been heard to its end.
+    /// Handles a message; returns `true` at the end of a complete answer.
     fn handle_message(
         &mut self,
         message: ServerMessage,

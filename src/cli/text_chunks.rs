@@ -1,13 +1,13 @@
-//! A long text in pieces that a server takes, cut where a speaker would pause.
+//! Splits a long text into chunks that a server accepts, where a speaker would pause.
 
-/// The most characters of a `tts.speak` (Macaw field notes §1.4).
+/// Maximum characters of a `tts.speak` (Macaw field notes §1.4).
 pub(super) const CHUNK_MAX_CHARS: usize = 4096;
 
-/// What closes a sentence after its full stop.
+/// Characters that may follow the full stop of a sentence.
 const SENTENCE_CLOSERS: [char; 8] = ['"', '\'', ')', ']', '”', '’', '»', '」'];
 
-/// Cuts `text` into pieces of at most `max_chars` characters: after a sentence, else between words, else anywhere.
-/// Pieces are trimmed and never empty.
+/// Splits `text` into chunks of at most `max_chars` characters: after a sentence, else between words, else anywhere.
+/// Chunks are trimmed and never empty.
 pub(super) fn split_text(text: &str, max_chars: usize) -> Vec<&str> {
     let mut chunks = Vec::new();
     let mut rest = text.trim();
@@ -23,13 +23,13 @@ pub(super) fn split_text(text: &str, max_chars: usize) -> Vec<&str> {
     chunks
 }
 
-/// Where the last sentence ends that lies within `limit` bytes.
+/// End of the last sentence within `limit` bytes.
 fn sentence_end(text: &str, limit: usize) -> Option<usize> {
     let end = |(at, c): (usize, char)| {
         let after = text[at + c.len_utf8()..].trim_start_matches(SENTENCE_CLOSERS);
         let is_pause = match c {
             '\n' | '。' | '！' | '？' | '…' => true,
-            // A full stop inside a number or a name ends nothing.
+            // A full stop inside a number or a name does not end a sentence.
             '.' | '!' | '?' | ';' => after.starts_with(char::is_whitespace),
             _ => false,
         };
@@ -39,7 +39,7 @@ fn sentence_end(text: &str, limit: usize) -> Option<usize> {
     text[..limit].char_indices().rev().find_map(end)
 }
 
-/// Where the last whole word ends.
+/// End of the last whole word.
 fn word_end(text: &str) -> Option<usize> {
     text.rfind(char::is_whitespace).filter(|at| *at > 0)
 }

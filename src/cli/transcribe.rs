@@ -1,4 +1,4 @@
-//! `voxbridge transcribe`: a recording in, its words out.
+//! `voxbridge transcribe`: sends a recording and prints the transcript.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use super::stream_recording::{self, StreamProgress};
 use super::view::TranscriptView;
 use super::{key, read_input};
 
-/// An hour of the largest format that is read, 32 bits at 48 kHz and one channel; it is held in memory.
+/// Upper bound of a recording, which is kept in memory: an hour of 32-bit mono at 48 kHz.
 pub(super) const INPUT_MAX_BYTES: u64 = 700 << 20;
 
 /// Runs the command.
@@ -35,7 +35,7 @@ pub async fn run(args: &TranscribeArgs) -> Result<(), ClientError> {
     .await
 }
 
-/// Everything but the terminal and the file.
+/// Transcribes samples, without terminal and files.
 pub(super) async fn transcribe<W: Write>(
     target: &ServerTarget,
     timing: ClientTiming,
@@ -47,7 +47,7 @@ pub(super) async fn transcribe<W: Write>(
     let result =
         stream_recording::stream_and_transcribe(&mut client, samples, |progress| view.show(progress)).await;
     view.finish();
-    // Goodbye is said in any case: a session that is merely dropped costs the next client a worker.
+    // Closes the session even after an error, because a dropped session occupies a worker for longer.
     client
         .close(|event| {
             let _ = view.show(StreamProgress::Event(event));

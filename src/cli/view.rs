@@ -1,4 +1,4 @@
-//! How `voxbridge transcribe` shows what happens: transcripts or JSON lines on stdout, progress and notes on stderr.
+//! Terminal output of `voxbridge transcribe`: transcripts or JSON lines on stdout, progress and notes on stderr.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -12,22 +12,22 @@ use super::client::{ReceivedEvent, printable};
 use super::server_events::MacawEvent;
 use super::stream_recording::StreamProgress;
 
-/// What fits beside the bar and the times on a narrow terminal; indicatif cuts what does not.
+/// Layout of the progress bar; indicatif truncates the message on a narrow terminal.
 const BAR_TEMPLATE: &str = "{bar:24} {pos_s}/{len_s}  {wide_msg}";
 
-/// Shows one transcription.
+/// Output of one transcription.
 pub(super) struct TranscriptView<W> {
     out: W,
     json: bool,
     bar: ProgressBar,
-    /// Width of stdout, where the unfinished words are shown on it because there is no bar.
+    /// Width of stdout if partial transcripts appear there because there is no progress bar.
     live_columns: Option<usize>,
-    /// Unfinished words stand on the current line.
+    /// True while a partial transcript stands on the current line.
     has_partial_line: bool,
 }
 
 impl TranscriptView<io::Stdout> {
-    /// For this terminal, or none.
+    /// Output on this terminal, or without one.
     pub(super) fn for_terminal(json: bool, samples: usize) -> Self {
         let has_progress_bar = io::stderr().is_terminal();
         let target =
@@ -40,13 +40,13 @@ impl TranscriptView<io::Stdout> {
 }
 
 impl<W: Write> TranscriptView<W> {
-    /// For tests: no terminal anywhere.
+    /// Output for tests, without a terminal.
     #[cfg(test)]
     pub(super) fn without_terminal(out: W, json: bool) -> Self {
         Self { out, json, bar: ProgressBar::hidden(), live_columns: None, has_partial_line: false }
     }
 
-    /// Shows a step.
+    /// Shows progress.
     pub(super) fn show(&mut self, progress: StreamProgress<'_>) -> io::Result<()> {
         match progress {
             StreamProgress::Sent(samples) => {
@@ -61,12 +61,12 @@ impl<W: Write> TranscriptView<W> {
         }
     }
 
-    /// A note beside the transcript.
+    /// Prints a note on stderr, above the progress bar.
     pub(super) fn print_note(&self, note: &str) {
         self.bar.suspend(|| eprintln!("voxbridge: {note}"));
     }
 
-    /// Removes what was only there while it lasted.
+    /// Removes the progress bar and the partial transcript.
     pub(super) fn finish(&mut self) {
         self.bar.finish_and_clear();
         self.clear_partial();
@@ -111,7 +111,7 @@ impl<W: Write> TranscriptView<W> {
 
     fn clear_partial(&mut self) {
         if std::mem::take(&mut self.has_partial_line) {
-            // A terminal that is gone is noticed by the next line.
+            // The next line reports a closed terminal.
             let _ = write!(self.out, "\r\x1b[K");
         }
     }
@@ -130,7 +130,7 @@ fn progress_style() -> ProgressStyle {
         })
 }
 
-/// JSON as one line; a server may send it spread over several.
+/// Joins JSON to one line; a server may send it in several.
 fn join_lines(text: &str) -> String {
     if text.contains('\n') { text.replace(['\n', '\r'], " ") } else { text.to_owned() }
 }

@@ -71,12 +71,6 @@ pub struct LimitsConfig {
 }
 
 impl AccessConfig {
-    /// True if the section is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Reads and checks the section. `has_client_ca` means that clients are asked for certificates.
     ///
     /// # Errors
@@ -137,12 +131,6 @@ pub(super) fn read_key_file(path: &Path) -> Result<String, String> {
 }
 
 impl LimitsConfig {
-    /// True if the section is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Checks the section.
     ///
     /// # Errors
@@ -262,7 +250,10 @@ mod tests {
             ("[access]\nrequired = true", "needs `keys`"),
             ("[access]\nkeys = \"/nowhere.toml\"", "access.keys: /nowhere.toml: "),
             ("[access]\nquery_parameter = \"\"", "such as \"api_key\""),
-            ("[access]\norigins = [\"app.example.com\"]", "access.origins: \"app.example.com\" is no origin"),
+            (
+                "[access]\norigins = [\"app.example.com\"]",
+                "access.origins: invalid origin \"app.example.com\"",
+            ),
             ("[access]\ntrusted_proxies = [\"10.0.0.0/33\"]", "\"10.0.0.0/8\""),
             ("[limits]\nsessions_per_address = 0", "limits.sessions_per_address: must be 1"),
             ("[limits]\nhandshake_timeout_ms = 5", "100 to 600000"),

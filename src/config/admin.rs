@@ -74,10 +74,6 @@ impl AdminSettings {
 }
 
 impl AdminConfig {
-    pub(super) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Overlays these settings with `over`; keys set in `over` win.
     pub(super) fn overlaid_with(self, over: Self) -> Self {
         // A token file on the command line replaces a `token_env` of the configuration file.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Config, access};
-use crate::{mapping::Library, server::access::keys, trace::record::fnv1a_digest};
+use crate::{mapping::Library, server::access::keys, trace::redact::fnv1a_digest};
 
 /// Keys that only a restart can change.
 const FIXED_KEYS: [&str; 6] = ["listen", "sessions_max", "workers", "admin.listen", "log", "access_log"];

@@ -23,10 +23,6 @@ pub struct DrainConfig {
 }
 
 impl DrainConfig {
-    pub(super) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     pub(super) fn check(&self) -> Result<(), String> {
         for (name, ms) in [("grace_ms", self.grace_ms), ("timeout_ms", self.timeout_ms)] {
             if ms.is_some_and(|ms| ms > DURATION_MAX_MS) {

@@ -98,28 +98,28 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub voices: BTreeMap<String, PathBuf>,
     /// Client authentication.
-    #[serde(default, skip_serializing_if = "AccessConfig::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub access: AccessConfig,
     /// Limits for clients.
-    #[serde(default, skip_serializing_if = "LimitsConfig::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub limits: LimitsConfig,
     /// TLS for clients; off unless a certificate is set.
     #[serde(default, skip_serializing_if = "TlsConfig::is_empty")]
     pub tls: TlsConfig,
     /// Session traces.
-    #[serde(default, skip_serializing_if = "TraceConfig::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub trace: TraceConfig,
     /// Admin listener.
-    #[serde(default, skip_serializing_if = "AdminConfig::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub admin: AdminConfig,
     /// Shutdown behaviour.
-    #[serde(default, skip_serializing_if = "DrainConfig::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub drain: DrainConfig,
     /// Log settings.
     #[serde(default)]
     pub log: LogConfig,
     /// Access log, one line per session.
-    #[serde(default, skip_serializing_if = "AccessLogConfig::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub access_log: AccessLogConfig,
 }
 
@@ -136,12 +136,6 @@ pub struct TraceConfig {
     /// Largest trace file in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_max_bytes: Option<u64>,
-}
-
-impl TraceConfig {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// `[log]`: log settings.
@@ -166,10 +160,6 @@ pub struct AccessLogConfig {
 }
 
 impl AccessLogConfig {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Opens the access log, if one is configured.
     ///
     /// # Errors
@@ -349,6 +339,11 @@ impl Config {
         let voices = self.voices.iter().map(read).collect::<Result<_, String>>()?;
         Ok(VoiceCatalog::new(voices, self.tts_models.clone()))
     }
+}
+
+/// True for a section that sets nothing, which is not serialized.
+fn is_default<T: Default + PartialEq>(section: &T) -> bool {
+    *section == T::default()
 }
 
 /// Reads an environment variable, for secrets that no file should hold.

@@ -1,6 +1,6 @@
-//! The way to a server up to its first answer: name, connection, TLS; and what an answer to an upgrade means.
+//! Connection steps of a check: DNS, TCP and TLS, and the symptom of a failed upgrade.
 //!
-//! Shared by the walks towards upstreams and as a client. Every step is bounded, and given up when the user wants to go.
+//! Checks of upstreams and of the client path share this module. Every step has a time limit, and Ctrl-C interrupts it.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -22,10 +22,10 @@ use super::{
 };
 use crate::net::{Endpoint, Transport, probe::tls_error};
 
-/// Finding out what else a port speaks, after a step has failed.
+/// Time limit for probing which protocol a port speaks after a step has failed.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What came of the steps so far, told at once to who wants to know.
+/// Collects the outcomes of the steps and sends each one at once to the display.
 pub(crate) struct OutcomeLog {
     steps: &'static [DoctorStep],
     outcomes: Vec<CheckOutcome>,
@@ -33,7 +33,7 @@ pub(crate) struct OutcomeLog {
 }
 
 impl OutcomeLog {
-    /// Notes about these steps, told there, if anywhere.
+    /// Creates a log for these steps.
     pub(crate) const fn new(
         steps: &'static [DoctorStep],
         live_sender: Option<mpsc::Sender<CheckOutcome>>,
@@ -41,7 +41,7 @@ impl OutcomeLog {
         Self { steps, outcomes: Vec::new(), live_sender }
     }
 
-    /// One more step. Those before it that were not taken will not be.
+    /// Adds an outcome. Earlier steps without an outcome are logged as skipped.
     pub(crate) fn push(&mut self, outcome: CheckOutcome) {
         let before = self.steps.iter().position(|step| *step >= outcome.step).unwrap_or(self.steps.len());
         skipped_steps(&self.outcomes, &self.steps[..before])
@@ -50,7 +50,7 @@ impl OutcomeLog {
         self.append(outcome);
     }
 
-    /// There is no step more.
+    /// Logs the remaining steps as skipped and returns all outcomes.
     pub(crate) fn finish(mut self) -> Vec<CheckOutcome> {
         skipped_steps(&self.outcomes, self.steps).into_iter().for_each(|skipped| self.append(skipped));
         self.outcomes
@@ -58,35 +58,35 @@ impl OutcomeLog {
 
     fn append(&mut self, outcome: CheckOutcome) {
         if let Some(live_sender) = &self.live_sender {
-            // There is room for all steps, and who does not look misses nothing: the report has them all.
+            // The channel has room for all steps. A closed display misses nothing, because the report has them all.
             let _ = live_sender.try_send(outcome.clone());
         }
         self.outcomes.push(outcome);
     }
 
-    /// All so far.
+    /// Outcomes so far.
     pub(crate) fn outcomes(&self) -> &[CheckOutcome] {
         &self.outcomes
     }
 }
 
-/// Done when the user wants to go.
+/// Completes when the user interrupts the check.
 pub(crate) async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
-        // Nobody can want it any more.
+        // The sender is gone, so that no interrupt can come any more.
         std::future::pending::<()>().await;
     }
 }
 
-/// A server that was reached.
+/// Connection to a server.
 pub(crate) struct ConnectedServer {
-    /// The connection, with TLS where the URL says so.
+    /// Connection, with TLS for `wss://`.
     pub(crate) transport: Box<dyn Transport>,
-    /// The addresses of its name.
+    /// Addresses of the server's name.
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
-/// Name, connection, TLS. None where one of them failed, which is in the notes.
+/// Resolves, connects and negotiates TLS. Returns `None` if a step failed; the log has its outcome.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     limits: &StepLimits,
@@ -113,7 +113,7 @@ struct ConnectSteps<'w> {
 }
 
 impl ConnectSteps<'_> {
-    /// What came of it, and after how long; none if nothing did, which is in the notes.
+    /// Runs a step; returns its result and duration. Returns `None` after a timeout or an interrupt, which it logs.
     async fn run_step<T>(
         &mut self,
         step: DoctorStep,
@@ -144,11 +144,11 @@ impl ConnectSteps<'_> {
         let (found, took) = self.run_step(DoctorStep::Dns, endpoint.resolve()).await?;
         match found {
             Ok(addresses) if addresses.is_empty() => {
-                self.fail(DoctorStep::Dns, took, Symptom::NameNotFound("it has no address".to_owned()))
+                self.fail(DoctorStep::Dns, took, Symptom::NameNotFound("the name has no address".to_owned()))
             }
             Ok(addresses) => {
                 let outcome = match endpoint.literal_address() {
-                    Some(_) => CheckOutcome::skipped(DoctorStep::Dns, "the URL has an address and no name"),
+                    Some(_) => CheckOutcome::skipped(DoctorStep::Dns, "the URL contains an IP address"),
                     None => CheckOutcome::completed(
                         DoctorStep::Dns,
                         took,
@@ -170,7 +170,7 @@ impl ConnectSteps<'_> {
         tcp: tokio::net::TcpStream,
     ) -> Option<Box<dyn Transport>> {
         if !endpoint.is_secure() {
-            self.log.push(CheckOutcome::skipped(DoctorStep::Tls, "the URL says ws://"));
+            self.log.push(CheckOutcome::skipped(DoctorStep::Tls, "the URL begins with ws://"));
         }
         let (secured, took) = self.run_step(DoctorStep::Tls, endpoint.connect_tls(tcp)).await?;
         match secured {
@@ -212,7 +212,7 @@ fn tcp_symptom(error: &io::Error) -> Symptom {
     }
 }
 
-/// Without "(os error 113)".
+/// Error text without a suffix such as "(os error 113)".
 fn without_os_code(error: &io::Error) -> String {
     let detail = error.to_string();
     detail.split(" (os error").next().unwrap_or_default().to_owned()
@@ -224,7 +224,7 @@ fn tls_symptom(error: &io::Error) -> Symptom {
             Symptom::UntrustedCertificate(certificate_problem(problem))
         }
         Some(rustls::Error::AlertReceived(alert)) => {
-            Symptom::ClientCertificateRequired(format!("it sent the alert {alert:?}"))
+            Symptom::ClientCertificateRequired(format!("the server sent the alert {alert:?}"))
         }
         Some(problem) => Symptom::TlsFailed(problem.to_string()),
         None => Symptom::TlsFailed(without_os_code(error)),
@@ -234,7 +234,7 @@ fn tls_symptom(error: &io::Error) -> Symptom {
 fn certificate_problem(problem: &rustls::CertificateError) -> CertificateProblem {
     use rustls::CertificateError as Error;
     match problem {
-        // A signature that is not of the authority by that name: the server made itself another one since.
+        // A wrong signature of a trusted name: the server has created a new certificate since.
         Error::UnknownIssuer | Error::BadSignature => CertificateProblem::UnknownIssuer,
         Error::NotValidForName => CertificateProblem::WrongName(Vec::new()),
         Error::NotValidForNameContext { presented, .. } => {
@@ -242,7 +242,7 @@ fn certificate_problem(problem: &rustls::CertificateError) -> CertificateProblem
         }
         Error::Expired | Error::ExpiredContext { .. } => CertificateProblem::Expired,
         Error::NotValidYet | Error::NotValidYetContext { .. } => CertificateProblem::NotYetValid,
-        // A certificate that is its own authority and serves as a server's, as the gateway makes one: `CaUsedAsEndEntity`.
+        // The gateway creates a self-signed CA certificate and uses it as its server certificate: `CaUsedAsEndEntity`.
         Error::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             CertificateProblem::UnknownIssuer
         }
@@ -250,13 +250,13 @@ fn certificate_problem(problem: &rustls::CertificateError) -> CertificateProblem
     }
 }
 
-/// `DnsName("gpu")` is `gpu` to people.
+/// Extracts the name: `DnsName("gpu")` becomes `gpu`.
 fn name_without_type(name: &str) -> String {
     let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.unwrap_or(name).trim_matches('"').to_owned()
 }
 
-/// What an upgrade that failed looks like; a port that speaks TLS to a `ws://` URL is found out by asking.
+/// Symptom of a failed upgrade. For a `ws://` URL, it also probes whether the port speaks TLS.
 pub(crate) async fn upgrade_failure_symptom(
     error: &WsError,
     endpoint: &Endpoint,
@@ -288,12 +288,12 @@ fn upgrade_symptom(error: &WsError) -> Symptom {
                 .is_some_and(|kind| kind.starts_with("text/html")),
         },
         WsError::Io(error) => match tls_error(error) {
-            // With TLS 1.3 a server says what it thinks of the client's certificate only now.
+            // With TLS 1.3, a server rejects the client's certificate only after the handshake.
             Some(_) => tls_symptom(error),
             None => Symptom::ClosedWithoutAnswer(without_os_code(error)),
         },
         WsError::Protocol(ProtocolError::HandshakeIncomplete) | WsError::ConnectionClosed => {
-            Symptom::ClosedWithoutAnswer("it hung up".to_owned())
+            Symptom::ClosedWithoutAnswer("the server hung up".to_owned())
         }
         WsError::Protocol(
             ProtocolError::MissingUpgradeWebSocketHeader | ProtocolError::MissingConnectionUpgradeHeader,
@@ -306,7 +306,7 @@ fn header_text(response: &Response, name: HeaderName) -> Option<String> {
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// What the server agreed to that nobody offered.
+/// Symptom of a server that accepts a WebSocket extension that was not offered.
 pub(crate) fn unexpected_extension(response: &Response) -> Option<Symptom> {
     header_text(response, header::SEC_WEBSOCKET_EXTENSIONS).map(Symptom::UnexpectedExtension)
 }

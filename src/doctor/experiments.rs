@@ -1,5 +1,5 @@
-//! What is tried when an examination fails, to find out why: the same again, without the voice, in another dialect, in
-//! another mode or at another path. What works is the clue.
+//! Experiments after a failed check: repeat it, or vary voice, dialect, mode or path. The variation that works is a clue to
+//! the cause.
 
 use std::sync::Arc;
 
@@ -9,59 +9,59 @@ use crate::mapping::{
     upstream::{Mode, VoiceEncoding},
 };
 
-/// At most so many sessions are opened to find out: each takes a worker's time.
+/// Maximum number of experiments; each one occupies a worker.
 const EXPERIMENTS_MAX: usize = 6;
 
-/// What made the difference.
+/// Variation that worked, or other evidence of the cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Clue {
-    /// A second attempt.
+    /// A second attempt worked.
     SecondAttempt,
-    /// Leaving the voice out.
+    /// An attempt without the voice worked.
     WithoutVoice,
-    /// Writing the voice otherwise.
+    /// Another encoding of the voice worked.
     OtherVoiceEncoding(VoiceEncoding),
-    /// Another dialect: its name and its title.
+    /// Another dialect worked: its name and title.
     OtherDialect(String, String),
-    /// Another place: what the URL should have been, and the dialect if it is another one, too.
+    /// Another URL worked; also names the dialect if it differs.
     OtherUrl(String, Option<String>),
-    /// Nothing: a second attempt had to wait in the queue.
+    /// No evidence: a second attempt had to wait in the queue.
     StillQueued,
-    /// It looks like a server for clients of this protocol.
+    /// The messages look like those of a server for clients of this protocol.
     SpeaksClientProtocol(String),
 }
 
-/// One attempt.
+/// One experiment.
 #[derive(Debug, Clone)]
 pub struct Experiment {
-    /// In this dialect.
+    /// Dialect to use.
     pub dialect: Arc<UpstreamMapping>,
-    /// In this mode.
+    /// Mode to use.
     pub mode: Mode,
-    /// At the dialect's own path instead of the URL's.
+    /// True to use the path of the dialect instead of that of the URL.
     pub use_dialect_path: bool,
-    /// How the voice goes with it, if it does.
+    /// Encoding of the voice; `None` to send no voice.
     pub voice_encoding: Option<VoiceEncoding>,
-    /// How far it has to come to be a clue.
+    /// Depth that counts as success.
     pub depth: Depth,
-    /// What it is a clue to; of a place the URL is known to who tries it.
+    /// Clue if it succeeds; the runner fills in the URL of [`Clue::OtherUrl`].
     pub clue: Clue,
 }
 
-/// What was examined.
+/// Setup of the failed check.
 #[derive(Debug, Clone)]
 pub struct FailedAttempt<'t> {
-    /// In this dialect.
+    /// Dialect used.
     pub dialect: &'t Arc<UpstreamMapping>,
-    /// In this mode.
+    /// Mode used.
     pub mode: Mode,
-    /// At a path of the URL's own, which is not the dialect's.
+    /// True if the path of the URL differs from that of the dialect.
     pub has_custom_path: bool,
-    /// With a voice.
+    /// True if a voice was sent.
     pub has_voice: bool,
 }
 
-/// What to try after this failure, in order; nothing where nothing could be learned.
+/// Plans experiments after a failure, likeliest first; empty if they could not show anything.
 #[must_use]
 pub fn plan_experiments(
     library: &Library,
@@ -86,7 +86,7 @@ pub fn plan_experiments(
     experiments
 }
 
-/// The upgrade was refused: other modes and dialects at this path, then all of them at their own.
+/// Experiments after a rejected upgrade: other modes and dialects, at their own paths and at the path of the URL.
 fn experiments_after_rejected_upgrade(library: &Library, failed: &FailedAttempt<'_>) -> Vec<Experiment> {
     let mut experiments = Vec::new();
     let paths = if failed.has_custom_path { &[true, false][..] } else { &[false][..] };
@@ -109,12 +109,12 @@ fn experiments_after_rejected_upgrade(library: &Library, failed: &FailedAttempt<
             }
         }
     }
-    // Its own mode at the dialect's own path is the likeliest.
+    // The configured mode at the path of the dialect is the likeliest.
     experiments.sort_by_key(|experiment| (!experiment.use_dialect_path, experiment.mode != failed.mode));
     experiments
 }
 
-/// The worker was not made ready: the same again, then without or with another voice, then in other dialects.
+/// Experiments after a failed initialisation: repeat it, then vary the voice, then the dialect.
 fn experiments_after_failed_init(
     library: &Library,
     failed: &FailedAttempt<'_>,
@@ -131,7 +131,7 @@ fn experiments_after_failed_init(
     let mut encodings = failed.dialect.voice_encodings.iter().copied();
     let first_encoding = encodings.next().filter(|_| failed.has_voice);
     let mut experiments = Vec::new();
-    // Who was silent for as long as that is not asked the same again.
+    // After a timeout, repeating the same attempt would only cost another timeout.
     if !was_silent {
         experiments.push(same_setup(first_encoding, Clue::SecondAttempt));
     }
@@ -157,7 +157,7 @@ fn experiments_after_failed_init(
     experiments
 }
 
-/// Every dialect, the configured one first.
+/// All dialects, the configured one first.
 fn dialects_configured_first<'t>(
     library: &'t Library,
     failed: &'t FailedAttempt<'_>,

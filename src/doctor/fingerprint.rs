@@ -1,13 +1,12 @@
-//! Who else a server might be, by what it said: one that client protocols are made for.
+//! Recognises a server for clients, such as Macaw or voxbridge itself, by its messages.
 //!
-//! Recognised through the mappings, as everything is: a message is an event of a protocol if it has the event's name and
-//! all of its keys.
+//! A message is an event of a client protocol if it has the name and all keys of the event in the mapping.
 
 use serde_json::Value;
 
 use crate::mapping::{ClientMapping, Library, client::EventName, template::SlotValue};
 
-/// The title of the client protocol that all of these messages belong to.
+/// Title of the client protocol that all messages belong to; `None` without messages.
 #[must_use]
 pub fn recognize_client_protocol(library: &Library, messages: &[String]) -> Option<String> {
     let messages: Vec<Value> =

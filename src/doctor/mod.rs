@@ -1,21 +1,21 @@
-//! `voxbridge doctor`: walks every way the bridge would take, step by step, and says where it ends and why.
+//! `voxbridge doctor`: tests the path to each upstream step by step and diagnoses failures.
 //!
-//! Towards each upstream: configuration, DNS, TCP, TLS, upgrade, queue, initialisation, one silent second (a tiny question
-//! where the dialect has nothing but chat), polite close. Whatever fails after the upgrade, the session is left politely:
-//! a bare drop makes the real gateway refuse who comes next (field notes minicpm-o.md §1.2).
+//! The steps of an upstream are configuration, DNS, TCP, TLS, upgrade, queue, initialisation, one silent second (or a short
+//! question in mode chat) and close. After the upgrade, every session is closed cleanly, even if a step fails: a dropped
+//! connection makes the real gateway reject the next client (field notes minicpm-o.md §1.2).
 //!
-//! - [`step`] names the steps and what can come of one, [`symptom`] what was seen where one failed
-//! - [`session_check`] is the conversation with an upstream, sans-IO; [`experiments`] what is tried when it fails, to find out why
-//! - [`diagnosis`] makes of a symptom what is likely and what to do, [`fingerprint`] recognises who else a server might be
-//! - [`report`] is all of it, for people and for programs
-//! - `connect_check` and `runner` are the sockets, behind the `io` feature
+//! - [`step`]: steps, their outcomes and time limits; [`symptom`]: observations at a failed or slow step
+//! - [`session_check`]: one session with an upstream, sans-IO; [`experiments`]: variations that reveal the cause of a failure
+//! - [`diagnosis`]: likely cause and remedy of a symptom; [`fingerprint`]: recognises other kinds of server
+//! - [`report`]: report as text and as JSON
+//! - `connect_check` and `runner`: socket code, behind the `io` feature
 //!
-//! It is not a probe: it takes a worker for as long as a session takes. Not more than one of each upstream at a time.
+//! The doctor is not a periodic probe, because each session occupies a worker. It opens one session per upstream at a time.
 //!
 //! # The report as JSON
 //!
 //! ```json
-//! {"ok": false, "walks": [{
+//! {"ok": false, "checks": [{
 //!     "name": "gpu:8006", "url": "ws://gpu:8006/v1/realtime?mode=audio", "dialect": "minicpm-o", "ok": false,
 //!     "steps": [
 //!         {"step": "tcp", "verdict": "ok", "took_ms": 0.4, "note": "10.0.0.5:8006"},
@@ -26,9 +26,12 @@
 //! }]}
 //! ```
 //!
-//! `step` is one of `configuration`, `dns`, `tcp`, `tls`, `upgrade`, `queue`, `init`, `answer`, `close`, `modes`, and for
-//! the client's side `session`; `verdict` is `ok`, `slow`, `failed` or `skipped`; `took_ms` is `null` where a step took no
-//! time worth telling; `problem` is there with `slow` and `failed`. `ok` means that no step failed; slow ones may have.
+//! - `step` is one of `configuration`, `dns`, `tcp`, `tls`, `upgrade`, `queue`, `init`, `answer`, `close`, `modes`, and on
+//!   the client path `session`.
+//! - `verdict` is `ok`, `slow`, `failed` or `skipped`.
+//! - `took_ms` is `null` if the duration of the step is meaningless.
+//! - `problem` is present with `slow` and `failed`.
+//! - `ok` means that no step failed; slow steps do not count as failed.
 
 pub mod diagnosis;
 pub mod experiments;

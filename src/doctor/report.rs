@@ -1,4 +1,4 @@
-//! What was found, for people and for programs. The shape of the JSON is in [`super`].
+//! Report of the checks, as text and as JSON. [`super`] describes the JSON.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -10,19 +10,19 @@ use super::{
     symptom::format_duration,
 };
 
-/// Longest of a server's words that are repeated.
+/// Maximum length of a server's text in the report.
 const SERVER_TEXT_MAX_CHARS: usize = 300;
 
-/// Everything about one upstream, or one client's side.
+/// Report of one upstream or of the client path.
 #[derive(Debug, Clone, Default)]
 pub struct CheckReport {
-    /// What the configuration calls it.
+    /// Name in the configuration, or else host and port.
     pub name: String,
-    /// Who it was.
+    /// The checked server.
     pub server: CheckedServer,
-    /// The steps, in order.
+    /// Outcomes of the steps, in order.
     pub outcomes: Vec<CheckOutcome>,
-    /// What was found out about a failure.
+    /// Clue found by experiments after a failure.
     pub clue: Option<Clue>,
 }
 
@@ -37,7 +37,7 @@ struct JsonStep<'o> {
 }
 
 impl CheckReport {
-    /// Whether no step failed, and none was interrupted.
+    /// True if no step failed and the check was not interrupted.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         let is_answer =
@@ -47,7 +47,7 @@ impl CheckReport {
         has_answer && self.outcomes.iter().all(|outcome| outcome.failure().is_none())
     }
 
-    /// What is wrong, step by step, in words.
+    /// Diagnoses of the failed and slow steps.
     #[must_use]
     pub fn diagnoses(&self) -> Vec<(DoctorStep, Diagnosis)> {
         let diagnose_outcome = |outcome: &CheckOutcome| match &outcome.verdict {
@@ -62,7 +62,7 @@ impl CheckReport {
         self.outcomes.iter().filter_map(diagnose_outcome).collect()
     }
 
-    /// For programs.
+    /// This report as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let diagnoses = self.diagnoses();
@@ -90,14 +90,14 @@ impl CheckReport {
     }
 }
 
-/// All of it, for programs.
+/// All reports as JSON.
 #[must_use]
 pub fn reports_to_json(reports: &[CheckReport]) -> Value {
     let each: Vec<Value> = reports.iter().map(CheckReport::to_json).collect();
-    json!({"ok": reports.iter().all(CheckReport::is_ok), "walks": each})
+    json!({"ok": reports.iter().all(CheckReport::is_ok), "checks": each})
 }
 
-/// A step's line: verdict, step, time, note.
+/// Formats a step as one line: verdict, step, duration, note.
 #[must_use]
 pub fn format_step_line(outcome: &CheckOutcome) -> String {
     let took = outcome.took.map(format_duration).unwrap_or_default();
@@ -114,7 +114,7 @@ pub fn format_step_line(outcome: &CheckOutcome) -> String {
     line.trim_end().to_owned()
 }
 
-/// A problem's paragraph.
+/// Formats a diagnosis as a paragraph.
 #[must_use]
 pub fn format_diagnosis(step: DoctorStep, diagnosis: &Diagnosis) -> String {
     let Diagnosis { seen, cause, advice } = diagnosis;
@@ -123,7 +123,7 @@ pub fn format_diagnosis(step: DoctorStep, diagnosis: &Diagnosis) -> String {
     wrap_lines(&text, 100)
 }
 
-/// Steps that were never reached, and why.
+/// Outcomes of the steps that were not reached, with the reason.
 #[must_use]
 pub fn skipped_steps(taken: &[CheckOutcome], steps: &[DoctorStep]) -> Vec<CheckOutcome> {
     let failed = taken.iter().find(|outcome| outcome.failure().is_some());
@@ -132,7 +132,7 @@ pub fn skipped_steps(taken: &[CheckOutcome], steps: &[DoctorStep]) -> Vec<CheckO
     missing.map(|step| CheckOutcome::skipped(*step, reason.clone())).collect()
 }
 
-/// A server's words on one line, without what steers a terminal, and not too many.
+/// Truncates a server's text and replaces control characters by spaces.
 fn printable(text: &str) -> String {
     let mut printable_text: String = text.chars().take(SERVER_TEXT_MAX_CHARS).collect();
     if printable_text.len() < text.len() {
@@ -141,7 +141,7 @@ fn printable(text: &str) -> String {
     printable_text.replace(char::is_control, " ")
 }
 
-/// An advice behind a colon. A word of capitals or of code stays as it is.
+/// Lowercases the first letter, except in words of capitals or code.
 fn lowercase_first(text: &str) -> String {
     let mut letters = text.chars();
     match (letters.next(), letters.next()) {
@@ -152,7 +152,7 @@ fn lowercase_first(text: &str) -> String {
     }
 }
 
-/// Broken at spaces, each line with the same margin.
+/// Wraps text at spaces and indents each line.
 fn wrap_lines(text: &str, width: usize) -> String {
     let mut lines = vec![String::from(" ")];
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! The walk to one upstream on real sockets, and the trials after one that failed.
+//! Runs the check of one upstream on real sockets, and experiments after a failure.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,38 +41,38 @@ use crate::{
     upstream::Dialect,
 };
 
-/// A worker that cleans up after a client that left impolitely needs less (field notes minicpm-o.md §1.2).
+/// Pause before an experiment; longer than a worker needs to clean up a dropped session (field notes minicpm-o.md §1.2).
 const EXPERIMENT_PAUSE: Duration = Duration::from_millis(500);
 
 type DoctorSocket = WebSocketStream<Box<dyn Transport>>;
 
-/// One upstream, and what it is to be told.
+/// Upstream to check, with the mode and the texts to use.
 #[derive(Clone)]
 pub(crate) struct CheckTarget {
     pub(crate) config: UpstreamConfig,
     pub(crate) dialect: Arc<UpstreamMapping>,
-    /// The mode to walk in.
+    /// Mode to check.
     pub(crate) mode: Mode,
-    /// Other modes that the configuration needs.
+    /// Other modes that the routes need.
     pub(crate) other_modes: Vec<Mode>,
     pub(crate) texts: SessionTexts,
 }
 
-/// What sessions are opened with.
+/// Texts and voice of the sessions.
 #[derive(Clone)]
 pub(crate) struct SessionTexts {
-    /// A conversation's system prompt.
+    /// System prompt of a conversation.
     pub(crate) prompt: String,
-    /// A conversation's settings, a JSON object.
+    /// Settings of a conversation, a JSON object.
     pub(crate) config: Arc<str>,
-    /// What a chat is asked of a recording.
+    /// Prompt for the transcription of a recording in a chat.
     pub(crate) transcribe_prompt: String,
-    /// The voice that speaks when none is named.
+    /// Default voice.
     pub(crate) voice: Option<VoiceSample>,
 }
 
 impl SessionTexts {
-    /// What opens a session in a mode.
+    /// Command that opens a session in this mode.
     fn init_command(&self, mode: Mode, encoding: Option<VoiceEncoding>) -> LaneCommand {
         let voice = self.voice.clone().filter(|_| encoding.is_some());
         let command = match mode {
@@ -86,7 +86,7 @@ impl SessionTexts {
         VoiceEncodingChoice::new(encoding.into_iter().collect()).encode_voice(command).0
     }
 
-    /// One silent second, in a conversation or as a recording.
+    /// Command that sends one silent second, as a unit of a conversation or as a recording.
     fn question_command(&self, mode: Mode) -> LaneCommand {
         let audio = Arc::new(vec![0; SPEECH_RATE_HZ as usize]);
         match mode {
@@ -101,7 +101,7 @@ impl SessionTexts {
     }
 }
 
-/// Walks to one upstream. What is seen on the way is told as it comes.
+/// Checks one upstream and sends each outcome at once to `live_sender`.
 pub(crate) async fn check_upstream(
     target: &CheckTarget,
     library: &Library,
@@ -123,7 +123,7 @@ struct UpstreamCheck<'e> {
     stop: &'e mut watch::Receiver<bool>,
 }
 
-/// One attempt at a session.
+/// Result of one attempt to run a session.
 struct AttemptResult {
     reached: Option<Depth>,
     received: Vec<String>,
@@ -142,7 +142,7 @@ impl UpstreamCheck<'_> {
         let experiment = self.experiment(dialect.clone(), *mode, encoding, Depth::Answer);
         let dialer = match self.dialer(&config.url, dialect) {
             Ok(dialer) => dialer,
-            // The configuration was read a moment ago; a file it names may be gone since.
+            // A file that the configuration names may have disappeared since the configuration was read.
             Err(detail) => {
                 log.push(CheckOutcome::failed(
                     DoctorStep::Configuration,
@@ -191,7 +191,7 @@ impl UpstreamCheck<'_> {
         config.build_dialer(dialect).map(|(_, dialer)| dialer)
     }
 
-    /// Whether the opening is within what the dialect allows.
+    /// Logs the configuration step; returns `false` if the init message exceeds the limit of the dialect.
     fn check_opening_size(
         &self,
         dialect: &Arc<UpstreamMapping>,
@@ -215,7 +215,7 @@ impl UpstreamCheck<'_> {
         true
     }
 
-    /// One session as far as it goes.
+    /// Runs one session as far as possible.
     async fn attempt_session(
         &mut self,
         dialer: &Dialer,
@@ -227,7 +227,7 @@ impl UpstreamCheck<'_> {
             return no_session;
         };
         let start = Instant::now();
-        // Not given up when the user wants to go: who was let in must say goodbye.
+        // An interrupt does not stop the upgrade, because an open session must be closed cleanly.
         let upgrade = dialer.upgrade(connected.transport, experiment.mode);
         tokio::pin!(upgrade);
         let upgraded = timeout(self.limits.step_timeout, &mut upgrade).await;
@@ -245,12 +245,12 @@ impl UpstreamCheck<'_> {
                     match upgrade_failure_symptom(&closed, dialer.endpoint(), &connected.addresses).await {
                         Symptom::ServerSpeaksTls => Symptom::ServerSpeaksTls,
                         _ => Symptom::ClosedWithoutAnswer(format!(
-                            "nothing for {} s",
+                            "no answer within {} s",
                             self.limits.step_timeout.as_secs_f64()
                         )),
                     };
                 log.push(CheckOutcome::failed(DoctorStep::Upgrade, took, symptom));
-                // Who lets us in at last may hold a worker for us: a goodbye, if there is time for one.
+                // A late upgrade may still occupy a worker, so close the session if it opens within the close timeout.
                 if let Ok(Ok((mut late_socket, _))) = timeout(self.limits.close_timeout, upgrade).await {
                     let mut session = SessionCheck::new(now(), self.check_plan(experiment));
                     session.stop(now(), "upgrade failed");
@@ -293,7 +293,7 @@ impl UpstreamCheck<'_> {
         }
     }
 
-    /// Why it failed, if something else works.
+    /// Runs experiments after a failure; returns the first clue.
     async fn find_clue(&mut self, attempt: &AttemptResult, log: &OutcomeLog) -> Option<Clue> {
         let failed =
             log.outcomes().iter().find_map(|outcome| Some((outcome.step, outcome.failure()?.clone())));
@@ -320,7 +320,7 @@ impl UpstreamCheck<'_> {
         None
     }
 
-    /// The clue, if this gets as far as it should.
+    /// Runs an experiment; returns its clue if it succeeds.
     async fn try_experiment(&mut self, experiment: Experiment) -> Option<Clue> {
         let url = match experiment.use_dialect_path {
             true => with_path(&self.target.config.url, &experiment.dialect.path)?,
@@ -333,10 +333,10 @@ impl UpstreamCheck<'_> {
             |outcome: &CheckOutcome| matches!(outcome.failure(), Some(Symptom::StillQueued { .. }));
         let is_queued = discarded_log.outcomes().iter().any(is_still_queued);
         if is_queued && experiment.depth > Depth::Queue {
-            // So would all others be, each for as long.
+            // All further experiments would wait in the queue, too.
             return Some(Clue::StillQueued);
         }
-        // Who is in the queue was let in, and has understood what was said of it.
+        // A queued session shows that URL and dialect are right.
         let succeeded = is_queued || attempt.reached.is_some_and(|reached| reached >= experiment.depth);
         succeeded.then(|| match experiment.clue {
             Clue::OtherUrl(_, dialect) => Clue::OtherUrl(redacted_url(&dialer.url(experiment.mode)), dialect),
@@ -344,7 +344,7 @@ impl UpstreamCheck<'_> {
         })
     }
 
-    /// Whether the other modes that the configuration needs are let in.
+    /// Checks that the server accepts the other modes that the routes need.
     async fn check_other_modes(&mut self, dialer: &Dialer, log: &mut OutcomeLog) {
         let (start, mut refused) = (Instant::now(), Vec::new());
         for mode in &self.target.other_modes {
@@ -352,7 +352,7 @@ impl UpstreamCheck<'_> {
             let mut discarded_log = OutcomeLog::new(&[], None);
             self.attempt_session(dialer, &experiment, &mut discarded_log).await;
             let failure = discarded_log.outcomes().iter().find(|outcome| outcome.step == DoctorStep::Upgrade);
-            // A queue that is held meanwhile says nothing about the mode.
+            // Only a failed upgrade says something about the mode; a busy queue does not.
             if let Some(symptom) = failure.and_then(CheckOutcome::failure) {
                 refused.push((mode.name().to_owned(), symptom.summary()));
             }
@@ -369,24 +369,24 @@ impl UpstreamCheck<'_> {
                 DoctorStep::Modes,
                 start.elapsed(),
                 Duration::MAX,
-                format!("{} too", names.join(", ")),
+                format!("also accepts {}", names.join(", ")),
             ));
         }
     }
 }
 
-/// Path and query, which is what a handshake asks for.
+/// Path and query of a URL.
 fn path_and_query(url: &str) -> String {
     url.parse::<Uri>().ok().and_then(|uri| uri.path_and_query().map(ToString::to_string)).unwrap_or_default()
 }
 
-/// The same server at another path, and without the query.
+/// Replaces the path of a URL and removes its query.
 fn with_path(url: &str, path: &str) -> Option<String> {
     let uri: Uri = url.parse().ok()?;
     Some(format!("{}://{}{path}", uri.scheme_str()?, uri.authority()?))
 }
 
-/// Carries out what the walk wants until it is over.
+/// Drives a session check on a socket until it is finished.
 async fn run_session(
     session: &mut SessionCheck,
     socket: &mut DoctorSocket,
@@ -402,9 +402,12 @@ async fn run_session(
         let until = match session.poll_action() {
             CheckAction::Finished => return,
             CheckAction::Send(text) => {
-                // That the peer is gone is seen when it is read.
+                // The next read reports a send error.
                 if timeout(limits.step_timeout, socket.send(Message::text(text))).await.is_err() {
-                    session.handle_disconnect(now(), DisconnectReason::Lost("it takes nothing".to_owned()));
+                    session.handle_disconnect(
+                        now(),
+                        DisconnectReason::Lost("the server accepts no data".to_owned()),
+                    );
                 }
                 continue;
             }
@@ -426,7 +429,7 @@ async fn run_session(
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => session.handle_disconnect(now(), close_reason.take().unwrap_or_else(|| DisconnectReason::Lost(error.to_string()))),
-                None => session.handle_disconnect(now(), close_reason.take().unwrap_or_else(|| DisconnectReason::Lost("it hung up".to_owned()))),
+                None => session.handle_disconnect(now(), close_reason.take().unwrap_or_else(|| DisconnectReason::Lost("the server hung up".to_owned()))),
             },
             () = sleep_until(until.into()) => session.handle_timeout(now()),
             () = wait_for_stop(stop), if !is_stopping => {

@@ -1,7 +1,7 @@
-//! The conversation with one upstream, from the upgrade to the goodbye; sans-IO.
+//! Session of a check with one upstream, from the upgrade to the close; sans-IO.
 //!
-//! It says what to send and until when to wait, and what came of each step. Whatever happens it ends politely and within
-//! a bound: who holds a worker, or may hold one, says goodbye and waits for the answer; who is still queued just goes.
+//! The check returns messages to send, deadlines and the outcome of each step. It always ends within a bounded time. If it
+//! has a worker, or may have one, it closes the session and waits for the acknowledgement. A queued session just disconnects.
 
 use std::{
     collections::VecDeque,
@@ -19,52 +19,52 @@ use crate::{
     upstream::Dialect,
 };
 
-/// What one unit of a conversation lasts (field notes minicpm-o.md §1.6).
+/// Duration of one unit of a conversation (field notes minicpm-o.md §1.6).
 const UNIT_DURATION: Duration = Duration::from_secs(1);
-/// A first unit may warm something up; who is slower than real time is so more than once.
+/// Maximum number of units to measure: the first one may be slow because of a warm-up.
 const QUESTIONS_MAX: u32 = 3;
-/// Servers end a session's connection with the session; this side helps after so long.
+/// How long the check waits for the server to end the connection after the session.
 const TRANSPORT_END_WAIT: Duration = Duration::from_secs(1);
-/// What is kept of what a server said, to find out who it is.
+/// Limits of the stored messages, which serve to recognise the server.
 const RECEIVED_MAX_MESSAGES: usize = 3;
 const RECEIVED_MAX_BYTES: usize = 16 * 1024;
 
-/// How far to go.
+/// How far a check goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
     /// Until a worker is assigned.
     Queue,
-    /// Until it is ready.
+    /// Until the worker is ready.
     Init,
-    /// Until it has answered.
+    /// Until the model has answered.
     Answer,
 }
 
-/// What to say to whom.
+/// Plan of a check: dialect, messages and limits.
 #[derive(Debug, Clone)]
 pub struct CheckPlan {
-    /// The dialect.
+    /// Dialect of the upstream.
     pub dialect: Arc<UpstreamMapping>,
-    /// What a session is opened with.
+    /// Command that opens the session.
     pub init: LaneCommand,
-    /// What is asked then.
+    /// Command that the model answers.
     pub question: LaneCommand,
     /// How far to go.
     pub depth: Depth,
-    /// How long it may take.
+    /// Time limits.
     pub limits: StepLimits,
 }
 
-/// What the driver is to do.
+/// Next action of the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CheckAction {
     /// Send this text frame.
     Send(String),
-    /// Wait for a frame, the end, or this instant.
+    /// Wait for a frame, the end of the connection, or this instant.
     Wait(Instant),
-    /// Send a close frame and wait for the end, or this instant.
+    /// Send a close frame, then wait for the end of the connection or this instant.
     CloseAndWait(Instant),
-    /// It is over.
+    /// The check is finished.
     Finished,
 }
 
@@ -73,34 +73,34 @@ enum CheckPhase {
     Queued,
     Initialising,
     AwaitingAnswer,
-    /// Goodbye is said; until then.
+    /// The close command is sent; the server should acknowledge it by then.
     Closing {
         until: Instant,
     },
-    /// The server has said that it is over; the transport's end is its own to bring.
+    /// The server has ended the session and should close the connection by then.
     EndedByServer {
         until: Instant,
     },
-    /// Nothing more is said, and this side ends the transport.
+    /// The check closes the connection.
     ClosingTransport {
         until: Instant,
     },
     Finished,
 }
 
-/// One examination.
+/// Check of one session.
 #[derive(Debug)]
 pub struct SessionCheck {
     dialect: Dialect,
     plan: CheckPlan,
     phase: CheckPhase,
-    /// When this step began.
+    /// Start of the current step.
     step_started_at: Instant,
     outgoing: VecDeque<String>,
     outcomes: VecDeque<CheckOutcome>,
-    /// A step that failed because the server ended the session, but for the code of its close frame.
+    /// Step at which the server ended the session, reported once the code of the close frame is known.
     unreported_end: Option<(DoctorStep, Duration, UpstreamEnd)>,
-    /// The server had the last word: there is nobody to say goodbye to.
+    /// True if the server has ended the session, so that no close is needed.
     has_server_left: bool,
     has_worker: bool,
     queue_position: Option<(Option<u32>, Option<u32>)>,
@@ -112,7 +112,7 @@ pub struct SessionCheck {
 }
 
 impl SessionCheck {
-    /// The WebSocket is open.
+    /// Starts a check on an open WebSocket.
     #[must_use]
     pub fn new(now: Instant, plan: CheckPlan) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl SessionCheck {
         }
     }
 
-    /// The next thing to do.
+    /// Returns the next action.
     pub fn poll_action(&mut self) -> CheckAction {
         if let Some(text) = self.outgoing.pop_front() {
             return CheckAction::Send(text);
@@ -149,29 +149,29 @@ impl SessionCheck {
         }
     }
 
-    /// The next step that is done.
+    /// Returns the outcome of the next completed step.
     pub fn next_outcome(&mut self) -> Option<CheckOutcome> {
         self.outcomes.pop_front()
     }
 
-    /// How far it came.
+    /// Depth reached so far.
     #[must_use]
     pub const fn reached(&self) -> Option<Depth> {
         self.reached
     }
 
-    /// The first messages of the server, as they came.
+    /// First messages of the server, unparsed.
     #[must_use]
     pub fn received(&self) -> &[String] {
         &self.received
     }
 
-    /// The server sent something.
+    /// Handles a frame from the server.
     pub fn handle_frame(&mut self, now: Instant, frame: Frame<'_>) {
         if let (Frame::Text(text), true) = (frame, self.received.len() < RECEIVED_MAX_MESSAGES) {
             self.received.extend((text.len() <= RECEIVED_MAX_BYTES).then(|| text.to_owned()));
         }
-        // Decoding lends its own room, so it cannot live in `self` meanwhile.
+        // Decoded events borrow from the dialect, so it cannot stay in `self` during decoding.
         let mut dialect = std::mem::replace(&mut self.dialect, Dialect::new(self.plan.dialect.clone()));
         dialect.decode(frame, |event, meta| self.handle_event(now, &event, meta));
         self.dialect = dialect;
@@ -210,7 +210,7 @@ impl SessionCheck {
                 self.fail(now, DoctorStep::Answer, Symptom::RecoverableError((*detail).to_owned()));
             }
             (CheckPhase::AwaitingAnswer, LaneEvent::Done { .. }) => self.handle_answer(now),
-            // In a conversation one of these is the answer; in a chat they are its beginning.
+            // In a conversation these events answer the unit; in a chat they only begin the answer.
             (CheckPhase::AwaitingAnswer, LaneEvent::Listen | LaneEvent::Audio(_))
                 if self.is_conversation() =>
             {
@@ -220,7 +220,7 @@ impl SessionCheck {
         }
     }
 
-    /// The transport is gone.
+    /// Handles the end of the connection.
     pub fn handle_disconnect(&mut self, now: Instant, reason: DisconnectReason) {
         let took = now - self.step_started_at;
         match (&self.phase, self.unreported_end.take()) {
@@ -249,7 +249,7 @@ impl SessionCheck {
         self.finish();
     }
 
-    /// It is then.
+    /// Handles a deadline.
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_due = now >= self.step_started_at + self.plan.limits.step_timeout;
         let waited = now - self.step_started_at;
@@ -269,7 +269,7 @@ impl SessionCheck {
                 self.fail(now, DoctorStep::Answer, Symptom::NoAnswer { waited })
             }
             CheckPhase::Closing { until } if now >= until => {
-                let detail = "no answer to the goodbye".to_owned();
+                let detail = "no answer to session.close".to_owned();
                 self.outcomes.push_back(CheckOutcome::failed(
                     DoctorStep::Close,
                     waited,
@@ -278,7 +278,7 @@ impl SessionCheck {
                 self.close_transport(now);
             }
             CheckPhase::EndedByServer { until } if now >= until => {
-                // It did not mean it: a server of another dialect may go on after what means the end in this one.
+                // A server of another dialect may continue after a message that ends the session in this dialect.
                 match self.unreported_end.take() {
                     Some((step, took, end)) if self.has_worker => {
                         self.outcomes.push_back(CheckOutcome::failed(
@@ -300,7 +300,7 @@ impl SessionCheck {
         }
     }
 
-    /// It goes no further, because of this. A worker that is being made ready answers only then.
+    /// Stops the check and closes the session. A worker answers the close only after its initialisation.
     pub fn stop(&mut self, now: Instant, reason: &str) {
         let ready_by = self.step_started_at + self.plan.limits.step_timeout;
         let readable_at = match self.phase {
@@ -315,7 +315,7 @@ impl SessionCheck {
         self.start_closing(now, readable_at);
     }
 
-    /// Whether it was asked for a conversation.
+    /// True if the plan checks a conversation, not a chat.
     const fn is_conversation(&self) -> bool {
         matches!(self.plan.question, LaneCommand::Append(_))
     }
@@ -402,7 +402,7 @@ impl SessionCheck {
                 DoctorStep::Answer,
                 took,
                 UNIT_DURATION,
-                format!("one silent second, {ratio:.2} of real time"),
+                format!("one silent second, {ratio:.2} times real time"),
             )
         };
         if outcome.failure().is_none() {
@@ -412,7 +412,7 @@ impl SessionCheck {
         self.start_closing(now, now);
     }
 
-    /// The server says that the session is over.
+    /// Handles the end of the session reported by the server.
     fn handle_closed(&mut self, now: Instant, end: &UpstreamEnd) {
         let took = now - self.step_started_at;
         match self.phase {
@@ -421,15 +421,15 @@ impl SessionCheck {
                     CheckOutcome::completed(DoctorStep::Close, took, self.plan.limits.close_timeout, "");
                 self.outcomes.push_back(outcome);
             }
-            // Its connection stays until it is told goodbye, and with it the worker.
+            // The server keeps the connection and the worker until the client closes the session.
             _ if end.kind == EndKind::LimitReachedStillOpen => {
                 let symptom = Symptom::RecoverableError(end.detail.clone());
                 return self.fail(now, self.current_step(), symptom);
             }
-            // Silence has no words, which ends a chat with some back-ends (field notes minicpm-o.md §2).
+            // Some back-ends end a chat when the transcript of silence is empty (field notes minicpm-o.md §2).
             CheckPhase::AwaitingAnswer if end.kind == EndKind::EmptyAnswer => {
                 self.reached = Some(Depth::Answer);
-                let note = "one question, to which it had nothing to say";
+                let note = "one question, with an empty answer";
                 self.outcomes.push_back(CheckOutcome::completed(
                     DoctorStep::Answer,
                     took,
@@ -462,7 +462,7 @@ impl SessionCheck {
         Symptom::SessionEnded { detail: end.detail, kind: end.kind, code, had_voice }
     }
 
-    /// The server has ended the session: there is no goodbye to be seen.
+    /// Logs the close step as skipped, because the server has ended the session.
     fn mark_server_left(&mut self) {
         if !std::mem::replace(&mut self.has_server_left, true) {
             self.outcomes.push_back(CheckOutcome::skipped(DoctorStep::Close, "the server ended the session"));
@@ -474,13 +474,12 @@ impl SessionCheck {
         self.start_closing(now, now);
     }
 
-    /// Says goodbye to a worker that may be there and hears it from `readable_at` on (field notes minicpm-o.md §1.2).
+    /// Sends the close command for a worker that may be assigned. The worker reads it from `readable_at` on (field notes
+    /// minicpm-o.md §1.2).
     fn start_closing(&mut self, now: Instant, readable_at: Instant) {
         if !self.has_worker && self.queue_position.is_some() {
-            self.outcomes.push_back(CheckOutcome::skipped(
-                DoctorStep::Close,
-                "in the queue there is nobody to say goodbye to",
-            ));
+            self.outcomes
+                .push_back(CheckOutcome::skipped(DoctorStep::Close, "a queued session needs no close"));
             return self.close_transport(now);
         }
         self.outgoing.push_back(self.encoder().encode(&LaneCommand::Close));
@@ -498,7 +497,7 @@ impl SessionCheck {
         self.phase = CheckPhase::Finished;
     }
 
-    /// For encoding alone, which needs nothing but the mapping.
+    /// Dialect for encoding only, without decoder state.
     fn encoder(&self) -> Dialect {
         Dialect::new(self.plan.dialect.clone())
     }

@@ -1,38 +1,38 @@
-//! The steps of an examination, what comes of one, and how long each may take.
+//! Steps of a check, their outcomes and their time limits.
 
 use std::time::Duration;
 
 use super::symptom::Symptom;
 
-/// One step, in the order they are taken.
+/// Step of a check, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DoctorStep {
-    /// What is to be sent fits what the dialect allows.
+    /// The init message fits the limit of the dialect.
     Configuration,
     /// The name has an address.
     Dns,
-    /// Somebody listens there.
+    /// The port accepts a connection.
     Tcp,
-    /// And shows a certificate that is trusted.
+    /// The certificate is trusted.
     Tls,
-    /// And takes a WebSocket.
+    /// The server accepts the WebSocket.
     Upgrade,
     /// A worker is assigned.
     Queue,
-    /// The worker is made ready.
+    /// The worker is initialised.
     Init,
     /// The model answers.
     Answer,
-    /// The client's side: a session is opened.
+    /// A session opens (client path only).
     Session,
-    /// The session ends as it should.
+    /// The session closes cleanly.
     Close,
-    /// The other modes that the configuration needs are there, too.
+    /// The server accepts the other modes that the routes need.
     Modes,
 }
 
 impl DoctorStep {
-    /// The steps towards an upstream.
+    /// Steps of an upstream check.
     pub const UPSTREAM: [Self; 9] = [
         Self::Configuration,
         Self::Dns,
@@ -44,11 +44,11 @@ impl DoctorStep {
         Self::Answer,
         Self::Close,
     ];
-    /// The steps of a client.
+    /// Steps of a client path check.
     pub const CLIENT: [Self; 6] =
         [Self::Dns, Self::Tcp, Self::Tls, Self::Upgrade, Self::Session, Self::Close];
 
-    /// As reports call it.
+    /// Name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,21 +67,21 @@ impl DoctorStep {
     }
 }
 
-/// What came of a step.
+/// Verdict of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepVerdict {
-    /// It is well.
+    /// The step succeeded.
     Ok,
-    /// It works, and takes longer than it should.
+    /// The step succeeded, but took longer than usual.
     Slow(Symptom),
-    /// It does not work.
+    /// The step failed.
     Failed(Symptom),
-    /// It was not taken.
+    /// The step was not run.
     Skipped,
 }
 
 impl StepVerdict {
-    /// As reports call it.
+    /// Name in reports.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -93,21 +93,21 @@ impl StepVerdict {
     }
 }
 
-/// One step that was taken, or not.
+/// Outcome of one step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckOutcome {
-    /// Which.
+    /// The step.
     pub step: DoctorStep,
-    /// How long it took; none where that says nothing.
+    /// Duration; `None` if meaningless.
     pub took: Option<Duration>,
-    /// What came of it.
+    /// Verdict.
     pub verdict: StepVerdict,
-    /// What else is worth a word; of a step that was skipped, why.
+    /// Detail to show; the reason of a skipped step.
     pub note: String,
 }
 
 impl CheckOutcome {
-    /// A step that is well if it was quick enough.
+    /// A successful step, slow if it took longer than `usual`.
     #[must_use]
     pub fn completed(step: DoctorStep, took: Duration, usual: Duration, note: impl Into<String>) -> Self {
         let verdict =
@@ -122,13 +122,13 @@ impl CheckOutcome {
         Self { step, took: Some(took), verdict: StepVerdict::Failed(symptom), note }
     }
 
-    /// A step that was not taken.
+    /// A step that was not run.
     #[must_use]
     pub fn skipped(step: DoctorStep, reason: impl Into<String>) -> Self {
         Self { step, took: None, verdict: StepVerdict::Skipped, note: reason.into() }
     }
 
-    /// What was seen where it failed.
+    /// Symptom of a failed step.
     #[must_use]
     pub const fn failure(&self) -> Option<&Symptom> {
         match &self.verdict {
@@ -138,31 +138,31 @@ impl CheckOutcome {
     }
 }
 
-/// How long a step may take, and above what it is slow.
+/// Time limits of steps, and durations above which a step counts as slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepLimits {
-    /// Any step that takes longer has failed.
+    /// Time limit of every step except close.
     pub step_timeout: Duration,
-    /// The same of the goodbye.
+    /// Time limit of the close.
     pub close_timeout: Duration,
-    /// A name is usually found faster.
+    /// Usual time of a DNS lookup.
     pub dns_usual: Duration,
-    /// The round trip: audio comes every second, and who speaks notices 200 ms.
+    /// Usual time of a TCP connect, one round trip; speakers notice a delay of 200 ms.
     pub tcp_usual: Duration,
-    /// Two round trips and a signature.
+    /// Usual time of TLS: two round trips and a signature.
     pub tls_usual: Duration,
-    /// One round trip.
+    /// Usual time of the upgrade: one round trip.
     pub upgrade_usual: Duration,
-    /// A worker that is free is assigned in a millisecond (field notes minicpm-o.md §7.2).
+    /// Usual time in the queue; a free worker is assigned in a millisecond (field notes minicpm-o.md §7.2).
     pub queue_usual: Duration,
-    /// Initialising takes real servers 9 to 16 s (field notes minicpm-o.md §7.2).
+    /// Usual time of the initialisation; real servers need 9 to 16 s (field notes minicpm-o.md §7.2).
     pub init_usual: Duration,
-    /// One question in a chat.
+    /// Usual time of one question in a chat.
     pub question_usual: Duration,
 }
 
 impl StepLimits {
-    /// The usual ones, with this much for each step.
+    /// Default limits with this timeout for each step.
     #[must_use]
     pub fn with_timeout(step_timeout: Duration) -> Self {
         let ms = Duration::from_millis;

@@ -1,145 +1,145 @@
-//! What was seen where a step failed, or was slow. No opinion: [`super::diagnosis`] has those.
+//! Symptoms: observations at a failed or slow step. [`super::diagnosis`] interprets them.
 
 use std::time::Duration;
 
 use crate::event::{DisconnectReason, EndKind};
 
-/// What was seen.
+/// Observation at a failed or slow step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Symptom {
-    /// It worked, but took longer than usual.
+    /// The step succeeded, but took longer than usual.
     Slow {
-        /// How long.
+        /// Measured duration.
         took: Duration,
-        /// How long at most where all is well.
+        /// Longest usual duration.
         usual: Duration,
     },
-    /// Nothing came.
+    /// The server did not answer.
     NoAnswer {
-        /// For so long.
+        /// Time waited.
         waited: Duration,
     },
-    /// The opening with the voice in it is larger than a message may be.
+    /// The init message with the voice exceeds the size limit of messages.
     VoiceTooLarge {
-        /// Its size.
+        /// Size of the message.
         bytes: usize,
-        /// The dialect's limit.
+        /// Limit of the dialect.
         limit: usize,
     },
-    /// What the configuration names cannot be used any more, in words.
+    /// The configuration can no longer be used; contains the error.
     Misconfigured(String),
-    /// The name has no address, in the system's words.
+    /// The name has no address; contains the system's error.
     NameNotFound(String),
-    /// Nobody listens at the port.
+    /// Nothing listens on the port.
     ConnectionRefused,
-    /// The system cannot get there, in its words.
+    /// The address is unreachable; contains the system's error.
     Unreachable(String),
-    /// `wss://`, and the port speaks HTTP without TLS.
+    /// The URL begins with `wss://`, but the port speaks HTTP without TLS.
     ServerSpeaksPlaintext,
-    /// `ws://`, and the port speaks TLS.
+    /// The URL begins with `ws://`, but the port speaks TLS.
     ServerSpeaksTls,
     /// The certificate is not trusted.
     UntrustedCertificate(CertificateProblem),
-    /// It wants a certificate of the client's, or another one.
+    /// The server requires a client certificate, or another one.
     ClientCertificateRequired(String),
-    /// TLS failed otherwise.
+    /// TLS failed for another reason.
     TlsFailed(String),
-    /// An HTTP answer that is no upgrade.
+    /// The server answered the upgrade with another HTTP status.
     HttpStatus {
-        /// Its status.
+        /// HTTP status.
         status: u16,
-        /// What the server calls itself.
+        /// Header `Server`.
         server: Option<String>,
-        /// It is a page for people.
+        /// True if the body is an HTML page.
         is_html: bool,
     },
-    /// Something that is no HTTP.
+    /// The answer is not HTTP.
     NotHttp(String),
-    /// The connection ended without a word.
+    /// The server closed the connection without an answer.
     ClosedWithoutAnswer(String),
-    /// It agreed to something nobody offered.
+    /// The server accepted a WebSocket extension that was not offered.
     UnexpectedExtension(String),
-    /// Still in the queue.
+    /// The session is still in the queue.
     StillQueued {
-        /// Last place told.
+        /// Last reported position.
         position: Option<u32>,
-        /// Last length told.
+        /// Last reported length of the queue.
         length: Option<u32>,
-        /// How long.
+        /// Time waited.
         waited: Duration,
     },
-    /// It opened a session nobody had asked for.
+    /// The server opened a session without a request.
     UnrequestedSession,
-    /// It says what the dialect does not know.
+    /// The server sent a message that the dialect does not know.
     UnknownMessage(String),
-    /// It ended the session and said so.
+    /// The server ended the session with a message.
     SessionEnded {
-        /// In its own words.
+        /// Text of the server.
         detail: String,
-        /// What that means.
+        /// Meaning of the message.
         kind: EndKind,
-        /// The close frame's code, if one came.
+        /// Code of the close frame, if one arrived.
         code: Option<u16>,
-        /// A voice had been sent.
+        /// True if a voice had been sent.
         had_voice: bool,
     },
-    /// The connection ended and nothing was said.
+    /// The connection ended without a message.
     Disconnected(DisconnectReason),
     /// An error that does not end the session.
     RecoverableError(String),
-    /// A unit took longer than it lasts, each time.
+    /// Every unit took longer than its own duration.
     SlowerThanRealTime {
-        /// The quickest.
+        /// Shortest measured time.
         took: Duration,
-        /// What it lasts.
+        /// Duration of a unit.
         unit: Duration,
     },
-    /// A client's session did not begin, in the server's words.
+    /// The session of the client path did not open; contains the server's text.
     SessionNotOpened(String),
-    /// The goodbye was not answered.
+    /// The server did not acknowledge the close.
     CloseNotAcknowledged(String),
-    /// Modes that the configuration needs are not there: how each was refused.
+    /// The server rejected modes that the routes need: pairs of mode and reason.
     ModesUnavailable(Vec<(String, String)>),
 }
 
-/// What is wrong with a certificate.
+/// Problem with a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateProblem {
-    /// Nobody known vouches for it.
+    /// The issuer is not trusted.
     UnknownIssuer,
-    /// It is for other names: these.
+    /// The certificate is for these other names.
     WrongName(Vec<String>),
-    /// Its time is over.
+    /// The certificate has expired.
     Expired,
-    /// Its time has not come.
+    /// The certificate is not valid yet.
     NotYetValid,
-    /// Something else.
+    /// Another problem.
     Other(String),
 }
 
 impl Symptom {
-    /// In some words, for the step's line.
+    /// Short description for the line of the step.
     #[must_use]
     pub fn summary(&self) -> String {
         match self {
             Self::Slow { usual, .. } => format!("usually within {}", format_duration(*usual)),
             Self::NoAnswer { .. } => "no answer".to_owned(),
             Self::VoiceTooLarge { bytes, limit } => format!("voice: {bytes} of at most {limit} bytes"),
-            Self::NameNotFound(_) => "no such name".to_owned(),
+            Self::NameNotFound(_) => "name not found".to_owned(),
             Self::ConnectionRefused => "connection refused".to_owned(),
             Self::Misconfigured(detail)
             | Self::Unreachable(detail)
             | Self::TlsFailed(detail)
             | Self::ClientCertificateRequired(detail) => detail.clone(),
-            Self::ServerSpeaksPlaintext => "it speaks no TLS".to_owned(),
-            Self::ServerSpeaksTls => "it speaks TLS".to_owned(),
+            Self::ServerSpeaksPlaintext => "the server speaks no TLS".to_owned(),
+            Self::ServerSpeaksTls => "the server speaks TLS".to_owned(),
             Self::UntrustedCertificate(problem) => problem.summary().to_owned(),
             Self::HttpStatus { status, .. } => format!("HTTP {status}"),
-            Self::NotHttp(_) => "it speaks no HTTP".to_owned(),
+            Self::NotHttp(_) => "the server speaks no HTTP".to_owned(),
             Self::ClosedWithoutAnswer(detail) => detail.clone(),
-            Self::UnexpectedExtension(name) => format!("unexpected {name}"),
+            Self::UnexpectedExtension(name) => format!("unexpected extension {name}"),
             Self::StillQueued { position, length, .. } => format_queue_position(*position, *length),
-            Self::UnrequestedSession => "a session nobody asked for".to_owned(),
+            Self::UnrequestedSession => "the server opened a session without a request".to_owned(),
             Self::UnknownMessage(detail) | Self::RecoverableError(detail) => detail.clone(),
             Self::SessionEnded { detail, .. }
             | Self::SessionNotOpened(detail)
@@ -168,7 +168,7 @@ impl CertificateProblem {
     }
 }
 
-/// A place in a queue.
+/// Formats a queue position.
 pub(super) fn format_queue_position(position: Option<u32>, length: Option<u32>) -> String {
     match (position, length) {
         (Some(position), Some(length)) => format!("position {position} of {length}"),
@@ -177,7 +177,7 @@ pub(super) fn format_queue_position(position: Option<u32>, length: Option<u32>) 
     }
 }
 
-/// A duration as people read it.
+/// Formats a duration in seconds or milliseconds.
 pub(super) fn format_duration(duration: Duration) -> String {
     match duration.as_secs_f64() {
         long if long >= 9.95 => format!("{long:.0} s"),

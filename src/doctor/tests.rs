@@ -1,4 +1,4 @@
-//! Walks against the simulator in virtual time, and what is said of what was seen.
+//! Session checks against the simulator in virtual time, and diagnoses of all symptoms.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -44,7 +44,7 @@ fn plan(dialect: &str, depth: Depth) -> CheckPlan {
     }
 }
 
-/// A gateway and a clock.
+/// Simulated gateway with a virtual clock.
 struct SimulatedGateway {
     gateway: Gateway,
     now: Instant,
@@ -57,7 +57,7 @@ impl SimulatedGateway {
         Self { gateway: Gateway::new(config, now, Duration::ZERO), now, connections: 0 }
     }
 
-    /// One walk, given up after so long: what came of its steps, and how long it took.
+    /// Runs one check, interrupted after `stop_after`; returns its outcomes and duration.
     fn run_check(&mut self, plan: CheckPlan, stop_after: Option<Duration>) -> (Vec<CheckOutcome>, Duration) {
         self.connections += 1;
         let (conn, started_at) = (ConnId(self.connections), self.now);
@@ -144,12 +144,12 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
         })
     };
     for (dialect, name, fault, stop) in dialects.into_iter().flat_map(cases) {
-        let case = format!("{dialect:?} walked as {name}, {fault}, stopped after {stop:?}");
+        let case = format!("{dialect:?} checked as {name}, {fault}, stopped after {stop:?}");
         let faults = vec![fault.parse().unwrap()];
         let mut gateway =
             SimulatedGateway::new(SimulatorConfig { dialect, faults, ..SimulatorConfig::default() });
         let (outcomes, took) = gateway.run_check(plan(name, Depth::Answer), stop);
-        // Three steps in their bounds, a goodbye, and an end.
+        // Time limits of three steps, the close and the end of the connection.
         assert!(took <= Duration::from_secs(3 * 30 + 5 + 1 + 5), "{case}: {took:?}");
         assert!(outcomes.is_sorted_by_key(|outcome| outcome.step), "{case}: {:?}", verdicts(&outcomes));
         let steps: Vec<DoctorStep> = outcomes.iter().map(|outcome| outcome.step).collect();
@@ -157,7 +157,7 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
         let ended_by_server =
             outcomes.iter().any(|it| it.step == DoctorStep::Close && it.verdict == StepVerdict::Skipped);
         gateway.gateway.handle_input(gateway.now, SimInput::ClearFaults);
-        // Who is dropped by the server is cleaned up after: that is not this side's doing.
+        // If the server ended the session, its worker needs time to clean up.
         if ended_by_server {
             gateway.now += SimTiming::default().cleanup;
         }
@@ -175,12 +175,12 @@ fn slow_first_unit_is_measured_again() {
     let mut gateway =
         SimulatedGateway::new(SimulatorConfig { faults: faults(",times=1"), ..SimulatorConfig::default() });
     let (outcomes, _) = gateway.run_check(plan("minicpm-o", Depth::Answer), None);
-    assert_eq!(outcomes[2].verdict, StepVerdict::Ok, "it had to warm up: {outcomes:?}");
+    assert_eq!(outcomes[2].verdict, StepVerdict::Ok, "only the first unit is slow: {outcomes:?}");
     let mut gateway =
         SimulatedGateway::new(SimulatorConfig { faults: faults(""), ..SimulatorConfig::default() });
     let (outcomes, took) = gateway.run_check(plan("minicpm-o", Depth::Answer), None);
     assert_eq!(outcomes[2].note, "1.6 times real time");
-    assert!(took < Duration::from_secs(6), "three units and no more: {took:?}");
+    assert!(took < Duration::from_secs(6), "at most three units: {took:?}");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn slow_initialisation_is_reported_without_failure() {
     ];
     assert_eq!(verdicts(&outcomes), slow);
     let report = CheckReport { outcomes, ..CheckReport::default() };
-    assert!(report.is_ok() && report.diagnoses()[0].1.seen.contains("where 16 s are usual"));
+    assert!(report.is_ok() && report.diagnoses()[0].1.seen.contains("16 s are usual"));
 }
 
 #[test]
@@ -279,12 +279,12 @@ fn every_symptom_has_a_diagnosis() {
         (DoctorStep::Upgrade, status(401), "credentials"),
         (DoctorStep::Upgrade, status(404), "path"),
         (DoctorStep::Upgrade, status(429), "too many"),
-        (DoctorStep::Upgrade, status(502), "nobody behind it"),
-        (DoctorStep::Upgrade, status(504), "nobody behind it"),
+        (DoctorStep::Upgrade, status(502), "the gateway behind it does not"),
+        (DoctorStep::Upgrade, status(504), "the gateway behind it does not"),
         (DoctorStep::Upgrade, status(200), "`Upgrade`"),
-        (DoctorStep::Upgrade, status(301), "elsewhere"),
-        (DoctorStep::Upgrade, status(500), "broken"),
-        (DoctorStep::Upgrade, Symptom::NotHttp("x".into()), "Some other service"),
+        (DoctorStep::Upgrade, status(301), "redirects"),
+        (DoctorStep::Upgrade, status(500), "internal error"),
+        (DoctorStep::Upgrade, Symptom::NotHttp("x".into()), "Another service"),
         (DoctorStep::Upgrade, Symptom::ClosedWithoutAnswer("reset".into()), "about to stop"),
         (
             DoctorStep::Upgrade,
@@ -346,7 +346,7 @@ fn voxbridge_symptoms_have_their_own_diagnoses() {
         (status(401), true, "not among those"),
         (status(403), true, "not for this path"),
         (status(404), false, "No client protocol"),
-        (status(426), false, "does not pass it on"),
+        (status(426), false, "does not forward it"),
         (status(429), true, "Retry-After"),
         (status(503), false, "draining"),
         (status(502), false, "no voxbridge behind it"),
@@ -392,7 +392,7 @@ fn experiments_are_few_and_start_with_likeliest() {
     assert_eq!(
         clues_after_rejected_upgrade[0],
         (Clue::OtherUrl(String::new(), None), Mode::Audio, true),
-        "the path is the likeliest"
+        "the path of the dialect comes first"
     );
     assert!(clues_after_rejected_upgrade.len() <= 6);
     assert!(
@@ -407,7 +407,7 @@ fn experiments_are_few_and_start_with_likeliest() {
     assert_eq!(
         first(true, &Symptom::NoAnswer { waited: Duration::ZERO }),
         Clue::WithoutVoice,
-        "not the same again"
+        "a timeout is not repeated"
     );
     assert!(clues(&failed_attempt(true, true), DoctorStep::Tcp, &Symptom::ConnectionRefused).is_empty());
 }

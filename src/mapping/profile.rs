@@ -305,17 +305,11 @@ impl Profile {
         }
         let read: ProfileFile = check::parse_toml(file, source)?;
         super::check_kind(file, source, read.kind, super::MappingKind::Profile)?;
-        let missing = |section: &str| {
-            let message = format!(
-                "section [{section}] is missing, and there is no profile in `extends` to inherit it from"
-            );
-            FileError::at_key(file, source, &["extends"], message)
-        };
+        let sections = Sections { file, source, base };
         let hear = read.hear.map(|hear| hear.compile(file, source)).transpose()?;
         let speak = read.speak.map(|speak| speak.compile(file, source)).transpose()?;
         let converse = read.converse.map(|converse| converse.compile(file, source)).transpose()?;
-        let listen = read.listen.or_else(|| base.map(|base| base.listen.clone()));
-        let listen = listen.ok_or_else(|| missing("listen"))?;
+        let listen = sections.resolve("listen", read.listen, |base| Some(base.listen.clone()))?;
         if listen.segment_max_ms < 1000 {
             let message = "`segment_max_ms` must be 1000 or more";
             return Err(FileError::at_key(file, source, &["listen", "segment_max_ms"], message));
@@ -323,21 +317,15 @@ impl Profile {
         if let Some(rollover) = &read.rollover {
             rollover.check(file, source)?;
         }
-        let inherited = base.and_then(|base| base.dialogue.as_ref());
         let dialogue = match read.mode {
             Mode::Chat => None,
             Mode::Audio | Mode::Video => Some(Arc::new(DialogueRules {
-                converse: converse
-                    .or_else(|| inherited.map(|talk| talk.converse.clone()))
-                    .ok_or_else(|| missing("converse"))?,
-                barge_in: read
-                    .barge_in
-                    .or_else(|| inherited.map(|talk| talk.barge_in))
-                    .ok_or_else(|| missing("barge_in"))?,
-                rollover: read
-                    .rollover
-                    .or_else(|| inherited.map(|talk| talk.rollover))
-                    .ok_or_else(|| missing("rollover"))?,
+                converse: sections
+                    .resolve("converse", converse, |base| Some(base.dialogue.as_ref()?.converse.clone()))?,
+                barge_in: sections
+                    .resolve("barge_in", read.barge_in, |base| Some(base.dialogue.as_ref()?.barge_in))?,
+                rollover: sections
+                    .resolve("rollover", read.rollover, |base| Some(base.dialogue.as_ref()?.rollover))?,
             })),
         };
         Ok(Self {
@@ -347,28 +335,45 @@ impl Profile {
             extends: read.extends,
             mode: read.mode,
             listen,
-            read_window: read
-                .read_window
-                .or_else(|| base.map(|base| base.read_window))
-                .ok_or_else(|| missing("read_window"))?,
-            hear: hear.or_else(|| base.map(|base| base.hear.clone())).ok_or_else(|| missing("hear"))?,
-            speak: speak.or_else(|| base.map(|base| base.speak.clone())).ok_or_else(|| missing("speak"))?,
-            playout: read
-                .playout
-                .or_else(|| base.map(|base| base.playout))
-                .ok_or_else(|| missing("playout"))?,
-            lanes: read.lanes.or_else(|| base.map(|base| base.lanes)).ok_or_else(|| missing("lanes"))?,
+            read_window: sections.resolve("read_window", read.read_window, |base| Some(base.read_window))?,
+            hear: sections.resolve("hear", hear, |base| Some(base.hear.clone()))?,
+            speak: sections.resolve("speak", speak, |base| Some(base.speak.clone()))?,
+            playout: sections.resolve("playout", read.playout, |base| Some(base.playout))?,
+            lanes: sections.resolve("lanes", read.lanes, |base| Some(base.lanes))?,
             dialogue,
             relay: None,
         })
     }
-}
 
-impl Profile {
     /// True for a relay profile, which serves only clients that speak the model's own protocol.
     #[must_use]
     pub const fn is_relay(&self) -> bool {
         self.relay.is_some()
+    }
+}
+
+/// Sections of a profile file, with inheritance.
+struct Sections<'a> {
+    file: &'a str,
+    source: &'a str,
+    /// The extended profile.
+    base: Option<&'a Profile>,
+}
+
+impl Sections<'_> {
+    /// The section as written, or as inherited; an error if it is in neither profile.
+    fn resolve<T>(
+        &self,
+        name: &str,
+        written: Option<T>,
+        inherited: impl FnOnce(&Profile) -> Option<T>,
+    ) -> Result<T, FileError> {
+        written.or_else(|| self.base.and_then(inherited)).ok_or_else(|| {
+            let message = format!(
+                "section [{name}] is missing, and there is no profile in `extends` to inherit it from"
+            );
+            FileError::at_key(self.file, self.source, &["extends"], message)
+        })
     }
 }
 

@@ -1,29 +1,29 @@
-//! What differs between the outputs of two runs, in order.
+//! Compares the outputs of two runs in order.
 
 use super::TraceRecord;
 
-/// How far ahead the next line in common is looked for.
+/// How many records ahead the comparison looks for the next common record.
 const LOOKAHEAD_LINES: usize = 64;
-/// So many differences are told; the rest is counted.
+/// Maximum number of differences to keep; further ones are only counted.
 const DIFFERENCES_KEPT_MAX: usize = 20;
 
-/// One difference: what was expected, what came instead, or both.
+/// One difference: a missing record, an additional record, or one in place of the other.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
-    /// In the recording, and not now.
+    /// Record of the trace that is missing in the replay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<TraceRecord>,
-    /// Now, and not in the recording.
+    /// Record of the replay that is missing in the trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub got: Option<TraceRecord>,
 }
 
-/// Differences of two runs: the first, and how many there are.
+/// Differences of two runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Differences {
-    /// The first of them.
+    /// The first differences.
     pub first: Vec<Difference>,
-    /// All of them.
+    /// Number of all differences.
     pub count: usize,
 }
 
@@ -36,7 +36,7 @@ impl Differences {
     }
 }
 
-/// Compares two runs; `is_same` says what counts as the same line.
+/// Compares two runs; `is_same` decides whether two records are equal.
 pub fn compare(
     expected: &[TraceRecord],
     got: &[TraceRecord],
@@ -62,7 +62,8 @@ pub fn compare(
     differences
 }
 
-/// How many lines of each come before the next one in common; all that are left, or a window of them, where none is near.
+/// Number of records on each side before the next common record. Without a near one, all remaining records within the
+/// lookahead window.
 fn skip_to_common(
     expected: &[TraceRecord],
     got: &[TraceRecord],

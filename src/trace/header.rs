@@ -1,4 +1,4 @@
-//! The first line of a trace: what the session was opened with, and how to open it again.
+//! Header of a trace, its first line: the setup of the session, from which a replay opens it again.
 
 use std::{
     collections::BTreeMap,
@@ -17,76 +17,76 @@ use crate::{
     session::{RelaySetup, SessionSetup, VoiceCatalog},
 };
 
-/// What a session was opened with.
+/// Setup of a recorded session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceHeader {
-    /// [`super::VERSION`].
+    /// Format version, [`super::VERSION`].
     pub trace: u32,
-    /// The version that recorded it.
+    /// Version of voxbridge that recorded the trace.
     pub voxbridge: String,
-    /// The client protocol.
+    /// Client protocol.
     pub client: String,
-    /// Others that its first message could have chosen.
+    /// Other client protocols that the first message could have chosen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<String>,
-    /// The profile.
+    /// Profile.
     pub profile: String,
-    /// The upstream dialect.
+    /// Upstream dialect.
     pub dialect: String,
-    /// The connection's query string.
+    /// Query string of the client connection.
     pub query: String,
-    /// Seed of everything random in it.
+    /// Seed of the session's random numbers.
     pub seed: u64,
-    /// When it was opened, ns since 1970.
+    /// Start of the session, ns since 1970.
     pub opened_unix_ns: u64,
-    /// The idle time that held, ms.
+    /// Idle timeout, ms.
     pub idle_ms: u64,
-    /// How long it may last, ms; 0 for as long as it likes.
+    /// Maximum duration of the session, ms; 0 means unlimited.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub session_max_ms: u64,
-    /// The language of a session that names none.
+    /// Default language of the session.
     pub language: String,
-    /// Whose audio is in the trace.
+    /// Audio that the trace keeps.
     pub audio: AudioRetention,
     /// Configured voices, as JSON strings of base64.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub voices: BTreeMap<String, String>,
-    /// Speech models clients may name; any when empty.
+    /// Speech models that clients may name; empty if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tts_models: Vec<String>,
-    /// The text of every mapping it used that is not built in.
+    /// Source of every mapping used that is not built in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mappings: Vec<MappingText>,
 }
 
-/// One mapping file.
+/// Source of a mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MappingText {
-    /// Its kind.
+    /// Kind of the mapping.
     pub kind: MappingKind,
-    /// Its name.
+    /// Name of the mapping.
     pub name: String,
-    /// All of it.
+    /// Complete TOML text.
     pub source: String,
 }
 
-/// What a session is made of besides its [`SessionSetup`].
+/// Parts of a session beside its [`SessionSetup`].
 #[derive(Debug, Clone, Copy)]
 pub struct SessionParts<'p> {
-    /// Where its mappings come from.
+    /// Library with the mappings.
     pub library: &'p Library,
-    /// The client protocol.
+    /// Client protocol.
     pub client: &'p ClientMapping,
-    /// The dialect.
+    /// Upstream dialect.
     pub dialect: &'p UpstreamMapping,
-    /// The connection's query string.
+    /// Query string of the client connection.
     pub query: &'p str,
-    /// Since 1970.
+    /// Start of the session, since 1970.
     pub opened_unix: Duration,
 }
 
 impl TraceHeader {
-    /// The first line for a session of these parts, not yet cleaned.
+    /// Header of a session, not yet redacted.
     #[must_use]
     pub fn new(parts: SessionParts<'_>, setup: &SessionSetup) -> Self {
         let (voices, tts_models) = setup.voice_catalog.voices_and_models();
@@ -100,7 +100,7 @@ impl TraceHeader {
         }
     }
 
-    /// The first line for a session that is relayed, not yet cleaned; `others` are further protocols it may be of.
+    /// Header of a relayed session, not yet redacted; `others` are further candidate client protocols.
     #[must_use]
     pub fn relayed(parts: SessionParts<'_>, others: &[Arc<ClientMapping>], setup: &RelaySetup) -> Self {
         let idle_ms = setup.idle_ms.or(setup.profile.relay.as_ref().map(|relay| relay.idle_ms));
@@ -148,17 +148,17 @@ impl TraceHeader {
         }
     }
 
-    /// Takes out what nobody is to read, and says whose audio is kept.
+    /// Redacts secrets and audio, and notes which audio the trace keeps.
     pub(super) fn redact(&mut self, audio: AudioRetention, redactor: &mut Redactor) {
         self.audio = audio;
         self.query = redactor.redact_query(&self.query);
         self.voices.values_mut().for_each(|voice| *voice = redactor.redact_voice_sample(voice));
     }
 
-    /// The mappings it was recorded with, over those given.
+    /// Adds the recorded mappings to a library, in which they take precedence.
     ///
     /// # Errors
-    /// A mapping of the trace that this version cannot read.
+    /// This version cannot read a mapping of the trace.
     pub fn library(&self, mut library: Library) -> Result<Library, String> {
         let file = |mapping: &MappingText| {
             (format!("{} {} of the trace", mapping.kind.name(), mapping.name), mapping.source.clone())
@@ -167,10 +167,10 @@ impl TraceHeader {
         Ok(library)
     }
 
-    /// The session, opened again at an instant of choice, with these mappings by these names.
+    /// Opens the session again at this instant, with the mappings of this library.
     ///
     /// # Errors
-    /// A mapping that is not there.
+    /// A mapping is missing.
     pub fn open_bridge(&self, now: Instant, library: &Library) -> Result<Bridge, String> {
         let (client, dialect) = (library.client(&self.client)?, library.upstream(&self.dialect)?);
         let unix_s = Duration::from_nanos(self.opened_unix_ns).as_secs_f64();
@@ -208,7 +208,7 @@ impl TraceHeader {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

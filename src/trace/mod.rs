@@ -1,14 +1,14 @@
-//! A session as a file: every input and output of its [`crate::bridge::Bridge`] with its instant, and the way back.
+//! Session traces: record every input and output of a [`crate::bridge::Bridge`] with its instant, and replay them.
 //!
-//! Pure: [`crate::server`] feeds a [`TraceTap`] and writes what a [`TraceWriter`] makes of it. A trace is JSON lines: a [`TraceHeader`],
-//! then one [`TraceRecord`] for each input and output in order. It is taken where the bridge begins, so it covers any kind of
-//! session; and because the same inputs at the same instants give the same bytes, [`replay`] needs nothing else.
+//! This module does no I/O: [`crate::server`] feeds a [`TraceTap`] and writes the text of a [`TraceWriter`]. A trace is JSON
+//! lines: a [`TraceHeader`], then one [`TraceRecord`] for each input and output in order. Recording at the bridge covers every
+//! kind of session. The bridge is deterministic, so [`replay`] needs nothing but the trace.
 //!
-//! - [`record`] is what a line says, [`header`] the first one
-//! - [`redact`] takes out what nobody is to read: secrets always, audio unless it was asked for
-//! - `strip_audio` takes out long audio beforehand, where none is kept
-//! - [`recording`] writes and reads whole traces; [`replay`] feeds one to a new bridge and compares, [`diff`] finds what differs
-//! - [`remap`] shows what another mapping makes of a trace, by `template_match`, which reads messages by their templates
+//! - [`record`]: one line of a trace; [`header`]: its first line
+//! - [`redact`]: removes secrets always, and audio unless the trace keeps it
+//! - `strip_audio`: removes long audio before queuing, if the trace keeps none
+//! - [`recording`]: writes and reads whole traces; [`replay`]: feeds one to a new bridge; [`diff`]: compares the outputs
+//! - [`remap`]: translates a trace with another mapping; `template_match`: matches messages against templates
 
 pub mod diff;
 pub mod header;
@@ -27,5 +27,5 @@ pub use self::{
     redact::AudioRetention,
 };
 
-/// Version of the format; it changes when a trace of before can no longer be read.
+/// Version of the trace format; it changes when older traces can no longer be read.
 pub const VERSION: u32 = 1;

@@ -1,4 +1,4 @@
-//! One line of a trace: an input or an output of the bridge, flat, so that `jq` and `grep` are tools enough.
+//! One line of a trace: an input or an output of the bridge, as a flat object that suits `jq` and `grep`.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -12,124 +12,125 @@ use crate::{
     session::Observation,
 };
 
-/// One line after the first. Which fields there are depends on `in` and `out`, of which there is one.
+/// Line after the header. It has either `in` or `out`, which determines its other fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceRecord {
-    /// Since the session was opened, ns: what the bridge was given, to the last digit, or a replay could not be exact.
+    /// Time since the start of the session, ns. A replay is exact only if the time is, too.
     pub ns: u64,
-    /// An input, by its kind.
+    /// Kind of an input.
     #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
     pub input: Option<InputKind>,
-    /// An output, by its kind.
+    /// Kind of an output.
     #[serde(rename = "out", skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputKind>,
-    /// The upstream connection it is about.
+    /// Upstream connection of the input or output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lane: Option<u32>,
-    /// The mode an upstream is dialled in.
+    /// Mode in which the lane is opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// A text frame.
+    /// Text frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Length of a binary frame, or of audio to be dropped, bytes.
+    /// Length of a binary frame or of discarded audio, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// A binary frame that came, where audio is kept.
+    /// Received binary frame, if the trace keeps its audio.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
-    /// What a binary frame that went is told from others by, where audio is kept: what came makes it again.
+    /// Digest of a sent binary frame, if the trace keeps all audio. The frame itself is not needed, because a replay
+    /// creates it again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Why a transport is gone.
+    /// Why a connection ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<DisconnectKind>,
     /// Close code, or HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
-    /// A close reason, or anything else in words.
+    /// Close reason or another text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
-    /// Within which time a session is to finish what goes on, ms.
+    /// Time limit for finishing the session, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_ms: Option<u64>,
-    /// The input before this one was not yet drained: the bridge got both in a row.
+    /// True if the bridge got this input before the outputs of the previous one were drained.
     #[serde(skip_serializing_if = "is_false")]
     pub in_a_row: bool,
-    /// So many lines before this one are lost: the disk was slower than the session.
+    /// Number of lines lost before this one, because the disk was slower than the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
-    /// The trace ends here because it reached this size, bytes; the session went on.
+    /// Size limit of the trace, bytes, at which the recording ended before the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub full: Option<u64>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// Kinds of input.
+/// Kind of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
-    /// A frame from the client.
+    /// Frame from the client.
     Client,
-    /// The client is gone.
+    /// The client disconnected.
     ClientClosed,
-    /// A lane is up.
+    /// A lane connected.
     LaneOpened,
-    /// A frame from a lane.
+    /// Frame from a lane.
     Lane,
-    /// A lane is gone.
+    /// A lane disconnected.
     LaneClosed,
-    /// Time has come.
+    /// A timer expired.
     Timeout,
-    /// voxbridge stops.
+    /// voxbridge shuts down.
     Drain,
-    /// An operator ends the session.
+    /// An operator closes the session.
     Close,
-    /// An operator wants another upstream session.
+    /// An operator requests a new upstream session.
     Rollover,
 }
 
-/// Kinds of output.
+/// Kind of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputKind {
-    /// A frame to the client.
+    /// Frame to the client.
     Client,
-    /// Audio for the client is dropped.
+    /// Discard audio queued for the client.
     DropAudio,
-    /// A lane is dialled.
+    /// Open a lane.
     OpenLane,
-    /// A frame to a lane.
+    /// Frame to a lane.
     Lane,
-    /// A lane is dropped.
+    /// Close a lane.
     CloseLane,
-    /// For the log.
+    /// Observation for the log.
     Observe,
-    /// The session is over.
+    /// End of the session.
     Finished,
 }
 
-/// Kinds of [`DisconnectReason`].
+/// Kind of a [`DisconnectReason`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DisconnectKind {
-    /// It never came up.
+    /// The connection failed.
     Unreachable,
-    /// HTTP said no.
+    /// The server rejected the upgrade.
     Refused,
-    /// A close frame.
+    /// The peer sent a close frame.
     Closed,
-    /// It broke.
+    /// The connection broke.
     Lost,
 }
 
 impl TraceRecord {
-    /// An input as it is, but for audio that is not to be kept.
+    /// Record of an input, without audio that the trace does not keep; secrets are not yet redacted.
     #[must_use]
     pub fn from_input(ns: u64, input: &Input<'_>, audio: AudioRetention) -> Self {
         let record = |kind| Self { ns, input: Some(kind), ..Self::default() };
@@ -153,8 +154,8 @@ impl TraceRecord {
         }
     }
 
-    /// An output as it is, but for audio that is not to be kept; `None` for waiting. Where all audio is kept, binary frames
-    /// have a digest.
+    /// Record of an output, without audio that the trace does not keep; secrets are not yet redacted. Binary frames get a
+    /// digest if the trace keeps all audio. Returns `None` for waiting and for measurements.
     #[must_use]
     pub fn from_output(ns: u64, output: &Output, audio: AudioRetention) -> Option<Self> {
         let keep_audio = audio == AudioRetention::All;
@@ -170,7 +171,7 @@ impl TraceRecord {
                 lane_record(OutputKind::Lane, *lane).with_message(message, keep_audio)
             }
             Output::CloseLane(lane) => lane_record(OutputKind::CloseLane, *lane),
-            // What was measured is no part of what happened.
+            // Measurements depend on the machine, so they are not part of a trace.
             Output::Observe(Observation::Measured(_)) => return None,
             Output::Observe(observation) => {
                 Self { words: Some(format!("{observation:?}")), ..record(OutputKind::Observe) }
@@ -210,7 +211,7 @@ impl TraceRecord {
         Self { within_ms: u64::try_from(time_limit.as_millis()).ok(), ..self }
     }
 
-    /// What was recorded before it was told was told to finish within that.
+    /// Time limit, with the default of older traces that did not record it.
     fn time_limit(&self) -> Duration {
         const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(15);
         self.within_ms.map_or(DEFAULT_TIME_LIMIT, Duration::from_millis)
@@ -228,20 +229,20 @@ impl TraceRecord {
         Self { why: Some(name), code, words, ..self }
     }
 
-    /// How much of the session's memory it takes while it waits to be written, bytes, about.
+    /// Approximate memory of the record while it waits to be written, bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let texts = [&self.text, &self.base64, &self.words];
         128 + texts.into_iter().flatten().map(String::len).sum::<usize>()
     }
 
-    /// Gives the input the line is of; an error is what is wrong with the line.
+    /// Passes the input of this record to `handle`.
     ///
     /// # Errors
-    /// What is missing or cannot be read, in words.
+    /// The record is not an input, or a field is missing or malformed.
     pub fn with_input(&self, handle: impl FnOnce(Input<'_>)) -> Result<(), String> {
-        let lane = || self.lane.map(Lane).ok_or_else(|| "it names no `lane`".to_owned());
-        match self.input.ok_or("it is no input")? {
+        let lane = || self.lane.map(Lane).ok_or_else(|| "the field `lane` is missing".to_owned());
+        match self.input.ok_or("the record is not an input")? {
             InputKind::Client => self.with_frame_input(|frame| handle(Input::Client(frame)))?,
             InputKind::Lane => {
                 let lane = lane()?;
@@ -259,7 +260,7 @@ impl TraceRecord {
     }
 
     fn with_frame_input(&self, handle: impl FnOnce(Frame<'_>)) -> Result<(), String> {
-        // What stands in for audio is silence, and a frame is never larger than this.
+        // Silence replaces missing audio. No real frame is larger than this.
         const FRAME_MAX_BYTES: u64 = 256 << 20;
         match (&self.text, &self.base64, self.bytes) {
             (Some(text), ..) => handle(Frame::Text(text)),
@@ -268,8 +269,8 @@ impl TraceRecord {
                 handle(Frame::Binary(&bytes));
             }
             (.., Some(bytes)) if bytes <= FRAME_MAX_BYTES => handle(Frame::Binary(&vec![0; bytes as usize])),
-            (.., Some(bytes)) => return Err(format!("`bytes`: {bytes} is more than any frame has")),
-            _ => return Err("a frame has `text`, `base64` or `bytes`".to_owned()),
+            (.., Some(bytes)) => return Err(format!("`bytes`: {bytes} exceeds the size of any frame")),
+            _ => return Err("a frame needs `text`, `base64` or `bytes`".to_owned()),
         }
         Ok(())
     }
@@ -284,7 +285,7 @@ impl TraceRecord {
         }
     }
 
-    /// Where it passed, in words.
+    /// Describes the kind of the record.
     #[must_use]
     pub fn description(&self) -> String {
         let lane = self.lane.map_or(String::new(), |lane| format!(" lane {lane}"));
@@ -293,23 +294,23 @@ impl TraceRecord {
             (_, Some(OutputKind::Client)) => "to the client".to_owned(),
             (Some(InputKind::Lane), _) => format!("from{lane}"),
             (_, Some(OutputKind::Lane)) => format!("to{lane}"),
-            (_, Some(OutputKind::OpenLane)) => format!("dial{lane}"),
-            (_, Some(OutputKind::CloseLane)) => format!("drop{lane}"),
-            (_, Some(OutputKind::DropAudio)) => "drop audio for the client".to_owned(),
-            (_, Some(OutputKind::Observe)) => "for the log".to_owned(),
-            (_, Some(OutputKind::Finished)) => "the end".to_owned(),
-            (Some(InputKind::ClientClosed), _) => "the client is gone".to_owned(),
-            (Some(InputKind::LaneOpened), _) => format!("up:{lane}"),
-            (Some(InputKind::LaneClosed), _) => format!("gone:{lane}"),
-            (Some(InputKind::Timeout), _) => "time".to_owned(),
-            (Some(InputKind::Drain), _) => "the order to stop".to_owned(),
-            (Some(InputKind::Close), _) => "an operator's order to end".to_owned(),
-            (Some(InputKind::Rollover), _) => "an operator's order to roll over".to_owned(),
-            (None, None) => "a note".to_owned(),
+            (_, Some(OutputKind::OpenLane)) => format!("open{lane}"),
+            (_, Some(OutputKind::CloseLane)) => format!("close{lane}"),
+            (_, Some(OutputKind::DropAudio)) => "discard audio for the client".to_owned(),
+            (_, Some(OutputKind::Observe)) => "observation".to_owned(),
+            (_, Some(OutputKind::Finished)) => "end of session".to_owned(),
+            (Some(InputKind::ClientClosed), _) => "client disconnected".to_owned(),
+            (Some(InputKind::LaneOpened), _) => format!("connected:{lane}"),
+            (Some(InputKind::LaneClosed), _) => format!("disconnected:{lane}"),
+            (Some(InputKind::Timeout), _) => "timeout".to_owned(),
+            (Some(InputKind::Drain), _) => "drain".to_owned(),
+            (Some(InputKind::Close), _) => "close requested by an operator".to_owned(),
+            (Some(InputKind::Rollover), _) => "rollover requested by an operator".to_owned(),
+            (None, None) => "note".to_owned(),
         }
     }
 
-    /// What passed, in words.
+    /// Describes the content of the record.
     #[must_use]
     pub fn content(&self) -> String {
         let mut words = self.text.clone().unwrap_or_default();
@@ -330,7 +331,7 @@ impl TraceRecord {
     }
 }
 
-/// FNV-1a, 64 bits: tells bytes from other bytes, and keeps nothing of them.
+/// FNV-1a digest, 64 bits: distinguishes contents without storing them.
 #[must_use]
 pub fn fnv1a_digest(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -1,4 +1,4 @@
-//! Whole traces: taken from a bridge, written as text, read again.
+//! Whole traces: recorded at a bridge, formatted as text, and parsed.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::bridge::{Input, Output};
 
-/// Sees a bridge's inputs and outputs and says each as a [`TraceRecord`], at once and cheaply.
+/// Converts inputs and outputs of a bridge to [`TraceRecord`]s. Runs on the session's thread, so it must be cheap.
 #[derive(Debug)]
 pub struct TraceTap {
     opened_at: Instant,
@@ -18,19 +18,19 @@ pub struct TraceTap {
 }
 
 impl TraceTap {
-    /// Watches a bridge opened at this instant, for a trace that keeps this audio.
+    /// Creates a tap of a bridge opened at this instant, for a trace that keeps this audio.
     #[must_use]
     pub const fn new(opened_at: Instant, audio: AudioRetention) -> Self {
         Self { opened_at, audio, is_drained: false }
     }
 
-    /// What the bridge is about to take.
+    /// Records an input; call it before the bridge handles the input.
     pub fn record_input(&mut self, now: Instant, input: &Input<'_>) -> TraceRecord {
         let in_a_row = !std::mem::replace(&mut self.is_drained, false);
         TraceRecord { in_a_row, ..TraceRecord::from_input(self.ns_since_open(now), input, self.audio) }
     }
 
-    /// What the bridge gave; waiting makes no line.
+    /// Records an output; `None` for waiting and for measurements.
     pub fn record_output(&mut self, now: Instant, output: &Output) -> Option<TraceRecord> {
         self.is_drained |= matches!(output, Output::Wait(_) | Output::Finished);
         TraceRecord::from_output(self.ns_since_open(now), output, self.audio)
@@ -41,7 +41,7 @@ impl TraceTap {
     }
 }
 
-/// Turns lines into text that may be kept.
+/// Redacts records and formats them as JSON lines.
 #[derive(Debug)]
 pub struct TraceWriter {
     redactor: Redactor,
@@ -49,20 +49,20 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// A recorder that keeps this audio.
+    /// Creates a writer that keeps this audio.
     #[must_use]
     pub const fn new(audio: AudioRetention) -> Self {
         Self { redactor: Redactor::new(audio), audio }
     }
 
-    /// The first line, with its end.
+    /// Formats the header, with its line break.
     #[must_use]
     pub fn format_header(&mut self, mut header: TraceHeader) -> String {
         header.redact(self.audio, &mut self.redactor);
         json_line(&header)
     }
 
-    /// Any other line, with its end.
+    /// Formats a record, with its line break.
     #[must_use]
     pub fn format_record(&mut self, mut record: TraceRecord) -> String {
         self.redactor.redact(&mut record);
@@ -71,23 +71,23 @@ impl TraceWriter {
 }
 
 fn json_line(value: &impl serde::Serialize) -> String {
-    // Strings, numbers and maps with strings for keys: there is nothing in it that JSON has not.
+    // Cannot fail: the value has only strings, numbers and maps with string keys.
     let mut text = serde_json::to_string(value).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// A trace in memory.
+/// Trace in memory.
 #[derive(Debug)]
 pub struct TraceBuffer {
     tap: TraceTap,
     writer: TraceWriter,
-    /// What is on it so far.
+    /// Text so far.
     pub text: String,
 }
 
 impl TraceBuffer {
-    /// Begins a trace of a bridge opened at this instant.
+    /// Starts a trace of a bridge opened at this instant.
     #[must_use]
     pub fn new(opened_at: Instant, header: TraceHeader, audio: AudioRetention) -> Self {
         let mut writer = TraceWriter::new(audio);
@@ -95,13 +95,13 @@ impl TraceBuffer {
         Self { tap: TraceTap::new(opened_at, audio), writer, text }
     }
 
-    /// To be called before the bridge takes it.
+    /// Records an input; call it before the bridge handles the input.
     pub fn record_input(&mut self, now: Instant, input: &Input<'_>) {
         let record = self.tap.record_input(now, input);
         self.text.push_str(&self.writer.format_record(record));
     }
 
-    /// To be called with all that the bridge gives.
+    /// Records an output; call it with every output of the bridge.
     pub fn record_output(&mut self, now: Instant, output: &Output) {
         if let Some(record) = self.tap.record_output(now, output) {
             self.text.push_str(&self.writer.format_record(record));
@@ -109,34 +109,34 @@ impl TraceBuffer {
     }
 }
 
-/// A trace that was read.
+/// Parsed trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
-    /// Its first line.
+    /// First line.
     pub header: TraceHeader,
-    /// The inputs and outputs, in order.
+    /// Inputs and outputs, in order.
     pub records: Vec<TraceRecord>,
-    /// It breaks off: the recording ended before the session did.
+    /// True if the recording ended before the session.
     pub is_truncated: bool,
-    /// Lines that were lost in recording.
+    /// Number of lines lost during recording.
     pub lost_records: u64,
 }
 
-/// Why a text is no trace.
+/// Error of a text that is not a trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line_number}: {message}")]
 pub struct TraceParseError {
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line_number: usize,
-    /// What is wrong with it.
+    /// Problem of the line.
     pub message: String,
 }
 
 impl Trace {
-    /// Reads a trace. A last line that breaks off is what a crash leaves, and no mistake.
+    /// Parses a trace. An incomplete last line is accepted, because a crash leaves one behind.
     ///
     /// # Errors
-    /// The first line that is none of a trace.
+    /// The first malformed line.
     pub fn parse(text: &str) -> Result<Self, TraceParseError> {
         let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
         let header = parse_header(first).map_err(|message| TraceParseError { line_number: 1, message })?;
@@ -169,10 +169,12 @@ fn parse_header(text: &str) -> Result<TraceHeader, String> {
         trace: u32,
     }
     let FormatVersion { trace } = serde_json::from_str(text).map_err(|error| {
-        format!("a trace begins with its format, {{\"trace\":{VERSION},…}}, as `serve --trace` writes it ({error})")
+        format!(
+            "a trace from `serve --trace` begins with its format version, {{\"trace\":{VERSION},…}} ({error})"
+        )
     })?;
     if trace != VERSION {
-        return Err(format!("the trace has format {trace}; this version reads format {VERSION}"));
+        return Err(format!("the trace has format version {trace}; this voxbridge reads version {VERSION}"));
     }
     serde_json::from_str(text).map_err(|error| error.to_string())
 }

@@ -1,8 +1,8 @@
-//! Feeding a trace to a new bridge, and comparing what comes out.
+//! Replays a trace: feeds its inputs to a new bridge and compares the outputs.
 //!
-//! With the mappings it was recorded with, everything happens at the recorded instants and must come out as it did, byte
-//! for byte. With another profile the bridge gets the timeouts it asks for itself; the client and the upstream still say
-//! what they said then, at the time they said it: they cannot answer what they were not told.
+//! With the recorded mappings, the bridge gets all inputs at the recorded instants and must produce the same bytes. With
+//! another profile, the bridge gets the timeouts that it requests. Client and upstream still send the recorded messages at
+//! the recorded instants, because they cannot react to other outputs.
 
 use std::time::{Duration, Instant};
 
@@ -18,36 +18,36 @@ use crate::{
     session::Observation,
 };
 
-/// Outputs after one input, and timeouts in a row, above which a bridge goes round in circles.
+/// Maximum outputs after one input, and maximum consecutive timeouts; a bridge that exceeds it loops.
 const STEPS_MAX: usize = 100_000;
 
-/// What came of a replay.
+/// Result of a replay.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ReplayOutcome {
-    /// What differs.
+    /// Differences of the outputs.
     pub differences: Differences,
-    /// Inputs that were given.
+    /// Number of inputs.
     pub inputs: usize,
-    /// Outputs that were compared.
+    /// Number of compared outputs.
     pub outputs: usize,
-    /// How long the session lasted, ms.
+    /// Duration of the session, ms.
     pub lasted_ms: u64,
-    /// What could not be judged, and why, a sentence each.
+    /// Reasons why parts could not be compared, one sentence each.
     pub not_judged: Vec<String>,
 }
 
 impl ReplayOutcome {
-    /// Nothing differs.
+    /// True if there are no differences.
     #[must_use]
     pub const fn is_same(&self) -> bool {
         self.differences.count == 0
     }
 }
 
-/// Replays a trace with the mappings it was recorded with.
+/// Replays a trace with the recorded mappings.
 ///
 /// # Errors
-/// A mapping that is not there any more, or a line that says nothing.
+/// A mapping is missing, or an input is malformed.
 pub fn replay(trace: &Trace, embedded: Library, epoch: Instant) -> Result<ReplayOutcome, String> {
     let library = trace.header.library(embedded)?;
     let mut run = ReplayRun::new(trace, &library, &trace.header.profile, epoch)?;
@@ -56,7 +56,7 @@ pub fn replay(trace: &Trace, embedded: Library, epoch: Instant) -> Result<Replay
         let is_drained_after = steps.peek().map_or(!trace.is_truncated, |next| !next.is_in_a_row());
         run.replay_step(&step, is_drained_after)?;
     }
-    // The instants of outputs are those at which they were asked for.
+    // Outputs carry the instant at which they were polled, so that whole records are comparable.
     Ok(run.into_outcome(trace, |expected, got| expected == got))
 }
 
@@ -82,13 +82,13 @@ pub fn replay_with_profile(
     let mut outcome =
         run.into_outcome(trace, |expected, got| without_numbers(expected) == without_numbers(got));
     outcome.not_judged.push(
-        "client and upstream say what they said to the other profile; times, counts and the audio itself are not compared"
+        "client and upstream send what they sent with the recorded profile; times, counts and audio contents are not compared"
             .to_owned(),
     );
     Ok(outcome)
 }
 
-/// A line without numbers: with another profile the same things happen at other times.
+/// Removes the numbers of a record, because times and counts differ with another profile.
 fn without_numbers(record: &TraceRecord) -> TraceRecord {
     let strip_digits = |text: &Option<String>| {
         text.as_ref().map(|text| {
@@ -107,7 +107,7 @@ fn without_numbers(record: &TraceRecord) -> TraceRecord {
     }
 }
 
-/// An input with the outputs that followed it; the first has none: the session was opened.
+/// Input with the outputs that followed it; the first step, the start of the session, has no input.
 struct RecordedStep<'t> {
     input: Option<&'t TraceRecord>,
     outputs: &'t [TraceRecord],
@@ -133,7 +133,7 @@ impl Trace {
     }
 }
 
-/// A bridge under replay.
+/// Running replay.
 struct ReplayRun {
     bridge: Bridge,
     redactor: Redactor,
@@ -143,7 +143,7 @@ struct ReplayRun {
     inputs: usize,
     now_ns: u64,
     wakeup_at: Option<Instant>,
-    /// Bytes of the microphone, and pieces of audio of upstreams and voices, for which silence stood in.
+    /// Missing audio replaced by silence: bytes of microphone audio, and number of audio strings in messages.
     silenced: (u64, usize),
 }
 
@@ -171,7 +171,7 @@ impl ReplayRun {
         self.epoch.checked_add(Duration::from_nanos(ns)).unwrap_or(self.epoch)
     }
 
-    /// One input and its outputs, each asked for when it was.
+    /// Feeds one input and polls its outputs at the recorded instants.
     fn replay_step(&mut self, step: &RecordedStep<'_>, is_drained_after: bool) -> Result<(), String> {
         if let Some(input) = step.input {
             self.feed_input(input)?;
@@ -190,15 +190,15 @@ impl ReplayRun {
                 return Ok(());
             }
         }
-        Err(format!("the bridge never waits after {} inputs", self.inputs))
+        Err(format!("after {} inputs, the bridge returns outputs without end", self.inputs))
     }
 
-    /// Asks for one output; whether there is no more.
+    /// Polls one output; returns `true` if there are no more.
     fn poll_one(&mut self, ns: u64) -> bool {
         self.now_ns = ns;
         let at = self.instant_at(ns);
         let mut output = self.bridge.poll_output(at);
-        // What is measured is no output of a trace, and none that was waited for.
+        // A trace has no measurements.
         while let Output::Observe(Observation::Measured(_)) = output {
             output = self.bridge.poll_output(at);
         }
@@ -215,8 +215,9 @@ impl ReplayRun {
         self.now_ns = record.ns;
         let restored = self.with_silence(record);
         let (bridge, now) = (&mut self.bridge, self.epoch.checked_add(Duration::from_nanos(record.ns)));
-        let input_error = |words| format!("input {} of the trace: {words}", self.inputs);
-        let now = now.ok_or_else(|| input_error("its instant is beyond any clock".to_owned()))?;
+        let input_error = |error| format!("input {} of the trace: {error}", self.inputs);
+        let now =
+            now.ok_or_else(|| input_error("the field `ns` exceeds the range of the clock".to_owned()))?;
         restored
             .as_ref()
             .unwrap_or(record)
@@ -224,7 +225,7 @@ impl ReplayRun {
             .map_err(input_error)
     }
 
-    /// A line whose audio was left out, with silence instead.
+    /// Replaces the missing audio of a record by silence; `None` if no audio is missing.
     fn with_silence(&mut self, record: &TraceRecord) -> Option<TraceRecord> {
         if self.audio == AudioRetention::All {
             return None;
@@ -235,7 +236,7 @@ impl ReplayRun {
         (count > 0).then(|| TraceRecord { text: Some(text), ..record.clone() })
     }
 
-    /// What is due until then happens when it is due.
+    /// Feeds the timeouts that are due until `ns`.
     fn run_timeouts_until(&mut self, ns: u64) -> Result<(), String> {
         for _ in 0..STEPS_MAX {
             let due = self.wakeup_at.and_then(|wait| wait.checked_duration_since(self.epoch));
@@ -244,7 +245,7 @@ impl ReplayRun {
             self.bridge.handle_input(self.instant_at(due), Input::Timeout);
             self.drain_outputs(due)?;
         }
-        Err("the bridge is woken over and over".to_owned())
+        Err("the bridge requests timeouts without end".to_owned())
     }
 
     fn into_outcome(
@@ -259,12 +260,12 @@ impl ReplayRun {
         let (microphone, audio_strings) = self.silenced;
         if microphone > 0 {
             not_judged.push(format!(
-                "{microphone} bytes of the client's audio are not in the trace, and silence stood in for them: what follows from hearing them cannot come out the same"
+                "the trace lacks {microphone} bytes of the client's audio, which were replayed as silence; outputs that depend on this audio differ"
             ));
         }
         if audio_strings > 0 {
             not_judged.push(format!(
-                "{audio_strings} pieces of audio in messages are not in the trace, and silence stood in for them: what audio holds was not compared"
+                "the trace lacks {audio_strings} audio strings in messages, which were replayed as silence; audio contents were not compared"
             ));
         }
         let is_masked = |record: &&TraceRecord| {
@@ -272,13 +273,13 @@ impl ReplayRun {
         };
         match trace.records.iter().filter(is_masked).count() {
             0 => {}
-            count => not_judged.push(format!("{count} messages had secrets in them, which are masked")),
+            count => not_judged.push(format!("{count} messages contain masked secrets")),
         }
         if trace.lost_records > 0 {
-            not_judged.push(format!("{} lines were lost in recording", trace.lost_records));
+            not_judged.push(format!("{} lines were lost during recording", trace.lost_records));
         }
         if trace.is_truncated {
-            not_judged.push("the trace breaks off before the session's end".to_owned());
+            not_judged.push("the trace ends before the end of the session".to_owned());
         }
         let outputs = expected.iter().filter(|record| record.output != Some(OutputKind::Finished)).count();
         let lasted_ms = trace.records.iter().map(|record| record.ns).max().unwrap_or(0) / 1_000_000;

@@ -1,15 +1,14 @@
-//! Text frames without the audio in them, before they wait for the disk: nobody is to hold what nobody is to keep.
+//! Strips long audio from text frames before queuing, so that it takes no memory while waiting for the disk.
 //!
-//! Cheap, for it is done on the session's way, and only long strings count. What it leaves is still to be cleaned by
-//! [`super::redact`], which says the same of the same audio.
+//! This runs on the session's thread, so it only handles long strings. [`super::redact`] redacts the rest later and replaces
+//! audio by the same placeholders.
 
 use super::redact::{is_base64, is_secret_name, length_placeholder};
 
-/// Shorter strings are left: a credential is remembered by who cleans, and they weigh nothing.
+/// Minimum length. Shorter strings take little memory, and the redactor must still see credentials among them.
 const LONG_STRING_CHARS: usize = 4096;
 
-/// The text with the length of each long string of base64 in its place, as who cleans says it; what is called a secret
-/// is left.
+/// Replaces each long base64 string by the placeholder of its length, except the values of secret names.
 pub(super) fn strip_audio(text: &str) -> String {
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
     while text.len() - at > LONG_STRING_CHARS
@@ -31,7 +30,7 @@ pub(super) fn strip_audio(text: &str) -> String {
     out
 }
 
-/// Whether what stands between two quotes is a string of base64, neither a name nor a secret.
+/// True if the text between two quotes is a long base64 string and neither a name nor a secret.
 fn is_audio_string(text: &str, open: usize, close: usize) -> bool {
     let body = &text[open + 1..close];
     let body =
@@ -44,7 +43,7 @@ fn is_audio_string(text: &str, open: usize, close: usize) -> bool {
         && !key_before(&text[..open]).is_some_and(is_secret_name)
 }
 
-/// The name that the value behind this text belongs to.
+/// Name of the JSON value that follows this text.
 fn key_before(before: &str) -> Option<&str> {
     let name = before.trim_end().strip_suffix(':')?.trim_end().strip_suffix('"')?;
     Some(&name[name.rfind('"')? + 1..])

@@ -1,4 +1,4 @@
-//! Messages taken apart by the template they were made with, so that another template can say the same.
+//! Matches a message against the template that rendered it, so that another template can render the same values.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use crate::mapping::template::{SlotValue, Template};
 
-/// Stands for a hole while a template is read as a pattern; no message begins like this.
+/// Marks a slot in a template that is rendered as a pattern; no message value begins with it.
 const SLOT_MARK: char = '\u{1}';
-/// More than any template has slots.
+/// Upper bound of the number of slots of a template.
 const SLOTS_MAX: usize = 64;
 
-/// What stood in the holes of a message, by slot.
+/// Values of the slots of a message, by slot name.
 pub(super) type SlotValues = BTreeMap<String, Value>;
 
-/// What stands in a message's holes; `None` for a message that this template did not make.
+/// Extracts the slot values of a message; `None` if the message does not match the template.
 pub(super) fn extract_slots<S: Copy>(
     template: &Template<S>,
     slots: &[&str],
@@ -31,7 +31,7 @@ pub(super) fn extract_slots<S: Copy>(
     matches(&pattern, message, slots, &mut slot_values).then_some(slot_values)
 }
 
-/// The template with these values; a slot without one is `null`.
+/// Renders a template with these values; a slot without a value is `null`.
 pub(super) fn render_slots<S: Copy>(
     template: &Template<S>,
     slots: &[&str],
@@ -57,7 +57,7 @@ fn matches(pattern: &Value, message: &Value, slots: &[&str], slot_values: &mut S
             known
                 && pattern.iter().all(|(key, pattern)| match message.get(key) {
                     Some(message) => matches(pattern, message, slots, slot_values),
-                    // A member that may be left out.
+                    // A slot member may be omitted.
                     None => slot_name(pattern, slots).is_some(),
                 })
         }
@@ -71,7 +71,7 @@ fn matches(pattern: &Value, message: &Value, slots: &[&str], slot_values: &mut S
 
 fn slot_name<'s>(pattern: &Value, slots: &[&'s str]) -> Option<&'s str> {
     let number: usize = pattern.as_str()?.strip_prefix(SLOT_MARK)?.parse().ok()?;
-    // A slot that has no name here is as good as any.
+    // Unnamed slots match any value.
     Some(slots.get(number).copied().unwrap_or("?"))
 }
 

@@ -170,7 +170,7 @@ fn recorded_sessions_replay_identically() {
 /// Guards against empty traces: each session must contain its feature.
 #[test]
 fn recorded_sessions_cover_their_features() {
-    let told = |name: &str| fs::read_to_string(traces_dir().join(format!("{name}.jsonl"))).unwrap();
+    let trace_text = |name: &str| fs::read_to_string(traces_dir().join(format!("{name}.jsonl"))).unwrap();
     for (name, words) in [
         ("speech", &["vad.speech_start", "transcript.partial", "transcript.final", "vad.speech_end"][..]),
         ("settings", &["transcript.final", "forward", "NoEffect"]),
@@ -183,7 +183,7 @@ fn recorded_sessions_cover_their_features() {
             &["tts.speaking_start", r#"\"cancelled\":true"#, r#"\"force_listen\":true"#, "drop_audio"],
         ),
     ] {
-        let text = told(name);
+        let text = trace_text(name);
         for word in words {
             assert!(text.contains(word), "{name}: no {word}");
         }
@@ -252,8 +252,8 @@ fn replay_with_other_profile_shows_differences() {
     library.add("mine.toml", &source).unwrap();
     let other = replay_with_profile(&trace, &library, "speech", epoch()).unwrap();
     assert!(other.differences.count > 0);
-    let got = format!("{other:?}");
-    assert!(got.contains("Good morning plus welcome."), "{got}");
+    let debug_text = format!("{other:?}");
+    assert!(debug_text.contains("Good morning plus welcome."), "{debug_text}");
 }
 
 #[test]

@@ -120,13 +120,13 @@ async fn configuration_errors_name_line_and_key() {
     assert!(checked.stdout.contains("ws://gpu:8006") && checked.stdout.contains("# ok: client macaw"));
     assert_eq!(run(&["check"]).await.code, 0);
 
-    let bad = write_file("bad.toml", "listen = \"127.0.0.1:0\"\n  idle_timeuot_ms = 5\n");
+    let misspelt_key = write_file("bad.toml", "listen = \"127.0.0.1:0\"\n  idle_timeuot_ms = 5\n");
     let broken = write_file("broken.toml", "listen = \n");
-    let senseless = write_file("senseless.toml", "[[upstream]]\nurl = \"http://gpu\"\n");
+    let invalid_url = write_file("senseless.toml", "[[upstream]]\nurl = \"http://gpu\"\n");
     for (path, words) in [
-        (&bad, vec![format!("{bad}:2:3"), "idle_timeout_ms".into()]),
+        (&misspelt_key, vec![format!("{misspelt_key}:2:3"), "idle_timeout_ms".into()]),
         (&broken, vec![format!("{broken}:1:")]),
-        (&senseless, vec!["http://gpu".into(), "ws://".into()]),
+        (&invalid_url, vec!["http://gpu".into(), "ws://".into()]),
         (&"/nowhere.toml".to_owned(), vec!["/nowhere.toml".into()]),
     ] {
         for command in ["check", "serve"] {
@@ -148,9 +148,9 @@ async fn configuration_errors_name_line_and_key() {
 #[tokio::test]
 async fn check_uses_same_environment_as_serve() {
     let file = write_file("layers.toml", "language = \"zh\"\nidle_timeout_ms = 5000\nsessions_max = 7\n");
-    let alone = run(&["check", "--config", &file]).await;
-    assert_eq!(alone.code, 0, "{}", alone.stderr);
-    assert!(alone.stdout.contains("# no upstream is configured"), "{}", alone.stdout);
+    let file_only = run(&["check", "--config", &file]).await;
+    assert_eq!(file_only.code, 0, "{}", file_only.stderr);
+    assert!(file_only.stdout.contains("# no upstream is configured"), "{}", file_only.stdout);
 
     let variables = [("UPSTREAM", "ws://gpu/x"), ("IDLE_TIMEOUT_MS", "6000"), ("SESSIONS_MAX", "8")];
     let layered = run_with(&["check", "--config", &file, "--sessions-max", "9"], &variables).await;
@@ -198,9 +198,9 @@ async fn mappings_commands_list_show_explain_and_check() {
         assert!(explained.stdout.contains(name), "nothing about {name}");
     }
     let dir = scratch("program/bad-mappings");
-    let mistaken = shown.replace("command_key = ", "comand_key = ");
-    std::fs::write(dir.join("mine.toml"), &mistaken).unwrap();
-    let line = 1 + mistaken.lines().position(|line| line.starts_with("comand_key")).unwrap();
+    let misspelt = shown.replace("command_key = ", "comand_key = ");
+    std::fs::write(dir.join("mine.toml"), &misspelt).unwrap();
+    let line = 1 + misspelt.lines().position(|line| line.starts_with("comand_key")).unwrap();
     let failed = run(&["check", "--mappings", dir.to_str().unwrap()]).await;
     assert_eq!(failed.code, 2);
     let place = format!("mine.toml:{line}:1");
@@ -221,10 +221,10 @@ async fn compatible_mappings_are_printed_in_three_formats() {
     let cells = explain(&["macaw", "speech", "--format", "json"]).await;
     let cells: serde_json::Value = serde_json::from_str(&cells).unwrap();
     assert!(cells.as_array().unwrap().iter().all(|cell| cell["profile"] == "speech"), "{cells}");
-    let one = explain(&["macaw", "speech", "minicpm-o", "--format", "json"]).await;
-    let one: serde_json::Value = serde_json::from_str(&one).unwrap();
-    let rows = one["sends"].as_array().unwrap();
-    assert!(rows.iter().any(|row| row["is"] == "command" && row["name"] == "tts.speak"), "{one}");
+    let details = explain(&["macaw", "speech", "minicpm-o", "--format", "json"]).await;
+    let details: serde_json::Value = serde_json::from_str(&details).unwrap();
+    let rows = details["sends"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["is"] == "command" && row["name"] == "tts.speak"), "{details}");
     let unknown = run(&["mappings", "explain", "makaw"]).await;
     assert!(unknown.code == 2 && unknown.stderr.contains("did you mean `macaw`"), "{}", unknown.stderr);
 }
@@ -235,14 +235,14 @@ async fn new_mapping_is_created_checked_and_replayed() {
     std::fs::remove_dir_all(&dir).unwrap();
     let dir = scratch("program/begun");
     let path = dir.join("mine.toml").display().to_string();
-    let begun = run(&["mappings", "new", "mine", "-o", &path]).await;
-    assert_eq!(begun.code, 0, "{}", begun.stderr);
-    let again = run(&["mappings", "new", "mine", "-o", &path]).await;
-    assert!(again.code == 2 && again.stderr.contains("--force"), "{}", again.stderr);
+    let created = run(&["mappings", "new", "mine", "-o", &path]).await;
+    assert_eq!(created.code, 0, "{}", created.stderr);
+    let repeated = run(&["mappings", "new", "mine", "-o", &path]).await;
+    assert!(repeated.code == 2 && repeated.stderr.contains("--force"), "{}", repeated.stderr);
     assert_eq!(run(&["mappings", "new", "mine", "-o", &path, "--force"]).await.code, 0);
-    let talk = run(&["mappings", "new", "my-talk", "--from", "conversation"]).await;
-    assert!(talk.stdout.contains("extends = \"conversation\"\nmode = \"audio\""), "{}", talk.stdout);
-    std::fs::write(dir.join("talk.toml"), talk.stdout).unwrap();
+    let conversation = run(&["mappings", "new", "my-talk", "--from", "conversation"]).await;
+    assert!(conversation.stdout.contains("extends = \"conversation\"\nmode = \"audio\""), "{}", conversation.stdout);
+    std::fs::write(dir.join("talk.toml"), conversation.stdout).unwrap();
     std::fs::write(dir.join("macaw.toml"), include_str!("../../mappings/client/macaw.toml")).unwrap();
     let checked = run(&["check", "--mappings", dir.to_str().unwrap()]).await;
     assert_eq!(checked.code, 0, "{}", checked.stderr);
@@ -259,26 +259,26 @@ async fn new_mapping_is_created_checked_and_replayed() {
         let trace = traces.join(trace).display().to_string();
         async move { run(&["mappings", "try", &file, "--trace", &trace]).await }
     };
-    let tried = attempt(path.clone(), "text.jsonl").await;
-    assert_eq!(tried.code, 0, "{}", tried.stderr);
+    let replayed = attempt(path.clone(), "text.jsonl").await;
+    assert_eq!(replayed.code, 0, "{}", replayed.stderr);
     for words in [
         r#"→ {"type":"hello","session":"sess_"#,
         "UnknownCommand",
         r#""type":"saying","id":"a""#,
         r#"{"type":"bye","why":"you said so"}"#,
     ] {
-        assert!(tried.stdout.contains(words), "no {words}: {}", tried.stdout);
+        assert!(replayed.stdout.contains(words), "no {words}: {}", replayed.stdout);
     }
     let dialect = dir.join("dialect.toml").display().to_string();
-    let begun = run(&["mappings", "new", "mine", "--kind", "upstream", "-o", &dialect]).await;
-    assert_eq!(begun.code, 0, "{}", begun.stderr);
-    let tried = attempt(dialect, "text.jsonl").await;
+    let created = run(&["mappings", "new", "mine", "--kind", "upstream", "-o", &dialect]).await;
+    assert_eq!(created.code, 0, "{}", created.stderr);
+    let replayed = attempt(dialect, "text.jsonl").await;
     for words in [r#"→ {"type":"say","#, "Unknown(", "/v1/realtime?mode=chat"] {
-        assert!(tried.stdout.contains(words), "no {words}: {}", tried.stdout);
+        assert!(replayed.stdout.contains(words), "no {words}: {}", replayed.stdout);
     }
     let profile = dir.join("talk.toml").display().to_string();
-    let tried = attempt(profile, "text.jsonl").await;
-    assert!(tried.code == 0 && tried.stdout.contains("outputs differ"), "{}{}", tried.stdout, tried.stderr);
+    let replayed = attempt(profile, "text.jsonl").await;
+    assert!(replayed.code == 0 && replayed.stdout.contains("outputs differ"), "{}{}", replayed.stdout, replayed.stderr);
     assert_eq!(attempt(path, "nothing.jsonl").await.code, 66);
 }
 
@@ -295,11 +295,11 @@ async fn server_prints_address_and_stops_on_signal() {
 
 #[tokio::test]
 async fn unreachable_server_has_its_own_exit_code() {
-    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let url = format!("ws://{gone}/v1/realtime");
+    let closed_port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = format!("ws://{closed_port}/v1/realtime");
     let out = scratch("program").join("never.wav").display().to_string();
-    let unheard = run(&["speak", "Hello.", "-o", &out, "--url", &url]).await;
-    assert!(unheard.code == 69 && unheard.stderr.contains(&url), "{}", unheard.stderr);
+    let unreachable = run(&["speak", "Hello.", "-o", &out, "--url", &url]).await;
+    assert!(unreachable.code == 69 && unreachable.stderr.contains(&url), "{}", unreachable.stderr);
     let missing = run(&["transcribe", "/nowhere.wav", "--url", &url]).await;
     assert!(missing.code == 66 && missing.stderr.contains("/nowhere.wav"), "{}", missing.stderr);
 }

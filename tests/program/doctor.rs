@@ -111,8 +111,8 @@ async fn start_simulated_server(
 
 /// Checks that no session was left without a close.
 fn assert_sessions_closed(recorder: &InputRecorder) {
-    let gone = recorder.all().iter().any(|received| matches!(received, RecordedInput::Disconnected(_)));
-    assert!(!gone, "{:#?}", recorder.all());
+    let disconnected = recorder.all().iter().any(|received| matches!(received, RecordedInput::Disconnected(_)));
+    assert!(!disconnected, "{:#?}", recorder.all());
 }
 
 const LEGACY: SimDialect = SimDialect::Legacy { follows_document: false };
@@ -125,10 +125,10 @@ const LEGACY_ARGS: [&str; 4] = ["--upstream-dialect", "minicpm-o-legacy", "--pro
 async fn healthy_servers_pass_every_step() {
     let routes =
         "[[route]]\nmodel = \"talk*\"\nprofile = \"conversation\"\n[[route]]\nprofile = \"speech\"\n";
-    let both = ["--config", &write_pem("both.toml", routes)];
+    let routes_config = ["--config", &write_pem("both.toml", routes)];
     for (dialect, backend, args, words) in [
-        (SimDialect::Current, Backend::Pytorch, &both[..], "back-end pytorch"),
-        (SimDialect::Current, Backend::Cpp, &both, "back-end llama.cpp-omni"),
+        (SimDialect::Current, Backend::Pytorch, &routes_config[..], "back-end pytorch"),
+        (SimDialect::Current, Backend::Cpp, &routes_config, "back-end llama.cpp-omni"),
         (LEGACY, Backend::Pytorch, &LEGACY_ARGS, "rt_"),
         (DOCUMENTED_LEGACY, Backend::Pytorch, &LEGACY_ARGS, "rt_"),
     ] {
@@ -214,8 +214,8 @@ async fn dialect_is_detected() {
 #[tokio::test]
 async fn wrong_path_and_mode_are_distinguished_from_authentication() {
     let (url, _running, recorder) = start_simulated_server(&[], SimDialect::Current).await;
-    let wrong = format!("{url}/realtime");
-    let report = Report::run(&[&["--upstream", &wrong], &CONVERSATION_ARGS[..]].concat()).await;
+    let wrong_path = format!("{url}/realtime");
+    let report = Report::run(&[&["--upstream", &wrong_path], &CONVERSATION_ARGS[..]].concat()).await;
     report.assert_failed("upgrade", &["HTTP 403", "/v1/realtime?mode=audio", "for this upstream"]);
     assert_sessions_closed(&recorder);
     let (url, _running, _) = start_simulated_server(&[], DOCUMENTED_LEGACY).await;
@@ -302,8 +302,8 @@ async fn interrupted_doctor_closes_its_session() {
     assert!(rest.contains("skipped  init") && rest.contains("because interrupted"), "{rest}");
     assert!(rest.contains("ok       close"), "{rest}");
     assert_sessions_closed(&recorder);
-    let said = |received: &RecordedInput| matches!(received, RecordedInput::Message(_, text) if text.contains("session.close"));
-    assert!(recorder.all().iter().any(said), "{:#?}", recorder.all());
+    let is_close = |received: &RecordedInput| matches!(received, RecordedInput::Message(_, text) if text.contains("session.close"));
+    assert!(recorder.all().iter().any(is_close), "{:#?}", recorder.all());
 }
 
 /// A server that sends these bytes to each connection and closes it.
@@ -312,11 +312,11 @@ async fn serve_http_answer(answer: &'static str) -> String {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let mut asked = [0; 4096];
-            let _ = stream.read(&mut asked).await;
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
             let _ = stream.write_all(answer.as_bytes()).await;
             let _ = stream.shutdown().await;
-            while matches!(stream.read(&mut asked).await, Ok(1..)) {}
+            while matches!(stream.read(&mut request).await, Ok(1..)) {}
         }
     });
     format!("ws://{address}")
@@ -349,8 +349,8 @@ async fn unresolvable_names_and_closed_ports_are_explained() {
     report.assert_failed("tcp", &["Nothing listens"]);
     assert_eq!(report.verdict("dns"), "skipped");
     // The name is too long for DNS, so no resolver is asked.
-    let nowhere = format!("ws://{}.invalid", "x".repeat(64));
-    Report::run(&["--upstream", &nowhere]).await.assert_failed("dns", &["has no address"]);
+    let unresolvable = format!("ws://{}.invalid", "x".repeat(64));
+    Report::run(&["--upstream", &unresolvable]).await.assert_failed("dns", &["has no address"]);
     // The system accepts the connection, but no server answers.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("wss://{}", mute.local_addr().unwrap());
@@ -440,7 +440,7 @@ async fn other_servers_are_recognised() {
 async fn serve_unoffered_extension() -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
@@ -452,21 +452,21 @@ async fn serve_unoffered_extension() -> (String, tokio::sync::mpsc::UnboundedRec
         let mut socket = accept_hdr_async(stream, agree).await.unwrap();
         while let Some(Ok(message)) = socket.next().await {
             if let Message::Text(text) = message {
-                tell.send(text.to_string()).unwrap();
+                sender.send(text.to_string()).unwrap();
             }
         }
     });
-    (format!("ws://{address}"), told)
+    (format!("ws://{address}"), receiver)
 }
 
 #[tokio::test]
 async fn unoffered_extension_is_reported_and_connection_closed() {
-    let (url, mut told) = serve_unoffered_extension().await;
+    let (url, mut receiver) = serve_unoffered_extension().await;
     Report::run(&["--upstream", &url])
         .await
         .assert_failed("upgrade", &["permessage-deflate", "was not offered"]);
-    let said = timeout(PATIENCE, told.recv()).await.expect("no message was received").unwrap();
-    assert!(said.contains("session.close"), "{said}");
+    let message = timeout(PATIENCE, receiver.recv()).await.expect("no message was received").unwrap();
+    assert!(message.contains("session.close"), "{message}");
 }
 
 #[tokio::test]
@@ -479,8 +479,8 @@ async fn client_side_check_passes() {
     let client = &report.json["checks"][1];
     let verdicts: Vec<_> = client["steps"].as_array().unwrap().iter().map(|step| &step["verdict"]).collect();
     assert_eq!(verdicts, ["skipped", "ok", "skipped", "ok", "ok", "ok"], "{client:#}");
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let report = Report::run(&["--upstream", &upstream, "--client-url", &format!("ws://{nobody}")]).await;
+    let closed_port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let report = Report::run(&["--upstream", &upstream, "--client-url", &format!("ws://{closed_port}")]).await;
     assert_eq!((report.code, &report.json["checks"][1]["steps"][1]["verdict"]), (1, &json!("failed")));
 }
 
@@ -542,7 +542,7 @@ async fn client_key_is_sent_and_rejection_explained() {
         assert!(upgrade["problem"].to_string().contains(words), "{upgrade}");
         assert!(!report.json.to_string().contains("s3cr3t"), "{:#}", report.json);
     }
-    let shown = |set: Option<&str>| {
+    let header = |set: Option<&str>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
         let wav = voxbridge_test_support::bench::speech_dir().join("goforward_16k.wav");
         command.arg("transcribe").arg(wav).args(["--url", &url]).env_remove("VOXBRIDGE_KEY");
@@ -551,10 +551,10 @@ async fn client_key_is_sent_and_rejection_explained() {
         }
         command
     };
-    let output = timeout(PATIENCE, shown(None).output()).await.unwrap().unwrap();
+    let output = timeout(PATIENCE, header(None).output()).await.unwrap().unwrap();
     let words = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(69) && words.contains("--key-file"), "{words}");
-    let output = timeout(PATIENCE, shown(Some("d0ct0rs-s3cr3t")).output()).await.unwrap().unwrap();
+    let output = timeout(PATIENCE, header(Some("d0ct0rs-s3cr3t")).output()).await.unwrap().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -562,24 +562,24 @@ async fn client_key_is_sent_and_rejection_explained() {
 async fn late_session_is_closed_politely() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}", listener.local_addr().unwrap());
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let tell = tell.clone();
+            let sender = sender.clone();
             tokio::spawn(async move {
                 // Longer than the step timeout.
                 tokio::time::sleep(Duration::from_millis(2000)).await;
                 let Ok(mut socket) = accept_async(stream).await else { return };
                 let _ = socket.send(Message::text(r#"{"type": "session.queue_done"}"#)).await;
                 while let Some(Ok(message)) = socket.next().await {
-                    let _ = tell.send(message);
+                    let _ = sender.send(message);
                 }
             });
         }
     });
     Report::run(&["--upstream", &url]).await.assert_failed("upgrade", &["nothing for 1.5 s"]);
-    let said = timeout(PATIENCE, told.recv()).await.expect("no message was received").unwrap();
-    assert!(said.to_text().is_ok_and(|text| text.contains("session.close")), "{said:?}");
+    let message = timeout(PATIENCE, receiver.recv()).await.expect("no message was received").unwrap();
+    assert!(message.to_text().is_ok_and(|text| text.contains("session.close")), "{message:?}");
 }
 
 #[tokio::test]
@@ -595,6 +595,6 @@ async fn text_report_has_line_per_step_and_paragraph_per_problem() {
     assert_eq!(order, steps, "{text}");
     assert!(text.contains("\n\n  queue: ") && text.contains("What to do: look whether"), "{text}");
 
-    let wrong = voxbridge(&["--upstream", "http://gpu"]).output().await.unwrap();
-    assert_eq!(wrong.status.code(), Some(2), "an invalid configuration is a usage error");
+    let invalid = voxbridge(&["--upstream", "http://gpu"]).output().await.unwrap();
+    assert_eq!(invalid.status.code(), Some(2), "an invalid configuration is a usage error");
 }

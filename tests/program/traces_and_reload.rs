@@ -61,7 +61,7 @@ impl Bridge {
 
     /// Waits for a log line with these words.
     async fn wait_for_log(&mut self, words: &str) -> String {
-        let found = async {
+        let matching_line = async {
             loop {
                 let line = self.log.next_line().await.unwrap().expect("the log ends");
                 if line.contains(words) {
@@ -69,7 +69,7 @@ impl Bridge {
                 }
             }
         };
-        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("the log has no {words:?}"))
+        timeout(PATIENCE, matching_line).await.unwrap_or_else(|_| panic!("the log has no {words:?}"))
     }
 
     async fn stop(mut self) {
@@ -289,21 +289,21 @@ async fn custom_protocol_needs_one_file() {
     let mut client = bridge.dial("/talkie?channel=7").await;
     client.send_utterance(&recording("goforward")).await;
     client.send_json(json!({"do": "over"})).await;
-    let heard = last_error(&mut client).await;
-    assert!(heard["heard"].as_str().is_some_and(|text| !text.is_empty()), "{heard}");
+    let transcript = last_error(&mut client).await;
+    assert!(transcript["heard"].as_str().is_some_and(|text| !text.is_empty()), "{transcript}");
     client.send_json(json!({"do": "jump"})).await;
     assert_eq!(last_error(&mut client).await, json!({"problem": "Cannot do 'jump'"}));
     client.send_json(json!({"do": "say", "words": "Good morning."})).await;
     assert_eq!(last_error(&mut client).await, json!({"saying": "Good morning."}));
     let mut samples = 0;
-    let said = loop {
+    let spoken = loop {
         match client.next().await {
             ClientFrame::Audio(bytes) => samples += bytes.len() / 2,
             ClientFrame::Event(event) => break event,
             other => panic!("{other:?} is neither audio nor an event"),
         }
     };
-    assert_eq!(said, json!({"said": true, "cut": false}));
+    assert_eq!(spoken, json!({"said": true, "cut": false}));
     assert!(samples > 16_000 / 4, "{samples} samples are less than 250 ms");
     client.send_json(json!({"do": "bye"})).await;
     assert_eq!(last_error(&mut client).await, json!({"bye": "over and out"}));

@@ -1,25 +1,25 @@
-//! What stands below the options of a command: examples, and what else is to be known.
+//! Help text below the options of each command: examples, notes and exit codes.
 
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
-  0   it worked
-  1   it failed: the server reported an error, the connection was lost, or there is no result; of doctor, a step failed
+    0   the command succeeded
+    1   the command failed: the server reported an error, the connection was lost, there is no result, or a doctor step failed
   2   the command line or the configuration is wrong
-  3   serve stopped as it was told, but sessions had not finished in time and were cut off
-  65  the input is not what it should be (no WAV file, no text)
+    3   serve drained on request, but cut off sessions that had not finished in time
+    65  the input has the wrong format (not a WAV file, no text)
   66  the input cannot be read
-  69  no server answers at the address
-  130, 143  serve was told to stop a second time, by SIGINT or SIGTERM, and stopped at once
+    69  no server answers at this address
+    130, 143  a second SIGINT or SIGTERM stopped serve at once
 
-The demo needs nothing installed and nobody's server:
+Try the demo first; it needs no installation and no server:
   voxbridge demo";
 
 pub(super) const DEMO_EXAMPLES: &str = "\
 Examples:
-  voxbridge demo                             the recording that comes with the program
-  voxbridge demo question.wav -o answer.wav  a recording of your own
-  voxbridge demo --talk                      the model answers by itself, in full duplex
-  voxbridge demo --stay                      keep the servers up, to try your own client on them";
+    voxbridge demo                             play the built-in recording
+    voxbridge demo question.wav -o answer.wav  play your own recording
+    voxbridge demo --talk                      hold a full-duplex conversation with the model
+    voxbridge demo --stay                      keep the servers running for your own client";
 
 pub(super) const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -27,17 +27,17 @@ Examples:
   voxbridge serve --config voxbridge.toml --log debug
   VOXBRIDGE_UPSTREAM=wss://gpu-host/v1/realtime voxbridge serve --listen 0.0.0.0:8000
 
-Flags win over environment variables, and those over the configuration file.
-SIGHUP reads configuration and mappings again: what is good holds for new sessions, what is not changes nothing.
-SIGTERM and SIGINT drain: no new sessions, and those that run finish what is being said, within drain.timeout_ms.
-A second one stops at once.";
+Flags override environment variables, which override the configuration file.
+SIGHUP reloads configuration and mappings for new sessions. If they are invalid, serve keeps the old ones.
+SIGTERM and SIGINT drain: serve accepts no new sessions, and running ones finish their current turn within
+drain.timeout_ms. A second signal stops at once.";
 
 pub(super) const CHECK_EXAMPLES: &str = "\
 Examples:
   voxbridge check --config voxbridge.toml
   voxbridge check --mappings my-mappings
 
-It takes what serve takes, from flags, environment and file, and prints what holds.";
+It reads flags, environment and file as serve does, and prints the resulting configuration.";
 
 pub(super) const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -45,10 +45,10 @@ Examples:
   voxbridge doctor --config voxbridge.toml --json
   voxbridge doctor --config voxbridge.toml --client-url ws://127.0.0.1:8000/v1/realtime
 
-It opens one session with each upstream and leaves it politely; where that fails it opens a few more, one after the
-other, to find out why. Ctrl-C leaves politely, too.
+It opens one session with each upstream and closes it cleanly. If a step fails, it opens a few more sessions, one after
+the other, to find the cause. Ctrl-C also closes open sessions cleanly.
 
-Exit codes: 0 all is well (slow steps are told), 1 a step failed, 2 the configuration is wrong.";
+Exit codes: 0 every step passed (the report marks slow steps), 1 a step failed, 2 the configuration is wrong.";
 
 pub(super) const SIMULATE_EXAMPLES: &str = "\
 Examples:
@@ -62,7 +62,7 @@ never-answers, die-mid-answer[=DELTAS], drop-mid-answer[=DELTAS], empty-transcri
 In full duplex: slow-steps=SECONDS, burst[=UNITS], never-listens, ignores-force[=TIMES], yields, resumes,
 late-audio, die-mid-turn[=UNITS], drop-mid-turn[=UNITS], double-terminal, repeats-text, think,
 timeout=SECONDS, kv=N, context-full=N.
-`,times=N` after a fault lets it strike only so often.";
+`,times=N` after a fault limits it to N occurrences.";
 
 pub(super) const TRANSCRIBE_EXAMPLES: &str = "\
 Examples:
@@ -70,7 +70,7 @@ Examples:
   voxbridge transcribe --language de --json interview.wav > events.jsonl
   ffmpeg -i talk.mp3 -f wav - | voxbridge transcribe -
 
-The recording is played in real time, as a microphone would; a minute of audio takes a minute.
+The recording is sent in real time, like microphone audio; one minute of audio takes one minute.
 Transcripts go to standard output, one utterance per line; progress and notes go to standard error.";
 
 pub(super) const SPEAK_EXAMPLES: &str = "\
@@ -84,7 +84,7 @@ Examples:
   voxbridge talk question.wav -o answer.wav
   arecord -f S16_LE -r 16000 -d 5 | voxbridge talk - -o answer.wav
 
-The question is played in real time; then there is silence until the model has answered.";
+The question is sent in real time, followed by silence until the model has answered.";
 
 pub(super) const MAPPINGS_EXAMPLES: &str = "\
 Examples:
@@ -102,5 +102,5 @@ Examples:
   voxbridge replay traces/1795148864000-sess_0123456789ab.jsonl
   voxbridge replay traces/1795148864000-sess_0123456789ab.jsonl --profile my-profile.toml
 
-Exit codes: 0 the same came out, 1 something else did, 65 the file is no trace.
-A trace without audio is replayed with silence in its place; what cannot be judged by that is said.";
+Exit codes: 0 the output is the same, 1 it differs, 65 the file is not a trace.
+Missing audio in a trace is replayed as silence; the result lists what could not be compared because of it.";

@@ -1,4 +1,4 @@
-//! The command line explains itself, and its examples work.
+//! Tests of the argument definitions and of the examples in the help texts.
 
 use super::{
     examples::{SPEAK_EXAMPLES, TRANSCRIBE_EXAMPLES},
@@ -20,7 +20,7 @@ fn help_examples_parse() {
     let mut example_count = 0;
     for line in examples.filter(|line| line.starts_with("  ")) {
         let Some((_, rest)) = line.split_once("voxbridge ") else { continue };
-        // Redirections, pipes and the words beside an example belong to the reader, not to the program.
+        // Redirections, pipes and remarks are not arguments.
         let without_remark = rest.split("  ").next().unwrap();
         let command =
             without_remark.split(['<', '>', '|']).next().unwrap().replace("\"Good morning.\"", "Hello");

@@ -1,11 +1,11 @@
-//! `voxbridge check`: the configuration as it would be served, and every mapping file, without serving.
+//! `voxbridge check`: checks and prints the configuration and lists all mapping files, without serving.
 
 use super::{CommandError, config_layers::load_config};
 use crate::{cli::args::ConfigArgs, telemetry};
 
 pub(super) fn run(args: ConfigArgs) -> Result<(), CommandError> {
     let config = load_config(args)?;
-    // Says what is wrong with the filter.
+    // Reports an invalid log filter.
     telemetry::init(&config.log).map_err(CommandError::usage)?;
     let library = config.load_library().map_err(CommandError::usage)?;
     config.check().map_err(CommandError::usage)?;
@@ -23,7 +23,7 @@ pub(super) fn run(args: ConfigArgs) -> Result<(), CommandError> {
         println!("# warning: {warning}");
     }
     if config.upstream.is_empty() {
-        println!("# no upstream is configured; to serve, one is needed");
+        println!("# no upstream is configured; serve needs at least one");
     }
     Ok(())
 }

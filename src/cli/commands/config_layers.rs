@@ -1,4 +1,4 @@
-//! What a command line and its environment say, laid over the configuration file; the same for every command.
+//! Configuration of a command: file, overridden by environment variables and flags.
 
 use super::CommandError;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     server::tls::TlsConfig,
 };
 
-/// File, then environment and flags.
+/// Reads the configuration file and overrides it with the arguments.
 pub(super) fn load_config(args: ConfigArgs) -> Result<Config, CommandError> {
     let file = args.config.as_deref().map(Config::read).transpose().map_err(CommandError::usage)?;
     let upstreams = args.upstream.into_iter().map(|url| UpstreamConfig {
@@ -39,7 +39,7 @@ pub(super) fn load_config(args: ConfigArgs) -> Result<Config, CommandError> {
         log: log_config(args.log),
         ..Config::default()
     });
-    // The certificates and the dialect may be named without naming the upstream again.
+    // --upstream-ca and --upstream-dialect also apply to upstreams from the file.
     for upstream in &mut config.upstream {
         upstream.ca = args.upstream_ca.clone().or(upstream.ca.take());
         if let Some(dialect) = &args.upstream_dialect {

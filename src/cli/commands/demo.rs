@@ -1,4 +1,4 @@
-//! `voxbridge demo`: simulator, bridge and client in one process, both wires shown side by side.
+//! `voxbridge demo`: runs simulator, bridge and client in one process and prints the messages of both sides.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +16,7 @@ use crate::{
     telemetry,
 };
 
-/// Where `examples/engines/setup` puts the engines unless told otherwise.
+/// Default output directory of `examples/engines/setup`.
 const DEFAULT_ENGINES_DIR: &str = "target/engines";
 
 pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
@@ -62,7 +62,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
         );
         stop.await;
     }
-    // The bridge first: its lanes say goodbye to the simulator.
+    // The bridge stops first, so that its lanes close their simulator sessions cleanly.
     drop(stop_server);
     let _ = serving.await;
     drop(stop_simulator);
@@ -77,7 +77,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
 fn print_result(result: &demo::DemoResult) {
     println!();
     match result.transcripts.as_slice() {
-        // In a conversation nobody transcribes.
+        // A conversation has no transcripts.
         [] if result.reply.as_ref().is_some_and(|reply| reply.is_unprompted) => {}
         [] => println!("heard   nothing that sounds like speech"),
         transcripts => println!("heard   {}", transcripts.join(" ")),
@@ -88,7 +88,7 @@ fn print_result(result: &demo::DemoResult) {
     if let Some(reply) = &result.reply {
         println!("said    {}", reply.text);
         println!(
-            "        {:.2} s of audio in {}, the first of it after {:.2} s{}",
+            "        {:.2} s of audio in {}, starting after {:.2} s{}",
             reply.duration.as_secs_f64(),
             reply.file.display(),
             reply.first_audio.as_secs_f64(),
@@ -103,15 +103,15 @@ fn read_recording(path: &Path) -> Result<Vec<u8>, CommandError> {
     })
 }
 
-/// Real engines when they are named or set up; otherwise the simulator speaks for itself, and says so.
+/// Starts the speech engines in the given or the default directory. Without engines, the simulated model hums.
 async fn load_engines(directory: Option<&Path>) -> Result<Option<Arc<dyn SpeechEngines>>, CommandError> {
     let dir = directory.map_or_else(|| PathBuf::from(DEFAULT_ENGINES_DIR), Path::to_path_buf);
     if directory.is_none() && process::find_engines(&dir).is_err() {
         println!(
-            "The model is simulated and hears no words; for real ones run examples/engines/setup once.\n"
+            "The simulated model does not recognise words; run examples/engines/setup once to use real speech engines.\n"
         );
         return Ok(None);
     }
-    println!("The model is simulated with real speech engines from {}.\n", dir.display());
+    println!("The simulated model uses real speech engines from {}.\n", dir.display());
     start_engines(&dir).await.map(Some)
 }

@@ -1,4 +1,4 @@
-//! `voxbridge health`: whether a server that runs is ready, for probes of containers that have no shell.
+//! `voxbridge health`: asks a running server whether it is ready. Meant for container probes without a shell.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use tokio::{
 use super::{CommandError, UNAVAILABLE};
 use crate::{cli::args::HealthArgs, net::Endpoint};
 
-/// Who takes longer is not well.
+/// Time limit of the whole request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// An answer has a few hundred bytes.
+/// Upper bound of the response; a real one has a few hundred bytes.
 const RESPONSE_MAX_BYTES: u64 = 64 * 1024;
 
 pub(super) async fn run(args: HealthArgs) -> Result<(), CommandError> {
@@ -25,19 +25,19 @@ pub(super) async fn run(args: HealthArgs) -> Result<(), CommandError> {
         CommandError::with_code(UNAVAILABLE, format!("no admin listener answers at {}: {reason}", args.admin))
     };
     let response = response
-        .map_err(|_| unavailable("it took too long".to_owned()))?
+        .map_err(|_| unavailable(format!("no response within {} s", TIMEOUT.as_secs())))?
         .map_err(|error| unavailable(error.to_string()))?;
     let (status, body) =
-        parse_response(&response).ok_or_else(|| unavailable("it does not speak HTTP".to_owned()))?;
+        parse_response(&response).ok_or_else(|| unavailable("the response is not HTTP/1.1".to_owned()))?;
     println!("{}", body.trim());
     match status {
         200 => Ok(()),
         503 => Err(CommandError::failed(format!("not ready: {}", not_ready_reasons(body)))),
-        other => Err(CommandError::failed(format!("it answers with HTTP {other}"))),
+        other => Err(CommandError::failed(format!("the admin listener answered with HTTP {other}"))),
     }
 }
 
-/// The way there, which is that of a WebSocket up to its path.
+/// Endpoint of the admin listener. [`Endpoint`] knows only WebSocket schemes, so `http` becomes `ws`.
 fn endpoint(args: &HealthArgs) -> Result<Endpoint, CommandError> {
     let (scheme, authority) = match args.admin.split_once("://") {
         None => ("ws", args.admin.as_str()),
@@ -51,7 +51,7 @@ fn endpoint(args: &HealthArgs) -> Result<Endpoint, CommandError> {
         }
     };
     let invalid_address = |error: String| {
-        CommandError::usage(format!("{:?} is no address of an admin listener: {error}", args.admin))
+        CommandError::usage(format!("{:?} is not a valid address of an admin listener: {error}", args.admin))
     };
     let uri: Uri =
         format!("{scheme}://{authority}").parse().map_err(|error| invalid_address(format!("{error}")))?;
@@ -64,7 +64,7 @@ async fn send_request(endpoint: &Endpoint, path: &str) -> std::io::Result<String
     stream.write_all(request.as_bytes()).await?;
     stream.flush().await?;
     let mut response = Vec::new();
-    // Who closes without a TLS goodbye has still answered.
+    // A read error after data is ignored: some servers close TLS without close_notify.
     let read = stream.take(RESPONSE_MAX_BYTES).read_to_end(&mut response).await;
     if response.is_empty() {
         read.map(|_| String::new())
@@ -73,7 +73,7 @@ async fn send_request(endpoint: &Endpoint, path: &str) -> std::io::Result<String
     }
 }
 
-/// Status and body of an HTTP/1.1 answer.
+/// Status and body of an HTTP/1.1 response.
 fn parse_response(response: &str) -> Option<(u16, &str)> {
     let (head, body) = response.split_once("\r\n\r\n")?;
     Some((head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?, body))

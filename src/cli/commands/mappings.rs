@@ -1,4 +1,4 @@
-//! `voxbridge mappings`.
+//! `voxbridge mappings`: lists, prints, explains, creates and tries mapping files.
 
 use std::{fmt::Write as _, fs, io::Write as _, path::Path};
 
@@ -51,7 +51,7 @@ pub(super) fn run(args: MappingsArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Every mapping and where it comes from.
+/// Formats one line per mapping: kind, name and file.
 fn list_mappings(library: &Library) -> String {
     let mut out = String::new();
     for (kind, name, file, _) in library.files() {
@@ -62,7 +62,7 @@ fn list_mappings(library: &Library) -> String {
     out
 }
 
-/// A mapping by name, of any kind unless one is given: its kind and text.
+/// Finds a mapping by name and optional kind; returns its kind and source.
 fn find_mapping<'l>(
     library: &'l Library,
     kind: Option<MappingKind>,
@@ -77,14 +77,14 @@ fn find_mapping<'l>(
             let known = || library.files().map(|(_, known, ..)| known);
             let hint = did_you_mean(name, known());
             Err(CommandError::usage(format!(
-                "there is no mapping `{name}`{hint}; there is {}",
+                "unknown mapping `{name}`{hint}; known mappings are {}",
                 quoted_list(known())
             )))
         }
         several => {
             let kinds = quoted_list(several.iter().map(|(kind, _)| kind.name()));
             Err(CommandError::usage(format!(
-                "`{name}` is the name of several: {kinds}; say which with --kind"
+                "several mappings are named `{name}`: {kinds}; choose one with --kind"
             )))
         }
     }
@@ -140,7 +140,7 @@ fn new_mapping(
 fn write_mapping(path: &Path, source: &str, force: bool) -> Result<(), CommandError> {
     let write_error = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            CommandError::usage(format!("{} is there already; --force overwrites it", path.display()))
+            CommandError::usage(format!("{} already exists; use --force to overwrite it", path.display()))
         }
         _ => CommandError::failed(format!("{}: {error}", path.display())),
     };
@@ -148,14 +148,11 @@ fn write_mapping(path: &Path, source: &str, force: bool) -> Result<(), CommandEr
     options.write(true).truncate(true).create(force).create_new(!force);
     let mut file = options.open(path).map_err(write_error)?;
     file.write_all(source.as_bytes()).map_err(write_error)?;
-    eprintln!(
-        "{} is written; `voxbridge check --mappings DIR` checks the directory it is in",
-        path.display()
-    );
+    eprintln!("wrote {}; run `voxbridge check --mappings DIR` to check its directory", path.display());
     Ok(())
 }
 
-/// What a mapping file makes of a recording.
+/// Translates a recorded session with a mapping file and formats the result.
 fn try_mapping(
     library: Library,
     file: &Path,
@@ -196,6 +193,6 @@ fn format_messages(messages: &[RemappedMessage]) -> String {
         });
     }
     let trouble_count = messages.iter().filter(|message| message.trouble).count();
-    let _ = writeln!(out, "{} messages; the mapping can make nothing of {trouble_count}", messages.len());
+    let _ = writeln!(out, "{} messages, {trouble_count} not translated by this mapping", messages.len());
     out
 }

@@ -1,4 +1,4 @@
-//! The commands that are servers, or look at files; the clients are beside this folder.
+//! Runs the chosen command. This folder holds the servers, checks and file tools; the client commands are beside it.
 
 mod check;
 mod config_layers;
@@ -18,19 +18,19 @@ use super::{Cli, CliCommand, speak, talk, transcribe};
 
 /// The command line or the configuration is wrong (clap's own code).
 const USAGE: u8 = 2;
-/// The input is not what it should be (sysexits.h, as for the clients).
+/// The input has the wrong format (sysexits.h).
 const INVALID_DATA: u8 = 65;
 /// The input cannot be read.
 const NO_INPUT: u8 = 66;
 
-/// Nobody answers at the address.
+/// No server answers at the address.
 const UNAVAILABLE: u8 = 69;
-/// A server stopped as it was told, but sessions had not finished in time.
+/// The server drained, but cut off sessions that had not finished in time.
 const SESSIONS_CUT_OFF: u8 = 3;
-/// Stopped by a signal, whose number is added to this, as shells do.
+/// Base of the exit code after a signal; the signal number is added, as in shells.
 const SIGNAL_BASE: u8 = 128;
 
-/// Why a command failed: the exit code and the line to print.
+/// Failure of a command: exit code and message.
 pub(super) struct CommandError {
     exit_code: u8,
     message: String,
@@ -41,17 +41,17 @@ impl CommandError {
         Self { exit_code: code, message: message.to_string() }
     }
 
-    /// It was said why already.
+    /// Failure whose output is already printed.
     pub(super) const fn already_reported() -> Self {
         Self { exit_code: 1, message: String::new() }
     }
 
-    /// The configuration is wrong.
+    /// The command line or the configuration is wrong.
     pub(super) fn usage(message: impl ToString) -> Self {
         Self { exit_code: USAGE, message: message.to_string() }
     }
 
-    /// It was understood and failed.
+    /// The command itself failed.
     pub(super) fn failed(message: impl ToString) -> Self {
         Self { exit_code: 1, message: message.to_string() }
     }
@@ -63,7 +63,7 @@ impl From<super::ClientError> for CommandError {
     }
 }
 
-/// Carries out the command; what went wrong goes to standard error.
+/// Runs the command and prints its error to standard error.
 pub async fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         CliCommand::Demo(args) => demo::run(args).await,
@@ -89,10 +89,10 @@ pub async fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// Done when the user or the system wants the program to stop.
-///
+/// Future that completes at SIGINT or SIGTERM.
+//////
 /// # Errors
-/// The system cannot tell.
+/// The signal handlers cannot be installed.
 pub(super) fn stop_signal() -> Result<impl Future<Output = ()>, CommandError> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt()).map_err(CommandError::failed)?;

@@ -1,4 +1,4 @@
-//! SIGHUP to `voxbridge serve`: configuration and mappings are read again, for the sessions to come.
+//! Reloads configuration and mappings of `voxbridge serve` at SIGHUP, for new sessions.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::CommandError;
 use crate::{config::ConfigReloader, server::admin::ReloadableConfig as _};
 
-/// Reloads at every SIGHUP, for ever.
+/// Reloads at every SIGHUP; never completes.
 ///
 /// # Errors
-/// The system cannot tell.
+/// The signal handler cannot be installed.
 pub(super) fn reload_on_sighup(
     reloader: Arc<ConfigReloader>,
 ) -> Result<impl Future<Output = ()>, CommandError> {
     let mut hangup = signal(SignalKind::hangup()).map_err(CommandError::failed)?;
     Ok(async move {
         while hangup.recv().await.is_some() {
-            // What is wrong was said where it was found.
+            // The reloader logs errors itself.
             let _ = reloader.reload().await;
         }
     })

@@ -1,4 +1,4 @@
-//! `voxbridge replay`.
+//! `voxbridge replay`: replays a trace and prints the differences.
 
 use std::{fs, path::Path, time::Instant};
 
@@ -14,9 +14,9 @@ use crate::{
     },
 };
 
-/// Differences that are shown.
+/// Maximum number of differences to print.
 const DIFFERENCES_SHOWN: usize = 8;
-/// Of what a message says.
+/// Maximum length of a printed message.
 const CONTENT_MAX_CHARS: usize = 400;
 
 pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
@@ -38,18 +38,18 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
 /// Reads a trace.
 ///
 /// # Errors
-/// The file cannot be read, or is no trace.
+/// The file cannot be read or is not a trace.
 pub(super) fn read_trace(path: &Path) -> Result<Trace, CommandError> {
     let name = path.display();
     let bytes =
         fs::read(path).map_err(|error| CommandError::with_code(NO_INPUT, format!("{name}: {error}")))?;
-    // What a crash cut off may end within a letter.
+    // A crash may have cut the file off within a UTF-8 sequence.
     let text = String::from_utf8_lossy(&bytes);
     Trace::parse(&text)
         .map_err(|parse_error| CommandError::with_code(INVALID_DATA, format!("{name}: {parse_error}")))
 }
 
-/// The library of a trace with a profile more, by name or file; and the profile's name.
+/// Extends the library of a trace by a profile given by name or file; returns the library and the profile's name.
 pub(super) fn library_with_profile(
     trace: &Trace,
     library: Library,
@@ -57,9 +57,9 @@ pub(super) fn library_with_profile(
 ) -> Result<(Library, String), CommandError> {
     let mut library = trace.header.library(library).map_err(CommandError::failed)?;
     let Ok(source) = fs::read_to_string(name_or_file) else {
-        library.profile(name_or_file).map_err(|words| {
+        library.profile(name_or_file).map_err(|error| {
             CommandError::usage(format!(
-                "{words}; a profile of your own is named by its file, and there is no file {name_or_file}"
+                "{error}; for your own profile, name its file (no file {name_or_file} was found)"
             ))
         })?;
         return Ok((library, name_or_file.to_owned()));
@@ -74,27 +74,27 @@ pub(super) fn library_with_profile(
     Ok((library, name))
 }
 
-/// Any instant will do: only differences count.
+/// Start time of a replay. Any instant will do, because a replay only uses time differences.
 #[expect(clippy::disallowed_methods, reason = "an instant has no other source")]
 pub(super) fn replay_epoch() -> Instant {
     Instant::now()
 }
 
-/// An outcome in words.
+/// Formats the outcome of a replay.
 pub(super) fn format_outcome(outcome: &ReplayOutcome) -> String {
     let ReplayOutcome { differences, inputs, outputs, lasted_ms, not_judged } = outcome;
     let seconds = *lasted_ms as f64 / 1000.0;
     let summary = format!("{inputs} inputs and {outputs} outputs in {seconds:.3} s");
     let mut text = match differences.count {
         0 => format!("same: {summary}\n"),
-        count => format!("{count} outputs differ, of {summary}; the first:\n"),
+        count => format!("{count} outputs differ ({summary}); the first differences:\n"),
     };
     differences
         .first
         .iter()
         .take(DIFFERENCES_SHOWN)
         .for_each(|difference| text.push_str(&format_difference(difference)));
-    not_judged.iter().for_each(|note| text.push_str(&format!("not judged: {note}\n")));
+    not_judged.iter().for_each(|note| text.push_str(&format!("not compared: {note}\n")));
     text
 }
 

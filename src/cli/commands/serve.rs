@@ -1,4 +1,4 @@
-//! `voxbridge serve`.
+//! `voxbridge serve`: starts the server with its admin listener and background tasks, and waits for its end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,9 +23,9 @@ use crate::{
     telemetry,
 };
 
-/// How often the files of certificates are looked at.
+/// Interval between checks for changed certificate files.
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// How often upstreams that nobody uses are asked whether they are there: as often as a readiness probe usually asks.
+/// Interval between probes of idle upstreams; a usual interval of readiness probes.
 const IDLE_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
@@ -34,15 +34,16 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     let service = config.build_service().map_err(CommandError::usage)?;
     let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
     if let Some(traces) = &service.traces {
-        let trace_error =
-            |error| CommandError::failed(format!("cannot record in {}: {error}", traces.dir().display()));
+        let trace_error = |error| {
+            CommandError::failed(format!("cannot write traces to {}: {error}", traces.dir().display()))
+        };
         traces.create_dir().map_err(trace_error)?;
     }
     for warning in config.warnings() {
         warn!("{warning}");
     }
     let workers = Workers::start(config.workers)
-        .map_err(|error| CommandError::failed(format!("no threads for sessions: {error}")))?;
+        .map_err(|error| CommandError::failed(format!("cannot start worker threads: {error}")))?;
     raise_fd_limit(&service, &workers);
     let listen = config.listen.clone().unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
     let access_log = config.access_log.open().map_err(CommandError::failed)?;
@@ -84,10 +85,10 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     ));
     let control = admin_control(&server, reloader);
     let serving = tokio::spawn(server.serve());
-    // Whoever reads where it is finds it there.
+    // The server already serves when a script reads this line.
     lifecycle.wait_for(LifecycleState::Serving).await;
     println!("listening on {address}");
-    // Whether it is ready depends on them; without an admin listener nobody asks.
+    // Only the readiness check of the admin listener needs these probes.
     let probing = admin
         .is_some()
         .then(|| tokio::spawn(control.current.clone().probe_upstreams_every(IDLE_PROBE_INTERVAL)));
@@ -96,7 +97,7 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     reloading.abort();
     watching_certificates.abort();
     probing.iter().for_each(JoinHandle::abort);
-    // Both end with the server; the last of what they say is still said.
+    // Both tasks end with the server; waiting lets them send their last messages.
     let _ = notifying.await;
     if let Some(answering) = answering {
         let _ = answering.await;
@@ -104,7 +105,7 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     exit_result(outcome, signals).await
 }
 
-/// As many file descriptors as may be needed, or a word about it.
+/// Raises the limit of file descriptors to the number needed; logs a warning if that fails.
 fn raise_fd_limit(service: &ServiceConfig, workers: &Workers) {
     let needed = fd_limit::count_needed(service, workers.count());
     match fd_limit::raise(needed) {
@@ -113,7 +114,7 @@ fn raise_fd_limit(service: &ServiceConfig, workers: &Workers) {
                 warn!("{warning}");
             }
         }
-        Err(error) => warn!(%error, needed, "it is not known whether enough file descriptors may be open"),
+        Err(error) => warn!(%error, needed, "cannot determine the limit of file descriptors"),
     }
 }
 
@@ -128,7 +129,7 @@ async fn bind_admin(admin_settings: AdminSettings) -> Result<AdminListener, Comm
     admin.map_err(|error| bind_error(&listen.to_string(), "--admin", &error))
 }
 
-/// What operators may see and do.
+/// Collects what the admin listener shows and controls.
 fn admin_control(server: &Server, configuration: Arc<ConfigReloader>) -> AdminContext {
     AdminContext {
         life: server.lifecycle(),
@@ -140,7 +141,7 @@ fn admin_control(server: &Server, configuration: Arc<ConfigReloader>) -> AdminCo
     }
 }
 
-/// Serves operators, and says where.
+/// Starts the admin listener and prints its address.
 fn serve_admin(admin: AdminListener, control: AdminContext) -> Result<JoinHandle<()>, CommandError> {
     let scheme = if admin.security().get().tls.is_some() { "https" } else { "http" };
     println!("admin at {scheme}://{}", admin.local_addr().map_err(CommandError::failed)?);
@@ -150,32 +151,30 @@ fn serve_admin(admin: AdminListener, control: AdminContext) -> Result<JoinHandle
 fn bind_error(address: &str, flag: &str, error: &std::io::Error) -> CommandError {
     let reason = match error.kind() {
         std::io::ErrorKind::AddrInUse => {
-            format!(
-                "another program listens there, perhaps another voxbridge; name another address with {flag}"
-            )
+            format!("another program already uses this address; choose another one with {flag}")
         }
         _ => error.to_string(),
     };
     CommandError::failed(format!("cannot listen on {address}: {reason}"))
 }
 
-/// What the exit code says of the end.
+/// Converts the way the server ended to an exit code.
 async fn exit_result(outcome: ShutdownOutcome, signals: JoinHandle<u8>) -> Result<(), CommandError> {
     match outcome {
         ShutdownOutcome::Drained => Ok(()),
         ShutdownOutcome::TimedOut(sessions, within) => {
             let time = within.as_millis();
             let message = format!(
-                "{sessions} sessions had not finished after {time} ms (drain.timeout_ms) and were cut off"
+                "cut off {sessions} sessions that had not finished after {time} ms (drain.timeout_ms)"
             );
             Err(CommandError::with_code(SESSIONS_CUT_OFF, message))
         }
         ShutdownOutcome::Forced(sessions) => {
-            // Nothing but a second signal stops at once.
+            // Only a second signal stops the server at once.
             let signal = signals.await.unwrap_or_default();
             Err(CommandError::with_code(
                 SIGNAL_BASE + signal,
-                format!("stopped at once; {sessions} sessions were cut off"),
+                format!("stopped at once and cut off {sessions} sessions"),
             ))
         }
     }

@@ -1,4 +1,4 @@
-//! `voxbridge simulate`.
+//! `voxbridge simulate`: runs the simulated MiniCPM-o server.
 
 use std::{path::Path, sync::Arc};
 
@@ -25,12 +25,12 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         (DialectArg::MinicpmOLegacy, documented) => SimDialect::Legacy { follows_document: documented },
         (DialectArg::MinicpmO, false) => SimDialect::Current,
         (DialectArg::MinicpmO, true) => {
-            let message = "--as-documented: only --dialect minicpm-o-legacy has a document that its server does not follow";
+            let message = "--as-documented works only with --dialect minicpm-o-legacy";
             return Err(CommandError::usage(message));
         }
     };
     if dialect != SimDialect::Current && args.backend == BackendArg::Cpp {
-        return Err(CommandError::usage("--backend cpp: it does not speak --dialect minicpm-o-legacy"));
+        return Err(CommandError::usage("--backend cpp does not support --dialect minicpm-o-legacy"));
     }
     let stop = stop_signal()?;
     let engines = match &args.engines {
@@ -49,7 +49,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Real engines for the simulated model.
+/// Starts real speech engines for the simulated model.
 pub(super) async fn start_engines(dir: &Path) -> Result<Arc<dyn SpeechEngines>, CommandError> {
     let engines = EngineProcess::start(dir).await.map_err(CommandError::usage)?;
     Ok(Arc::new(engines))

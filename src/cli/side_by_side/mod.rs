@@ -1,7 +1,7 @@
-//! The demo's view: both wires of a session side by side, as they pass.
+//! View of the demo: prints the messages on both sides of the bridge in two columns.
 //!
-//! Left is the client's wire, right the model's; an arrow to the right goes towards the model. One line per JSON
-//! message; binary audio is summed up, or it would hide everything else.
+//! The left column shows the client side, the right one the model side. An arrow to the right points towards the model.
+//! Each JSON message is one line. Consecutive binary audio frames share one line, because they would hide the rest.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -15,38 +15,38 @@ use crate::server::tap::{Tap, TapFrame, TapPoint};
 
 use super::json_summary::summarize_json;
 
-/// Where the output is no terminal: wide enough for both columns.
+/// Width if the output is not a terminal; enough for both columns.
 const DEFAULT_COLUMNS: usize = 160;
 
-/// Below this the columns would say nothing.
+/// Minimum width; narrower columns would be unreadable.
 const MIN_COLUMNS: usize = 40;
 
-/// So much audio of one direction makes a line even if nothing else happens, so that the view does not seem stuck.
+/// Maximum audio of one direction on one line, so that long audio shows progress.
 const AUDIO_LINE_MAX: Duration = Duration::from_secs(5);
 
 /// Bytes per second of int16 mono towards voxbridge and towards the client.
 const MICROPHONE_BYTES_PER_SECOND: u32 = 2 * SPEECH_RATE_HZ;
 const SPEAKER_BYTES_PER_SECOND: u32 = 2 * MODEL_RATE_HZ;
 
-/// Between the columns.
+/// Separator of the columns.
 const COLUMN_SEPARATOR: &str = " │ ";
 
-/// A [`Tap`] that prints two columns.
+/// [`Tap`] that prints two columns.
 pub struct SideBySide {
     printer: Mutex<ColumnPrinter>,
 }
 
 impl SideBySide {
-    /// On standard output, as wide and as colourful as it is.
+    /// Prints to standard output, with the width and the colours of the terminal.
     #[must_use]
     pub fn stdout() -> Self {
         let columns = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
-        // console knows terminals and NO_COLOR.
+        // `colors_enabled` honours NO_COLOR.
         let colour = columns.is_some() && console::colors_enabled();
         Self::new(io::stdout(), columns.unwrap_or(DEFAULT_COLUMNS), colour)
     }
 
-    /// On anything else.
+    /// Prints to any writer.
     #[must_use]
     pub fn new(out: impl Write + Send + 'static, columns: usize, colour: bool) -> Self {
         let columns = columns.max(MIN_COLUMNS);
@@ -61,14 +61,14 @@ impl SideBySide {
         Self { printer: Mutex::new(printer) }
     }
 
-    /// The names of the columns; call it before the first session.
+    /// Prints the names of the columns; call it before the first session.
     pub fn header(&self) {
         self.with_printer(|printer| {
             printer.write_row("", Column::Left, "client ⇄ voxbridge", Some("voxbridge ⇄ MiniCPM-o"))
         });
     }
 
-    /// Prints audio that is still being summed up; call it when the sessions are over.
+    /// Prints pending audio lines; call it after the sessions.
     pub fn flush(&self) {
         self.with_printer(|printer| {
             printer.flush(Direction::Up);
@@ -77,14 +77,14 @@ impl SideBySide {
     }
 
     fn with_printer(&self, action: impl FnOnce(&mut ColumnPrinter)) {
-        // A view that panicked half-way through a line is still a view.
+        // A panic while printing leaves at most half a line behind, so the printer remains usable.
         action(&mut self.printer.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl Tap for SideBySide {
     fn on_frame(&self, _session_id: &str, at: Instant, point: TapPoint, frame: TapFrame<'_>) {
-        // Long messages are read before the lock is taken: sessions do not wait for each other's.
+        // Summarizes long messages before it takes the lock, so that sessions do not wait for each other.
         let text = match frame {
             TapFrame::Text(text) => summarize_json(text),
             TapFrame::Binary(bytes) => format!("<{} bytes>", bytes.len()),
@@ -120,12 +120,12 @@ enum Direction {
     Down,
 }
 
-/// Audio frames of one direction that make one line.
+/// Consecutive audio frames of one direction, printed as one line.
 #[derive(Debug, Clone, Copy, Default)]
 struct AudioRun {
     frames: usize,
     bytes: usize,
-    /// When the last of them passed.
+    /// Time of the last frame.
     at: Duration,
 }
 
@@ -146,7 +146,7 @@ impl ColumnPrinter {
             TapPoint::ToLane(lane) => (Column::Right, Direction::Up, format!("→ #{} {text}", lane.0)),
             TapPoint::FromLane(lane) => (Column::Right, Direction::Down, format!("← #{} {text}", lane.0)),
         };
-        // On the client's wire the order of messages and audio means something.
+        // On the client side, the order of messages and audio is significant.
         if column == Column::Left {
             self.flush(Direction::Up);
             self.flush(Direction::Down);
@@ -191,7 +191,7 @@ impl ColumnPrinter {
         self.write_row(&at, column, &coloured, None);
     }
 
-    /// Writes a line whole, so that sessions do not mix within it.
+    /// Writes a whole line at once, so that sessions do not mix within a line.
     fn write_row(&mut self, at: &str, column: Column, text: &str, right_text: Option<&str>) {
         const TIME_WIDTH: usize = 9;
         let width = self.column_width(TIME_WIDTH);
@@ -204,17 +204,17 @@ impl ColumnPrinter {
         let _ = write!(line, "{at:TIME_WIDTH$}{left}{COLUMN_SEPARATOR}{right}");
         line.truncate(line.trim_end().len());
         line.push('\n');
-        // Nobody reads any more: the session goes on without the view.
+        // After a write error, the session continues without the view.
         let _ = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
     }
 
-    /// Of one column, beside the time.
+    /// Width of one column beside the time.
     fn column_width(&self, time_width: usize) -> usize {
         (self.columns - time_width - 3) / 2
     }
 }
 
-/// How long audio lasts.
+/// Duration of audio in this direction.
 fn audio_duration(bytes: usize, direction: Direction) -> Duration {
     let per_second =
         if direction == Direction::Up { MICROPHONE_BYTES_PER_SECOND } else { SPEAKER_BYTES_PER_SECOND };

@@ -1,4 +1,4 @@
-//! What the two columns look like.
+//! Tests of the printed columns.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl SharedBuffer {
     }
 }
 
-/// Plays frames given with their milliseconds and returns the lines.
+/// Passes frames, each with its time in ms, to the view and returns the printed lines.
 fn printed_lines(columns: usize, colour: bool, frames: &[(u64, TapPoint, TapFrame<'_>)]) -> Vec<String> {
     let buffer = SharedBuffer::default();
     let view = SideBySide::new(buffer.clone(), columns, colour);

@@ -1,4 +1,4 @@
-//! Connecting, and failing to.
+//! Tests of opening and closing connections.
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

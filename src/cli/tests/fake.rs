@@ -1,4 +1,4 @@
-//! A Macaw server that does what a test says.
+//! Scripted Macaw server.
 
 use std::future::Future;
 
@@ -10,18 +10,18 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, frame::coding::CloseC
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 
-/// The server's end of one connection.
+/// Server side of one connection.
 pub(super) struct FakePeer {
     socket: WebSocketStream<TcpStream>,
-    /// Path and query of the client's request.
+    /// Path and query of the upgrade request.
     pub(super) request_uri: String,
-    /// Microphone audio so far.
+    /// Bytes of received microphone audio.
     pub(super) received_bytes: usize,
-    /// Empty binary messages so far.
+    /// Number of received empty binary messages.
     pub(super) keep_alives: usize,
 }
 
-/// Accepts one connection and plays `script`; the URL without a path, and the script's result.
+/// Accepts one connection and runs `script`; returns the URL without a path, and the task with the script's result.
 pub(super) async fn serve<F, R>(
     script: impl FnOnce(FakePeer) -> F + Send + 'static,
 ) -> (String, JoinHandle<R>)
@@ -46,7 +46,7 @@ where
 }
 
 impl FakePeer {
-    /// Says that the session is open.
+    /// Sends `session.created`.
     pub(super) async fn send_created(&mut self) {
         self.send_event(
             json!({"type": "session.created", "session_id": "sess_1", "model": "m", "config": {}}),
@@ -54,17 +54,17 @@ impl FakePeer {
         .await;
     }
 
-    /// Sends an event; a client that is gone is the client's affair.
+    /// Sends an event; ignores a disconnected client.
     pub(super) async fn send_event(&mut self, event: Value) {
         let _ = self.socket.send(Message::text(event.to_string())).await;
     }
 
-    /// Sends speech.
+    /// Sends speech audio.
     pub(super) async fn send_audio(&mut self, bytes: &[u8]) {
         let _ = self.socket.send(Message::Binary(Bytes::copy_from_slice(bytes))).await;
     }
 
-    /// The next command; audio before it is counted. `None` at the end.
+    /// Receives the next command and counts the audio before it; `None` at the end of the connection.
     pub(super) async fn next_command(&mut self) -> Option<Value> {
         loop {
             match self.socket.next().await?.ok()? {
@@ -76,7 +76,7 @@ impl FakePeer {
         }
     }
 
-    /// Waits until so much audio has come.
+    /// Waits for this many bytes of audio in total.
     pub(super) async fn wait_for_audio(&mut self, bytes: usize) {
         while self.received_bytes < bytes {
             match self.socket.next().await {
@@ -92,7 +92,7 @@ impl FakePeer {
         self.keep_alives += usize::from(bytes.is_empty());
     }
 
-    /// Waits for `session.close` and ends as voxbridge does; `true` if the client was polite.
+    /// Waits for `session.close` and closes as voxbridge does; returns `true` if the client sent the command.
     pub(super) async fn close_with_frame(mut self) -> bool {
         let is_polite = self.next_command().await == Some(json!({"type": "session.close"}));
         self.send_event(json!({"type": "session.closed", "reason": "client_request"})).await;
@@ -101,7 +101,7 @@ impl FakePeer {
         is_polite
     }
 
-    /// Waits for `session.close` and ends as the real server does: TCP alone.
+    /// Waits for `session.close` and hangs up as the real server does, without a close frame.
     pub(super) async fn close_without_frame(mut self) -> bool {
         let is_polite = self.next_command().await == Some(json!({"type": "session.close"}));
         self.send_event(json!({"type": "session.closed", "reason": "client_request"})).await;

@@ -1,5 +1,5 @@
-//! The client commands against a scripted Macaw server in this process. Time is real and short: sockets know no
-//! other.
+//! Tests of the client commands against a scripted Macaw server in this process. Sockets need real time, so the timeouts are
+//! short.
 
 mod connecting;
 mod fake;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::client::{ClientTiming, ServerTarget};
 
-/// Forty times as fast as real time.
+/// Timing for tests, forty times as fast as real time.
 fn quick_timing() -> ClientTiming {
     let ms = Duration::from_millis;
     ClientTiming {

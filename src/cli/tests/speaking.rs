@@ -1,4 +1,4 @@
-//! `speak` and the demo's client against a server that speaks what the test says.
+//! Tests of `speak` and of the client of the demo.
 
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
@@ -17,7 +17,7 @@ async fn speak_text(url: &str, text: &str) -> (SpeechAudio, Result<(), ClientErr
     (speech, result)
 }
 
-/// Takes a `tts.speak` and begins to answer it.
+/// Receives `tts.speak` and sends `tts.speaking_start`.
 async fn begin_speaking(peer: &mut FakePeer) -> Value {
     let command = peer.next_command().await.unwrap();
     assert_eq!(command["type"], "tts.speak");
@@ -37,7 +37,7 @@ async fn frames_split_within_samples_become_one_wav() {
         let command = begin_speaking(&mut peer).await;
         peer.send_audio(&[1, 0, 2]).await;
         peer.send_audio(&[0, 3, 0]).await;
-        // Somebody else's end is not ours.
+        // The end of another request does not end this one.
         end_speaking(&mut peer, &json!({"request_id": "other"}), true).await;
         peer.send_audio(&[0; 48_000]).await;
         end_speaking(&mut peer, &command, false).await;
@@ -68,7 +68,7 @@ async fn long_text_is_spoken_in_chunks() {
                 return lengths;
             }
             lengths.push(command["text"].as_str().unwrap().chars().count());
-            // A server of the protocol page: no request ids.
+            // Servers that follow the protocol page send no request ids.
             peer.send_event(json!({"type": "tts.speaking_start"})).await;
             peer.send_audio(&[lengths.len() as u8, 0]).await;
             peer.send_event(json!({"type": "tts.speaking_end"})).await;
@@ -128,7 +128,7 @@ async fn errors_before_and_after_first_audio_fail() {
         assert_eq!(
             speech.to_wav().len(),
             44 + if after_first_audio { 2 } else { 0 },
-            "what was heard is kept"
+            "audio before the error is kept"
         );
         assert!(server.await.unwrap());
     }

@@ -1,4 +1,4 @@
-//! `talk` against a server that answers when the test says.
+//! Tests of `talk`.
 
 use serde_json::json;
 

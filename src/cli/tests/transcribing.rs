@@ -1,4 +1,4 @@
-//! `transcribe` against a server that hears what the test says.
+//! Tests of `transcribe`.
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -11,10 +11,10 @@ use super::{quick_timing, target};
 use crate::audio::wav;
 use crate::cli::stream_recording::{self, FRAME_SAMPLES};
 
-/// Half a second of something to hear; no whole number of frames.
+/// Half a second of audible samples; not a whole number of frames.
 const RECORDING: [i16; 8001] = [4000; 8001];
 
-/// Bytes of a recording in whole frames.
+/// Bytes of the recording, padded to whole frames.
 const RECORDING_BYTES: usize = RECORDING.len().div_ceil(FRAME_SAMPLES) * FRAME_SAMPLES * 2;
 
 async fn transcribe_recording(url: &str, json: bool) -> (String, Result<(), ClientError>) {
@@ -33,7 +33,7 @@ fn final_event(text: &str, segment_id: u32) -> Value {
     json!({"type": "transcript.final", "text": text, "segment_id": segment_id})
 }
 
-/// One utterance with its transcript, as every server sends it.
+/// Sends the events of one utterance in the order of a real server.
 async fn send_utterance(peer: &mut FakePeer, text: &str, segment_id: u32) {
     peer.send_event(json!({"type": "vad.speech_start", "timestamp_ms": 1})).await;
     peer.send_event(json!({"type": "transcript.partial", "text": "h", "segment_id": segment_id})).await;
@@ -58,7 +58,7 @@ async fn transcripts_are_lines_and_silence_follows_recording() {
     let (out, result) = transcribe_recording(&url, false).await;
     result.unwrap();
     assert_eq!(out, "hello there\nyou\n");
-    assert!(server.await.unwrap(), "session.close came");
+    assert!(server.await.unwrap(), "session.close was received");
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn transcript_after_its_speech_end_is_printed() {
         peer.send_created().await;
         peer.send_event(json!({"type": "vad.speech_start"})).await;
         peer.send_event(json!({"type": "vad.speech_end"})).await;
-        // Later than `quiet`, sooner than `late`, counted from when the client is only waiting.
+        // Later than `quiet_timeout` and earlier than `late_transcript_timeout`, both counted from the end of the audio.
         peer.wait_for_audio(RECORDING_BYTES + 48_000 + 250 * 1280).await;
         peer.send_event(final_event("late", 0)).await;
         peer.close_with_frame().await
@@ -131,7 +131,7 @@ async fn unrecoverable_error_fails_command() {
     })
     .await;
     let (out, result) = transcribe_recording(&url, false).await;
-    assert_eq!(out, "kept\n", "what was understood is printed all the same");
+    assert_eq!(out, "kept\n", "transcripts before the error are printed");
     let error = result.unwrap_err();
     assert_eq!(
         (error.exit_code(), error.to_string().as_str()),
@@ -197,7 +197,7 @@ async fn endless_utterance_is_given_up() {
     .await;
     let (_, result) = transcribe_recording(&url, false).await;
     assert!(matches!(result, Err(ClientError::Stalled(_))), "{result:?}");
-    assert!(server.await.unwrap(), "polite all the same");
+    assert!(server.await.unwrap(), "the session is closed cleanly");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Causes on the way: name, port, certificate, upgrade.
+//! Diagnoses of connection failures: DNS, TCP, TLS and upgrade.
 
 use super::{CheckedServer, Diagnosis};
 use crate::doctor::{
@@ -12,59 +12,59 @@ pub(super) fn diagnose(server: &CheckedServer, symptom: &Symptom) -> Diagnosis {
     match symptom {
         Symptom::NameNotFound(detail) => Diagnosis::new(
             format!("The name in {address} has no address ({detail})."),
-            "The name is misspelled, or the name server of this machine does not know it; in a container or cluster names are often different.",
-            "Correct the URL, or try the address in place of the name.",
+            "The name is misspelled, or the name server of this machine does not know it. Names often differ inside a container or cluster.",
+            "Correct the URL, or use the IP address instead of the name.",
         ),
         Symptom::ConnectionRefused => Diagnosis::new(
-            format!("The machine of {address} is there, and refuses the connection."),
-            "Nothing listens at this port: the server is not running, runs at another port, or listens on 127.0.0.1 of its own machine only.",
-            "Start the server, or correct the port; a MiniCPM-o gateway's is 8006 unless told otherwise.",
+            format!("{address} is reachable but refuses the connection."),
+            "Nothing listens on this port: the server is not running, uses another port, or listens only on 127.0.0.1 of its own machine.",
+            "Start the server, or correct the port; the default port of a MiniCPM-o gateway is 8006.",
         ),
         Symptom::Unreachable(detail) => Diagnosis::new(
             format!("{address} cannot be reached: {detail}."),
-            "There is no way from this machine to that one.",
-            "Check the network between the two: routes, VPN, firewall.",
+            "This machine has no network path to the server.",
+            "Check the network between the two machines: routes, VPN, firewall.",
         ),
         Symptom::ServerSpeaksPlaintext => Diagnosis::new(
             format!("{address} speaks HTTP without TLS."),
-            "The URL says wss://, and the server speaks plain: it was started with --http, or TLS ends somewhere else.",
-            "Use ws:// in the URL, or have the server speak TLS.",
+            "The URL begins with wss://, but the server uses no TLS: it was started with --http, or TLS ends at another address.",
+            "Use ws:// in the URL, or enable TLS on the server.",
         ),
         Symptom::ServerSpeaksTls => Diagnosis::new(
             format!("{address} speaks TLS."),
-            "The URL says ws://; a MiniCPM-o gateway speaks TLS unless it is started with --http.",
-            "It speaks TLS, use wss://; and name its certificate with `ca` if it is one of its own making.",
+            "The URL begins with ws://, but a MiniCPM-o gateway uses TLS unless it is started with --http.",
+            "The server speaks TLS, use wss:// in the URL. If its certificate is self-signed, name it with `ca`.",
         ),
         Symptom::UntrustedCertificate(problem) => diagnose_certificate(server, problem),
         Symptom::ClientCertificateRequired(detail) => Diagnosis::new(
             format!("{address} ended TLS: {detail}."),
-            "It asks its clients for a certificate, and got none that it trusts.",
-            "Give this upstream a client certificate and its key, made by an authority that the server trusts.",
+            "The server requires a client certificate and received none that it trusts.",
+            "Configure a client certificate and its key for this upstream, issued by an authority that the server trusts.",
         ),
         Symptom::TlsFailed(detail) => Diagnosis::new(
             format!("TLS with {address} failed: {detail}."),
-            "The port speaks neither TLS 1.2 nor 1.3, or something between the two interferes.",
-            "Check that the port is the gateway's; try `openssl s_client -connect` from this machine.",
+            "The port speaks neither TLS 1.2 nor 1.3, or a device on the network path interferes.",
+            "Check that this is the port of the gateway; try `openssl s_client -connect` from this machine.",
         ),
         Symptom::NotHttp(detail) => Diagnosis::new(
-            format!("{address} answered the upgrade with something that is no HTTP ({detail})."),
-            "Some other service listens at this port.",
-            "Correct the port; a MiniCPM-o gateway's is 8006 unless told otherwise.",
+            format!("{address} answered the upgrade with something other than HTTP ({detail})."),
+            "Another service listens on this port.",
+            "Correct the port; the default port of a MiniCPM-o gateway is 8006.",
         ),
         Symptom::UnexpectedExtension(name) => Diagnosis::new(
-            format!("{address} agreed to {name}, which nobody had offered."),
-            "A proxy in front of the server answers for it and changes the messages.",
-            "Have the proxy pass the WebSocket handshake on as it is.",
+            format!("{address} accepted the WebSocket extension {name}, which was not offered."),
+            "A proxy in front of the server changes the WebSocket handshake.",
+            "Configure the proxy to forward the WebSocket handshake unchanged.",
         ),
         other => Diagnosis::new(
             format!("{address} ended the connection without an answer to the upgrade ({}).", other.summary()),
-            "The port is not the gateway's, the gateway is about to stop, or a proxy in front of it gave up.",
-            "Check the port, and the log of what listens there.",
+            "This is not the port of the gateway, the gateway is about to stop, or a proxy in front of it gave up.",
+            "Check the port and the log of the server that listens on it.",
         ),
     }
 }
 
-/// Nothing came before the upgrade was asked for.
+/// Diagnosis of a server that did not answer before the upgrade.
 pub(super) fn diagnose_no_answer(server: &CheckedServer, step: DoctorStep, symptom: &Symptom) -> Diagnosis {
     let waited = match symptom {
         Symptom::NoAnswer { waited } => format_duration(*waited),
@@ -74,66 +74,68 @@ pub(super) fn diagnose_no_answer(server: &CheckedServer, step: DoctorStep, sympt
     match step {
         DoctorStep::Dns => Diagnosis::new(
             format!("The name server did not answer within {waited}."),
-            "The name server of this machine cannot be reached, or waits for another one.",
-            "Check /etc/resolv.conf, or try the address in place of the name.",
+            "The name server of this machine is unreachable, or waits for another name server.",
+            "Check /etc/resolv.conf, or use the IP address instead of the name.",
         ),
         DoctorStep::Tcp => Diagnosis::new(
             format!("{address} did not answer within {waited}, not even with a refusal."),
-            "A firewall or security group swallows the packets, or the machine is off.",
-            "Open the port from this machine to that one, and check the address.",
+            "A firewall or security group drops the packets, or the machine is off.",
+            "Open the port for connections from this machine, and check the address.",
         ),
         _ => Diagnosis::new(
-            format!("{address} took the connection, and said nothing to TLS within {waited}."),
-            "The port speaks no TLS and waits for something else, or the server hangs.",
-            "Try ws:// in place of wss://, and look at the server's log.",
+            format!(
+                "{address} accepted the connection, but did not answer the TLS handshake within {waited}."
+            ),
+            "The port speaks no TLS and waits for other data, or the server hangs.",
+            "Try ws:// instead of wss://, and check the server's log.",
         ),
     }
 }
 
 fn diagnose_certificate(server: &CheckedServer, problem: &CertificateProblem) -> Diagnosis {
     let address = &server.authority;
-    let shows_certificate = |description: &str| format!("{address} shows a certificate {description}.");
+    let has_certificate = |description: &str| format!("{address} has a certificate {description}.");
     match problem {
         CertificateProblem::UnknownIssuer => Diagnosis::new(
-            shows_certificate("that nobody vouches for whom this system trusts"),
+            has_certificate("from an issuer that this system does not trust"),
             match server.has_ca {
                 true => {
-                    "The `ca` file is for another certificate: the gateway makes itself a new one when it is set up anew."
+                    "The `ca` file does not match: the gateway makes a new certificate whenever it is set up again."
                 }
-                false => "The gateway makes its own certificate.",
+                false => "The gateway makes its own, self-signed certificate.",
             },
             format!(
-                "Copy the server's certificate and name the file with `ca` (or --upstream-ca); \
+                "Copy the server's certificate to a file and name the file with `ca` (or --upstream-ca); \
                  `openssl s_client -connect {address} -showcerts` shows it."
             ),
         ),
         CertificateProblem::WrongName(names) => Diagnosis::new(
             match names.as_slice() {
-                [] => shows_certificate("for another name"),
-                names => shows_certificate(&format!("for {}", names.join(", "))),
+                [] => has_certificate("for another name"),
+                names => has_certificate(&format!("for {}", names.join(", "))),
             },
-            "The URL calls the server by a name or address that is not in its certificate.",
-            "Use one of the certificate's names in the URL; or name that very certificate with `ca`, and it is trusted under any name.",
+            "The host in the URL is not among the names in the certificate.",
+            "Use one of the certificate's names in the URL, or name this certificate with `ca`, which trusts it under any name.",
         ),
         CertificateProblem::Expired => Diagnosis::new(
-            shows_certificate("that has expired"),
-            "It was not renewed, or the clock of this machine is wrong.",
-            "Renew it on the server, and check `date` here.",
+            has_certificate("that has expired"),
+            "The certificate was not renewed, or the clock of this machine is wrong.",
+            "Renew the certificate on the server, and check `date` on this machine.",
         ),
         CertificateProblem::NotYetValid => Diagnosis::new(
-            shows_certificate("that is not valid yet"),
-            "The clock of this machine or of the one that made the certificate is wrong.",
-            "Check `date` on both.",
+            has_certificate("that is not valid yet"),
+            "The clock of this machine or of the issuing machine is wrong.",
+            "Check `date` on both machines.",
         ),
         CertificateProblem::Other(detail) => Diagnosis::new(
-            shows_certificate(&format!("that cannot be used ({detail})")),
-            "It was made for another purpose or in a way that TLS does not allow.",
-            "Name that very certificate with `ca`, or have the server show another one.",
+            has_certificate(&format!("that cannot be used ({detail})")),
+            "The certificate was issued for another purpose, or TLS does not allow its format.",
+            "Name this certificate with `ca`, or configure another one on the server.",
         ),
     }
 }
 
-/// An HTTP answer that is no upgrade.
+/// Diagnosis of an HTTP answer other than an upgrade.
 pub(super) fn diagnose_http_status(
     server: &CheckedServer,
     status: u16,
@@ -141,51 +143,53 @@ pub(super) fn diagnose_http_status(
     is_html: bool,
     clue: Option<&Clue>,
 ) -> Diagnosis {
-    let by = server_name.map_or_else(String::new, |name| format!(", and calls itself {name}"));
-    let with = if is_html { " with a page for people" } else { "" };
-    let seen = format!("{} answered with HTTP {status}{with}{by}.", server.url);
+    let content = if is_html { " and an HTML page" } else { "" };
+    let software = server_name.map_or_else(String::new, |name| format!(" (server: {name})"));
+    let seen = format!("{} answered with HTTP {status}{content}{software}.", server.url);
     if let Some(Clue::OtherUrl(url, dialect)) = clue {
         let dialect = dialect.as_ref().map_or_else(String::new, |name| format!(" and dialect = {name:?}"));
         return Diagnosis::new(
             seen,
-            format!("The path, mode or dialect is not the server's: it takes {url}."),
+            format!("The path, mode or dialect does not match the server, which accepts {url}."),
             format!("Use {url}{dialect} for this upstream."),
         );
     }
     let (cause, advice) = match status {
         403 => (
-            "The path, the mode or the dialect is not the server's, or it is not ready yet. It is not authentication: the gateway has none, and answers every WebSocket it does not know like this.",
+            "The path, mode or dialect does not match the server, or the server is not ready yet. This is not authentication: the gateway has none, and answers 403 to every unknown WebSocket path.",
             "Check the path of the URL and the dialect; if the server has just started, wait until its workers have registered.",
         ),
         401 | 407 => (
-            "Something in front of the server wants credentials; the gateway itself has none.",
-            "Give this upstream the token or certificate that the proxy wants, or the address behind it.",
+            "A proxy in front of the server requires credentials; the gateway itself has no authentication.",
+            "Configure the token or certificate that the proxy requires, or use the address of the gateway behind it.",
         ),
         404 | 405 | 410 => (
-            "There is nothing of the kind at this path.",
-            "Check the path of the URL; a MiniCPM-o gateway's is /v1/realtime.",
+            "The server has no WebSocket at this path.",
+            "Check the path of the URL; on a MiniCPM-o gateway it is /v1/realtime.",
         ),
-        426 => ("The server wants another version of the protocol.", "Check that the URL is a WebSocket's."),
+        426 => {
+            ("The server requires another protocol version.", "Check that the URL belongs to a WebSocket.")
+        }
         429 => (
-            "Somebody counts requests in front of the server, and this was one too many.",
-            "Raise that limit for voxbridge, which opens a connection for every utterance.",
+            "A proxy in front of the server limits requests, and there were too many.",
+            "Raise this limit for voxbridge, which opens a connection for every utterance.",
         ),
         502..=504 => (
-            "A proxy answers, and nobody behind it does: the gateway is down, starting, or at another address.",
-            "Start the gateway, and check what the proxy passes on to.",
+            "A proxy answers, but the gateway behind it does not: it is down, starting, or at another address.",
+            "Start the gateway, and check the target address of the proxy.",
         ),
-        500..=599 => ("The server is broken.", "Look at the server's log."),
+        500..=599 => ("The server has an internal error.", "Check the server's log."),
         300..=399 => (
-            "The server sends its visitors elsewhere; a WebSocket client does not follow.",
-            "Use the address it leads to; often that is https, so wss://.",
+            "The server redirects to another address, which a WebSocket client does not follow.",
+            "Use the target address of the redirect; often it is https, so use wss://.",
         ),
         200..=299 => (
-            "This is a web server, or a proxy that does not pass on `Upgrade`: the WebSocket request arrived as an ordinary one.",
-            "Have the proxy pass on the headers Upgrade and Connection (nginx: proxy_http_version 1.1, proxy_set_header Upgrade $http_upgrade, proxy_set_header Connection \"upgrade\"), and check the port.",
+            "This is a web server, or a proxy that does not forward the header `Upgrade`, so that the server saw an ordinary request.",
+            "Configure the proxy to forward the headers Upgrade and Connection (nginx: proxy_http_version 1.1, proxy_set_header Upgrade $http_upgrade, proxy_set_header Connection \"upgrade\"), and check the port.",
         ),
         _ => (
-            "The server does not want this WebSocket.",
-            "Check the URL, and the log of the server and of what stands in front of it.",
+            "The server rejects this WebSocket.",
+            "Check the URL, the log of the server, and the log of any proxy in front of it.",
         ),
     };
     Diagnosis::new(seen, cause, advice)

@@ -1,6 +1,6 @@
-//! What a symptom likely means, and what to do about it. A pure function: the same was seen, the same is said.
+//! Diagnoses: the likely cause of a symptom and the remedy. A pure function of its arguments.
 //!
-//! What is said rests on what the real servers do (field notes minicpm-o.md §1, §4, §7).
+//! Source: behaviour of the real servers (field notes minicpm-o.md §1, §4, §7).
 
 mod connection;
 mod listener;
@@ -12,33 +12,33 @@ use super::{
     symptom::{Symptom, format_duration},
 };
 
-/// Who was examined.
+/// The checked server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckedServer {
     /// Host and port.
     pub authority: String,
-    /// The URL that was asked for.
+    /// Requested URL.
     pub url: String,
-    /// The dialect's name; empty for a client's side.
+    /// Name of the dialect; empty for the client path.
     pub dialect: String,
-    /// The dialect's title.
+    /// Title of the dialect.
     pub dialect_title: String,
-    /// A `ca` file is named.
+    /// True if a `ca` file is configured.
     pub has_ca: bool,
-    /// It is a voxbridge, and was asked as a client asks it.
+    /// True for the client path: the server is a voxbridge.
     pub is_voxbridge: bool,
-    /// A key was shown to it.
+    /// True if an API key was sent.
     pub has_key: bool,
 }
 
-/// One problem, in words.
+/// Description of one problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// What was seen.
+    /// Observation.
     pub seen: String,
-    /// What it likely means.
+    /// Likely cause.
     pub cause: String,
-    /// What to do.
+    /// Remedy.
     pub advice: String,
 }
 
@@ -48,7 +48,7 @@ impl Diagnosis {
     }
 }
 
-/// What a symptom likely means at a step.
+/// Diagnoses a symptom at a step.
 #[must_use]
 pub fn diagnose(
     server: &CheckedServer,
@@ -58,11 +58,9 @@ pub fn diagnose(
 ) -> Diagnosis {
     if let Some(Clue::SpeaksClientProtocol(title)) = clue {
         return Diagnosis::new(
-            format!("{} said: {}.", server.authority, symptom.summary()),
-            format!(
-                "This is no model's server: it speaks as a server for clients of {title} does, which is what voxbridge is itself."
-            ),
-            "Give the address of the MiniCPM-o gateway instead; its usual port is 8006.",
+            format!("{} sent an unexpected answer: {}.", server.authority, symptom.summary()),
+            format!("This is not a model server: it serves clients of {title}, as voxbridge itself does."),
+            "Use the address of the MiniCPM-o gateway instead; its default port is 8006.",
         );
     }
     if server.is_voxbridge
@@ -98,21 +96,20 @@ pub fn diagnose(
 fn diagnose_slow(step: DoctorStep, took: &str, usual: &str) -> Diagnosis {
     let (cause, advice) = match step {
         DoctorStep::Dns => {
-            ("The name server is slow or far away.", "Use a name server near by, or the address itself.")
+            ("The name server is slow or far away.", "Use a nearby name server, or the IP address itself.")
         }
         DoctorStep::Tcp | DoctorStep::Tls | DoctorStep::Upgrade => (
-            "The server is far away or its line is full; every answer comes later by as much.",
+            "The server is far away or its network is congested, which delays every answer.",
             "Run voxbridge in the same network as the model.",
         ),
         DoctorStep::Init => (
-            "The worker is slow to make itself ready: its GPU is busy, or it has just started.",
-            "Look at the worker's load; until then every new session waits as long.",
+            "The worker initialises slowly: its GPU is busy, or it has just started.",
+            "Check the worker's load; every new session waits this long.",
         ),
-        DoctorStep::Queue => (
-            "No worker was free at once.",
-            "Add a worker or another upstream if clients are to be served without waiting.",
-        ),
-        _ => ("The model or its GPU is busy.", "Look at the worker's load."),
+        DoctorStep::Queue => {
+            ("No worker was free at once.", "Add a worker or another upstream if clients should not wait.")
+        }
+        _ => ("The model or its GPU is busy.", "Check the worker's load."),
     };
-    Diagnosis::new(format!("It took {took}, where {usual} are usual."), cause, advice)
+    Diagnosis::new(format!("This step took {took}; {usual} are usual."), cause, advice)
 }

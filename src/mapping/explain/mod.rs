@@ -6,8 +6,11 @@
 mod phrases;
 mod relay;
 pub mod render;
+pub(super) mod row;
 
 use serde::Serialize;
+
+pub use self::row::{ExplainRow, RowKind};
 
 use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
@@ -36,9 +39,9 @@ pub struct Explanation {
     pub because: Option<String>,
     /// Notes of the three mapping files.
     pub notes: Vec<String>,
-    /// What the client sends, and its effect.
+    /// Messages and fields from the client, with their effect.
     pub sends: Vec<ExplainRow>,
-    /// What the client receives, and its origin.
+    /// Messages to the client, with their origin.
     pub gets: Vec<ExplainRow>,
     /// Paths that serve this protocol.
     pub paths: Vec<String>,
@@ -46,40 +49,6 @@ pub struct Explanation {
     pub upstream_path: String,
     /// Upstream modes in use.
     pub modes: Vec<Mode>,
-}
-
-/// One row: a message, field or parameter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ExplainRow {
-    /// Kind of the row.
-    pub is: RowKind,
-    /// Name in the protocol; empty for audio.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    /// Effect of what is sent, or origin of what is received.
-    pub becomes: String,
-}
-
-/// Kind of an [`ExplainRow`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RowKind {
-    /// Binary frames.
-    Audio,
-    /// A query parameter.
-    Query,
-    /// A command.
-    Command,
-    /// A field of the command before it.
-    Field,
-    /// An event.
-    Event,
-}
-
-impl ExplainRow {
-    pub(super) fn new(is: RowKind, name: &str, becomes: impl Into<String>) -> Self {
-        Self { is, name: name.to_owned(), becomes: becomes.into() }
-    }
 }
 
 /// Whether one client protocol, profile and dialect work together.

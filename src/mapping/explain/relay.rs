@@ -1,6 +1,6 @@
 //! Part of `mappings explain` for relays: effect of every message, field and event on an upstream.
 
-use super::{ExplainRow, RowKind};
+use super::row::{ExplainRow, RowKind};
 use crate::mapping::{
     ClientMapping, UpstreamMapping,
     relay::{RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayProtocol, RelayVerb},

@@ -221,7 +221,7 @@ impl UpstreamMapping {
         let send = read.send.iter().map(|(name, text)| (*name, template(*name, text)));
         let send: BTreeMap<SendName, Template> = check::collect_compiled(send, &mut problems);
         for (missing, mode) in missing_messages(&read.send, &read.modes) {
-            let (missing, mode) = (check::snake_case_name(&missing), mode.name());
+            let (missing, mode) = (missing.name(), mode.name());
             let message = format!("[send] has no `{missing}`, which mode `{mode}` of [modes] needs");
             problems.push(FileError::at_key(file, source, &["send"], message));
         }

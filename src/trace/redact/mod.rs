@@ -1,7 +1,7 @@
-//! What nobody is to read in a trace: credentials never, and audio only where it was asked for.
+//! Redacts traces: removes secrets always, and audio unless the trace keeps it.
 //!
-//! Works on the letters of a JSON text and leaves all others as they are: what is recorded must decode as it did. A text
-//! that is no JSON is looked through all the same, as far as it looks like some.
+//! It edits the characters of a JSON text and leaves all others unchanged, so that a replay decodes the text as before. Text
+//! that is not JSON is searched in the same way.
 
 mod rewrite;
 
@@ -10,39 +10,40 @@ pub(super) use self::rewrite::{is_base64, length_placeholder};
 use self::rewrite::redact_json;
 use super::record::{InputKind, TraceRecord};
 
-/// What stands for a secret.
+/// Replacement of a secret.
 pub const MASK: &str = "[masked]";
-/// How many secrets of a session are looked for where they might be echoed, and how long a piece of them.
+/// Maximum number of secrets that a session remembers to mask their echoes, and minimum length of one.
 const SECRETS_MAX: usize = 32;
 const SECRET_MIN_CHARS: usize = 6;
-/// Error messages quote as much of a value.
+/// Length of a value that error messages quote.
 const QUOTED_CHARS: usize = 40;
-/// What silence may stand in for, letters of base64: more is no message.
+/// Maximum base64 characters of silence; no real message is longer.
 const SILENCE_MAX_CHARS: usize = 256 << 20;
 
-/// Whose audio a trace keeps.
+/// Audio that a trace keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AudioRetention {
-    /// Nobody's: lengths alone.
+    /// No audio, only lengths.
     #[default]
     None,
-    /// The client's, without which nothing can be heard again; of the model's, lengths alone.
+    /// Audio of the client; of the model, only lengths.
     Client,
-    /// Everybody's; what goes out is told by digests, for what came makes it again.
+    /// Received audio of client and model, and digests of sent audio, which a replay creates again.
     All,
 }
 
-/// What becomes of long runs of base64.
+/// Treatment of long base64 strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AudioTreatment {
     Keep,
+    /// Replace by the length.
     Measure,
-    /// Told from others by a digest.
+    /// Replace by length and digest.
     Digest,
 }
 
-/// Cleans the lines of one session; it remembers the secrets it met, which may be echoed.
+/// Redacts the lines of one session. It remembers secrets to mask later echoes.
 #[derive(Debug, Default)]
 pub struct Redactor {
     audio: AudioRetention,
@@ -50,13 +51,13 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    /// Cleans everything but the audio that is to be kept.
+    /// Creates a redactor that keeps this audio.
     #[must_use]
     pub const fn new(audio: AudioRetention) -> Self {
         Self { audio, secrets: Vec::new() }
     }
 
-    /// A line without what nobody is to read.
+    /// Removes secrets, and audio that the trace does not keep.
     pub fn redact(&mut self, record: &mut TraceRecord) {
         let treatment = match (self.audio, record.input) {
             (AudioRetention::All, Some(_)) | (AudioRetention::Client, Some(InputKind::Client)) => {
@@ -73,7 +74,7 @@ impl Redactor {
         }
     }
 
-    /// A query string without secrets.
+    /// Masks the secrets of a query string.
     #[must_use]
     pub fn redact_query(&mut self, query: &str) -> String {
         let pairs = query.split('&').map(|pair| {
@@ -89,7 +90,7 @@ impl Redactor {
         pairs.collect::<Vec<_>>().join("&")
     }
 
-    /// A sample in quotes as voices are kept, or its length.
+    /// Redacts a voice sample, a quoted base64 string: keeps it, or replaces it by its length.
     #[must_use]
     pub fn redact_voice_sample(&self, base64: &str) -> String {
         match self.audio {
@@ -116,7 +117,7 @@ impl Redactor {
                 self.secrets.push(secret.to_owned());
             }
         }
-        // The longest first, or a piece of it would stay.
+        // The longest first, because masking a shorter secret would leave a piece of a longer one.
         self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     }
 
@@ -128,7 +129,7 @@ impl Redactor {
     }
 }
 
-/// Whether what goes by this name is a credential: `token`, `X-Api-Key`, `clientSecret`, but not `tokens` or `keywords`.
+/// True if a field of this name holds a credential: `token`, `X-Api-Key`, `clientSecret`, but not `tokens` or `keywords`.
 #[must_use]
 pub fn is_secret_name(name: &str) -> bool {
     const LAST_WORDS: [&str; 18] = [
@@ -165,7 +166,7 @@ pub fn is_secret_name(name: &str) -> bool {
     words.iter().rfind(|word| !word.is_empty()).is_some_and(|word| LAST_WORDS.contains(&word.as_str()))
 }
 
-/// What was cleaned, with silence where audio was; how many runs of audio that were.
+/// Replaces the placeholders of audio by silence; returns the text and the number of placeholders.
 #[must_use]
 pub fn fill_with_silence(text: &str) -> (String, usize) {
     const OPEN: &str = "[base64 ";
@@ -190,7 +191,7 @@ pub fn fill_with_silence(text: &str) -> (String, usize) {
     (out, count)
 }
 
-/// Base64 of zeros, as long as the placeholder says.
+/// Base64 of zeros, of the length in the placeholder.
 fn silence_base64(inside: &str, output_len: usize) -> Option<String> {
     let inside = inside.split(' ').next()?;
     let letters = inside.trim_end_matches('=');

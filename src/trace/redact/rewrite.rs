@@ -1,12 +1,12 @@
-//! A JSON text written again letter by letter: secrets are masked, long runs of base64 measured, all else stays.
+//! Rewrites a JSON text: masks secrets, replaces long base64 strings, and copies everything else unchanged.
 
 use super::{AudioTreatment, MASK, is_secret_name};
 use crate::trace::record::fnv1a_digest;
 
-/// A string of base64 longer than this is taken for audio or a picture.
+/// A longer base64 string counts as audio or an image.
 const BASE64_KEPT_MAX_CHARS: usize = 256;
 
-/// Where a walk over JSON stands: what follows a secret's name is masked, however deep it is.
+/// Position in a JSON text. The whole value of a secret name is masked, at any depth.
 #[derive(Default)]
 struct JsonPosition {
     depth: u32,
@@ -71,7 +71,7 @@ const fn is_number_byte(byte: u8) -> bool {
     byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.')
 }
 
-/// Takes the string that begins at `at`; the place behind it.
+/// Copies or redacts the string that begins at `at`; returns the index behind it.
 fn copy_string(
     text: &str,
     at: usize,
@@ -108,7 +108,7 @@ fn string_end(bytes: &[u8], from: usize) -> usize {
     while at < bytes.len() && bytes[at] != b'"' {
         at += if bytes[at] == b'\\' { 2 } else { 1 };
     }
-    // A backslash may be the last byte there is, or stand before half a letter.
+    // A backslash may be the last byte, so the index may exceed the text.
     at.min(bytes.len())
 }
 
@@ -133,7 +133,7 @@ fn copy_value(raw: &str, treatment: AudioTreatment, out: &mut String, on_secret:
     }
 }
 
-/// What stands for so much audio.
+/// Placeholder of audio, with its length.
 pub(in crate::trace) fn length_placeholder(body: &str) -> String {
     let padding = &body[body.trim_end_matches('=').len()..];
     format!("[base64 {}{padding}]", body.len())
@@ -144,7 +144,7 @@ pub(in crate::trace) fn is_base64(text: &str) -> bool {
     body.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/-_\\".contains(byte))
 }
 
-/// Text outside of JSON's own structure: `name=value` and `Bearer …` may still hold a secret.
+/// Copies text and masks secrets of the forms `name=value` and `Bearer …`.
 fn copy_plain(out: &mut String, text: &str, on_secret: &mut impl FnMut(&str)) {
     let mut rest = text;
     while let Some(at) = rest.find(['=', ' ']) {

@@ -1,7 +1,7 @@
-//! What another mapping makes of a recorded session, message by message.
+//! Translates the messages of a recorded session with another mapping.
 //!
-//! Of a client protocol: what each frame of the client would have meant, and how each event would have been spelled; of a
-//! dialect the same with the upstream. The session itself is not run again: it has no say in how things are spelled.
+//! For a client mapping, it decodes each frame of the client and encodes each event with the new mapping; for a dialect, it
+//! does so on the upstream side. It does not run the session again, because mappings do not depend on the session.
 
 mod relayed;
 
@@ -29,28 +29,28 @@ use crate::{
     upstream::Dialect,
 };
 
-/// Of a message, so much is shown.
+/// Maximum length of a shown message.
 const CONTENT_MAX_CHARS: usize = 300;
 
-/// One message of the recording.
+/// Recorded message and its translation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RemappedMessage {
-    /// Since the session was opened, ns.
+    /// Time since the start of the session, ns.
     pub ns: u64,
-    /// Where it passed.
+    /// Direction and connection of the message.
     pub place: String,
-    /// What passed; a long message is cut.
+    /// Recorded message, truncated.
     pub recorded: String,
-    /// What the mapping makes of it: a line each.
+    /// Translation, one line each.
     pub becomes: Vec<String>,
-    /// The mapping can make nothing of it.
+    /// True if the mapping cannot translate the message.
     pub trouble: bool,
 }
 
-/// What a client protocol makes of a recording.
+/// Translates the client messages of a trace with the client mapping `name`.
 ///
 /// # Errors
-/// A mapping of the recording that is not there any more.
+/// A mapping is missing, or only one of the two client protocols is relayed.
 pub fn remap_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<RemappedMessage>, String> {
     let recorded_library =
         trace.header.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
@@ -60,7 +60,7 @@ pub fn remap_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<
         (None, false) => {}
         _ => {
             return Err(format!(
-                "the recorded client {} and {} are of different kinds: one is relayed",
+                "cannot compare the recorded client {} with {}: only one of them is relayed",
                 from.name, to.name
             ));
         }
@@ -92,10 +92,10 @@ pub fn remap_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<
     Ok(steps)
 }
 
-/// What a dialect makes of a recording.
+/// Translates the upstream messages of a trace with the dialect `name`.
 ///
 /// # Errors
-/// A mapping of the recording that is not there any more.
+/// A mapping is missing.
 pub fn remap_upstream(trace: &Trace, library: &Library, name: &str) -> Result<Vec<RemappedMessage>, String> {
     let recorded_library =
         trace.header.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
@@ -137,7 +137,7 @@ fn truncate_text(text: &str) -> String {
     }
 }
 
-/// A line with silence where its audio was left out.
+/// Replaces the missing audio of a record by silence.
 fn with_silence(record: &TraceRecord) -> TraceRecord {
     TraceRecord { text: record.text.as_ref().map(|text| fill_with_silence(text).0), ..record.clone() }
 }
@@ -188,7 +188,9 @@ fn remap_client_output(record: &TraceRecord, from: &ClientMapping, to: &ClientMa
             false,
         );
     }
-    let Some(text) = &record.text else { return remapped(record, vec!["audio, as it is".to_owned()], false) };
+    let Some(text) = &record.text else {
+        return remapped(record, vec!["audio, unchanged".to_owned()], false);
+    };
     let message: Value = serde_json::from_str(text).unwrap_or_default();
     let slot_names = |name: EventName| name.slots().map(Slot::name).collect::<Vec<_>>();
     let number =
@@ -197,16 +199,20 @@ fn remap_client_output(record: &TraceRecord, from: &ClientMapping, to: &ClientMa
         Some((name, extract_slots(from.event(name)?, &slot_names(name), number(name), &message)?))
     });
     let Some((name, mut slot_values)) = found else {
-        return remapped(record, vec!["no event of the protocol it was recorded with".to_owned()], true);
+        return remapped(record, vec!["not an event of the recorded protocol".to_owned()], true);
     };
     translate_codes(name, &mut slot_values, from, to);
     let spelled = to
         .event(name)
         .map(|template| render_slots(template, &slot_names(name), number(name), &slot_values));
-    remapped(record, vec![spelled.unwrap_or_else(|| format!("not told ({name:?})"))], false)
+    remapped(
+        record,
+        vec![spelled.unwrap_or_else(|| format!("nothing: the protocol has no event {name:?}"))],
+        false,
+    )
 }
 
-/// Codes and reasons are words of a protocol, too.
+/// Translates error codes and close reasons, which differ between protocols.
 fn translate_codes(name: EventName, slot_values: &mut SlotValues, from: &ClientMapping, to: &ClientMapping) {
     let slot_text = |slot_values: &SlotValues, slot: &str| {
         slot_values.get(slot).and_then(Value::as_str).map(str::to_owned)
@@ -248,13 +254,13 @@ fn remap_lane_output(record: &TraceRecord, from: &UpstreamMapping, to: &Upstream
         .iter()
         .find_map(|name| Some((*name, extract_slots(from.message(*name)?, name.slots(), |slot| slot, &message)?)));
     let Some((name, slot_values)) = found else {
-        return remapped(record, vec!["no message of the dialect it was recorded with".to_owned()], true);
+        return remapped(record, vec!["not a message of the recorded dialect".to_owned()], true);
     };
     let spelled = to.message(name).map(|template| render_slots(template, name.slots(), |slot| slot, &slot_values));
     let trouble = spelled.is_none();
     remapped(
         record,
-        vec![spelled.unwrap_or_else(|| format!("nothing: the dialect has no {name:?}"))],
+        vec![spelled.unwrap_or_else(|| format!("nothing: the dialect has no message {name:?}"))],
         trouble,
     )
 }

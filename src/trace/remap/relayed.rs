@@ -1,4 +1,4 @@
-//! The same for a relayed client: what each of its messages means, and what those it got mean in the dialect it is of.
+//! Translates the messages of a relayed client: decodes its own messages, and the messages to it by its dialect.
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,7 +44,7 @@ fn remap_query(trace: &Trace, relay: &RelayProtocol) -> RemappedMessage {
         recorded: format!("?{}", trace.header.query),
         trouble: mode.is_err(),
         becomes: vec![mode.map_or_else(
-            |status| format!("refused with HTTP {status}"),
+            |status| format!("rejected with HTTP {status}"),
             |mode| format!("mode {}", mode.name()),
         )],
     }
@@ -84,7 +84,7 @@ fn remap_client_output(record: &TraceRecord, dialect: &Dialect) -> RemappedMessa
     remapped(&record, vec![becomes], trouble)
 }
 
-/// Without what is long in quotes: audio, voices, pictures.
+/// Replaces long quoted strings (audio, voices, images) by their length.
 fn shorten_quoted(words: &str) -> String {
     const LONG_CHARS: usize = 100;
     let part = |(at, part): (usize, &str)| match at % 2 == 1 && part.len() > LONG_CHARS {

@@ -1,4 +1,4 @@
-//! The way of a client: to a voxbridge that runs, through its listener, until a session is open and left again.
+//! Doctor check of the client path: connects to a running voxbridge, opens a session and closes it.
 
 use std::{path::Path, time::Duration};
 
@@ -24,10 +24,10 @@ use crate::{
     net::Endpoint,
 };
 
-/// The bridge opens a session at once; its upstream is asked only when there is something to ask.
+/// Usual time to open a session. The bridge opens one at once and contacts an upstream only when it needs one.
 const SESSION_OPEN_USUAL: Duration = Duration::from_secs(1);
 
-/// Where it leads.
+/// Client path to check.
 pub(super) struct ClientCheck {
     target: ServerTarget,
     title: String,
@@ -36,7 +36,7 @@ pub(super) struct ClientCheck {
 }
 
 impl ClientCheck {
-    /// The way to a URL, trusting the certificates of a PEM file, too, and showing the key in a file.
+    /// Creates a check of `url`, with additional CA certificates and an API key from files.
     pub(super) fn new(url: String, ca: Option<&Path>, key: Option<&Path>) -> Result<Self, ClientError> {
         let key = key::load_key(key)?;
         let target = ServerTarget { url, model: None, language: None, key };
@@ -48,7 +48,7 @@ impl ClientCheck {
         &self.title
     }
 
-    /// Walks it.
+    /// Runs the check.
     pub(super) async fn run(
         &self,
         limits: StepLimits,
@@ -68,8 +68,8 @@ impl ClientCheck {
         CheckReport { name: "client".to_owned(), server, outcomes: log.finish(), clue: None }
     }
 
-    /// A session of a client holds no worker before it says something, so none of this is to be hurried when the user
-    /// wants to go.
+    /// Runs the steps until one fails. An idle client session occupies no upstream worker, so the upgrade and the session
+    /// run to their end even after Ctrl-C.
     async fn run_steps(
         &self,
         limits: &StepLimits,
@@ -90,7 +90,7 @@ impl ClientCheck {
             }
             Err(_) => {
                 let symptom = Symptom::ClosedWithoutAnswer(format!(
-                    "nothing for {} s",
+                    "no answer within {} s",
                     limits.step_timeout.as_secs_f64()
                 ));
                 return fail_step(log, DoctorStep::Upgrade, took, symptom);
@@ -125,7 +125,7 @@ impl ClientCheck {
                 "",
             )),
             false => {
-                let symptom = Symptom::CloseNotAcknowledged("no answer to the goodbye".to_owned());
+                let symptom = Symptom::CloseNotAcknowledged("no answer to session.close".to_owned());
                 log.push(CheckOutcome::failed(DoctorStep::Close, start.elapsed(), symptom));
             }
         }
@@ -138,7 +138,7 @@ fn fail_step(log: &mut OutcomeLog, step: DoctorStep, took: Duration, symptom: Sy
     None
 }
 
-/// Without the address, which stands above already.
+/// Text of the error without the URL, which the report shows already.
 fn error_text(error: ClientError) -> String {
     match error {
         ClientError::SessionNotOpened { reason, .. } => reason,

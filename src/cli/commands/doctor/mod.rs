@@ -1,4 +1,4 @@
-//! `voxbridge doctor`: every way the configuration leads, walked; what was found, printed as it is found.
+//! `voxbridge doctor`: tests the path to every configured upstream and prints each result as soon as it is known.
 
 mod client;
 
@@ -22,9 +22,9 @@ use crate::{
     telemetry,
 };
 
-/// More than the steps of any walk.
+/// Upper bound of the number of steps of one check.
 const STEPS_MAX: usize = 32;
-/// The voice that speaks when none is named.
+/// Name of the default voice.
 const DEFAULT_VOICE: &str = "default";
 
 pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
@@ -41,9 +41,9 @@ pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
     let (stopping, stopped) = watch::channel(false);
     let watching = tokio::spawn(async move {
         stop.await;
-        eprintln!("voxbridge: leaving politely");
+        eprintln!("voxbridge: stopping; closing open sessions");
         stopping.send_replace(true);
-        // Who waits for it must not learn that it will never come.
+        // Keeps the sender alive, because receivers would take a closed channel for an error.
         std::future::pending::<()>().await;
     });
     let is_printing = !args.json;
@@ -60,7 +60,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
     if reports.iter().all(CheckReport::is_ok) { Ok(()) } else { Err(CommandError::already_reported()) }
 }
 
-/// All upstreams at once, one session each; shown one after the other, each step as it is done.
+/// Checks all upstreams concurrently, with one session each. Prints them one after the other, each step when it is done.
 async fn check_upstreams(
     targets: &[CheckTarget],
     library: &Library,
@@ -114,10 +114,10 @@ fn target_title(target: &CheckTarget) -> String {
     }
 }
 
-/// A line for each step as it comes.
+/// Prints the title, then a line for each step as it completes.
 async fn print_steps(title: &str, mut steps: mpsc::Receiver<CheckOutcome>, is_printing: bool) {
     if is_printing {
-        // A terminal that is gone changes nothing: what is open is to be left politely.
+        // A closed terminal does not stop the check, so that open sessions are still closed cleanly.
         let _ = print_line(title);
     }
     while let Some(outcome) = steps.recv().await {
@@ -127,7 +127,7 @@ async fn print_steps(title: &str, mut steps: mpsc::Receiver<CheckOutcome>, is_pr
     }
 }
 
-/// A paragraph for each problem.
+/// Prints a paragraph for each problem.
 fn print_diagnoses(report: &CheckReport, is_printing: bool) {
     if !is_printing {
         return;
@@ -142,7 +142,7 @@ fn print_line(text: &str) -> Result<(), CommandError> {
     writeln!(std::io::stdout(), "{text}").map_err(|reason| ClientError::unwritable_stdout(reason).into())
 }
 
-/// Every upstream, with what it would be told.
+/// All configured upstreams with the mode and the texts that sessions would use.
 fn check_targets(config: &Config, service: &ServiceConfig) -> Result<Vec<CheckTarget>, String> {
     let target = |upstream: &crate::config::UpstreamConfig| {
         let dialect = service.library.upstream(&upstream.dialect)?;
@@ -159,8 +159,9 @@ fn check_targets(config: &Config, service: &ServiceConfig) -> Result<Vec<CheckTa
     config.upstream.iter().map(target).collect()
 }
 
-/// The mode to walk in: the one that the URL names; or of those that the routes need one in which a second of audio is
-/// answered at once, for that shows how fast the GPU is. Where clients are only relayed, they choose: one that there is.
+/// Chooses the mode to check. A mode in the URL takes precedence. Otherwise it prefers a full-duplex mode that the routes
+/// need, because the answer to a second of audio shows the speed of the GPU. Relayed clients choose the mode themselves,
+/// so that any available mode will do.
 fn choose_mode(dialect: &UpstreamMapping, mode_in_url: Option<&str>, needed_modes: &[Mode]) -> Mode {
     let requested =
         dialect.modes.iter().find(|(_, value)| Some(value.as_str()) == mode_in_url).map(|(mode, _)| *mode);
@@ -172,7 +173,7 @@ fn choose_mode(dialect: &UpstreamMapping, mode_in_url: Option<&str>, needed_mode
         .unwrap_or(Mode::Chat)
 }
 
-/// The profiles whose sessions may go to upstreams of this dialect.
+/// Profiles whose sessions can use upstreams of this dialect.
 fn profiles_of_dialect<'s>(
     service: &'s ServiceConfig,
     dialect: &UpstreamMapping,
@@ -181,7 +182,7 @@ fn profiles_of_dialect<'s>(
     routes.map(|route| &route.profile).filter(|profile| !profile.is_relay())
 }
 
-/// What sessions are opened with, as the profiles have it; where none converses, as the built-in one does.
+/// Texts for opening sessions, from the routed profiles or else from the built-in ones.
 fn session_texts(service: &ServiceConfig, profiles: &[&Arc<Profile>]) -> Result<SessionTexts, String> {
     let all = || profiles.iter().copied().chain(service.library.profiles());
     let talk = all().find_map(|profile| profile.dialogue.clone()).ok_or("no profile holds a conversation")?;
