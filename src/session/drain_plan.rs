@@ -6,27 +6,27 @@
 use std::time::{Duration, Instant};
 
 /// Worth waiting for a worker that is given back politely, and no more.
-pub(super) const LANE_DRAIN_MAX: Duration = Duration::from_secs(10);
+pub(crate) const LANE_DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// Beyond the longest time that a session may last, for what is going on then.
-pub(super) const TIME_LIMIT_GRACE: Duration = Duration::from_secs(25);
+pub(crate) const TIME_LIMIT_GRACE: Duration = Duration::from_secs(25);
 
 /// A session that is to end as soon as nobody is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct DrainPlan<R> {
+pub(crate) struct DrainPlan<R> {
     /// Why.
-    pub(super) reason: R,
+    pub(crate) reason: R,
     /// Who still speaks then is cut off: what follows needs the rest of the time.
-    pub(super) speech_deadline: Instant,
+    pub(crate) speech_deadline: Instant,
     /// What is not answered or spoken by then will not be; the rest is for the lanes' polite end.
-    pub(super) reply_deadline: Instant,
+    pub(crate) reply_deadline: Instant,
     /// Answers that nobody waits for any more are waited out no longer than until then.
-    pub(super) drain_deadline: Instant,
+    pub(crate) drain_deadline: Instant,
 }
 
 impl<R> DrainPlan<R> {
     /// To be over `within` from now.
-    pub(super) fn new(now: Instant, within: Duration, reason: R) -> Self {
+    pub(crate) fn new(now: Instant, within: Duration, reason: R) -> Self {
         let reply_deadline = now + within * 5 / 6;
         Self {
             reason,

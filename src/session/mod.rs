@@ -10,19 +10,17 @@
 //! - [`upstream::connection`] is one lane's life, [`upstream::backoff`] its patience, [`context`] what lanes share, [`lane_routing`] finds a lane's owner
 //! - [`shutdown`] is how a session ends, [`drain_plan`] what is finished first when it is not the client's wish; [`measurement`] is
 //!   what is measured, [`status`] where it is, [`input::read_window`] how long the client may be left unread
-//! - [`relay`] is another kind of session: of a client that speaks the model's own protocol
 //! - [`tts::text_normalization`] makes a text speakable, [`tts::voices`] finds the voice for it, [`upstream::output_filter`] takes out of the model's text what
 //!   people are not to see
 
 mod client_requests;
-mod context;
-mod dialogue;
-mod drain_plan;
+pub(crate) mod context;
+pub(crate) mod dialogue;
+pub(crate) mod drain_plan;
 pub(crate) mod input;
 mod lane_routing;
 pub(crate) mod measurement;
 pub(crate) mod outbox;
-pub(crate) mod relay;
 mod settings;
 mod setup;
 mod shutdown;
@@ -62,8 +60,7 @@ pub use self::{
         AudioOrigin, AudioTotals, BargeInStage, EndReason, LanePurpose, Measurement, SessionState,
     },
     outbox::Observation,
-    relay::RelaySetup,
-    setup::SessionSetup,
+    setup::{RelaySetup, SessionSetup},
     tts::voices::VoiceCatalog,
 };
 use crate::{
