@@ -13,6 +13,7 @@
 //! [`Dialect::decode`]: crate::upstream::Dialect::decode
 //! [`Dialect::encode`]: crate::upstream::Dialect::encode
 
+mod relay;
 mod relayed;
 mod served;
 

@@ -1,34 +1,27 @@
 //! Bridge of a client that speaks the model's own protocol: client codec, relay session and upstream codec.
 
-use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
-use super::{Input, Output};
+use super::{
+    Input, Output,
+    relay::{Relay, RelayCodecs},
+};
 use crate::{
-    downstream::{reference, relay::RelayCodec},
+    downstream::relay::RelayCodec,
     error::{Error, ErrorKind},
-    event::{
-        Frame, LaneCommand, Message,
-        relay::{self, ClientNotice, ErrorNotice, NoticeMeta, RelayEndReason, RelayOpening, RelayTranslator},
-    },
-    mapping::{
-        ClientMapping, UpstreamMapping,
-        check::quoted_list,
-        relay::RelayFieldRole,
-        upstream::{SendName, VoiceEncoding},
-    },
-    session::{
-        SessionState,
-        outbox::Action,
-        relay::{Relay, RelaySetup},
-    },
+    event::{Frame, LaneCommand, Message, relay::RelayEndReason},
+    mapping::{ClientMapping, UpstreamMapping, check::quoted_list, upstream::SendName},
+    session::{RelaySetup, SessionState, outbox::Action},
     upstream::Dialect,
 };
+
+/// Bound on the protocols that share a path.
+const MAX_CANDIDATES: usize = 8;
 
 /// Bridge of one relayed session.
 #[derive(Debug)]
 pub(super) struct RelayBridge {
-    translator: CodecTranslator,
-    /// Protocols that the connection may speak, until its first message decides.
+    /// Other protocols that the connection may speak, until its first message decides.
     candidates: Vec<RelayCodec>,
     /// `None` if the client protocol or the profile does not relay.
     relay: Option<Relay>,
@@ -50,49 +43,39 @@ impl RelayBridge {
         let matches_dialect =
             |codec: &RelayCodec| codec.protocol().is_some_and(|relay| relay.dialect == dialect.name);
         let first = candidates.iter().position(matches_dialect).unwrap_or(0);
-        let codec = (first < candidates.len()).then(|| candidates.remove(first));
-        let translator = CodecTranslator { codec, dialect: Dialect::new(dialect) };
-        let relay = translator.codec.as_ref().and_then(|codec| Relay::open(now, &setup, codec.mode()));
-        let mut relayed = Self {
-            translator,
-            candidates,
-            is_client_open: relay.is_some(),
-            relay,
-            noted_no_effect: BTreeSet::new(),
-        };
+        let client = (first < candidates.len()).then(|| candidates.remove(first));
+        let codecs = client.map(|client| RelayCodecs { client, upstream: Dialect::new(dialect) });
+        let relay = codecs.and_then(|codecs| Relay::open(now, &setup, codecs));
+        let is_client_open = relay.is_some();
+        let mut relayed = Self { candidates, relay, is_client_open, noted_no_effect: BTreeSet::new() };
         relayed.check_mode(now);
         relayed
     }
 
     /// Fails the session if the upstream lacks the messages or the mode that the client needs.
     fn check_mode(&mut self, now: Instant) {
-        let (Some(codec), Some(relay)) = (&self.translator.codec, &mut self.relay) else { return };
-        let dialect = self.translator.dialect.mapping();
-        let required = [SendName::RelayOpen, SendName::RelayAppend];
-        if let Some(name) = required
-            .iter()
-            .find(|name| dialect.message(**name).is_none() && !self.translator.is_passthrough())
-        {
-            let error = format!(
+        let Some(relay) = &mut self.relay else { return };
+        let codecs = Arc::clone(relay.codecs());
+        let (dialect, mode) = (codecs.upstream.mapping(), codecs.client.mode());
+        let missing = [SendName::RelayOpen, SendName::RelayAppend]
+            .into_iter()
+            .find(|name| dialect.message(*name).is_none() && !codecs.is_passthrough());
+        let error = match missing {
+            Some(name) => format!(
                 "the mapping of the upstream's dialect ({}) cannot carry the messages of {}: `{}` is missing",
                 dialect.title,
-                codec.mapping().title,
+                codecs.client.mapping().title,
                 name.name()
-            );
-            return relay.fail(now, &Error::new(ErrorKind::NoSuchMode, error), &self.translator);
-        }
-        match dialect.modes.contains_key(&codec.mode()) {
-            true => relay.set_mode(now, codec.mode()),
-            false => {
-                let error = format!(
-                    "the upstream's dialect ({}) has no mode {}; it has {}",
-                    dialect.title,
-                    codec.mode().name(),
-                    quoted_list(dialect.modes.values().map(String::as_str))
-                );
-                relay.fail(now, &Error::new(ErrorKind::NoSuchMode, error), &self.translator);
-            }
-        }
+            ),
+            None if dialect.modes.contains_key(&mode) => return relay.set_mode(now, mode),
+            None => format!(
+                "the upstream's dialect ({}) has no mode {}; it has {}",
+                dialect.title,
+                mode.name(),
+                quoted_list(dialect.modes.values().map(String::as_str))
+            ),
+        };
+        relay.fail(now, &Error::new(ErrorKind::NoSuchMode, error));
     }
 
     pub(super) fn session_id(&self) -> &str {
@@ -111,18 +94,13 @@ impl RelayBridge {
         if let Input::Client(Frame::Text(text)) = &input {
             self.detect_protocol(now, text);
         }
-        let Self { translator, relay: Some(relay), .. } = self else { return };
+        let Self { relay: Some(relay), noted_no_effect, .. } = self else { return };
         match input {
             Input::Client(_) if !self.is_client_open => {}
-            Input::Client(Frame::Text(text)) => {
-                translator.handle_client_text(now, text, relay, &mut self.noted_no_effect)
-            }
+            Input::Client(Frame::Text(text)) => handle_client_text(now, text, relay, noted_no_effect),
             Input::Client(Frame::Binary(_)) => {
-                relay.report_error(
-                    now,
-                    &Error::new(ErrorKind::BinaryFrame, "a binary frame; text frames only"),
-                    translator,
-                );
+                let error = Error::new(ErrorKind::BinaryFrame, "a binary frame; text frames only");
+                relay.report_error(now, &error);
             }
             Input::ClientClosed => {
                 self.is_client_open = false;
@@ -131,15 +109,15 @@ impl RelayBridge {
             Input::LaneOpened(lane) => relay.handle_lane_opened(now, lane),
             Input::Lane(lane, frame) => {
                 let text = if let Frame::Text(text) = frame { text } else { "" };
-                let translator = &*translator;
-                translator.dialect.decode_for_relay(frame, |event, meta| {
-                    relay.handle_upstream_message(now, lane, (event, meta), text, translator);
+                let codecs = Arc::clone(relay.codecs());
+                codecs.upstream.decode_for_relay(frame, |event, meta| {
+                    relay.handle_upstream_message(now, lane, (event, meta), text);
                 });
             }
-            Input::LaneClosed(lane, reason) => relay.handle_lane_closed(now, lane, &reason, translator),
-            Input::Timeout => relay.handle_timeout(now, translator),
-            Input::Drain(within) => relay.drain(now, within, RelayEndReason::Shutdown, translator),
-            Input::Close(within) => relay.drain(now, within, RelayEndReason::Operator, translator),
+            Input::LaneClosed(lane, reason) => relay.handle_lane_closed(now, lane, &reason),
+            Input::Timeout => relay.handle_timeout(now),
+            Input::Drain(within) => relay.drain(now, within, RelayEndReason::Shutdown),
+            Input::Close(within) => relay.drain(now, within, RelayEndReason::Operator),
             Input::Rollover => relay.reject_rollover(),
         }
     }
@@ -157,7 +135,7 @@ impl RelayBridge {
                     return Output::ToLane(lane, Message::Text(text));
                 }
                 Action::ToLane(lane, command) => {
-                    return Output::ToLane(lane, Message::Text(self.translator.dialect.encode(&command)));
+                    return Output::ToLane(lane, Message::Text(relay.codecs().upstream.encode(&command)));
                 }
                 Action::DropLane(lane) => return Output::CloseLane(lane),
                 Action::Observe(observation) => return Output::Observe(observation),
@@ -173,130 +151,30 @@ impl RelayBridge {
     /// Chooses the protocol by the first message that one of the candidates has. The upstream's own protocol, or else
     /// the first candidate, is the default.
     fn detect_protocol(&mut self, now: Instant, text: &str) {
-        if self.candidates.is_empty() {
-            return;
+        let Some(relay) = self.relay.as_mut().filter(|_| !self.candidates.is_empty()) else { return };
+        if relay.codecs().client.can_begin_with(text) {
+            return self.candidates.clear();
         }
-        let codecs = self.translator.codec.iter().chain(&self.candidates);
-        let chosen = codecs.clone().position(|codec| codec.can_begin_with(text));
-        let Some(index) = chosen else { return };
-        if index > 0 {
-            self.translator.codec = Some(self.candidates.swap_remove(index - 1));
-            self.check_mode(now);
-        }
+        let Some(index) = self.candidates.iter().position(|codec| codec.can_begin_with(text)) else { return };
+        let client = self.candidates.swap_remove(index);
+        let upstream = Dialect::new(Arc::clone(relay.codecs().upstream.mapping()));
+        relay.set_codecs(RelayCodecs { client, upstream });
         self.candidates.clear();
+        self.check_mode(now);
     }
 }
 
-/// Bound on the protocols that share a path.
-const MAX_CANDIDATES: usize = 8;
-
-/// Codecs of both ends.
-#[derive(Debug)]
-struct CodecTranslator {
-    codec: Option<RelayCodec>,
-    dialect: Dialect,
-}
-
-impl CodecTranslator {
-    fn encode_opening_with(
-        &self,
-        opening: &RelayOpening<'_>,
-        encoding: VoiceEncoding,
-    ) -> Result<String, Error> {
-        let (voice, speech_voice) =
-            (encode_voice(opening.voice, encoding)?, encode_voice(opening.speech_voice, encoding)?);
-        let (voice, speech_voice) = (voice.as_deref(), speech_voice.as_deref());
-        let relay = self.codec.as_ref().and_then(RelayCodec::protocol);
-        let prompt = opening.prompt.or_else(|| relay.and_then(|relay| relay.default_prompt.as_deref()));
-        Ok(self.dialect.encode_relay_opening(&RelayOpening { prompt, voice, speech_voice, ..*opening }))
-    }
-
-    fn handle_client_text(
-        &self,
-        now: Instant,
-        text: &str,
-        relay: &mut Relay,
-        noted_no_effect: &mut BTreeSet<String>,
-    ) {
-        let Some(codec) = &self.codec else { return };
-        match codec.decode(text, self.is_passthrough()) {
-            Ok(read) => {
-                if !self.is_passthrough() {
-                    let notes = read.ineffective_fields(|part| self.supports(part));
-                    let unreported =
-                        notes.into_iter().filter(|note| super::mark_noted(noted_no_effect, note));
-                    unreported.for_each(|note| relay.report_no_effect(now, note, self));
-                }
-                relay.handle_client_message(now, &read.to_client_event(), text, self);
+fn handle_client_text(now: Instant, text: &str, relay: &mut Relay, noted_no_effect: &mut BTreeSet<String>) {
+    let codecs = Arc::clone(relay.codecs());
+    match codecs.client.decode(text, codecs.is_passthrough()) {
+        Ok(message) => {
+            if !codecs.is_passthrough() {
+                let notes = message.ineffective_fields(|part| codecs.supports(part));
+                let unreported = notes.into_iter().filter(|note| super::mark_noted(noted_no_effect, note));
+                unreported.for_each(|note| relay.report_no_effect(now, note));
             }
-            Err(error) => relay.report_error(now, &error, self),
+            relay.handle_client_message(now, &message.to_client_event(), text);
         }
+        Err(error) => relay.report_error(now, &error),
     }
-}
-
-impl RelayTranslator for CodecTranslator {
-    fn is_passthrough(&self) -> bool {
-        let dialect = self.codec.as_ref().and_then(|codec| Some(&codec.protocol()?.dialect));
-        dialect == Some(&self.dialect.mapping().name)
-    }
-
-    fn merges_replies(&self) -> bool {
-        self.codec.as_ref().and_then(RelayCodec::protocol).is_some_and(|relay| relay.has_combined_output())
-    }
-
-    fn accepts_early_appends(&self) -> bool {
-        self.codec.as_ref().and_then(RelayCodec::protocol).is_some_and(|relay| relay.append_before_open)
-    }
-
-    fn encode_notice(&self, notice: &ClientNotice<'_>, meta: &NoticeMeta<'_>) -> Option<String> {
-        self.codec.as_ref()?.encode_notice(notice, meta)
-    }
-
-    fn encode_error(&self, error: &Error, meta: &NoticeMeta<'_>) -> ErrorNotice {
-        self.codec.as_ref().map_or_else(ErrorNotice::default, |codec| codec.encode_error(error, meta))
-    }
-
-    fn close_frame(&self, name: RelayEndReason) -> (u16, String) {
-        self.codec.as_ref().map_or((1000, String::new()), |codec| codec.close_frame(name))
-    }
-
-    fn encode_opening(&self, opening: &RelayOpening<'_>) -> Result<Vec<String>, Error> {
-        let encodings = &self.dialect.mapping().voice_encodings;
-        let has_voice = opening.voice.is_some() || opening.speech_voice.is_some();
-        let attempts = if has_voice { encodings.len() } else { 1 };
-        encodings.iter().take(attempts).map(|encoding| self.encode_opening_with(opening, *encoding)).collect()
-    }
-
-    fn supports(&self, part: RelayFieldRole) -> bool {
-        // The session keeps these itself and returns them in its events.
-        matches!(part, RelayFieldRole::InputId | RelayFieldRole::ResponseId | RelayFieldRole::Reason)
-            || [SendName::RelayOpen, SendName::RelayAppend]
-                .iter()
-                .any(|name| self.dialect.supports_slot(*name, part.slot()))
-    }
-
-    fn encode_append(&self, input: &relay::RelayInput<'_>) -> String {
-        self.dialect.encode_relay_append(input)
-    }
-
-    fn encode_close(&self, reason: Option<&str>) -> String {
-        self.dialect.encode_relay_close(reason)
-    }
-
-    fn audio_duration_ms(&self, input: &relay::RelayInput<'_>) -> u64 {
-        let samples = input.audio.map_or(0, |audio| audio.len() as u64 * 3 / 4 / 4);
-        samples * 1000 / u64::from(self.dialect.mapping().input_rate_hz.max(1))
-    }
-}
-
-/// Converts a voice sample to the encoding that the upstream takes. A sample in that encoding is borrowed.
-fn encode_voice(voice: Option<&str>, encoding: VoiceEncoding) -> Result<Option<Cow<'_, str>>, Error> {
-    let Some(voice) = voice else { return Ok(None) };
-    let encoded = match encoding {
-        VoiceEncoding::Wav => reference::to_wav_base64(voice),
-        VoiceEncoding::F32le => reference::to_f32_base64(voice),
-    };
-    encoded
-        .map(Some)
-        .map_err(|problem| Error::new(ErrorKind::Invalid, format!("the voice sample: {problem}")))
 }

@@ -5,7 +5,7 @@
 
 use super::{LaneEvent, UpstreamEnd};
 pub use crate::mapping::relay::{RelayEndReason, RelayFieldRole};
-use crate::{error::Error, mapping::extract::Node};
+use crate::mapping::extract::Node;
 
 /// Message from the client to the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -186,33 +186,4 @@ pub struct ErrorNotice {
     pub session_end: Option<String>,
     /// Close frame.
     pub close: Option<(u16, String)>,
-}
-
-/// Encodes what a relay session sends, in the spelling of its client and of its upstream.
-pub trait RelayTranslator {
-    /// True if client and upstream share a spelling. Messages then pass unchanged.
-    fn is_passthrough(&self) -> bool;
-    /// True if the client receives text, audio and the end of a turn in one event.
-    fn merges_replies(&self) -> bool;
-    /// True if the client may append before the session is open.
-    fn accepts_early_appends(&self) -> bool;
-    /// Encodes an event for the client; `None` if its protocol has no such event.
-    fn encode_notice(&self, told: &ClientNotice<'_>, about: &NoticeMeta<'_>) -> Option<String>;
-    /// Encodes an error for the client.
-    fn encode_error(&self, error: &Error, about: &NoticeMeta<'_>) -> ErrorNotice;
-    /// Close frame after the last event.
-    fn close_frame(&self, reason: RelayEndReason) -> (u16, String);
-    /// Encodes the message that opens an upstream session, once per voice encoding that the upstream may accept.
-    ///
-    /// # Errors
-    /// If the upstream's dialect cannot carry the parameters.
-    fn encode_opening(&self, opening: &RelayOpening<'_>) -> Result<Vec<String>, Error>;
-    /// True if the upstream's dialect can carry this field.
-    fn supports(&self, part: RelayFieldRole) -> bool;
-    /// Encodes the input of one step.
-    fn encode_append(&self, input: &RelayInput<'_>) -> String;
-    /// Length of the audio in an append, ms.
-    fn audio_duration_ms(&self, input: &RelayInput<'_>) -> u64;
-    /// Encodes the message that closes an upstream session.
-    fn encode_close(&self, reason: Option<&str>) -> String;
 }

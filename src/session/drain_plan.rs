@@ -6,27 +6,27 @@
 use std::time::{Duration, Instant};
 
 /// Longest wait for a worker to be returned politely while the session drains.
-pub(super) const LANE_DRAIN_MAX: Duration = Duration::from_secs(10);
+pub(crate) const LANE_DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// Time granted beyond a session's longest permitted duration, to finish what is going on.
-pub(super) const TIME_LIMIT_GRACE: Duration = Duration::from_secs(25);
+pub(crate) const TIME_LIMIT_GRACE: Duration = Duration::from_secs(25);
 
 /// Deadlines of a session that ends as soon as that interrupts no one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct DrainPlan<R> {
+pub(crate) struct DrainPlan<R> {
     /// Reason for the end.
-    pub(super) reason: R,
+    pub(crate) reason: R,
     /// Latest end of current speech. Speech that lasts longer is cut off.
-    pub(super) speech_deadline: Instant,
+    pub(crate) speech_deadline: Instant,
     /// Latest reply to the client. Later replies are dropped; the remaining time is for closing the lanes.
-    pub(super) reply_deadline: Instant,
+    pub(crate) reply_deadline: Instant,
     /// Latest end of cancelled upstream answers that are still being drained.
-    pub(super) drain_deadline: Instant,
+    pub(crate) drain_deadline: Instant,
 }
 
 impl<R> DrainPlan<R> {
     /// Plans an end that is complete `within` from now.
-    pub(super) fn new(now: Instant, within: Duration, reason: R) -> Self {
+    pub(crate) fn new(now: Instant, within: Duration, reason: R) -> Self {
         let reply_deadline = now + within * 5 / 6;
         Self {
             reason,

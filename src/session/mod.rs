@@ -13,14 +13,13 @@
 //! - [`relay`] is another kind of session: its client speaks the model's own protocol
 
 mod client_requests;
-mod context;
-mod dialogue;
-mod drain_plan;
+pub(crate) mod context;
+pub(crate) mod dialogue;
+pub(crate) mod drain_plan;
 pub(crate) mod input;
 mod lane_routing;
 pub(crate) mod measurement;
 pub(crate) mod outbox;
-pub(crate) mod relay;
 mod settings;
 mod setup;
 mod shutdown;
@@ -60,8 +59,7 @@ pub use self::{
         AudioOrigin, AudioTotals, BargeInStage, EndReason, LanePurpose, Measurement, SessionState,
     },
     outbox::Observation,
-    relay::RelaySetup,
-    setup::SessionSetup,
+    setup::{RelaySetup, SessionSetup},
     tts::voices::VoiceCatalog,
 };
 use crate::{

@@ -56,3 +56,18 @@ impl SessionSetup {
         }
     }
 }
+
+/// Parameters of a relayed session.
+#[derive(Debug, Clone)]
+pub struct RelaySetup {
+    /// Profile with a `relay` section.
+    pub profile: Arc<Profile>,
+    /// Closes a client that sends nothing for this time, ms. `None` takes the profile's value, 0 disables the limit.
+    pub idle_ms: Option<u64>,
+    /// Longest session, ms; 0 for no limit. An answer in progress is finished first.
+    pub session_max_ms: u64,
+    /// Wall clock at the start, seconds since 1970.
+    pub unix_s: f64,
+    /// Seed for ids and jitter.
+    pub seed: u64,
+}

@@ -218,7 +218,11 @@ mod tests {
     #[test]
     fn pytorch_turn_becomes_one_event_per_append() {
         assert_eq!(notices_of("l1 t2 a2 . t3 a3 l3 l4"), ["listen", "t/a", "t/a!", "listen"]);
-        assert_eq!(notices_of("l t a . t a l l"), ["listen", "t/a", "t/a!", "listen"], "with and without ids");
+        assert_eq!(
+            notices_of("l t a . t a l l"),
+            ["listen", "t/a", "t/a!", "listen"],
+            "with and without ids"
+        );
         assert_eq!(notices_of("t1 a1 . l1 l2"), ["t/a", "/-!", "listen"], "late end");
         assert_eq!(notices_of("t1 a1 l2 l3"), ["t/a", "listen", "listen"], "forced to stop");
         assert_eq!(notices_of("t1 a1 t2 a2 l2"), ["t/a", "t/a!"], "in a burst");

@@ -1,6 +1,6 @@
 //! Session of a client that speaks the model's own protocol: one upstream session per client, message by message.
 //!
-//! The session knows no wire format; [`RelayTranslator`] encodes for both ends. If both ends share a spelling, messages
+//! The session knows no wire format; [`RelayCodecs`] encodes for both ends. If both ends share a spelling, messages
 //! pass unchanged. This file handles the client's messages.
 //!
 //! - [`upstream`] handles the model's messages; [`merge_reply`] merges several into one event
@@ -8,6 +8,7 @@
 //! - [`pending`] keeps messages that wait for an upstream or for an answer
 //! - [`shutdown`] ends the session
 
+mod codecs;
 mod lane;
 mod merge_reply;
 mod pending;
@@ -19,41 +20,28 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(super) use self::codecs::RelayCodecs;
 use self::{
     lane::RelayUpstream,
     merge_reply::ReplyMerger,
     pending::{AppendMeta, ClientMessage, InFlightAppends, Pending},
 };
-use super::{
-    context::LaneContext,
-    dialogue::history::History,
-    outbox::Action,
-    tts::{player::Player, voices::VoiceEncodingChoice},
-    upstream::backoff::RetryState,
-};
 use crate::{
     error::{Error, ErrorKind},
     event::{
         Lane, LaneCommand, Message, Mode,
-        relay::{NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening, RelayTranslator},
+        relay::{NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening},
     },
-    mapping::{Profile, relay::RelayRules},
+    mapping::relay::RelayRules,
+    session::{
+        Observation, RelaySetup,
+        context::LaneContext,
+        dialogue::history::History,
+        outbox::Action,
+        tts::{player::Player, voices::VoiceEncodingChoice},
+        upstream::backoff::RetryState,
+    },
 };
-
-/// Parameters of a relayed session.
-#[derive(Debug, Clone)]
-pub struct RelaySetup {
-    /// Profile with a `relay` section.
-    pub profile: Arc<Profile>,
-    /// Closes a client that sends nothing for this time, ms. `None` takes the profile's value, 0 disables the limit.
-    pub idle_ms: Option<u64>,
-    /// Longest session, ms; 0 for no limit. An answer in progress is finished first.
-    pub session_max_ms: u64,
-    /// Wall clock at the start, seconds since 1970.
-    pub unix_s: f64,
-    /// Seed for ids and jitter.
-    pub seed: u64,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum RelayPhase {
@@ -82,6 +70,7 @@ enum RelayStart {
 /// One relayed session.
 #[derive(Debug)]
 pub(crate) struct Relay {
+    codecs: Arc<RelayCodecs>,
     context: LaneContext,
     rules: RelayRules,
     mode: Mode,
@@ -137,7 +126,7 @@ struct RelayTurn {
 
 impl Relay {
     /// Opens a session. `None` if the profile does not relay.
-    pub(crate) fn open(now: Instant, setup: &RelaySetup, mode: Mode) -> Option<Self> {
+    pub(crate) fn open(now: Instant, setup: &RelaySetup, codecs: RelayCodecs) -> Option<Self> {
         let rules = setup.profile.relay?;
         // A relay plays no audio. The player is part of the context that all sessions share.
         let player = Player::new(2, setup.profile.playout);
@@ -150,7 +139,9 @@ impl Relay {
         );
         let id = format!("relay_{:012x}", context.rng.u64(..) & 0xffff_ffff_ffff);
         let idle = Duration::from_millis(setup.idle_ms.unwrap_or(rules.idle_ms));
+        let mode = codecs.mode();
         Some(Self {
+            codecs: Arc::new(codecs),
             upstream: RelayUpstream::Stopped,
             context,
             rules,
@@ -185,6 +176,16 @@ impl Relay {
         })
     }
 
+    /// Codecs of both ends.
+    pub(super) const fn codecs(&self) -> &Arc<RelayCodecs> {
+        &self.codecs
+    }
+
+    /// Replaces the codecs, once the client's first message has shown its protocol.
+    pub(super) fn set_codecs(&mut self, codecs: RelayCodecs) {
+        self.codecs = Arc::new(codecs);
+    }
+
     /// Dials in this mode, unless a connection in this mode exists.
     pub(crate) fn set_mode(&mut self, now: Instant, mode: Mode) {
         if self.phase == RelayPhase::Open
@@ -201,85 +202,65 @@ impl Relay {
     }
 
     /// Handles a message of the client. `text` is the message itself.
-    pub(crate) fn handle_client_message(
-        &mut self,
-        now: Instant,
-        message: &RelayClientEvent<'_>,
-        text: &str,
-        translator: &dyn RelayTranslator,
-    ) {
+    pub(crate) fn handle_client_message(&mut self, now: Instant, message: &RelayClientEvent<'_>, text: &str) {
         if !matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..)) {
             return;
         }
         self.client_heard_at = now;
         match message {
-            RelayClientEvent::Open(opening) => self.handle_client_open(now, opening, text, translator),
-            RelayClientEvent::Append(input) => self.handle_client_append(now, input, text, translator),
-            RelayClientEvent::Close(reason) => self.handle_client_close(now, *reason, text, translator),
-            RelayClientEvent::Unknown(_) if translator.is_passthrough() => {
-                self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None }, translator);
+            RelayClientEvent::Open(opening) => self.handle_client_open(now, opening, text),
+            RelayClientEvent::Append(input) => self.handle_client_append(now, input, text),
+            RelayClientEvent::Close(reason) => self.handle_client_close(now, *reason, text),
+            RelayClientEvent::Unknown(_) if self.codecs.is_passthrough() => {
+                self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None });
             }
             RelayClientEvent::Unknown(name) => {
-                self.report_error(now, &Error::new(ErrorKind::UnknownCommand, *name), translator)
+                self.report_error(now, &Error::new(ErrorKind::UnknownCommand, *name))
             }
         }
     }
 
-    fn handle_client_open(
-        &mut self,
-        now: Instant,
-        opening: &RelayOpening<'_>,
-        text: &str,
-        translator: &dyn RelayTranslator,
-    ) {
-        let variants = if translator.is_passthrough() {
+    fn handle_client_open(&mut self, now: Instant, opening: &RelayOpening<'_>, text: &str) {
+        let variants = if self.codecs.is_passthrough() {
             Ok(vec![text.to_owned()])
         } else {
-            translator.encode_opening(opening)
+            self.codecs.encode_opening(opening)
         };
         let variants = match variants {
             Ok(variants) => variants,
-            Err(error) => return self.report_error(now, &error, translator),
+            Err(error) => return self.report_error(now, &error),
         };
         let (bytes, max_bytes) = (variants.iter().map(String::len).max(), self.rules.buffer_max_bytes);
-        if let Some(bytes) = bytes.filter(|bytes| *bytes > max_bytes && !translator.is_passthrough()) {
-            let detail = format!("the message that opens the session has {bytes} bytes; the limit is {max_bytes} bytes");
-            return self.report_error(now, &Error::new(ErrorKind::TooMuch, detail), translator);
+        if let Some(bytes) = bytes.filter(|bytes| *bytes > max_bytes && !self.codecs.is_passthrough()) {
+            let detail = format!(
+                "the message that opens the session has {bytes} bytes; the limit is {max_bytes} bytes"
+            );
+            return self.report_error(now, &Error::new(ErrorKind::TooMuch, detail));
         }
-        if self.start != RelayStart::Unknown && translator.is_passthrough() {
+        if self.start != RelayStart::Unknown && self.codecs.is_passthrough() {
             // The server decides on a second opening.
             if matches!(self.start, RelayStart::Init(_)) {
                 self.start = RelayStart::Init(variants);
             } else if self.first_message.as_ref().is_some_and(|first| first.append.is_none()) {
-                return self.replace_first_message(now, variants, translator);
+                return self.replace_first_message(now, variants);
             }
-            return self.send_or_queue(
-                now,
-                ClientMessage { text: text.to_owned(), append: None },
-                translator,
-            );
+            return self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None });
         }
         self.max_slices = opening.slice_max;
         self.prompt_chars = opening.prompt.map_or(0, |prompt| prompt.chars().count() as u64);
         let is_reopening = self.start != RelayStart::Unknown;
         (self.start, self.init_variant) = (RelayStart::Init(variants), 0);
-        if is_reopening { self.reopen(now, translator) } else { self.initialise(now) }
+        if is_reopening { self.reopen(now) } else { self.initialise(now) }
     }
 
-    fn handle_client_append(
-        &mut self,
-        now: Instant,
-        input: &RelayInput<'_>,
-        text: &str,
-        translator: &dyn RelayTranslator,
-    ) {
-        if !self.opened_sent && !translator.accepts_early_appends() {
+    fn handle_client_append(&mut self, now: Instant, input: &RelayInput<'_>, text: &str) {
+        if !self.opened_sent && !self.codecs.accepts_early_appends() {
             let detail = "the session is not open yet: wait for the event that says so";
-            return self.report_error(now, &Error::new(ErrorKind::NotReady, detail), translator);
+            return self.report_error(now, &Error::new(ErrorKind::NotReady, detail));
         }
         let id = match input.input_id {
             Some(id) => Some(id.into()),
-            None if translator.is_passthrough() => None,
+            None if self.codecs.is_passthrough() => None,
             None => {
                 self.append_count += 1;
                 Some(format!("a{}", self.append_count).into_boxed_str())
@@ -287,30 +268,30 @@ impl Relay {
         };
         // Some clients send the limit once, others with every picture.
         let slice_max = input.slice_max.or(self.max_slices.filter(|_| input.frames.is_some()));
-        let text = if translator.is_passthrough() {
+        let text = if self.codecs.is_passthrough() {
             text.to_owned()
         } else {
-            translator.encode_append(&RelayInput { input_id: id.as_deref(), slice_max, ..*input })
+            self.codecs.encode_append(&RelayInput { input_id: id.as_deref(), slice_max, ..*input })
         };
         let append = AppendMeta {
             is_client_id: input.input_id.is_some(),
             input_id: id,
             response_id: input.response_id.map(Into::into),
             force_listen: input.force_listen == Some(true),
-            audio_ms: translator.audio_duration_ms(input),
+            audio_ms: self.codecs.audio_duration_ms(input),
         };
-        if self.start == RelayStart::Unknown && !translator.is_passthrough() {
-            match translator.encode_opening(&RelayOpening::default()) {
+        if self.start == RelayStart::Unknown && !self.codecs.is_passthrough() {
+            match self.codecs.encode_opening(&RelayOpening::default()) {
                 Ok(variants) => self.start = RelayStart::Init(variants),
-                Err(error) => return self.report_error(now, &error, translator),
+                Err(error) => return self.report_error(now, &error),
             }
             self.initialise(now);
         }
-        self.send_or_queue(now, ClientMessage { text, append: Some(append) }, translator);
+        self.send_or_queue(now, ClientMessage { text, append: Some(append) });
     }
 
     /// Sends a message to the upstream, or queues it.
-    fn send_or_queue(&mut self, now: Instant, message: ClientMessage, translator: &dyn RelayTranslator) {
+    fn send_or_queue(&mut self, now: Instant, message: ClientMessage) {
         if self.is_open() {
             return self.send_upstream(message);
         }
@@ -319,7 +300,7 @@ impl Relay {
         }
         self.pending.push(message);
         self.init_with_first_message(now);
-        self.send_early(translator);
+        self.send_early();
         self.limit_pending();
     }
 
@@ -353,44 +334,39 @@ impl Relay {
     }
 
     /// Reports an error to the client. Some errors end the session.
-    pub(crate) fn report_error(&mut self, now: Instant, error: &Error, translator: &dyn RelayTranslator) {
+    pub(crate) fn report_error(&mut self, now: Instant, error: &Error) {
         if self.phase == RelayPhase::Over {
             return;
         }
         let notice_meta = self.notice_meta(now);
-        let notice = translator.encode_error(error, &notice_meta);
-        self.context.out.observe(super::Observation::ErrorTold(error.clone()));
+        let notice = self.codecs.encode_error(error, &notice_meta);
+        self.context.out.observe(Observation::ErrorTold(error.clone()));
         let ends_session = notice.session_end.is_some() || notice.close.is_some();
         if ends_session && self.opened_sent {
-            self.close_turn(now, translator);
+            self.close_turn(now);
         }
         for text in [notice.event, notice.session_end].into_iter().flatten() {
             self.send_client(Message::Text(text));
         }
         if ends_session {
             let (code, reason) =
-                notice.close.unwrap_or_else(|| translator.close_frame(RelayEndReason::Failed));
+                notice.close.unwrap_or_else(|| self.codecs.close_frame(RelayEndReason::Failed));
             self.send_client(Message::Close(code, reason));
             self.stop(now);
         }
     }
 
     /// Reports a failure and ends the session.
-    pub(crate) fn fail(&mut self, now: Instant, error: &Error, translator: &dyn RelayTranslator) {
-        self.report_error(now, error, translator);
-        self.end(now, RelayEndReason::Failed, Some(&error.detail), translator);
+    pub(crate) fn fail(&mut self, now: Instant, error: &Error) {
+        self.report_error(now, error);
+        self.end(now, RelayEndReason::Failed, Some(&error.detail));
     }
 
     /// Reports a field that the upstream cannot take to operators, and to clients whose protocol has such an event.
-    pub(crate) fn report_no_effect(
-        &mut self,
-        now: Instant,
-        detail: String,
-        translator: &dyn RelayTranslator,
-    ) {
+    pub(crate) fn report_no_effect(&mut self, now: Instant, detail: String) {
         let error = Error::new(ErrorKind::NoCounterpart, detail.clone());
-        let notice = translator.encode_error(&error, &self.notice_meta(now));
-        self.context.out.observe(super::Observation::NoEffect(detail));
+        let notice = self.codecs.encode_error(&error, &self.notice_meta(now));
+        self.context.out.observe(Observation::NoEffect(detail));
         if let (Some(text), RelayPhase::Open) = (notice.event, &self.phase) {
             self.send_client(Message::Text(text));
         }

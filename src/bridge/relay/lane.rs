@@ -13,7 +13,7 @@ use crate::session::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, relay::RelayTranslator},
+    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, Mode},
 };
 
 /// Answers after which an upstream session was useful. Its successor is dialled at once, unless the session was shorter
@@ -58,13 +58,7 @@ impl Relay {
     }
 
     /// A lane's transport closed.
-    pub(crate) fn handle_lane_closed(
-        &mut self,
-        now: Instant,
-        lane: Lane,
-        reason: &DisconnectReason,
-        translator: &dyn RelayTranslator,
-    ) {
+    pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
         if !self.owns_lane(lane) {
             return self.with_closing(lane, |connection, context| {
                 connection.handle_closed(now, reason, context);
@@ -80,10 +74,9 @@ impl Relay {
             return self.fail_permanently(
                 now,
                 ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: false },
-                translator,
             );
         }
-        self.handle_connection_event(now, connection_event, translator);
+        self.handle_connection_event(now, connection_event);
     }
 
     pub(super) fn is_initialising(&self) -> bool {
@@ -138,17 +131,12 @@ impl Relay {
     }
 
     /// Handles an event of the connection.
-    pub(super) fn handle_connection_event(
-        &mut self,
-        now: Instant,
-        connection_event: ConnectionEvent,
-        translator: &dyn RelayTranslator,
-    ) {
+    pub(super) fn handle_connection_event(&mut self, now: Instant, connection_event: ConnectionEvent) {
         match connection_event {
             ConnectionEvent::Failed(failure) if failure.was_in_use => {
-                self.handle_upstream_loss(now, failure.detail, translator)
+                self.handle_upstream_loss(now, failure.detail)
             }
-            ConnectionEvent::Failed(failure) => self.fail_permanently(now, failure, translator),
+            ConnectionEvent::Failed(failure) => self.fail_permanently(now, failure),
             ConnectionEvent::QueueStuck(detail) => {
                 let RelayUpstream::Connected(connection) = &self.upstream else { return };
                 let queued =
@@ -160,9 +148,9 @@ impl Relay {
             | ConnectionEvent::Ready
             | ConnectionEvent::EmptyAnswer => {}
         }
-        self.send_early(translator);
+        self.send_early();
         if matches!(self.phase, RelayPhase::Closing(_)) && !self.has_live_connection() {
-            self.confirm_close(now, translator);
+            self.confirm_close(now);
         }
     }
 
@@ -196,12 +184,7 @@ impl Relay {
     }
 
     /// Replaces a first message that did not open the session by the client's opening.
-    pub(super) fn replace_first_message(
-        &mut self,
-        now: Instant,
-        variants: Vec<String>,
-        translator: &dyn RelayTranslator,
-    ) {
+    pub(super) fn replace_first_message(&mut self, now: Instant, variants: Vec<String>) {
         let sent_early = self.sent_early_count() + usize::from(self.is_initialising());
         if let Some(first) = self.first_message.take() {
             self.pending.push_front(first);
@@ -212,15 +195,15 @@ impl Relay {
             connection.await_init();
         }
         self.initialise(now);
-        self.send_early(translator);
+        self.send_early();
     }
 
     /// Sends waiting messages before the session is open. A server of the client's own protocol receives them then
     /// without voxbridge too. They are kept for another attempt.
-    pub(super) fn send_early(&mut self, translator: &dyn RelayTranslator) {
+    pub(super) fn send_early(&mut self) {
         let sent = self.sent_early_count();
         let RelayUpstream::Connected(connection) = &self.upstream else { return };
-        if !translator.is_passthrough() || self.opened_sent || !connection.is_initialising() {
+        if !self.codecs.is_passthrough() || self.opened_sent || !connection.is_initialising() {
             return;
         }
         let lane = connection.lane();
@@ -274,44 +257,39 @@ impl Relay {
     }
 
     /// Handles the loss of an open upstream session: another replaces it, and the client sees a pause.
-    pub(super) fn handle_upstream_loss(
-        &mut self,
-        now: Instant,
-        detail: String,
-        translator: &dyn RelayTranslator,
-    ) {
+    pub(super) fn handle_upstream_loss(&mut self, now: Instant, detail: String) {
         self.detach_connection();
         if self.phase != RelayPhase::Open {
-            return self.end_after_loss(now, translator);
+            return self.end_after_loss(now);
         }
         if self.mode == Mode::Chat && self.turn.is_some() {
             // The client has a part of the answer. A new request would give a different one.
             let error = format!("the answer was interrupted: {detail}");
-            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), translator);
+            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error));
         }
-        self.close_turn(now, translator);
+        self.close_turn(now);
         self.merger.reset_steps();
         let (unanswered, too_long) = self.in_flight.take_unanswered();
         if too_long > 0 && self.mode == Mode::Chat {
             let error = format!("{detail}; the request is too long to send again");
-            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), translator);
+            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error));
         }
         self.pending.dropped += too_long as u64;
         unanswered.into_iter().for_each(|message| self.pending.push_front(message));
         self.outage = self.outage.or(Some(RelayOutage { since: now }));
-        self.redial(now, detail, translator);
+        self.redial(now, detail);
     }
 
-    fn end_after_loss(&mut self, now: Instant, translator: &dyn RelayTranslator) {
+    fn end_after_loss(&mut self, now: Instant) {
         match self.phase {
-            RelayPhase::Finishing(_, reason) => self.end(now, reason, None, translator),
-            RelayPhase::Closing(_) => self.confirm_close(now, translator),
+            RelayPhase::Finishing(_, reason) => self.end(now, reason, None),
+            RelayPhase::Closing(_) => self.confirm_close(now),
             RelayPhase::Open | RelayPhase::Over => {}
         }
     }
 
     /// Dials again: at once after a useful session, else after a pause.
-    fn redial(&mut self, now: Instant, detail: String, translator: &dyn RelayTranslator) {
+    fn redial(&mut self, now: Instant, detail: String) {
         let pause = Duration::from_millis(self.context.lane_times.retry_first_ms);
         let was_stable = self.ready_at.is_some_and(|ready_at| now - ready_at >= pause);
         if self.answer_count >= USEFUL_ANSWERS && was_stable {
@@ -325,7 +303,7 @@ impl Relay {
         let Some(retry) = &self.retry else { return };
         match retry.next_attempt(now, now, &self.context.lane_times, &mut self.context.rng) {
             Ok(at) => self.upstream = RelayUpstream::Scheduled(at),
-            Err(failure) => self.fail_permanently(now, failure, translator),
+            Err(failure) => self.fail_permanently(now, failure),
         }
     }
 
@@ -348,8 +326,8 @@ impl Relay {
     }
 
     /// Opens a fresh upstream session, because the client opened the session again with other parameters.
-    pub(super) fn reopen(&mut self, now: Instant, translator: &dyn RelayTranslator) {
-        self.close_turn(now, translator);
+    pub(super) fn reopen(&mut self, now: Instant) {
+        self.close_turn(now);
         self.merger.reset_steps();
         self.pending.clear();
         self.in_flight.take_unanswered();
@@ -370,7 +348,7 @@ impl Relay {
         Some(outage.since + Duration::from_millis(self.rules.resume_max_ms))
     }
 
-    fn fail_resume(&mut self, now: Instant, translator: &dyn RelayTranslator) {
+    fn fail_resume(&mut self, now: Instant) {
         let last_error = if let RelayUpstream::Connected(connection) = &self.upstream {
             connection.last_error()
         } else {
@@ -384,21 +362,15 @@ impl Relay {
         self.fail_permanently(
             now,
             ConnectionFailure { kind: ErrorKind::ConversationLost, detail, was_in_use: false },
-            translator,
         );
     }
 
     /// Ends the session: no upstream is available.
-    fn fail_permanently(
-        &mut self,
-        now: Instant,
-        failure: ConnectionFailure,
-        translator: &dyn RelayTranslator,
-    ) {
+    fn fail_permanently(&mut self, now: Instant, failure: ConnectionFailure) {
         // Cancels a connection that would retry.
         self.leave_upstream(now);
         let kind = if self.opened_sent { ErrorKind::ConversationLost } else { failure.kind };
-        self.fail(now, &Error::new(kind, failure.detail), translator);
+        self.fail(now, &Error::new(kind, failure.detail));
     }
 
     /// Hands a closing connection over to the session.
@@ -425,9 +397,9 @@ impl Relay {
     }
 
     /// Handles the expired timers of the lanes.
-    pub(super) fn handle_lane_timeouts(&mut self, now: Instant, translator: &dyn RelayTranslator) {
+    pub(super) fn handle_lane_timeouts(&mut self, now: Instant) {
         if self.resume_deadline().is_some_and(|due| due <= now) {
-            self.fail_resume(now, translator);
+            self.fail_resume(now);
         }
         if let RelayUpstream::Scheduled(at) = self.upstream
             && at <= now
@@ -436,7 +408,7 @@ impl Relay {
         }
         let connection_event =
             self.with_connection(|connection, context| connection.handle_timeout(now, context));
-        self.handle_connection_event(now, connection_event, translator);
+        self.handle_connection_event(now, connection_event);
         for mut connection in std::mem::take(&mut self.context.closing) {
             connection.handle_timeout(now, &mut self.context);
             if !connection.is_gone() {

@@ -7,12 +7,12 @@ use super::{
     merge_reply::{NoticeSink, StepMeta},
     pending::{AppendMeta, ReplyStage},
 };
-use crate::session::measurement::Measurement;
+use crate::session::{measurement::Measurement, upstream::connection::ConnectionEvent};
 use crate::{
     error::{Error, ErrorKind},
     event::{
         Lane, Message, MessageMeta, Mode, UpstreamEnd,
-        relay::{ClientNotice, NoticeMeta, RelayEndReason, RelayTranslator, RelayUpstreamEvent, StepOutput},
+        relay::{ClientNotice, NoticeMeta, RelayEndReason, RelayUpstreamEvent, StepOutput},
     },
 };
 
@@ -24,7 +24,6 @@ impl Relay {
         lane: Lane,
         (event, meta): (&RelayUpstreamEvent<'_>, MessageMeta<'_>),
         text: &str,
-        translator: &dyn RelayTranslator,
     ) {
         if !matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.lane() == lane) {
             return self.handle_closing_event(now, lane, &event.to_lane_event());
@@ -35,31 +34,31 @@ impl Relay {
         }
         match event {
             RelayUpstreamEvent::Queued(_) | RelayUpstreamEvent::Granted => {
-                self.report_opening_progress(now, event, text, translator)
+                self.report_opening_progress(now, event, text)
             }
             RelayUpstreamEvent::Opened(session_id) => {
                 self.session_id = session_id.map(str::to_owned);
-                self.report_opening_progress(now, event, text, translator);
+                self.report_opening_progress(now, event, text);
             }
             RelayUpstreamEvent::Ended(reason, end) => {
-                return self.handle_upstream_end(now, *reason, end, text, translator);
+                return self.handle_upstream_end(now, *reason, end, text);
             }
             RelayUpstreamEvent::Failed(end, goes_on) => {
-                return self.handle_failure(now, event, end, *goes_on, text, translator);
+                return self.handle_failure(now, event, end, *goes_on, text);
             }
-            RelayUpstreamEvent::Unknown(_) => self.forward_unknown(text, translator),
-            _ if self.needs_forwarding() => self.handle_model_output(now, event, meta, text, translator),
+            RelayUpstreamEvent::Unknown(_) => self.forward_unknown(text),
+            _ if self.needs_forwarding() => self.handle_model_output(now, event, meta, text),
             _ => {}
         }
         let connection_event = self.with_connection(|connection, context| {
             connection.handle_event(now, &event.to_lane_event(), context)
         });
-        let opened = connection_event == crate::session::upstream::connection::ConnectionEvent::Ready;
-        self.handle_connection_event(now, connection_event, translator);
+        let opened = connection_event == ConnectionEvent::Ready;
+        self.handle_connection_event(now, connection_event);
         if opened {
             self.handle_session_opened(now);
         }
-        self.finish_if_answered(now, translator);
+        self.finish_if_answered(now);
     }
 
     /// True if model output goes to the client: the session is open, or the client waits for its close to be confirmed.
@@ -68,16 +67,10 @@ impl Relay {
     }
 
     /// Reports queue position and opening, once each over all attempts.
-    fn report_opening_progress(
-        &mut self,
-        now: Instant,
-        event: &RelayUpstreamEvent<'_>,
-        text: &str,
-        translator: &dyn RelayTranslator,
-    ) {
+    fn report_opening_progress(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, text: &str) {
         let notice = match event {
             // Some servers confirm settings that change in an open session.
-            _ if self.is_open() && translator.is_passthrough() => {
+            _ if self.is_open() && self.codecs.is_passthrough() => {
                 return self.send_client(Message::Text(text.to_owned()));
             }
             RelayUpstreamEvent::Queued(place) if !self.granted_sent => ClientNotice::Queued {
@@ -92,18 +85,18 @@ impl Relay {
             }
             _ => return,
         };
-        if translator.is_passthrough() {
+        if self.codecs.is_passthrough() {
             return self.send_client(Message::Text(text.to_owned()));
         }
         let notice_meta = self.notice_meta(now);
-        if let Some(encoded) = translator.encode_notice(&notice, &notice_meta) {
+        if let Some(encoded) = self.codecs.encode_notice(&notice, &notice_meta) {
             self.send_client(Message::Text(encoded));
         }
     }
 
     /// Forwards an unknown message. The connection reports it to operators.
-    fn forward_unknown(&mut self, text: &str, translator: &dyn RelayTranslator) {
-        if translator.is_passthrough() && !text.is_empty() {
+    fn forward_unknown(&mut self, text: &str) {
+        if self.codecs.is_passthrough() && !text.is_empty() {
             self.send_client(Message::Text(text.to_owned()));
         }
     }
@@ -115,7 +108,6 @@ impl Relay {
         event: &RelayUpstreamEvent<'_>,
         meta: MessageMeta<'_>,
         text: &str,
-        translator: &dyn RelayTranslator,
     ) {
         let append = match event {
             _ if self.mode == Mode::Chat => self.in_flight.current_append(meta.input_id),
@@ -129,12 +121,12 @@ impl Relay {
         };
         self.answer_count += 1;
         self.start_turn_if_speaking(event, meta, &append);
-        if translator.is_passthrough() {
+        if self.codecs.is_passthrough() {
             self.send_client(Message::Text(text.to_owned()));
-        } else if translator.merges_replies() {
-            self.send_merged(now, event, meta, translator);
+        } else if self.codecs.merges_replies() {
+            self.send_merged(now, event, meta);
         } else {
-            self.send_separately(now, event, meta, &append, translator);
+            self.send_separately(now, event, meta, &append);
         }
         self.end_turn_if_complete(event, meta);
     }
@@ -172,19 +164,13 @@ impl Relay {
     }
 
     /// Sends the parts of a step in one event.
-    fn send_merged(
-        &mut self,
-        now: Instant,
-        event: &RelayUpstreamEvent<'_>,
-        meta: MessageMeta<'_>,
-        translator: &dyn RelayTranslator,
-    ) {
+    fn send_merged(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>) {
         let step = StepMeta {
             reply_id: meta.input_id.or(meta.response_id),
             input_id: meta.input_id,
             context_tokens: meta.context_tokens,
         };
-        self.with_merger(now, translator, |merger, emit| match event {
+        self.with_merger(now, |merger, emit| match event {
             RelayUpstreamEvent::Text(text) => merger.push_text(now, text, step, emit),
             RelayUpstreamEvent::Speech(audio) => merger.push_audio(now, audio, step, emit),
             RelayUpstreamEvent::Listening => merger.handle_listening(step, emit),
@@ -204,7 +190,6 @@ impl Relay {
         event: &RelayUpstreamEvent<'_>,
         meta: MessageMeta<'_>,
         append: &AppendMeta,
-        translator: &dyn RelayTranslator,
     ) {
         let client_input_id = append.input_id.as_deref().filter(|_| append.is_client_id);
         let response_id = self.turn.as_ref().map(|turn| turn.response_id.as_str());
@@ -234,53 +219,48 @@ impl Relay {
             _ => {}
         }
         let encoded: Vec<_> =
-            notices.iter().filter_map(|notice| translator.encode_notice(notice, &notice_meta)).collect();
+            notices.iter().filter_map(|notice| self.codecs.encode_notice(notice, &notice_meta)).collect();
         encoded.into_iter().for_each(|text| self.send_client(Message::Text(text)));
     }
 
     /// Sends held parts and ends the open turn.
-    pub(super) fn close_turn(&mut self, now: Instant, translator: &dyn RelayTranslator) {
+    pub(super) fn close_turn(&mut self, now: Instant) {
         let Some(turn) = self.turn.take() else { return };
-        if translator.merges_replies() && !translator.is_passthrough() {
-            return self.with_merger(now, translator, |merger, emit| merger.end_turn(emit));
+        if self.codecs.merges_replies() && !self.codecs.is_passthrough() {
+            return self.with_merger(now, |merger, emit| merger.end_turn(emit));
         }
         let notice_meta = NoticeMeta { response_id: Some(&turn.response_id), ..self.notice_meta(now) };
-        let ended = if translator.merges_replies() {
+        let ended = if self.codecs.merges_replies() {
             ClientNotice::Output(StepOutput { text: "", audio: None, end_of_turn: true })
         } else {
             ClientNotice::Listening
         };
         if self.mode != Mode::Chat
-            && let Some(text) = translator.encode_notice(&ended, &notice_meta)
+            && let Some(text) = self.codecs.encode_notice(&ended, &notice_meta)
         {
             self.send_client(Message::Text(text));
         }
     }
 
     /// Sends held parts. The turn stays open.
-    pub(super) fn flush_turn(&mut self, now: Instant, translator: &dyn RelayTranslator) {
-        self.with_merger(now, translator, |merger, emit| merger.flush(emit));
+    pub(super) fn flush_turn(&mut self, now: Instant) {
+        self.with_merger(now, |merger, emit| merger.flush(emit));
     }
 
     /// Sends held parts whose time is over.
-    pub(super) fn handle_merge_timeout(&mut self, now: Instant, translator: &dyn RelayTranslator) {
-        self.with_merger(now, translator, |merger, emit| merger.handle_timeout(now, emit));
+    pub(super) fn handle_merge_timeout(&mut self, now: Instant) {
+        self.with_merger(now, |merger, emit| merger.handle_timeout(now, emit));
     }
 
-    fn with_merger(
-        &mut self,
-        now: Instant,
-        translator: &dyn RelayTranslator,
-        act: impl FnOnce(&mut ReplyMerger, &mut NoticeSink<'_>),
-    ) {
-        let Self { merger, context, session_id, context_tokens, opened_at, .. } = self;
+    fn with_merger(&mut self, now: Instant, act: impl FnOnce(&mut ReplyMerger, &mut NoticeSink<'_>)) {
+        let Self { merger, codecs, context, session_id, context_tokens, opened_at, .. } = self;
         let elapsed_s = (now - *opened_at).as_secs_f64();
         act(merger, &mut |notice, tokens| {
             // Protocols with this field always send it, so an unknown usage becomes 0.
             let context_tokens = tokens.or(*context_tokens).or(Some(0));
             let session_id = session_id.as_deref();
             let notice_meta = NoticeMeta { session_id, context_tokens, elapsed_s, ..NoticeMeta::default() };
-            let encoded = translator.encode_notice(notice, &notice_meta).map(Message::Text);
+            let encoded = codecs.encode_notice(notice, &notice_meta).map(Message::Text);
             context.out.push_raw(encoded);
         });
     }
@@ -293,9 +273,8 @@ impl Relay {
         end: &UpstreamEnd,
         goes_on: bool,
         text: &str,
-        translator: &dyn RelayTranslator,
     ) {
-        if goes_on && self.handle_refused_open(now, end, text, translator) {
+        if goes_on && self.handle_refused_open(now, end, text) {
             return;
         }
         if !goes_on || !self.needs_forwarding() {
@@ -304,7 +283,7 @@ impl Relay {
             let connection_event = self.with_connection(|connection, context| {
                 connection.handle_event(now, &event.to_lane_event(), context)
             });
-            return self.handle_connection_event(now, connection_event, translator);
+            return self.handle_connection_event(now, connection_event);
         }
         if self.mode == Mode::Chat {
             // No answer, or no more of it, will follow.
@@ -313,10 +292,10 @@ impl Relay {
         } else {
             self.in_flight.match_whole_answer();
         }
-        if translator.is_passthrough() {
+        if self.codecs.is_passthrough() {
             self.send_client(Message::Text(text.to_owned()));
         } else {
-            self.report_error(now, &Error::new(ErrorKind::ModelFailed, end.detail.clone()), translator);
+            self.report_error(now, &Error::new(ErrorKind::ModelFailed, end.detail.clone()));
         }
     }
 
@@ -324,17 +303,11 @@ impl Relay {
     /// decides. Otherwise the session ends after every variant was refused.
     ///
     /// Returns false if the session was not being opened.
-    fn handle_refused_open(
-        &mut self,
-        now: Instant,
-        end: &UpstreamEnd,
-        text: &str,
-        translator: &dyn RelayTranslator,
-    ) -> bool {
+    fn handle_refused_open(&mut self, now: Instant, end: &UpstreamEnd, text: &str) -> bool {
         if !self.is_initialising() {
             return false;
         }
-        if translator.is_passthrough() {
+        if self.codecs.is_passthrough() {
             self.await_new_opening();
             self.send_client(Message::Text(text.to_owned()));
             return true;
@@ -342,20 +315,13 @@ impl Relay {
         self.refusals += 1;
         let is_exhausted = self.is_init_exhausted();
         if is_exhausted {
-            self.end(now, RelayEndReason::Failed, Some(&end.detail), translator);
+            self.end(now, RelayEndReason::Failed, Some(&end.detail));
         }
         is_exhausted
     }
 
     /// Handles the end of the upstream session.
-    fn handle_upstream_end(
-        &mut self,
-        now: Instant,
-        reason: RelayEndReason,
-        end: &UpstreamEnd,
-        text: &str,
-        translator: &dyn RelayTranslator,
-    ) {
+    fn handle_upstream_end(&mut self, now: Instant, reason: RelayEndReason, end: &UpstreamEnd, text: &str) {
         let was_initialising = self.is_initialising();
         let is_opening = !self.is_open() && !matches!(self.phase, RelayPhase::Closing(_));
         self.refusals += u32::from(was_initialising);
@@ -367,23 +333,23 @@ impl Relay {
             connection.handle_event(now, &event.to_lane_event(), context)
         });
         if can_retry {
-            return self.handle_connection_event(now, connection_event, translator);
+            return self.handle_connection_event(now, connection_event);
         }
         if is_opening {
             // Another upstream would refuse the opening too, so no further attempt follows.
             self.with_connection(|connection, context| {
                 connection.close(now, context);
-                crate::session::upstream::connection::ConnectionEvent::None
+                ConnectionEvent::None
             });
         }
         self.detach_connection();
-        if translator.is_passthrough() {
-            self.close_passthrough(now, reason, text, translator);
+        if self.codecs.is_passthrough() {
+            self.close_passthrough(now, reason, text);
         } else {
             let client_closed = matches!(self.phase, RelayPhase::Closing(_));
             let detail = (reason == RelayEndReason::Failed && !client_closed).then_some(end.detail.as_str());
             let reason = if client_closed { RelayEndReason::ClientClose } else { reason };
-            self.end(now, reason, detail, translator);
+            self.end(now, reason, detail);
         }
     }
 }

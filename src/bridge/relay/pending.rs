@@ -367,9 +367,21 @@ mod tests {
         );
         assert_eq!(resent_after_loss(4, "tattaad"), "bcd");
         assert_eq!(resent_after_loss(4, "tattaadtta"), "cd");
-        assert_eq!(resent_after_loss(4, "tadlta"), "d", "`listen` and the answer belong to different appends");
-        assert_eq!(resent_after_loss(4, "tatalt"), "d", "`listen` ended the turn, so this is the Python back-end");
-        assert_eq!(resent_after_loss(8, "tatatatata"), "fgh", "too many steps without `done` for the C++ back-end");
+        assert_eq!(
+            resent_after_loss(4, "tadlta"),
+            "d",
+            "`listen` and the answer belong to different appends"
+        );
+        assert_eq!(
+            resent_after_loss(4, "tatalt"),
+            "d",
+            "`listen` ended the turn, so this is the Python back-end"
+        );
+        assert_eq!(
+            resent_after_loss(8, "tatatatata"),
+            "fgh",
+            "too many steps without `done` for the C++ back-end"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Message, Relay, RelayPhase, RelayStart, RelayUpstream};
 use crate::event::{
     Mode,
-    relay::{ClientNotice, RelayEndReason, RelayTranslator},
+    relay::{ClientNotice, RelayEndReason},
 };
 use crate::session::{
     drain_plan::{DrainPlan, TIME_LIMIT_GRACE},
@@ -32,19 +32,13 @@ impl Relay {
     }
 
     /// Handles the client's close message.
-    pub(super) fn handle_client_close(
-        &mut self,
-        now: Instant,
-        reason: Option<&str>,
-        text: &str,
-        translator: &dyn RelayTranslator,
-    ) {
+    pub(super) fn handle_client_close(&mut self, now: Instant, reason: Option<&str>, text: &str) {
         self.phase = RelayPhase::Closing(reason.map(str::to_owned));
         if !self.is_open() {
-            return self.confirm_close(now, translator);
+            return self.confirm_close(now);
         }
         let message =
-            if translator.is_passthrough() { text.to_owned() } else { translator.encode_close(reason) };
+            if self.codecs.is_passthrough() { text.to_owned() } else { self.codecs.encode_close(reason) };
         self.with_connection(|connection, context| {
             connection.close_with_message(now, message, context);
             ConnectionEvent::None
@@ -52,55 +46,43 @@ impl Relay {
     }
 
     /// Confirms the client's close message, because no upstream does.
-    pub(super) fn confirm_close(&mut self, now: Instant, translator: &dyn RelayTranslator) {
-        self.end(now, RelayEndReason::ClientClose, None, translator);
+    pub(super) fn confirm_close(&mut self, now: Instant) {
+        self.end(now, RelayEndReason::ClientClose, None);
     }
 
     /// Ends the session and reports the reason to the client.
-    pub(super) fn end(
-        &mut self,
-        now: Instant,
-        reason: RelayEndReason,
-        detail: Option<&str>,
-        translator: &dyn RelayTranslator,
-    ) {
+    pub(super) fn end(&mut self, now: Instant, reason: RelayEndReason, detail: Option<&str>) {
         if self.phase == RelayPhase::Over {
             return;
         }
         self.context.out.measure(Measurement::SessionEnding(reason.into()));
         if reason == RelayEndReason::ClientClose {
             // A client that leaves during a turn receives the held output, but no end of the turn.
-            self.flush_turn(now, translator);
+            self.flush_turn(now);
         } else {
-            self.close_turn(now, translator);
+            self.close_turn(now);
         }
         let client_reason = match &self.phase {
             RelayPhase::Closing(reason) => reason.clone(),
             _ => None,
         };
-        let notice = ClientNotice::Ended { reason: reason, client_reason: client_reason.as_deref(), detail };
-        let text = translator.encode_notice(&notice, &self.notice_meta(now));
+        let notice = ClientNotice::Ended { reason, client_reason: client_reason.as_deref(), detail };
+        let text = self.codecs.encode_notice(&notice, &self.notice_meta(now));
         if let Some(text) = text {
             self.send_client(Message::Text(text));
         }
-        self.close_client(now, reason, translator);
+        self.close_client(now, reason);
     }
 
     /// Ends the session with the upstream's own last message.
-    pub(super) fn close_passthrough(
-        &mut self,
-        now: Instant,
-        reason: RelayEndReason,
-        text: &str,
-        translator: &dyn RelayTranslator,
-    ) {
+    pub(super) fn close_passthrough(&mut self, now: Instant, reason: RelayEndReason, text: &str) {
         self.context.out.measure(Measurement::SessionEnding(reason.into()));
         self.send_client(Message::Text(text.to_owned()));
-        self.close_client(now, reason, translator);
+        self.close_client(now, reason);
     }
 
-    fn close_client(&mut self, now: Instant, reason: RelayEndReason, translator: &dyn RelayTranslator) {
-        let (code, text) = translator.close_frame(reason);
+    fn close_client(&mut self, now: Instant, reason: RelayEndReason) {
+        let (code, text) = self.codecs.close_frame(reason);
         self.send_client(Message::Close(code, text));
         self.stop(now);
     }
@@ -123,13 +105,7 @@ impl Relay {
 
     /// Ends the session once the current answer is complete, within a limit: voxbridge stops, an operator ends the
     /// session, or its time is over.
-    pub(crate) fn drain(
-        &mut self,
-        now: Instant,
-        within: Duration,
-        reason: RelayEndReason,
-        translator: &dyn RelayTranslator,
-    ) {
+    pub(crate) fn drain(&mut self, now: Instant, within: Duration, reason: RelayEndReason) {
         let DrainPlan { reply_deadline, drain_deadline, .. } = DrainPlan::new(now, within, ());
         self.context.set_drain_deadline(drain_deadline);
         let until = reply_deadline.min(now + Duration::from_millis(self.rules.finish_max_ms));
@@ -138,7 +114,7 @@ impl Relay {
             RelayPhase::Finishing(known, _) => *known = until.min(*known),
             RelayPhase::Closing(_) | RelayPhase::Over => return,
         }
-        self.finish_if_answered(now, translator);
+        self.finish_if_answered(now);
     }
 
     /// Reports that a relay has no rollover: only the client knows the conversation so far.
@@ -148,25 +124,25 @@ impl Relay {
     }
 
     /// Ends a draining session once its answer is complete.
-    pub(super) fn finish_if_answered(&mut self, now: Instant, translator: &dyn RelayTranslator) {
+    pub(super) fn finish_if_answered(&mut self, now: Instant) {
         let RelayPhase::Finishing(until, reason) = self.phase else { return };
         let is_answer_pending = self.mode == Mode::Chat && self.in_flight.len() > 0;
         if now >= until || !self.is_open() || (self.turn.is_none() && !is_answer_pending) {
-            self.end(now, reason, None, translator);
+            self.end(now, reason, None);
         }
     }
 
     /// Handles the expired timers.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, translator: &dyn RelayTranslator) {
-        self.handle_merge_timeout(now, translator);
-        self.handle_lane_timeouts(now, translator);
-        self.finish_if_answered(now, translator);
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.handle_merge_timeout(now);
+        self.handle_lane_timeouts(now);
+        self.finish_if_answered(now);
         if self.idle_deadline().is_some_and(|due| due <= now) {
-            self.end(now, RelayEndReason::Idle, None, translator);
+            self.end(now, RelayEndReason::Idle, None);
         }
         if self.ends_at.is_some_and(|at| at <= now) {
             self.ends_at = None;
-            self.drain(now, TIME_LIMIT_GRACE, RelayEndReason::Timeout, translator);
+            self.drain(now, TIME_LIMIT_GRACE, RelayEndReason::Timeout);
         }
     }
 
