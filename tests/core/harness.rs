@@ -515,9 +515,9 @@ impl Harness {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message) => self.record_client_frame(message),
+                Output::ToClient(message, _) => self.record_client_frame(message),
                 // Here everything has left already.
-                Output::DropAudio(_) => {}
+                Output::DropTurn { .. } => {}
                 Output::Observe(observation) => self.observations.push(observation),
                 Output::OpenLane(lane, mode) => {
                     assert!(self.lanes.insert(lane, false).is_none(), "{lane:?} is opened twice");

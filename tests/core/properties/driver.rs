@@ -303,9 +303,9 @@ impl Driver {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message) => self.checks.on_client_message(message),
+                Output::ToClient(message, _) => self.checks.on_client_message(message),
                 // Here everything has left already.
-                Output::DropAudio(_) => {}
+                Output::DropTurn { .. } => {}
                 Output::OpenLane(lane, _) => {
                     self.checks.on_dial(*lane);
                     let replies = self.upstream(*lane).replies_to_dial();

@@ -165,8 +165,8 @@ impl BridgeChain<'_> {
             match self.bridge.poll_output(self.now) {
                 Output::Wait(until) => return self.wait = until,
                 Output::Finished => return self.wait = None,
-                Output::ToClient(Message::Text(text)) => self.seen.push(text),
-                Output::ToClient(Message::Close(code, _)) => self.seen.push(format!("close {code}")),
+                Output::ToClient(Message::Text(text), _) => self.seen.push(text),
+                Output::ToClient(Message::Close(code, _), _) => self.seen.push(format!("close {code}")),
                 Output::OpenLane(lane, _) => {
                     let config = HarnessConfig { upstream: "minicpm-o-legacy", ..config("mode=audio", &[]) };
                     let config = HarnessConfig { simulator: simulator(self.faults), ..config };
