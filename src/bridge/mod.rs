@@ -27,7 +27,7 @@ use self::{relayed::RelayBridge, served::ServedBridge};
 use crate::{
     downstream::{Codec, ConnectQuery},
     error::Error,
-    event::{DisconnectReason, Frame, Lane, Message, Mode},
+    event::{DisconnectReason, Frame, Lane, Message, Mode, TurnTag},
     mapping::{ClientMapping, UpstreamMapping},
     session::{
         AudioTotals, Observation, ReadWindow, RelaySetup, SampleCounts, SessionSetup, SessionState,
@@ -62,11 +62,15 @@ pub enum Input<'a> {
 /// What to do.
 #[derive(Debug, PartialEq)]
 pub enum Output {
-    /// Send this to the client; nothing follows a close frame.
-    ToClient(Message),
-    /// Forget the last binary frames for the client, up to so many bytes, as far as they have not left yet: nobody wants to
-    /// hear them any more.
-    DropAudio(u64),
+    /// Send this to the client; nothing follows a close frame. Audio is tagged with its text or turn.
+    ToClient(Message, Option<TurnTag>),
+    /// Discard what is still queued for the client with this tag.
+    DropTurn {
+        /// The cancelled text or turn.
+        turn: TurnTag,
+        /// Bytes of its audio that were given out, before base64: for the trace.
+        audio_bytes: u64,
+    },
     /// Connect to an upstream in this mode.
     OpenLane(Lane, Mode),
     /// Send this to an upstream.

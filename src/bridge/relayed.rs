@@ -128,7 +128,7 @@ impl RelayBridge {
             match action {
                 Action::RawToClient(message) if self.is_client_open => {
                     self.is_client_open = !matches!(message, Message::Close(..));
-                    return Output::ToClient(message);
+                    return Output::ToClient(message, None);
                 }
                 Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
                 Action::ToLane(lane, LaneCommand::RawText(text)) => {
@@ -142,7 +142,7 @@ impl RelayBridge {
                 Action::RawToClient(_)
                 | Action::ToClient(_)
                 | Action::CloseClient(_)
-                | Action::DropAudio(_) => {}
+                | Action::DropTurn(..) => {}
             }
         }
         if relay.is_finished() { Output::Finished } else { Output::Wait(relay.next_timeout()) }

@@ -59,9 +59,9 @@ impl ServedBridge {
         let mut served = Self::new(now, codec, dialect, None);
         let messages = served.codec.encode(ClientCommand::Error(error.clone()), 0.0);
         served.ready_outputs.push_back(Output::Observe(Observation::ErrorTold(error.clone())));
-        served.ready_outputs.extend(messages.map(Output::ToClient));
+        served.ready_outputs.extend(messages.map(|message| Output::ToClient(message, None)));
         let close = served.codec.error_close_frame(error).unwrap_or(Message::Close(1008, String::new()));
-        served.ready_outputs.push_back(Output::ToClient(close));
+        served.ready_outputs.push_back(Output::ToClient(close, None));
         served
     }
 
@@ -169,8 +169,9 @@ impl ServedBridge {
                             EndReason::ClientError,
                         )));
                         session.handle_client_gone(now);
-                        self.ready_outputs.extend(self.codec.encode(command, at_s).map(Output::ToClient));
-                        self.ready_outputs.push_back(Output::ToClient(close));
+                        let message = self.codec.encode(command, at_s);
+                        self.ready_outputs.extend(message.map(|message| Output::ToClient(message, None)));
+                        self.ready_outputs.push_back(Output::ToClient(close, None));
                         return self.poll_output(now);
                     }
                     if matches!(command, ClientCommand::SpeakingEnded { cancelled: true, .. }) {
@@ -178,19 +179,24 @@ impl ServedBridge {
                         self.ready_outputs
                             .push_back(measurement_output(Measurement::BargeIn { stage, after }));
                     }
+                    let turn = command.turn();
                     if let Some(message) = self.codec.encode(command, at_s) {
-                        return Output::ToClient(message);
+                        return Output::ToClient(message, turn);
                     }
                 }
                 Action::CloseClient(reason) if std::mem::take(&mut self.is_client_open) => {
-                    return Output::ToClient(self.codec.close_frame(reason));
+                    return Output::ToClient(self.codec.close_frame(reason), None);
                 }
-                Action::DropAudio(bytes) if self.is_client_open => return Output::DropAudio(bytes),
-                Action::RawToClient(message) if self.is_client_open => return Output::ToClient(message),
+                Action::DropTurn(turn, audio_bytes) if self.is_client_open => {
+                    return Output::DropTurn { turn, audio_bytes };
+                }
+                Action::RawToClient(message) if self.is_client_open => {
+                    return Output::ToClient(message, None);
+                }
                 Action::ToClient(_)
                 | Action::RawToClient(_)
                 | Action::CloseClient(_)
-                | Action::DropAudio(_) => {}
+                | Action::DropTurn(..) => {}
                 Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
                 Action::ToLane(lane, command) => {
                     return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));

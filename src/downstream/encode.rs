@@ -3,7 +3,7 @@
 use super::Codec;
 use crate::{
     error::Error,
-    event::{ClientCommand, CloseReason, Message},
+    event::{ClientAudio, ClientCommand, CloseReason, Message},
     mapping::{
         client::{EventName, ReportedAs, Slot},
         template::SlotValue,
@@ -16,7 +16,7 @@ impl Codec {
     #[must_use]
     pub fn encode(&self, command: ClientCommand, at_s: f64) -> Option<Message> {
         let command = match command {
-            ClientCommand::Audio(bytes) => return Some(Message::Binary(bytes)),
+            ClientCommand::Audio(audio) => return Some(encode_audio(&audio)),
             ClientCommand::Error(error) => return self.encode_error(&error),
             ClientCommand::SessionClosed { reason: why, .. }
                 if self.reported_as(why) != ReportedAs::SessionClosed =>
@@ -89,6 +89,12 @@ impl Codec {
             self.mapping.close(why).filter(|spelling| spelling.reported_as == ReportedAs::Error)?;
         self.render_error_event(&spelling.reason, &spelling.text, false, None)
     }
+}
+
+fn encode_audio(audio: &ClientAudio) -> Message {
+    let mut bytes = Vec::with_capacity(audio.samples.len() * audio.encoding.bytes_per_sample());
+    audio.encoding.encode(&audio.samples, &mut bytes);
+    Message::Binary(bytes.into())
 }
 
 const fn event_name(command: &ClientCommand) -> EventName {

@@ -213,6 +213,21 @@ impl RolloverReason {
     }
 }
 
+/// Tag of a text or turn that is spoken to the client; unique within a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TurnTag(pub u32);
+
+/// Audio for the client: mono samples at the client's rate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientAudio {
+    /// float32, full scale at 1.
+    pub samples: Vec<f32>,
+    /// How the codec writes the samples.
+    pub encoding: Encoding,
+    /// The text or turn that the audio belongs to.
+    pub turn: TurnTag,
+}
+
 /// Event for the client. Times are relative as on the Macaw server (field notes macaw.md §1.3).
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientCommand {
@@ -281,8 +296,8 @@ pub enum ClientCommand {
         /// The text being spoken.
         text: String,
     },
-    /// Audio in the client's encoding.
-    Audio(Bytes),
+    /// Audio of a text or turn.
+    Audio(ClientAudio),
     /// No more audio follows.
     SpeakingEnded {
         /// Request id.
@@ -342,4 +357,15 @@ pub enum ClientCommand {
         /// Session id.
         session_id: String,
     },
+}
+
+impl ClientCommand {
+    /// The text or turn that is discarded with this command when the user interrupts; `None` for commands that stay.
+    #[must_use]
+    pub const fn turn(&self) -> Option<TurnTag> {
+        match self {
+            Self::Audio(audio) => Some(audio.turn),
+            _ => None,
+        }
+    }
 }

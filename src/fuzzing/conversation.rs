@@ -321,8 +321,8 @@ impl FuzzDriver {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message) => self.check_client(&message),
-                Output::DropAudio(_) => {}
+                Output::ToClient(message, _) => self.check_client(&message),
+                Output::DropTurn { .. } => {}
                 Output::OpenLane(lane, _) => {
                     assert_eq!(
                         self.lanes.insert(lane, LaneTransport::Dialled),

@@ -162,8 +162,10 @@ impl TraceRecord {
         let record = |kind| Self { ns, output: Some(kind), ..Self::default() };
         let lane_record = |kind, lane: Lane| Self { lane: Some(lane.0), ..record(kind) };
         Some(match output {
-            Output::ToClient(message) => record(OutputKind::Client).with_message(message, keep_audio),
-            Output::DropAudio(bytes) => Self { bytes: Some(*bytes), ..record(OutputKind::DropAudio) },
+            Output::ToClient(message, _) => record(OutputKind::Client).with_message(message, keep_audio),
+            Output::DropTurn { audio_bytes, .. } => {
+                Self { bytes: Some(*audio_bytes), ..record(OutputKind::DropAudio) }
+            }
             Output::OpenLane(lane, mode) => {
                 Self { mode: Some(*mode), ..lane_record(OutputKind::OpenLane, *lane) }
             }

@@ -516,9 +516,9 @@ impl Harness {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message) => self.record_client_frame(message),
+                Output::ToClient(message, _) => self.record_client_frame(message),
                 // All audio was already delivered.
-                Output::DropAudio(_) => {}
+                Output::DropTurn { .. } => {}
                 Output::Observe(observation) => self.observations.push(observation),
                 Output::OpenLane(lane, mode) => {
                     assert!(self.lanes.insert(lane, false).is_none(), "{lane:?} is opened twice");

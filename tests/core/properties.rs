@@ -140,14 +140,14 @@ fn count_outputs(script: &script::Script, counts: &mut BTreeMap<String, u32>) ->
     let mut count = |what: &str| *counts.entry(what.to_owned()).or_default() += 1;
     for (_, output) in &driver.log {
         match output {
-            Output::ToClient(Message::Text(json)) => {
+            Output::ToClient(Message::Text(json), _) => {
                 count(json.split('"').nth(3).unwrap_or_default());
                 if json.contains(r#""cancelled":true"#) {
                     count("cancelled");
                 }
             }
-            Output::ToClient(Message::Binary(_)) => count("audio"),
-            Output::ToClient(Message::Close(code, _)) => count(&format!("close {code}")),
+            Output::ToClient(Message::Binary(_), _) => count("audio"),
+            Output::ToClient(Message::Close(code, _), _) => count(&format!("close {code}")),
             Output::Observe(Observation::LaneRetry { .. }) => count("retry"),
             Output::Observe(Observation::RolledOver { reason, .. }) => count(reason.name()),
             Output::Observe(Observation::Interrupted) => count("interrupted"),

@@ -233,7 +233,7 @@ fn kind_of_input(input: &Input<'_>) -> StepKind {
 
 fn kind_of_step(kind: StepKind, outputs: &[Output]) -> StepKind {
     let is_upstream_audio = |output: &Output| matches!(output, Output::ToLane(_, Message::Text(text)) if text.len() > AUDIO_BYTES);
-    let is_client_audio = |output: &Output| matches!(output, Output::ToClient(Message::Binary(_)));
+    let is_client_audio = |output: &Output| matches!(output, Output::ToClient(Message::Binary(_), _));
     match kind {
         StepKind::ModelDelta => StepKind::ModelDelta,
         _ if outputs.iter().any(is_upstream_audio) => StepKind::UpstreamAudio,

@@ -44,7 +44,7 @@ use super::{
 use crate::{
     bridge::{Bridge, Input, Output},
     error::{ErrorKind, Origin},
-    event::{DisconnectReason, Frame, Lane, Message},
+    event::{DisconnectReason, Frame, Lane, Message, TurnTag},
     session::Observation,
     telemetry::context::TraceContext,
 };
@@ -198,10 +198,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 trace.record_output(now, &output);
             }
             match output {
-                Output::ToClient(message) => self.send_client(message),
-                Output::DropAudio(bytes) => {
+                Output::ToClient(message, turn) => self.send_client(message, turn),
+                Output::DropTurn { turn, .. } => {
                     if let Some(client) = &mut self.client {
-                        client.drop_audio(bytes);
+                        client.drop_turn(turn);
                     }
                 }
                 Output::ToLane(lane, message) => self.send_lane(lane, message),
@@ -261,7 +261,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    fn send_client(&mut self, message: Message) {
+    fn send_client(&mut self, message: Message, turn: Option<TurnTag>) {
         self.tap.on_sent(self.bridge.session_id(), std_now(), TapPoint::ToClient, &message);
         let is_close = matches!(message, Message::Close(..));
         self.with_observer(|observer| match &message {
@@ -269,7 +269,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             _ => observer.count_client_frames(FrameDirection::Out, 1),
         });
         if let Some(client) = &mut self.client {
-            client.send(message);
+            client.send_tagged(message, turn);
         }
         if is_close {
             self.close_client();

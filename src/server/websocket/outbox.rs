@@ -24,7 +24,7 @@ use tokio_tungstenite::tungstenite::{
 
 use super::{WebSocket, pausable_stream::PausableRead};
 use crate::{
-    event::{DisconnectReason, Message},
+    event::{DisconnectReason, Message, TurnTag},
     net::Traffic,
 };
 
@@ -53,6 +53,13 @@ pub struct MeteredWebSocket<S> {
     pub(crate) traffic: Arc<Traffic>,
 }
 
+/// A message that waits to be written.
+struct QueuedMessage {
+    message: WsMessage,
+    /// The text or turn that the message is discarded with.
+    turn: Option<TurnTag>,
+}
+
 /// One WebSocket of a session.
 pub(crate) struct SessionSocket<S> {
     stream: WebSocket<S>,
@@ -61,7 +68,7 @@ pub(crate) struct SessionSocket<S> {
     bytes_taken: u64,
     /// Value of the traffic counter when the socket was last read.
     bytes_heard: u64,
-    outbox: VecDeque<WsMessage>,
+    outbox: VecDeque<QueuedMessage>,
     outbox_bytes: usize,
     unflushed: bool,
     /// When the peer stopped taking bytes.
@@ -96,6 +103,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
 
     /// Puts a message into the outbox.
     pub(crate) fn send(&mut self, message: Message) {
+        self.send_tagged(message, None);
+    }
+
+    /// Puts a message into the outbox that [`SessionSocket::drop_turn`] may discard.
+    pub(crate) fn send_tagged(&mut self, message: Message, turn: Option<TurnTag>) {
         let message = match message {
             Message::Text(text) => WsMessage::text(text),
             Message::Binary(bytes) => WsMessage::Binary(bytes),
@@ -103,25 +115,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
                 WsMessage::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))
             }
         };
-        self.enqueue(message);
+        self.enqueue(message, turn);
     }
 
-    fn enqueue(&mut self, message: WsMessage) {
+    fn enqueue(&mut self, message: WsMessage, turn: Option<TurnTag>) {
         self.outbox_bytes += memory_bytes(&message);
-        self.outbox.push_back(message);
+        self.outbox.push_back(QueuedMessage { message, turn });
     }
 
-    /// Forgets the last binary messages in the outbox, up to so many bytes.
-    pub(crate) fn drop_audio(&mut self, bytes: u64) {
-        let mut left = bytes;
-        for at in (0..self.outbox.len()).rev() {
-            let len = self.outbox[at].len() as u64;
-            if self.outbox[at].is_binary() && len <= left {
-                left -= len;
-                self.outbox.remove(at);
-            }
-        }
-        self.outbox_bytes = self.outbox.iter().map(memory_bytes).sum();
+    /// Discards the unsent messages of a text or turn.
+    pub(crate) fn drop_turn(&mut self, turn: TurnTag) {
+        self.outbox.retain(|queued| queued.turn != Some(turn));
+        self.outbox_bytes = self.outbox.iter().map(|queued| memory_bytes(&queued.message)).sum();
     }
 
     /// Memory of the messages in the outbox, bytes.
@@ -151,7 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         }
         if now >= self.next_ping {
             self.next_ping = now + PING_INTERVAL;
-            self.enqueue(WsMessage::Ping(Bytes::new()));
+            self.enqueue(WsMessage::Ping(Bytes::new()), None);
         }
         None
     }
@@ -174,7 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
     fn poll_flush_outbox(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
         while !self.outbox.is_empty() {
             ready!(self.stream.poll_ready(cx))?;
-            if let Some(message) = self.outbox.pop_front() {
+            if let Some(QueuedMessage { message, .. }) = self.outbox.pop_front() {
                 self.outbox_bytes = self.outbox_bytes.saturating_sub(memory_bytes(&message));
                 self.unflushed = true;
                 self.stalled_since = None;
@@ -240,7 +245,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         };
         if let Some(code) = code {
             let frame = CloseFrame { code, reason: truncate_reason(&error.to_string()).into() };
-            self.enqueue(WsMessage::Close(Some(frame)));
+            self.enqueue(WsMessage::Close(Some(frame)), None);
         }
         DisconnectReason::Lost(error.to_string())
     }
@@ -336,18 +341,18 @@ mod tests {
     use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
     #[tokio::test]
-    async fn drop_audio_discards_unsent_audio_only() {
+    async fn drop_turn_discards_unsent_messages_of_that_turn_only() {
         let (near, far) = tokio::io::duplex(1024);
         let near = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
         let mut socket = SessionSocket::new(MeteredWebSocket { stream: near, traffic: Arc::default() });
         let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
         socket.send(Message::Text("start".into()));
         for _ in 0..10 {
-            socket.send(Message::Binary(Bytes::from_static(&[1; 5000])));
+            socket.send_tagged(Message::Binary(Bytes::from_static(&[1; 5000])), Some(TurnTag(1)));
         }
         let stuck = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx).is_pending())).await;
         assert!(stuck && socket.outbox_bytes() > 30_000, "the outbox fills because the client does not read");
-        socket.drop_audio(50_000);
+        socket.drop_turn(TurnTag(1));
         assert_eq!(socket.outbox_bytes(), 0);
         socket.send(Message::Text("end".into()));
         let reading = async {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    event::{ClientCommand, CloseReason, Lane, LaneCommand, Message, Mode, RolloverReason},
+    event::{ClientCommand, CloseReason, Lane, LaneCommand, Message, Mode, RolloverReason, TurnTag},
 };
 
 /// One action of a session.
@@ -18,8 +18,8 @@ use crate::{
 pub(crate) enum Action {
     /// Send a command to the client.
     ToClient(ClientCommand),
-    /// Forget the last so many bytes of audio for the client, as far as they have not left yet; what is told stays.
-    DropAudio(u64),
+    /// Discard unsent audio of a text or turn, of which this many bytes were sent or queued; events are kept.
+    DropTurn(TurnTag, u64),
     /// Send a message to the client that is encoded already.
     RawToClient(Message),
     /// Close the client's connection. No message follows.

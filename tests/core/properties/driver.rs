@@ -304,9 +304,9 @@ impl Driver {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message) => self.checks.on_client_message(message),
+                Output::ToClient(message, _) => self.checks.on_client_message(message),
                 // All audio was already delivered.
-                Output::DropAudio(_) => {}
+                Output::DropTurn { .. } => {}
                 Output::OpenLane(lane, _) => {
                     self.checks.on_dial(*lane);
                     let replies = self.upstream(*lane).replies_to_dial();

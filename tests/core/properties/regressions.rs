@@ -34,7 +34,7 @@ fn advance_seconds(driver: &mut Driver, seconds: u64) {
 /// All events of this type that the client received.
 fn client_events(driver: &Driver, kind: &str) -> Vec<Value> {
     let texts = driver.log.iter().filter_map(|(_, output)| match output {
-        Output::ToClient(Message::Text(json)) => Some(serde_json::from_str(json).unwrap()),
+        Output::ToClient(Message::Text(json), _) => Some(serde_json::from_str(json).unwrap()),
         _ => None,
     });
     texts.filter(|value: &Value| value["type"] == kind).collect()
@@ -42,7 +42,7 @@ fn client_events(driver: &Driver, kind: &str) -> Vec<Value> {
 
 fn audio_bytes(driver: &Driver) -> usize {
     let audio = driver.log.iter().map(|(_, output)| match output {
-        Output::ToClient(Message::Binary(audio)) => audio.len(),
+        Output::ToClient(Message::Binary(audio), _) => audio.len(),
         _ => 0,
     });
     audio.sum()

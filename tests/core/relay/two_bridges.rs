@@ -172,8 +172,8 @@ impl BridgeChain<'_> {
             match self.bridge.poll_output(self.now) {
                 Output::Wait(until) => return self.wait = until,
                 Output::Finished => return self.wait = None,
-                Output::ToClient(Message::Text(text)) => self.client_log.push(text),
-                Output::ToClient(Message::Close(code, _)) => self.client_log.push(format!("close {code}")),
+                Output::ToClient(Message::Text(text), _) => self.client_log.push(text),
+                Output::ToClient(Message::Close(code, _), _) => self.client_log.push(format!("close {code}")),
                 Output::OpenLane(lane, _) => {
                     let config = HarnessConfig { upstream: "minicpm-o-legacy", ..config("mode=audio", &[]) };
                     let config = HarnessConfig { simulator: simulator(self.faults), ..config };

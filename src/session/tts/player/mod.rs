@@ -1,16 +1,18 @@
-//! What the client hears: one text after the other, each start_reported once, sent as it is heard, ended once.
+//! Plays texts to the client, one after the other. Each text is announced once, sent at the profile's pace and ended once.
 //!
-//! A text is what a client asked to be spoken, or a turn of the model. Whoever makes one begins it, says it piece by
-//! piece and finishes it; when it leaves is decided here, by the profile's pace. A text has ended when the client has
-//! heard its last sample: until then the microphone is muted, and until then it can be taken back.
+//! A text is what a client asked voxbridge to speak, or a turn of the model. Its maker begins it, adds audio and finishes
+//! it; the player decides when its audio leaves. A text ends when the client has heard its last sample: until then it can
+//! be cancelled, and the microphone may be muted. The player handles samples; the codec writes them on the wire.
+
+mod item;
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-
+use self::item::PlaybackItem;
+pub(crate) use self::item::PlaybackSource;
 use crate::session::{
     measurement::{AudioOrigin, Measurement},
     outbox::{Action, Actions, Observation},
@@ -22,26 +24,14 @@ use crate::{
         resample::UnsupportedRate,
     },
     error::{Error, ErrorKind},
-    event::ClientCommand,
+    event::{ClientCommand, TurnTag},
     mapping::profile::{PlayoutPace, PlayoutRules},
 };
 
 /// With more than this waiting to be heard, no more of a text is asked for.
 const REQUEST_AHEAD_MAX: Duration = Duration::from_secs(30);
-/// What the model makes of a turn at a time: so long after a turn's first audio comes the next, however short the first
-/// one is (the documented legacy server begins with half of it).
-const UNIT_SAMPLES: u64 = MODEL_RATE_HZ as u64;
 /// Most that may wait: a model was seen 34 s ahead (field notes §7.16), and memory is bounded.
 const UNPLAYED_MAX: Duration = Duration::from_secs(90);
-
-/// Whose text it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PlaybackSource {
-    /// The client's: it asked for it.
-    Request,
-    /// The model's own.
-    Turn,
-}
 
 /// One session's voice towards its client.
 #[derive(Debug)]
@@ -49,6 +39,7 @@ pub(crate) struct Player {
     converter: OutputConverter,
     encoding: Encoding,
     out_rate_hz: u32,
+    next_turn: u32,
     /// A format set while a text was spoken.
     next_format: Option<(OutputConverter, Encoding, u32)>,
     frame_max_bytes: usize,
@@ -62,26 +53,6 @@ pub(crate) struct Player {
     sent_audio: Duration,
 }
 
-#[derive(Debug)]
-struct PlaybackItem {
-    source: PlaybackSource,
-    request_id: String,
-    text: String,
-    requested_at: Instant,
-    /// Made and not sent.
-    unsent: VecDeque<Bytes>,
-    /// Samples of the model it was made from.
-    model_samples: u64,
-    /// Its first audio has come to the front.
-    started: bool,
-    start_reported: bool,
-    /// No more of it is made.
-    complete: bool,
-    /// Some of it was dropped.
-    overflowed: bool,
-    sent_bytes: u64,
-}
-
 impl Player {
     /// Speaks at the model's own rate, in frames of at most `frame_max_bytes`.
     pub(crate) fn new(frame_max_bytes: usize, playout: PlayoutRules) -> Self {
@@ -91,6 +62,7 @@ impl Player {
             converter: OutputConverter::default(),
             encoding: Encoding::default(),
             out_rate_hz: MODEL_RATE_HZ,
+            next_turn: 0,
             next_format: None,
             frame_max_bytes,
             playout,
@@ -106,8 +78,7 @@ impl Player {
     /// # Errors
     /// [`UnsupportedRate`] for a rate out of range; the old one stays.
     pub(crate) fn set_format(&mut self, encoding: Encoding, out_rate_hz: u32) -> Result<(), UnsupportedRate> {
-        self.next_format =
-            Some((OutputConverter::with_encoding(encoding, out_rate_hz)?, encoding, out_rate_hz));
+        self.next_format = Some((OutputConverter::new(out_rate_hz)?, encoding, out_rate_hz));
         Ok(())
     }
 
@@ -125,19 +96,9 @@ impl Player {
             self.encoding = encoding;
             self.out_rate_hz = out_rate_hz;
         }
-        self.items.push_back(PlaybackItem {
-            source,
-            request_id,
-            text,
-            requested_at: now,
-            unsent: VecDeque::new(),
-            model_samples: 0,
-            started: false,
-            start_reported: false,
-            complete: false,
-            overflowed: false,
-            sent_bytes: 0,
-        });
+        let turn = TurnTag(self.next_turn);
+        self.next_turn += 1;
+        self.items.push_back(PlaybackItem::new(now, source, turn, request_id, text));
     }
 
     /// The user was heard to speak.
@@ -170,12 +131,10 @@ impl Player {
         if self.is_full(now) {
             return self.report_overflow(out);
         }
-        let mut bytes = Vec::new();
-        self.converter.push(samples, &mut bytes);
         if let Some(item) = self.items.back_mut() {
             item.model_samples += samples.len() as u64;
+            self.converter.push(samples, &mut item.unsent);
         }
-        self.enqueue(bytes);
         self.advance(now, out);
     }
 
@@ -214,16 +173,14 @@ impl Player {
 
     /// How much of what was made the client has not heard.
     pub(crate) fn unplayed_length(&self, now: Instant) -> Duration {
-        let unsent: usize = self.items.iter().flat_map(|item| &item.unsent).map(Bytes::len).sum();
+        let unsent: usize = self.items.iter().map(|item| item.unsent.len()).sum();
         self.duration_of(unsent) + self.pace.unplayed(now)
     }
 
     /// The text is made; it ends when it was heard.
     pub(crate) fn finish_item(&mut self, now: Instant, out: &mut Actions) {
-        let mut bytes = Vec::new();
-        self.converter.flush(&mut bytes);
-        self.enqueue(bytes);
         if let Some(item) = self.items.back_mut() {
+            self.converter.flush(&mut item.unsent);
             item.complete = true;
         }
         self.advance(now, out);
@@ -273,16 +230,10 @@ impl Player {
         }
     }
 
-    fn enqueue(&mut self, bytes: Vec<u8>) {
-        if let Some(item) = self.items.back_mut().filter(|_| !bytes.is_empty()) {
-            item.unsent.push_back(bytes.into());
-        }
-    }
-
     /// Sends of the front text what may leave now.
     fn send_due(&mut self, now: Instant, out: &mut Actions) {
         while let Some(length) = self.items.front().and_then(|item| self.next_frame_length(item)) {
-            let frame_bytes = self.frame_bytes();
+            let (frame_samples, encoding) = (self.frame_samples(), self.encoding);
             let Some(item) = self.items.front_mut() else { return };
             if !std::mem::replace(&mut item.started, true) {
                 self.pace.begin_text(now);
@@ -291,7 +242,7 @@ impl Player {
             if self.pace.earliest_send(now, length) > now {
                 return;
             }
-            let frame = item.take_frame(frame_bytes);
+            let samples = item.take_frame(frame_samples);
             if self.pace.record_sent(now, length) {
                 out.observe(Observation::Underrun);
             }
@@ -311,45 +262,29 @@ impl Player {
                 };
                 out.measure(Measurement::FirstAudio { origin, after: now - at });
             }
-            item.send_frame(now, frame, out);
+            item.send_frame(now, samples, encoding, out);
         }
     }
 
     /// How long the front text's next frame is.
     fn next_frame_length(&self, item: &PlaybackItem) -> Option<Duration> {
-        let frame_bytes = self.frame_bytes();
-        // As many pieces as fill a frame: an upstream may cut its audio as small as it likes.
-        let mut bytes = 0;
-        for piece in &item.unsent {
-            bytes += piece.len();
-            if bytes >= frame_bytes {
-                break;
-            }
-        }
-        (bytes > 0).then(|| self.duration_of(bytes.min(frame_bytes)))
+        let samples = item.unsent.len().min(self.frame_samples());
+        (samples > 0).then(|| self.duration_of(samples))
     }
 
-    fn duration_of(&self, bytes: usize) -> Duration {
+    fn duration_of(&self, samples: usize) -> Duration {
         // Rounded up: frames that follow one another without a gap must not look as if there were one.
-        Duration::from_nanos(
-            (self.sample_count(bytes as u64) * 1_000_000_000).div_ceil(self.out_rate_hz.into()),
-        )
+        Duration::from_nanos((samples as u64 * 1_000_000_000).div_ceil(self.out_rate_hz.into()))
     }
 
-    const fn sample_count(&self, bytes: u64) -> u64 {
-        bytes / self.encoding.bytes_per_sample() as u64
-    }
-
-    fn frame_bytes(&self) -> usize {
-        let sample_bytes = self.encoding.bytes_per_sample();
+    fn frame_samples(&self) -> usize {
         let paced_samples = (u64::from(self.out_rate_hz) * u64::from(self.playout.frame_ms) / 1000).max(1);
         // Frames hold whole samples.
-        let max_samples = (self.frame_max_bytes / sample_bytes).max(1);
-        sample_bytes
-            * match self.playout.pace {
-                PlayoutPace::Burst => max_samples,
-                PlayoutPace::RealTime => max_samples.min(paced_samples as usize),
-            }
+        let max_samples = (self.frame_max_bytes / self.encoding.bytes_per_sample()).max(1);
+        match self.playout.pace {
+            PlayoutPace::Burst => max_samples,
+            PlayoutPace::RealTime => max_samples.min(paced_samples as usize),
+        }
     }
 
     fn report_end(&self, now: Instant, item: PlaybackItem, cancelled: bool, out: &mut Actions) {
@@ -357,58 +292,15 @@ impl Player {
             return;
         }
         if cancelled {
-            out.push(Action::DropAudio(item.sent_bytes));
+            let audio_bytes = item.sent_samples * self.encoding.bytes_per_sample() as u64;
+            out.push(Action::DropTurn(item.turn, audio_bytes));
         }
         out.push_client(ClientCommand::SpeakingEnded {
             request_id: item.request_id,
             at_ms: millis(now - item.requested_at),
             cancelled,
-            audio_ms: self.sample_count(item.sent_bytes) * 1000 / u64::from(self.out_rate_hz),
+            audio_ms: item.sent_samples * 1000 / u64::from(self.out_rate_hz),
         });
-    }
-}
-
-impl PlaybackItem {
-    /// By how much it is too short to last until the model makes more of it. Of a text all is made as fast as it can be.
-    fn shortfall(&self) -> Duration {
-        let missing = match self.source {
-            PlaybackSource::Turn if !self.complete => UNIT_SAMPLES.saturating_sub(self.model_samples),
-            PlaybackSource::Turn | PlaybackSource::Request => 0,
-        };
-        Duration::from_nanos(missing * 1_000_000_000 / UNIT_SAMPLES)
-    }
-
-    /// Takes out at most so many bytes; only what comes in smaller pieces is copied.
-    fn take_frame(&mut self, max_bytes: usize) -> Bytes {
-        let Some(front) = self.unsent.front_mut() else { return Bytes::new() };
-        if front.len() > max_bytes {
-            return front.split_to(max_bytes);
-        }
-        if front.len() == max_bytes || self.unsent.len() == 1 {
-            return self.unsent.pop_front().unwrap_or_default();
-        }
-        let mut frame = Vec::with_capacity(max_bytes);
-        while let Some(front) = self.unsent.front_mut().filter(|_| frame.len() < max_bytes) {
-            let part = front.split_to(front.len().min(max_bytes - frame.len()));
-            frame.extend_from_slice(&part);
-            if front.is_empty() {
-                self.unsent.pop_front();
-            }
-        }
-        frame.into()
-    }
-
-    /// Sends a frame, after the text's announcement.
-    fn send_frame(&mut self, now: Instant, frame: Bytes, out: &mut Actions) {
-        if !std::mem::replace(&mut self.start_reported, true) {
-            out.push_client(ClientCommand::SpeakingStarted {
-                request_id: self.request_id.clone(),
-                at_ms: millis(now - self.requested_at),
-                text: std::mem::take(&mut self.text),
-            });
-        }
-        self.sent_bytes += frame.len() as u64;
-        out.push_client(ClientCommand::Audio(frame));
     }
 }
 

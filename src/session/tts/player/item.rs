@@ -1,0 +1,112 @@
+//! One text of the player: what was made of it, and what was sent.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    audio::{MODEL_RATE_HZ, encoding::Encoding},
+    event::{ClientAudio, ClientCommand, TurnTag},
+    session::{outbox::Actions, upstream::connection::millis},
+};
+
+/// How much audio the model makes of a turn at a time. The next audio comes that long after a turn's first audio, however
+/// short the first is (the documented legacy server begins with half of it).
+const UNIT_SAMPLES: u64 = MODEL_RATE_HZ as u64;
+
+/// Where a text comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PlaybackSource {
+    /// The client asked for it.
+    Request,
+    /// The model speaks by itself.
+    Turn,
+}
+
+/// One text.
+#[derive(Debug)]
+pub(super) struct PlaybackItem {
+    pub(super) source: PlaybackSource,
+    pub(super) turn: TurnTag,
+    pub(super) request_id: String,
+    text: String,
+    pub(super) requested_at: Instant,
+    /// Samples at the client's rate that were made and not sent.
+    pub(super) unsent: VecDeque<f32>,
+    /// Samples of the model it was made from.
+    pub(super) model_samples: u64,
+    /// Its first audio has come to the front.
+    pub(super) started: bool,
+    pub(super) start_reported: bool,
+    /// No more of it is made.
+    pub(super) complete: bool,
+    /// Some of it was dropped.
+    pub(super) overflowed: bool,
+    pub(super) sent_samples: u64,
+}
+
+impl PlaybackItem {
+    pub(super) fn new(
+        now: Instant,
+        source: PlaybackSource,
+        turn: TurnTag,
+        request_id: String,
+        text: String,
+    ) -> Self {
+        Self {
+            source,
+            turn,
+            request_id,
+            text,
+            requested_at: now,
+            unsent: VecDeque::new(),
+            model_samples: 0,
+            started: false,
+            start_reported: false,
+            complete: false,
+            overflowed: false,
+            sent_samples: 0,
+        }
+    }
+
+    /// How much audio is missing until the model makes more. A requested text is made as fast as possible: zero.
+    pub(super) fn shortfall(&self) -> Duration {
+        let missing = match self.source {
+            PlaybackSource::Turn if !self.complete => UNIT_SAMPLES.saturating_sub(self.model_samples),
+            PlaybackSource::Turn | PlaybackSource::Request => 0,
+        };
+        Duration::from_nanos(missing * 1_000_000_000 / UNIT_SAMPLES)
+    }
+
+    /// Takes at most this many samples out.
+    pub(super) fn take_frame(&mut self, max_samples: usize) -> Vec<f32> {
+        let count = max_samples.min(self.unsent.len());
+        let mut frame = Vec::with_capacity(count);
+        let (first, second) = self.unsent.as_slices();
+        let in_first = count.min(first.len());
+        frame.extend_from_slice(&first[..in_first]);
+        frame.extend_from_slice(&second[..count - in_first]);
+        self.unsent.drain(..count);
+        frame
+    }
+
+    /// Sends a frame, after the text's announcement.
+    pub(super) fn send_frame(
+        &mut self,
+        now: Instant,
+        samples: Vec<f32>,
+        encoding: Encoding,
+        out: &mut Actions,
+    ) {
+        if !std::mem::replace(&mut self.start_reported, true) {
+            out.push_client(ClientCommand::SpeakingStarted {
+                request_id: self.request_id.clone(),
+                at_ms: millis(now - self.requested_at),
+                text: std::mem::take(&mut self.text),
+            });
+        }
+        self.sent_samples += samples.len() as u64;
+        out.push_client(ClientCommand::Audio(ClientAudio { samples, encoding, turn: self.turn }));
+    }
+}
