@@ -333,7 +333,7 @@ pub fn entry_digests(source: &str) -> Vec<(String, String)> {
     keys.filter_map(|key| {
         let name = key.get("name")?.as_str()?;
         let entry = toml::to_string(key).ok()?;
-        Some((name.to_owned(), crate::trace::record::fnv1a_digest(entry.as_bytes())))
+        Some((name.to_owned(), crate::trace::redact::fnv1a_digest(entry.as_bytes())))
     })
     .collect()
 }
