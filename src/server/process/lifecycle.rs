@@ -1,42 +1,43 @@
-//! The server's life: starting, serving, draining, stopped. One watch tells it, and nobody goes back in it.
+//! Lifecycle of the server: starting, serving, draining, stopped. One watch channel holds the state, which never goes
+//! back.
 //!
-//! Draining has three steps. First the server says that it is not ready and refuses new sessions with HTTP 503, while its
-//! sessions go on as before: a balancer needs a moment to notice, and who is refused can be sent elsewhere at once. Then the
-//! listener is closed, so that a successor may have the address, and every session finishes what is being said, answered and
-//! spoken. What is left when the time is over is cut off. Envoy drains in this order; HAProxy calls the last bound
-//! `hard-stop-after`, without which one idle WebSocket keeps an old process alive for ever.
+//! Draining has three steps. First the server reports that it is not ready and rejects new sessions with HTTP 503,
+//! while live sessions continue. A balancer needs a moment to notice, and a rejected client can be sent elsewhere at
+//! once. Then the listener closes, so that a successor can bind the address, and every session finishes its current
+//! utterance, answer and speech. Sessions that remain after the timeout are cut off. Envoy drains in this order.
+//! HAProxy calls the last limit `hard-stop-after`; without it, one idle WebSocket keeps an old process alive forever.
 
 use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 use tokio::sync::watch;
 
-/// Where the server is.
+/// State of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LifecycleState {
-    /// Its address is bound, nobody is accepted yet.
+    /// The address is bound; connections are not accepted yet.
     Starting,
-    /// Sessions are taken.
+    /// New sessions are accepted.
     Serving,
-    /// None is taken any more; those that run finish.
+    /// New sessions are rejected; live sessions finish.
     Draining,
-    /// Nothing is waited for any longer.
+    /// The server no longer waits for sessions.
     Stopped,
 }
 
-/// How a server takes leave.
+/// Timing of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrainPolicy {
-    /// How long it refuses sessions before it ends those that run.
+    /// Time in which new sessions are rejected while live ones continue.
     pub grace: Duration,
-    /// How long those may take to finish.
+    /// Time for live sessions to finish after that.
     pub timeout: Duration,
 }
 
 impl DrainPolicy {
-    /// Utterances last half a minute at most and are mostly over in seconds; Kubernetes kills after thirty seconds, and the
-    /// last goodbyes take some of them.
+    /// An utterance lasts at most 30 s and usually a few seconds. Kubernetes kills after 30 s, and closing takes part
+    /// of that time.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(25);
 }
 
@@ -46,18 +47,18 @@ impl Default for DrainPolicy {
     }
 }
 
-/// How a server ended.
+/// Result of a server's shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShutdownOutcome {
     /// Every session finished.
     Drained,
-    /// So many sessions had not finished within this time.
+    /// This number of sessions had not finished after this time.
     TimedOut(usize, Duration),
-    /// It was told to stop at once, with so many sessions running.
+    /// The server was stopped at once, with this number of live sessions.
     Forced(usize),
 }
 
-/// The life of one server, for all who have to know of it or may end it.
+/// Shared handle to the lifecycle of one server.
 #[derive(Debug, Clone)]
 pub struct Lifecycle(Arc<watch::Sender<LifecycleState>>);
 
@@ -68,24 +69,24 @@ impl Default for Lifecycle {
 }
 
 impl Lifecycle {
-    /// Where it is.
+    /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> LifecycleState {
         *self.0.borrow()
     }
 
-    /// To hear of every change.
+    /// Subscribes to every change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<LifecycleState> {
         self.0.subscribe()
     }
 
-    /// Takes no more sessions, lets those that run finish, and stops. Whether that is news.
+    /// Starts a drain; returns false if one has already started.
     pub fn start_drain(&self) -> bool {
         self.advance(LifecycleState::Draining)
     }
 
-    /// Stops at once, whoever is in the middle of something.
+    /// Stops at once and cuts off live sessions.
     pub fn stop(&self) {
         self.advance(LifecycleState::Stopped);
     }
@@ -94,14 +95,14 @@ impl Lifecycle {
         self.advance(LifecycleState::Serving);
     }
 
-    /// Whether new sessions are refused.
+    /// True if new sessions are rejected.
     pub(crate) fn is_shutting_down(&self) -> bool {
         self.state() >= LifecycleState::Draining
     }
 
-    /// Done as soon as it is there, or beyond.
+    /// Waits until the state is reached or passed.
     pub async fn wait_for(&self, state: LifecycleState) {
-        // Its sender is this very life.
+        // Cannot fail: `self` holds the sender.
         let _ = self.subscribe().wait_for(|now| *now >= state).await;
     }
 

@@ -1,4 +1,4 @@
-//!
+//! Process-level services: file descriptors, lifecycle, service manager, session threads.
 
 pub mod fd_limit;
 pub mod lifecycle;

@@ -1,7 +1,7 @@
-//! What the service manager is told: that the server is ready, reloads, stops, and that it is alive (sd_notify(3)).
+//! Service manager notifications: ready, reloading, stopping, watchdog (sd_notify(3)).
 //!
-//! Without `NOTIFY_SOCKET` in the environment nothing is. The watchdog is fed by the loop that accepts connections: a
-//! runtime that hangs, or that loop, and the service manager restarts the program.
+//! Without `NOTIFY_SOCKET` in the environment, nothing is sent. The accept loop feeds the watchdog. If that loop or the
+//! runtime hangs, the service manager restarts the program.
 
 #[cfg(target_os = "linux")]
 use std::os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr};
@@ -19,36 +19,36 @@ use tracing::{debug, warn};
 use super::lifecycle::{DrainPolicy, Lifecycle, LifecycleState};
 use crate::server::{ActiveConfig, LivenessProbe, registry::SessionRegistry};
 
-/// Beyond the time that sessions have: their last goodbyes.
+/// Time beyond the drain for sessions to close.
 const CLOSE_ALLOWANCE: Duration = Duration::from_secs(10);
 
-/// The service manager, if there is one.
+/// Connection to the service manager, if there is one.
 #[derive(Debug, Clone, Default)]
 pub struct ServiceManager(Option<Arc<UnixDatagram>>);
 
 impl ServiceManager {
-    /// The one that the environment names; one that cannot be reached is none.
+    /// Connects to the socket in the environment; an unusable socket counts as none.
     #[must_use]
     pub fn from_env() -> Self {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Self::default() };
         match connect(name.as_bytes()) {
             Ok(socket) => Self(Some(Arc::new(socket))),
             Err(error) => {
-                warn!(%error, "the service manager's NOTIFY_SOCKET cannot be used");
+                warn!(%error, "cannot connect to the service manager's NOTIFY_SOCKET; notifications are off");
                 Self::default()
             }
         }
     }
 
-    /// The configuration is being read again.
+    /// Reports that a reload has started.
     pub fn notify_reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.notify(&[NotifyState::Reloading, now]),
-            Err(error) => debug!(%error, "the system has no monotonic clock"),
+            Err(error) => debug!(%error, "cannot read the monotonic clock; reload is not reported"),
         }
     }
 
-    /// It was read, or not: the server goes on.
+    /// Reports that the reload has ended, successfully or not.
     pub fn notify_ready(&self) {
         self.notify(&[NotifyState::Ready]);
     }
@@ -57,11 +57,11 @@ impl ServiceManager {
         let Some(socket) = &self.0 else { return };
         let message: String = states.iter().map(|state| format!("{state}\n")).collect();
         if let Err(error) = socket.send(message.as_bytes()) {
-            debug!(%error, "the service manager was not told");
+            debug!(%error, "failed to notify the service manager");
         }
     }
 
-    /// Tells it of a server from its start to its end; `address` is where that listens.
+    /// Reports the server's lifecycle from start to end; `address` is its listen address.
     pub async fn report_lifecycle(
         self,
         address: String,
@@ -78,7 +78,7 @@ impl ServiceManager {
             let serving = format!("Serving at {address}");
             self.notify(&[NotifyState::Ready, NotifyState::Status(&serving)]);
             lifecycle.wait_for(LifecycleState::Draining).await;
-            let draining = format!("Draining: {} sessions finish", registry.len());
+            let draining = format!("Draining: {} live sessions", registry.len());
             let DrainPolicy { grace, timeout } = config.get().drain_policy;
             let stop_time = grace + timeout + CLOSE_ALLOWANCE;
             let stop_time_us = u32::try_from(stop_time.as_micros()).unwrap_or(u32::MAX);
@@ -92,7 +92,7 @@ impl ServiceManager {
         }
     }
 
-    /// Says that the server lives, twice in the time in which it is expected to: as often as it proves it.
+    /// Sends the watchdog signal twice per expected interval, after each successful liveness probe.
     async fn feed_watchdog(&self, probe: &LivenessProbe) {
         let Some(expected) = sd_notify::watchdog_enabled().filter(|interval| !interval.is_zero()) else {
             return std::future::pending().await;
@@ -107,10 +107,10 @@ impl ServiceManager {
     }
 }
 
-/// A socket by its path, or by a name that no file has: those begin with `@`.
+/// Connects to a path, or to an abstract name, which starts with `@`.
 fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not read must not hold the server up.
+    // A manager that does not read must not block the server.
     socket.set_nonblocking(true)?;
     match name.strip_prefix(b"@") {
         #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
-//! The threads that sessions run on: a runtime of one thread for each core, and a session stays where it began.
+//! Session threads: one single-threaded runtime per core. A session stays on the thread on which it started.
 //!
-//! A runtime whose threads share all sessions wakes one thread up from another, and moves what a session holds from cache to
-//! cache: 20 % of all CPU time with as many threads as cores (field notes libraries.md).
+//! A runtime that shares all sessions among its threads wakes one thread from another and moves session data between
+//! caches. That costs 20 % of all CPU time with one thread per core (field notes libraries.md).
 
 use std::{io, num::NonZeroUsize, sync::Arc, thread};
 
@@ -10,12 +10,12 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// The threads that sessions run on.
+/// Handles to the session threads.
 #[derive(Debug, Clone)]
 pub struct Workers(Arc<[Handle]>);
 
 impl Workers {
-    /// Those of the runtime that this is called in, for a server that is part of another program.
+    /// Uses the current runtime, for a server embedded in another program.
     ///
     /// # Panics
     /// Outside a runtime.
@@ -24,27 +24,27 @@ impl Workers {
         Self(Arc::new([Handle::current()]))
     }
 
-    /// So many threads of their own, for as long as the program runs; one for each core without a number.
+    /// Starts `count` threads that live as long as the program; by default one per core.
     ///
     /// # Errors
-    /// The system's, which may have no thread left.
+    /// The operating system's error, for example if it has no thread left.
     pub fn start(count: Option<NonZeroUsize>) -> io::Result<Self> {
         let count = count.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
         (0..count).map(start_worker).collect::<io::Result<Arc<[_]>>>().map(Self)
     }
 
-    /// How many threads.
+    /// Number of threads.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Goes on with this on the thread that has least to do.
+    /// Spawns a task on the thread with the fewest tasks.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let least_busy = self.0.iter().min_by_key(|worker| worker.metrics().num_alive_tasks());
         match least_busy {
             Some(worker) => worker.spawn(task).abort_handle(),
-            // There is one at least.
+            // There is always at least one worker.
             None => tokio::spawn(task).abort_handle(),
         }
     }

@@ -1,5 +1,4 @@
-//! Asking an upstream whether it is there, or back, without taking a worker from anybody: one that was left out, and one
-//! that nobody uses.
+//! Probes of ejected and idle upstreams. A probe does not occupy a worker.
 
 use std::{
     sync::{Arc, Weak},
@@ -13,23 +12,23 @@ use tower::load::Load as _;
 use super::upstream::PooledUpstream;
 use crate::server::ActiveConfig;
 
-/// An answer that takes longer is none.
+/// A slower answer counts as a failure.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What can be asked whether it is there.
+/// Asks an upstream whether it is reachable.
 pub trait Probe {
-    /// Whether it is; if not, why, in words. The caller bounds the time.
+    /// Returns the reason if the upstream is not reachable. The caller limits the time.
     fn probe(&self) -> BoxFuture<'static, Result<(), String>>;
 }
 
-/// Probes an upstream that no lane tells of.
+/// Probes an upstream without lanes.
 pub(super) async fn probe_idle(upstream: Arc<PooledUpstream>) {
     let result = timeout(PROBE_TIMEOUT, upstream.probe().probe()).await;
-    upstream.idle_probe_finished(result.unwrap_or_else(|_| Err("it does not answer".to_owned())));
+    upstream.idle_probe_finished(result.unwrap_or_else(|_| Err("no answer within 5 s".to_owned())));
 }
 
-/// Looks every so often at what serves now, for ever: who is asked whether it is ready must know of upstreams that died
-/// when nobody used them.
+/// Probes idle upstreams of the active configuration periodically, forever. Readiness must reflect upstreams that died
+/// while unused.
 pub async fn probe_idle_periodically(current: ActiveConfig, probe_interval: Duration) {
     let mut ticks = interval(probe_interval);
     loop {
@@ -38,16 +37,16 @@ pub async fn probe_idle_periodically(current: ActiveConfig, probe_interval: Dura
     }
 }
 
-/// Probes an upstream whenever it is due, as long as it is left out.
+/// Probes an upstream whenever a probe is due, until it is readmitted.
 pub(super) async fn probe_until_readmitted(upstream_ref: Weak<PooledUpstream>) {
     while let Some(due) = upstream_ref.upgrade().and_then(|upstream| upstream.next_probe_at()) {
         sleep_until(due).await;
         let Some(upstream) = upstream_ref.upgrade() else { return };
-        // A lane may have been quicker.
+        // A lane may have readmitted the upstream in the meantime.
         if upstream.load().ejected_until != Some(due) {
             continue;
         }
         let result = timeout(PROBE_TIMEOUT, upstream.probe().probe()).await;
-        upstream.probe_finished(result.unwrap_or_else(|_| Err("it does not answer".to_owned())));
+        upstream.probe_finished(result.unwrap_or_else(|_| Err("no answer within 5 s".to_owned())));
     }
 }

@@ -1,4 +1,4 @@
-//! One upstream of several: its name, what is known of it, and what operators are told of that.
+//! One upstream of the pool: name, health, probes and logs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,38 +11,38 @@ use super::{
     probe::{Probe, probe_until_readmitted},
 };
 
-/// One upstream.
+/// One upstream of the pool.
 pub(super) struct PooledUpstream {
     name: String,
     probe: Mutex<Prober>,
     state: Mutex<UpstreamState>,
 }
 
-/// The way by which it is probed.
+/// Dialer used for probes.
 type Prober = Arc<dyn Probe + Send + Sync>;
 
 #[derive(Default)]
 struct UpstreamState {
     health: Health,
-    /// A task waits to probe it.
+    /// A task waits to probe the upstream.
     has_probe_task: bool,
-    /// A task asks it now.
+    /// An idle probe is running.
     is_being_probed: bool,
-    /// Something was learned of it, good or bad.
+    /// A lane or probe has reported a result.
     has_reported: bool,
-    /// Lanes it failed, and how often it was left out, in all.
+    /// Total failed lanes and total ejections.
     failures: u64,
     ejections: u64,
 }
 
-/// How an upstream stands.
+/// Status of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamStatus {
-    /// Its load, and whether it is left out.
+    /// Load and ejection.
     pub load: UpstreamLoad,
-    /// Lanes it failed, in all.
+    /// Total failed lanes.
     pub failures: u64,
-    /// How often it was left out, in all.
+    /// Total ejections.
     pub ejections: u64,
 }
 
@@ -51,11 +51,11 @@ impl PooledUpstream {
         Self { name, probe: probe.into(), state: Mutex::default() }
     }
 
-    /// It is gone to in another way from now on. What failed by the one before says nothing of this one.
+    /// Replaces the dialer used for probes, and clears the failures of the previous one.
     pub(super) fn replace_probe(&self, probe: Prober) {
         *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = probe;
         if self.state().health.reset_failures() {
-            info!(upstream = self.name, "it is gone to in another way: back in service");
+            info!(upstream = self.name, "dial settings changed: upstream back in service");
         }
     }
 
@@ -74,7 +74,7 @@ impl PooledUpstream {
     }
 
     fn state(&self) -> MutexGuard<'_, UpstreamState> {
-        // Numbers are whole between two of their changes, whatever panicked.
+        // A panic cannot leave the counters inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,36 +109,36 @@ impl PooledUpstream {
 
     fn log_readmission(&self, is_readmitted: bool) {
         if is_readmitted {
-            info!(upstream = self.name, "a lane succeeded: the upstream is back in service");
+            info!(upstream = self.name, "lane succeeded: upstream back in service");
         }
     }
 
-    /// A lane failed, for this reason.
+    /// Records a failed lane with its reason; ejects and starts to probe the upstream if it fails repeatedly.
     pub(super) fn lane_failed(self: &Arc<Self>, failure: LaneFailure, message: &str) {
         let mut state = self.state();
         state.failures += 1;
         state.has_reported = true;
         let Some(pause) = state.health.lane_failed(Instant::now(), failure, fastrand::f64()) else {
             drop(state);
-            return debug!(upstream = self.name, ?failure, "a lane failed: {message}");
+            return debug!(upstream = self.name, ?failure, "lane failed: {message}");
         };
         state.ejections += 1;
         let has_probe_task = std::mem::replace(&mut state.has_probe_task, true);
         drop(state);
-        warn!(upstream = self.name, out_ms = pause.as_millis(), "left out for a while: {message}");
-        // Without a runtime everything is over anyway.
+        warn!(upstream = self.name, out_ms = pause.as_millis(), "upstream ejected: {message}");
+        // Without a runtime the process is shutting down anyway.
         if let (false, Ok(runtime)) = (has_probe_task, Handle::try_current()) {
             runtime.spawn(probe_until_readmitted(Arc::downgrade(self)));
         }
     }
 
-    /// It is in service, as far as is known; and something is.
+    /// True if the upstream has reported and is not ejected.
     pub(super) fn is_usable(&self) -> bool {
         let state = self.state();
         state.has_reported && state.health.ejected_until().is_none()
     }
 
-    /// Whether it is worth asking now: nobody does, and no lane would tell sooner.
+    /// True if an idle probe is useful: none is running, and no lane would report sooner.
     pub(super) fn begin_idle_probe(&self) -> bool {
         let mut state = self.state();
         let UpstreamLoad { ejected_until, lanes } = state.health.load(Instant::now());
@@ -146,7 +146,7 @@ impl PooledUpstream {
         is_idle && !std::mem::replace(&mut state.is_being_probed, true)
     }
 
-    /// What it said, or did not say, when it was asked.
+    /// Records the result of an idle probe.
     pub(super) fn idle_probe_finished(self: &Arc<Self>, result: Result<(), String>) {
         let mut state = self.state();
         (state.is_being_probed, state.has_reported) = (false, true);
@@ -156,7 +156,7 @@ impl PooledUpstream {
         }
     }
 
-    /// When it is to be probed; `None` ends the watch, because it is back in service.
+    /// Instant of the next probe; `None` ends the probe task, because the upstream is back in service.
     pub(super) fn next_probe_at(&self) -> Option<Instant> {
         let mut state = self.state();
         let due = state.health.ejected_until();
@@ -164,18 +164,18 @@ impl PooledUpstream {
         due
     }
 
-    /// What the probe said.
+    /// Records the result of a probe.
     pub(super) fn probe_finished(&self, result: Result<(), String>) {
         match result {
             Ok(()) => {
                 if self.state().health.probe_succeeded() {
-                    info!(upstream = self.name, "it answers again: back in service");
+                    info!(upstream = self.name, "probe succeeded: upstream back in service");
                 }
             }
             Err(message) => {
                 let out = self.state().health.probe_failed(Instant::now(), fastrand::f64());
                 let out_ms = out.map(|out| out.as_millis());
-                debug!(upstream = self.name, out_ms, "still left out: {message}");
+                debug!(upstream = self.name, out_ms, "probe failed: upstream stays ejected: {message}");
             }
         }
     }
