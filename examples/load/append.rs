@@ -1,4 +1,4 @@
-//! An `input.append`, read without a JSON parser: the audio is found by its key and left where it is.
+//! Fast reader for `input.append` without a JSON parser: finds the audio by its key and borrows it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
@@ -6,26 +6,26 @@ use super::test_audio::{BLOCK_SAMPLES, SECOND_SAMPLES};
 
 /// Base64 characters of a whole unit.
 const UNIT_BASE64_CHARS: usize = (4 * SECOND_SAMPLES).div_ceil(3) * 4;
-/// Where a message says what it is.
+/// The message type is within this prefix.
 const TYPE_SEARCH_BYTES: usize = 160;
-/// Blocks that are looked at where there is no time for all.
+/// Number of blocks decoded in sparse mode.
 const SPOT_CHECKS: usize = 8;
 
-/// What an append brings.
+/// Content of an append.
 pub(crate) struct Append<'a> {
     audio: &'a [u8],
-    /// Empty if it has none.
+    /// Empty without an id.
     pub(crate) input_id: &'a str,
 }
 
-/// Whether a message is of this type.
+/// True if a message has this type.
 pub(crate) fn has_type(payload: &[u8], kind: &str) -> bool {
     find_text(&payload[..payload.len().min(TYPE_SEARCH_BYTES)], kind).is_some()
         || (payload.len() < 2_000 && find_text(payload, kind).is_some())
 }
 
 impl<'a> Append<'a> {
-    /// Reads one; none if there is no audio in it.
+    /// Reads an append; `None` if it has no audio.
     pub(crate) fn parse(payload: &'a [u8]) -> Option<Self> {
         let audio =
             find_string_value(payload, "\"audio\"").or_else(|| find_string_value(payload, "\"data\""))?;
@@ -36,19 +36,19 @@ impl<'a> Append<'a> {
         Some(Self { audio, input_id: id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or_default() })
     }
 
-    /// Whether it is a second exactly.
+    /// True if the audio lasts exactly one second.
     pub(crate) const fn is_unit(&self) -> bool {
         self.audio.len() == UNIT_BASE64_CHARS
     }
 
-    /// All of it; what is no base64 is nothing.
+    /// Decodes all audio; invalid base64 becomes empty.
     pub(crate) fn samples(&self) -> Vec<f32> {
         decode_f32(&STANDARD.decode(self.audio).unwrap_or_default())
     }
 
-    /// Some blocks of it, others for each number, and where they are.
+    /// Decodes some blocks with their positions; `seed` selects the blocks.
     pub(crate) fn spot_check_blocks(&self, number: u64) -> Vec<(usize, Vec<f32>)> {
-        // Three samples are sixteen characters.
+        // Three samples take sixteen characters.
         const PART: usize = BLOCK_SAMPLES.div_ceil(3);
         let block = |index: usize| {
             let three =
@@ -66,7 +66,7 @@ fn decode_f32(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
 }
 
-/// The text behind a key, without looking at more of a long message than is needed.
+/// Finds the text value of a key without scanning the whole of a long message.
 fn find_string_value<'a>(payload: &'a [u8], key: &str) -> Option<&'a [u8]> {
     let begin = find_text(&payload[..payload.len().min(TYPE_SEARCH_BYTES)], key)
         .or_else(|| find_text(payload, key))?

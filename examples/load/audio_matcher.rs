@@ -1,33 +1,33 @@
-//! Recognises at the upstream what the clients sent: which client's audio it is, and which samples of it.
+//! Matches audio at the upstream with what the clients sent: identifies the client and the samples.
 //!
-//! A block of 10 ms is the one that is expected if the difference has a tenth of its energy at most: another resampler
-//! than voxbridge's may have another filter, but not another time. What is not expected is looked for.
+//! A block of 10 ms matches if the energy of the difference is at most a tenth. A different resampler may have another
+//! filter, but not another timing. Blocks that do not match are searched for nearby.
 
 use super::{
     sample_tracker::SampleTracker,
     test_audio::{BLOCK_SAMPLES, LOOP_SAMPLES, SECOND_SAMPLES, TestAudio},
 };
 
-/// What a resampler makes of the very beginning is its own.
+/// The resampler distorts the very beginning.
 const SKIPPED_START_SAMPLES: usize = 2 * BLOCK_SAMPLES;
-/// How far away what is not expected is looked for.
+/// Search range for unexpected audio.
 const SEARCH_RADIUS_SAMPLES: u64 = 3 * SECOND_SAMPLES as u64;
 
 /// One client's audio as it reaches the upstream.
 #[derive(Debug)]
 pub(crate) struct AudioMatcher {
-    /// Where in the loop the stream begins.
+    /// Start of the stream in the loop.
     loop_offset: u64,
     pub(crate) tracker: SampleTracker,
     has_started: bool,
-    /// Samples before its first one.
+    /// Samples before the first one.
     lead_in_samples: usize,
-    /// Silence that stands for what was not there.
+    /// Silence inserted for missing audio.
     pub(crate) silence_samples: u64,
 }
 
 impl AudioMatcher {
-    /// Finds whose beginning this is, of so many clients, through a bridge whose first sample comes out behind `lag` others.
+    /// Finds the client whose audio begins like this. The bridge's first sample lags by `lag` samples.
     pub(crate) fn identify_client(
         sound: &TestAudio,
         samples: &[f32],
@@ -50,7 +50,7 @@ impl AudioMatcher {
         Some((client, Self { loop_offset, tracker, has_started: false, lead_in_samples, silence_samples: 0 }))
     }
 
-    /// Finds where in the loop this stretch begins.
+    /// Finds the position of this audio in the loop.
     pub(crate) fn locate_in_loop(sound: &TestAudio, samples: &[f32]) -> Option<(u64, Self)> {
         let first = (0..LOOP_SAMPLES as u64).find(|position| {
             is_match_at(sound, samples, SKIPPED_START_SAMPLES, position + SKIPPED_START_SAMPLES as u64, 4)
@@ -63,16 +63,22 @@ impl AudioMatcher {
         let tracker = SampleTracker::starting_at(SKIPPED_START_SAMPLES as u64);
         Some((
             position,
-            Self { loop_offset: position, tracker, has_started: false, lead_in_samples: 0, silence_samples: 0 },
+            Self {
+                loop_offset: position,
+                tracker,
+                has_started: false,
+                lead_in_samples: 0,
+                silence_samples: 0,
+            },
         ))
     }
 
-    /// Where in the loop the next sample belongs.
+    /// Position of the next sample in the loop.
     pub(crate) fn loop_position(&self) -> u64 {
         self.loop_offset + self.tracker.next_position
     }
 
-    /// Takes what has come, every block of it.
+    /// Matches received audio block by block.
     pub(crate) fn match_all(&mut self, sound: &TestAudio, samples: &[f32]) {
         let skipped = if std::mem::replace(&mut self.has_started, true) {
             0
@@ -91,8 +97,7 @@ impl AudioMatcher {
         }
     }
 
-    /// Takes what has come as what is expected, having looked at one block in some; none of what was done to it if that is
-    /// wrong.
+    /// Accepts received audio after checking only some blocks; changes nothing if a block does not match.
     pub(crate) fn spot_check(
         &mut self,
         sound: &TestAudio,
@@ -109,12 +114,13 @@ impl AudioMatcher {
         all
     }
 
-    /// The block at `at` is not the one that was expected.
+    /// Handles an unexpected block at `at`.
     fn search_block(&mut self, sound: &TestAudio, samples: &[f32], at: usize, length: usize) {
         let here = self.tracker.next_position;
         let position = (1..SEARCH_RADIUS_SAMPLES).flat_map(|far| [Some(here + far), here.checked_sub(far)]);
-        let found =
-            position.flatten().find(|position| is_match_at(sound, samples, at, self.loop_offset + position, 1));
+        let found = position
+            .flatten()
+            .find(|position| is_match_at(sound, samples, at, self.loop_offset + position, 1));
         match found {
             Some(position) => {
                 let position = refine_position(sound, &samples[at..at + length], self.loop_offset + position)
@@ -122,7 +128,7 @@ impl AudioMatcher {
                 self.tracker.next_position = position;
                 self.tracker.receive(length as u64);
             }
-            // Silence behind it: the last of what there was.
+            // Handles trailing silence after the last sample.
             None if samples[at + length..].iter().take(BLOCK_SAMPLES).all(|sample| *sample == 0.0) => {
                 self.silence_samples += length as u64;
             }
@@ -131,18 +137,18 @@ impl AudioMatcher {
     }
 }
 
-/// Whether these samples are, from `at` on and for so many blocks, those of this place of the loop.
+/// True if the samples from `at` match this loop position for this number of blocks.
 fn is_match_at(sound: &TestAudio, samples: &[f32], at: usize, position: u64, blocks: usize) -> bool {
     let Some(block) = samples.get(at..at + BLOCK_SAMPLES) else { return false };
     let expected = sound.expected_samples(position, BLOCK_SAMPLES);
-    // Nearly all places are wrong ones, and a few samples tell.
+    // Nearly all positions are wrong, and a few samples suffice to reject them.
     let far = block.iter().zip(expected).step_by(20).any(|(a, b)| (a - b).abs() > 0.5 * b.abs() + 0.002);
     !far && is_similar(block, expected)
         && (blocks <= 1
             || is_match_at(sound, samples, at + BLOCK_SAMPLES, position + BLOCK_SAMPLES as u64, blocks - 1))
 }
 
-/// The place within a few of this one that these samples are most like: what is near a match is one, too.
+/// Returns the best position within a few samples: neighbours of a match match, too.
 fn refine_position(sound: &TestAudio, samples: &[f32], position: u64) -> u64 {
     const NEAR: u64 = 8;
     let (mut best, mut least) = (position, f32::INFINITY);
@@ -155,7 +161,7 @@ fn refine_position(sound: &TestAudio, samples: &[f32], position: u64) -> u64 {
     best
 }
 
-/// Whether a block is the expected one, but for its filter and for rounding.
+/// True if a block matches except for filter and rounding differences.
 fn is_similar(block: &[f32], expected: &[f32]) -> bool {
     /// Two steps of an int16.
     const ROUNDING: f32 = 4.0 / (32_768.0 * 32_768.0);
@@ -163,7 +169,7 @@ fn is_similar(block: &[f32], expected: &[f32]) -> bool {
     error <= 0.1 * energy + ROUNDING * block.len() as f32
 }
 
-/// The energy of the difference, and that of what was expected.
+/// Energy of the difference, and energy of the expected block.
 fn error_and_energy(block: &[f32], expected: &[f32]) -> (f32, f32) {
     const LANES: usize = 16;
     let (mut error, mut energy) = ([0.0f32; LANES], [0.0f32; LANES]);

@@ -1,4 +1,4 @@
-//! Sessions that come and go: so many a second, each there for a moment.
+//! Short sessions, opened at a fixed rate.
 
 use std::rc::Rc;
 
@@ -14,9 +14,9 @@ use crate::{
     websocket::{self, FrameReader},
 };
 
-/// How long each stays after its first message.
+/// Duration of a session after its first message.
 const SESSION_DURATION: Duration = Duration::from_millis(100);
-/// How long its first message may take.
+/// Timeout of the first message.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens and closes sessions until it is aborted.
@@ -50,7 +50,7 @@ fn count_failed_open(context: &RunContext, error: &str) {
 }
 
 async fn open_and_close(context: &Rc<RunContext>, address: &str, begun: Instant) -> Result<(), String> {
-    // No standing client has so high a number.
+    // Above the numbers of all standing clients.
     let (host, path) = connect_target(context, address, usize::MAX);
     let tcp = TcpStream::connect(host).await.map_err(|error| error.to_string())?;
     let (read, write) = tcp.into_split();

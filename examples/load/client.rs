@@ -1,4 +1,4 @@
-//! One client: what it sends, when, and what it hears.
+//! One simulated client: sends audio on schedule and receives the answers.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,33 +22,33 @@ use crate::{
     websocket::{self, FrameReader},
 };
 
-/// Frames whose sending times are remembered.
+/// Number of frames whose sending times are kept.
 const SEND_TIMES_KEPT: usize = 512;
 
-/// One session's client.
+/// The client of one session.
 pub(crate) struct Client {
-    /// Where in the loop its audio begins.
+    /// Start of its audio in the loop.
     pub(crate) loop_offset: usize,
     write: OwnedWriteHalf,
-    /// What the socket did not take.
+    /// Bytes not yet accepted by the socket.
     pending: RefCell<Vec<u8>>,
     send_times: RefCell<Vec<u64>>,
-    /// When the long messages through a relay were sent.
+    /// Sending times of the long messages through a relay.
     pub(crate) relay_message_sent_at: Cell<u64>,
     fault_schedule: RefCell<FaultSchedule>,
-    /// It knows that its session is there.
+    /// The session is confirmed.
     pub(crate) is_ready: Cell<bool>,
     pub(crate) is_closed: Cell<bool>,
     pub(crate) receiver: RefCell<AudioReceiver>,
     pub(crate) transcript_check: RefCell<TranscriptCheck>,
-    /// What of its audio came upstream in a conversation.
+    /// Result of the conversation's audio at the upstream.
     pub(crate) audio_matcher: RefCell<Option<AudioMatcher>>,
-    /// What of it came through a relay.
+    /// Result of the relayed audio.
     pub(crate) relay_tracker: RefCell<SampleTracker>,
 }
 
 impl Client {
-    /// Connects and listens from then on.
+    /// Connects and starts to receive.
     pub(crate) async fn connect(
         context: &Rc<RunContext>,
         address: &str,
@@ -72,7 +72,7 @@ impl Client {
             } else {
                 0
             })),
-            // A relay says nothing.
+            // A relay sends no confirmation.
             is_ready: Cell::new(context.options.path == BridgeKind::Relay),
             is_closed: Cell::new(false),
             receiver: RefCell::default(),
@@ -84,23 +84,23 @@ impl Client {
         Ok(client)
     }
 
-    /// Frames of the loop it has sent, or meant to.
+    /// Number of frames sent or dropped on purpose.
     pub(crate) fn frames_sent(&self) -> u64 {
         self.fault_schedule.borrow().frames_sent()
     }
 
-    /// Whether mishaps are made in its session.
+    /// True if faults are injected into its session.
     pub(crate) fn has_injected_faults(&self) -> bool {
         self.fault_schedule.borrow().has_faults()
     }
 
-    /// Samples it has sent, or meant to, at 16 kHz.
+    /// Number of 16 kHz samples sent or dropped on purpose.
     pub(crate) fn samples_sent(&self, context: &RunContext) -> u64 {
         let samples = self.frames_sent() * context.options.frame_samples() as u64;
         samples * SECOND_SAMPLES as u64 / u64::from(context.options.rate)
     }
 
-    /// Where in the loop it is, at 16 kHz.
+    /// Current position in the loop, at 16 kHz.
     pub(crate) fn loop_position(&self, context: &RunContext) -> u64 {
         (self.loop_offset + LOOP_SAMPLES) as u64 + self.samples_sent(context)
     }
@@ -115,7 +115,7 @@ impl Client {
         }
     }
 
-    /// When the frame with the sample before this place (at 16 kHz, from its beginning) was sent.
+    /// Sending time of the frame with the sample before this position (at 16 kHz, from the client's start).
     pub(crate) fn frame_sent_at(&self, context: &RunContext, position: u64) -> Option<u64> {
         let samples = (position * u64::from(context.options.rate)).div_ceil(SECOND_SAMPLES as u64);
         let frame = samples.checked_sub(1)? / context.options.frame_samples() as u64;
@@ -124,7 +124,7 @@ impl Client {
         is_remembered.then(|| self.send_times.borrow()[frame as usize % SEND_TIMES_KEPT])
     }
 
-    /// Sends what one write takes, and the rest as soon as there is room.
+    /// Sends what one write accepts, and the rest as soon as there is room.
     pub(crate) fn send(self: &Rc<Self>, context: &RunContext, head: &[u8], body: &[u8]) {
         let mut pending = self.pending.borrow_mut();
         let slices = [std::io::IoSlice::new(head), std::io::IoSlice::new(body)];
@@ -161,12 +161,12 @@ impl Client {
         self.send(context, &websocket::frame_header(websocket::PONG, payload.len(), true), payload);
     }
 
-    /// Says something.
+    /// Sends a text message.
     pub(crate) fn send_text(self: &Rc<Self>, context: &RunContext, text: &str) {
         self.send(context, &websocket::frame_header(websocket::TEXT, text.len(), true), text.as_bytes());
     }
 
-    /// Leaves.
+    /// Closes the session.
     pub(crate) fn send_close(self: &Rc<Self>, context: &RunContext) {
         if !self.is_closed.get() {
             self.send(context, &websocket::CLIENT_CLOSE, &[]);
@@ -174,13 +174,13 @@ impl Client {
     }
 }
 
-/// HOST:PORT of `[ws://]HOST:PORT[/PATH]`.
+/// Extracts HOST:PORT from `[ws://]HOST:PORT[/PATH]`.
 fn host_of(address: &str) -> &str {
     let rest = address.trim_start_matches("ws://");
     rest.split('/').next().unwrap_or(rest)
 }
 
-/// Where to connect, and what to ask for there.
+/// Address and request target of a client's connection.
 pub(crate) fn connect_target<'a>(context: &RunContext, address: &'a str, number: usize) -> (&'a str, String) {
     let host = host_of(address);
     let path = address.trim_start_matches("ws://").strip_prefix(host).filter(|path| !path.is_empty());

@@ -1,16 +1,16 @@
-//! Mishaps made on purpose, so that whoever trusts the counts can see them count.
+//! Faults injected on purpose, to prove that the counters detect them.
 
-/// Frames before the first mishap, and between two.
+/// Number of frames before the first fault, and between two.
 const FAULT_INTERVAL_FRAMES: u64 = 20;
 
-/// Which frame is sent next.
+/// Chooses the next frame to send.
 #[derive(Debug, Default)]
 pub(crate) struct FaultSchedule {
     fault_count: u32,
     faults_made: u32,
-    /// Frames that were due.
+    /// Number of frames due.
     frames_due: u64,
-    /// The frame of the loop that is next.
+    /// Next frame of the loop.
     next_frame: u64,
     is_swap_pending: bool,
 }
@@ -20,17 +20,17 @@ impl FaultSchedule {
         Self { fault_count, ..Self::default() }
     }
 
-    /// Whether there are mishaps at all.
+    /// True if faults are injected.
     pub(crate) const fn has_faults(&self) -> bool {
         self.fault_count > 0
     }
 
-    /// Frames of the loop that were sent, or should have been.
+    /// Number of loop frames sent or dropped on purpose.
     pub(crate) const fn frames_sent(&self) -> u64 {
         self.next_frame
     }
 
-    /// The number under which the next frame is remembered, and which frame of the loop it is; none for one that is lost.
+    /// Number of the next frame, and its index in the loop; `None` for a dropped frame.
     pub(crate) fn schedule_frame(&mut self) -> (u64, Option<u64>) {
         self.frames_due += 1;
         if std::mem::take(&mut self.is_swap_pending) {

@@ -1,25 +1,26 @@
-//! What a session costs: N clients in real time against a bridge in a process of its own.
+//! Load test: measures the cost of a session. N real-time clients use a bridge in a separate process.
 //!
-//! `cargo run --release --example load -- --sessions 500 --seconds 30 --rate 48000 --frame-ms 20 --profile conversation`
+//! `cargo run --release --example load -- --sessions 500 --seconds 30 --rate 48000 --frame-ms 20 --profile
+//! conversation`
 //!
-//! Clients and upstream are both in this process and in one thread, so the figures of the other process are the bridge's
-//! alone; without `--url` it is `voxbridge serve`, the one beside this example. Everybody sends for some seconds before
-//! anything is measured. What is measured, and how:
+//! Clients and upstream run in one thread of this process, so the figures of the other process belong to the bridge
+//! alone. Without `--url` it is `voxbridge serve`, from beside this example. All clients send for some seconds before
+//! the measurement. Measured values:
 //!
-//! - **Samples.** Up: each unit that reaches the upstream is compared with what the client sent (`audio_matcher`); down: every byte
-//!   of the model's voice with what was said (`receiver`). Lost, duplicated and reordered samples are counted (`sample_tracker`) and
-//!   must be none. Of an utterance that voice detection cut out, all that is clearly heard must be transcribed
-//!   (`transcript_check`).
-//! - **Latency up.** From the moment the frame with a unit's last sample is given to the socket to the moment the upstream
-//!   has read the whole append. A resampler needs 10 ms of the future, so *beyond* is the same from the frame that brings
-//!   those. Through a relay: of each frame, and *beyond* of the long messages.
-//! - **Latency down.** From a delta's first byte given to the socket, or from when the playout lets it leave, to its
-//!   first audio read by the client (`receiver`). Through a relay: of the long messages.
-//! - **Cost.** CPU time, context switches and memory of the bridge's processes, by the system's accounting (`process`).
-//! - **The generator itself.** How late it was; when that is more than 5 ms for one frame in a hundred, nothing it says
-//!   holds.
+//! - **Samples.** Up: each unit that reaches the upstream is compared with the client's audio (`audio_matcher`). Down:
+//! every byte of the model's voice is verified (`receiver`). Lost, duplicated and reordered samples are counted
+//! (`sample_tracker`) and must be zero. All clearly audible speech of an utterance must be transcribed
+//! (`transcript_check`).
+//! - **Latency up.** From writing the frame with a unit's last sample to the socket until the upstream has read the
+//! whole append. A resampler needs 10 ms of look-ahead, so *beyond* starts at the frame that contains those. Through a
+//! relay: of each frame, and *beyond* of the long messages.
+//! - **Latency down.** From writing a delta's first byte to the socket, or from its due time in the playout, until the
+//! client reads its first audio (`receiver`). Through a relay: of the long messages.
+//! - **Cost.** CPU time, context switches and memory of the bridge's processes, from the system's accounting
+//! (`process`).
+//! - **The generator itself.** Its lateness. If more than one frame in a hundred is over 5 ms late, no figure is valid.
 //!
-//! Latencies contain this program's own waits: one thread serves both ends, and reads what has come when it has time.
+//! Latencies include this program's own waits: one thread serves both ends, and reads data when it has time.
 
 mod append;
 mod audio_matcher;
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// All runs, one after the other; the code to end with.
+/// Executes all runs in order; returns the exit code.
 fn run_all(options: &Options) -> Result<u8, String> {
     options.validate()?;
     process::raise_file_limit();
@@ -84,7 +85,7 @@ fn run_all(options: &Options) -> Result<u8, String> {
 
 fn run_once(options: Options, sound: Rc<TestAudio>) -> Result<Outcome, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot begin: {error}"))?;
+    let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
     tokio::task::LocalSet::new().block_on(&runtime, run::run(options, sound))
 }
 

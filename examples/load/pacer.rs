@@ -1,7 +1,7 @@
-//! The clients' clock: one task that sends every client's frame when it is due.
+//! Pacer: one task sends every client's frame when it is due.
 //!
-//! Clients begin at instants spread over a second, so neither their frames nor their units are in phase. Frames that are
-//! due within the timer's millisecond are sent together.
+//! Client start times are spread over a second, so neither frames nor units are in phase. Frames due within the same
+//! timer millisecond are sent together.
 
 use std::rc::Rc;
 
@@ -17,19 +17,19 @@ use crate::{
     websocket::{self, BINARY, TEXT},
 };
 
-/// Frames sent in one go before somebody else gets a turn.
+/// Number of frames sent before other tasks get a turn.
 const FRAMES_PER_YIELD: u32 = 32;
-/// What a bridge sends for a second: float32 at 16 kHz as base64, and the JSON around it.
+/// Size of a second of audio from a bridge: float32 at 16 kHz as base64, plus JSON.
 const MESSAGE_BYTES: usize = 85_336;
 
-/// When a client sends.
+/// Sending schedule of a client.
 struct SendSlot {
     phase: Duration,
     first_tick: u32,
     client: Rc<Client>,
 }
 
-/// Sends frames from `begin` on until the world stops.
+/// Sends frames from `begin` until the run ends.
 pub(crate) async fn run_pacer(context: Rc<RunContext>, begin: Instant) {
     let frame = Duration::from_millis(context.options.frame_ms.into());
     let head = websocket::frame_header(BINARY, 2 * context.options.frame_samples(), true);
@@ -59,7 +59,7 @@ pub(crate) async fn run_pacer(context: Rc<RunContext>, begin: Instant) {
 }
 
 fn send_slots(context: &RunContext, frame: Duration) -> Vec<SendSlot> {
-    /// The golden ratio's part after the point spreads any number of clients evenly.
+    /// Multiples of the golden ratio's fraction spread any number of clients evenly.
     const GOLDEN_RATIO_FRACTION: f64 = 0.618_033_988_749_895;
     let clients = context.clients.borrow();
     let slot = |(number, client): (usize, &Rc<Client>)| {
@@ -98,7 +98,7 @@ fn send_due_frame(
     }
 }
 
-/// What goes through a relay besides the frames, ready to be sent.
+/// Prebuilt message that a relay carries besides the frames.
 fn relay_message(context: &RunContext) -> Vec<u8> {
     if context.options.path != BridgeKind::Relay || !context.options.has_relay_messages() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The results as a picture: which part of all audio came how late, and what a session cost with how many others.
+//! Plots the results: latency quantiles, and CPU cost by number of sessions.
 
 use std::fmt::Write as _;
 
@@ -8,18 +8,18 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 60.0;
 const TOP: f64 = 40.0;
-/// Room between the panels, and below the last.
+/// Space between the panels and below the last one.
 const PANEL_GAP: f64 = 70.0;
-/// Latencies that are shown, ms: powers of ten from 0.01 to 1000.
+/// Latency axis, ms: powers of ten from 0.01 to 1000.
 const DECADES: std::ops::RangeInclusive<i32> = -2..=3;
-/// How many nines the part of all that came goes up to.
+/// Highest quantile, in nines.
 const MAX_NINES: f64 = 4.0;
 const COLOURS: [&str; 10] = [
     "#2266aa", "#cc5522", "#228855", "#884499", "#aa8800", "#555555", "#44aadd", "#dd8899", "#77bb44",
     "#111111",
 ];
 
-/// A picture of these runs.
+/// Plots these runs as SVG.
 pub(crate) fn render_svg(outcomes: &[Outcome]) -> String {
     let height = 2.0 * (HEIGHT + PANEL_GAP) + TOP;
     let mut picture = format!(
@@ -33,13 +33,13 @@ pub(crate) fn render_svg(outcomes: &[Outcome]) -> String {
     picture
 }
 
-/// Quantiles against latency: logarithmic both ways, so that the slowest are seen best.
+/// Plots quantiles against latency. Both axes are logarithmic, to show the slowest best.
 fn draw_latencies(picture: &mut String, outcomes: &[Outcome]) {
     draw_text(
         picture,
         (LEFT, TOP - 16.0),
         "start",
-        "Part of all audio that came within so many ms (beyond what it must wait for)",
+        "Share of audio that arrived within this time, ms (beyond its due time)",
     );
     draw_axes(picture, TOP);
     let (first, last) = (f64::from(*DECADES.start()), f64::from(*DECADES.end()));
@@ -69,7 +69,7 @@ fn draw_latencies(picture: &mut String, outcomes: &[Outcome]) {
 
 fn quantile_points(histogram: &Histogram, first: f64, last: f64) -> Vec<(f64, f64)> {
     const POINTS: u32 = 120;
-    // There is nothing to be said about more nines than there are samples.
+    // More nines than samples cannot be shown.
     let most = (histogram.total() as f64).log10().min(MAX_NINES);
     let point = |step: u32| {
         let nines = most * f64::from(step) / f64::from(POINTS);
@@ -80,7 +80,7 @@ fn quantile_points(histogram: &Histogram, first: f64, last: f64) -> Vec<(f64, f6
     (0..=POINTS).map(point).collect()
 }
 
-/// Bars of CPU time, and above each how late the generator was itself.
+/// Plots bars of CPU time, each labelled with the generator's own lateness.
 fn draw_costs(picture: &mut String, outcomes: &[Outcome]) {
     let top = TOP + HEIGHT + PANEL_GAP;
     draw_text(picture, (LEFT, top - 16.0), "start", "CPU per session and second, µs, by number of sessions");

@@ -1,8 +1,8 @@
-//! The processes under test: started, pinned, and asked what they have cost so far.
+//! Processes under test: start, CPU pinning, resource usage.
 //!
-//! CPU time, memory and context switches are the system's own accounting (/proc), summed over the processes and their
-//! children. On the loopback device the sender pays for much of the receiver's work in the kernel, for a bridge and for a
-//! relay alike.
+//! CPU time, memory and context switches come from the system's accounting (/proc), summed over the processes and their
+//! children. On the loopback device the sender pays for much of the receiver's kernel work, for a bridge and a relay
+//! alike.
 
 use std::{
     collections::BTreeSet,
@@ -15,10 +15,10 @@ use std::{
 
 use crate::options::Options;
 
-/// Clock ticks a second in /proc/PID/stat, on every Linux there is.
+/// Clock ticks per second in /proc/PID/stat, on every Linux system.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What is measured, and where it listens.
+/// The program under test and its listen address.
 pub(crate) struct Bridge {
     child: Option<Child>,
     pids: Vec<u32>,
@@ -26,7 +26,7 @@ pub(crate) struct Bridge {
 }
 
 impl Bridge {
-    /// Starts the program, or takes what runs already.
+    /// Starts the program, or attaches to the running one.
     pub(crate) fn start(options: &Options, upstream: &str) -> Result<Self, String> {
         if let Some(url) = &options.url {
             return Ok(Self { child: None, pids: options.pid.clone(), address: url.clone() });
@@ -41,7 +41,7 @@ impl Bridge {
             None => Command::new(&program),
         };
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--upstream", upstream]);
-        // The standing ones, and those that come and go.
+        // Standing sessions plus short ones.
         let most = 2 * options.sessions + 2_000;
         command.args(["--profile", &options.profile, "--sessions-max", &most.to_string()]);
         if options.mostly_idle {
@@ -54,18 +54,18 @@ impl Bridge {
             format!("cannot start {}: {error}; `cargo build --release` builds it", program.display())
         })?;
         let mut line = String::new();
-        let stdout = child.stdout.take().ok_or("the program has no output")?;
+        let stdout = child.stdout.take().ok_or("the program has no standard output")?;
         BufReader::new(stdout).read_line(&mut line).map_err(|error| error.to_string())?;
         let pids = vec![child.id()];
-        // From here on it is ended, whatever happens.
+        // From here on, dropping it ends the process.
         let bridge = Self { child: Some(child), pids, address: line.trim().replace("listening on ", "") };
         if bridge.address.is_empty() {
-            return Err(format!("{} ended before it listened", program.display()));
+            return Err(format!("{} exited before it listened", program.display()));
         }
         Ok(bridge)
     }
 
-    /// What it has cost so far.
+    /// Resource usage so far.
     pub(crate) fn measure_cost(&self) -> Cost {
         let mut cost = Cost::default();
         for pid in process_tree(&self.pids) {
@@ -74,7 +74,7 @@ impl Bridge {
         cost
     }
 
-    /// Whether anything is known of what it costs.
+    /// True if any process is measured.
     pub(crate) const fn has_processes(&self) -> bool {
         !self.pids.is_empty()
     }
@@ -83,7 +83,7 @@ impl Bridge {
 impl Drop for Bridge {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // It may be gone already.
+            // The process may have exited already.
             let _gone = child.kill();
             let _gone = child.wait();
         }
@@ -92,16 +92,17 @@ impl Drop for Bridge {
 
 fn default_program() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let target = own.parent().and_then(Path::parent).ok_or("this program is in no directory of cargo's")?;
+    let target =
+        own.parent().and_then(Path::parent).ok_or("this program is not in a cargo target directory")?;
     Ok(target.join("voxbridge"))
 }
 
-/// What processes have cost so far, or between two instants.
+/// Resource usage of processes, so far or between two instants.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cost {
     /// CPU time, s.
     pub(crate) cpu_s: f64,
-    /// Whose it was, as sampled at clock ticks: 0 and 0 where none fell into it.
+    /// User and system share, sampled at clock ticks; 0 and 0 without a sample.
     pub(crate) user_s: f64,
     pub(crate) system_s: f64,
     /// Context switches.
@@ -115,7 +116,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Of this program itself.
+    /// Resource usage of this program.
     pub(crate) fn of_this_process() -> Self {
         let mut cost = Self::default();
         cost.add_process(std::process::id());
@@ -130,7 +131,7 @@ impl Cost {
         let (user, system) = (ticks(11) / TICKS_PER_SECOND, ticks(12) / TICKS_PER_SECOND);
         let mut ran_ns = 0.0;
         let status = read_proc(pid, "status");
-        // Pages of the program's file are the same for any number of sessions.
+        // File-backed pages do not depend on the number of sessions.
         self.resident_kib += status_number(&status, "RssAnon:");
         self.peak_kib += status_number(&status, "VmHWM:");
         self.files += fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count) as f64;
@@ -142,7 +143,7 @@ impl Cost {
             let schedstat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
             ran_ns += schedstat.split(' ').next().and_then(|ran| ran.parse::<f64>().ok()).unwrap_or_default();
         }
-        // To the nanosecond, but without threads that have ended; or all of them, rounded down to ticks.
+        // Nanosecond accounting, but without ended threads; otherwise tick accounting, rounded down.
         self.cpu_s += f64::max(ran_ns / 1e9, user + system);
         self.user_s += user;
         self.system_s += system;
@@ -152,7 +153,7 @@ impl Cost {
 impl Sub for Cost {
     type Output = Self;
 
-    /// Time and switches between two instants; the rest as it is at the later one.
+    /// Time and switches between two instants; everything else as of the later one.
     fn sub(self, before: Self) -> Self {
         let cpu_s = self.cpu_s - before.cpu_s;
         let (user_s, system_s) = (self.user_s - before.user_s, self.system_s - before.system_s);
@@ -177,7 +178,7 @@ fn status_number(status: &str, name: &str) -> f64 {
     line.trim().trim_end_matches(" kB").parse().unwrap_or_default()
 }
 
-/// These processes and all their children.
+/// Lists these processes and all their children.
 fn process_tree(pids: &[u32]) -> BTreeSet<u32> {
     let parent = |pid: u32| {
         let stat = read_proc(pid, "stat");
@@ -198,17 +199,17 @@ fn process_tree(pids: &[u32]) -> BTreeSet<u32> {
     }
 }
 
-/// Pins this program to CPUs; threads that are started later are pinned with it.
+/// Pins this program to CPUs; threads started later inherit the pinning.
 pub(crate) fn pin_self(cpus: &str) -> Result<(), String> {
     run_command("taskset", &["-cp", cpus, &std::process::id().to_string()])
 }
 
-/// Lets this program (and what it starts) open as many files as the system allows at all.
+/// Raises the open file limit of this program (and its children) to the hard limit.
 pub(crate) fn raise_file_limit() {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
     if let Some(hard) = line.split_whitespace().nth(4) {
-        // Without it the sessions that do not fit fail, which is counted.
+        // Without the raised limit, surplus sessions fail, which is counted.
         let _unchanged = run_command(
             "prlimit",
             &["--pid", &std::process::id().to_string(), &format!("--nofile={hard}:{hard}")],

@@ -1,9 +1,9 @@
-//! What a client hears: every byte of the model's voice, when it came, and the messages that matter.
+//! Client receiver: verifies every byte of the model's voice, its arrival time, and the relevant messages.
 //!
-//! Latency down is from the delta's sending (or from when its audio is due, if that is later) to the arrival of its first
-//! audio. A bridge lets audio leave [`LEAD_US`] ahead of being heard, so a delta whose turn is still being heard is due when
-//! less than that is left. The first delta of a turn counts apart: bridges may hold it on purpose, once audio has come
-//! too late to be heard without a gap; as long as it has not, it counts as the others do.
+//! Downstream latency starts at the sending of a delta, or when its audio is due, if that is later. It ends at the
+//! arrival of the first audio. A bridge sends audio [`LEAD_US`] before it is played, so a delta of a turn in progress
+//! is due when less than that remains. The first delta of a turn counts separately: bridges may delay it on purpose
+//! after an audible gap. Without a gap it counts like the others.
 
 use std::{collections::VecDeque, rc::Rc};
 
@@ -16,14 +16,14 @@ use crate::{
     websocket::{self, FrameReader},
 };
 
-/// How far ahead of being heard audio leaves (`lead_ms` of the profile), µs.
+/// Time by which audio is sent before it is played (`lead_ms` of the profile), µs.
 const LEAD_US: u64 = 300_000;
-/// Audio that comes later than so long before it is to be heard may have been late for the bridge, µs.
+/// Audio that arrives later than this before its playout may have been late at the bridge, µs.
 const JUST_IN_TIME_US: u64 = 5_000;
-/// Bytes of everything the model can say, before it begins again.
+/// Length of the model's voice in bytes, before it repeats.
 const VOICE_LOOP_BYTES: u64 = (2 * MODEL_SECONDS * MODEL_SECOND_SAMPLES) as u64;
 
-/// A delta on its way.
+/// A delta in transit.
 #[derive(Debug)]
 struct PendingDelta {
     /// Its first sample.
@@ -32,21 +32,21 @@ struct PendingDelta {
     starts_turn: bool,
 }
 
-/// One client's ear for the model.
+/// Receiver of one client.
 #[derive(Debug, Default)]
 pub(crate) struct AudioReceiver {
     tracker: SampleTracker,
-    /// Samples (through a relay: messages) that the model has said to this client.
+    /// Number of samples (through a relay: messages) that the model sent to this client.
     samples_expected: u64,
     pending_deltas: VecDeque<PendingDelta>,
-    /// Until when there is something to hear.
+    /// Instant at which the received audio is played out.
     playback_ends_at: u64,
-    /// Its bridge may hold the beginnings of turns.
+    /// The bridge may delay the start of a turn.
     may_hold_turn_starts: bool,
 }
 
 impl AudioReceiver {
-    /// The model says another second (or message).
+    /// Records another second (or message) sent by the model.
     pub(crate) fn expect_delta(&mut self, samples: u64, sent_at: u64, starts_turn: bool) {
         self.pending_deltas.push_back(PendingDelta {
             first_sample: self.samples_expected,
@@ -56,22 +56,22 @@ impl AudioReceiver {
         self.samples_expected += samples;
     }
 
-    /// Which of the model's seconds is next.
+    /// Index of the model's next second.
     pub(crate) const fn next_second(&self) -> u64 {
         self.samples_expected / MODEL_SECOND_SAMPLES as u64
     }
 
-    /// The model makes a mistake: it leaves out a second that it should have said.
+    /// Injects a fault: the model skips a second.
     pub(crate) const fn skip_second(&mut self) {
         self.samples_expected += MODEL_SECOND_SAMPLES as u64;
     }
 
-    /// What became of it all.
+    /// Results for all samples.
     pub(crate) fn counts(&self) -> SampleCounts {
         self.tracker.counts(self.samples_expected, 0)
     }
 
-    /// Whether all that was said has come.
+    /// True if everything sent has arrived.
     pub(crate) const fn is_complete(&self) -> bool {
         self.tracker.next_position >= self.samples_expected
     }
@@ -88,7 +88,7 @@ impl AudioReceiver {
         self.tracker.receive(samples);
     }
 
-    /// Measures the first audio of each delta.
+    /// Measures the arrival of each delta's first audio.
     fn measure_latency(&mut self, context: &RunContext, now: u64, samples: u64) {
         let length = samples * 1_000_000 / MODEL_SECOND_SAMPLES as u64;
         let end = self.tracker.next_position + samples;
@@ -101,7 +101,7 @@ impl AudioReceiver {
                 tally.turn_start_latency.add(waited);
             }
             if tally.is_measuring.get() && !(delta.starts_turn && self.may_hold_turn_starts) {
-                // One that is early is not paced at all.
+                // An early delta is not paced.
                 tally.down_latency.add(now.checked_sub(due).unwrap_or(waited));
             }
             self.may_hold_turn_starts |= !delta.starts_turn && self.playback_ends_at < now + JUST_IN_TIME_US;
@@ -109,14 +109,14 @@ impl AudioReceiver {
         self.playback_ends_at = self.playback_ends_at.max(now) + length;
     }
 
-    /// The rest of the turn was taken back.
+    /// The rest of the turn was discarded.
     fn cancel_pending(&mut self) {
         self.pending_deltas.clear();
         self.playback_ends_at = 0;
         self.tracker.skip_to(self.samples_expected);
     }
 
-    /// A long message came through a relay.
+    /// Records a long message received through a relay.
     fn receive_relay_message(&mut self, context: &RunContext, now: u64, number: u64) {
         self.tracker.next_position = number;
         self.tracker.receive(1);
@@ -136,7 +136,7 @@ fn is_expected_audio(sound: &TestAudio, position: u64, payload: &[u8]) -> bool {
     sound.model_voice[at..at + first] == *head && sound.model_voice.get(..tail.len()) == Some(tail)
 }
 
-/// Where this is, if it is anything the model says: the place nearest to the expected one.
+/// Finds these samples in the model's voice, at the position nearest to the expected one.
 fn find_position(sound: &TestAudio, expected: u64, payload: &[u8]) -> Option<u64> {
     let head = payload.get(..16.min(payload.len()))?;
     let at = sound
@@ -146,11 +146,12 @@ fn find_position(sound: &TestAudio, expected: u64, payload: &[u8]) -> Option<u64
         .position(|(at, _)| sound.model_voice[2 * at..].starts_with(head))? as u64;
     let round = VOICE_LOOP_BYTES / 2;
     let ahead = (at + round - expected % round) % round;
-    let position = if ahead <= round / 2 { expected + ahead } else { (expected + ahead).checked_sub(round)? };
+    let position =
+        if ahead <= round / 2 { expected + ahead } else { (expected + ahead).checked_sub(round)? };
     is_expected_audio(sound, position, payload).then_some(position)
 }
 
-/// Reads all that comes to a client.
+/// Reads everything that a client receives.
 pub(crate) async fn run_receiver(context: Rc<RunContext>, client: Rc<Client>, mut inbox: FrameReader) {
     while let Some(frame) = inbox.next_frame().await {
         let now = context.now_us();
@@ -175,13 +176,17 @@ pub(crate) async fn run_receiver(context: Rc<RunContext>, client: Rc<Client>, mu
 fn handle_text(context: &RunContext, client: &Client, text: &str) {
     client.is_ready.set(true);
     let contains = |key: &str| text.contains(key);
-    if contains("\"tts.speaking_end\"") && (contains("\"cancelled\":true") || contains("\"cancelled\": true")) {
+    if contains("\"tts.speaking_end\"") && (contains("\"cancelled\":true") || contains("\"cancelled\": true"))
+    {
         context.tally.borrow_mut().interrupted_turns += 1;
         client.receiver.borrow_mut().cancel_pending();
     } else if contains("\"transcript.final\"") {
         context.tally.borrow_mut().transcripts += 1;
         client.transcript_check.borrow_mut().add_transcript(client.loop_position(context), text);
-    } else if contains("\"error\"") || contains("\"session.frames_dropped\"") || contains("\"session.rate_limit\"") {
+    } else if contains("\"error\"")
+        || contains("\"session.frames_dropped\"")
+        || contains("\"session.rate_limit\"")
+    {
         context.tally.borrow_mut().record_error(text);
     }
 }

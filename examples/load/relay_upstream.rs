@@ -1,4 +1,4 @@
-//! The stub's end of a relay: the same frames and messages as with a bridge, through something that only copies them.
+//! Upstream stub behind a relay: the same frames and messages as with a bridge, copied unchanged.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::{
     websocket::{self, BINARY, FrameReader, TEXT},
 };
 
-/// Frames away from the expected one that are looked at.
+/// Search range for a frame, in frames.
 const SEARCH_FRAMES: u64 = 100;
 
 /// One relayed session.
@@ -65,12 +65,14 @@ impl RelayConnection {
         }
         let position = tracker.next_position * SECOND_SAMPLES as u64 / u64::from(self.context.options.rate);
         let mut tally = self.context.tally.borrow_mut();
-        if let (true, Some(sent_at)) = (tally.is_measuring.get(), client.frame_sent_at(&self.context, position)) {
+        if let (true, Some(sent_at)) =
+            (tally.is_measuring.get(), client.frame_sent_at(&self.context, position))
+        {
             tally.up_latency.add(now.saturating_sub(sent_at));
         }
     }
 
-    /// A second of audio in the bridge's words, answered where the model would speak.
+    /// Answers a second of audio when the model would speak.
     async fn handle_message(&mut self, client: &Client, now: u64) -> std::io::Result<()> {
         {
             let mut tally = self.context.tally.borrow_mut();
@@ -79,7 +81,8 @@ impl RelayConnection {
                 tally.up_excess_latency.add(now.saturating_sub(client.relay_message_sent_at.get()));
             }
         }
-        if self.context.is_stopping.get() || !self.context.sound.is_answered_at(client.loop_position(&self.context))
+        if self.context.is_stopping.get()
+            || !self.context.sound.is_answered_at(client.loop_position(&self.context))
         {
             return Ok(());
         }
@@ -97,7 +100,7 @@ impl RelayConnection {
     }
 }
 
-/// What became of a client's frames, in samples at its own rate.
+/// Results for a client's frames, in samples at its own rate.
 pub(crate) fn frame_counts(context: &RunContext, client: &Client, tracker: &SampleTracker) -> SampleCounts {
     tracker.counts(client.frames_sent() * context.options.frame_samples() as u64, 0)
 }

@@ -1,4 +1,4 @@
-//! What came of a run, as a table and as JSON.
+//! Report of a run, as a table and as JSON.
 
 use serde_json::{Value, json};
 
@@ -9,11 +9,11 @@ use crate::{
     statistics::{Histogram, Tally},
 };
 
-/// A generator that is later than this is no real client any more, ms.
+/// Above this lateness, ms, the generator no longer simulates real clients.
 const MAX_LATENESS_MS: f64 = 5.0;
 
 impl Outcome {
-    /// Whether the generator kept its own times.
+    /// True if the generator kept its schedule.
     pub(crate) fn is_valid(&self) -> bool {
         self.tally.send_lateness.quantile_ms(0.99) <= MAX_LATENESS_MS
     }
@@ -22,7 +22,7 @@ impl Outcome {
         (self.options.sessions.max(1) as f64) * self.seconds
     }
 
-    /// µs of CPU per session and second: all, user, system.
+    /// CPU time per session and second, µs: total, user, system.
     pub(crate) fn cpu_us_per_session_second(&self) -> (f64, f64, f64) {
         let each = 1e6 / self.session_seconds();
         (
@@ -36,7 +36,7 @@ impl Outcome {
         (now - self.at_rest.resident_kib) / self.options.sessions.max(1) as f64
     }
 
-    /// All of it.
+    /// Builds the JSON report.
     pub(crate) fn to_json(&self) -> Value {
         let (cpu, user, system) = self.cpu_us_per_session_second();
         let known = |value: Value| if self.cost_is_known { value } else { Value::Null };
@@ -83,7 +83,7 @@ impl Outcome {
         })
     }
 
-    /// The table.
+    /// Prints the table.
     pub(crate) fn print(&self) {
         let options = &self.options;
         println!(
@@ -162,15 +162,15 @@ impl Outcome {
             tally.blocked_frames
         );
         if tally.unidentified_units > 0 {
-            println!("  the upstream heard what nobody sent: does the bridge delay its audio (--lag)?");
+            println!("  the upstream received unknown audio: does the bridge delay its audio (--lag)?");
         }
         if !self.is_valid() {
-            println!("  the generator was late: figures are not valid");
+            println!("  the generator was late: the figures are invalid");
         }
     }
 }
 
-/// µs for each session that was opened and closed besides.
+/// CPU time per additional session opened and closed, µs.
 fn cpu_us_per_open(outcome: &Outcome) -> Option<f64> {
     let opened = outcome.tally.open_latency.total();
     (opened > 0)

@@ -1,4 +1,4 @@
-//! One run: everybody connects, everybody sends, somebody looks at the clock.
+//! One run: connect, warm up, measure, verify.
 
 use std::rc::Rc;
 
@@ -22,17 +22,17 @@ use crate::{
     upstream_stub,
 };
 
-/// How many connect at a time before the others get a turn.
+/// Number of connects before other tasks get a turn.
 const CONNECT_BATCH: usize = 16;
-/// How long a session may take until it is there.
+/// Timeout of a session's start.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What came of a run.
+/// Results of a run.
 pub(crate) struct Outcome {
     pub(crate) options: Options,
-    /// Length of the measurement, s.
+    /// Duration of the measurement, s.
     pub(crate) seconds: f64,
-    /// The bridge before anybody came, with everybody there, and what the measured time took.
+    /// Bridge before the first session, with all sessions, and over the measured time.
     pub(crate) at_rest: Cost,
     pub(crate) when_idle: Cost,
     pub(crate) while_measured: Cost,
@@ -41,7 +41,7 @@ pub(crate) struct Outcome {
     pub(crate) tally: Tally,
 }
 
-/// Measures so many sessions.
+/// Measures this number of sessions.
 pub(crate) async fn run(options: Options, sound: Rc<TestAudio>) -> Result<Outcome, String> {
     let listener = TcpListener::bind(&options.upstream_listen)
         .await
@@ -60,7 +60,7 @@ pub(crate) async fn run(options: Options, sound: Rc<TestAudio>) -> Result<Outcom
     Ok(outcome)
 }
 
-/// Everybody connects, and waits until all sessions are there.
+/// Connects all clients and waits for all sessions.
 async fn connect_all(context: &Rc<RunContext>, address: &str) -> Result<(), String> {
     for number in 0..context.options.sessions {
         let client = Client::connect(context, address, number).await?;
@@ -123,10 +123,10 @@ async fn measure(context: &Rc<RunContext>, bridge: &Bridge, (at_rest, when_idle)
     }
 }
 
-/// Waits until all that is under way has come, or should have.
+/// Waits until all data in transit has arrived or timed out.
 async fn wait_for_audio(context: &RunContext) {
     let until = Instant::now() + SETTLE_TIME;
-    // The last unit is filled with silence and sent once the bridge misses the next frame.
+    // The bridge fills the last unit with silence and sends it when the next frame is missing.
     sleep(Duration::from_millis(if context.options.mostly_idle { 0 } else { 1_500 })).await;
     let complete = || context.clients.borrow().iter().all(|client| client.receiver.borrow().is_complete());
     while Instant::now() < until && !complete() {
@@ -134,7 +134,7 @@ async fn wait_for_audio(context: &RunContext) {
     }
 }
 
-/// Adds up what became of everybody's samples.
+/// Sums up the results of all clients.
 fn collect_counts(context: &RunContext) {
     let (mut up, mut down) = (SampleCounts::default(), SampleCounts::default());
     for client in context.clients.borrow().iter() {
@@ -152,7 +152,7 @@ fn up_counts(context: &RunContext, client: &Client) -> SampleCounts {
     } else if context.options.path == BridgeKind::Relay {
         relay_upstream::frame_counts(context, client, &client.relay_tracker.borrow())
     } else if context.options.is_conversation() {
-        // The last unit may not have been full yet.
+        // The last unit may have been incomplete.
         let matcher = client.audio_matcher.borrow();
         let sent = client.samples_sent(context);
         matcher.as_ref().map_or(SampleCounts { sent, lost: sent, ..SampleCounts::default() }, |matcher| {

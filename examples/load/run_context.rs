@@ -1,4 +1,4 @@
-//! What everybody in this program shares. There is one thread, so sharing is simple.
+//! Shared state of a run. All tasks run on one thread, so sharing needs no locks.
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,10 +11,10 @@ use crate::{
     client::Client, options::Options, statistics::Tally, test_audio::TestAudio, websocket::BufferPool,
 };
 
-/// How long after the last frame everything may take to arrive.
+/// Time for the last data to arrive after the last frame.
 pub(crate) const SETTLE_TIME: Duration = Duration::from_millis(2_500);
 
-/// One run.
+/// State of one run.
 pub(crate) struct RunContext {
     pub(crate) options: Options,
     pub(crate) sound: Rc<TestAudio>,
@@ -22,11 +22,11 @@ pub(crate) struct RunContext {
     pub(crate) clients: RefCell<Vec<Rc<Client>>>,
     pub(crate) tally: RefCell<Tally>,
     pub(crate) buffer_pool: BufferPool,
-    /// The clients send no more.
+    /// The clients have stopped sending.
     pub(crate) is_stopping: Cell<bool>,
-    /// Everybody leaves: who hangs up now does not do so early.
+    /// The run ends; a closing connection is no longer an early close.
     pub(crate) is_leaving: Cell<bool>,
-    /// Upstream sessions that were created.
+    /// Number of upstream sessions created.
     pub(crate) upstream_sessions_created: Cell<usize>,
 }
 
@@ -45,19 +45,19 @@ impl RunContext {
         }
     }
 
-    /// µs since it began.
+    /// Time since the start, µs.
     pub(crate) fn now_us(&self) -> u64 {
         self.started.elapsed().as_micros() as u64
     }
 
-    /// That client, if it is there.
+    /// Returns the client with this number, if connected.
     pub(crate) fn client(&self, number: usize) -> Option<Rc<Client>> {
         self.clients.borrow().get(number).cloned()
     }
 
-    /// Whether every unit is looked at from end to end: where they are too many, most are skimmed.
+    /// True if every unit is compared completely. At high load most units are only sampled.
     pub(crate) fn needs_full_check(&self, number: u64) -> bool {
-        /// Units a second that can be looked at without becoming the bottleneck.
+        /// Units per second that can be compared without becoming the bottleneck.
         const MANY: usize = 600;
         let share = self.options.sessions.div_ceil(MANY).max(1) as u64;
         number.is_multiple_of(share)

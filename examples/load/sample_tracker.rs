@@ -1,26 +1,26 @@
-//! Which samples of a stream have come: what was lost, what came twice, what came out of order.
+//! Sample tracker of a stream: detects lost, duplicated and reordered samples.
 
 use std::ops::{AddAssign, Range};
 
-/// What became of a stream's samples.
+/// Sample counts of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SampleCounts {
     pub(crate) sent: u64,
     pub(crate) received: u64,
-    /// Never came.
+    /// Never arrived.
     pub(crate) lost: u64,
-    /// Came once more.
+    /// Arrived again.
     pub(crate) duplicated: u64,
-    /// Came behind later ones.
+    /// Arrived after later ones.
     pub(crate) reordered: u64,
-    /// Were nothing that was sent.
+    /// Not part of the sent audio.
     pub(crate) unrecognised: u64,
-    /// Were still in the bridge's hands at the end.
+    /// Still buffered in the bridge at the end.
     pub(crate) tail: u64,
 }
 
 impl SampleCounts {
-    /// Whether every sample came once and in order.
+    /// True if every sample arrived once and in order.
     pub(crate) const fn is_clean(&self) -> bool {
         self.lost == 0 && self.duplicated == 0 && self.reordered == 0 && self.unrecognised == 0
     }
@@ -38,24 +38,24 @@ impl AddAssign for SampleCounts {
     }
 }
 
-/// Follows one stream.
+/// Tracks one stream.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SampleTracker {
-    /// Where the next sample belongs, if nothing happens.
+    /// Expected position of the next sample.
     pub(crate) next_position: u64,
-    /// The first place that nothing has come for, nor behind it.
+    /// First position beyond all samples received.
     high_water: u64,
     holes: Vec<Range<u64>>,
     counts: SampleCounts,
 }
 
 impl SampleTracker {
-    /// One that begins here.
+    /// Starts a stream at this position.
     pub(crate) fn starting_at(position: u64) -> Self {
         Self { next_position: position, high_water: position, ..Self::default() }
     }
 
-    /// Takes samples that belong where the last ones ended, or to where `next` was set.
+    /// Records samples at the expected position.
     pub(crate) fn receive(&mut self, samples: u64) {
         let range = self.next_position..self.next_position + samples;
         self.counts.received += samples;
@@ -72,7 +72,7 @@ impl SampleTracker {
         self.high_water = self.high_water.max(range.end);
     }
 
-    /// Takes samples nobody knows; they are believed to be where they belong.
+    /// Records unknown samples; assumes that they are at the expected position.
     pub(crate) fn receive_unrecognised(&mut self, samples: u64) {
         self.counts.unrecognised += samples;
         self.receive(samples);
@@ -94,13 +94,13 @@ impl SampleTracker {
         filled
     }
 
-    /// Goes on elsewhere; what is between was given up on purpose.
+    /// Jumps to another position; the samples between were discarded on purpose.
     pub(crate) fn skip_to(&mut self, position: u64) {
         self.next_position = position;
         self.high_water = self.high_water.max(position);
     }
 
-    /// What became of a stream of so many samples, of which the last `tail_max` may still be under way.
+    /// Evaluates a stream of this length; the last `tail_max` samples may still be in transit.
     pub(crate) fn counts(&self, sent: u64, tail_max: u64) -> SampleCounts {
         let missing = sent.saturating_sub(self.high_water);
         let (tail, late) = if missing <= tail_max { (missing, 0) } else { (0, missing) };

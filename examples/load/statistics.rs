@@ -1,13 +1,13 @@
-//! Numbers: histograms of durations, and everything a run counts.
+//! Histograms of durations, and the counters of a run.
 
 use std::cell::Cell;
 
 use super::sample_tracker::SampleCounts;
 
-/// Steps in each doubling: a percentile is right within 1.6 %.
+/// Steps per doubling: a percentile is accurate to 1.6 %.
 const STEPS_PER_DOUBLING: u64 = 64;
 
-/// How often which duration was seen, µs.
+/// Histogram of durations, µs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Histogram {
     counts: Vec<u64>,
@@ -32,7 +32,7 @@ impl Histogram {
         (doublings * STEPS_PER_DOUBLING + (micros >> shift) % STEPS_PER_DOUBLING) as usize
     }
 
-    /// The longest duration at this place, µs.
+    /// Longest duration of a bucket, µs.
     fn bucket_max_us(bucket: usize) -> u64 {
         let (doublings, step) = (bucket as u64 / STEPS_PER_DOUBLING, bucket as u64 % STEPS_PER_DOUBLING);
         if doublings == 0 { step } else { ((STEPS_PER_DOUBLING + step + 1) << (doublings - 1)) - 1 }
@@ -46,7 +46,7 @@ impl Histogram {
         self.max as f64 / 1000.0
     }
 
-    /// What this part of all durations does not exceed, ms.
+    /// Quantile, ms.
     pub(crate) fn quantile_ms(&self, part: f64) -> f64 {
         let wanted = (self.total as f64 * part).ceil() as u64;
         let mut seen = 0;
@@ -58,27 +58,27 @@ impl Histogram {
     }
 }
 
-/// All that one run counts while it goes on.
+/// All counters of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Latencies are recorded: the time before and after does not count.
+    /// Records latencies only while true, not before or after the measurement.
     pub(crate) is_measuring: Cell<bool>,
-    /// From the frame with a unit's last sample to its arrival upstream; through a relay, of each frame.
+    /// From the frame with a unit's last sample to the unit's arrival upstream; through a relay, of each frame.
     pub(crate) up_latency: Histogram,
-    /// The same from the frame that the bridge's resampler needs besides; through a relay, of the long messages.
+    /// From the later frame that the bridge's resampler also needs; through a relay, of the long messages.
     pub(crate) up_excess_latency: Histogram,
-    /// From a delta, or when it is due, to its first audio.
+    /// From a delta, or its due time, to its first audio.
     pub(crate) down_latency: Histogram,
-    /// From the first delta of a turn to its first audio, with what the bridge holds it on purpose.
+    /// From the first delta of a turn to its first audio, including intentional delay.
     pub(crate) turn_start_latency: Histogram,
-    /// How late frames were sent.
+    /// Lateness of sent frames.
     pub(crate) send_lateness: Histogram,
     /// From the request to the first message.
     pub(crate) open_latency: Histogram,
     pub(crate) frames: u64,
-    /// Late by more than half a frame.
+    /// Frames late by more than half a frame.
     pub(crate) late_frames: u64,
-    /// Not taken at once by the socket: the bridge does not keep up.
+    /// Frames not accepted at once by the socket, because the bridge is too slow.
     pub(crate) blocked_frames: u64,
     pub(crate) errors: u64,
     pub(crate) last_error: String,
@@ -87,9 +87,9 @@ pub(crate) struct Tally {
     pub(crate) interrupted_turns: u64,
     pub(crate) units: u64,
     pub(crate) units_spot_checked: u64,
-    /// Samples of silence that stood for audio although it was being sent.
+    /// Silent samples inserted for audio that was sent.
     pub(crate) silence_samples: u64,
-    /// Units of nobody who is known.
+    /// Units of unknown clients.
     pub(crate) unidentified_units: u64,
     pub(crate) transcripts: u64,
     pub(crate) utterances: u64,
@@ -98,7 +98,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Whether nothing and nobody was lost.
+    /// True if no sample and no session was lost.
     pub(crate) const fn is_clean(&self) -> bool {
         self.up_samples.is_clean()
             && self.down_samples.is_clean()

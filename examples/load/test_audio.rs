@@ -1,10 +1,10 @@
-//! What is said, and what of it must arrive: the clients' loop, and the model's voice.
+//! Test audio: the clients' loop, and the model's voice.
 //!
-//! Up: all clients repeat one loop of speech and then room noise, each from a place of its own that no other has. No
-//! second of it is like another (the noise is random, and goes on below the speech), so the audio is its own marker:
-//! 10 ms of it tell where in the loop they come from. What the upstream must hear is the same loop, converted as a whole.
+//! Up: all clients repeat one loop of speech followed by room noise, each from its own start position. No second of the
+//! loop equals another (the noise is random and continues under the speech), so the audio is its own watermark: any 10
+//! ms identify their position. The upstream must receive the same loop, converted as a whole.
 //!
-//! Down: random int16 numbers that survive float32, so that every byte a client hears is known.
+//! Down: random int16 numbers that survive float32, so that every received byte can be verified.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -13,34 +13,34 @@ use voxbridge::audio::{SPEECH_RATE_HZ, pcm, wav};
 
 /// Length of the loop.
 pub(crate) const LOOP_SECONDS: usize = 14;
-/// The same at the model's rate.
+/// Length of the loop at the model's rate.
 pub(crate) const LOOP_SAMPLES: usize = LOOP_SECONDS * SECOND_SAMPLES;
-/// A second (and a unit) at the rate the model hears.
+/// One second (and unit) at the model's input rate.
 pub(crate) const SECOND_SAMPLES: usize = SPEECH_RATE_HZ as usize;
-/// What is compared at a time: 10 ms.
+/// Block of comparison: 10 ms.
 pub(crate) const BLOCK_SAMPLES: usize = SECOND_SAMPLES / 100;
-/// A second of what the model says.
+/// One second of the model's voice.
 pub(crate) const MODEL_SECOND_SAMPLES: usize = 24_000;
-/// Different seconds of it, said one after the other.
+/// Number of different seconds of the model's voice, which repeat in order.
 pub(crate) const MODEL_SECONDS: usize = 8;
-/// By how much clients that begin in the same second of the loop differ.
+/// Offset between clients that start in the same second of the loop.
 const CLIENT_OFFSET_SAMPLES: usize = 4;
 /// Level of the room noise, −62 dBFS.
 const NOISE_RMS: f32 = 26.0;
 
-/// All that is heard anywhere.
+/// All audio of a run.
 pub(crate) struct TestAudio {
     rate_hz: usize,
     frame_bytes: usize,
-    /// int16 at the clients' rate: the loop and one frame more.
+    /// int16 at the clients' rate: the loop plus one frame.
     client_bytes: Vec<u8>,
-    /// The same as the model must hear it: the loop and a second more.
+    /// The same audio as the model must receive it: the loop plus a second.
     model_input: Vec<f32>,
     /// Seconds of speech in the loop.
     speech_seconds: usize,
-    /// What the model says, int16 bytes, [`MODEL_SECONDS`] seconds.
+    /// Model's voice, int16 bytes, [`MODEL_SECONDS`] seconds.
     pub(crate) model_voice: Vec<u8>,
-    /// The same as base64 of float32, by second.
+    /// Model's voice as base64 of float32, by second.
     pub(crate) model_voice_base64: Vec<String>,
 }
 
@@ -71,27 +71,27 @@ impl TestAudio {
         })
     }
 
-    /// Where in the loop (at 16 kHz) this client begins: in another second than its neighbours, at a place of its own.
+    /// Start of this client in the loop, at 16 kHz: in another second than its neighbours and at a position of its own.
     pub(crate) fn loop_offset(client: usize) -> usize {
         ((client % LOOP_SECONDS) * SECOND_SAMPLES + client / LOOP_SECONDS * CLIENT_OFFSET_SAMPLES)
             % LOOP_SAMPLES
     }
 
-    /// The bytes of a client's frame, `samples` behind its beginning (at its own rate).
+    /// Bytes of a client's frame that starts `samples` after its start (at its own rate).
     pub(crate) fn frame(&self, begins: usize, samples: u64) -> &[u8] {
         let at =
             2 * ((begins * self.rate_hz / SECOND_SAMPLES + samples as usize) % (LOOP_SECONDS * self.rate_hz));
         &self.client_bytes[at..at + self.frame_bytes]
     }
 
-    /// What the model hears from this place of the loop on, at most a second.
+    /// Audio that the model receives from this loop position, at most a second.
     pub(crate) fn expected_samples(&self, at: u64, length: usize) -> &[f32] {
         let at = (at % LOOP_SAMPLES as u64) as usize;
         &self.model_input[at..at + length]
     }
 
-    /// Whether the model answers a unit that ends at this place of the loop: its second of speech has to be over when the
-    /// user speaks again.
+    /// True if the model answers a unit that ends at this position. Its second of speech must end before the user
+    /// speaks again.
     pub(crate) fn is_answered_at(&self, end: u64) -> bool {
         let end = (end % LOOP_SAMPLES as u64) as usize;
         self.speech_seconds > 0
@@ -99,21 +99,21 @@ impl TestAudio {
             && end + SECOND_SAMPLES <= LOOP_SAMPLES + SECOND_SAMPLES / 10
     }
 
-    /// Whether nobody speaks here any more.
+    /// True if the speech is over at this position.
     pub(crate) fn is_quiet(&self, at: u64) -> bool {
         (at % LOOP_SAMPLES as u64) as usize >= self.speech_seconds * SECOND_SAMPLES
     }
 
-    /// Whether the user is clearly heard in this block of the loop.
+    /// True if the user is clearly audible in this block.
     pub(crate) fn is_loud(&self, at: u64) -> bool {
         let block = self.expected_samples(at, BLOCK_SAMPLES);
         let energy: f32 = block.iter().map(|sample| sample * sample).sum();
-        // -40 dBFS.
+        // −40 dBFS.
         !self.is_quiet(at) && energy > 1e-4 * BLOCK_SAMPLES as f32
     }
 }
 
-/// The loop at the clients' rate, already rounded to int16.
+/// Builds the loop at the clients' rate, rounded to int16.
 fn mix_loop(rate: u32, speech: usize) -> Result<Vec<f32>, String> {
     let mut voice = Vec::new();
     for name in ["librivox_0870", "librivox_0920", "arctic_a0007"] {
@@ -129,7 +129,7 @@ fn mix_loop(rate: u32, speech: usize) -> Result<Vec<f32>, String> {
     Ok(mixed.collect())
 }
 
-/// Noise of a quiet room: darker than white, the same every time.
+/// Noise of a quiet room: darker than white, always the same.
 fn room_noise(samples: usize) -> Vec<f32> {
     let mut rng = fastrand::Rng::with_seed(6);
     let mut last = 0.0f32;

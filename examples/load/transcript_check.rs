@@ -1,5 +1,5 @@
-//! Whether all that a user says is transcribed, once and in order: the stub answers every utterance with the place in the
-//! loop that it heard, and here that is held against what was said.
+//! Transcript check: all speech of a user must be transcribed, once and in order. The stub answers every utterance with
+//! the loop position that it received; this module compares that with the audio sent.
 
 use crate::{
     client::Client,
@@ -8,12 +8,12 @@ use crate::{
     test_audio::{BLOCK_SAMPLES, LOOP_SAMPLES, SECOND_SAMPLES},
 };
 
-/// How the stub begins what it understood.
+/// Prefix of the stub's transcripts.
 pub(crate) const TRANSCRIPT_PREFIX: &str = "heard ";
-/// What is said so shortly before the end may not have been understood yet, samples at 16 kHz.
+/// Speech this close to the end may not be transcribed yet, samples at 16 kHz.
 const TAIL_SAMPLES: u64 = 2 * SECOND_SAMPLES as u64;
 
-/// What of one client's speech came back as transcripts.
+/// Transcribed parts of one client's speech.
 #[derive(Debug, Default)]
 pub(crate) struct TranscriptCheck {
     transcribed: Vec<std::ops::Range<u64>>,
@@ -21,13 +21,13 @@ pub(crate) struct TranscriptCheck {
 }
 
 impl TranscriptCheck {
-    /// A transcript names the stretch of the loop it is of; the client is at `place` of its loops now.
+    /// Records a transcript, which names its stretch of the loop; the client is at `place` of its loops.
     pub(crate) fn add_transcript(&mut self, position: u64, text: &str) {
         let Some((_, rest)) = text.split_once(TRANSCRIPT_PREFIX) else { return };
         let mut numbers =
             rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse::<u64>().ok());
         let (Some(from), Some(length)) = (numbers.next(), numbers.next()) else { return };
-        // The last time that this was said.
+        // The last time that this stretch was sent.
         let round = LOOP_SAMPLES as u64;
         let end = from % round + length;
         let Some(behind) = position.checked_sub(end) else { return };
@@ -37,7 +37,7 @@ impl TranscriptCheck {
         self.transcribed.push(from..from + length);
     }
 
-    /// What became of what was said clearly, by blocks; a start or an end in the middle of speech does not count.
+    /// Counts clearly audible blocks. A start or end within speech does not count.
     pub(crate) fn counts(&self, context: &RunContext, client: &Client) -> SampleCounts {
         let begins = (client.loop_offset + LOOP_SAMPLES) as u64;
         let order = self.tracker.counts(0, u64::MAX);
@@ -50,7 +50,7 @@ impl TranscriptCheck {
         for position in (begins + SECOND_SAMPLES as u64..last).step_by(BLOCK_SAMPLES) {
             if context.sound.is_loud(position) {
                 counts.sent += BLOCK_SAMPLES as u64;
-                // Speech that goes on at the end is not over.
+                // Speech that continues at the end is incomplete.
                 let heard = self.transcribed.iter().any(|range| range.contains(&position));
                 let may_go_on =
                     (position..last).step_by(BLOCK_SAMPLES).all(|later| !context.sound.is_quiet(later));

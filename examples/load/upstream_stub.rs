@@ -1,8 +1,9 @@
-//! The upstream: as much of MiniCPM-o's Realtime API (current dialect) as sessions under load need, answered at once.
+//! Upstream stub: the part of MiniCPM-o's Realtime API (current dialect) that sessions under load need, answered at
+//! once.
 //!
-//! Full duplex: every second of audio is recognised (`audio_matcher`) and answered by listening, or by a second of speech where the
-//! user is silent. Chat: every utterance is answered with the place where it was said. Behind a relay: frames and long
-//! messages are counted, and answered alike. Nothing here takes time, so what is measured is the bridge's.
+//! Full duplex: every second of audio is identified (`audio_matcher`) and answered by `listen`, or by a second of
+//! speech where the user is silent. Chat: every utterance is answered with its loop position. Behind a relay: frames
+//! and long messages are counted and answered likewise. Nothing here takes time, so the measured time is the bridge's.
 
 use std::rc::Rc;
 
@@ -23,7 +24,7 @@ use crate::{
     websocket::{self, FrameReader, TEXT},
 };
 
-/// Takes upstream connections until the world ends.
+/// Accepts upstream connections until the run ends.
 pub(crate) async fn accept_connections(context: Rc<RunContext>, listener: TcpListener) {
     let mut number = 0;
     while let Ok((tcp, _)) = listener.accept().await {
@@ -33,7 +34,7 @@ pub(crate) async fn accept_connections(context: Rc<RunContext>, listener: TcpLis
 }
 
 async fn serve_connection(context: Rc<RunContext>, tcp: TcpStream, number: usize) {
-    // A connection that breaks is seen by the client, or was to be.
+    // A broken connection is noticed by its client or was intended.
     let _gone = tcp.set_nodelay(true);
     let (read, write) = tcp.into_split();
     let mut inbox = FrameReader::new(read, Rc::clone(&context.buffer_pool));
@@ -64,7 +65,7 @@ struct UpstreamSession {
     write: OwnedWriteHalf,
     id: String,
     is_chat: bool,
-    /// Whose it is, as far as can be heard.
+    /// The client of the session, as identified by its audio.
     client: Option<Rc<Client>>,
     turn_count: u64,
     is_in_turn: bool,
@@ -121,7 +122,7 @@ impl UpstreamSession {
 
     async fn handle_append(&mut self, payload: &[u8], now: u64) -> std::io::Result<()> {
         let Some(append) = Append::parse(payload) else {
-            self.context.tally.borrow_mut().record_error("an input.append without audio");
+            self.context.tally.borrow_mut().record_error("input.append without audio");
             return Ok(());
         };
         if self.is_chat {
@@ -136,7 +137,7 @@ impl UpstreamSession {
         }
     }
 
-    /// Whether it speaks after the unit that comes so many samples later.
+    /// True if the model speaks after the unit that ends this many samples later.
     fn is_answered_after(&self, later: u64) -> bool {
         let Some(client) = &self.client else { return false };
         let matcher = client.audio_matcher.borrow();
@@ -145,7 +146,7 @@ impl UpstreamSession {
         })
     }
 
-    /// Recognises a unit, and measures how long it took to come.
+    /// Identifies a unit, and measures its latency.
     fn match_unit(&mut self, append: &Append<'_>, now: u64) {
         let context = Rc::clone(&self.context);
         let number = context.tally.borrow().units;
@@ -175,7 +176,7 @@ impl UpstreamSession {
         }
     }
 
-    /// Finds out whose session this is.
+    /// Identifies the client of the session.
     fn identify_client(&mut self, samples: &[f32]) {
         let clients = self.context.clients.borrow().len();
         let Some((number, matcher)) =
@@ -198,7 +199,7 @@ impl UpstreamSession {
         .await
     }
 
-    /// A second of speech: its words, its sound, and the end of the turn if nothing follows.
+    /// Sends a second of speech: text, audio, and the end of the turn if no speech follows.
     async fn send_speech(&mut self, input_id: &str) -> std::io::Result<()> {
         let Some(client) = self.client.clone() else { return Ok(()) };
         let starts_turn = !std::mem::replace(&mut self.is_in_turn, true);
@@ -228,9 +229,16 @@ impl UpstreamSession {
             let text = format!(r#"{{"type":"response.output.delta","kind":"listen",{ids},{metrics}"#);
             listen_frame = websocket::text_frame(&text, false);
         }
-        client.receiver.borrow_mut().expect_delta(MODEL_SECOND_SAMPLES as u64, self.context.now_us(), starts_turn);
-        websocket::write_all(&self.write, &[&text, &head, begin.as_bytes(), audio, end.as_bytes(), &listen_frame])
-            .await
+        client.receiver.borrow_mut().expect_delta(
+            MODEL_SECOND_SAMPLES as u64,
+            self.context.now_us(),
+            starts_turn,
+        );
+        websocket::write_all(
+            &self.write,
+            &[&text, &head, begin.as_bytes(), audio, end.as_bytes(), &listen_frame],
+        )
+        .await
     }
 
     async fn transcribe(&self, append: &Append<'_>) -> std::io::Result<()> {
@@ -250,7 +258,7 @@ impl UpstreamSession {
         .await
     }
 
-    /// Where in the loop it was said, and that nothing in it is missing.
+    /// Finds the loop position of an utterance and checks that nothing is missing.
     fn locate_utterance(&self, samples: &[f32]) -> String {
         let mut tally = self.context.tally.borrow_mut();
         tally.utterances += 1;
@@ -264,9 +272,9 @@ impl UpstreamSession {
     }
 }
 
-/// How long a unit that ends at this place of its client's audio took to come.
+/// Latency of a unit that ends at this position of its client's audio.
 fn record_up_latency(context: &RunContext, client: &Client, position: u64, now: u64) {
-    /// What a resampler needs of the future: half of a filter of 20 ms, samples at 16 kHz.
+    /// Look-ahead of a resampler: half of a 20 ms filter, samples at 16 kHz.
     const AHEAD: u64 = SECOND_SAMPLES as u64 / 100;
     let ahead = if context.options.rate as usize == SECOND_SAMPLES { 0 } else { AHEAD };
     let mut tally = context.tally.borrow_mut();
@@ -281,7 +289,7 @@ fn record_up_latency(context: &RunContext, client: &Client, position: u64, now: 
     }
 }
 
-/// The number of a long message through a relay.
+/// Number of a long message through a relay.
 pub(crate) fn relay_message_number(payload: &[u8]) -> Option<u64> {
     let head = std::str::from_utf8(payload.get(..120)?).ok()?;
     let (_, rest) = head.split_once("\"input_id\":\"")?;

@@ -1,7 +1,7 @@
-//! As much of WebSocket (RFC 6455) as measuring needs, and no more of it than that: a frame out is one write of bytes
-//! that were there before, a frame in is a header to be read and nothing to be copied.
+//! Minimal WebSocket (RFC 6455) for measurements: sending a frame is one write of prepared bytes; receiving parses a
+//! header and copies nothing.
 //!
-//! Not a WebSocket library: it knows no fragments and no extensions, believes its peer, and masks with zeros.
+//! It is not a WebSocket library: it supports no fragments and no extensions, trusts its peer, and masks with zeros.
 
 use std::{
     cell::RefCell,
@@ -29,10 +29,10 @@ pub(crate) const SERVER_CLOSE: [u8; 4] = [0x88, 2, 3, 0xe8];
 
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Read buffers, shared by all connections: only who is in the middle of a message has one.
+/// Read buffers, shared by all connections. A connection holds one only while it receives a message.
 pub(crate) type BufferPool = Rc<RefCell<Vec<Vec<u8>>>>;
 
-/// What has come in on a connection.
+/// Received data of a connection.
 pub(crate) struct FrameReader {
     read: OwnedReadHalf,
     pool: BufferPool,
@@ -41,7 +41,7 @@ pub(crate) struct FrameReader {
     end: usize,
 }
 
-/// A frame that is there as a whole.
+/// A complete frame.
 pub(crate) struct Frame {
     pub(crate) opcode: u8,
     key: [u8; 4],
@@ -53,7 +53,7 @@ impl FrameReader {
         Self { read, pool, buffer: Vec::new(), start: 0, end: 0 }
     }
 
-    /// Waits for more. False when nothing comes any more.
+    /// Waits for more data; returns false at the end of the stream.
     async fn read_more(&mut self) -> bool {
         self.compact();
         let Self { read, pool, buffer, end, .. } = self;
@@ -83,7 +83,7 @@ impl FrameReader {
         }
     }
 
-    /// The next frame, as soon as all of it is there; none when nothing comes any more.
+    /// Returns the next frame once it is complete; `None` at the end of the stream.
     pub(crate) async fn next_frame(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = self.parse_frame() {
@@ -98,7 +98,7 @@ impl FrameReader {
     fn parse_frame(&mut self) -> Option<Frame> {
         let bytes = &self.buffer[self.start..self.end];
         let (first, second) = (*bytes.first()?, *bytes.get(1)?);
-        assert!(first & 0x80 != 0, "a peer cuts messages into fragments, which this generator does not read");
+        assert!(first & 0x80 != 0, "fragmented messages are not supported by this generator");
         let (length, mut head) = match second & 0x7f {
             126 => (usize::from(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?)), 4),
             127 => (u64::from_be_bytes(bytes.get(2..10)?.try_into().ok()?) as usize, 10),
@@ -117,14 +117,14 @@ impl FrameReader {
         Some(Frame { opcode: first & 0x0f, key, range })
     }
 
-    /// What the frame carries, unmasked.
+    /// Payload of the frame, unmasked.
     pub(crate) fn payload(&mut self, frame: &Frame) -> &mut [u8] {
         let payload = &mut self.buffer[frame.range.clone()];
         unmask(payload, frame.key);
         payload
     }
 
-    /// The head of an HTTP message; what follows it stays.
+    /// Reads the head of an HTTP message; later bytes stay buffered.
     pub(crate) async fn read_http_head(&mut self) -> Result<String, String> {
         loop {
             let received = &self.buffer[self.start..self.end];
@@ -161,7 +161,7 @@ fn unmask(payload: &mut [u8], key: [u8; 4]) {
     rest.iter_mut().zip(key.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
 }
 
-/// The head of a frame; a client's is masked, with zeros.
+/// Builds the head of a frame. A client's frame is masked with zeros.
 pub(crate) fn frame_header(opcode: u8, length: usize, client: bool) -> Vec<u8> {
     let mask = if client { 0x80 } else { 0 };
     let mut head = vec![0x80 | opcode];
@@ -182,14 +182,14 @@ pub(crate) fn frame_header(opcode: u8, length: usize, client: bool) -> Vec<u8> {
     head
 }
 
-/// A whole text frame.
+/// Builds a whole text frame.
 pub(crate) fn text_frame(text: &str, client: bool) -> Vec<u8> {
     let mut frame = frame_header(TEXT, text.len(), client);
     frame.extend(text.as_bytes());
     frame
 }
 
-/// Asks for a WebSocket.
+/// Performs the client's handshake.
 pub(crate) async fn request_upgrade(
     inbox: &mut FrameReader,
     write: &OwnedWriteHalf,
@@ -203,10 +203,10 @@ pub(crate) async fn request_upgrade(
     write_all(write, &[request.as_bytes()]).await.map_err(|error| error.to_string())?;
     let answer = inbox.read_http_head().await?;
     let line = answer.lines().next().unwrap_or_default();
-    if line.contains(" 101") { Ok(()) } else { Err(format!("the handshake was answered by {line:?}")) }
+    if line.contains(" 101") { Ok(()) } else { Err(format!("the handshake was rejected: {line:?}")) }
 }
 
-/// Grants one; the path asked for.
+/// Performs the server's handshake; returns the requested path.
 pub(crate) async fn accept_upgrade(
     inbox: &mut FrameReader,
     write: &OwnedWriteHalf,
@@ -216,7 +216,7 @@ pub(crate) async fn accept_upgrade(
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("sec-websocket-key").then(|| value.trim().to_owned())
     };
-    let key = request.lines().find_map(header).ok_or("a request that is no WebSocket handshake")?;
+    let key = request.lines().find_map(header).ok_or("the request is not a WebSocket handshake")?;
     let accept = tokio_tungstenite::tungstenite::handshake::derive_accept_key(key.as_bytes());
     let answer = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -226,7 +226,7 @@ pub(crate) async fn accept_upgrade(
     Ok(request.split_whitespace().nth(1).unwrap_or_default().to_owned())
 }
 
-/// Writes all the parts as one.
+/// Writes all parts in one call.
 pub(crate) async fn write_all(write: &OwnedWriteHalf, parts: &[&[u8]]) -> io::Result<()> {
     let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
     let mut rest = slices.as_mut_slice();

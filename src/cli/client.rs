@@ -11,23 +11,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes, error::ProtocolError};
 
-use super::dial::{self, ClientWebSocket};
+use super::dial::{self, ClientWebSocket, ServerTarget};
 use super::error::ClientError;
 use super::server_events::MacawEvent;
-use crate::secret::Secret;
-
-/// Server and session parameters of a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerTarget {
-    /// `ws://` or `wss://`; without a path, `/v1/realtime` is meant.
-    pub url: String,
-    /// The model; one that the URL names already stays if this is `None`.
-    pub model: Option<String>,
-    /// Language of the speech, ISO 639-1.
-    pub language: Option<String>,
-    /// The key to show, where one is wanted.
-    pub key: Option<Secret>,
-}
 
 /// Intervals and timeouts of a client. The defaults suit real servers; tests use shorter ones.
 #[derive(Debug, Clone, Copy)]
@@ -139,7 +125,7 @@ impl Client {
             Some(ServerMessage::Audio(_)) => {
                 Err(not_opened("expected session.created, got audio".to_owned()))
             }
-            None => Err(not_opened(client.end_description().to_owned())),
+            None => Err(not_opened(client.end_description())),
         }
     }
 
@@ -188,9 +174,13 @@ impl Client {
     }
 
     /// Describes how the connection ended.
-    #[must_use]
-    pub fn end_description(&self) -> &str {
-        self.end_reason.as_deref().unwrap_or("it is still open").trim_end()
+    fn end_description(&self) -> String {
+        self.end_reason.as_deref().unwrap_or("it is still open").trim_end().to_owned()
+    }
+
+    /// Error for a connection that ended before the command was done.
+    pub(super) fn connection_lost(&self) -> ClientError {
+        ClientError::ConnectionLost(self.end_description())
     }
 
     /// Sends microphone audio, int16 mono 16 kHz. A real server needs at least 512 samples a frame (field notes §1.7).

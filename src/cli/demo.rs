@@ -5,7 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::client::{Client, ClientTiming, ServerTarget};
+use super::client::{Client, ClientTiming};
+use super::dial::ServerTarget;
 use super::error::ClientError;
 use super::{speak, stream_recording, talk, text_chunks};
 
@@ -59,7 +60,7 @@ pub(super) async fn run_speech_demo_with_timing(
     timing: ClientTiming,
 ) -> Result<DemoResult, ClientError> {
     let samples = stream_recording::decode_wav(&wav_bytes, "the recording")?;
-    let target = ServerTarget { url: url.to_owned(), model: None, language: None, key: None };
+    let target = ServerTarget { url: url.to_owned(), ..ServerTarget::default() };
     let (mut client, _) = Client::connect(&target, timing).await?;
     let result = transcribe_and_reply(&mut client, &samples, needs_reply, out).await;
     client.close(|_| {}).await;
@@ -76,7 +77,7 @@ pub async fn run_conversation_demo(
     out: &Path,
 ) -> Result<DemoResult, ClientError> {
     let samples = stream_recording::decode_wav(wav_bytes, "the recording")?;
-    let target = ServerTarget { url: url.to_owned(), model: None, language: None, key: None };
+    let target = ServerTarget { url: url.to_owned(), ..ServerTarget::default() };
     let (mut client, _) = Client::connect(&target, ClientTiming::default()).await?;
     let answer = talk::ask_question(&mut client, &samples).await;
     client.close(|_| {}).await;

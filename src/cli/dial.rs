@@ -11,10 +11,22 @@ use tokio_tungstenite::tungstenite::{
 };
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use super::client::ServerTarget;
 use super::error::ClientError;
 use crate::net::{Endpoint, Transport};
 use crate::secret::Secret;
+
+/// Server and session parameters of a client.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerTarget {
+    /// `ws://` or `wss://`; without a path, `/v1/realtime` is meant.
+    pub url: String,
+    /// The model; one that the URL names already stays if this is `None`.
+    pub model: Option<String>,
+    /// Language of the speech, ISO 639-1.
+    pub language: Option<String>,
+    /// The key to show, where one is wanted.
+    pub key: Option<Secret>,
+}
 
 /// Open WebSocket connection.
 pub(super) type ClientWebSocket = WebSocketStream<Box<dyn Transport>>;

@@ -7,15 +7,15 @@ use std::{io, path::PathBuf, time::Duration};
 use crate::audio::wav::WavError;
 
 /// The command itself failed.
-const EXIT_FAILED: u8 = 1;
+pub(super) const EXIT_FAILED: u8 = 1;
 /// The command line is wrong (clap's own code).
-const EXIT_USAGE: u8 = 2;
+pub(super) const EXIT_USAGE: u8 = 2;
 /// EX_DATAERR: the input has the wrong format.
-const EXIT_INVALID_DATA: u8 = 65;
+pub(super) const EXIT_INVALID_DATA: u8 = 65;
 /// EX_NOINPUT: the input cannot be read.
-const EXIT_NO_INPUT: u8 = 66;
+pub(super) const EXIT_NO_INPUT: u8 = 66;
 /// EX_UNAVAILABLE: no server answers at the address.
-const EXIT_UNAVAILABLE: u8 = 69;
+pub(super) const EXIT_UNAVAILABLE: u8 = 69;
 
 /// Failure of a client command.
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +139,11 @@ impl ClientError {
             | Self::TooMuchAudio(_)
             | Self::UnwritableOutput { .. } => EXIT_FAILED,
         }
+    }
+
+    /// Error for a session that the server closed before the command was done.
+    pub(super) fn session_closed(reason: &str) -> Self {
+        Self::ConnectionLost(format!("the server closed the session: {reason}"))
     }
 
     /// A failure to write to the terminal or a pipe.

@@ -22,6 +22,7 @@ mod text_chunks;
 mod view;
 
 pub use args::{Cli, CliCommand};
-pub use client::{Client, ClientTiming, ServerTarget};
+pub use client::{Client, ClientTiming};
 pub use commands::run;
+pub use dial::ServerTarget;
 pub use error::ClientError;

@@ -10,7 +10,8 @@ use tokio::time::{Instant, interval, sleep_until};
 use crate::audio::{MODEL_RATE_HZ, wav};
 
 use super::args::SpeakArgs;
-use super::client::{Client, ClientTiming, ServerMessage, ServerTarget, server_error};
+use super::client::{Client, ClientTiming, ServerMessage, server_error};
+use super::dial::ServerTarget;
 use super::error::ClientError;
 use super::server_events::MacawEvent;
 use super::text_chunks::{CHUNK_MAX_CHARS, split_text};
@@ -32,8 +33,8 @@ pub async fn run(args: &SpeakArgs) -> Result<(), ClientError> {
     let target = ServerTarget {
         url: args.url.clone(),
         model: args.model.clone(),
-        language: None,
         key: key::load_key(args.key.key_file.as_deref())?,
+        ..ServerTarget::default()
     };
     let mut speech = SpeechAudio::default();
     let result = speak(&target, ClientTiming::default(), &text, args.voice.as_deref(), &mut speech).await;
@@ -171,13 +172,11 @@ pub(super) async fn speak_chunk(
                     error_while_speaking = Some(error);
                 }
                 MacawEvent::SessionClosed { reason } => {
-                    return Err(ClientError::ConnectionLost(format!(
-                        "the server closed the session: {reason}"
-                    )));
+                    return Err(ClientError::session_closed(&reason));
                 }
                 _ => {}
             },
-            None => return Err(ClientError::ConnectionLost(client.end_description().to_owned())),
+            None => return Err(client.connection_lost()),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::{Instant, interval};
@@ -13,6 +14,7 @@ use crate::audio::{SPEECH_RATE_HZ, pcm, wav};
 
 use super::client::{Client, ClientTiming, ReceivedEvent, ServerMessage, server_error};
 use super::error::ClientError;
+use super::read_input::read_input;
 use super::server_events::MacawEvent;
 
 /// Samples of a 40 ms frame, as in the Macaw command line. A real server crashes on frames below 512 samples (field notes
@@ -24,6 +26,9 @@ const TRAILING_SILENCE_SAMPLES: usize = SPEECH_RATE_HZ as usize * 3 / 2;
 
 /// Longest recording; it is kept in memory and sent in real time.
 const RECORDING_MAX: Duration = Duration::from_secs(3600);
+
+/// Upper bound of a recording file: an hour of 32-bit mono at 48 kHz.
+const INPUT_MAX_BYTES: u64 = 700 << 20;
 
 /// Frame to send after the end of the recording.
 pub(super) const SILENT_FRAME: [i16; FRAME_SAMPLES] = [0; FRAME_SAMPLES];
@@ -51,6 +56,12 @@ pub(super) struct TranscriptionResult {
     utterances_ended: usize,
     final_segment_ids: HashSet<u64>,
     unnumbered_finals: usize,
+}
+
+/// Reads and decodes a WAV file, or standard input for `-`.
+pub(super) async fn read_wav(file: &Path) -> Result<Vec<i16>, ClientError> {
+    let (bytes, source_name) = read_input(file, INPUT_MAX_BYTES).await?;
+    decode_wav(&bytes, &source_name)
 }
 
 /// Decodes a WAV file to the format of a Macaw server: int16 mono 16 kHz.
@@ -106,7 +117,7 @@ pub(super) async fn stream_and_transcribe(
                 }
                 // Ignores audio, because the client requested no speech.
                 Some(ServerMessage::Audio(_)) => {}
-                None => return Err(ClientError::ConnectionLost(client.end_description().to_owned())),
+                None => return Err(client.connection_lost()),
             }
         }
     }
@@ -137,7 +148,7 @@ impl TranscriptionResult {
                 self.last_error = Some(error);
             }
             MacawEvent::SessionClosed { reason } => {
-                return Err(ClientError::ConnectionLost(format!("the server closed the session: {reason}")));
+                return Err(ClientError::session_closed(reason));
             }
             _ => {}
         }

@@ -8,12 +8,13 @@ use std::time::Duration;
 use tokio::time::{Instant, interval};
 
 use super::args::TalkArgs;
-use super::client::{Client, ClientTiming, ServerMessage, ServerTarget, printable, server_error};
+use super::client::{Client, ClientTiming, ServerMessage, printable, server_error};
+use super::dial::ServerTarget;
 use super::error::ClientError;
+use super::key;
 use super::server_events::MacawEvent;
 use super::speak::{self, SpeechAudio};
 use super::stream_recording::{self, FRAME_SAMPLES, SILENT_FRAME};
-use super::{key, read_input, transcribe};
 
 /// Answer of the model.
 #[derive(Debug, Default)]
@@ -31,15 +32,13 @@ pub(super) struct SpokenAnswer {
 /// # Errors
 /// [`ClientError`], which knows its exit code.
 pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
-    let (bytes, source_name) = read_input::read_input(&args.file, transcribe::INPUT_MAX_BYTES).await?;
-    let samples = stream_recording::decode_wav(&bytes, &source_name)?;
-    drop(bytes);
+    let samples = stream_recording::read_wav(&args.file).await?;
     speak::check_directory_exists(&args.output)?;
     let target = ServerTarget {
         url: args.url.clone(),
         model: args.model.clone(),
-        language: None,
         key: key::load_key(args.key.key_file.as_deref())?,
+        ..ServerTarget::default()
     };
     let (mut client, _) = Client::connect(&target, ClientTiming::default()).await?;
     let answer = ask_question(&mut client, &samples).await;
@@ -86,7 +85,7 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
                 }
             }
             message = client.next() => {
-                let message = message?.ok_or_else(|| ClientError::ConnectionLost(client.end_description().to_owned()))?;
+                let message = message?.ok_or_else(|| client.connection_lost())?;
                 last_message_at = Instant::now();
                 if answer.handle_message(message, question_ended_at)? && sent >= samples.len() {
                     return Ok(answer);
@@ -124,7 +123,7 @@ impl SpokenAnswer {
                 eprintln!("voxbridge: {}", printable(&format!("the server reports {code}: {message}")));
             }
             MacawEvent::SessionClosed { reason } => {
-                return Err(ClientError::ConnectionLost(format!("the server closed the session: {reason}")));
+                return Err(ClientError::session_closed(&reason));
             }
             _ => {}
         }

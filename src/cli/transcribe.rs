@@ -3,23 +3,19 @@
 use std::io::Write;
 
 use super::args::TranscribeArgs;
-use super::client::{Client, ClientTiming, ServerTarget};
+use super::client::{Client, ClientTiming};
+use super::dial::ServerTarget;
 use super::error::ClientError;
+use super::key;
 use super::stream_recording::{self, StreamProgress};
 use super::view::TranscriptView;
-use super::{key, read_input};
-
-/// Upper bound of a recording, which is kept in memory: an hour of 32-bit mono at 48 kHz.
-pub(super) const INPUT_MAX_BYTES: u64 = 700 << 20;
 
 /// Runs the command.
 ///
 /// # Errors
 /// [`ClientError`], which knows its exit code.
 pub async fn run(args: &TranscribeArgs) -> Result<(), ClientError> {
-    let (bytes, source_name) = read_input::read_input(&args.file, INPUT_MAX_BYTES).await?;
-    let samples = stream_recording::decode_wav(&bytes, &source_name)?;
-    drop(bytes);
+    let samples = stream_recording::read_wav(&args.file).await?;
     let target = ServerTarget {
         url: args.url.clone(),
         model: args.model.clone(),

@@ -185,7 +185,7 @@ impl SessionCheck {
             ) => {}
             (_, LaneEvent::Closed(end)) => self.handle_closed(now, end),
             (_, LaneEvent::Unknown(detail)) => {
-                drop(self.unknown_message.get_or_insert_with(|| detail.clone()))
+                self.unknown_message.get_or_insert_with(|| detail.clone());
             }
             (CheckPhase::Closing { .. }, LaneEvent::Queued { .. }) if !self.has_worker => {
                 self.close_transport(now)

@@ -20,16 +20,16 @@ pub fn access(data: &[u8]) {
         .expect("a test reads this key file");
     let (rest, in_query) = split_query_parameter(&text, "api_key");
     assert!(split_query_parameter(&rest, "api_key").1.is_none());
-    let shown = Credentials::from_request(&headers(data), in_query.as_deref(), &["token", "bearer"]);
+    let credentials = Credentials::from_request(&headers(data), in_query.as_deref(), &["token", "bearer"]);
     let contains_key = text.contains("7f9c");
-    assert!(contains_key || keys.authenticate(shown.iter(), &[], 0).is_err());
+    assert!(contains_key || keys.authenticate(credentials.iter(), &[], 0).is_err());
     let origins =
         AllowedOrigins::new(Some(&["https://7f9c.example".to_owned()])).expect("the origin is valid");
     assert!(text.to_lowercase().contains("7f9c") || !origins.is_allowed(&text));
     for header in [ProxyHeader::XForwardedFor, ProxyHeader::Forwarded] {
         let proxies = TrustedProxies::new(&["10.0.0.0/8".to_owned()], header).expect("the network is valid");
-        let stranger = [192, 0, 2, 1].into();
-        assert_eq!(proxies.client_address(stranger, text.lines().map(str::as_bytes)), stranger);
+        let untrusted = [192, 0, 2, 1].into();
+        assert_eq!(proxies.client_address(untrusted, text.lines().map(str::as_bytes)), untrusted);
         proxies.client_address([10, 0, 0, 1].into(), text.lines().map(str::as_bytes));
     }
     let _ = (

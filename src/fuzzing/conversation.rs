@@ -85,16 +85,16 @@ static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
         library.add("speech.toml", &profile).expect("only numbers differ from the embedded profile");
         let listen =
             profile.find("[listen]").zip(profile.find("[hear]")).map(|(from, to)| &profile[from..to]);
-        for (file, talk) in [
+        for (file, profile) in [
             ("conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
             ("video.toml", include_str!("../../mappings/profile/video.toml")),
         ] {
-            let mut talk = talk.to_owned() + "\n" + listen.expect("the profile has both sections");
+            let mut profile = profile.to_owned() + "\n" + listen.expect("the profile has both sections");
             if interim != "interim_ms = 0 " {
-                talk = talk.replace("standby = false", "standby = true");
-                talk = talk.replace("transcribe_user = false", "transcribe_user = true");
+                profile = profile.replace("standby = false", "standby = true");
+                profile = profile.replace("transcribe_user = false", "transcribe_user = true");
             }
-            library.add(file, &talk).expect("only a section differs from the embedded profile");
+            library.add(file, &profile).expect("only a section differs from the embedded profile");
         }
         library
     })

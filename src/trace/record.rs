@@ -5,7 +5,10 @@ use std::{fmt::Write as _, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
-use super::{redact::AudioRetention, strip_audio::strip_audio};
+use super::{
+    redact::{AudioRetention, AudioTreatment, Redactor, fnv1a_digest},
+    strip_audio::strip_audio,
+};
 use crate::{
     bridge::{Input, Output},
     event::{DisconnectReason, Frame, Lane, Message, Mode},
@@ -231,6 +234,20 @@ impl TraceRecord {
         Self { why: Some(name), code, words, ..self }
     }
 
+    /// Removes secrets, and audio that the trace does not keep.
+    pub fn redact(&mut self, redactor: &mut Redactor) {
+        let treatment = match (redactor.audio, self.input) {
+            (AudioRetention::All, Some(_)) | (AudioRetention::Client, Some(InputKind::Client)) => {
+                AudioTreatment::Keep
+            }
+            (AudioRetention::All, None) => AudioTreatment::Digest,
+            _ => AudioTreatment::Measure,
+        };
+        for text in [&mut self.text, &mut self.words].into_iter().flatten() {
+            *text = redactor.redact_text(text, treatment);
+        }
+    }
+
     /// Approximate memory of the record while it waits to be written, bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -331,13 +348,4 @@ impl TraceRecord {
         words.push_str(self.words.as_deref().unwrap_or_default());
         words
     }
-}
-
-/// FNV-1a digest, 64 bits: distinguishes contents without storing them.
-#[must_use]
-pub fn fnv1a_digest(bytes: &[u8]) -> String {
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{hash:016x}")
 }

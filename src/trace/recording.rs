@@ -65,7 +65,7 @@ impl TraceWriter {
     /// Formats a record, with its line break.
     #[must_use]
     pub fn format_record(&mut self, mut record: TraceRecord) -> String {
-        self.redactor.redact(&mut record);
+        record.redact(&mut self.redactor);
         json_line(&record)
     }
 }

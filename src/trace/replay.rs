@@ -203,7 +203,7 @@ impl ReplayRun {
             output = self.bridge.poll_output(at);
         }
         if let Some(mut record) = TraceRecord::from_output(ns, &output, self.audio) {
-            self.redactor.redact(&mut record);
+            record.redact(&mut self.redactor);
             self.outputs.push(record);
         }
         self.wakeup_at = if let Output::Wait(wait) = output { wait } else { None };

@@ -3,7 +3,7 @@
 //! This runs on the session's thread, so it only handles long strings. [`super::redact`] redacts the rest later and replaces
 //! audio by the same placeholders.
 
-use super::redact::{is_base64, is_secret_name, length_placeholder};
+use super::redact::{is_base64, is_secret_name, length_placeholder, split_data_url};
 
 /// Minimum length. Shorter strings take little memory, and the redactor must still see credentials among them.
 const LONG_STRING_CHARS: usize = 4096;
@@ -18,11 +18,10 @@ pub(super) fn strip_audio(text: &str) -> String {
         let close = open + 1 + length;
         at = close;
         if length > LONG_STRING_CHARS && is_audio_string(text, open, close) {
-            let body = &text[open + 1..close];
-            let data_start =
-                body.find(";base64,").filter(|_| body.starts_with("data:")).map_or(0, |at| at + 8);
-            out.push_str(&text[copied..open + 1 + data_start]);
-            out.push_str(&length_placeholder(&body[data_start..]));
+            let (prefix, body) = split_data_url(&text[open + 1..close]);
+            out.push_str(&text[copied..=open]);
+            out.push_str(prefix);
+            out.push_str(&length_placeholder(body));
             copied = close;
         }
     }
@@ -32,9 +31,7 @@ pub(super) fn strip_audio(text: &str) -> String {
 
 /// True if the text between two quotes is a long base64 string and neither a name nor a secret.
 fn is_audio_string(text: &str, open: usize, close: usize) -> bool {
-    let body = &text[open + 1..close];
-    let body =
-        body.strip_prefix("data:").and_then(|url| url.split_once(";base64,")).map_or(body, |(_, data)| data);
+    let (_, body) = split_data_url(&text[open + 1..close]);
     let is_quoted = !text[..open].ends_with('\\') && !body.ends_with('\\');
     is_quoted
         && body.len() > LONG_STRING_CHARS

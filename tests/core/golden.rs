@@ -183,8 +183,8 @@ fn judge_exchange(
     everywhere: &[GeneralDifference],
     fields: &BTreeMap<String, BTreeSet<String>>,
 ) -> Findings {
-    let told = received_items(harness);
-    let as_captured = compare(&exchange.server_answers(), &told, everywhere);
+    let items = received_items(harness);
+    let as_captured = compare(&exchange.server_answers(), &items, everywhere);
     let mut findings = match special {
         None => as_captured,
         Some(_) if as_captured.problems.is_empty() => Findings {
@@ -192,13 +192,13 @@ fn judge_exchange(
             ..Findings::default()
         },
         Some(special) => {
-            Findings { problems: compare_special(&special.expect, &told), used: BTreeSet::new() }
+            Findings { problems: compare_special(&special.expect, &items), used: BTreeSet::new() }
         }
     };
     if !harness.finished {
         findings.problems.push("the session never finishes".to_owned());
     }
-    for item in &told {
+    for item in &items {
         let ServerItem::Event(event) = item else { continue };
         let known = fields.get(&item.name()).into_iter().flatten();
         let missing: Vec<&String> = known.filter(|field| !event.contains_key(*field)).collect();
@@ -224,28 +224,28 @@ fn names(items: &[ServerItem]) -> Vec<String> {
     items.iter().map(ServerItem::name).collect()
 }
 
-fn compare(captured: &[ServerItem], told: &[ServerItem], everywhere: &[GeneralDifference]) -> Findings {
+fn compare(captured: &[ServerItem], items: &[ServerItem], everywhere: &[GeneralDifference]) -> Findings {
     let mut findings = Findings::default();
-    let mut told = told.to_vec();
+    let mut items = items.to_vec();
     for (index, general) in everywhere.iter().enumerate() {
         let Rule::Extra { extra } = &general.rule else { continue };
-        let before = told.len();
+        let before = items.len();
         if !names(captured).contains(extra) {
-            told.retain(|item| item.name() != *extra);
+            items.retain(|item| item.name() != *extra);
         }
-        if told.len() < before {
+        if items.len() < before {
             findings.used.insert(index);
         }
     }
-    if captured.len() != told.len() {
-        let (captured, told) = (names(captured), names(&told));
-        findings.problems.push(format!("captured {captured:?}\n    told {told:?}"));
+    if captured.len() != items.len() {
+        let (captured, items) = (names(captured), names(&items));
+        findings.problems.push(format!("captured {captured:?}\n    told {items:?}"));
         return findings;
     }
-    for (captured, told) in captured.iter().zip(&told) {
-        match (captured, told) {
-            (ServerItem::Event(captured), ServerItem::Event(told)) if captured["type"] == told["type"] => {
-                compare_event(captured, told, everywhere, &mut findings);
+    for (captured, items) in captured.iter().zip(&items) {
+        match (captured, items) {
+            (ServerItem::Event(captured), ServerItem::Event(items)) if captured["type"] == items["type"] => {
+                compare_event(captured, items, everywhere, &mut findings);
             }
             (ServerItem::Lost, ServerItem::Close(code, _)) => {
                 let ends = |general: &GeneralDifference| matches!(general.rule, Rule::Ends { ends_with } if ends_with == *code);
@@ -254,8 +254,8 @@ fn compare(captured: &[ServerItem], told: &[ServerItem], everywhere: &[GeneralDi
                     None => findings.problems.push(format!("captured a lost connection, told close {code}")),
                 }
             }
-            (captured, told) if captured == told => {}
-            _ => findings.problems.push(format!("captured {captured:?}\n    told {told:?}")),
+            (captured, items) if captured == items => {}
+            _ => findings.problems.push(format!("captured {captured:?}\n    told {items:?}")),
         }
     }
     findings

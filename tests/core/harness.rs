@@ -173,7 +173,7 @@ pub(crate) struct Harness {
     /// The bridge's observations for operators.
     pub(crate) observations: Vec<Observation>,
     /// Audio of every question the gateway received, float32 at 16 kHz.
-    pub(crate) heard: Vec<Vec<f32>>,
+    pub(crate) question_audio: Vec<Vec<f32>>,
     /// The opening of every full-duplex session.
     pub(crate) openings: Vec<(Lane, DuplexOpening)>,
     /// Every append of every full-duplex session, as the gateway received it.
@@ -263,7 +263,7 @@ impl Harness {
             texts: Vec::new(),
             traffic: Vec::new(),
             observations: Vec::new(),
-            heard: Vec::new(),
+            question_audio: Vec::new(),
             openings: Vec::new(),
             units: Vec::new(),
             recorder,
@@ -361,9 +361,9 @@ impl Harness {
         for lane in lost {
             // The bridge may have dropped this lane when it lost another.
             if self.lanes.remove(&lane).is_some() {
-                let why = DisconnectReason::Lost("Connection reset by peer (os error 104)".to_owned());
-                self.traffic.push((self.now(), Traffic::Closed(lane, why.clone())));
-                self.feed_bridge(Input::LaneClosed(lane, why));
+                let reason = DisconnectReason::Lost("Connection reset by peer (os error 104)".to_owned());
+                self.traffic.push((self.now(), Traffic::Closed(lane, reason.clone())));
+                self.feed_bridge(Input::LaneClosed(lane, reason));
             }
         }
         self.process_due();
@@ -373,10 +373,10 @@ impl Harness {
     pub(crate) fn break_lane(&mut self, lane: Lane) {
         self.feed_gateway(SimInput::Closed(conn_of(lane)));
         self.in_flight.retain(|(_, frame)| frame.lane() != lane);
-        let why = DisconnectReason::Lost("Connection reset by peer (os error 104)".to_owned());
+        let reason = DisconnectReason::Lost("Connection reset by peer (os error 104)".to_owned());
         if self.lanes.remove(&lane).is_some() {
-            self.traffic.push((self.now(), Traffic::Closed(lane, why.clone())));
-            self.feed_bridge_and_settle(Input::LaneClosed(lane, why));
+            self.traffic.push((self.now(), Traffic::Closed(lane, reason.clone())));
+            self.feed_bridge_and_settle(Input::LaneClosed(lane, reason));
         }
     }
 
@@ -433,8 +433,8 @@ impl Harness {
     pub(crate) fn next_event(&mut self, name: &str) -> Value {
         let seen_before = self.events(name).len();
         let limit = Duration::from_secs(60);
-        let found = self.run_until(|harness| harness.events(name).len() > seen_before, limit);
-        assert!(found.is_some(), "no {name} within {limit:?}; the client saw {:?}", self.names());
+        let arrived = self.run_until(|harness| harness.events(name).len() > seen_before, limit);
+        assert!(arrived.is_some(), "no {name} within {limit:?}; the client saw {:?}", self.names());
         self.events(name)[seen_before].clone()
     }
 
@@ -567,7 +567,7 @@ impl Harness {
                     return;
                 }
                 SimOutput::AsrAudio(_, samples) => {
-                    self.heard.push(samples);
+                    self.question_audio.push(samples);
                     continue;
                 }
                 SimOutput::DuplexOpened(conn, opening) => {

@@ -32,10 +32,10 @@ pub(crate) fn find_violations(harness: &Harness) -> Vec<String> {
 fn event_violation(at: Duration, event: &Value, open: &mut BTreeMap<String, u64>) -> Option<String> {
     let number = |field: &str| event[field].as_u64().unwrap_or(u64::MAX);
     let name = event["type"].as_str().unwrap_or_default();
-    let wrong = if let Some(what) = name.strip_suffix("_start") {
-        open.insert(what.to_owned(), number("timestamp_ms")).is_some()
-    } else if let Some(what) = name.strip_suffix("_end") {
-        let ordered = open.remove(what).is_some_and(|start| start <= number("timestamp_ms"));
+    let is_violation = if let Some(pair) = name.strip_suffix("_start") {
+        open.insert(pair.to_owned(), number("timestamp_ms")).is_some()
+    } else if let Some(pair) = name.strip_suffix("_end") {
+        let ordered = open.remove(pair).is_some_and(|start| start <= number("timestamp_ms"));
         !ordered || (name.starts_with("tts") && number("timestamp_ms") != number("duration_ms"))
     } else {
         match name {
@@ -46,5 +46,5 @@ fn event_violation(at: Duration, event: &Value, open: &mut BTreeMap<String, u64>
             _ => name.is_empty(),
         }
     };
-    wrong.then(|| event.to_string())
+    is_violation.then(|| event.to_string())
 }

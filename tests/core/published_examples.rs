@@ -40,27 +40,27 @@ fn with_placeholders_filled(example: &str) -> String {
 }
 
 /// Checks that the encoded message contains every printed field with its printed value.
-fn assert_contains_printed(of: &str, spelled: &str, example: &Value) {
-    let spelled: Value =
-        serde_json::from_str(spelled).unwrap_or_else(|error| panic!("{of}: {error}: {spelled}"));
-    if let Some(missing) = first_difference(&spelled, example) {
-        panic!("{of}: {missing} is not as printed\nprinted {example}\nspelled {spelled}");
+fn assert_contains_printed(source: &str, encoded: &str, example: &Value) {
+    let encoded: Value =
+        serde_json::from_str(encoded).unwrap_or_else(|error| panic!("{source}: {error}: {encoded}"));
+    if let Some(missing) = first_difference(&encoded, example) {
+        panic!("{source}: {missing} is not as printed\nprinted {example}\nspelled {encoded}");
     }
 }
 
 /// Path of the first printed value that is missing or different.
-fn first_difference(spelled: &Value, example: &Value) -> Option<String> {
-    match (spelled, example) {
-        (Value::Object(spelled), Value::Object(example)) => example.iter().find_map(|(key, value)| {
-            let found =
-                spelled.get(key).map_or(Some(String::new()), |spelled| first_difference(spelled, value));
-            found.map(|rest| format!("/{key}{rest}"))
+fn first_difference(encoded: &Value, example: &Value) -> Option<String> {
+    match (encoded, example) {
+        (Value::Object(encoded), Value::Object(example)) => example.iter().find_map(|(key, value)| {
+            let difference =
+                encoded.get(key).map_or(Some(String::new()), |encoded| first_difference(encoded, value));
+            difference.map(|rest| format!("/{key}{rest}"))
         }),
         // 20 and 20.0 are the same number.
-        (Value::Number(spelled), Value::Number(example)) => {
-            (spelled.as_f64() != example.as_f64()).then(String::new)
+        (Value::Number(encoded), Value::Number(example)) => {
+            (encoded.as_f64() != example.as_f64()).then(String::new)
         }
-        (spelled, example) => (spelled != example).then(String::new),
+        (encoded, example) => (encoded != example).then(String::new),
     }
 }
 
@@ -157,23 +157,24 @@ const FROM_CLIENTS: [Example; 13] = [
 fn documented_client_messages_round_trip() {
     let library = Library::embedded().unwrap();
     for (document, section, dialect, meaning, example) in FROM_CLIENTS {
-        let (of, text) = (format!("{document}, {section}"), with_placeholders_filled(example));
+        let (source, text) = (format!("{document}, {section}"), with_placeholders_filled(example));
         let codec = RelayCodec::new(library.client(dialect).unwrap(), "mode=video", 0.0).unwrap();
         let upstream = Dialect::new(library.upstream(dialect).unwrap());
         // Chat passes unchanged. No other dialect has it.
-        let read = codec.decode(&text, meaning == "chat").unwrap_or_else(|error| panic!("{of}: {error}"));
-        let spelled = match (meaning, read.to_client_event()) {
+        let decoded =
+            codec.decode(&text, meaning == "chat").unwrap_or_else(|error| panic!("{source}: {error}"));
+        let encoded = match (meaning, decoded.to_client_event()) {
             ("open", RelayClientEvent::Open(opening)) => upstream.encode_relay_opening(&opening),
             ("append", RelayClientEvent::Append(input)) => upstream.encode_relay_append(&input),
             ("close", RelayClientEvent::Close(reason)) => upstream.encode_relay_close(reason),
             ("chat", RelayClientEvent::Append(RelayInput { audio: None, .. })) => text.clone(),
-            (_, other) => panic!("{of}: {other:?} is not {meaning}"),
+            (_, other) => panic!("{source}: {other:?} is not {meaning}"),
         };
         assert!(
-            read.ineffective_fields(|_| true).is_empty() || meaning == "chat",
-            "{of}: a field is unknown"
+            decoded.ineffective_fields(|_| true).is_empty() || meaning == "chat",
+            "{source}: a field is unknown"
         );
-        assert_contains_printed(&of, &spelled, &serde_json::from_str(&text).unwrap());
+        assert_contains_printed(&source, &encoded, &serde_json::from_str(&text).unwrap());
     }
 }
 
@@ -320,29 +321,29 @@ const FROM_SERVERS: [Example; 20] = [
 fn documented_server_messages_round_trip() {
     let library = Library::embedded().unwrap();
     for (document, section, dialect, meaning, example) in FROM_SERVERS {
-        let (of, text) = (format!("{document}, {section}"), with_placeholders_filled(example));
+        let (source, text) = (format!("{document}, {section}"), with_placeholders_filled(example));
         let mut example: Value = serde_json::from_str(&text).unwrap();
         // Metrics pass only where both ends share a dialect; then the whole message passes unchanged.
         if let Some(metrics) = example.get_mut("metrics").and_then(Value::as_object_mut) {
             metrics.retain(|key, _| !key.starts_with("vision_"));
         }
         let codec = RelayCodec::new(library.client(dialect).unwrap(), "mode=video", 0.0).unwrap();
-        let mut spelled = None;
+        let mut encoded = None;
         Dialect::new(library.upstream(dialect).unwrap()).decode_for_relay(
             Frame::Text(&text),
-            |event, mark| {
-                let about = NoticeMeta {
+            |event, meta| {
+                let notice_meta = NoticeMeta {
                     session_id: example.get("session_id").and_then(Value::as_str),
-                    response_id: mark.response_id,
-                    input_id: mark.input_id,
-                    context_tokens: mark.context_tokens,
+                    response_id: meta.response_id,
+                    input_id: meta.input_id,
+                    context_tokens: meta.context_tokens,
                     elapsed_s: 0.0,
                 };
-                spelled = encode_for_client(&codec, meaning, event, &about);
+                encoded = encode_for_client(&codec, meaning, event, &notice_meta);
             },
         );
-        let spelled = spelled.unwrap_or_else(|| panic!("{of}: it is not {meaning}"));
-        assert_contains_printed(&of, &spelled, &example);
+        let encoded = encoded.unwrap_or_else(|| panic!("{source}: it is not {meaning}"));
+        assert_contains_printed(&source, &encoded, &example);
     }
 }
 
@@ -351,10 +352,10 @@ fn encode_for_client(
     codec: &RelayCodec,
     meaning: &str,
     event: &RelayUpstreamEvent<'_>,
-    about: &NoticeMeta<'_>,
+    notice_meta: &NoticeMeta<'_>,
 ) -> Option<String> {
     let ended = |why| ClientNotice::Ended { reason: why, client_reason: Some("user_stop"), detail: None };
-    let told = match (meaning, event) {
+    let notice = match (meaning, event) {
         ("queued", RelayUpstreamEvent::Queued(place)) => {
             ClientNotice::Queued { queue: *place, is_update: false }
         }
@@ -369,15 +370,15 @@ fn encode_for_client(
         ("ended", RelayUpstreamEvent::Ended(..)) => ended(RelayEndReason::ClientClose),
         ("timeout", RelayUpstreamEvent::Ended(RelayEndReason::Timeout, _)) => ended(RelayEndReason::Timeout),
         ("queue_full", RelayUpstreamEvent::Failed(_, false)) => {
-            return codec.encode_error(&Error::new(ErrorKind::QueueFull, ""), about).event;
+            return codec.encode_error(&Error::new(ErrorKind::QueueFull, ""), notice_meta).event;
         }
         ("invalid", RelayUpstreamEvent::Failed(_, true)) => {
             let words = "audio base64 decode failed";
-            return codec.encode_error(&Error::new(ErrorKind::Invalid, words), about).event;
+            return codec.encode_error(&Error::new(ErrorKind::Invalid, words), notice_meta).event;
         }
         _ => return None,
     };
-    codec.encode_notice(&told, about)
+    codec.encode_notice(&notice, notice_meta)
 }
 
 fn macaw_codec() -> Codec {

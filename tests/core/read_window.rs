@@ -25,11 +25,11 @@ fn stream(harness: &mut Harness, samples: &[i16]) {
 fn read_window_in_silence_reaches_earliest_speech_start() {
     let mut harness = harness("speech");
     stream(&mut harness, &zeros(1000));
-    let lull = harness.read_window().unwrap();
-    assert_eq!((lull.received, lull.last_frame_length, lull.max_delay), (ms(1000), ms(20), ms(100)));
+    let window = harness.read_window().unwrap();
+    assert_eq!((window.received, window.last_frame_length, window.max_delay), (ms(1000), ms(20), ms(100)));
     // 250 ms of speech are 16 hops. Up to one hop is already buffered.
-    assert!((ms(240)..=ms(256)).contains(&lull.until_decision), "{:?}", lull.until_decision);
-    assert!(!lull.urgent);
+    assert!((ms(240)..=ms(256)).contains(&window.until_decision), "{:?}", window.until_decision);
+    assert!(!window.urgent);
 }
 
 #[test]
@@ -66,14 +66,14 @@ fn read_window_is_closed_during_playback_and_after_transcripts() {
     assert!(harness.read_window().is_some());
 
     stream(&mut harness, &recording("goforward_16k.wav"));
-    let told = |harness: &Harness| !harness.events("transcript.final").is_empty();
+    let has_transcript = |harness: &Harness| !harness.events("transcript.final").is_empty();
     for _ in 0..500 {
-        if told(&harness) {
+        if has_transcript(&harness) {
             break;
         }
         stream(&mut harness, &zeros(FRAME_MS));
     }
-    assert!(told(&harness));
+    assert!(has_transcript(&harness));
     stream(&mut harness, &zeros(2500));
     assert_eq!(harness.read_window(), None, "a transcript was sent");
     stream(&mut harness, &zeros(1000));
@@ -85,11 +85,11 @@ fn read_window_ends_with_unit_in_conversation() {
     let mut harness = harness("conversation");
     stream(&mut harness, &zeros(2000));
     for at in (0..1000).step_by(FRAME_MS as usize) {
-        let lull = harness.read_window().unwrap();
+        let window = harness.read_window().unwrap();
         let missing = ms(1000 - at);
-        assert!(lull.until_decision <= missing, "{:?} of {missing:?}", lull.until_decision);
-        assert_eq!(lull.urgent, lull.until_decision == missing, "{at} ms into a unit");
-        assert_eq!(lull.max_delay, ms(200));
+        assert!(window.until_decision <= missing, "{:?} of {missing:?}", window.until_decision);
+        assert_eq!(window.urgent, window.until_decision == missing, "{at} ms into a unit");
+        assert_eq!(window.max_delay, ms(200));
         stream(&mut harness, &zeros(FRAME_MS));
     }
 }

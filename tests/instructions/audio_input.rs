@@ -1,35 +1,35 @@
-//! What the user says: real speech, and a quiet room.
+//! User audio: real speech, and a quiet room.
 
 use std::io::Cursor;
 
 use voxbridge::audio::{SPEECH_RATE_HZ, pcm, wav};
 
-/// The rate of the client's microphone.
+/// Sample rate of the client's microphone.
 pub(crate) const RATE_HZ: usize = 48_000;
 
-/// Part of the program, so that no path to it makes a difference.
+/// Embedded in the program, so that no file path influences the counts.
 const RECORDING: &[u8] = include_bytes!("../../examples/speech/librivox_0870_16k.wav");
 
-/// Real speech as it was recorded: 16 kHz.
+/// Recorded speech at 16 kHz.
 pub(crate) fn recording_16k() -> Vec<i16> {
     let wav = hound::WavReader::new(Cursor::new(RECORDING)).unwrap();
     wav.into_samples().map(Result::unwrap).collect()
 }
 
-/// The same at [`RATE_HZ`].
+/// Recorded speech at [`RATE_HZ`].
 pub(crate) fn speech_48k() -> Vec<i16> {
     let speech: Vec<f32> = recording_16k().into_iter().map(pcm::to_f32).collect();
     let speech = wav::resample_all(&speech, SPEECH_RATE_HZ, RATE_HZ as u32).unwrap();
     speech.into_iter().map(pcm::to_i16).collect()
 }
 
-/// Seven seconds of a quiet room: noise far below what could be speech.
+/// Seven seconds of a quiet room: noise far below speech.
 pub(crate) fn quiet_room() -> Vec<i16> {
     let mut noise = fastrand::Rng::with_seed(1);
     (0..7 * RATE_HZ).map(|_| noise.i16(-8..=8)).collect()
 }
 
-/// Speech, and then a quiet room in which the answer is heard.
+/// Speech followed by a quiet room, during which the answer arrives.
 pub(crate) fn speech_then_quiet() -> Vec<i16> {
     let mut sound = speech_48k();
     sound.truncate(3 * RATE_HZ);
@@ -37,7 +37,7 @@ pub(crate) fn speech_then_quiet() -> Vec<i16> {
     sound
 }
 
-/// Samples as they go over the wire.
+/// Encodes samples as int16 bytes.
 pub(crate) fn to_le_bytes(samples: &[i16]) -> Vec<u8> {
     samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
 }

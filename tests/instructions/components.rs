@@ -1,4 +1,4 @@
-//! Parts of the way by themselves, so that it shows which of them a change was in.
+//! Single components, so that a change can be attributed to one of them.
 
 use std::{
     hint::black_box,
@@ -22,10 +22,10 @@ use crate::{
     simulation::{self, Scenario},
 };
 
-/// Frames, hops and messages before the first that counts: by then buffers have found their size.
+/// Uncounted frames, hops and messages at the start; after them, buffers have reached their size.
 const WARM_UP: usize = 10;
 
-/// Voice activity, hop by hop.
+/// Voice activity detection, hop by hop.
 pub(crate) fn count_hops(sound: &[i16]) -> usize {
     let mut activity = VoiceActivity::new(Default::default());
     let hops: Vec<&[i16]> = sound.chunks_exact(activity.hop_samples()).take(300).collect();
@@ -59,7 +59,7 @@ pub(crate) fn count_decode_delta() -> usize {
     })
 }
 
-/// A text to be spoken, from JSON to the vocabulary.
+/// A text to speak, from JSON to the event.
 pub(crate) fn count_decode_command() -> usize {
     let library = Library::embedded().unwrap();
     let mut codec = Codec::new(library.client("macaw").unwrap(), 0.0);
@@ -67,7 +67,7 @@ pub(crate) fn count_decode_command() -> usize {
     count_each(&vec![speak; 100], |speak| drop(black_box(codec.decode(Frame::Text(speak)).unwrap())))
 }
 
-/// Everything of a session that is made when its client is accepted.
+/// Everything created when a client is accepted.
 pub(crate) fn count_open_session() -> usize {
     let library = Library::embedded().unwrap();
     let mut sessions = Vec::with_capacity(100);
@@ -76,7 +76,7 @@ pub(crate) fn count_open_session() -> usize {
     })
 }
 
-/// Frames of audio as a client sends them: masked.
+/// Reading masked audio frames of a client.
 pub(crate) fn count_websocket_in() -> usize {
     let frame = audio_input::to_le_bytes(&audio_input::speech_48k()[..audio_input::RATE_HZ / 50]);
     let mut client = WebSocket::from_raw_socket(Cursor::new(Vec::new()), Role::Client, None);
@@ -89,7 +89,7 @@ pub(crate) fn count_websocket_in() -> usize {
     count_each(&[(); 100], |()| drop(black_box(server.read().unwrap())))
 }
 
-/// Units as they go to the model: masked, and what the socket takes is for nothing.
+/// Sending masked units to the model; the socket costs nothing.
 pub(crate) fn count_websocket_out() -> usize {
     let unit = "A".repeat(85_480);
     let mut socket =
@@ -98,12 +98,12 @@ pub(crate) fn count_websocket_out() -> usize {
     count_each(&[(); 30], |()| socket.send(units.pop().unwrap()).unwrap())
 }
 
-/// As the server sets it.
+/// Configured like the server's.
 fn websocket_config(read_buffer_bytes: usize) -> WebSocketConfig {
     WebSocketConfig::default().read_buffer_size(read_buffer_bytes).write_buffer_size(0)
 }
 
-/// Takes everything, gives nothing.
+/// Discards writes and never returns data.
 struct DiscardSocket;
 
 impl Read for DiscardSocket {
@@ -122,7 +122,7 @@ impl Write for DiscardSocket {
     }
 }
 
-/// Does it for each, and counts all but the first.
+/// Calls the function for each item, and counts all calls but the first ones.
 fn count_each<T: Copy>(items: &[T], mut work: impl FnMut(T)) -> usize {
     let (first, rest) = items.split_at(WARM_UP);
     first.iter().for_each(|item| work(*item));

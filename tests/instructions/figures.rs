@@ -1,4 +1,4 @@
-//! The figures: counted by callgrind, kept in `figures.toml`.
+//! Instruction counts from callgrind, stored in `figures.toml`.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf, process::Command};
 
@@ -6,18 +6,18 @@ use serde::Deserialize;
 
 use crate::Benchmark;
 
-/// A change above this is one, in percent; the same code differs by a third of it at most, where it is linked anew.
+/// Threshold of a change, percent. Relinking the same code changes a count by at most a third of this.
 const CHANGE_PERCENT: f64 = 1.0;
 
-/// callgrind counts what valgrind's processor executes, and `rep movs` for every byte it moves: glibc is told to do without
-/// it, and without what valgrind does not know.
+/// callgrind counts the instructions of valgrind's processor, and `rep movs` once per byte. These tunables make glibc
+/// avoid it, and instructions unknown to valgrind.
 const TUNABLES: &str =
     "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824";
 
-/// What is in the file.
+/// Header of the file.
 #[derive(Deserialize)]
 pub(crate) struct Figures {
-    /// Compiler, valgrind and processor; figures of others do not compare.
+    /// Compiler, valgrind and processor; counts of another toolchain are not comparable.
     pub(crate) made_with: String,
     instructions: BTreeMap<String, Figure>,
 }
@@ -36,14 +36,14 @@ const FILE_HEADER: &str = "\
 ";
 
 impl Figures {
-    /// The figures that are kept.
+    /// Loads the stored figures.
     pub(crate) fn load() -> Result<Self, String> {
         let text = fs::read_to_string(figures_path())
             .unwrap_or_else(|_| "made_with = \"\"\n[instructions]\n".into());
         toml::from_str(&text).map_err(|error| format!("{}: {error}", figures_path().display()))
     }
 
-    /// Puts a figure in and prints what has become of it; whether it is another one.
+    /// Stores a figure and prints the comparison; returns true if it changed.
     pub(crate) fn update(&mut self, benchmark: &Benchmark, call: u64) -> bool {
         let second = benchmark.per_second.map(|calls| (call as f64 * calls).round() as u64);
         let before = self.instructions.insert(benchmark.name.to_owned(), Figure { call, second });
@@ -72,7 +72,7 @@ impl Figures {
     }
 }
 
-/// Counts one bench, in a process of its own that finds the same environment everywhere.
+/// Counts one benchmark in a process of its own with a fixed environment.
 pub(crate) fn count_per_call(name: &str) -> Result<u64, String> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("instructions");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -99,20 +99,23 @@ pub(crate) fn count_per_call(name: &str) -> Result<u64, String> {
     Ok(read_total(&counts)?.div_ceil(calls))
 }
 
-/// What callgrind has counted.
+/// Reads the total from callgrind's output.
 fn read_total(counts: &PathBuf) -> Result<u64, String> {
     let text = fs::read_to_string(counts).map_err(|error| format!("{}: {error}", counts.display()))?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
     total.filter(|total| *total > 0).ok_or_else(|| {
-        format!("{}: nothing was counted; is the function `counted` still called so?", counts.display())
+        format!(
+            "{}: nothing was counted; does the function `counted` still have this name?",
+            counts.display()
+        )
     })
 }
 
-/// Compiler, valgrind and processor.
+/// Describes compiler, valgrind and processor.
 pub(crate) fn current_toolchain() -> Result<String, String> {
     let version = |program: &str, at: usize| {
         let output = Command::new(program).arg("--version").output();
-        let output = output.map_err(|error| format!("{program} cannot be run: {error}"))?;
+        let output = output.map_err(|error| format!("cannot run {program}: {error}"))?;
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         Ok::<_, String>(stdout.split_whitespace().take(at).collect::<Vec<_>>().join(" "))
     };
@@ -133,7 +136,7 @@ fn figures_path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/instructions/figures.toml")
 }
 
-/// A number with its thousands apart, as TOML takes it.
+/// Formats a number with thousands separators, as TOML allows.
 fn group_thousands(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&[u8]> = digits.as_bytes().rchunks(3).rev().collect();

@@ -15,12 +15,12 @@ use std::process::ExitCode;
 use figures::Figures;
 use simulation::{Scenario, StepKind, count_steps};
 
-/// One thing that is counted.
+/// One benchmark.
 struct Benchmark {
     name: &'static str,
-    /// Calls in a second of one session's audio, for what there is in every second.
+    /// Calls per second of one session's audio, if the benchmark runs in every second.
     per_second: Option<f64>,
-    /// Does it, what is to be counted within [`counted`]; how many calls those were.
+    /// Runs the benchmark inside [`counted`]; returns the number of calls.
     run: fn() -> usize,
 }
 
@@ -32,7 +32,7 @@ const FRAMES_PER_SECOND: Option<f64> = Some(50.0);
 const HOPS_PER_SECOND: Option<f64> = Some(62.5);
 const UNITS_PER_SECOND: Option<f64> = Some(1.0);
 
-/// Frames are 20 ms of int16 at 48 kHz, units and deltas one second.
+/// Frames are 20 ms of int16 at 48 kHz; units and deltas are one second.
 static BENCHMARKS: [Benchmark; 17] = [
     benchmark("speech-frame-quiet", FRAMES_PER_SECOND, || {
         count_steps(Scenario::transcription(audio_input::quiet_room), &[StepKind::ClientFrame])
@@ -71,21 +71,22 @@ static BENCHMARKS: [Benchmark; 17] = [
     benchmark("websocket-unit-out", UNITS_PER_SECOND, components::count_websocket_out),
 ];
 
-/// callgrind counts from the entry of this function to its end, by its name.
+/// callgrind counts from the entry of this function, found by name, to its end.
 #[inline(never)]
 fn counted(work: &mut dyn FnMut()) {
     work();
-    // Or the call above becomes a jump, and there is no end.
+    // Prevents a tail call, which would hide the end of the function.
     std::hint::black_box(());
 }
 
 fn main() -> ExitCode {
-    // cargo says that it is a bench.
+    // cargo passes `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     if let [flag, name] = arguments.as_slice()
         && flag == "--one"
     {
-        let found = BENCHMARKS.iter().find(|benchmark| benchmark.name == name).expect("a bench of that name");
+        let found =
+            BENCHMARKS.iter().find(|benchmark| benchmark.name == name).expect("a benchmark of this name");
         println!("{}", (found.run)());
         return ExitCode::SUCCESS;
     }
@@ -96,7 +97,8 @@ fn main() -> ExitCode {
         eprintln!("instructions: {problem}");
         return ExitCode::from(2);
     }
-    let is_wanted = |benchmark: &Benchmark| names.is_empty() || names.iter().any(|name| benchmark.name.contains(name));
+    let is_wanted =
+        |benchmark: &Benchmark| names.is_empty() || names.iter().any(|name| benchmark.name.contains(name));
     match compare(is_wanted, has("--save")) {
         Ok(changed) if changed && has("--strict") => ExitCode::FAILURE,
         Ok(_) => ExitCode::SUCCESS,
@@ -107,22 +109,26 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why the arguments make no sense.
+/// Returns the problem with the arguments, if any.
 fn argument_error(flags: &[&str], names: &[&str]) -> Option<String> {
     if let Some(flag) = flags.iter().find(|flag| !["--save", "--strict"].contains(flag)) {
-        return Some(format!("{flag} is not known; there are --save and --strict"));
+        return Some(format!("unknown option {flag}; the options are --save and --strict"));
     }
-    let unknown = names.iter().find(|name| !BENCHMARKS.iter().any(|benchmark| benchmark.name.contains(**name)))?;
+    let unknown =
+        names.iter().find(|name| !BENCHMARKS.iter().any(|benchmark| benchmark.name.contains(**name)))?;
     let known: Vec<&str> = BENCHMARKS.iter().map(|benchmark| benchmark.name).collect();
-    Some(format!("no bench has {unknown} in its name; there are {}", known.join(", ")))
+    Some(format!("no benchmark name contains {unknown}; the benchmarks are {}", known.join(", ")))
 }
 
-/// Counts what is wanted and prints it beside what was; whether anything changed.
+/// Counts the selected benchmarks and prints the comparison; returns true if any changed.
 fn compare(is_wanted: impl Fn(&Benchmark) -> bool, save: bool) -> Result<bool, String> {
     let made_with = figures::current_toolchain()?;
     let mut figures = Figures::load()?;
     if figures.made_with != made_with {
-        println!("The figures are of {}; this is {made_with}. They do not compare.", figures.made_with);
+        println!(
+            "The stored figures are from {}; this is {made_with}. They are not comparable.",
+            figures.made_with
+        );
     }
     println!("{:<22} {:>12} {:>12} {:>9}  {:>14}", "bench", "before", "per call", "change", "per second");
     let mut changed = false;

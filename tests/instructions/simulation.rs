@@ -23,38 +23,38 @@ use crate::{
     counted,
 };
 
-/// Wall clock of the virtual time's start.
+/// Time of day at the start of virtual time.
 const UNIX_START: Duration = Duration::from_secs(1_795_148_864);
 
-/// A message with audio in it is longer than this; one with a whole second of the model's, which alone compares, than
-/// [`MODEL_DELTA_BYTES`].
+/// Lower bounds of messages that contain audio, and of those that contain a whole second of the model's audio.
 const AUDIO_BYTES: usize = 10_000;
 const MODEL_DELTA_BYTES: usize = 128_000;
 
-/// What a step did.
+/// Kind of work in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StepKind {
-    /// Took a frame of the client's audio.
+    /// Received an audio frame from the client.
     ClientFrame,
-    /// Made a message with audio for the model, of a unit or of an utterance; it may have been a frame that completed it.
+    /// Sent an audio message to the model, for a unit or an utterance; the same step may have received the frame that
+    /// completed it.
     UpstreamAudio,
-    /// Took a second of the model's audio.
+    /// Received a second of the model's audio.
     ModelDelta,
-    /// Sent some of it to the client when its time had come.
+    /// Sent audio to the client when it was due.
     PlayoutSent,
-    /// Anything else.
+    /// Any other work.
     Other,
 }
 
-/// Who says what.
+/// Script of a simulated session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scenario {
     profile: &'static str,
-    /// The user, at [`RATE_HZ`].
+    /// The user's audio, at [`RATE_HZ`].
     microphone: fn() -> Vec<i16>,
-    /// A text to be spoken from the beginning.
+    /// Text to speak at the start.
     text: Option<&'static str>,
-    /// What was before is not counted: buffers find their size.
+    /// Time before which nothing is counted, because buffers grow.
     count_from: Duration,
 }
 
@@ -64,25 +64,25 @@ impl Scenario {
         Self { profile: "speech", ..Self::conversation(microphone) }
     }
 
-    /// Text to speech: a dozen seconds of it.
+    /// Text to speech, about twelve seconds.
     pub(crate) fn read_aloud() -> Self {
         let text = "We choose to go to the moon in this decade and do the other things, not because they are easy, \
                     but because they are hard.";
         Self { text: Some(text), count_from: Duration::ZERO, ..Self::transcription(audio_input::quiet_room) }
     }
 
-    /// Talk with a model that only listens.
+    /// Conversation with a model that only listens.
     pub(crate) fn conversation(microphone: fn() -> Vec<i16>) -> Self {
         Self { profile: "conversation", microphone, text: None, count_from: Duration::from_secs(1) }
     }
 
-    /// Talk while the model speaks.
+    /// Conversation while the model speaks.
     pub(crate) fn model_turn() -> Self {
         Self { count_from: Duration::from_secs(4), ..Self::conversation(audio_input::speech_then_quiet) }
     }
 }
 
-/// Plays a scene and counts the steps that did one of these; how many did the first of them.
+/// Runs a scenario and counts the steps of these kinds; returns the number of steps of the first kind.
 pub(crate) fn count_steps(scenario: Scenario, kinds: &[StepKind]) -> usize {
     let library = Library::embedded().unwrap();
     let microphone = (scenario.microphone)();
@@ -100,7 +100,7 @@ pub(crate) fn count_steps(scenario: Scenario, kinds: &[StepKind]) -> usize {
     calls
 }
 
-/// A session as the server makes one.
+/// Creates a session like the server does.
 pub(crate) fn new_bridge(library: &Library, scenario: Scenario) -> Bridge {
     let client = library.client("macaw").unwrap();
     let upstream = library.upstream("minicpm-o").unwrap();
@@ -221,7 +221,7 @@ impl Simulation {
     }
 }
 
-/// What a step does by its input alone.
+/// Kind of a step, as far as its input determines it.
 fn kind_of_input(input: &Input<'_>) -> StepKind {
     match input {
         Input::Client(Frame::Binary(_)) => StepKind::ClientFrame,
@@ -242,7 +242,7 @@ fn kind_of_step(kind: StepKind, outputs: &[Output]) -> StepKind {
     }
 }
 
-/// The one instant everything starts from.
+/// The start of virtual time.
 fn epoch() -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "an Instant has no other source; only differences count")]

@@ -83,9 +83,9 @@ async fn admin_listener_reports_everything() {
 
     let head = server.request("HEAD", "/readyz").await;
     assert_eq!((head.status, head.body.as_str()), (200, ""));
-    let nowhere = server.request("GET", "/nowhere").await;
-    let endpoints = nowhere.json()["endpoints"].as_array().unwrap().len();
-    assert_eq!((nowhere.status, endpoints), (404, 12), "the answer lists the endpoints");
+    let unknown_path = server.request("GET", "/nowhere").await;
+    let endpoints = unknown_path.json()["endpoints"].as_array().unwrap().len();
+    assert_eq!((unknown_path.status, endpoints), (404, 12), "the answer lists the endpoints");
     assert_eq!(server.request("GET", "/").await.json()["endpoints"].as_array().unwrap().len(), endpoints);
     for (method, path, allow) in [
         ("POST", "/healthz", "allow: get, head\r\n"),
@@ -184,8 +184,8 @@ async fn remote_admin_needs_token() {
     fs::write(&file, "second-s3cr3t").unwrap();
     assert_eq!(with("/reload", "first-s3cr3t").await.json()["changed"], json!(["the admin token changed"]));
     assert_eq!(with("/reload", "first-s3cr3t").await.status, 401, "the old token was replaced");
-    let again = with("/reload", "second-s3cr3t").await;
-    assert!(again.status == 200 && !again.body.contains("s3cr3t"), "{again:?}");
+    let config = with("/reload", "second-s3cr3t").await;
+    assert!(config.status == 200 && !config.body.contains("s3cr3t"), "{config:?}");
     fs::write(&file, "").unwrap();
     let refused = with("/reload", "second-s3cr3t").await;
     assert!(refused.status == 422 && refused.body.contains("the token is empty"), "{refused:?}");
@@ -261,14 +261,14 @@ async fn client_certificate_authenticates_operator() {
     let moved = moved.replace("client_certs = \"optional\"\n", "");
     config(&dir, &moved.replace("[admin.tls]", "token_file = \"token\"\n[admin.tls]"));
     server.signal("-HUP").await;
-    let nobody = connector(&issuer, None);
+    let without_certificate = connector(&issuer, None);
     let ask = async |headers: &str| {
         let answered = async {
             loop {
                 let stream = TcpStream::connect(("127.0.0.1", server.admin.port())).await.unwrap();
                 // Until the next reload the server shows the old certificate.
                 let name = ServerName::try_from("localhost").unwrap();
-                let Ok(stream) = nobody.connect(name, stream).await else { continue };
+                let Ok(stream) = without_certificate.connect(name, stream).await else { continue };
                 break send_request(
                     stream,
                     &format!("GET /sessions HTTP/1.1\r\nHost: far.example\r\n{headers}\r\n"),
@@ -312,12 +312,12 @@ async fn readiness_follows_upstream_availability() {
     assert_eq!(server.request("POST", "/reload").await.status, 200);
     server.request_until("/readyz", |answer| answer.code() == "no_upstream").await;
 
-    let gone = Server::start("ws://127.0.0.1:9/v1/realtime", &[]).await;
-    let ready = gone.request_until("/readyz", |answer| answer.status == 503).await;
+    let without_upstream = Server::start("ws://127.0.0.1:9/v1/realtime", &[]).await;
+    let ready = without_upstream.request_until("/readyz", |answer| answer.status == 503).await;
     assert_eq!((ready.code().as_str(), &ready.json()["upstreams_usable"]), ("no_upstream", &json!(0)));
-    assert_eq!(gone.request("GET", "/healthz").await.status, 200);
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-    let (code, _, words) = run(&["health", "--admin", &nobody]).await;
+    assert_eq!(without_upstream.request("GET", "/healthz").await.status, 200);
+    let closed_port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let (code, _, words) = run(&["health", "--admin", &closed_port]).await;
     assert!(code == 69 && words.contains("no admin listener answers"), "{code}: {words}");
     for bad in ["ftp://x:1", "http://"] {
         assert_eq!(run(&["health", "--admin", bad]).await.0, 2, "{bad}");
@@ -339,9 +339,9 @@ async fn reload_reports_changes_and_rejects_bad_files() {
     assert_eq!(server.request("GET", "/config").await.json()["config"]["language"], "zh");
 
     config(&dir, "langauge = \"en\"\n");
-    let bad = server.request("POST", "/reload").await;
-    assert_eq!((bad.status, bad.code().as_str()), (422, "not_reloaded"));
-    assert!(bad.body.contains("did you mean `language`"), "{}", bad.body);
+    let invalid = server.request("POST", "/reload").await;
+    assert_eq!((invalid.status, invalid.code().as_str()), (422, "not_reloaded"));
+    assert!(invalid.body.contains("did you mean `language`"), "{}", invalid.body);
     let ready = server.request("GET", "/readyz").await;
     assert_eq!(
         (ready.status, &ready.json()["warnings"][0]["code"]),

@@ -241,7 +241,11 @@ async fn new_mapping_is_created_checked_and_replayed() {
     assert!(repeated.code == 2 && repeated.stderr.contains("--force"), "{}", repeated.stderr);
     assert_eq!(run(&["mappings", "new", "mine", "-o", &path, "--force"]).await.code, 0);
     let conversation = run(&["mappings", "new", "my-talk", "--from", "conversation"]).await;
-    assert!(conversation.stdout.contains("extends = \"conversation\"\nmode = \"audio\""), "{}", conversation.stdout);
+    assert!(
+        conversation.stdout.contains("extends = \"conversation\"\nmode = \"audio\""),
+        "{}",
+        conversation.stdout
+    );
     std::fs::write(dir.join("talk.toml"), conversation.stdout).unwrap();
     std::fs::write(dir.join("macaw.toml"), include_str!("../../mappings/client/macaw.toml")).unwrap();
     let checked = run(&["check", "--mappings", dir.to_str().unwrap()]).await;
@@ -278,7 +282,12 @@ async fn new_mapping_is_created_checked_and_replayed() {
     }
     let profile = dir.join("talk.toml").display().to_string();
     let replayed = attempt(profile, "text.jsonl").await;
-    assert!(replayed.code == 0 && replayed.stdout.contains("outputs differ"), "{}{}", replayed.stdout, replayed.stderr);
+    assert!(
+        replayed.code == 0 && replayed.stdout.contains("outputs differ"),
+        "{}{}",
+        replayed.stdout,
+        replayed.stderr
+    );
     assert_eq!(attempt(path, "nothing.jsonl").await.code, 66);
 }
 

@@ -111,7 +111,8 @@ async fn start_simulated_server(
 
 /// Checks that no session was left without a close.
 fn assert_sessions_closed(recorder: &InputRecorder) {
-    let disconnected = recorder.all().iter().any(|received| matches!(received, RecordedInput::Disconnected(_)));
+    let disconnected =
+        recorder.all().iter().any(|received| matches!(received, RecordedInput::Disconnected(_)));
     assert!(!disconnected, "{:#?}", recorder.all());
 }
 
@@ -480,7 +481,8 @@ async fn client_side_check_passes() {
     let verdicts: Vec<_> = client["steps"].as_array().unwrap().iter().map(|step| &step["verdict"]).collect();
     assert_eq!(verdicts, ["skipped", "ok", "skipped", "ok", "ok", "ok"], "{client:#}");
     let closed_port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let report = Report::run(&["--upstream", &upstream, "--client-url", &format!("ws://{closed_port}")]).await;
+    let report =
+        Report::run(&["--upstream", &upstream, "--client-url", &format!("ws://{closed_port}")]).await;
     assert_eq!((report.code, &report.json["checks"][1]["steps"][1]["verdict"]), (1, &json!("failed")));
 }
 

@@ -66,11 +66,11 @@ async fn reload_completes_after_requester_disconnects() {
     let path = config(&dir, "language = \"en\"\n");
     let server = Server::start("ws://127.0.0.1:9/v1/realtime", &["--config", &path]).await;
     config(&dir, "language = \"zh\"\n");
-    let mut hasty = TcpStream::connect(server.admin).await.unwrap();
+    let mut requester = TcpStream::connect(server.admin).await.unwrap();
     let order = format!("POST /reload HTTP/1.1\r\nHost: localhost:{}\r\n\r\n", server.admin.port());
-    hasty.write_all(order.as_bytes()).await.unwrap();
-    hasty.shutdown().await.unwrap();
-    drop(hasty);
+    requester.write_all(order.as_bytes()).await.unwrap();
+    requester.shutdown().await.unwrap();
+    drop(requester);
     let holds = server.request_until("/config", |answer| answer.json()["config"]["language"] == "zh").await;
     assert_eq!(holds.status, 200);
 }

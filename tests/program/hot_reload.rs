@@ -56,8 +56,8 @@ impl Session {
     async fn open(server: &Server, tls: &TlsConnector, key: &str) -> Result<Self, u16> {
         let stream = TcpStream::connect(server.address).await.unwrap();
         let stream = tls.connect("localhost".try_into().unwrap(), stream).await.unwrap();
-        let shown = stream.get_ref().1.peer_certificates().unwrap();
-        let certificate = shown[0].clone().into_owned();
+        let certificates = stream.get_ref().1.peer_certificates().unwrap();
+        let certificate = certificates[0].clone().into_owned();
         let mut request = "wss://localhost/v1/realtime?model=m".into_client_request().unwrap();
         request.headers_mut().insert("x-api-key", key.parse().unwrap());
         match client_async(request, stream).await {
@@ -213,10 +213,10 @@ async fn reloads_under_load_drop_no_session() {
     let mut first = open().await;
     let voice = first.speak_text().await;
     assert!(voice.len() > 10_000, "{} bytes of a voice", voice.len());
-    let mut living = Vec::new();
+    let mut tasks = Vec::new();
     for number in 0..2 * LIVE_SESSIONS {
         let (mut session, stop, rounds, voice) = (open().await, stop.clone(), rounds.clone(), voice.clone());
-        living.push(tokio::spawn(async move {
+        tasks.push(tokio::spawn(async move {
             let mut words = Vec::new();
             while !stop.load(SeqCst) {
                 match number % 2 {
@@ -268,17 +268,17 @@ async fn reloads_under_load_drop_no_session() {
         state.assert_holds(&server, &tls, round).await;
     }
     // Sessions that were speaking at the last reload have finished and speak once more.
-    let said = || rounds[0].load(SeqCst);
-    let enough = said() + 2 * LIVE_SESSIONS;
-    let going_on = async {
-        while said() < enough && living.iter().all(|one| !one.is_finished()) {
+    let utterance_count = || rounds[0].load(SeqCst);
+    let enough = utterance_count() + 2 * LIVE_SESSIONS;
+    let continues = async {
+        while utterance_count() < enough && tasks.iter().all(|one| !one.is_finished()) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, going_on).await.expect("sessions do not continue");
+    timeout(PATIENCE, continues).await.expect("sessions do not continue");
     stop.store(true, SeqCst);
     let undisturbed = undisturbed.await.unwrap();
-    for one in living {
+    for one in tasks {
         let words = one.await.unwrap();
         let known = words.len().min(undisturbed.len());
         assert_eq!(words[..known], undisturbed[..known], "words are lost");

@@ -36,9 +36,9 @@ fn run_example_script(script: &str) {
         command.env_remove(name);
     }
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "examples/{script} failed:\n{said}");
-    assert!(String::from_utf8_lossy(&output.stdout).ends_with(": ok\n"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "examples/{script} failed:\n{stderr}");
+    assert!(String::from_utf8_lossy(&output.stdout).ends_with(": ok\n"), "{stderr}");
 }
 
 /// The image holds this build's program and its libraries; without libraries only a static program would run

@@ -78,15 +78,15 @@ async fn stopping_server_says_goodbye_to_every_client() {
 #[tokio::test]
 async fn client_that_never_reads_uses_bounded_memory() {
     let (process, address) = bridge().await;
-    let deaf = client(&address).await;
-    let mut deaf = deaf.socket.into_inner();
+    let stalled = client(&address).await;
+    let mut stalled = stalled.socket.into_inner();
     // A masked text frame `{}`: eight bytes, and an error of 150 bytes for each.
     let flood = [0x81, 0x82, 0, 0, 0, 0, b'{', b'}'].repeat(8192);
     let mut written = 0;
     // Writes until the bridge accepts no more. A bridge that accepts everything ends the loop and fails the
     // test.
     while written < 64 << 20 {
-        match timeout(Duration::from_millis(500), deaf.write_all(&flood)).await {
+        match timeout(Duration::from_millis(500), stalled.write_all(&flood)).await {
             Ok(Ok(())) => written += flood.len(),
             _ => break,
         }
@@ -130,8 +130,8 @@ async fn finished_clients_leave_no_memory() {
         after_kib.push(status_kib(&process, "VmRSS:"));
     }
     // The first rounds allocate memory that later rounds reuse. The minimum of three evens out the allocator.
-    let least = |rounds: &[u64]| rounds.iter().min().copied().unwrap();
-    let grown = least(&after_kib[5..]).saturating_sub(least(&after_kib[1..4])) * 1024;
+    let minimum = |rounds: &[u64]| rounds.iter().min().copied().unwrap();
+    let grown = minimum(&after_kib[5..]).saturating_sub(minimum(&after_kib[1..4])) * 1024;
     assert!(grown < 4 * CONNECTION_COUNT as u64 * LEFTOVER_MAX_BYTES, "KiB after each round: {after_kib:?}");
     println!("KiB after each round of {CONNECTION_COUNT}: {after_kib:?}");
 }

@@ -307,12 +307,13 @@ async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
     let all = cast.len();
     wait_for_active(&progress, all, "all are connected").await;
     // By now turns play, and they last for seconds.
-    let of = |wanted: Activity| {
+    let count_of = |wanted: Activity| {
         ACTIVITIES.iter().filter(|(activity, _)| *activity == wanted).map(|(_, count)| count).sum::<usize>()
     };
-    wait_for_active(&progress, all + of(Activity::Turn), "turns sound").await;
+    wait_for_active(&progress, all + count_of(Activity::Turn), "turns sound").await;
     acts.send_replace(1);
-    wait_for_active(&progress, all + of(Activity::Turn) + of(Activity::Text), "texts sound").await;
+    wait_for_active(&progress, all + count_of(Activity::Turn) + count_of(Activity::Text), "texts sound")
+        .await;
     acts.send_replace(2);
     wait_for_active(&progress, 2 * all, "everybody is in the middle of something").await;
 
@@ -385,24 +386,24 @@ async fn drain_limit_ends_endless_session() {
     client.send_audio(&bytes(&recording("goforward")[..16_000]), 640).await;
     client.wait_for_event("vad.speech_start").await;
     // Connections without a handshake must not delay the end.
-    let strangers = join_all((0..20).map(|_| TcpStream::connect(server.address))).await;
+    let idle_connections = join_all((0..20).map(|_| TcpStream::connect(server.address))).await;
     let from = Instant::now();
     server.signal("-TERM").await;
     let code = server.wait_for_end().await;
     assert!(code == 0 || code == 3, "{code}");
     assert!(from.elapsed() < Duration::from_secs(8), "{:?}", from.elapsed());
-    drop((client, strangers));
+    drop((client, idle_connections));
 }
 
 #[tokio::test]
 async fn stalled_connections_do_not_delay_shutdown() {
     use tokio::io::AsyncWriteExt as _;
     let server = Server::start("ws://127.0.0.1:9/v1/realtime", &[]).await;
-    let mut strangers = Vec::new();
+    let mut stalled = Vec::new();
     for begin in [&b""[..], b"GET /v1/realtime HTTP/1.1\r\nHost: half"] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(begin).await.unwrap();
-        strangers.push(stream);
+        stalled.push(stream);
     }
     // All connections are accepted once the next one has been answered.
     assert!(server.dial().await.0.starts_with("HTTP/1.1 101 "));

@@ -79,11 +79,11 @@ impl Secrets {
 fn encodings(secret: &str) -> Vec<(String, String)> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let percent = |keep: &[u8]| -> String {
-        let one = |byte: u8| match byte.is_ascii_alphanumeric() || keep.contains(&byte) {
+        let encode_byte = |byte: u8| match byte.is_ascii_alphanumeric() || keep.contains(&byte) {
             true => char::from(byte).to_string(),
             false => format!("%{byte:02X}"),
         };
-        secret.bytes().map(one).collect()
+        secret.bytes().map(encode_byte).collect()
     };
     let print = digest(&SHA256, secret.as_bytes());
     let mut all = vec![
@@ -97,9 +97,9 @@ fn encodings(secret: &str) -> Vec<(String, String)> {
     // The outermost base64 characters depend on the neighbouring bytes.
     for before in 0..3 {
         let text = STANDARD_NO_PAD.encode([&vec![0; before], secret.as_bytes()].concat());
-        let sure = &text[(before * 8).div_ceil(6)..(before + secret.len()) * 8 / 6];
-        all.push(("in base64", sure.to_owned()));
-        all.push(("in base64", sure.replace('+', "-").replace('/', "_")));
+        let aligned = &text[(before * 8).div_ceil(6)..(before + secret.len()) * 8 / 6];
+        all.push(("in base64", aligned.to_owned()));
+        all.push(("in base64", aligned.replace('+', "-").replace('/', "_")));
     }
     all.into_iter().map(|(how, text)| (format!("{secret} {how}"), text)).collect()
 }
@@ -200,7 +200,7 @@ async fn client(
         }
         Err(error) => panic!("{error}"),
     };
-    let mut told = format!("{:?}\n", answer.headers());
+    let mut received = format!("{:?}\n", answer.headers());
     let commands = [
         json!({"type": "session.configure", "api_key": WORDS}),
         json!({"type": "tts.speak", "text": "Good morning."}),
@@ -215,13 +215,13 @@ async fn client(
     let listening = async {
         while let Some(Ok(message)) = socket.next().await {
             if let Message::Text(text) = message {
-                told.push_str(&text);
-                told.push('\n');
+                received.push_str(&text);
+                received.push('\n');
             }
         }
     };
     timeout(PATIENCE, listening).await.expect("the session does not end");
-    (101, told)
+    (101, received)
 }
 
 /// Runs the server with this log format and collects all readable output by its source.
@@ -334,10 +334,10 @@ fn assert_no_secret((all, secrets): &(Vec<(String, String)>, Secrets)) {
         assert!(found.is_empty(), "{what} holds {found:?}: {line:?}");
         assert!(!secrets.find_in(&format!("{text}{ADMIN}")).is_empty());
     }
-    let of = |what: &str| all.iter().filter(|one| one.0 == what).map(|one| one.1.len()).sum::<usize>();
+    let length_of = |what: &str| all.iter().filter(|one| one.0 == what).map(|one| one.1.len()).sum::<usize>();
     for what in ["check", "doctor", "the log", "the access log", "a trace", "/config", "/metrics"] {
-        println!("{what}: {} bytes", of(what));
-        assert!(of(what) > 300, "{what} is nearly empty");
+        println!("{what}: {} bytes", length_of(what));
+        assert!(length_of(what) > 300, "{what} is nearly empty");
     }
 }
 

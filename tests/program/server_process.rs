@@ -92,7 +92,7 @@ impl Server {
 
     /// Waits for a log line with these words.
     pub(crate) async fn wait_for_log(&mut self, words: &str) -> String {
-        let found = async {
+        let matching_line = async {
             let log = self.log.as_mut().expect("the server logs to standard error");
             loop {
                 let line = log.next_line().await.unwrap().expect("the log ends");
@@ -101,7 +101,7 @@ impl Server {
                 }
             }
         };
-        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("the log has no {words:?}"))
+        timeout(PATIENCE, matching_line).await.unwrap_or_else(|_| panic!("the log has no {words:?}"))
     }
 
     /// Waits for the end and returns the exit code.

@@ -198,10 +198,10 @@ async fn start_unresponsive_upstream() -> String {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let Ok(mut socket) = accept_async(stream).await else { return };
-                for said in
+                for reply in
                     [r#"{"type": "session.queue_done"}"#, r#"{"type": "session.created", "session_id": "s"}"#]
                 {
-                    socket.send(Message::text(said)).await.unwrap();
+                    socket.send(Message::text(reply)).await.unwrap();
                 }
                 std::future::pending::<()>().await;
             });
@@ -266,13 +266,13 @@ impl ServiceManager {
     async fn wait_for_message(&mut self, words: &str) -> String {
         let mut bytes = [0; 4096];
         loop {
-            let told = timeout(PATIENCE, self.socket.recv(&mut bytes)).await;
+            let notification = timeout(PATIENCE, self.socket.recv(&mut bytes)).await;
             let length =
-                told.unwrap_or_else(|_| panic!("never {words:?} after {:?}", self.received)).unwrap();
-            let told = String::from_utf8(bytes[..length].to_vec()).unwrap();
-            self.received.push(told.clone());
-            if told.starts_with(words) {
-                return told;
+                notification.unwrap_or_else(|_| panic!("never {words:?} after {:?}", self.received)).unwrap();
+            let notification = String::from_utf8(bytes[..length].to_vec()).unwrap();
+            self.received.push(notification.clone());
+            if notification.starts_with(words) {
+                return notification;
             }
         }
     }

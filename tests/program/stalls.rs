@@ -193,14 +193,14 @@ impl ResponseTimes {
     async fn round(&mut self, server: &Server) {
         let mut client = server.client().await;
         client.send_audio(&bytes(&recording("goforward")), 640).await;
-        let said = Instant::now();
+        let utterance_end = Instant::now();
         client.send_audio(&bytes(&[0; 8_000]), 640).await;
         client.wait_for_event("transcript.final").await;
-        self.words.push(said.elapsed());
-        let asked = Instant::now();
+        self.words.push(utterance_end.elapsed());
+        let speak_sent = Instant::now();
         client.send_json(json!({"type": "tts.speak", "text": "Good morning."})).await;
         client.wait_for_event("tts.speaking_start").await;
-        self.voice.push(asked.elapsed());
+        self.voice.push(speak_sent.elapsed());
         assert_eq!(client.wait_for_event("tts.speaking_end").await["cancelled"], false);
         client.close().await;
     }
@@ -371,12 +371,12 @@ async fn stalled_sessions_cost_little_and_time_out() {
             stalled
         };
         // The server still works.
-        let going_on = async {
+        let survives = async {
             while !is_full.load(Relaxed) {
                 crowded.round(&two.crowded).await;
             }
         };
-        let (stalled, ()) = tokio::join!(crowding, going_on);
+        let (stalled, ()) = tokio::join!(crowding, survives);
         all.extend(stalled);
     }
     crowded = ResponseTimes::default();

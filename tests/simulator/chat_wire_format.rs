@@ -183,7 +183,7 @@ fn cpp_events_have_cpp_fields() {
 
 #[test]
 fn cpp_takes_voice_from_init_and_pytorch_from_request() {
-    let said = |backend, init: Value, request: Value| {
+    let voice_used = |backend, init: Value, request: Value| {
         let mut sim = TestGateway::with_backend(backend);
         let conn = sim.connect();
         sim.send(conn, &json!({"type": "session.init", "payload": init}));
@@ -195,11 +195,11 @@ fn cpp_takes_voice_from_init_and_pytorch_from_request() {
     let voice = json!({"voice": {"ref_audio_base64": speech_base64(160)}});
     let reference = json!({"enabled": true, "ref_audio_data": speech_base64(160)});
     let plain = json!({"enabled": true});
-    let neutral = said(Backend::Pytorch, json!({}), plain.clone());
-    assert_eq!(neutral, said(Backend::Pytorch, voice.clone(), plain.clone()));
-    assert_ne!(neutral, said(Backend::Pytorch, json!({}), reference.clone()));
-    assert_eq!(neutral, said(Backend::Cpp, json!({}), reference));
-    assert_ne!(neutral, said(Backend::Cpp, voice, plain));
+    let neutral = voice_used(Backend::Pytorch, json!({}), plain.clone());
+    assert_eq!(neutral, voice_used(Backend::Pytorch, voice.clone(), plain.clone()));
+    assert_ne!(neutral, voice_used(Backend::Pytorch, json!({}), reference.clone()));
+    assert_eq!(neutral, voice_used(Backend::Cpp, json!({}), reference));
+    assert_ne!(neutral, voice_used(Backend::Cpp, voice, plain));
 }
 
 #[test]

@@ -144,8 +144,8 @@ fn first_units_only_listen() {
         let mut sim = TestGateway::with_backend(backend);
         let conn = sim.open_duplex_session(SimMode::Audio, json!({"config": config}));
         sim.send_second(conn, SPEECH_LEVEL);
-        let listens = (1..10).take_while(|_| sim.send_second(conn, 0.0) == ["listen"]).count();
-        assert_eq!(listens + 1, forced, "{backend:?} {config}");
+        let listen_count = (1..10).take_while(|_| sim.send_second(conn, 0.0) == ["listen"]).count();
+        assert_eq!(listen_count + 1, forced, "{backend:?} {config}");
     }
 }
 
@@ -179,7 +179,7 @@ fn cpp_turn_has_cpp_events() {
     let id = sim.last_event(conn)["session_id"].as_str().unwrap().to_owned();
     assert_eq!(sim.last_event(conn)["response_id"], format!("{id}_resp_6"), "listen events have an id too");
     assert_eq!(sim.last_event(conn)["metrics"].get("n_tokens"), None, "zeros are left out");
-    let mut said = String::new();
+    let mut text = String::new();
     for unit in 7..10 {
         let before = sim.events_of(conn).len();
         let answer = sim.send_second_with(conn, 0.0, json!({"input_id": "in"}));
@@ -194,11 +194,11 @@ fn cpp_turn_has_cpp_events() {
         }
         let done = sim.last_event(conn);
         assert_eq!((done.get("audio"), &done["reason"]), (Some(&Value::Null), &json!("turn_end")));
-        said.push_str(done["text"].as_str().unwrap());
+        text.push_str(done["text"].as_str().unwrap());
     }
     assert_eq!(
-        (said.as_str(), sim.text_of(conn).as_str()),
-        ("I heard 3.0 seconds of speech.", said.as_str())
+        (text.as_str(), sim.text_of(conn).as_str()),
+        ("I heard 3.0 seconds of speech.", text.as_str())
     );
     let audio = sim.audio_of(conn);
     assert!(audio.len() > 6 && audio.iter().all(|part| part.len() != 24_000));

@@ -168,16 +168,16 @@ fn double_terminal_fault_repeats_terminal_events() {
 fn repeats_text_fault_repeats_cumulative_text() {
     for backend in [Backend::Pytorch, Backend::Cpp] {
         let (mut sim, conn) = session_before_turn_on(backend, &["repeats-text"]);
-        let mut said = Vec::new();
+        let mut texts = Vec::new();
         for _ in 0..3 {
             let before = sim.events_of(conn).len();
             sim.send_second(conn, 0.0);
             let events = sim.events_of(conn);
             let done = events[before..].iter().find(|event| event["type"] == "response.done").unwrap();
-            said.push(done["text"].as_str().unwrap().to_owned());
+            texts.push(done["text"].as_str().unwrap().to_owned());
         }
         let expected = ["I heard ", "I heard 3.0 seconds ", "I heard 3.0 seconds of speech."];
-        assert_eq!(said, expected, "{backend:?}");
+        assert_eq!(texts, expected, "{backend:?}");
     }
 }
 

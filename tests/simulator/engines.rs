@@ -125,10 +125,10 @@ fn blank_transcript_is_not_answered_in_full_duplex() {
 
 #[test]
 fn engine_failure_ends_full_duplex_session() {
-    for under_way in [false, true] {
+    for is_in_progress in [false, true] {
         let mut sim = engine_gateway();
         let conn = session_awaiting_recognition(&mut sim);
-        if under_way {
+        if is_in_progress {
             sim.send_append(conn, json!({"audio": speech_base64(16_000)}));
         }
         sim.answer_job(JobId(1), EngineAnswer::Transcript(Err("no model".to_owned())));

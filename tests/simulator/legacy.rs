@@ -108,10 +108,10 @@ fn session_matches_capture() {
     for (delta, (text, samples, end)) in deltas.iter().zip(expected) {
         assert_eq!(field_names(delta), ["audio", "end_of_turn", "kv_cache_length", "text", "type"]);
         assert_eq!((&delta["type"], &delta["text"]), (&json!("response.output_audio.delta"), &json!(text)));
-        let heard = duplex::decode_audio(delta);
-        assert_eq!((heard.len(), &delta["end_of_turn"]), (samples, &json!(end)));
-        assert!(heard.iter().enumerate().all(|(index, sample)| *sample == watermark_sample(1, at + index)));
-        at += heard.len();
+        let audio = duplex::decode_audio(delta);
+        assert_eq!((audio.len(), &delta["end_of_turn"]), (samples, &json!(end)));
+        assert!(audio.iter().enumerate().all(|(index, sample)| *sample == watermark_sample(1, at + index)));
+        at += audio.len();
     }
     let close = json!({"type": "session.close", "reason": "user_stop"});
     assert_eq!(exchange(&mut sim, conn, &close), [closed_event("stopped"), ServerOutput::Abort]);
@@ -219,10 +219,10 @@ fn session_update_may_come_early_and_again() {
     assert_eq!(sim.last_event(waiting)["type"], "session.queued");
     let (mut sim, conn) = ready_session(false, &[]);
     send_user_speech(&mut sim, conn);
-    let again = exchange(&mut sim, conn, &session_update(json!({})));
+    let second = exchange(&mut sim, conn, &session_update(json!({})));
     assert!(
-        matches!(&again[..], [ServerOutput::Event(event)] if event["type"] == "session.created"),
-        "{again:?}"
+        matches!(&second[..], [ServerOutput::Event(event)] if event["type"] == "session.created"),
+        "{second:?}"
     );
     send_user_speech(&mut sim, conn);
 
@@ -269,10 +269,10 @@ fn voice_encoding_depends_on_server_kind() {
             (sim.duplex_openings(), outputs)
         };
         let (openings, _) = open(&taken);
-        let [DuplexOpening { has_video: true, voice: Some(heard), .. }] = &openings[..] else {
+        let [DuplexOpening { has_video: true, voice: Some(voice), .. }] = &openings[..] else {
             panic!("{openings:?}")
         };
-        assert_eq!(*heard, raw);
+        assert_eq!(*voice, raw);
         let (openings, outputs) = open(&refused);
         assert_eq!(openings, []);
         match follows_document {

@@ -56,9 +56,9 @@ async fn read_until(client: &mut Client, until: &str) -> (Vec<Value>, Option<Ser
     loop {
         match next_output(client).await {
             ServerOutput::Event(event) => {
-                let found = event["type"] == until;
+                let is_match = event["type"] == until;
                 events.push(event);
-                if found {
+                if is_match {
                     return (events, None);
                 }
             }
@@ -108,17 +108,17 @@ async fn full_duplex_session_works_over_socket() {
     for (target, has_video) in [("/v1/realtime?mode=audio", false), ("/v1/realtime", true)] {
         let mut client = connect(address, target).await.unwrap();
         send_json(&mut client, json!({"type": "session.init", "payload": {}})).await;
-        let mut said = Vec::new();
+        let mut words = Vec::new();
         for (second, level) in [0.1, 0.2, 0.0, 0.0, 0.0, 0.0].into_iter().enumerate() {
             let input = json!({"audio": base64_f32(&[level; 16_000]), "force_listen": second == 0});
             send_json(&mut client, json!({"type": "input.append", "input": input})).await;
         }
         send_json(&mut client, json!({"type": "session.close", "reason": "done"})).await;
         let (events, end) = read_until(&mut client, "nothing").await;
-        said.extend(event_names(&events));
+        words.extend(event_names(&events));
         let expected = "session.queue_done session.created listen listen listen text audio text audio text audio \
                         listen session.closed";
-        assert_eq!((said.join(" ").as_str(), end), (expected, normal_close()), "{target}");
+        assert_eq!((words.join(" ").as_str(), end), (expected, normal_close()), "{target}");
         let received = recorder.take();
         let opened = |one: &RecordedInput| matches!(one, RecordedInput::DuplexOpened(_, opening) if opening.has_video == has_video);
         assert!(received.iter().any(opened));

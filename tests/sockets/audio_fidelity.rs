@@ -108,11 +108,11 @@ async fn sixteen_kilohertz_audio_arrives_exactly() {
         for channels in [1, 2] {
             let query = format!("channels={channels}");
             let format = SendFormat { query: &query, configure: None, frames };
-            let heard = concatenate(
+            let received = concatenate(
                 &audio_heard_upstream(&format, &bytes(&with_channels(&speech_clip, channels))).await,
             );
-            assert_eq!(heard.len(), speech_clip.len(), "{channels} channels in frames of {frames:?}");
-            assert!(heard == to_float(&speech_clip), "{channels} channels in frames of {frames:?}");
+            assert_eq!(received.len(), speech_clip.len(), "{channels} channels in frames of {frames:?}");
+            assert!(received == to_float(&speech_clip), "{channels} channels in frames of {frames:?}");
         }
     }
 }
@@ -133,12 +133,17 @@ async fn resampled_audio_is_independent_of_framing() {
                     frames,
                 },
             };
-            let heard =
+            let received =
                 concatenate(&audio_heard_upstream(&format, &bytes(&with_channels(&sent, channels))).await);
-            assert_close(&to_int16(&heard), &expected, 1, &format!("{rate_hz} Hz in frames of {frames:?}"));
-            let first = first.get_or_insert_with(|| to_int16(&heard));
+            assert_close(
+                &to_int16(&received),
+                &expected,
+                1,
+                &format!("{rate_hz} Hz in frames of {frames:?}"),
+            );
+            let first = first.get_or_insert_with(|| to_int16(&received));
             // Rounding may go either way.
-            assert_close(&to_int16(&heard), first, 1, &format!("{rate_hz} Hz depends on the framing"));
+            assert_close(&to_int16(&received), first, 1, &format!("{rate_hz} Hz depends on the framing"));
         }
     }
 }
@@ -168,8 +173,8 @@ async fn unsupported_format_is_rejected_without_effect() {
         client.send_audio(&bytes(&speech_clip()), 640).await;
         client.send_json(json!({"type": "input_audio_buffer.commit"})).await;
         client.close().await;
-        let heard = concatenate(&bench.recorder.asr_audio());
-        assert!(heard == to_float(&speech_clip()), "{query}");
+        let received = concatenate(&bench.recorder.asr_audio());
+        assert!(received == to_float(&speech_clip()), "{query}");
         drop(bench.recorder.take());
     }
 }
@@ -192,8 +197,8 @@ async fn utterances_contain_their_onset_and_end() {
         for piece in bench.recorder.asr_audio() {
             let piece = to_int16(&piece);
             // Bit for bit, in order, without repetition.
-            let found = sent[at..].windows(piece.len()).position(|window| window == piece);
-            let begin = at + found.unwrap_or_else(|| panic!("{name}: not a slice of the audio sent"));
+            let position = sent[at..].windows(piece.len()).position(|window| window == piece);
+            let begin = at + position.unwrap_or_else(|| panic!("{name}: not a slice of the audio sent"));
             at = begin + piece.len();
             covered.push(begin..at);
         }
@@ -278,11 +283,11 @@ async fn model_audio_has_requested_rate() {
         ("", Some(json!({"type": "session.configure", "output_sample_rate": 44_100})), 44_100),
     ] {
         let (upstream_audio, frames) = speak_and_compare(query, configure, TEXT).await;
-        let got = audio(&frames);
+        let client_audio = audio(&frames);
         let (sent, rate) = (upstream_audio.len() as u64, u64::from(rate_hz));
-        assert_eq!(got.len() as u64, resampled_len(sent, 24_000, rate_hz), "{rate_hz} Hz");
+        assert_eq!(client_audio.len() as u64, resampled_len(sent, 24_000, rate_hz), "{rate_hz} Hz");
         let expected = to_int16(&resample_all(&upstream_audio, 24_000, rate_hz).unwrap());
-        assert_close(&got, &expected, 1, &format!("{rate_hz} Hz"));
+        assert_close(&client_audio, &expected, 1, &format!("{rate_hz} Hz"));
         let ms = events(&frames, "tts.speaking_end")[0]["audio_ms"].as_u64().unwrap();
         assert!(ms.abs_diff(sent * 1000 / 24_000) <= 1, "{ms} ms of {sent} samples at {rate}");
     }
@@ -296,18 +301,18 @@ fn voice_samples(received: &[RecordedInput]) -> Vec<(String, Vec<f32>)> {
         "/input/messages/0/content/1/data",
         "/input/tts/ref_audio_data",
     ];
-    let mut found = Vec::new();
+    let mut voices = Vec::new();
     for received in received {
         let RecordedInput::Message(_, text) = received else { continue };
         let message: Value = serde_json::from_str(text).unwrap();
         for place in places {
             if let Some(data) = message.pointer(place).and_then(Value::as_str) {
-                found.push((place.to_owned(), floats(&STANDARD.decode(data).unwrap())));
+                voices.push((place.to_owned(), floats(&STANDARD.decode(data).unwrap())));
             }
         }
     }
-    assert_eq!(found.iter().map(|(place, _)| place.as_str()).collect::<Vec<_>>(), places);
-    found
+    assert_eq!(voices.iter().map(|(place, _)| place.as_str()).collect::<Vec<_>>(), places);
+    voices
 }
 
 async fn voice_samples_for(config: Config, speak: Value) -> Vec<(String, Vec<f32>)> {

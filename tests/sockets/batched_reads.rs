@@ -59,8 +59,8 @@ async fn wait_until_empty(bench: &Bench) {
 async fn events_and_questions(config: Config) -> (Vec<Value>, Vec<Value>) {
     let bench = Bench::with_config(instant_simulator(), config).await;
     let mut client = bench.client("model=x").await;
-    let said = [recording("goforward"), vec![0; 12_000], recording("goforward"), vec![0; 8_000]].concat();
-    let frames = bytes(&said);
+    let speech = [recording("goforward"), vec![0; 12_000], recording("goforward"), vec![0; 8_000]].concat();
+    let frames = bytes(&speech);
     let mut ticks = interval(Duration::from_millis(20));
     for frame in frames.chunks(640) {
         ticks.tick().await;
@@ -79,11 +79,11 @@ async fn events_and_questions(config: Config) -> (Vec<Value>, Vec<Value>) {
     for event in &mut told {
         event.as_object_mut().unwrap().remove("timestamp");
     }
-    let asked = bench.recorder.all().into_iter().filter_map(|received| match received {
+    let questions = bench.recorder.all().into_iter().filter_map(|received| match received {
         RecordedInput::Message(_, text) => serde_json::from_str::<Value>(&text).ok(),
         _ => None,
     });
-    (told, asked.filter(|message| message["type"] == "input.append").collect())
+    (told, questions.filter(|message| message["type"] == "input.append").collect())
 }
 
 #[tokio::test]
@@ -163,20 +163,20 @@ async fn speech_during_model_turn_interrupts() {
     let config = Config { profile: Some("conversation".into()), ..Config::default() };
     let bench = Bench::with_config(simulator, config).await;
     let mut client = bench.client("model=x").await;
-    let is = |kind: &'static str| move |frame: &ClientFrame| frame.kind() == kind;
-    client.stream_until(&recording("goforward"), is("tts.speaking_start")).await;
+    let has_kind = |kind: &'static str| move |frame: &ClientFrame| frame.kind() == kind;
+    client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
     // Streams for long enough to be read in batches.
-    let begun = Instant::now();
+    let started = Instant::now();
     client
         .stream_until(&[], move |frame| {
-            frame.kind() == "audio" && begun.elapsed() > Duration::from_millis(1_200)
+            frame.kind() == "audio" && started.elapsed() > Duration::from_millis(1_200)
         })
         .await;
     let before = client.received.len();
-    client.stream_until(&recording("cards_005"), is("tts.speaking_end")).await;
-    let heard = &client.received[before..];
-    assert_eq!(events(heard, "tts.speaking_end")[0]["cancelled"], true);
+    client.stream_until(&recording("cards_005"), has_kind("tts.speaking_end")).await;
+    let interrupted = &client.received[before..];
+    assert_eq!(events(interrupted, "tts.speaking_end")[0]["cancelled"], true);
     // The whole turn would last half a minute.
-    assert!(audio(heard).len() < 15 * 24_000);
+    assert!(audio(interrupted).len() < 15 * 24_000);
     assert_pairs_closed(&within_reaction_time(client.close()).await);
 }

@@ -65,11 +65,11 @@ fn assert_one_turn(frames: &[ClientFrame]) {
 /// Checks that the upstream got a close for every session and lost no connection.
 fn assert_sessions_closed(received: &[RecordedInput], sessions: usize) {
     let of_type = |kind: &str| {
-        let is = |received: &&RecordedInput| match received {
+        let has_type = |received: &&RecordedInput| match received {
             RecordedInput::Message(_, text) => serde_json::from_str::<Value>(text).unwrap()["type"] == kind,
             _ => false,
         };
-        received.iter().filter(is).count()
+        received.iter().filter(has_type).count()
     };
     assert_eq!((of_type("session.init"), of_type("session.close")), (sessions, sessions));
     assert!(
@@ -124,9 +124,9 @@ async fn slow_reader_is_paced_and_can_interrupt() {
     }
     assert!(byte_counter.to_client.load(Ordering::Relaxed) > 2 * 48_000, "the turn continues");
     client.stream_until(&recording("cards_005"), has_kind("tts.speaking_end")).await;
-    let heard = &client.received[before..];
-    assert_eq!(events(heard, "tts.speaking_end")[0]["cancelled"], true);
-    assert_one_turn(heard);
+    let interrupted = &client.received[before..];
+    assert_eq!(events(interrupted, "tts.speaking_end")[0]["cancelled"], true);
+    assert_one_turn(interrupted);
     // The next turn is a new one, played from its beginning.
     client.stream_until(&[], has_kind("tts.speaking_start")).await;
     client.send_json(json!({"type": "tts.cancel"})).await;
@@ -164,12 +164,12 @@ async fn silently_lost_upstream_is_replaced() {
 
 #[tokio::test]
 async fn disconnect_mid_turn_leaves_no_session() {
-    for polite in [true, false] {
+    for is_polite in [true, false] {
         let simulator = SimulatorConfig { turn_units: 20, ..instant_simulator() };
         let bench = Bench::with_config(simulator, profile_config("conversation")).await;
         let mut client = bench.client("model=x").await;
         client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
-        if polite {
+        if is_polite {
             client.socket.close(None).await.unwrap();
             client.read_to_end().await;
         }
@@ -293,8 +293,8 @@ async fn conversation_works_on_legacy_server() {
         assert_eq!(events(&frames, "error").len(), 1, "{frames:?}");
         let received = bench.recorder.all();
         let of_type = |kind: &str| {
-            let is = |received: &&RecordedInput| matches!(received, RecordedInput::Message(_, text) if text.contains(kind));
-            received.iter().filter(is).count()
+            let has_kind = |received: &&RecordedInput| matches!(received, RecordedInput::Message(_, text) if text.contains(kind));
+            received.iter().filter(has_kind).count()
         };
         assert_eq!((of_type("\"session.update\""), of_type("\"session.close\"")), (1, 1));
     }

@@ -49,10 +49,10 @@ impl MetricSamples {
     }
 
     fn sum(&self, name: &str, labels: &[&str]) -> f64 {
-        let is_it = |series: &str| {
+        let matches = |series: &str| {
             series.split('{').next() == Some(name) && labels.iter().all(|label| series.contains(label))
         };
-        self.0.iter().filter(|(series, _)| is_it(series)).map(|(_, value)| value).sum()
+        self.0.iter().filter(|(series, _)| matches(series)).map(|(_, value)| value).sum()
     }
 }
 
@@ -78,7 +78,7 @@ async fn transcription_and_text_are_counted_and_logged() {
     assert_eq!(MetricSamples::scrape(&bench.metrics).sum("voxbridge_sessions", &["state=\"idle\""]), 1.0);
     client.send_json(json!({"type": "session.close"})).await;
     client.read_to_end().await;
-    let heard = audio(&client.received).len() as f64 / 24_000.0;
+    let played_s = audio(&client.received).len() as f64 / 24_000.0;
     let frames_out = client
         .received
         .iter()
@@ -97,24 +97,24 @@ async fn transcription_and_text_are_counted_and_logged() {
 
     let line = &read_log_lines(&path)[0];
     let samples = MetricSamples::scrape(&metrics);
-    let of = ["protocol=\"macaw\"", "profile=\"speech\""];
+    let route_labels = ["protocol=\"macaw\"", "profile=\"speech\""];
     // Includes the silence that ends the utterance.
     let seconds = (question.len() + 8_000) as f64 / 16_000.0;
     for (name, labels, value) in [
         ("voxbridge_sessions", &[][..], 0.0),
-        ("voxbridge_sessions_opened_total", &of, 1.0),
+        ("voxbridge_sessions_opened_total", &route_labels, 1.0),
         ("voxbridge_sessions_ended_total", &["reason=\"client_close\"", "origin=\"client\""], 1.0),
         ("voxbridge_sessions_ended_total", &[], 1.0),
-        ("voxbridge_session_duration_seconds_count", &of, 1.0),
-        ("voxbridge_first_transcript_seconds_count", &of, 1.0),
+        ("voxbridge_session_duration_seconds_count", &route_labels, 1.0),
+        ("voxbridge_first_transcript_seconds_count", &route_labels, 1.0),
         ("voxbridge_first_audio_seconds_count", &["trigger=\"text\""], 1.0),
         ("voxbridge_lanes_connected_total", &["purpose=\"transcribe\""], 1.0),
         ("voxbridge_lanes_connected_total", &["purpose=\"speak\""], 1.0),
         ("voxbridge_lanes", &[], 0.0),
         ("voxbridge_lane_queue_seconds_count", &[], 2.0),
         ("voxbridge_lane_init_seconds_count", &[], 2.0),
-        ("voxbridge_audio_in_seconds_total", &of, seconds),
-        ("voxbridge_audio_out_seconds_total", &of, heard),
+        ("voxbridge_audio_in_seconds_total", &route_labels, seconds),
+        ("voxbridge_audio_out_seconds_total", &route_labels, played_s),
         ("voxbridge_audio_dropped_seconds_total", &[], 0.0),
         ("voxbridge_frames_total", &["side=\"client\"", "direction=\"out\""], frames_out as f64),
         ("voxbridge_errors_total", &["kind=\"unknown_command\"", "origin=\"client\""], 1.0),
@@ -204,15 +204,15 @@ async fn rejected_client_is_counted_and_not_logged() {
 /// Waits until this many connections were rejected for this reason and none for another.
 async fn wait_for_refused_count(metrics: &Metrics, reason: RejectReason, count: f64) {
     let label = format!("reason=\"{}\"", reason.name());
-    let of =
+    let rejected =
         |labels: &[&str]| MetricSamples::scrape(metrics).sum("voxbridge_connections_rejected_total", labels);
     let counted = async {
-        while of(&[&label]) < count {
+        while rejected(&[&label]) < count {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, counted).await.unwrap_or_else(|_| panic!("{label}: {}", of(&[&label])));
-    assert_eq!((of(&[&label]), of(&[])), (count, count), "{label}");
+    timeout(PATIENCE, counted).await.unwrap_or_else(|_| panic!("{label}: {}", rejected(&[&label])));
+    assert_eq!((rejected(&[&label]), rejected(&[])), (count, count), "{label}");
 }
 
 /// Waits until the server closes the connection.
@@ -298,12 +298,15 @@ async fn valid_trace_context_is_propagated_and_invalid_one_replaced() {
         let headers = format!("traceparent: {sent}\r\ntracestate: congo=t61\r\n");
         let (head, client) = bench.open_websocket("/v1/realtime?model=x", &headers).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        let asked = traceparent_received(upstream).await;
-        let parent =
-            asked.lines().find_map(|line| line.strip_prefix("traceparent: ")).expect(&asked).to_owned();
+        let request_head = traceparent_received(upstream).await;
+        let parent = request_head
+            .lines()
+            .find_map(|line| line.strip_prefix("traceparent: "))
+            .expect(&request_head)
+            .to_owned();
         let (trace, span) = (&parent[3..35], &parent[36..52]);
         assert_eq!((trace == TRACE, span == "00f067aa0ba902b7"), (kept, false), "{parent}");
-        assert_eq!(asked.contains("\r\ntracestate: congo=t61\r\n"), kept, "{asked}");
+        assert_eq!(request_head.contains("\r\ntracestate: congo=t61\r\n"), kept, "{request_head}");
         client.close().await;
         let Bench { mut bridge, .. } = bench;
         bridge.stop();

@@ -137,9 +137,9 @@ async fn two_bridges_match_direct_legacy_connection() {
     let older = |address| UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(address) };
     let second = Bench::with_config(instant_simulator(), relay(Some(older(far)))).await;
     let first = Bench::with_config(instant_simulator(), relay(Some(upstream_at(second.address())))).await;
-    let alone = Bench::with_config(instant_simulator(), relay(Some(older(near)))).await;
+    let direct = Bench::with_config(instant_simulator(), relay(Some(older(near)))).await;
     let through = run_legacy_conversation(first.dial("/v1/realtime?mode=audio").await).await;
-    let passed = run_legacy_conversation(alone.dial("/v1/realtime?mode=audio").await).await;
+    let passed = run_legacy_conversation(direct.dial("/v1/realtime?mode=audio").await).await;
     let stream = tokio::net::TcpStream::connect(own).await.unwrap();
     let (_, client) =
         voxbridge_test_support::bench::open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;

@@ -139,9 +139,9 @@ async fn session_is_created_independently_of_upstream() {
     for upstream in [silent.local_addr().unwrap(), dead] {
         let config = Config { upstream: vec![upstream_at(upstream)], ..Config::default() };
         let bench = Bench::with_config(instant_simulator(), config).await;
-        let asked = tokio::time::Instant::now();
+        let asked_at = tokio::time::Instant::now();
         let mut client = bench.client("model=x").await;
-        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        assert!(asked_at.elapsed() < Duration::from_secs(1), "{:?}", asked_at.elapsed());
         client.send_json(json!({"type": "nonsense"})).await;
         assert_eq!(client.wait_for_event(ERROR).await["code"], "unknown_command");
         let frames = client.close().await;
@@ -275,7 +275,7 @@ async fn session_close_is_answered_before_close_frame() {
     for (command, reason) in [("session.close", "client_request"), ("session.cancel", "cancelled")] {
         let mut client = bench.client("model=x").await;
         client.send_json(json!({"type": command})).await;
-        let asked = tokio::time::Instant::now();
+        let asked_at = tokio::time::Instant::now();
         let rest = client.read_to_end().await;
         assert!(
             matches!(rest, [ClientFrame::Event(_), ClientFrame::Close(1000, _), ClientFrame::End(None)]),
@@ -284,7 +284,7 @@ async fn session_close_is_answered_before_close_frame() {
         assert_eq!(events(rest, "session.closed")[0]["reason"], reason);
         // Clients wait for the server to end the transport (RFC 6455 §7.1.1), so the server must not wait for
         // the client.
-        assert!(asked.elapsed() < Duration::from_secs(2), "the end took {:?}", asked.elapsed());
+        assert!(asked_at.elapsed() < Duration::from_secs(2), "the end took {:?}", asked_at.elapsed());
     }
 }
 
@@ -322,9 +322,9 @@ async fn vanished_client_releases_worker_politely() {
     assert_speaks(&mut next).await;
     let frames = next.close().await;
     assert!(events(&frames, ERROR).is_empty(), "{frames:?}");
-    let gone =
+    let disconnects =
         bench.recorder.all().into_iter().filter(|it| matches!(it, RecordedInput::Disconnected(_))).count();
-    assert_eq!(gone, 0, "a worker was left without session.close");
+    assert_eq!(disconnects, 0, "a worker was left without session.close");
 }
 
 #[tokio::test]
@@ -420,10 +420,10 @@ async fn session_limit_rejects_with_try_again() {
     assert!(head.to_lowercase().contains("\r\nretry-after: 5\r\n"), "{head}");
     first.close().await;
     // The client sees its session's end slightly before its slot is free.
-    let again = timeout(Duration::from_secs(5), async {
+    let retried = timeout(Duration::from_secs(5), async {
         while bench.open_websocket("/v1/realtime?model=x", "").await.0.starts_with("HTTP/1.1 503 ") {}
     });
-    again.await.expect("the slot is not freed");
+    retried.await.expect("the slot is not freed");
 }
 
 /// Bytes sent in each direction.
@@ -568,8 +568,8 @@ async fn file_upload_is_held_back_and_fully_transcribed() {
     client.read_to_end().await;
     let words = events(&client.received, "Results");
     assert_eq!(words.len(), PARTS, "{}", client.describe_received());
-    let heard: f64 = words.iter().filter_map(|event| event["duration"].as_f64()).sum();
+    let heard_s: f64 = words.iter().filter_map(|event| event["duration"].as_f64()).sum();
     let duration = events(&client.received, "Metadata")[0]["duration"].as_f64().unwrap();
-    assert!(duration > 190.0 && heard > 0.8 * duration, "{heard} s of {duration} s");
+    assert!(duration > 190.0 && heard_s > 0.8 * duration, "{heard_s} s of {duration} s");
     assert!(client.received.contains(&ClientFrame::Close(1000, String::new())));
 }

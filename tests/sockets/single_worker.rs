@@ -26,11 +26,11 @@ fn simulator_timing() -> SimTiming {
 }
 
 fn count_of_type(received: &[RecordedInput], kind: &str) -> usize {
-    let is = |received: &&RecordedInput| match received {
+    let has_type = |received: &&RecordedInput| match received {
         RecordedInput::Message(_, text) => serde_json::from_str::<Value>(text).unwrap()["type"] == kind,
         _ => false,
     };
-    received.iter().filter(is).count()
+    received.iter().filter(has_type).count()
 }
 
 #[tokio::test]
@@ -54,8 +54,8 @@ async fn two_hundred_consecutive_sessions_are_served() {
         assert!(events(&frames, "error").is_empty(), "client {client}: {frames:?}");
     }
     let received = bench.recorder.all();
-    let gone = received.iter().filter(|it| matches!(it, RecordedInput::Disconnected(_))).count();
-    assert_eq!(gone, 0, "sessions left without session.close");
+    let disconnects = received.iter().filter(|it| matches!(it, RecordedInput::Disconnected(_))).count();
+    assert_eq!(disconnects, 0, "sessions left without session.close");
     // One message of each type per lane: no attempt was rejected and repeated.
     for kind in ["session.init", "input.append", "session.close"] {
         assert_eq!(count_of_type(&received, kind), 2 * CLIENTS, "{kind}");

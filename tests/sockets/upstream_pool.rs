@@ -133,17 +133,17 @@ async fn load_is_balanced_and_sessions_survive_upstream_loss() {
     assert!(shares.iter().sum::<usize>() >= SESSIONS && shares.iter().all(|share| *share >= SESSIONS / 3));
 
     // One upstream dies under load: no session ends, and every utterance is transcribed.
-    let mut asked = 0;
+    let mut question_count = 0;
     let killing = async {
-        while asked < 3 {
-            asked += first.question_count();
+        while question_count < 3 {
+            question_count += first.question_count();
             sleep(Duration::from_millis(1)).await;
         }
         first.running.stop();
     };
     join(run_round(&mut clients), killing).await;
     first.running.wait_for_end().await;
-    assert!(second.question_count() >= SESSIONS - asked);
+    assert!(second.question_count() >= SESSIONS - question_count);
     run_round(&mut clients).await;
     assert!(second.question_count() >= SESSIONS, "one of two upstreams is enough");
 
@@ -163,11 +163,11 @@ async fn load_is_balanced_and_sessions_survive_upstream_loss() {
 
 #[tokio::test]
 async fn upstream_killing_its_sessions_is_avoided() {
-    let impatient = profile_with_numbers("upstreams", &[("answer_max_ms", 30_000, 500)]);
+    let short_timeouts = profile_with_numbers("upstreams", &[("answer_max_ms", 30_000, 500)]);
     for fault in ["die-mid-answer", "drop-mid-answer=0", "never-answers"] {
-        let dies = Upstream::start("127.0.0.1:0", faulty_simulator(fault)).await;
-        let lives = Upstream::start("127.0.0.1:0", reliable_simulator()).await;
-        let config = Config { mappings: Some(impatient.clone()), ..config([&dies, &lives]) };
+        let dying = Upstream::start("127.0.0.1:0", faulty_simulator(fault)).await;
+        let working = Upstream::start("127.0.0.1:0", reliable_simulator()).await;
+        let config = Config { mappings: Some(short_timeouts.clone()), ..config([&dying, &working]) };
         let bench = Bench::with_config(instant_simulator(), config).await;
         let start = Instant::now();
         for _ in 0..20 {
@@ -176,25 +176,28 @@ async fn upstream_killing_its_sessions_is_avoided() {
             close_all(vec![client]).await;
         }
         // Three failures before exclusion and one at each readmission: at most one in 750 ms.
-        let most = 3 + (start.elapsed().as_secs_f64() / 0.75).ceil() as usize;
-        let asked = dies.question_count();
-        assert!((3..=most.min(9)).contains(&asked), "{fault}: {asked} of at most {most}");
-        assert_eq!(lives.question_count(), 20, "{fault}");
+        let max_questions = 3 + (start.elapsed().as_secs_f64() / 0.75).ceil() as usize;
+        let questions = dying.question_count();
+        assert!(
+            (3..=max_questions.min(9)).contains(&questions),
+            "{fault}: {questions} of at most {max_questions}"
+        );
+        assert_eq!(working.question_count(), 20, "{fault}");
     }
 }
 
 #[tokio::test]
 async fn rejecting_upstream_is_avoided() {
     for fault in ["queue-full", "busy", "403-after-queue", "die-before-created"] {
-        let refuses = Upstream::start("127.0.0.1:0", faulty_simulator(fault)).await;
-        let takes = Upstream::start("127.0.0.1:0", reliable_simulator()).await;
-        let bench = Bench::with_config(instant_simulator(), config([&refuses, &takes])).await;
+        let rejecting = Upstream::start("127.0.0.1:0", faulty_simulator(fault)).await;
+        let accepting = Upstream::start("127.0.0.1:0", reliable_simulator()).await;
+        let bench = Bench::with_config(instant_simulator(), config([&rejecting, &accepting])).await;
         let mut clients = open_clients(&bench, 8).await;
         let start = Instant::now();
         run_round(&mut clients).await;
         // One attempt, a pause of at most 250 ms, and an attempt elsewhere without a second pause.
         assert!(start.elapsed() < Duration::from_secs(10), "{fault}: {:?}", start.elapsed());
-        assert_eq!(takes.question_count(), clients.len(), "{fault}");
+        assert_eq!(accepting.question_count(), clients.len(), "{fault}");
         close_all(clients).await;
     }
 }
@@ -202,10 +205,10 @@ async fn rejecting_upstream_is_avoided() {
 #[tokio::test]
 async fn unreachable_upstream_costs_no_session() {
     let there = Upstream::start("127.0.0.1:0", reliable_simulator()).await;
-    let mut gone = Upstream::start("127.0.0.1:0", reliable_simulator()).await;
-    gone.running.stop();
-    let config = config([&gone, &there]);
-    gone.running.wait_for_end().await;
+    let mut lost = Upstream::start("127.0.0.1:0", reliable_simulator()).await;
+    lost.running.stop();
+    let config = config([&lost, &there]);
+    lost.running.wait_for_end().await;
     let bench = Bench::with_config(instant_simulator(), config).await;
     let mut clients = open_clients(&bench, 10).await;
     run_round(&mut clients).await;
@@ -259,8 +262,8 @@ async fn conversations_survive_upstream_loss() {
     join(join_all(clients.iter_mut().map(ask_unanswered)), killing).await;
     first.running.wait_for_end().await;
     join_all(clients.iter_mut().map(ask_question)).await;
-    let told = clients.iter().filter(|client| !events(&client.received, "error").is_empty()).count();
-    assert!((1..SESSIONS).contains(&told), "{told} clients were notified of a loss");
+    let notified = clients.iter().filter(|client| !events(&client.received, "error").is_empty()).count();
+    assert!((1..SESSIONS).contains(&notified), "{notified} clients were notified of a loss");
 
     // The upstream returns: new clients and rollovers use it.
     let first = Upstream::start(&first.address.to_string(), simulator_with_workers()).await;

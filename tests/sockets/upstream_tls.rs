@@ -19,8 +19,8 @@ async fn start_bridge(port: u16, ca: Option<PathBuf>) -> Bench {
     let upstream = UpstreamConfig { url, ca, ..UpstreamConfig::with_default_dialect() };
     let speech = include_str!("../../mappings/profile/speech.toml");
     let mappings = scratch(&format!("tls-{port}"));
-    let impatient = speech.replace("retry_total_ms = 10000", "retry_total_ms = 300");
-    std::fs::write(mappings.join("speech.toml"), impatient).unwrap();
+    let short_timeouts = speech.replace("retry_total_ms = 10000", "retry_total_ms = 300");
+    std::fs::write(mappings.join("speech.toml"), short_timeouts).unwrap();
     let config = Config { upstream: vec![upstream], mappings: Some(mappings), ..Config::default() };
     Bench::with_config(instant_simulator(), config).await
 }
@@ -28,9 +28,9 @@ async fn start_bridge(port: u16, ca: Option<PathBuf>) -> Bench {
 #[tokio::test]
 async fn named_self_signed_certificate_is_trusted() {
     let (upstream, _running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
-    let shown = self_signed("localhost");
-    let port = serve_tls(upstream, acceptor(&shown)).await.port();
-    let bench = start_bridge(port, Some(write_pem("own.pem", &shown.0))).await;
+    let certificate = self_signed("localhost");
+    let port = serve_tls(upstream, acceptor(&certificate)).await.port();
+    let bench = start_bridge(port, Some(write_pem("own.pem", &certificate.0))).await;
     let mut client = bench.client("model=m").await;
     client.send_json(json!({"type": "tts.speak", "text": "All is well."})).await;
     client.wait_for_event("tts.speaking_end").await;

@@ -23,8 +23,8 @@ pub(crate) fn clients_dir() -> PathBuf {
         let dir = project().join("target/clients");
         let setup = project().join("tests/clients/setup");
         let done = std::process::Command::new(&setup).arg(&dir).output().unwrap();
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "the clients cannot be installed ({}):\n{said}", done.status);
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "the clients cannot be installed ({}):\n{stderr}", done.status);
         dir
     };
     READY.get_or_init(set_up).clone()

@@ -56,9 +56,9 @@ async fn recordings_are_transcribed() {
     let (mut errors, mut words) = (0, 0);
     for (recording, samples) in recordings() {
         let seconds = samples.len() as f64 / 16_000.0;
-        let asked = Instant::now();
+        let started = Instant::now();
         let text = engines.recognise(samples).await.unwrap();
-        let took = asked.elapsed().as_secs_f64();
+        let took = started.elapsed().as_secs_f64();
         let wer = word_error_rate(&recording.transcript, &text);
         println!("{}: {seconds:.1} s heard in {took:.2} s, WER {wer:.3}: {text}", recording.file);
         assert!(wer <= RECORDING_WER, "{}: {wer:.3}: {text}", recording.file);
@@ -67,9 +67,9 @@ async fn recordings_are_transcribed() {
             "{}: {took:.1} s for {seconds:.1} s",
             recording.file
         );
-        let said = normalise(&recording.transcript);
-        errors += word_errors(&said, &normalise(&text));
-        words += said.len();
+        let expected = normalise(&recording.transcript);
+        errors += word_errors(&expected, &normalise(&text));
+        words += expected.len();
     }
     println!("{errors} of {words} words are wrong");
     assert!(errors as f64 <= words as f64 * RECORDINGS_WER, "{errors} of {words} words wrong");
@@ -133,8 +133,8 @@ async fn rejected_request_does_not_affect_next() {
 async fn abandoned_request_keeps_answer_order() {
     let engines = engines().await;
     let jfk = samples("jfk_16k.wav");
-    let given_up = timeout(Duration::from_millis(20), engines.recognise(jfk)).await;
-    assert!(given_up.is_err(), "transcription of 11 s is not done after 20 ms");
+    let abandoned = timeout(Duration::from_millis(20), engines.recognise(jfk)).await;
+    assert!(abandoned.is_err(), "transcription of 11 s is not done after 20 ms");
     let text = engines.recognise(samples("librivox_0880_16k.wav")).await.unwrap();
     assert!(word_error_rate("he was not an ill disposed young man", &text) <= RECORDING_WER, "{text}");
 }

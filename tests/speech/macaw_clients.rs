@@ -167,11 +167,11 @@ async fn macaw_clients_print_spoken_words() {
     let (macaws, page) = tokio::join!(clients.join_all(), page);
     assert_page(&page);
 
-    let asked = bench.received.all();
-    let asked = asked
+    let questions = bench.received.all();
+    let questions = questions
         .iter()
         .filter(|it| matches!(it, RecordedInput::Message(_, text) if text.contains("ill, disposed")));
-    assert_eq!(asked.count(), WEBSOCKETS.len(), "hot words are sent before session.created was read");
+    assert_eq!(questions.count(), WEBSOCKETS.len(), "hot words are sent before session.created was read");
 
     let [first, second] = <[MacawCommand; 2]>::try_from(macaws).ok().unwrap();
     // The client sends `session.close`, waits for the end of the connection, and ends like any click program
@@ -185,8 +185,9 @@ async fn macaw_clients_print_spoken_words() {
     assert_eq!((code, out.trim(), errors.trim()), (Some(0), "Done.", ""));
     // The text the page cancelled is still being generated; its lane stays open until then.
     timeout(PATIENCE, bench.bridge).await.expect("sessions are left over").unwrap();
-    let gone = bench.received.all().into_iter().filter(|it| matches!(it, RecordedInput::Disconnected(_)));
-    assert_eq!(gone.count(), 0, "lanes that were not closed");
+    let disconnects =
+        bench.received.all().into_iter().filter(|it| matches!(it, RecordedInput::Disconnected(_)));
+    assert_eq!(disconnects.count(), 0, "lanes that were not closed");
 }
 
 async fn run_demo_page(address: SocketAddr) -> Value {
@@ -224,7 +225,7 @@ fn assert_page(page: &Value) {
 async fn websocket_libraries_receive_words() {
     clients_dir();
     let bench = Bench::start(None, Config::default()).await;
-    let talks = Bench::start(None, conversation()).await;
+    let conversation_bench = Bench::start(None, conversation()).await;
     let libraries = WEBSOCKETS
         .iter()
         .flat_map(|version| {
@@ -233,14 +234,15 @@ async fn websocket_libraries_receive_words() {
         .chain([("aiohttp", "Aiohttp"), ("websocket-client", "WebsocketClient")]);
     let mut running = JoinSet::new();
     for (package, library) in libraries {
-        for (bench, profile) in [(&bench, "speech"), (&talks, "conversation")] {
-            let mut talk = python(&[package]);
-            talk.arg(project().join("tests/clients/talk.py"))
+        for (bench, profile) in [(&bench, "speech"), (&conversation_bench, "conversation")] {
+            let mut client = python(&[package]);
+            client
+                .arg(project().join("tests/clients/talk.py"))
                 .arg(library)
                 .arg(format!("ws://{}", bench.address))
                 .arg(recording("goforward_16k.wav"))
                 .arg(profile);
-            running.spawn(run(talk));
+            running.spawn(run(client));
         }
     }
     assert_eq!(running.join_all().await.len(), 16);
@@ -271,11 +273,11 @@ async fn command_line_prints_model_words() {
 #[tokio::test(flavor = "multi_thread")]
 async fn command_line_prints_errors() {
     clients_dir();
-    let nowhere = UpstreamConfig {
+    let unreachable = UpstreamConfig {
         url: "ws://127.0.0.1:1/v1/realtime".into(),
         ..UpstreamConfig::with_default_dialect()
     };
-    let no_upstream = Bench::start(None, Config { upstream: vec![nowhere], ..Config::default() });
+    let no_upstream = Bench::start(None, Config { upstream: vec![unreachable], ..Config::default() });
     let route = RouteConfig { model: "another".into(), ..RouteConfig::catch_all("speech") };
     let no_model = Bench::start(None, Config { routes: vec![route], ..Config::default() });
     let (no_upstream, no_model) = tokio::join!(no_upstream, no_model);

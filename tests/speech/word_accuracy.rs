@@ -169,21 +169,24 @@ async fn bridge_does_not_increase_word_error_rate() {
     }
     let (mut total, mut bridged, mut direct) = (0, 0, 0);
     for (at, recording, format, text) in done {
-        let (said, heard, unbridged) = (normalise(&recording.transcript), normalise(&text), &directly[at]);
-        let (wrong, wrong_directly) = (word_errors(&said, &heard), word_errors(&said, unbridged));
-        total += said.len();
-        bridged += wrong;
-        direct += wrong_directly;
-        if wrong != wrong_directly {
-            println!("{} {format:?}: {wrong} wrong, directly {wrong_directly}: {text}", recording.file);
+        let (expected, recognised, unbridged) =
+            (normalise(&recording.transcript), normalise(&text), &directly[at]);
+        let (errors, direct_errors) =
+            (word_errors(&expected, &recognised), word_errors(&expected, unbridged));
+        total += expected.len();
+        bridged += errors;
+        direct += direct_errors;
+        if errors != direct_errors {
+            println!("{} {format:?}: {errors} wrong, directly {direct_errors}: {text}", recording.file);
         }
         // Onset and ending are complete.
-        for edge in [said.first(), said.last()].into_iter().flatten().filter(|edge| unbridged.contains(edge))
+        for edge in
+            [expected.first(), expected.last()].into_iter().flatten().filter(|edge| unbridged.contains(edge))
         {
-            assert!(heard.contains(edge), "{} {format:?}: {edge:?} is missing: {text}", recording.file);
+            assert!(recognised.contains(edge), "{} {format:?}: {edge:?} is missing: {text}", recording.file);
         }
     }
-    let share = |wrong: usize| wrong as f64 / total as f64;
+    let share = |errors: usize| errors as f64 / total as f64;
     println!(
         "{count} sessions, {total} words: {:.2} % wrong through the bridge, {:.2} % without",
         share(bridged) * 100.0,
@@ -213,8 +216,8 @@ async fn synthesized_speech_is_understood() {
         let frames = client.close().await;
         assert_pairs_closed(&frames);
         let speech: Vec<f32> = audio(&frames).into_iter().map(|s| f32::from(s) / 32_768.0).collect();
-        let heard = engines.recognise(resample_all(&speech, rate_hz, 16_000).unwrap()).await.unwrap();
-        assert_eq!(normalise(&heard), normalise(text), "{rate_hz} Hz");
+        let recognised = engines.recognise(resample_all(&speech, rate_hz, 16_000).unwrap()).await.unwrap();
+        assert_eq!(normalise(&recognised), normalise(text), "{rate_hz} Hz");
     }
 }
 
@@ -248,7 +251,7 @@ fn words_of_speaker(frames: &[ClientFrame], speaker: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spoken_question_gets_spoken_answer() {
     let engines = Arc::new(EngineProcess::start(&engines_dir()).await.unwrap());
-    let talk = |mappings| Options {
+    let options = |mappings| Options {
         config: Config {
             profile: Some("conversation".into()),
             mappings: Some(mappings),
@@ -258,10 +261,10 @@ async fn spoken_question_gets_spoken_answer() {
         engines: Some(engines.clone()),
         ..Options::default()
     };
-    let plain = Bench::with_options(talk(scratch("words-plain"))).await;
+    let plain = Bench::with_options(options(scratch("words-plain"))).await;
     let transcribes =
         conversation_profile_with("words-user", &[("transcribe_user = false", "transcribe_user = true")]);
-    let transcribing = Bench::with_options(talk(transcribes)).await;
+    let transcribing = Bench::with_options(options(transcribes)).await;
     for (name, rate_hz, bench, user) in [
         ("goforward_16k.wav", 16_000, &plain, false),
         ("cards_005_16k.wav", 48_000, &plain, false),
@@ -272,23 +275,23 @@ async fn spoken_question_gets_spoken_answer() {
         let mut client = bench.client(&format!("model=x&sample_rate={rate_hz}")).await;
         let answer = ask_question(&mut client, format, &samples).await;
         let speech: Vec<f32> = audio(&answer).into_iter().map(|s| f32::from(s) / 32_768.0).collect();
-        let heard = engines.recognise(resample_all(&speech, 24_000, 16_000).unwrap()).await.unwrap();
+        let recognised = engines.recognise(resample_all(&speech, 24_000, 16_000).unwrap()).await.unwrap();
         let rest = client.close().await;
         let frames = [answer, rest].concat();
         assert_pairs_closed(&frames);
         assert!(events(&frames, "error").is_empty(), "{frames:?}");
         let written = words_of_speaker(&frames, "assistant");
-        println!("{name} at {rate_hz} Hz: {written:?}, heard as {heard:?}");
+        println!("{name} at {rate_hz} Hz: {written:?}, heard as {recognised:?}");
         // Errors the recogniser makes without the bridge do not count; one more word may differ by chance.
         let directly = engines.recognise(samples).await.unwrap();
         let missed = word_errors(&normalise(&recording.transcript), &normalise(&directly));
         let right = |text: &str, reference: &str| {
             let reference = normalise(reference);
-            let wrong = word_errors(&reference, &normalise(text));
-            assert!(wrong <= missed + 1, "{wrong} of {} words wrong: {text}", reference.len());
+            let errors = word_errors(&reference, &normalise(text));
+            assert!(errors <= missed + 1, "{errors} of {} words wrong: {text}", reference.len());
         };
         right(&written, &format!("You said: {}", recording.transcript));
-        right(&heard, &written);
+        right(&recognised, &written);
         let by_user = words_of_speaker(&frames, "user");
         if user {
             println!("the user: {by_user:?}");

@@ -289,8 +289,8 @@ impl Client {
                 }
             }
         };
-        let talked = timeout(2 * PATIENCE, talking).await;
-        assert!(talked.is_ok(), "the expected frame does not arrive: {}", self.describe_received());
+        let arrived = timeout(2 * PATIENCE, talking).await;
+        assert!(arrived.is_ok(), "the expected frame does not arrive: {}", self.describe_received());
         &self.received[from..]
     }
 

@@ -9,8 +9,11 @@ use tokio::{
     time::timeout,
 };
 
-use super::{CommandError, UNAVAILABLE};
-use crate::{cli::args::HealthArgs, net::Endpoint};
+use super::CommandError;
+use crate::{
+    cli::{args::HealthArgs, error::EXIT_UNAVAILABLE},
+    net::Endpoint,
+};
 
 /// Time limit of the whole request.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,7 +25,10 @@ pub(super) async fn run(args: HealthArgs) -> Result<(), CommandError> {
     let response =
         timeout(TIMEOUT, send_request(&endpoint, if args.alive { "/healthz" } else { "/readyz" })).await;
     let unavailable = |reason: String| {
-        CommandError::with_code(UNAVAILABLE, format!("no admin listener answers at {}: {reason}", args.admin))
+        CommandError::with_code(
+            EXIT_UNAVAILABLE,
+            format!("no admin listener answers at {}: {reason}", args.admin),
+        )
     };
     let response = response
         .map_err(|_| unavailable(format!("no response within {} s", TIMEOUT.as_secs())))?

@@ -7,7 +7,10 @@ use super::{
     replay::{format_outcome, read_trace, replay_epoch},
 };
 use crate::{
-    cli::args::{ExplainFormat, KindArg, MappingsArgs, MappingsCommand, TryFormat},
+    cli::{
+        args::{ExplainFormat, KindArg, MappingsArgs, MappingsCommand, TryFormat},
+        error::EXIT_NO_INPUT,
+    },
     config::Config,
     mapping::{
         Library, MappingKind,
@@ -161,7 +164,7 @@ fn try_mapping(
 ) -> Result<String, CommandError> {
     let (name, trace) = (file.display().to_string(), read_trace(trace)?);
     let source = fs::read_to_string(file)
-        .map_err(|error| CommandError::with_code(super::NO_INPUT, format!("{name}: {error}")))?;
+        .map_err(|error| CommandError::with_code(EXIT_NO_INPUT, format!("{name}: {error}")))?;
     let mut library = trace.header.library(library).map_err(CommandError::failed)?;
     let (kind, mapping) = library.add_and_identify(&name, &source).map_err(CommandError::usage)?;
     let messages = match kind {

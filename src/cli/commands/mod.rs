@@ -14,17 +14,12 @@ mod simulate;
 
 use std::process::ExitCode;
 
-use super::{Cli, CliCommand, speak, talk, transcribe};
+use super::{
+    Cli, CliCommand,
+    error::{EXIT_FAILED, EXIT_USAGE},
+    speak, talk, transcribe,
+};
 
-/// The command line or the configuration is wrong (clap's own code).
-const USAGE: u8 = 2;
-/// The input has the wrong format (sysexits.h).
-const INVALID_DATA: u8 = 65;
-/// The input cannot be read.
-const NO_INPUT: u8 = 66;
-
-/// No server answers at the address.
-const UNAVAILABLE: u8 = 69;
 /// The server drained, but cut off sessions that had not finished in time.
 const SESSIONS_CUT_OFF: u8 = 3;
 /// Base of the exit code after a signal; the signal number is added, as in shells.
@@ -43,17 +38,17 @@ impl CommandError {
 
     /// Failure whose output is already printed.
     pub(super) const fn already_reported() -> Self {
-        Self { exit_code: 1, message: String::new() }
+        Self { exit_code: EXIT_FAILED, message: String::new() }
     }
 
     /// The command line or the configuration is wrong.
     pub(super) fn usage(message: impl ToString) -> Self {
-        Self { exit_code: USAGE, message: message.to_string() }
+        Self::with_code(EXIT_USAGE, message)
     }
 
     /// The command itself failed.
     pub(super) fn failed(message: impl ToString) -> Self {
-        Self { exit_code: 1, message: message.to_string() }
+        Self::with_code(EXIT_FAILED, message)
     }
 }
 

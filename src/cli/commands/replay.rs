@@ -2,9 +2,12 @@
 
 use std::{fs, path::Path, time::Instant};
 
-use super::{CommandError, INVALID_DATA, NO_INPUT};
+use super::CommandError;
 use crate::{
-    cli::args::ReplayArgs,
+    cli::{
+        args::ReplayArgs,
+        error::{EXIT_INVALID_DATA, EXIT_NO_INPUT},
+    },
     config::Config,
     mapping::{Library, MappingKind},
     trace::{
@@ -42,11 +45,11 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
 pub(super) fn read_trace(path: &Path) -> Result<Trace, CommandError> {
     let name = path.display();
     let bytes =
-        fs::read(path).map_err(|error| CommandError::with_code(NO_INPUT, format!("{name}: {error}")))?;
+        fs::read(path).map_err(|error| CommandError::with_code(EXIT_NO_INPUT, format!("{name}: {error}")))?;
     // A crash may have cut the file off within a UTF-8 sequence.
     let text = String::from_utf8_lossy(&bytes);
     Trace::parse(&text)
-        .map_err(|parse_error| CommandError::with_code(INVALID_DATA, format!("{name}: {parse_error}")))
+        .map_err(|parse_error| CommandError::with_code(EXIT_INVALID_DATA, format!("{name}: {parse_error}")))
 }
 
 /// Extends the library of a trace by a profile given by name or file; returns the library and the profile's name.

@@ -5,8 +5,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use super::super::client::{Client, ServerTarget};
 use super::super::error::ClientError;
+use super::super::{Client, ServerTarget};
 use super::{fake, quick_timing, target};
 use crate::cli::server_events::MacawEvent;
 

@@ -9,7 +9,7 @@ mod transcribing;
 
 use std::time::Duration;
 
-use super::client::{ClientTiming, ServerTarget};
+use super::{ClientTiming, ServerTarget};
 
 /// Timing for tests, forty times as fast as real time.
 fn quick_timing() -> ClientTiming {
@@ -27,5 +27,5 @@ fn quick_timing() -> ClientTiming {
 }
 
 fn target(url: &str) -> ServerTarget {
-    ServerTarget { url: url.to_owned(), model: None, language: None, key: None }
+    ServerTarget { url: url.to_owned(), ..ServerTarget::default() }
 }

@@ -1,18 +1,18 @@
-//! Who is connected: the peer, or whom a proxy that is trusted says it stands for.
+//! Client address: the peer's, or the one reported by a trusted proxy.
 //!
-//! Proxies write into a header from whom they have a request, each behind what was there already, and everybody can send
-//! such a header. So it is read from its end, as far as those who wrote it are trusted; the first who is not is the client.
-//! Only the header that the operator names is read: a proxy lets the other one through as it came.
+//! Each proxy appends the address of its own peer to a header, and any client can send such a header. Therefore the
+//! header is read from its end, as long as the entries come from trusted proxies. The first untrusted address is the
+//! client. Only the configured header is read, because a proxy passes the other one through unchanged.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// The header in which proxies say for whom they speak.
+/// Header in which proxies report the client's address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum ProxyHeader {
-    /// What most write.
+    /// The most common header.
     #[default]
     #[serde(rename = "x-forwarded-for")]
     XForwardedFor,
@@ -22,7 +22,7 @@ pub enum ProxyHeader {
 }
 
 impl ProxyHeader {
-    /// Its name.
+    /// Header name in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,30 +32,30 @@ impl ProxyHeader {
     }
 }
 
-/// Proxies that are trusted.
+/// Networks of trusted proxies, and the header they set.
 #[derive(Debug, Clone, Default)]
 pub struct TrustedProxies {
-    /// Where they are.
+    /// Trusted networks.
     trusted: Vec<IpNet>,
-    /// What they write.
+    /// Header set by these proxies.
     pub header: ProxyHeader,
 }
 
 impl TrustedProxies {
-    /// Those of these networks.
+    /// Parses a list of networks.
     ///
     /// # Errors
-    /// The entry that is none, and what one looks like.
+    /// The malformed entry, with an example of a valid one.
     pub fn new(networks: &[String], header: ProxyHeader) -> Result<Self, String> {
         let parse_network = |text: &String| {
             text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| {
-                format!("{text:?} is no network; one looks like \"10.0.0.0/8\" or \"127.0.0.1\"")
+                format!("invalid network {text:?}; valid examples: \"10.0.0.0/8\", \"127.0.0.1\"")
             })
         };
         Ok(Self { trusted: networks.iter().map(parse_network).collect::<Result<_, _>>()?, header })
     }
 
-    /// Who is connected, by what proxies wrote into the header's lines, which are one list (RFC 9110 §5.3).
+    /// Determines the client's address from the header lines, which form one list (RFC 9110 §5.3).
     pub fn client_address<'h>(
         &self,
         peer: IpAddr,
@@ -66,15 +66,15 @@ impl TrustedProxies {
             if !self.is_trusted(client) {
                 break;
             }
-            // What cannot be read was written by somebody who is trusted: all beyond it counts as theirs. To pass over it
-            // would be to believe whoever sent it what stands before it.
+            // A trusted proxy wrote the unreadable entry, so the request counts as that proxy's. Skipping the entry
+            // would trust a value that any client can send.
             let Some(hop) = self.parse_entry(hop) else { break };
             client = hop.to_canonical();
         }
         client
     }
 
-    /// Whom an entry names.
+    /// Parses the address of one entry.
     fn parse_entry(&self, entry: &[u8]) -> Option<IpAddr> {
         let entry = std::str::from_utf8(entry).ok()?;
         match self.header {
@@ -88,14 +88,14 @@ impl TrustedProxies {
     }
 }
 
-/// `for=192.0.2.60;proto=https` → `192.0.2.60`.
+/// Extracts the `for` value: `for=192.0.2.60;proto=https` → `192.0.2.60`.
 fn forwarded_for(element: &str) -> Option<&str> {
     let pairs = element.split(';').filter_map(|pair| pair.split_once('='));
     let mut for_pairs = pairs.filter(|(name, _)| name.trim().eq_ignore_ascii_case("for"));
     for_pairs.next().map(|(_, value)| value)
 }
 
-/// With a port or without, in brackets and quotes or without.
+/// Parses an address with or without port, brackets and quotes.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let text = text.trim().trim_matches('"');
     let with_port = || text.parse::<SocketAddr>().ok().map(|socket| socket.ip());
@@ -103,7 +103,7 @@ fn parse_address(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(with_port).or_else(bracketed)
 }
 
-/// What counts as one address: of IPv6 a /64, which is the least that one customer has.
+/// Maps an address to the unit of quotas: an IPv6 /64, the smallest allocation of a customer, or a single IPv4 address.
 #[must_use]
 pub fn client_subnet(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -128,7 +128,11 @@ mod tests {
     #[test]
     fn rightmost_untrusted_address_is_the_client() {
         let client = |peer: &str, lines: &[&str]| client_of(ProxyHeader::XForwardedFor, peer, lines);
-        assert_eq!(client("192.0.2.1", &["198.51.100.7"]), "192.0.2.1", "who is not trusted says nothing");
+        assert_eq!(
+            client("192.0.2.1", &["198.51.100.7"]),
+            "192.0.2.1",
+            "header of an untrusted peer is ignored"
+        );
         assert_eq!(client("10.0.0.1", &["198.51.100.7"]), "198.51.100.7");
         assert_eq!(client("::ffff:10.0.0.1", &["198.51.100.7:4711"]), "198.51.100.7");
         assert_eq!(client("10.0.0.1", &["6.6.6.6, 198.51.100.7, 10.2.3.4"]), "198.51.100.7");
@@ -144,10 +148,14 @@ mod tests {
         let proxies = TrustedProxies::new(&["10.0.0.0/8".to_owned()], ProxyHeader::XForwardedFor).unwrap();
         let client =
             |lines: &[&[u8]]| proxies.client_address([10, 0, 0, 1].into(), lines.iter().copied()).to_string();
-        assert_eq!(client(&[b"6.6.6.6", b"\xff"]), "10.0.0.1", "a line");
-        assert_eq!(client(&[b"6.6.6.6, \xff1.2.3.4, 10.2.3.4"]), "10.2.3.4", "an entry");
-        assert_eq!(client(&[b"6.6.6.6,\xff", b"198.51.100.7"]), "198.51.100.7", "who is known is known");
-        assert_eq!(client(&[b"6.6.6.6", b""]), "10.0.0.1", "nobody is named");
+        assert_eq!(client(&[b"6.6.6.6", b"\xff"]), "10.0.0.1", "unreadable line");
+        assert_eq!(client(&[b"6.6.6.6, \xff1.2.3.4, 10.2.3.4"]), "10.2.3.4", "unreadable entry");
+        assert_eq!(
+            client(&[b"6.6.6.6,\xff", b"198.51.100.7"]),
+            "198.51.100.7",
+            "readable entry after an unreadable one"
+        );
+        assert_eq!(client(&[b"6.6.6.6", b""]), "10.0.0.1", "empty line");
     }
 
     #[test]

@@ -1,31 +1,31 @@
-//! What a request shows to be let in. Whose it is [`super::keys`] knows.
+//! Credentials of a request. [`super::keys`] maps them to a key.
 //!
-//! In this order: `Authorization: Bearer KEY` or `Token KEY`, `X-API-Key: KEY`, a subprotocol, and a query parameter where
-//! the operator has named one. Browsers can send no headers, so a page offers the subprotocols `voxbridge` and
-//! `voxbridge.key.KEY`; the first is agreed to, and the key is never sent back. Pages made for other servers offer the names
-//! their own protocol has for it, and the key behind one of them: the names are those in the mapping file (`subprotocols`).
-//! A key in a subprotocol is made of what may stand there: letters, digits and `!#$%&'*+-.^_|~` (RFC 9110 §5.6.2).
+//! Sources, in order: `Authorization: Bearer KEY` or `Token KEY`, `X-API-Key: KEY`, a subprotocol, and the configured
+//! query parameter. Browsers cannot set headers, so a page offers the subprotocols `voxbridge` and `voxbridge.key.KEY`.
+//! The server selects the first and never sends the key back. Pages written for other servers offer their own
+//! protocol's name and the key behind it; these names are in the mapping file (`subprotocols`). A key in a subprotocol
+//! consists of the characters allowed there: letters, digits and `!#$%&'*+-.^_|~` (RFC 9110 §5.6.2).
 
 use hyper::{
     HeaderMap,
     header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL},
 };
 
-/// The subprotocol that is agreed to where a key stands in another.
+/// Subprotocol that the server selects when another one contains a key.
 pub const SUBPROTOCOL: &str = "voxbridge";
-/// What stands before the key in that other one.
+/// Prefix of a key in a subprotocol.
 pub const SUBPROTOCOL_KEY_PREFIX: &str = "voxbridge.key.";
-/// The header that names a key and nothing else.
+/// Header that contains only a key.
 const API_KEY_HEADER: &str = "x-api-key";
-/// As many of them as a request may show: it would not need more than one.
+/// Maximum number of credentials checked per request; a client needs only one.
 const CREDENTIALS_MAX: usize = 8;
 
-/// What a request shows. Its `Debug` is nobody's business.
+/// Credentials of a request. Without `Debug`, so that they cannot be logged.
 #[derive(Default)]
 pub struct Credentials(Vec<String>);
 
 impl Credentials {
-    /// All of it, the likeliest first; `subprotocols` are the names behind which a key may stand.
+    /// Collects all credentials, the most likely first. `subprotocols` are the names that may precede a key.
     #[must_use]
     pub fn from_request(headers: &HeaderMap, query_key: Option<&str>, subprotocols: &[&str]) -> Self {
         let header_values = |name: &'static str| {
@@ -53,7 +53,7 @@ impl Credentials {
         Self(all.filter(|key| !key.is_empty()).take(CREDENTIALS_MAX).map(str::to_owned).collect())
     }
 
-    /// Each of them.
+    /// Iterates over the credentials.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
@@ -63,7 +63,7 @@ fn is_own_subprotocol(name: &str) -> bool {
     name == SUBPROTOCOL || name.starts_with(SUBPROTOCOL_KEY_PREFIX)
 }
 
-/// A query string without this parameter, and its first value; all else stays as it was spelled.
+/// Removes a parameter from a query string; returns the rest unchanged and the parameter's first value.
 #[must_use]
 pub fn split_query_parameter(query: &str, parameter: &str) -> (String, Option<String>) {
     let mut removed = None;

@@ -1,8 +1,8 @@
-//! Connections that are no sessions, not yet or never: so many, and no more.
+//! Limit of connections without a session.
 //!
-//! Who connects and stalls must not take the descriptors that others need. One too many ends the oldest, not the newest:
-//! an honest client is through within milliseconds, and the oldest is most likely one that stalls. Sessions do not count. The
-//! admin listener counts its own in the same way.
+//! Clients that connect and stall must not exhaust the file descriptors. Beyond the limit, the oldest connection is
+//! aborted: a healthy client completes its handshake within milliseconds, so the oldest one most likely stalls.
+//! Sessions do not count. The admin listener counts its connections in the same way.
 
 use std::{
     collections::VecDeque,
@@ -11,14 +11,14 @@ use std::{
 
 use tokio::task::AbortHandle;
 
-/// All of them, the oldest first.
+/// Pending connections, the oldest first.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Handshakes(Mutex<VecDeque<AbortHandle>>);
 
 impl Handshakes {
-    /// Knows of one more, as one of at most so many; whether another was ended for it.
+    /// Adds a connection; beyond `max`, aborts the oldest and returns true.
     pub(in crate::server) fn add(&self, max: usize, task: AbortHandle) -> bool {
-        // It is whole, whatever panicked.
+        // A panic cannot leave the queue inconsistent.
         let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.retain(|task| !task.is_finished());
         tasks.push_back(task);
@@ -26,7 +26,7 @@ impl Handshakes {
         oldest.inspect(AbortHandle::abort).is_some()
     }
 
-    /// Ends the oldest, for there is no room where room is not counted here; whether there was one.
+    /// Aborts the oldest connection when another resource is exhausted; returns whether there was one.
     pub(in crate::server) fn abort_oldest(&self) -> bool {
         let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.retain(|task| !task.is_finished());
@@ -61,11 +61,11 @@ mod tests {
         while !handshakes.0.lock().unwrap()[1].is_finished() {
             tokio::task::yield_now().await;
         }
-        assert!(!add(Box::pin(second)), "who is done takes no room");
+        assert!(!add(Box::pin(second)), "a finished handshake does not count");
         assert!(add(Box::pin(pending())));
-        assert!(first_ended.await.is_err(), "the oldest is gone");
+        assert!(first_ended.await.is_err(), "the oldest is aborted");
         assert_eq!(second_ended.try_recv(), Err(oneshot::error::TryRecvError::Empty));
-        assert!(handshakes.abort_oldest() && second_ended.await.is_err(), "who comes next is next");
-        assert!(handshakes.abort_oldest() && !handshakes.abort_oldest(), "nobody is left");
+        assert!(handshakes.abort_oldest() && second_ended.await.is_err(), "the next oldest is aborted");
+        assert!(handshakes.abort_oldest() && !handshakes.abort_oldest(), "the queue is empty");
     }
 }

@@ -1,11 +1,11 @@
-//! Who may in, and how much: looked at before a connection is upgraded, so that who may not costs next to nothing.
+//! Authentication, authorisation and quotas, checked before the upgrade so that rejections are cheap.
 //!
-//! - [`origin`] is where a browser comes from; [`address`] who is connected, behind proxies too
-//! - [`credential`] finds what a request shows, [`keys`] whose it is and what that one may
-//! - [`quota`] counts; [`handshakes`] bounds those who have not come so far
+//! - [`origin`] checks the origin of a browser; [`address`] determines the client's address, also behind proxies
+//! - [`credential`] extracts the credentials of a request; [`keys`] maps them to an API key and its permissions
+//! - [`quota`] limits sessions; [`handshakes`] limits connections without a session
 //!
-//! Nothing here touches a socket. What a key may reach is decided before the upgrade for every protocol that the
-//! connection may turn out to speak; the model stands in the query string, so nothing is left to decide later.
+//! This module touches no socket. Authorisation happens before the upgrade for every protocol that the connection may
+//! use. The model is in the query string, so no decision remains for later.
 
 pub mod address;
 pub mod credential;
@@ -28,43 +28,43 @@ use self::{
     origin::AllowedOrigins,
 };
 
-/// Who may in.
+/// Access rules of the server.
 #[derive(Debug, Default)]
 pub struct AccessPolicy {
-    /// The keys; without a file everybody may in.
+    /// API keys; without a key file, every client is admitted.
     pub keys: Option<ApiKeys>,
-    /// Who shows no key may not in.
+    /// Rejects clients without a key.
     pub required: bool,
-    /// A key may stand in this query parameter.
+    /// Query parameter that may contain a key.
     pub query_parameter: Option<String>,
-    /// Whence browsers may come.
+    /// Allowed origins of browsers.
     pub origins: AllowedOrigins,
-    /// Who says whom a connection is from.
+    /// Proxies trusted to report the client's address.
     pub proxies: TrustedProxies,
 }
 
-/// How much, beside what each key may.
+/// Limits for all clients, in addition to the limits of each key.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientLimits {
-    /// Sessions of one address at a time.
+    /// Maximum number of concurrent sessions per address.
     pub sessions_per_address: Option<usize>,
-    /// Connections that are not upgraded yet.
+    /// Maximum number of connections that are not yet upgraded.
     pub handshakes_max: usize,
-    /// TLS, the request and the upgrade together take no longer.
+    /// Maximum total time of TLS handshake, request and upgrade.
     pub handshake_timeout: Duration,
-    /// A session ends after so long, as soon as nobody is cut off by it; 0 for as long as it likes, ms.
+    /// Maximum duration of a session, ms; 0 means unlimited. The session ends as soon as the end interrupts no one.
     pub session_duration_max_ms: u64,
-    /// A message is no longer than this, whatever its protocol allows, bytes.
+    /// Maximum size of a message regardless of its protocol, bytes.
     pub message_max_bytes: Option<usize>,
 }
 
 impl ClientLimits {
-    /// Connections that are not upgraded yet, unless told otherwise: half of the descriptors a process mostly has.
+    /// Default limit of connections that are not yet upgraded: half of a typical process's file descriptors.
     pub const DEFAULT_HANDSHAKES_MAX: usize = 512;
-    /// Time until the upgrade, unless told otherwise.
+    /// Default time until the upgrade.
     pub const DEFAULT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// What holds for the sessions of a key.
+    /// Returns the limits for sessions of a key.
     pub(super) fn for_key(mut self, key: Option<&ApiKey>) -> Self {
         let Some(key) = key else { return self };
         let durations = [self.session_duration_max_ms, key.session_duration_max_ms.unwrap_or_default()];
@@ -87,13 +87,13 @@ impl Default for ClientLimits {
 }
 
 impl AccessPolicy {
-    /// Whose connection this is.
+    /// Determines the client's address.
     pub(super) fn client_address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let lines = headers.get_all(self.proxies.header.name()).into_iter();
         self.proxies.client_address(peer, lines.map(HeaderValue::as_bytes))
     }
 
-    /// Whether it may come from there. Without an `Origin` it comes from no browser, and nobody is being impersonated.
+    /// Checks the origin. A request without `Origin` does not come from a browser, so no user can be impersonated.
     pub(super) fn is_origin_allowed(&self, headers: &HeaderMap) -> bool {
         let mut lines = headers.get_all(ORIGIN).into_iter();
         match (lines.next(), lines.next()) {
@@ -103,7 +103,8 @@ impl AccessPolicy {
         }
     }
 
-    /// Whose key a request shows, or none where none is needed; `certificate_names` are those of its certificate.
+    /// Returns the key of a request, or `None` if no key is required. `certificate_names` are the names in the client
+    /// certificate.
     pub(super) fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -120,7 +121,7 @@ impl AccessPolicy {
         }
     }
 
-    /// The query string without the parameter a key may stand in, and that key. Nothing behind this sees it.
+    /// Removes the key parameter from a query string; returns the rest and the key. Later code never sees the key.
     pub(super) fn extract_query_key(&self, query: &str) -> (String, Option<String>) {
         match &self.query_parameter {
             Some(parameter) => credential::split_query_parameter(query, parameter),
@@ -129,8 +130,8 @@ impl AccessPolicy {
     }
 }
 
-/// Whether a client offers the subprotocol that stands beside a key in another one. It is agreed to in place of that one,
-/// which would send the key back.
+/// True if the client offers the subprotocol `voxbridge`. The server selects it instead of the subprotocol with the
+/// key, which would send the key back.
 pub(super) fn has_own_subprotocol(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|name| name.trim() == SUBPROTOCOL)

@@ -1,21 +1,22 @@
-//! Whence browsers may come: an allow-list of origins.
+//! Allow-list of browser origins.
 //!
-//! A page of any site can have its visitor's browser open a WebSocket to any server, and the same-origin policy does not
-//! keep it from that (cross-site WebSocket hijacking); by rebinding a name of its own it reaches servers on the visitor's own
-//! machine. What tells is the `Origin` header, which pages cannot choose (RFC 6455 §10.2). Programs send none, or what they
-//! like: this protects visitors of browsers, and is no credential.
+//! A page of any site can make its visitor's browser open a WebSocket to any server; the same-origin policy does not
+//! prevent it (cross-site WebSocket hijacking). With DNS rebinding it also reaches servers on the visitor's machine.
+//! The `Origin` header, which pages cannot set, identifies the page (RFC 6455 §10.2). Programs may send any origin or
+//! none: the list protects browser users and is not a credential.
 
 use crate::server::route::matches_glob;
 
-/// Origins that may in; any where no list is given.
+/// Allowed origins; all are allowed without a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedOrigins(Option<Vec<String>>);
 
 impl AllowedOrigins {
-    /// These, as `scheme://host` or `scheme://host:port`; `*` stands for any run of characters, `:*` for any port or none.
+    /// Creates a list of `scheme://host` or `scheme://host:port`. `*` matches any run of characters, `:*` any port or
+    /// none.
     ///
     /// # Errors
-    /// The entry that is none, and what one looks like.
+    /// The malformed entry, with an example of a valid one.
     pub fn new(list: Option<&[String]>) -> Result<Self, String> {
         let is_malformed = |origin: &&String| {
             let (scheme, host) = origin.split_once("://").unwrap_or_default();
@@ -24,13 +25,13 @@ impl AllowedOrigins {
         };
         if let Some(wrong) = list.and_then(|list| list.iter().find(is_malformed)) {
             return Err(format!(
-                "{wrong:?} is no origin; one looks like \"https://app.example.com\" or \"http://localhost:*\", without a path"
+                "invalid origin {wrong:?}; it looks like \"https://app.example.com\" or \"http://localhost:*\", without a path"
             ));
         }
         Ok(Self(list.map(|list| list.iter().map(|origin| origin.to_ascii_lowercase()).collect())))
     }
 
-    /// Whether a browser may come from there.
+    /// Checks an origin against the list.
     #[must_use]
     pub fn is_allowed(&self, origin: &str) -> bool {
         let Some(list) = &self.0 else { return true };
@@ -41,7 +42,7 @@ impl AllowedOrigins {
         })
     }
 
-    /// Whether it may come from anywhere.
+    /// True if every origin is allowed.
     #[must_use]
     pub const fn is_unrestricted(&self) -> bool {
         self.0.is_none()
@@ -77,7 +78,10 @@ mod tests {
         ] {
             assert!(!origins.is_allowed(bad), "{bad}");
         }
-        assert!(!AllowedOrigins::new(Some(&[])).unwrap().is_allowed("https://app.example.com"), "nobody");
+        assert!(
+            !AllowedOrigins::new(Some(&[])).unwrap().is_allowed("https://app.example.com"),
+            "an empty list allows no origin"
+        );
         assert!(AllowedOrigins::new(None).unwrap().is_allowed("https://anywhere"));
         for wrong in ["app.example.com", "https://app.example.com/", "://x", "https://"] {
             let problem = AllowedOrigins::new(Some(&[wrong.to_owned()])).unwrap_err();

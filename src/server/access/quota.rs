@@ -1,5 +1,5 @@
-//! How many sessions somebody has, and how fast they open them. Time is an argument; what is counted is given back when the
-//! [`QuotaTicket`] is dropped, however its session ends.
+//! Session quotas: concurrent sessions and session rate. Time is an argument. Dropping the [`QuotaTicket`] frees its
+//! share, however the session ends.
 
 use std::{
     collections::BTreeMap,
@@ -8,45 +8,45 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Whose sessions are counted.
+/// Owner of a quota.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::server) enum QuotaSubject {
-    /// Those of an address.
+    /// A client address.
     Address(IpAddr),
-    /// Those of a key, by its name.
+    /// An API key, by name.
     Key(Arc<str>),
 }
 
-/// How much they may.
+/// Limits of one subject.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::server) struct Quota {
-    /// At a time.
+    /// Maximum number of concurrent sessions.
     pub(in crate::server) sessions_max: Option<usize>,
-    /// As many at once, and one more each time a minute's part of them has passed.
+    /// Session rate: this many at once, refilled evenly over a minute.
     pub(in crate::server) sessions_per_minute: Option<u32>,
 }
 
-/// Why not now.
+/// Reason of a rejection.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::server) enum QuotaExceeded {
-    /// So many are open.
+    /// The limit of concurrent sessions is reached.
     Sessions(usize),
-    /// So many may be opened a minute; the next one then.
+    /// The rate per minute is exceeded; the next session is possible after this time.
     Rate(u32, Duration),
 }
 
 #[derive(Debug, Default)]
 struct QuotaUsage {
     sessions: usize,
-    /// When all that was opened has been paid for, at the rate that is allowed.
+    /// Instant at which the opened sessions are paid off at the allowed rate.
     theoretical_arrival: Option<Instant>,
 }
 
-/// What everybody uses. It outlives what is loaded again.
+/// Usage of all subjects. Survives a reload.
 #[derive(Debug, Clone, Default)]
 pub(in crate::server) struct Quotas(Arc<Mutex<BTreeMap<QuotaSubject, QuotaUsage>>>);
 
-/// A session that counts.
+/// One counted session.
 #[derive(Debug)]
 pub(in crate::server) struct QuotaTicket {
     quotas: Quotas,
@@ -56,7 +56,7 @@ pub(in crate::server) struct QuotaTicket {
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Quotas {
-    /// Counts one more session.
+    /// Counts one more session, or rejects it.
     pub(in crate::server) fn acquire(
         &self,
         now: Instant,
@@ -74,7 +74,7 @@ impl Quotas {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<QuotaSubject, QuotaUsage>> {
-        // Numbers are whole between two of their changes, whatever panicked.
+        // A panic cannot leave the counters inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,7 +104,7 @@ impl Drop for QuotaTicket {
         let mut usage_by_subject = self.quotas.lock();
         if let Some(usage) = usage_by_subject.get_mut(&self.subject) {
             usage.sessions -= 1;
-            // A rate is remembered; there are no more of them than keys.
+            // A rate must be remembered; at most one per key exists.
             if usage.sessions == 0 && usage.theoretical_arrival.is_none() {
                 usage_by_subject.remove(&self.subject);
             }
@@ -147,11 +147,11 @@ mod tests {
         assert_eq!(
             open(7),
             Err(QuotaExceeded::Rate(6, Duration::from_secs(3))),
-            "who asks too early loses nothing"
+            "a rejected attempt costs nothing"
         );
         assert_eq!((open(10), open(10)), (Ok(()), Err(QuotaExceeded::Rate(6, Duration::from_secs(10)))));
         for _ in 0..6 {
-            assert_eq!(open(600), Ok(()), "nothing is saved up beyond a minute's");
+            assert_eq!(open(600), Ok(()), "the burst is limited to one minute's sessions");
         }
         assert!(open(600).is_err());
     }

@@ -1,11 +1,13 @@
-//! Who may ask and order at the admin listener.
+//! Authentication at the admin listener.
 //!
-//! Beyond this machine a token or a client's certificate is needed, and `/healthz` and `/readyz` answer without: what
-//! probes a container keeps no secrets. That needs a handshake without a certificate, so where there is a token `client_ca`
-//! alone makes certificates optional; where there is none it makes them required, and probes need `client_certs =
-//! "optional"` besides, which opens those two and nothing else. On this machine there may be no token, but there are browsers, in which any page
-//! may send requests: one with a foreign `Origin` is refused, and one for a name that is not this machine's, too (a page's
-//! own name can be made to lead here: DNS rebinding).
+//! Beyond the local machine, a token or a client certificate is required, except for `/healthz` and `/readyz`:
+//! container probes have no secrets. Probes need a TLS handshake without a certificate. With a token, `client_ca`
+//! therefore makes certificates optional. Without a token it makes them required, unless `client_certs = "optional"`;
+//! that opens only the two probe endpoints.
+//!
+//! On the local machine the token may be absent, but any web page can send requests through a browser. Requests with a
+//! foreign `Origin` are rejected. So are requests for a host name that is not this machine's, because a page can rebind
+//! its own name to this machine (DNS rebinding).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,28 +18,28 @@ use hyper::{
 
 use crate::secret::Secret;
 
-/// What a browser says of where a request comes from; only one of another site is foreign.
+/// Header in which a browser reports the relation of the requesting site.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Who a connection comes from.
+/// Properties of an admin connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AdminPeer {
-    /// It has shown a certificate that the listener's authorities have signed.
+    /// True if the client presented a certificate signed by the listener's authorities.
     pub has_certificate: bool,
 }
 
-/// What the admin listener asks of those who come.
+/// Authentication required by the admin listener.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AdminAuth {
-    /// They know this.
+    /// Required token.
     pub token: Option<Secret>,
-    /// Or they have a certificate.
+    /// Accepts a client certificate instead of the token.
     pub accepts_certificates: bool,
-    /// Names that this machine is known by, besides its own.
+    /// Additional host names of this machine.
     pub hosts: Vec<String>,
 }
 
-/// Why somebody may not.
+/// Reason and HTTP status of a rejection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AuthFailure {
     pub(super) status: StatusCode,
@@ -46,13 +48,13 @@ pub(super) struct AuthFailure {
 }
 
 impl AdminAuth {
-    /// Whether anything is asked at all.
+    /// True if no authentication is required.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.token.is_none() && !self.accepts_certificates
     }
 
-    /// Whether a request may see this, if that is not for everybody.
+    /// Authorizes a request for a protected endpoint.
     pub(super) fn authorize(&self, headers: &HeaderMap, peer: AdminPeer) -> Result<(), AuthFailure> {
         self.reject_foreign_browser(headers)?;
         if self.is_open() || (self.accepts_certificates && peer.has_certificate) {
@@ -64,12 +66,12 @@ impl AdminAuth {
             (Some(_), _) => Err(AuthFailure {
                 status: StatusCode::UNAUTHORIZED,
                 code: "unauthorized",
-                message: "this needs the admin token, as in `Authorization: Bearer TOKEN`".to_owned(),
+                message: "the admin token is required: `Authorization: Bearer TOKEN`".to_owned(),
             }),
             (None, _) => Err(AuthFailure {
                 status: StatusCode::FORBIDDEN,
                 code: "certificate_needed",
-                message: "this needs a client certificate that the admin listener's `client_ca` has signed"
+                message: "a client certificate signed by the admin listener's `client_ca` is required"
                     .to_owned(),
             }),
         }
@@ -87,13 +89,13 @@ impl AdminAuth {
         if is_foreign {
             return forbidden(
                 "foreign_origin",
-                "a web page of another origin may ask nothing here".to_owned(),
+                "requests from web pages of another origin are rejected".to_owned(),
             );
         }
-        // Who knows the token was sent by nobody's page.
+        // A request with the token cannot come from a foreign page.
         if self.is_open() && !host.is_empty() && !self.is_known_host(host) {
             let message = format!(
-                "{host:?} is no name of this machine's loopback address; ask for localhost or 127.0.0.1, or add the name \
+                "{host:?} is not a known host name of this machine; use localhost or 127.0.0.1, or add the name \
                  to `hosts` in [admin]"
             );
             return forbidden("unknown_host", message);
@@ -111,11 +113,11 @@ impl AdminAuth {
 }
 
 fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
-    // What is no text is no name or token of ours.
+    // A value that is not text matches no name or token.
     headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"))
 }
 
-/// The scheme's name is written in any case (RFC 9110 §11.1).
+/// Extracts a bearer token; the scheme is case-insensitive (RFC 9110 §11.1).
 fn bearer_token(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -124,7 +126,7 @@ fn bearer_token(value: &str) -> Option<&str> {
 fn strip_port(host: &str) -> &str {
     match host.parse::<SocketAddr>() {
         Ok(_) => host.rsplit_once(':').map_or(host, |(name, _)| name),
-        // An address in brackets has colons of its own.
+        // Colons inside the brackets belong to the address.
         Err(_) if host.ends_with(']') => host,
         Err(_) => host.rsplit_once(':').map_or(host, |(name, _)| name),
     }
@@ -158,7 +160,7 @@ mod tests {
         {
             assert_eq!(rejection_code(&auth, &[("host", unknown)]), "unknown_host", "{unknown}");
         }
-        assert_eq!(rejection_code(&auth, &[]), "", "HTTP/1.0 has none, and no browser speaks it");
+        assert_eq!(rejection_code(&auth, &[]), "", "HTTP/1.0 has no host, and browsers do not use it");
     }
 
     #[test]
@@ -193,6 +195,9 @@ mod tests {
         assert_eq!(auth.authorize(&HeaderMap::new(), peer), Ok(()));
         assert_eq!(rejection_code(&auth, &[]), "certificate_needed");
         let auth = AdminAuth { token: Some(Secret::new("x")), ..AdminAuth::default() };
-        assert!(auth.authorize(&HeaderMap::new(), peer).is_err(), "it has shown one to nobody who asked");
+        assert!(
+            auth.authorize(&HeaderMap::new(), peer).is_err(),
+            "the listener does not accept certificates"
+        );
     }
 }

@@ -1,9 +1,10 @@
-//! The admin listener: what operators, probes and scrapers ask, at an address apart from the clients'.
+//! Admin listener: HTTP endpoints for operators, probes and scrapers, at an address separate from the clients'.
 //!
-//! Off unless an address is named. It has its own small bounds, so that nobody stuck here harms a session, and it goes on
-//! answering until the last session is gone. What is changed by it is changed by others: [`AdminContext`] holds them.
+//! It is off unless an address is configured. It has small limits of its own, so that a stalled admin connection never
+//! affects a session. It answers until the last session has ended. State is owned by other modules; [`AdminContext`]
+//! holds the handles.
 //!
-//! - [`auth`] says who may; [`routes`] is what can be asked, [`views`] how it is answered
+//! - [`auth`] authorizes requests; [`routes`] dispatches them; [`views`] builds the responses
 
 pub mod auth;
 mod routes;
@@ -38,97 +39,98 @@ use super::{
 };
 use crate::{net::Transport, telemetry::metrics::Metrics};
 
-/// Connections at a time. One more ends the oldest: probes come through whoever stalls.
+/// Maximum number of connections. Beyond it the oldest is aborted, so that probes always get through.
 const CONNECTIONS_MAX: usize = 32;
-/// A connection asks one thing, and is over within this time.
+/// Maximum duration of a connection, which serves one request.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// A TLS handshake, and a request's head, within this.
+/// Maximum time of the TLS handshake, and of reading a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// After the server's end, for answers that are on their way.
+/// Time for pending answers after the server has stopped.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
-/// Room for a head; hyper's least.
+/// Size of the read buffer for a head: hyper's minimum.
 const HEAD_MAX_BYTES: usize = 8 * 1024;
 
-/// What can be seen and done here.
+/// Handles that the admin endpoints use.
 #[derive(Clone)]
 pub struct AdminContext {
-    /// The server's life.
+    /// Lifecycle of the server.
     pub life: Lifecycle,
-    /// Its sessions.
+    /// Registry of live sessions.
     pub registry: SessionRegistry,
-    /// How many there may be.
+    /// Session slots.
     pub room: SessionSlots,
-    /// What new ones are served with.
+    /// Configuration of new sessions.
     pub current: ActiveConfig,
-    /// What is counted.
+    /// Metrics registry.
     pub metrics: Metrics,
-    /// What the server was told to be.
+    /// The loaded configuration.
     pub configuration: Arc<dyn ReloadableConfig>,
 }
 
-/// The configuration as operators see it and have it read again.
+/// Access to the configuration for operators.
 pub trait ReloadableConfig: Send + Sync {
-    /// Reads it again: what changed, or why nothing did.
+    /// Reloads the configuration; returns the changes, or why the reload failed.
     fn reload(&self) -> BoxFuture<'_, Result<ReloadOutcome, String>>;
-    /// What holds, without secrets.
+    /// Returns the active configuration without secrets.
     fn to_redacted_json(&self) -> BoxFuture<'_, serde_json::Value>;
-    /// How often it was read again.
+    /// Returns the number of reloads.
     fn reload_stats(&self) -> ReloadStats;
 }
 
-/// What reading the configuration again has changed.
+/// Changes made by a reload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ReloadOutcome {
-    /// What holds for new sessions from now on.
+    /// Settings that apply to new sessions from now on.
     pub changed: Vec<String>,
-    /// What holds only after a restart.
+    /// Settings that apply only after a restart.
     pub after_restart: Vec<String>,
 }
 
-/// How often the configuration was read again since the start.
+/// Reloads since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ReloadStats {
-    /// It was good.
+    /// Successful reloads.
     pub succeeded: u64,
-    /// It was not, and what held before still holds.
+    /// Failed reloads; the previous configuration stays active.
     pub failed: u64,
-    /// Why, if that was the last time.
+    /// Error of the last reload, if it failed.
     pub last_failure: Option<String>,
 }
 
-/// How operators come in.
+/// Security of the admin listener.
 #[derive(Clone)]
 pub struct AdminSecurity {
-    /// Who of them may.
+    /// Required authentication.
     pub auth: AdminAuth,
-    /// How they are encrypted, if they are.
+    /// TLS acceptor, if TLS is on.
     pub tls: Option<ReloadableAcceptor>,
 }
 
-/// The security, replaced as a whole when the configuration is read again: who may is asked by what a connection can show.
+/// Shared security settings, replaced as a whole on reload. Authentication and TLS change together, because
+/// authentication depends on the certificates that a connection can present.
 #[derive(Clone)]
 pub struct SharedAdminSecurity(Arc<RwLock<Arc<AdminSecurity>>>);
 
 impl SharedAdminSecurity {
-    /// Guarded like this.
+    /// Wraps the settings.
     #[must_use]
     pub fn new(security: AdminSecurity) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(security))))
     }
 
-    /// From the next connection on, and who may from the next request.
+    /// Replaces the settings: TLS for new connections, authentication for new requests.
     pub fn replace(&self, security: AdminSecurity) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(security);
     }
 
-    /// What holds.
+    /// Returns the active settings.
     #[must_use]
     pub fn get(&self) -> Arc<AdminSecurity> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// An admin listener whose address is bound.
+/// A bound admin listener.
 pub struct AdminListener {
     listener: TcpListener,
     security: SharedAdminSecurity,
@@ -138,26 +140,26 @@ impl AdminListener {
     /// Binds the address.
     ///
     /// # Errors
-    /// The system's own, such as an address in use.
+    /// The operating system's error, such as an address in use.
     pub async fn bind(listen: SocketAddr, security: AdminSecurity) -> io::Result<Self> {
         Ok(Self { listener: TcpListener::bind(listen).await?, security: SharedAdminSecurity::new(security) })
     }
 
-    /// Its security, to be replaced.
+    /// Handle to replace the security settings.
     #[must_use]
     pub fn security(&self) -> SharedAdminSecurity {
         self.security.clone()
     }
 
-    /// The address, with the port the system chose.
+    /// The bound address, with the port chosen by the system.
     ///
     /// # Errors
-    /// The system's own.
+    /// The operating system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Answers until the server is stopped.
+    /// Serves until the server is stopped.
     pub async fn run(self, context: AdminContext) {
         let life = context.life.clone();
         let connections = Handshakes::default();
@@ -173,12 +175,12 @@ impl AdminListener {
                             drop(open_guard);
                         });
                         if connections.add(CONNECTIONS_MAX, task.abort_handle()) {
-                            debug!("too many admin connections: the oldest is ended");
+                            debug!("too many admin connections: aborted the oldest");
                         }
                     }
                     Err(error) => {
                         connections.abort_oldest();
-                        warn!(%error, "the admin listener cannot accept a connection");
+                        warn!(%error, "admin listener failed to accept a connection; retrying in 100 ms");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 }
@@ -188,7 +190,7 @@ impl AdminListener {
             () = accepting => {}
             () = life.wait_for(LifecycleState::Stopped) => {}
         }
-        // Who has ordered the end is still answered.
+        // The request that stopped the server is still answered.
         drop(open_guard);
         let _ = timeout(SHUTDOWN_GRACE, all_closed.recv()).await;
     }
@@ -207,7 +209,7 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, shared: &(AdminCo
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(HEAD_MAX_BYTES)
             .keep_alive(false)
-            // An order holds even if who gave it hangs up.
+            // An order is carried out even if the client hangs up.
             .half_close(true)
             .serve_connection(TokioIo::new(stream), service)
             .await
@@ -215,19 +217,19 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, shared: &(AdminCo
     });
     match outcome.await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!(%peer, error, "an admin connection failed"),
-        Err(_) => debug!(%peer, "an admin connection took too long"),
+        Ok(Err(error)) => debug!(%peer, error, "admin connection failed"),
+        Err(_) => debug!(%peer, "admin connection timed out"),
     }
 }
 
-/// The stream requests come through, and who they come from.
+/// Accepts TLS if configured; returns the stream and whether the client presented a certificate.
 async fn accept_tls(
     stream: TcpStream,
     tls: Option<&ReloadableAcceptor>,
 ) -> Result<(Box<dyn Transport>, AdminPeer), String> {
     let Some(tls) = tls else { return Ok((Box::new(stream), AdminPeer::default())) };
     let handshake = timeout(HEAD_TIMEOUT, tls.accept::<TcpStream>(stream)).await;
-    let stream = handshake.map_err(|_| "no TLS handshake in time")?.map_err(|error| error.to_string())?;
+    let stream = handshake.map_err(|_| "TLS handshake timed out")?.map_err(|error| error.to_string())?;
     let has_certificate = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
     Ok((Box::new(stream), AdminPeer { has_certificate }))
 }

@@ -1,4 +1,4 @@
-//! What can be asked of the admin listener, and ordered. All of it is here; how it looks is [`super::views`]'s business.
+//! Endpoints of the admin listener. [`super::views`] builds the response bodies.
 
 use std::time::Duration;
 
@@ -25,27 +25,27 @@ use crate::{
 
 type AdminResponse = Response<Full<Bytes>>;
 
-/// A body holds a log filter at most.
+/// Maximum size of a body, which is at most a log filter.
 const BODY_MAX_BYTES: usize = 4 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What there is: path, methods, what it is.
+/// Endpoints: path, methods, description.
 const ENDPOINTS: [(&str, &str, &str); 12] = [
-    ("/healthz", "GET, HEAD", "the process lives"),
-    ("/readyz", "GET, HEAD", "new sessions would be served; if not, why not"),
-    ("/metrics", "GET, HEAD", "for Prometheus"),
-    ("/sessions", "GET, HEAD", "all sessions that run; ?client=, ?profile= and ?state= choose among them"),
-    ("/sessions/{id}", "GET, HEAD", "one of them"),
-    ("/sessions/{id}/close", "POST", "ends it when nobody is cut off by that"),
-    ("/sessions/{id}/rollover", "POST", "has its conversation go on in another upstream session"),
-    ("/drain", "POST", "takes no more sessions, lets those that run finish, and stops, as SIGTERM does"),
-    ("/reload", "POST", "reads configuration and mappings again, as SIGHUP does"),
-    ("/config", "GET, HEAD", "what holds, without secrets"),
-    ("/loglevel", "GET, HEAD, PUT, POST", "how much is logged; a level or a filter in the body changes it"),
+    ("/healthz", "GET, HEAD", "liveness of the process"),
+    ("/readyz", "GET, HEAD", "readiness for new sessions, with reasons if not ready"),
+    ("/metrics", "GET, HEAD", "metrics for Prometheus"),
+    ("/sessions", "GET, HEAD", "live sessions; filter with ?client=, ?profile= and ?state="),
+    ("/sessions/{id}", "GET, HEAD", "one live session"),
+    ("/sessions/{id}/close", "POST", "ends the session as soon as that interrupts no one"),
+    ("/sessions/{id}/rollover", "POST", "continues the conversation in a new upstream session"),
+    ("/drain", "POST", "rejects new sessions, lets live ones finish, then stops, as SIGTERM does"),
+    ("/reload", "POST", "reloads configuration and mappings, as SIGHUP does"),
+    ("/config", "GET, HEAD", "active configuration without secrets"),
+    ("/loglevel", "GET, HEAD, PUT, POST", "log level; PUT or POST a level or filter to change it"),
     ("/", "GET, HEAD", "this list"),
 ];
 
-/// The answer to a request.
+/// Handles one request.
 pub(super) async fn handle_request(
     request: Request<Incoming>,
     peer: AdminPeer,
@@ -66,19 +66,19 @@ pub(super) async fn handle_request(
     let methods = endpoint.allowed_methods();
     let method = request.method().clone();
     if !methods.split(", ").any(|allowed| allowed == method.as_str()) {
-        let message = format!("{method} does nothing at {path}; it takes {methods}");
+        let message = format!("{path} does not support {method}; allowed: {methods}");
         let mut response = error_response(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &message);
         response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
         return response;
     }
     let is_write = !matches!(method, Method::GET | Method::HEAD);
     if is_write {
-        info!(method = %method, path, "an operator's order");
+        info!(method = %method, path, "admin request");
     }
     endpoint.handle(request, is_write, context).await
 }
 
-/// What is asked.
+/// A parsed endpoint.
 enum AdminEndpoint<'p> {
     Health,
     Ready,
@@ -170,7 +170,8 @@ impl<'p> AdminEndpoint<'p> {
     }
 }
 
-/// To the end, even if who has ordered it hangs up: the service manager was told that it began.
+/// Reloads the configuration in a task of its own. It completes even if the client hangs up, because the service
+/// manager was notified of its start.
 async fn reload(context: &AdminContext) -> Result<ReloadOutcome, String> {
     let configuration = context.configuration.clone();
     let task = tokio::spawn(async move { configuration.reload().await });
@@ -180,19 +181,19 @@ async fn reload(context: &AdminContext) -> Result<ReloadOutcome, String> {
 fn give_order(live: &LiveSession, order: OperatorOrder) -> AdminResponse {
     let id = &live.info.id;
     if order == OperatorOrder::Rollover && !live.info.has_conversation {
-        let message = format!(
-            "session {id} has no conversation that could go on elsewhere: it is served by profile {:?}",
-            live.info.profile
-        );
+        let message =
+            format!("session {id} has no conversation to roll over: its profile is {:?}", live.info.profile);
         return error_response(StatusCode::CONFLICT, "no_conversation", &message);
     }
     if !live.send_order(order) {
-        let message = format!("session {id} has not yet carried out the orders it was given");
+        let message = format!("session {id} has not yet carried out earlier orders");
         return error_response(StatusCode::CONFLICT, "busy", &message);
     }
     let what = match order {
-        OperatorOrder::Close => "it ends when nobody is cut off by that",
-        OperatorOrder::Rollover => "it goes on in another upstream session at the next quiet moment",
+        OperatorOrder::Close => "the session ends as soon as that interrupts no one",
+        OperatorOrder::Rollover => {
+            "the conversation continues in a new upstream session at the next quiet moment"
+        }
     };
     json_response(StatusCode::ACCEPTED, &json!({"id": id, "ordered": what}))
 }
@@ -200,15 +201,14 @@ fn give_order(live: &LiveSession, order: OperatorOrder) -> AdminResponse {
 async fn set_log_level(request: Request<Incoming>) -> AdminResponse {
     let body = Limited::new(request.into_body(), BODY_MAX_BYTES).collect();
     let Ok(Ok(body)) = timeout(BODY_TIMEOUT, body).await else {
-        let message = format!("the body is to be a level or a filter, of {BODY_MAX_BYTES} bytes at most");
+        let message = format!("the body must be a level or filter of at most {BODY_MAX_BYTES} bytes");
         return error_response(StatusCode::BAD_REQUEST, "bad_body", &message);
     };
     let body = body.to_bytes();
     let level = String::from_utf8_lossy(&body);
     let level = level.trim();
     if level.is_empty() {
-        let message =
-            "the body is empty; it is to be a level such as debug, or a filter such as voxbridge=debug";
+        let message = "the body is empty; send a level such as debug, or a filter such as voxbridge=debug";
         return error_response(StatusCode::BAD_REQUEST, "bad_level", message);
     }
     match telemetry::log::set_level(level) {
@@ -224,7 +224,7 @@ fn endpoints() -> Vec<Value> {
 }
 
 fn endpoint_not_found(path: &str) -> AdminResponse {
-    let message = format!("there is nothing at {path}");
+    let message = format!("no endpoint at {path}");
     let body = json!({"error": {"code": "not_found", "message": message}, "endpoints": endpoints()});
     json_response(StatusCode::NOT_FOUND, &body)
 }
@@ -233,7 +233,7 @@ fn session_not_found(id: &str) -> AdminResponse {
     error_response(
         StatusCode::NOT_FOUND,
         "no_such_session",
-        &format!("no session {id:?} runs; /sessions lists those that do"),
+        &format!("no live session {id:?}; /sessions lists them"),
     )
 }
 

@@ -1,4 +1,4 @@
-//! What the admin listener shows, as JSON whose shapes stay: times are in seconds.
+//! JSON views of the admin listener, with stable field names. Times are in seconds.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::server::{
     registry::{LiveSession, LiveSessionView, SessionRegistry},
 };
 
-/// Whether new sessions would be served.
+/// Readiness for new sessions.
 #[derive(Debug, Serialize)]
 pub(super) struct Readiness {
     pub(super) ready: bool,
     state: LifecycleState,
-    /// Why not.
+    /// Reasons why the server is not ready.
     reasons: Vec<ReadinessIssue>,
-    /// What is wrong and keeps nobody out.
+    /// Problems that do not affect readiness.
     warnings: Vec<ReadinessIssue>,
     sessions: usize,
     sessions_max: usize,
@@ -32,8 +32,7 @@ struct ReadinessIssue {
     message: String,
 }
 
-/// Whether new sessions would be served, and if not, why not. A configuration that was read again and is bad keeps nobody
-/// out: the old one still holds.
+/// Determines the readiness. A failed reload is only a warning, because the previous configuration stays active.
 pub(super) fn readiness(context: &AdminContext) -> Readiness {
     let state = context.life.state();
     let (upstreams_usable, upstreams) = context.current.get().pool.usable_and_total();
@@ -43,19 +42,23 @@ pub(super) fn readiness(context: &AdminContext) -> Readiness {
             reasons.push(ReadinessIssue { code, message });
         }
     };
-    add_reason(state == LifecycleState::Starting, "starting", "no sessions are taken yet".to_owned());
+    add_reason(
+        state == LifecycleState::Starting,
+        "starting",
+        "the server does not accept sessions yet".to_owned(),
+    );
     add_reason(
         state >= LifecycleState::Draining,
         "draining",
-        "no sessions are taken any more; those that run finish".to_owned(),
+        "the server accepts no new sessions; live sessions finish".to_owned(),
     );
-    let message = format!("none of {upstreams} upstreams is in service, as far as they have answered");
+    let message = format!("none of {upstreams} upstreams is known to be in service");
     add_reason(upstreams_usable == 0, "no_upstream", message);
-    let message = format!("all {} sessions that there may be are taken", context.room.max);
+    let message = format!("all {} session slots are in use", context.room.max);
     add_reason(context.room.available() == 0, "full", message);
     if let Some(problem) = context.configuration.reload_stats().last_failure {
         let message =
-            format!("the configuration was read again and is bad, and the one before still holds: {problem}");
+            format!("the last reload failed, and the previous configuration stays active: {problem}");
         warnings.push(ReadinessIssue { code: "not_reloaded", message });
     }
     Readiness {
@@ -70,7 +73,7 @@ pub(super) fn readiness(context: &AdminContext) -> Readiness {
     }
 }
 
-/// Every session that runs, or those that a query string asks for.
+/// Lists all live sessions that match the filters of a query string.
 pub(super) fn sessions(registry: &SessionRegistry, query: &str) -> Value {
     let filters: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).collect();
     let is_selected = |view: &Value| {
@@ -84,16 +87,16 @@ pub(super) fn sessions(registry: &SessionRegistry, query: &str) -> Value {
     json!({"count": views.len(), "sessions": views})
 }
 
-/// One session.
+/// View of one session.
 #[derive(Debug, Serialize)]
 pub(super) struct SessionView {
     #[serde(flatten)]
     view: LiveSessionView,
-    /// It has a conversation, which can be rolled over.
+    /// True if the session has a conversation, which can be rolled over.
     converses: bool,
 }
 
-/// One session.
+/// Returns the view of one session.
 pub(super) fn session(live: &LiveSession) -> SessionView {
     SessionView { view: live.view(), converses: live.info.has_conversation }
 }

@@ -39,8 +39,8 @@ pub fn shortage_warning(config: &ServiceConfig, needed: u64, limit: u64) -> Opti
     let (sessions, connections) = (config.sessions_max, config.limits.handshakes_max);
     (limit < needed).then(|| {
         format!(
-            "{sessions} sessions (sessions_max) and {connections} connections without one (limits.handshakes_max) may need \
-             {needed} file descriptors, and the hard limit is {limit}: raise it (LimitNOFILE={needed} in a systemd unit, \
+            "{sessions} sessions (sessions_max) and {connections} pending connections (limits.handshakes_max) may need \
+             {needed} file descriptors, but the hard limit is {limit}: raise it (LimitNOFILE={needed} in a systemd unit, \
              `ulimit -n {needed}` in a shell), or lower sessions_max"
         )
     })

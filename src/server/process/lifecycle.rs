@@ -50,7 +50,7 @@ impl Default for DrainPolicy {
     }
 }
 
-/// How a server ended.
+/// Result of a server's shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShutdownOutcome {
     /// Every session finished.

@@ -22,7 +22,7 @@ use crate::server::{ActiveConfig, LivenessProbe, registry::SessionRegistry};
 /// Time to close connections after the drain timeout.
 const CLOSE_ALLOWANCE: Duration = Duration::from_secs(10);
 
-/// The service manager, if there is one.
+/// Connection to the service manager, if there is one.
 #[derive(Debug, Clone, Default)]
 pub struct ServiceManager(Option<Arc<UnixDatagram>>);
 
@@ -80,7 +80,7 @@ impl ServiceManager {
             let serving = format!("Serving at {address}");
             self.notify(&[NotifyState::Ready, NotifyState::Status(&serving)]);
             lifecycle.wait_for(LifecycleState::Draining).await;
-            let draining = format!("Draining: {} sessions finish", registry.len());
+            let draining = format!("Draining: {} live sessions", registry.len());
             let DrainPolicy { grace, timeout } = config.get().drain_policy;
             let stop_time = grace + timeout + CLOSE_ALLOWANCE;
             let stop_time_us = u32::try_from(stop_time.as_micros()).unwrap_or(u32::MAX);

@@ -10,7 +10,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// The threads that sessions run on.
+/// Handles to the session threads.
 #[derive(Debug, Clone)]
 pub struct Workers(Arc<[Handle]>);
 

@@ -1,6 +1,7 @@
-//! Opening a WebSocket to an upstream, in the mode a lane wants.
+//! Dials a WebSocket to one upstream in the mode of a lane.
 //!
-//! A [`tower::Service`] from [`DialRequest`] to socket; [`crate::server::upstream_pool`] chooses among several.
+//! [`Dialer`] is a [`tower::Service`] from [`DialRequest`] to socket; [`crate::server::upstream_pool`] chooses among
+//! several.
 
 use std::{
     io,
@@ -42,16 +43,16 @@ use crate::{
 /// A WebSocket to an upstream.
 pub type UpstreamSocket = MeteredWebSocket<Box<dyn Transport>>;
 
-/// What a lane asks for.
+/// Parameters of one dial.
 #[derive(Debug, Clone)]
 pub struct DialRequest {
-    /// The mode it wants.
+    /// Mode of the lane.
     pub mode: Mode,
-    /// Whose request it is part of; the upstream is told.
+    /// Trace context that is sent to the upstream.
     pub trace: Option<Arc<TraceContext>>,
 }
 
-/// The way to an upstream.
+/// Dialer for one upstream.
 #[derive(Clone)]
 pub struct Dialer {
     target: Arc<DialTarget>,
@@ -60,22 +61,24 @@ pub struct Dialer {
 #[derive(Clone)]
 struct DialTarget {
     endpoint: Endpoint,
-    /// The URL up to the mode's value.
+    /// URL up to the value of the mode parameter.
     url: String,
     mapping: Arc<UpstreamMapping>,
-    /// A probe asks this path.
+    /// Path of the HTTP status probe.
     status_path: Option<String>,
-    /// What it is shown with every request. Its value cannot be printed.
+    /// Header sent with every request. Its value is marked sensitive and never printed.
     token: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Dialer {
-    /// The way to `url` (`ws://` or `wss://`). The dialect's path stands in for one that is missing, the lane's mode for
-    /// one that is there; certificates are checked against the system's authorities and those in the PEM file `ca`. A probe
-    /// asks `status_path`; without one it only connects.
+    /// Creates a dialer for `url` (`ws://` or `wss://`).
+    ///
+    /// A URL without a path gets the dialect's path; the mode in its query is replaced by the lane's. Certificates are
+    /// verified against the system's authorities and those in the PEM file `ca`. A probe requests `status_path`;
+    /// without one it only connects.
     ///
     /// # Errors
-    /// What is wrong with the URL or the file, in words.
+    /// The problem with the URL or the file.
     pub fn new(
         url: &str,
         ca: Option<&Path>,
@@ -84,12 +87,12 @@ impl Dialer {
     ) -> Result<Self, String> {
         let invalid_url = |problem: String| {
             format!(
-                "{:?}: {problem}; an upstream looks like ws://HOST:8006{}",
+                "{:?}: {problem}; an upstream URL looks like ws://HOST:8006{}",
                 redacted_url(url),
                 mapping.path
             )
         };
-        let uri: Uri = url.parse().map_err(|error| invalid_url(format!("it is no URL ({error})")))?;
+        let uri: Uri = url.parse().map_err(|error| invalid_url(format!("invalid URL ({error})")))?;
         let endpoint = Endpoint::from_uri(&uri, ca).map_err(invalid_url)?;
         let path = if uri.path() == "/" { &mapping.path } else { uri.path() };
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -104,53 +107,56 @@ impl Dialer {
         Ok(Self { target: Arc::new(DialTarget { endpoint, url, mapping, status_path, token: None }) })
     }
 
-    /// The same way, with a token in this header, or as `Authorization: Bearer`.
+    /// Adds a token in this header, by default `Authorization: Bearer`.
     ///
     /// # Errors
-    /// What cannot be sent so, in words without the token.
+    /// The problem with header or token, without the token.
     pub fn with_token(self, header: Option<&str>, token: &Secret) -> Result<Self, String> {
         let name = header.map_or(Ok(AUTHORIZATION), str::parse::<HeaderName>);
-        let name = name.map_err(|_| format!("{:?} is no name of a header", header.unwrap_or_default()))?;
+        let name =
+            name.map_err(|_| format!("{:?} is not a valid header name", header.unwrap_or_default()))?;
         let text = token.expose();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("its token is empty, or has letters that cannot go into a header".to_owned());
+            return Err(
+                "the token is empty or contains characters that are not allowed in a header".to_owned()
+            );
         }
         let value = if header.is_some() { text.to_owned() } else { format!("Bearer {text}") };
-        let mut value = HeaderValue::try_from(value).map_err(|_| "its token cannot go into a header")?;
+        let mut value = HeaderValue::try_from(value).map_err(|_| "the token is not allowed in a header")?;
         value.set_sensitive(true);
         Ok(Self { target: Arc::new(DialTarget { token: Some((name, value)), ..(*self.target).clone() }) })
     }
 
-    /// The same way, showing a certificate to who asks for one; `ca` as in [`Dialer::new`].
+    /// Adds a client certificate; `ca` as in [`Dialer::new`].
     ///
     /// # Errors
-    /// What is wrong with the files, in words.
+    /// The problem with the files.
     pub fn with_identity(self, ca: Option<&Path>, identity: &ClientIdentity) -> Result<Self, String> {
         let endpoint = self.target.endpoint.clone().with_identity(ca, identity)?;
         Ok(Self { target: Arc::new(DialTarget { endpoint, ..(*self.target).clone() }) })
     }
 
-    /// Host and port, as the URL spells them.
+    /// Host and port, as in the URL.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.target.endpoint.authority
     }
 
-    /// The server, to be reached step by step.
+    /// Endpoint, for step-by-step diagnostics.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.target.endpoint
     }
 
-    /// The URL that is asked for in a mode; without one where the dialect does not have it.
+    /// URL for a mode; without a value if the dialect lacks the mode.
     pub(crate) fn url(&self, mode: Mode) -> String {
         let value = self.target.mapping.modes.get(&mode).map_or("", String::as_str);
         format!("{}{value}", self.target.url)
     }
 
-    /// The handshake alone, on a connection that is up, and the server's answer to it.
+    /// Performs only the WebSocket handshake on an open connection; returns the server's response too.
     ///
     /// # Errors
-    /// The library's: [`WsError::Http`] is an answer, too.
+    /// The library's error; [`WsError::Http`] contains an HTTP response.
     pub(crate) async fn upgrade(
         &self,
         transport: Box<dyn Transport>,
@@ -160,12 +166,12 @@ impl Dialer {
         self.target.upgrade(transport, value, None).await
     }
 
-    /// Whether another one leads to the same place.
+    /// True if both dialers have the same URL.
     pub(crate) fn has_same_url(&self, other: &Self) -> bool {
         self.target.url == other.target.url
     }
 
-    /// Whether another one goes there in the same way: asks, trusts and shows the same.
+    /// True if both dialers have the same status path, token, authorities and certificate.
     pub(crate) fn has_same_settings(&self, other: &Self) -> bool {
         let (this, other) = (&self.target, &other.target);
         this.status_path == other.status_path
@@ -173,7 +179,7 @@ impl Dialer {
             && this.endpoint.has_same_credentials(&other.endpoint)
     }
 
-    /// The mode a URL names, if it names one.
+    /// Extracts the mode from a URL, if it has one.
     #[must_use]
     pub fn mode_in_url(url: &str, mapping: &UpstreamMapping) -> Option<String> {
         let (_, query) = url.split_once('?')?;
@@ -212,7 +218,7 @@ impl DialTarget {
         let authority = &self.endpoint.authority;
         let Some(mode) = self.mapping.modes.get(&mode) else {
             return Err(DisconnectReason::Unreachable(format!(
-                "{authority}: its dialect has no mode {mode:?}"
+                "{authority}: the dialect has no mode {mode:?}"
             )));
         };
         let transport = self.endpoint.connect().await;
@@ -234,7 +240,7 @@ impl DialTarget {
         }
     }
 
-    /// The handshake on a connection that is up, and the server's answer to it.
+    /// Performs the WebSocket handshake on an open connection.
     async fn upgrade<T: AsyncRead + AsyncWrite + Unpin>(
         &self,
         transport: T,
@@ -245,7 +251,7 @@ impl DialTarget {
         client_async_with_config(self.request(mode, trace)?, transport, Some(limits)).await
     }
 
-    /// The upgrade request; in a trace each is a span of its own.
+    /// Builds the upgrade request. In a trace, each request is a span of its own.
     fn request(&self, mode: &str, trace: Option<&TraceContext>) -> Result<Request, WsError> {
         let mut request = format!("{}{mode}", self.url).into_client_request()?;
         request.headers_mut().extend(self.token.clone());
@@ -253,7 +259,7 @@ impl DialTarget {
         let parent = trace.child_traceparent(&mut fastrand::Rng::new());
         let state = trace.state.as_deref().map(|state| (TRACESTATE, state));
         for (name, value) in [(TRACEPARENT, parent.as_str())].into_iter().chain(state) {
-            // Both are printable by construction; what is not would be left out.
+            // Both values are printable by construction; an invalid one is omitted.
             if let Ok(value) = HeaderValue::from_str(value) {
                 request.headers_mut().insert(name, value);
             }
@@ -261,19 +267,19 @@ impl DialTarget {
         Ok(request)
     }
 
-    /// Connects, and asks the status path where there is one: anything but an error of the server's is an answer.
+    /// Connects and requests the status path, if there is one. Only an HTTP 5xx status counts as a failure.
     async fn probe(&self) -> Result<(), String> {
         let mut transport = self.endpoint.connect().await.map_err(|error| error.to_string())?;
         let Some(path) = &self.status_path else { return Ok(()) };
         let status = fetch_status(&mut transport, path, &self.endpoint.authority, self.token.as_ref()).await;
         match status.map_err(|error| format!("{path}: {error}"))? {
             100..500 => Ok(()),
-            status => Err(format!("{path} answers with HTTP {status}")),
+            status => Err(format!("{path} returned HTTP {status}")),
         }
     }
 }
 
-/// The status of a plain HTTP request.
+/// Sends a plain HTTP request; returns the status.
 async fn fetch_status(
     transport: &mut Box<dyn Transport>,
     path: &str,
@@ -287,11 +293,11 @@ async fn fetch_status(
     request.extend_from_slice(b"\r\n");
     transport.write_all(&request).await?;
     transport.flush().await?;
-    // All that matters stands at its beginning: "HTTP/1.1 200".
+    // The status is in the first 12 bytes: "HTTP/1.1 200".
     let mut head = [0; 12];
     transport.read_exact(&mut head).await?;
     let status = head.strip_prefix(b"HTTP/1.").and_then(|rest| std::str::from_utf8(rest.get(2..)?).ok());
-    status.and_then(|status| status.parse().ok()).ok_or_else(|| io::Error::other("it does not speak HTTP"))
+    status.and_then(|status| status.parse().ok()).ok_or_else(|| io::Error::other("the response is not HTTP"))
 }
 
 #[cfg(test)]
@@ -301,7 +307,7 @@ mod tests {
     use super::*;
     use crate::mapping::Library;
 
-    /// What a probe says of a server that answers every connection with this.
+    /// Probes a server that sends `answer` on every connection.
     async fn probe_against(answer: &'static str, status_path: Option<&str>) -> Result<(), String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("ws://{}", listener.local_addr().unwrap());
@@ -312,7 +318,7 @@ mod tests {
             stream.write_all(answer.as_bytes()).await.unwrap();
             stream.shutdown().await.unwrap();
             let mut received = Vec::new();
-            // To its end, which is a reset when the rest of the answer is not read.
+            // Reads to the end. The read fails with a reset if the client did not read the whole answer.
             let _ = stream.read_to_end(&mut received).await;
             String::from_utf8(received).unwrap()
         };
@@ -330,7 +336,7 @@ mod tests {
             ("HTTP/1.1 200 OK\r\n\r\n", ""),
             ("HTTP/1.0 404 Not Found\r\n\r\n", ""),
             ("HTTP/1.1 503 Service Unavailable\r\n\r\n", "HTTP 503"),
-            ("SSH-2.0-OpenSSH_9.6\r\n", "does not speak HTTP"),
+            ("SSH-2.0-OpenSSH_9.6\r\n", "is not HTTP"),
             ("", "/status?full=1: "),
         ] {
             let problem = probe_against(answer, status_path).await.err().unwrap_or_default();

@@ -1,55 +1,55 @@
-//! What is known of one upstream: how busy it is, and whether it is in service. Pure: instants and jitter come in.
+//! Load and health of one upstream. Pure: instants and jitter are arguments.
 //!
-//! Two rows of failures are counted, because an upstream whose sessions open and then die opens sessions: what a lane that
-//! gets ready clears, and what only a lane that ends in order clears.
+//! Two failure streaks are counted, because an upstream may open sessions that die later. A ready lane clears the
+//! first; only a lane that ends cleanly clears the second.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Failures in a row after which an upstream is left out: a worker that is still being cleaned up refuses the next session
-/// with HTTP 403 (field notes §1.2), so one or two say little.
+/// Number of consecutive failures that ejects an upstream. A worker in cleanup rejects the next session with HTTP 403
+/// (field notes §1.2), so one or two failures prove little.
 const FAILURES_MAX: u32 = 3;
-/// An upstream is left out for so long at first, about.
+/// Approximate duration of the first ejection.
 const EJECTION_FIRST: Duration = Duration::from_secs(1);
-/// And for so long at most.
+/// Maximum duration of an ejection.
 const EJECTION_MAX: Duration = Duration::from_secs(30);
-/// What a queue said counts for so long: the gateway repeats it every 3 s (field notes §1.2).
+/// Validity of a queue report; the gateway repeats it every 3 s (field notes §1.2).
 const QUEUE_REPORT_VALID_FOR: Duration = Duration::from_secs(10);
-/// What takes nobody counts as a queue of this length: so many lanes are sent elsewhere first.
+/// Assumed queue length of an upstream that accepts no session: this many lanes go elsewhere first.
 const FULL_QUEUE_LENGTH: u32 = 16;
 
-/// How an upstream failed a lane.
+/// Kind of a lane failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LaneFailure {
-    /// No connection: name, TCP, TLS or time. Once is enough.
+    /// Connection failed: name, TCP, TLS or timeout. One such failure ejects the upstream.
     Unreachable,
-    /// No session: HTTP said no, or it ended before it was initialised.
+    /// Session refused: HTTP rejection, or an end before the initialisation.
     Refused,
-    /// A session that died.
+    /// A session died.
     Died,
 }
 
-/// How little an upstream should be chosen. Compares as it should be: who is in service comes first.
+/// Load of an upstream. The least value is the best choice: upstreams in service come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UpstreamLoad {
-    /// It is left out, and probed then.
+    /// Ejected until this instant, when it is probed.
     pub ejected_until: Option<Instant>,
-    /// Lanes it carries, and those its queue told of.
+    /// Open lanes plus the reported queue length.
     pub lanes: u32,
 }
 
-/// What is known of one upstream.
+/// Load and failure counts of one upstream.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     lanes: u32,
-    /// The longest queue it told of, and when.
+    /// Longest reported queue, and when it was reported.
     queue_report: Option<(u32, Instant)>,
-    /// Lanes in a row that did not get ready.
+    /// Consecutive lanes that did not become ready.
     refusals: u32,
-    /// Lanes in a row that died after that.
+    /// Consecutive lanes that died after becoming ready.
     deaths: u32,
-    /// How often it was left out since it last served a lane to the end.
+    /// Ejections since the last lane that ended cleanly.
     ejections: u32,
     ejected_until: Option<Instant>,
 }
@@ -62,7 +62,7 @@ impl Health {
         }
     }
 
-    /// When it is to be probed, if it is left out.
+    /// Instant of the next probe, if ejected.
     pub(super) const fn ejected_until(&self) -> Option<Instant> {
         self.ejected_until
     }
@@ -73,30 +73,30 @@ impl Health {
             .map_or(0, |(position, _)| position)
     }
 
-    /// It carries one more lane.
+    /// Counts an opened lane.
     pub(super) const fn lane_opened(&mut self) {
         self.lanes += 1;
     }
 
-    /// It carries one less.
+    /// Counts a closed lane.
     pub(super) const fn lane_closed(&mut self) {
         self.lanes = self.lanes.saturating_sub(1);
     }
 
-    /// A lane waits at this place; others may wait behind it.
+    /// Records the queue position of a lane; others may wait behind it.
     pub(super) fn lane_queued(&mut self, now: Instant, position: u32) {
         if position >= self.queue_length_at(now) {
             self.queue_report = Some((position, now));
         }
     }
 
-    /// It takes nobody for now, which is no failure.
+    /// Records that the upstream accepts no session for now, which is not a failure.
     pub(super) fn mark_busy(&mut self, now: Instant) {
         self.lane_queued(now, FULL_QUEUE_LENGTH);
     }
 
-    /// A lane was initialised; those that waited behind it moved up, and if it had not waited there is no queue. Whether it
-    /// is back in service by that.
+    /// Records an initialised lane. The lanes behind it moved up; if it had not waited, there is no queue. Returns true
+    /// if this readmits the upstream.
     pub(super) fn lane_ready(&mut self, had_waited: bool) -> bool {
         self.refusals = 0;
         self.queue_report =
@@ -104,7 +104,7 @@ impl Health {
         self.readmit_if_healthy()
     }
 
-    /// A lane that had been ready ended in order. Whether it is back in service by that.
+    /// Records the clean end of a ready lane. Returns true if this readmits the upstream.
     pub(super) fn lane_served(&mut self) -> bool {
         self.deaths = 0;
         if self.ejected_until.is_none() {
@@ -113,8 +113,8 @@ impl Health {
         self.readmit_if_healthy()
     }
 
-    /// A lane failed; for how long the upstream is left out from now on, if it is. The end of an upstream is that of many
-    /// lanes: what follows says nothing more.
+    /// Records a failed lane; returns the duration of the ejection if this ejects the upstream. The death of an
+    /// upstream fails many lanes at once, so failures during an ejection are ignored.
     pub(super) fn lane_failed(
         &mut self,
         now: Instant,
@@ -132,7 +132,8 @@ impl Health {
         self.is_failing().then(|| self.eject(now, jitter))
     }
 
-    /// A probe found it; one failure more and it is left out again. Whether it was still left out.
+    /// Records a successful probe; one more failure ejects the upstream again. Returns true if this readmits the
+    /// upstream.
     pub(super) fn probe_succeeded(&mut self) -> bool {
         if self.ejected_until.is_none() {
             return false;
@@ -141,13 +142,13 @@ impl Health {
         self.readmit_if_healthy()
     }
 
-    /// It may be reached where it was not. Whether it was left out.
+    /// Clears all failures after the dial settings changed. Returns true if this readmits the upstream.
     pub(super) fn reset_failures(&mut self) -> bool {
         (self.refusals, self.deaths, self.ejections) = (0, 0, 0);
         self.readmit_if_healthy()
     }
 
-    /// A probe did not find it; for how long it is left out from now on.
+    /// Records a failed probe; returns the duration of the new ejection.
     pub(super) fn probe_failed(&mut self, now: Instant, jitter: f64) -> Option<Duration> {
         self.ejected_until.is_some().then(|| self.eject(now, jitter))
     }
@@ -161,7 +162,7 @@ impl Health {
         self.ejections = self.ejections.saturating_add(1);
         let pause = doubled.min(EJECTION_MAX).mul_f64(0.75 + jitter / 4.0);
         self.ejected_until = Some(now + pause);
-        // Whatever its queue was, it is another one afterwards.
+        // The queue report is obsolete after an ejection.
         self.queue_report = None;
         pause
     }
@@ -189,16 +190,16 @@ mod tests {
         health.lane_opened();
         health.lane_queued(now, 3);
         health.lane_queued(now, 1);
-        assert_eq!(lanes(&health, now), 4, "the last in the queue tells its length");
+        assert_eq!(lanes(&health, now), 4, "the last queue position is the queue length");
         health.lane_ready(true);
-        assert_eq!(lanes(&health, now), 3, "all moved up");
+        assert_eq!(lanes(&health, now), 3, "all lanes moved up");
         health.lane_queued(after(now, 9), 1);
         assert_eq!(lanes(&health, after(now, 9)), 3);
-        assert_eq!(lanes(&health, after(now, 10)), 1, "what was said long ago counts no more");
+        assert_eq!(lanes(&health, after(now, 10)), 1, "an old report expires");
         health.lane_queued(after(now, 10), 1);
         assert_eq!(lanes(&health, after(now, 10)), 2);
         health.lane_ready(false);
-        assert_eq!(lanes(&health, after(now, 10)), 1, "who does not wait meets no queue");
+        assert_eq!(lanes(&health, after(now, 10)), 1, "a lane that did not wait clears the queue");
         health.mark_busy(after(now, 10));
         assert_eq!(lanes(&health, after(now, 10)), 17);
         health.lane_closed();
@@ -221,7 +222,7 @@ mod tests {
             assert_eq!(health.lane_failed(now, failure, 0.0), None);
             assert_eq!(health.lane_failed(now, failure, 0.0), None);
             assert!(health.lane_failed(now, failure, 0.0).is_some(), "{failure:?}");
-            assert_eq!(health.lane_failed(now, failure, 0.0), None, "it is left out already");
+            assert_eq!(health.lane_failed(now, failure, 0.0), None, "already ejected");
         }
     }
 
@@ -234,8 +235,8 @@ mod tests {
         }
         health.lane_ready(false);
         assert!(health.lane_failed(now, LaneFailure::Died, 0.0).is_some());
-        assert!(!health.lane_ready(false), "that it opens one more is not enough");
-        assert!(health.lane_served(), "that one ends in order is");
+        assert!(!health.lane_ready(false), "another ready lane does not readmit");
+        assert!(health.lane_served(), "a clean end readmits");
         assert_eq!(health.ejected_until(), None);
     }
 
@@ -249,7 +250,7 @@ mod tests {
         }
         pauses.extend((0..3).map(|_| health.probe_failed(now, 1.0).unwrap()));
         assert_eq!(pauses.iter().map(Duration::as_secs).collect::<Vec<_>>(), [1, 2, 4, 8, 16, 30, 30]);
-        // A lane that gets ready and ends in order clears all of it.
+        // A lane that becomes ready and ends cleanly clears all failures.
         assert!(health.probe_succeeded());
         health.lane_ready(false);
         health.lane_served();
@@ -262,7 +263,7 @@ mod tests {
         let (mut health, now) = (Health::default(), Instant::now());
         health.lane_failed(now, LaneFailure::Unreachable, 0.0);
         assert!(health.lane_ready(false));
-        assert_eq!(health.probe_failed(now, 0.0), None, "a probe that was under way comes too late");
+        assert_eq!(health.probe_failed(now, 0.0), None, "a late probe result is ignored");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What a lane holds of its upstream from dialling to its end: its part of the load, and a way to say what became of it.
+//! Lease of an upstream by a lane, from dialling to its end: its share of the load, and the report of its outcome.
 //!
-//! The first verdict counts. A lane about which nothing bad was said served well if it had been ready.
+//! The first verdict counts. A lane that became ready and reported no failure was served well.
 
 use std::{
     sync::{
@@ -15,12 +15,12 @@ use tokio::time::Instant;
 use super::{health::LaneFailure, upstream::PooledUpstream};
 use crate::event::DisconnectReason;
 
-/// A dial that is given up after so long was waited for in vain; a session has its own, longer patience.
+/// A dial cancelled after this time counts as unanswered; a session waits longer before it gives up.
 const UNANSWERED_AFTER: Duration = Duration::from_millis(500);
-/// Close code of a gateway that takes nobody: queue full, worker busy, not ready (field notes §1.1, §1.2).
+/// Close code of a gateway that accepts no session: queue full, worker busy, not ready (field notes §1.1, §1.2).
 const TRY_AGAIN_LATER: u16 = 1013;
 
-/// A lane's hold on its upstream; dropping it gives the load back.
+/// A lane's lease of its upstream; dropping it releases the load.
 #[derive(Debug)]
 pub struct Lease {
     upstream: Arc<PooledUpstream>,
@@ -31,15 +31,15 @@ pub struct Lease {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaseStage {
-    /// Connecting since.
+    /// Connecting since this instant.
     Dialling(Instant),
-    /// Connected and not initialised.
+    /// Connected, not initialised.
     Opening,
     /// Initialised.
     Ready,
-    /// The transport broke; whether the session minded is for it to say.
+    /// The transport broke; the session decides whether that is a failure.
     Broken { was_ready: bool },
-    /// What became of it was said.
+    /// The outcome was reported.
     Reported,
 }
 
@@ -49,7 +49,7 @@ impl Lease {
         Self { upstream, avoided, stage: LeaseStage::Dialling(Instant::now()), had_waited: false }
     }
 
-    /// The upstream's name.
+    /// Name of the upstream.
     #[must_use]
     pub fn upstream(&self) -> &str {
         self.upstream.name()
@@ -66,13 +66,13 @@ impl Lease {
         self.report_failure(&format!("it {reason}"));
     }
 
-    /// The lane waits at this place of the upstream's queue.
+    /// Reports the lane's position in the upstream's queue.
     pub fn report_queued(&mut self, position: u32) {
         self.had_waited = true;
         self.upstream.lane_queued(position);
     }
 
-    /// The lane is initialised.
+    /// Reports that the lane is initialised.
     pub fn report_ready(&mut self) {
         if self.stage == LeaseStage::Opening {
             self.stage = LeaseStage::Ready;
@@ -81,14 +81,15 @@ impl Lease {
         }
     }
 
-    /// The upstream takes nobody for now: no failure, but others are preferred for a while.
+    /// Reports that the upstream accepts no session for now. That is not a failure, but other upstreams are preferred
+    /// for a while.
     pub fn report_busy(&mut self) {
         self.stage = LeaseStage::Reported;
         self.avoided.set(&self.upstream);
         self.upstream.mark_busy();
     }
 
-    /// The upstream failed the lane, in words.
+    /// Reports a failure of the upstream.
     pub fn report_failure(&mut self, message: &str) {
         let failure = match self.stage {
             LeaseStage::Reported => return,
@@ -101,7 +102,8 @@ impl Lease {
         self.upstream.lane_failed(failure, message);
     }
 
-    /// The transport is gone. That alone is no failure: the session knows whether it still wanted something.
+    /// Reports the end of the transport. That alone is not a failure: the session knows whether it still needed the
+    /// lane.
     pub fn report_disconnect(&mut self, reason: &DisconnectReason) {
         match (reason, self.stage) {
             (_, LeaseStage::Reported) => {}
@@ -116,7 +118,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         match self.stage {
             LeaseStage::Dialling(since) if since.elapsed() >= UNANSWERED_AFTER => {
-                self.report_failure("it did not answer the connection in time");
+                self.report_failure("connecting timed out");
             }
             LeaseStage::Ready => self.upstream.lane_served(),
             _ => {}
@@ -125,8 +127,8 @@ impl Drop for Lease {
     }
 }
 
-/// Which upstream failed a session last: its next lane goes to another if there is one. Known by its address, which no
-/// other has while it is in use; 0 for none.
+/// The upstream that last failed a session; the session's next lane avoids it if possible. Identified by its memory
+/// address, which is unique while in use; 0 for none.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AvoidedUpstream(Arc<AtomicUsize>);
 

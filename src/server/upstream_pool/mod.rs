@@ -1,16 +1,17 @@
-//! Several upstreams as one: a [`tower::Service`] from [call](super::upstream_pool::dial::DialRequest) to socket in front of one dialer each.
+//! Pool of upstreams: a [`tower::Service`] from [dial request](super::upstream_pool::dial::DialRequest) to socket, in
+//! front of one dialer per upstream.
 //!
-//! A lane goes to the least loaded upstream that is in service; equal ones take turns. Load is a [`tower::load::Load`]:
-//! the lanes an upstream carries and what its queue said. An upstream that fails is left out for a while that doubles, and
-//! probed without taking a worker until it answers. Every lane holds a [`Lease`], by which its session says what became of
-//! it: a handshake alone is no sign of health.
+//! A lane goes to the least loaded upstream in service; ties rotate. The load ([`tower::load::Load`]) is the number of
+//! open lanes plus the reported queue length. A failing upstream is ejected for a time that doubles, and probed without
+//! occupying a worker until it answers. Every lane holds a [`Lease`], through which its session reports the outcome: a
+//! handshake alone does not prove health.
 //!
-//! tower's own balancer is not used. It compares two upstreams at random, of which there are too few here for that to be
-//! even; it is owned by one caller, so that hundreds of sessions would wait in a buffer before it; and what it balances is
-//! over with the response, while a lane begins with it, tells its place in a queue, and may fail much later.
+//! tower's own balancer is not used. It compares two random upstreams, which distributes unevenly among so few. It has
+//! a single owner, so hundreds of sessions would wait in a buffer in front of it. Its request ends with the response,
+//! while a lane starts there, reports a queue position, and may fail much later.
 //!
-//! - [`health`] is what is known of one upstream, pure; [`upstream`] is that with a name, a log and a probe
-//! - [`lease`] is what a lane holds; [`probe`] asks an upstream that was left out whether it is back
+//! - [`health`] is the pure state of one upstream; [`upstream`] adds name, log and probe
+//! - [`lease`] is held by a lane; [`probe`] asks an ejected upstream whether it is back
 
 pub mod dial;
 mod health;
@@ -40,7 +41,7 @@ use self::{
 use super::upstream_pool::dial::Dialer;
 use crate::event::DisconnectReason;
 
-/// The way to all upstreams. A clone is another session's: what one met is not another's memory.
+/// Dials upstreams. Each session has its own clone, which remembers the upstream that failed it.
 pub struct Pool<D = Dialer> {
     shared: Arc<PoolShared<D>>,
     /// The upstreams that may be chosen; `None` for all.
@@ -48,18 +49,18 @@ pub struct Pool<D = Dialer> {
     avoided: AvoidedUpstream,
 }
 
-/// A connection, and what it is held by.
+/// A dialled connection with its lease.
 #[derive(Debug)]
 pub struct DialledLane<S> {
     /// The connection.
     pub socket: S,
-    /// To be kept as long as the lane lasts.
+    /// Lease to keep as long as the lane lasts.
     pub lease: Lease,
 }
 
 struct PoolShared<D> {
     members: Vec<PoolMember<D>>,
-    /// Where the next choice among equals begins. Locked while one chooses, so that two do not choose the same.
+    /// Start index of the next choice among equals. Locked during a choice, so that two concurrent choices differ.
     next_index: Mutex<usize>,
 }
 
@@ -76,7 +77,7 @@ impl<D> Clone for Pool<D> {
 }
 
 impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
-    /// These upstreams, by the names that logs call them.
+    /// Creates a pool of upstreams, each with its name in logs.
     pub fn new(upstreams: impl IntoIterator<Item = (String, D)>) -> Self {
         let member = |(name, dialer): (String, D)| PoolMember {
             upstream: Arc::new(PooledUpstream::new(name, Arc::new(dialer.clone()))),
@@ -91,7 +92,7 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         Self { names: Some(names), ..self.clone() }
     }
 
-    /// Each upstream's name, and how it stands.
+    /// Name and status of each upstream.
     #[must_use]
     pub fn statuses(&self) -> Vec<(String, UpstreamStatus)> {
         let members = self.shared.members.iter();
@@ -105,8 +106,8 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         (usable.count(), self.shared.members.len())
     }
 
-    /// Asks every upstream that carries no lane whether it is there, so that one that is not is known before a session
-    /// needs it. One question to each at a time.
+    /// Probes every upstream without lanes, so that a dead one is known before a session needs it. At most one probe
+    /// per upstream runs at a time.
     pub fn probe_idle(&self) {
         for member in self.shared.members.iter().filter(|member| member.upstream.begin_idle_probe()) {
             tokio::spawn(member.upstream.clone().probe_idle());
@@ -123,9 +124,9 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
 }
 
 impl Pool {
-    /// This, with what another one knows of upstreams that both have by the same name at the same place: the lanes that
-    /// they carry stay, and count. One that is gone to in another way, with a new token as it may be, has a new chance; it is
-    /// for both to know, so this one is to be used from now on.
+    /// Takes over the state of `other` for upstreams with the same name and URL: open lanes stay and count. Changed
+    /// dial settings, such as a new token, clear the failures. The state stays shared, so use only the new pool from
+    /// now on.
     #[must_use]
     pub fn with_state_of(&self, other: &Self) -> Self {
         let member = |member: &PoolMember<Dialer>| {
@@ -154,7 +155,7 @@ where
     type Error = DisconnectReason;
     type Future = BoxFuture<'static, Result<Self::Response, DisconnectReason>>;
 
-    /// Always: an upstream that has no room says so itself, and dialers have nothing to wait for.
+    /// Always ready: a full upstream rejects the dial itself, and dialers have nothing to wait for.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
         Poll::Ready(Ok(()))
     }
@@ -163,7 +164,7 @@ where
         let Some((mut dialer, mut lease)) = self.shared.choose(self.names.as_deref(), &self.avoided) else {
             return Box::pin(async { Err(DisconnectReason::Unreachable("there is no upstream".to_owned())) });
         };
-        debug!(upstream = lease.upstream(), ?request, "chosen");
+        debug!(upstream = lease.upstream(), ?request, "upstream chosen");
         let dial = dialer.call(request);
         Box::pin(async move {
             match dial.await {
@@ -199,7 +200,7 @@ impl<D: Clone> PoolShared<D> {
     }
 }
 
-/// The least comes first.
+/// Sort key of an upstream; the least is the best choice.
 const fn preference(load: UpstreamLoad, is_avoided: bool) -> (Option<Instant>, bool, u32) {
     (load.ejected_until, is_avoided, load.lanes)
 }

@@ -1,4 +1,4 @@
-//! The choice among upstreams and their standing, in virtual time, with dialers that do as they are told.
+//! Tests of upstream choice and health in virtual time, with scripted dialers.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tower::Service as _;
 use super::{health::LaneFailure, *};
 use crate::event::Mode;
 
-/// What a fake upstream does.
+/// Behaviour of a fake upstream.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum FakeBehavior {
     #[default]
     Up,
     Down,
     Refusing,
-    /// Takes connections and says nothing.
+    /// Accepts connections but never answers.
     Mute,
 }
 
@@ -85,37 +85,40 @@ impl Probe for FakeDialer {
     }
 }
 
-/// A pool of so many, called "0", "1" and so on.
+/// A pool of `count` upstreams named "0", "1" and so on.
 fn pool(count: usize) -> (Pool<FakeDialer>, Vec<FakeDialer>) {
     let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(count).collect();
     let named = dialers.iter().enumerate().map(|(index, dialer)| (index.to_string(), dialer.clone()));
     (Pool::new(named), dialers)
 }
 
-/// A lane of another session.
+/// Opens a lane of a new session.
 fn open_lane(pool: &Pool<FakeDialer>) -> Result<Lease, DisconnectReason> {
     open_lane_in(&mut pool.clone())
 }
 
-/// Another lane of the same session.
+/// Opens a lane of an existing session.
 fn open_lane_in(pool: &mut Pool<FakeDialer>) -> Result<Lease, DisconnectReason> {
-    pool.call(Mode::Chat).now_or_never().expect("the fake answers at once").map(|dialled| dialled.lease)
+    pool.call(Mode::Chat)
+        .now_or_never()
+        .expect("the fake dialer answers at once")
+        .map(|dialled| dialled.lease)
 }
 
-/// Another session, when it is the first one's turn.
+/// A new session for which upstream 0 is next.
 fn session_starting_at_first(pool: &Pool<FakeDialer>) -> Pool<FakeDialer> {
     *pool.shared.next_index.lock().unwrap() = 0;
     pool.clone()
 }
 
-/// Where so many lanes go, each of a session of its own, all of them kept.
+/// Opens `lanes` lanes, each of its own session; returns the lanes per upstream and the leases.
 fn open_lanes(pool: &Pool<FakeDialer>, lanes: usize, count: usize) -> (Vec<usize>, Vec<Lease>) {
     let leases: Vec<Lease> = (0..lanes).map(|_| open_lane(pool).unwrap()).collect();
     let at = |index: usize| leases.iter().filter(|lease| lease.upstream() == index.to_string()).count();
     ((0..count).map(at).collect(), leases)
 }
 
-/// Serves a lane from its first word to its last.
+/// Reports a complete, clean lane.
 fn serve_to_end(mut lease: Lease) {
     lease.report_ready();
     lease.report_disconnect(&DisconnectReason::Closed(1000, String::new()));
@@ -125,11 +128,11 @@ fn is_ejected(pool: &Pool<FakeDialer>, index: usize) -> bool {
     pool.shared.members[index].upstream.load().ejected_until.is_some()
 }
 
-/// Lets time pass until the watch has brought it back.
+/// Waits in virtual time until the upstream is readmitted.
 async fn wait_until_readmitted(pool: &Pool<FakeDialer>, index: usize) -> Duration {
     let start = Instant::now();
     while is_ejected(pool, index) {
-        assert!(start.elapsed() < Duration::from_secs(120), "it does not come back");
+        assert!(start.elapsed() < Duration::from_secs(120), "the upstream is not readmitted");
         sleep(Duration::from_millis(10)).await;
     }
     start.elapsed()
@@ -140,14 +143,18 @@ async fn least_loaded_upstream_is_chosen_and_ties_rotate() {
     let (pool, _) = pool(3);
     for round in 0..2 {
         for index in 0..3 {
-            assert_eq!(open_lane(&pool).unwrap().upstream(), index.to_string(), "idle ones in round {round}");
+            assert_eq!(
+                open_lane(&pool).unwrap().upstream(),
+                index.to_string(),
+                "idle upstreams in round {round}"
+            );
         }
     }
     let (counts, mut leases) = open_lanes(&pool, 50, 3);
     assert_eq!(counts.iter().max().unwrap() - counts.iter().min().unwrap(), 1, "{counts:?}");
     leases.retain(|lease| lease.upstream() != "1");
     let (counts, _more) = open_lanes(&pool, 16, 3);
-    assert_eq!(counts, [0, 16, 0], "what ended gives its load back");
+    assert_eq!(counts, [0, 16, 0], "ended lanes release their load");
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,7 +164,7 @@ async fn pool_subset_shares_load_and_health() {
     let used: Vec<Lease> = (0..6).map(|_| open_lane(&part).unwrap()).collect();
     let at = |name: &str| used.iter().filter(|lease| lease.upstream() == name).count();
     assert_eq!([at("0"), at("1"), at("2")], [0, 3, 3]);
-    assert_eq!(open_lanes(&pool, 3, 3).0, [3, 0, 0], "their load is the whole pool's");
+    assert_eq!(open_lanes(&pool, 3, 3).0, [3, 0, 0], "subsets share the load");
     dialers[2].set_behavior(FakeBehavior::Down);
     drop(used);
     while open_lane(&part).is_ok() {}
@@ -174,7 +181,7 @@ async fn reported_queue_counts_as_load_for_ten_seconds() {
     advance(Duration::from_secs(10)).await;
     assert_eq!(open_lanes(&pool, 4, 2).0, [2, 2]);
     leases[0].report_busy();
-    assert_eq!(open_lanes(&pool, 16, 2).0, [0, 16], "who takes nobody is spared");
+    assert_eq!(open_lanes(&pool, 16, 2).0, [0, 16], "a busy upstream is avoided");
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,13 +192,13 @@ async fn unreachable_upstream_is_ejected_at_once_and_readmitted_by_probe() {
     assert!(open_lane_in(&mut session).is_err());
     assert_eq!(open_lane_in(&mut session).unwrap().upstream(), "1");
     assert_eq!(open_lanes(&pool, 10, 2).0, [0, 10]);
-    // It is probed ever more rarely: after about 1, 2, 4, 8, 16, 30 s.
+    // Probes become rarer: after about 1, 2, 4, 8, 16, 30 s.
     sleep(Duration::from_secs(60)).await;
     let (probes, dials) = (dialers[0].probes(), dialers[0].dials());
     assert!((5..=8).contains(&probes) && dials == 1, "{probes} probes, {dials} dials");
     dialers[0].set_behavior(FakeBehavior::Up);
     assert!(wait_until_readmitted(&pool, 0).await <= Duration::from_secs(31));
-    assert_eq!(open_lanes(&pool, 10, 2).0, [5, 5], "load returns");
+    assert_eq!(open_lanes(&pool, 10, 2).0, [5, 5], "the readmitted upstream gets lanes again");
     assert_eq!(dialers[1].probes(), 0);
 }
 
@@ -203,12 +210,12 @@ async fn unanswered_dial_is_a_failure_cancelled_dial_is_not() {
     assert!(!is_ejected(&pool, 0));
     let _other = open_lane(&pool).unwrap();
     let dial = pool.clone().call(Mode::Chat);
-    assert_eq!(pool.shared.members[0].upstream.load().lanes, 1, "a lane that is dialled is load");
+    assert_eq!(pool.shared.members[0].upstream.load().lanes, 1, "a dialling lane counts as load");
     sleep(Duration::from_secs(5)).await;
     drop(dial);
     assert!(is_ejected(&pool, 0));
     assert_eq!(pool.shared.members[0].upstream.load().lanes, 0);
-    // A probe that is not answered is given up, and others follow.
+    // An unanswered probe times out, and others follow.
     sleep(Duration::from_secs(30)).await;
     assert!((2..=4).contains(&dialers[0].probes()), "{}", dialers[0].probes());
 }
@@ -221,13 +228,17 @@ async fn refusal_redirects_the_session_and_three_eject_the_upstream() {
         assert!(!is_ejected(&pool, 0));
         let mut session = session_starting_at_first(&pool);
         assert!(open_lane_in(&mut session).is_err());
-        assert_eq!(open_lane_in(&mut session).unwrap().upstream(), "1", "its retry is elsewhere");
+        assert_eq!(
+            open_lane_in(&mut session).unwrap().upstream(),
+            "1",
+            "the retry goes to the other upstream"
+        );
     }
     assert!(is_ejected(&pool, 0));
-    // It connects, so it is let in again, and out at its first refusal.
+    // The probe succeeds, so the upstream is readmitted; the next refusal ejects it.
     wait_until_readmitted(&pool, 0).await;
     assert!(open_lane_in(&mut session_starting_at_first(&pool)).is_err() && is_ejected(&pool, 0));
-    // A lane that is served clears it.
+    // A clean lane clears the failures.
     dialers[0].set_behavior(FakeBehavior::Up);
     wait_until_readmitted(&pool, 0).await;
     serve_to_end(open_lane_in(&mut session_starting_at_first(&pool)).unwrap());
@@ -242,7 +253,7 @@ async fn sessions_dying_after_handshake_eject_the_upstream() {
         let mut dies = open_lane_in(&mut session_starting_at_first(&pool)).unwrap();
         dies.report_ready();
         dies.report_disconnect(&DisconnectReason::Lost("reset".into()));
-        dies.report_failure("it lost the connection before it had answered");
+        dies.report_failure("connection lost before the answer");
     }
     assert!(is_ejected(&pool, 0));
     assert_eq!(open_lanes(&pool, 5, 2).0, [0, 5]);
@@ -272,9 +283,9 @@ async fn retry_avoids_the_failed_upstream_until_a_lane_is_ready() {
     open_lane_in(&mut session).unwrap().report_disconnect(&DisconnectReason::Closed(1013, String::new()));
     sleep(Duration::from_secs(10)).await;
     let _load: Vec<Lease> = (0..8).map(|_| open_lane_in(&mut session).unwrap()).collect();
-    assert!(_load.iter().all(|lease| lease.upstream() == "1"), "whatever the load");
+    assert!(_load.iter().all(|lease| lease.upstream() == "1"), "regardless of load");
     open_lane_in(&mut session).unwrap().report_ready();
-    assert_eq!(open_lane_in(&mut session).unwrap().upstream(), "0", "what it met is forgotten");
+    assert_eq!(open_lane_in(&mut session).unwrap().upstream(), "0", "the failure is forgotten");
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,9 +299,9 @@ async fn earliest_ejected_upstream_is_tried_when_all_are_ejected() {
     let first = (0..2).min_by_key(|index| pool.shared.members[*index].upstream.load().ejected_until).unwrap();
     dialers[first].set_behavior(FakeBehavior::Up);
     let mut found = open_lane(&pool).unwrap();
-    assert_eq!(found.upstream(), first.to_string(), "the one that is to be probed first");
+    assert_eq!(found.upstream(), first.to_string(), "the one that is probed first");
     found.report_ready();
-    assert!(!is_ejected(&pool, first), "that it works is noticed before the probe");
+    assert!(!is_ejected(&pool, first), "a ready lane readmits before the probe");
     let (none, _) = self::pool(0);
     assert!(matches!(open_lane(&none), Err(DisconnectReason::Unreachable(_))));
 }
@@ -316,7 +327,7 @@ async fn single_probe_task_ends_with_the_pool() {
     assert_eq!(dialers[0].probes(), before + 1);
 }
 
-/// An upstream at the same place, gone to in this way.
+/// A pool whose upstream has the same URL but these credentials.
 fn pool_with(token: &str, ca: Option<&std::path::Path>) -> Pool {
     let mapping = crate::mapping::Library::embedded().unwrap().upstream("minicpm-o").unwrap();
     let dialer = Dialer::new("wss://127.0.0.1:9", ca, None, mapping).unwrap();
@@ -338,14 +349,14 @@ async fn reload_keeps_load_and_new_credentials_reset_failures() {
         (load.lanes, failures, load.ejected_until.is_none())
     };
     let same = pool_with("a", Some(&ca)).with_state_of(&old);
-    assert_eq!(status_of(&same), (1, 1, false), "nothing is new");
+    assert_eq!(status_of(&same), (1, 1, false), "unchanged settings keep the state");
 
     let other_token = pool_with("b", Some(&ca)).with_state_of(&same);
-    assert_eq!(status_of(&other_token), (1, 1, true), "by a new token it may do");
+    assert_eq!(status_of(&other_token), (1, 1, true), "a new token clears the failures");
     upstream.lane_failed(LaneFailure::Unreachable, "no answer");
     std::fs::write(&ca, authority()).unwrap();
     let other_ca = pool_with("b", Some(&ca)).with_state_of(&other_token);
-    assert_eq!(status_of(&other_ca), (1, 2, true), "the same file holds another");
+    assert_eq!(status_of(&other_ca), (1, 2, true), "the file contains a new authority");
     std::fs::remove_file(&ca).unwrap();
     drop(lane);
     assert_eq!(status_of(&other_ca), (0, 2, true));
@@ -356,23 +367,23 @@ async fn idle_probes_find_usable_and_dead_upstreams() {
     let (pool, dialers) = pool(3);
     dialers[1].set_behavior(FakeBehavior::Down);
     dialers[2].set_behavior(FakeBehavior::Mute);
-    assert_eq!(pool.usable_and_total(), (0, 3), "nobody has asked");
+    assert_eq!(pool.usable_and_total(), (0, 3), "no probe has started");
     pool.probe_idle();
     pool.probe_idle();
-    assert_eq!(pool.usable_and_total(), (0, 3), "nobody has answered");
+    assert_eq!(pool.usable_and_total(), (0, 3), "no probe has answered");
     sleep(Duration::from_millis(1)).await;
     assert_eq!(pool.usable_and_total(), (1, 3));
     let probes: Vec<_> = dialers.iter().map(FakeDialer::probes).collect();
-    assert_eq!(probes, [1, 1, 1], "one question at a time");
+    assert_eq!(probes, [1, 1, 1], "one probe at a time");
     sleep(Duration::from_secs(6)).await;
-    assert!(is_ejected(&pool, 2), "who does not answer in time is not there");
+    assert!(is_ejected(&pool, 2), "an unanswered probe ejects");
 
     let mut busy = open_lane(&pool).unwrap();
     busy.report_ready();
     let before = dialers[0].probes();
     pool.probe_idle();
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(dialers[0].probes(), before, "its lane tells");
+    assert_eq!(dialers[0].probes(), before, "an upstream with a lane is not probed");
     serve_to_end(busy);
     dialers[0].set_behavior(FakeBehavior::Down);
     pool.probe_idle();

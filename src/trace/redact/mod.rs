@@ -5,10 +5,10 @@
 
 mod rewrite;
 
-pub(super) use self::rewrite::{is_base64, length_placeholder};
+pub use self::rewrite::fnv1a_digest;
+pub(super) use self::rewrite::{is_base64, length_placeholder, split_data_url};
 
 use self::rewrite::redact_json;
-use super::record::{InputKind, TraceRecord};
 
 /// Replacement of a secret.
 pub const MASK: &str = "[masked]";
@@ -35,7 +35,7 @@ pub enum AudioRetention {
 
 /// Treatment of long base64 strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AudioTreatment {
+pub(super) enum AudioTreatment {
     Keep,
     /// Replace by the length.
     Measure,
@@ -46,7 +46,7 @@ enum AudioTreatment {
 /// Redacts the lines of one session. It remembers secrets to mask later echoes.
 #[derive(Debug, Default)]
 pub struct Redactor {
-    audio: AudioRetention,
+    pub(super) audio: AudioRetention,
     secrets: Vec<String>,
 }
 
@@ -55,23 +55,6 @@ impl Redactor {
     #[must_use]
     pub const fn new(audio: AudioRetention) -> Self {
         Self { audio, secrets: Vec::new() }
-    }
-
-    /// Removes secrets, and audio that the trace does not keep.
-    pub fn redact(&mut self, record: &mut TraceRecord) {
-        let treatment = match (self.audio, record.input) {
-            (AudioRetention::All, Some(_)) | (AudioRetention::Client, Some(InputKind::Client)) => {
-                AudioTreatment::Keep
-            }
-            (AudioRetention::All, None) => AudioTreatment::Digest,
-            _ => AudioTreatment::Measure,
-        };
-        if let Some(text) = &record.text {
-            record.text = Some(self.redact_text(text, treatment));
-        }
-        if let Some(words) = &record.words {
-            record.words = Some(self.redact_text(words, treatment));
-        }
     }
 
     /// Masks the secrets of a query string.
@@ -101,7 +84,7 @@ impl Redactor {
         }
     }
 
-    fn redact_text(&mut self, text: &str, treatment: AudioTreatment) -> String {
+    pub(super) fn redact_text(&mut self, text: &str, treatment: AudioTreatment) -> String {
         let mut found_secrets = Vec::new();
         let redacted = redact_json(text, treatment, &mut |secret| found_secrets.push(secret.to_owned()));
         found_secrets.iter().for_each(|secret| self.remember_secret(secret));

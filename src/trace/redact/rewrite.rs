@@ -1,7 +1,6 @@
 //! Rewrites a JSON text: masks secrets, replaces long base64 strings, and copies everything else unchanged.
 
 use super::{AudioTreatment, MASK, is_secret_name};
-use crate::trace::record::fnv1a_digest;
 
 /// A longer base64 string counts as audio or an image.
 const BASE64_KEPT_MAX_CHARS: usize = 256;
@@ -117,8 +116,7 @@ fn unescape(raw: &str) -> String {
 }
 
 fn copy_value(raw: &str, treatment: AudioTreatment, out: &mut String, on_secret: &mut impl FnMut(&str)) {
-    let data_start = raw.find(";base64,").filter(|_| raw.starts_with("data:")).map_or(0, |at| at + 8);
-    let (head, body) = raw.split_at(data_start);
+    let (head, body) = split_data_url(raw);
     if body.len() <= BASE64_KEPT_MAX_CHARS || !is_base64(body) {
         return copy_plain(out, raw, on_secret);
     }
@@ -131,6 +129,12 @@ fn copy_value(raw: &str, treatment: AudioTreatment, out: &mut String, on_secret:
             out.push_str(&format!("{} {}]", length.trim_end_matches(']'), fnv1a_digest(body.as_bytes())));
         }
     }
+}
+
+/// Splits a data URL into its prefix and its base64; any other text has an empty prefix.
+pub(in crate::trace) fn split_data_url(text: &str) -> (&str, &str) {
+    let start = text.find(";base64,").filter(|_| text.starts_with("data:")).map_or(0, |at| at + 8);
+    text.split_at(start)
 }
 
 /// Placeholder of audio, with its length.
@@ -168,4 +172,13 @@ fn copy_plain(out: &mut String, text: &str, on_secret: &mut impl FnMut(&str)) {
         }
     }
     out.push_str(rest);
+}
+
+/// FNV-1a digest, 64 bits: distinguishes contents without storing them.
+#[must_use]
+pub fn fnv1a_digest(bytes: &[u8]) -> String {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
 }

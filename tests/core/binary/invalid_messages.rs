@@ -34,9 +34,9 @@ fn invalid_messages_close_with_protocol_error_code() {
         ("deepgram-speak", r#"{"type": "Finalize"}"#, 1008, "'Finalize'"),
     ] {
         let mut harness = open_and_send(protocol, "", text);
-        let (came, reason) =
+        let (close_code, reason) =
             close_frame(&harness).unwrap_or_else(|| panic!("{protocol} {text}: {:?}", harness.names()));
-        assert!(came == code && reason.contains(words), "{protocol} {text}: {came} {reason}");
+        assert!(close_code == code && reason.contains(words), "{protocol} {text}: {close_code} {reason}");
         assert_session_ends(&mut harness);
     }
 }

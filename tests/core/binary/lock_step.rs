@@ -150,7 +150,7 @@ proptest! {
         harness.run_until(Harness::is_closed, secs(300));
         prop_assert_eq!(close_frame(&harness), Some((1000, "")));
         prop_assert_eq!(answer_count(&harness), asked + 1);
-        prop_assert_eq!(final_utterance_count(&harness), harness.heard.len());
+        prop_assert_eq!(final_utterance_count(&harness), harness.question_audio.len());
         assert_all_heard(&harness, sent);
         assert_session_ends(&mut harness);
     }

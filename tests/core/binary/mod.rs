@@ -82,6 +82,6 @@ fn assert_all_heard(harness: &Harness, samples: usize) {
     let (account, dropped) = harness.bridge().sample_counts();
     assert_eq!((account.received, dropped), (samples as u64, 0), "{account:?}");
     assert_eq!(account.recorded + account.silent + account.pending, samples as u64, "{account:?}");
-    let heard: usize = harness.heard.iter().map(Vec::len).sum();
-    assert_eq!(heard as u64, account.recorded, "an utterance was sent never or twice");
+    let question_samples: usize = harness.question_audio.iter().map(Vec::len).sum();
+    assert_eq!(question_samples as u64, account.recorded, "an utterance was sent never or twice");
 }

@@ -160,9 +160,12 @@ fn input_encodings_are_decoded() {
         let (account, _) = harness.bridge().sample_counts();
         assert_eq!((account.received, finals(&harness).len()), (24_000, 1), "{query}");
         // Quantised to eight bits, the sound keeps its energy.
-        let heard: f32 = harness.heard[0].iter().map(|sample| sample * sample).sum();
-        let said: f32 = floats.iter().map(|sample| sample * sample * 2.0).sum();
-        assert!((0.7..1.3).contains(&(heard / said)), "{query}: {heard} {said}");
+        let received_energy: f32 = harness.question_audio[0].iter().map(|sample| sample * sample).sum();
+        let sent_energy: f32 = floats.iter().map(|sample| sample * sample * 2.0).sum();
+        assert!(
+            (0.7..1.3).contains(&(received_energy / sent_energy)),
+            "{query}: {received_energy} {sent_energy}"
+        );
         assert_session_ends(&mut harness);
     }
 }
@@ -174,8 +177,10 @@ fn configure_changes_keyterms_mid_session() {
     harness.send_json(&json!({"type": "Configure", "keyterms": ["Kea"], "features": {"numerals": true}}));
     harness.stream(&utterance(), 40);
     harness.advance(secs(3));
-    let asked = harness.sent_containing("input.append");
-    assert!(asked[0].contains("Macaw, Ara") && asked[1].contains("Kea") && !asked[1].contains("Ara"));
+    let questions = harness.sent_containing("input.append");
+    assert!(
+        questions[0].contains("Macaw, Ara") && questions[1].contains("Kea") && !questions[1].contains("Ara")
+    );
     assert_eq!(events(&harness, "ConfigureSuccess").len(), 1);
     assert_session_ends(&mut harness);
 }

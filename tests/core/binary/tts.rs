@@ -37,9 +37,9 @@ fn flushed_texts_are_spoken_in_order_with_flushed_after_audio() {
     let numbers: Vec<_> =
         events(&harness, "Flushed").iter().map(|event| event["sequence_id"].clone()).collect();
     assert_eq!(numbers, [0, 1, 2]);
-    let asked: Vec<_> = harness.sent_containing("input.append");
-    assert_eq!(asked.len(), 2);
-    assert!(asked[0].contains("Good morning. How are you?") && asked[1].contains("The second one."));
+    let questions: Vec<_> = harness.sent_containing("input.append");
+    assert_eq!(questions.len(), 2);
+    assert!(questions[0].contains("Good morning. How are you?") && questions[1].contains("The second one."));
     assert_session_ends(&mut harness);
 }
 
@@ -54,10 +54,10 @@ fn clear_stops_playback_and_discards_queued_texts() {
     send_speak_text(&mut harness, "And this is not even flushed.");
     assert!(harness.run_until(|harness| audio_bytes(harness) > 0, secs(10)).is_some());
     send_command(&mut harness, "Clear");
-    let heard = audio_bytes(&harness);
+    let sent_bytes = audio_bytes(&harness);
     harness.advance(secs(60));
     assert_eq!(harness.names(), ["Metadata", "binary", "Cleared"]);
-    assert_eq!(audio_bytes(&harness), heard, "no audio follows");
+    assert_eq!(audio_bytes(&harness), sent_bytes, "no audio follows");
     send_command(&mut harness, "Flush");
     send_speak_text(&mut harness, "But this is.");
     send_command(&mut harness, "Flush");
@@ -104,8 +104,8 @@ fn output_format_follows_query() {
         lengths.push(audio_bytes(&harness) * 1000 / bytes_a_second);
         assert_session_ends(&mut harness);
     }
-    let (least, most) = (lengths.iter().min().unwrap(), lengths.iter().max().unwrap());
-    assert!(*least > 1000 && most - least < 20, "{lengths:?}");
+    let (shortest, longest) = (lengths.iter().min().unwrap(), lengths.iter().max().unwrap());
+    assert!(*shortest > 1000 && longest - shortest < 20, "{lengths:?}");
 }
 
 #[test]

@@ -168,13 +168,13 @@ impl InterruptionCase {
         let voice = &voices()[self.interrupting_voice];
         let from = voice.onset.saturating_sub(1600);
         let began = microphone.recorded() + voice.onset - from;
-        let watched = harness.now();
+        let watched_from = harness.now();
         microphone.record(harness, &voice.samples[from..(voice.onset + 20_800).min(voice.samples.len())]);
         microphone.stream_until(harness, |harness| !harness.events("tts.speaking_end").is_empty(), 300);
         let first = spoken_texts(harness).swap_remove(0);
         assert!(first.is_cancelled(), "the voice did not interrupt the turn");
         let ended = first.ended.unwrap();
-        let (from_voiced, decided) = detection_times(microphone, self.rate_hz, watched);
+        let (from_voiced, decided) = detection_times(microphone, self.rate_hz, watched_from);
         assert_eq!(ended, decided, "not with the deciding frame");
         let onset = microphone.arrival_time(began);
         let delays = SilenceDelays {
@@ -203,9 +203,9 @@ impl InterruptionCase {
     fn assert_continues(&self, harness: &mut Harness, microphone: &mut Microphone) {
         if self.cause != InterruptionCause::Voice {
             if self.cause == InterruptionCause::Text {
-                let said = |harness: &Harness| harness.events("tts.speaking_end").len() == 2;
+                let is_spoken = |harness: &Harness| harness.events("tts.speaking_end").len() == 2;
                 assert!(
-                    microphone.stream_until(harness, said, 20_000),
+                    microphone.stream_until(harness, is_spoken, 20_000),
                     "the text was not spoken: {:?}",
                     harness.names()
                 );
@@ -214,8 +214,8 @@ impl InterruptionCase {
             ask(harness, microphone, self.interrupting_voice);
         }
         let limit_ms = 20_000 + 1000 * self.units as u64;
-        let heard = microphone.stream_until(harness, |harness| turns_heard(harness) == 2, limit_ms);
-        assert!(heard, "no other turn was played: {:?}", harness.names());
+        let played = microphone.stream_until(harness, |harness| turns_heard(harness) == 2, limit_ms);
+        assert!(played, "no other turn was played: {:?}", harness.names());
     }
 }
 
@@ -258,9 +258,9 @@ fn forced_at_once(harness: &Harness, interrupted: Duration) -> bool {
     let answer =
         harness.traffic[before..first.place].iter().find(|(_, traffic)| on_lane(traffic, "\"response."));
     assert_eq!(first.at, answer.expect("one in flight at a time").0.max(interrupted), "the unit is late");
-    let listens =
+    let listen_step =
         harness.traffic.iter().skip(first.place).position(|(_, traffic)| on_lane(traffic, "listen\""));
-    let until = listens.map_or(usize::MAX, |after| first.place + after);
+    let until = listen_step.map_or(usize::MAX, |after| first.place + after);
     let meanwhile =
         units.iter().filter(|unit| unit.lane == lane && (first.place..until).contains(&unit.place));
     assert!(meanwhile.clone().all(|unit| unit.forced), "a unit before the acknowledgement does not force");

@@ -29,12 +29,12 @@ pub(crate) fn ask_and_await_answer(harness: &mut Harness, microphone: &mut Micro
     let started = harness.events("tts.speaking_start").len();
     microphone.silence(harness, 1200);
     ask(harness, microphone, 2);
-    let begun = microphone.stream_until(
+    let has_begun = microphone.stream_until(
         harness,
         |harness| harness.events("tts.speaking_start").len() > started,
         15_000,
     );
-    assert!(begun, "no answer: {:?}", harness.names());
+    assert!(has_begun, "no answer: {:?}", harness.names());
 }
 
 /// The user speaks until the current turn has ended.
@@ -236,9 +236,9 @@ fn muted_microphone_does_not_interrupt() {
         let (muted, units) = (harness.bridge().sample_counts().0.muted, harness.units.len());
         microphone.record(&mut harness, &voices()[0].samples[..16 * 3000]);
         assert_eq!(harness.bridge().sample_counts().0.muted - muted, 48_000, "all of it is muted");
-        let heard = &harness.units[units + 1..];
-        assert!(heard.len() >= 2, "the model still gets units");
-        assert!(heard.iter().all(|(_, unit)| unit.samples.iter().all(|sample| *sample == 0.0)));
+        let later_units = &harness.units[units + 1..];
+        assert!(later_units.len() >= 2, "the model still gets units");
+        assert!(later_units.iter().all(|(_, unit)| unit.samples.iter().all(|sample| *sample == 0.0)));
         assert!(harness.events("tts.speaking_end").is_empty());
         harness.send_json(&json!({"type": "tts.cancel"}));
         assert!(spoken_texts(&harness)[0].is_cancelled());
@@ -297,16 +297,16 @@ fn stuck_detector_interrupts_only_once() {
         let (mut harness, mut microphone) = open_with_stuck_detector(backend);
         microphone.record(&mut harness, &loud_hiss(3000));
         for question in 1..=4 {
-            let softly: Vec<i16> =
+            let quiet_speech: Vec<i16> =
                 voices()[2].samples[6560..].iter().take(14_000).map(|sample| sample / 4).collect();
-            microphone.record(&mut harness, &softly);
+            microphone.record(&mut harness, &quiet_speech);
             microphone.record(&mut harness, &loud_hiss(16_000));
             // On that server the first turn is interrupted while its short beginning is held, so none of it
             // is played.
-            let unheard = usize::from(backend == ServerKind::Documented);
+            let skipped_turns = usize::from(backend == ServerKind::Documented);
             assert!(harness.observations.contains(&Observation::Interrupted), "{backend:?}");
             let all = spoken_texts(&harness);
-            assert_eq!(all.len() + unheard, question, "{backend:?}: {:?}", harness.names());
+            assert_eq!(all.len() + skipped_turns, question, "{backend:?}: {:?}", harness.names());
             assert!(question == 1 || !all.last().unwrap().is_cancelled(), "{backend:?}, question {question}");
         }
         harness.send_json(&json!({"type": "session.close"}));
@@ -326,11 +326,11 @@ fn speech_before_model_turn_interrupts_it() {
         ask(&mut harness, &mut microphone, 2);
         // The unit to be answered is in progress.
         let units = harness.units.len();
-        let under_way = |harness: &Harness| {
+        let is_in_flight = |harness: &Harness| {
             harness.units.len() > units + 1
                 && harness.units.last().unwrap().1.samples.iter().all(|sample| *sample == 0.0)
         };
-        assert!(microphone.stream_until(&mut harness, under_way, 5000));
+        assert!(microphone.stream_until(&mut harness, is_in_flight, 5000));
         let spoke = &voices()[4].samples[16 * 200..16 * 6700];
         let mut hops = spoke.chunks(160);
         microphone.silence(&mut harness, 1050 - head_start_ms);

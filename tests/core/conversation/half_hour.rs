@@ -45,8 +45,9 @@ fn run_half_hour(backend: ServerKind, profile: &'static str, standby: bool) {
     let rollovers = conversation.rollovers();
     assert!(rollovers.len() >= 3, "{rollovers:?}");
     assert!(rollovers.iter().all(|(_, gap, by)| (*gap, *by) == (gap_ms, standby)), "{rollovers:?}");
-    let told: Vec<_> = rollovers.iter().map(|(why, gap, by)| (why.name().to_owned(), *gap, *by)).collect();
-    assert_eq!(conversation.reported_rollovers(), told);
+    let reported: Vec<_> =
+        rollovers.iter().map(|(why, gap, by)| (why.name().to_owned(), *gap, *by)).collect();
+    assert_eq!(conversation.reported_rollovers(), reported);
     assert_eq!(
         (conversation.errors(), conversation.resent_samples, conversation.frames_heard),
         (Vec::new(), 0, frames)

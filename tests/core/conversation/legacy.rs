@@ -51,8 +51,12 @@ fn failed_units_do_not_block_conversation() {
                 (lane_trouble_count(&conversation), conversation.rollovers(), conversation.errors()),
                 (times, vec![], vec![])
             );
-            let (asked, answered) = conversation.questions[1];
-            assert!(answered - asked < secs(8), "{server_kind:?}: it waited {:?}", answered - asked);
+            let (asked_at, answered_at) = conversation.questions[1];
+            assert!(
+                answered_at - asked_at < secs(8),
+                "{server_kind:?}: it waited {:?}",
+                answered_at - asked_at
+            );
             conversation.assert_turns_complete(3);
             conversation.assert_continues();
         }
@@ -134,21 +138,22 @@ fn speak_command_is_rejected_without_interrupting() {
 
 /// A voice as configured, and the samples the model must receive.
 fn voice(samples: usize) -> (VoiceCatalog, Vec<f32>) {
-    let heard: Vec<f32> = recording("goforward_16k.wav")[..samples]
+    let model_samples: Vec<f32> = recording("goforward_16k.wav")[..samples]
         .iter()
         .map(|sample| f32::from(*sample) / 32_768.0)
         .collect();
-    let bytes: Vec<u8> = heard.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    let bytes: Vec<u8> = model_samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
     let sample = VoiceSample(format!("\"{}\"", STANDARD.encode(bytes)).into());
-    (VoiceCatalog::new(BTreeMap::from([("default".to_owned(), sample)]), Vec::new()), heard)
+    (VoiceCatalog::new(BTreeMap::from([("default".to_owned(), sample)]), Vec::new()), model_samples)
 }
 
 fn with_voice(server_kind: ServerKind, samples: usize, order: &str) -> (HarnessConfig, Vec<f32>) {
     let (voices, heard) = voice(samples);
     let mut config = HarnessConfig { voices, ..with_init(config(server_kind, &[]), 500) };
     let files = config.library.clone();
-    let is_it = |kind: MappingKind, name: &str| kind == MappingKind::Upstream && name == config.upstream;
-    let (_, _, file, source) = files.files().find(|(kind, name, ..)| is_it(*kind, name)).unwrap();
+    let is_upstream =
+        |kind: MappingKind, name: &str| kind == MappingKind::Upstream && name == config.upstream;
+    let (_, _, file, source) = files.files().find(|(kind, name, ..)| is_upstream(*kind, name)).unwrap();
     let source = source.replace(r#"["f32le", "wav"]"#, order);
     config.library.add(file, &source).unwrap();
     (config, heard)

@@ -92,14 +92,14 @@ fn interrupted_conversation_reports_measurements() {
     // The detector needs 100 ms of speech and a complete frame.
     assert!(stage(BargeInStage::Noticed)[0] >= ms(96) && stage(BargeInStage::Noticed)[0] <= ms(140));
     assert_eq!(stage(BargeInStage::ClientNotified)[0], Duration::ZERO, "with the deciding frame");
-    let yielded = stage(BargeInStage::ModelYielded)[0];
-    assert!(yielded >= ms(200) + ROUND_TRIP && yielded < ms(2000), "{yielded:?}");
+    let yield_delay = stage(BargeInStage::ModelYielded)[0];
+    assert!(yield_delay >= ms(200) + ROUND_TRIP && yield_delay < ms(2000), "{yield_delay:?}");
     assert_eq!(collect_measurements(&harness, end_reason), [EndReason::ClientClose]);
     assert_eq!(harness.bridge().state(), SessionState::Ending);
     let tally = harness.bridge().audio_totals().unwrap();
     assert!(tally.received > Duration::from_secs(9) && tally.appended > ms(4000), "{tally:?}");
-    let heard = harness.audio().len() as f64 / 24_000.0;
-    assert!(tally.sent.as_secs_f64() >= heard - 0.001 && heard > 0.5, "{tally:?} {heard}");
+    let played_s = harness.audio().len() as f64 / 24_000.0;
+    assert!(tally.sent.as_secs_f64() >= played_s - 0.001 && played_s > 0.5, "{tally:?} {played_s}");
 }
 
 fn end_reason(figure: Measurement) -> Option<EndReason> {
@@ -118,9 +118,9 @@ fn utterance_and_text_report_measurements() {
     assert_eq!(harness.bridge().state(), SessionState::Idle);
     harness.send_json(&json!({"type": "tts.speak", "text": "Hello there.", "request_id": "a"}));
     assert_eq!(harness.bridge().state(), SessionState::Answering);
-    let asked = harness.now();
+    let asked_at = harness.now();
     harness.next_event("tts.speaking_start");
-    let took = harness.now() - asked;
+    let took = harness.now() - asked_at;
     harness.advance(ms(2000));
     assert_eq!(harness.events("tts.speaking_end").len(), 1);
     harness.close_client();

@@ -139,9 +139,9 @@ fn interrupted_burst_is_not_played() {
                 assert_eq!(end["cancelled"], true, "{backend:?} {by_voice} {after_ms}");
                 let cancelled =
                     conversation.harness.log.iter().position(|(_, frame)| frame.name() == "tts.speaking_end");
-                let heard = conversation.harness.log[cancelled.unwrap()..].iter();
+                let later_frames = conversation.harness.log[cancelled.unwrap()..].iter();
                 assert!(
-                    heard.clone().all(|(_, frame)| !matches!(frame, ClientFrame::Binary(_))),
+                    later_frames.clone().all(|(_, frame)| !matches!(frame, ClientFrame::Binary(_))),
                     "{backend:?}"
                 );
                 conversation.stream_silence(3_000);

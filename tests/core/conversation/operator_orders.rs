@@ -122,11 +122,11 @@ fn harness_mid_utterance_with(config: HarnessConfig) -> (Harness, Vec<i16>) {
 
 #[test]
 fn close_order_lets_sentence_finish() {
-    let alone = {
+    let undisturbed = {
         let (mut harness, rest) = harness_mid_utterance();
         harness.stream(&rest, 20);
         harness.stream(&zeros(3_000), 20);
-        harness.heard.clone()
+        harness.question_audio.clone()
     };
     let (mut harness, rest) = harness_mid_utterance();
     harness.drain();
@@ -137,7 +137,7 @@ fn close_order_lets_sentence_finish() {
             harness.stream(&zeros(20), 20);
         }
     }
-    assert_eq!(harness.heard[..1], alone[..1], "the same samples as without an order");
+    assert_eq!(harness.question_audio[..1], undisturbed[..1], "the same samples as without an order");
     assert_eq!(harness.events("transcript.final").len(), 1);
     assert_eq!(harness.names().last().unwrap(), "close 1012");
     assert_eq!(harness.events("vad.speech_end").len(), 1);
@@ -145,11 +145,11 @@ fn close_order_lets_sentence_finish() {
 
 #[test]
 fn time_limit_mid_sentence_lets_it_be_answered() {
-    let alone = {
+    let undisturbed = {
         let (mut harness, rest) = harness_mid_utterance();
         harness.stream(&rest, 20);
         harness.stream(&zeros(3_000), 20);
-        harness.heard.clone()
+        harness.question_audio.clone()
     };
     let limited = |session_max_ms| HarnessConfig { session_max_ms, ..HarnessConfig::default() };
     let (mut harness, rest) = harness_mid_utterance_with(limited(1_200));
@@ -159,7 +159,7 @@ fn time_limit_mid_sentence_lets_it_be_answered() {
             harness.stream(&zeros(20), 20);
         }
     }
-    assert_eq!(harness.heard[..1], alone[..1], "the same samples as if there were no limit");
+    assert_eq!(harness.question_audio[..1], undisturbed[..1], "the same samples as if there were no limit");
     assert_eq!(harness.events("transcript.final").len(), 1);
     assert_eq!(harness.events("session.closed")[0]["reason"], "session_expired");
     assert_eq!(harness.names().last().unwrap(), "close 1000");

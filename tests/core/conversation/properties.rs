@@ -271,8 +271,8 @@ proptest! {
         assert_units_valid(&harness);
         // A resumed turn looks like a new one, so scenarios with such models skip the order check.
         let sends = |text: &str| scenario.actions.iter().any(|action| matches!(action, ClientAction::Send(sent) if sent.contains(text)));
-        let again = ["resumes", "yields"].iter().any(|fault| scenario.faults.contains(fault));
-        if !again && !sends("output_sample_rate") {
+        let can_resume = ["resumes", "yields"].iter().any(|fault| scenario.faults.contains(fault));
+        if !can_resume && !sends("output_sample_rate") {
             assert_turns_valid(&harness);
         }
         assert_accounts_balance(&harness);

@@ -27,7 +27,7 @@ fn model_dying_mid_turn_is_replaced() {
                     "{:?}",
                     conversation.rollovers()
                 );
-                let heard: Vec<_> = conversation.turns().iter().map(|(_, samples)| *samples).collect();
+                let turn_samples: Vec<_> = conversation.turns().iter().map(|(_, samples)| *samples).collect();
                 // Before the answer began, the next session gets the whole question again. After that, only
                 // one unit remained unanswered.
                 let (expected, again) = match units {
@@ -36,7 +36,7 @@ fn model_dying_mid_turn_is_replaced() {
                     _ if backend == ServerKind::Documented => (24_000 * units - 12_000, 16_000..=16_000),
                     _ => (24_000 * units, 16_000..=16_000),
                 };
-                assert_eq!(heard, [expected], "{backend:?} {fault}: received audio was played");
+                assert_eq!(turn_samples, [expected], "{backend:?} {fault}: received audio was played");
                 assert!(
                     again.contains(&conversation.resent_samples),
                     "{backend:?} {fault}: {}",
@@ -50,7 +50,7 @@ fn model_dying_mid_turn_is_replaced() {
 
 #[test]
 fn network_break_keeps_user_audio() {
-    let mut again = 0;
+    let mut resent = 0;
     for seed in 0..60 {
         let mut config = with_init(config(BACKENDS[seed % 2], &[]), 1_500);
         config.latency = ms(10);
@@ -58,9 +58,9 @@ fn network_break_keeps_user_audio() {
         let mut conversation = Conversation::new(config);
         for _ in 0..rng.usize(1..4) {
             let at = rng.u64(0..9_000);
-            let mut said = endless_speech(2);
-            said.extend(vec![0; 16 * 7_000]);
-            let (before, after) = said.split_at(16 * at as usize);
+            let mut speech = endless_speech(2);
+            speech.extend(vec![0; 16 * 7_000]);
+            let (before, after) = speech.split_at(16 * at as usize);
             conversation.stream_speech(before);
             conversation.harness.break_lanes();
             conversation.stream_speech(after);
@@ -72,10 +72,10 @@ fn network_break_keeps_user_audio() {
             errors.iter().all(|(code, assert_continues)| known.contains(&&**code) && *assert_continues),
             "{seed}: {errors:?}"
         );
-        again += conversation.resent_samples;
+        resent += conversation.resent_samples;
         conversation.assert_continues();
     }
-    assert!(again > 0, "no unit was in flight");
+    assert!(resent > 0, "no unit was in flight");
 }
 
 #[test]

@@ -12,8 +12,9 @@ use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
 /// An upstream that does not report its context length.
 fn without_metrics(mut config: HarnessConfig) -> HarnessConfig {
     let embedded = Library::embedded().unwrap();
-    let is_it = |kind: MappingKind, name: &str| kind == MappingKind::Upstream && name == config.upstream;
-    let (_, _, file, source) = embedded.files().find(|(kind, name, ..)| is_it(*kind, name)).unwrap();
+    let is_upstream =
+        |kind: MappingKind, name: &str| kind == MappingKind::Upstream && name == config.upstream;
+    let (_, _, file, source) = embedded.files().find(|(kind, name, ..)| is_upstream(*kind, name)).unwrap();
     config.library.add(file, &source.replace("/kv_cache_length", "/nothing")).unwrap();
     config
 }
@@ -98,8 +99,8 @@ fn rollover_precedes_full_context_outside_questions() {
 fn unreported_context_is_estimated_including_pictures() {
     for backend in BACKENDS {
         // On that server a turn takes one unit more and thus more context positions.
-        let least = if backend == ServerKind::Documented { 340 } else { 350 };
-        for (frames, from, to) in [(false, least, 500), (true, 80, 100)] {
+        let min_s = if backend == ServerKind::Documented { 340 } else { 350 };
+        for (frames, from, to) in [(false, min_s, 500), (true, 80, 100)] {
             let mut config = without_metrics(config(backend, &[]));
             config.profile = if frames { "video" } else { "conversation" };
             let mut conversation = Conversation::new(config);
@@ -167,8 +168,8 @@ fn server_ending_session_at_any_second_loses_nothing() {
                 conversation.stream_silence(4_000);
             }
             conversation.stream_silence(12_000);
-            let told = [("worker_crash".to_owned(), true)];
-            assert_eq!(conversation.errors(), told, "{backend:?} {second}");
+            let errors = [("worker_crash".to_owned(), true)];
+            assert_eq!(conversation.errors(), errors, "{backend:?} {second}");
             let [(UpstreamLost, gap, false)] = conversation.rollovers()[..] else {
                 panic!("{:?}", conversation.rollovers())
             };

@@ -57,7 +57,7 @@ pub(crate) struct Conversation {
     /// For each question, from its last word to the end of its answer.
     pub(crate) questions: Vec<(Duration, Duration)>,
     /// Upstream sessions that received user audio.
-    listened: BTreeSet<Lane>,
+    hearing_lanes: BTreeSet<Lane>,
     /// Times at which the bridge closed one of them.
     pub(crate) goodbyes: Vec<Duration>,
     pub(crate) frames_heard: usize,
@@ -135,7 +135,7 @@ impl Conversation {
             turns_ended: 0,
             ended_at: Duration::ZERO,
             questions: Vec::new(),
-            listened: BTreeSet::new(),
+            hearing_lanes: BTreeSet::new(),
             goodbyes: Vec::new(),
             frames_heard: 0,
             heard_units: 0,
@@ -179,13 +179,13 @@ impl Conversation {
 
     /// The user listens until another answer has been played to its end.
     pub(crate) fn stream_until_answered(&mut self, before: usize) {
-        let asked = self.harness.now();
+        let asked_at = self.harness.now();
         while self.turns_ended == before {
             self.stream_silence(500);
-            let waited = self.harness.now() - asked;
+            let waited = self.harness.now() - asked_at;
             assert!(waited < secs(60), "no answer at {:?}: {:?}", self.harness.now(), self.harness.names());
         }
-        self.questions.push((asked, self.ended_at));
+        self.questions.push((asked_at, self.ended_at));
     }
 
     /// Consumes the recorded units and checks the user's audio.
@@ -198,7 +198,7 @@ impl Conversation {
         for (at, traffic) in std::mem::take(&mut self.harness.traffic) {
             match traffic {
                 Traffic::Sent(lane, text) if text.contains("\"session.close\"") => {
-                    self.goodbyes.extend(Some(at).filter(|_| self.listened.contains(&lane)));
+                    self.goodbyes.extend(Some(at).filter(|_| self.hearing_lanes.contains(&lane)));
                 }
                 _ => {}
             }
@@ -218,7 +218,7 @@ impl Conversation {
         if heard.is_empty() {
             return;
         }
-        self.listened.insert(lane);
+        self.hearing_lanes.insert(lane);
         if self.lane.replace(lane) != Some(lane) {
             self.replay = self.expected_replay(&heard);
         }
@@ -265,8 +265,8 @@ impl Conversation {
 
     /// Samples the bridge has dropped and reported to the client.
     pub(crate) fn dropped(&self) -> u64 {
-        let told = self.harness.events("session.frames_dropped").into_iter();
-        let told_ms: u64 = told.map(|event| event["dropped_ms"].as_u64().unwrap()).sum();
+        let reports = self.harness.events("session.frames_dropped").into_iter();
+        let told_ms: u64 = reports.map(|event| event["dropped_ms"].as_u64().unwrap()).sum();
         let dropped = self.harness.bridge().uplink_counts().unwrap().dropped;
         assert_eq!(told_ms * 16, dropped);
         dropped
@@ -331,11 +331,11 @@ impl Conversation {
 
     /// The rollovers as the client was notified of them.
     pub(crate) fn reported_rollovers(&self) -> Vec<(String, u64, bool)> {
-        let told = self.harness.events("session.rollover").into_iter().map(|event| {
+        let reports = self.harness.events("session.rollover").into_iter().map(|event| {
             let reason = event["reason"].as_str().unwrap().to_owned();
             (reason, event["gap_ms"].as_u64().unwrap(), event["standby"].as_bool().unwrap())
         });
-        told.collect()
+        reports.collect()
     }
 
     /// Codes of the reported errors, and whether each is recoverable.

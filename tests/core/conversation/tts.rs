@@ -45,10 +45,10 @@ fn is_audible(harness: &Harness) -> bool {
 
 /// Asks a question and checks that the answer is played to its end.
 fn assert_answered(harness: &mut Harness, microphone: &mut Microphone, turn: u64) {
-    let heard = turns_heard(harness);
+    let turns_before = turns_heard(harness);
     ask_and_await_answer(harness, microphone);
     assert!(
-        microphone.stream_until(harness, |harness| turns_heard(harness) > heard, 20_000),
+        microphone.stream_until(harness, |harness| turns_heard(harness) > turns_before, 20_000),
         "{:?}",
         harness.names()
     );
@@ -110,9 +110,9 @@ fn text_in_silence_is_spoken_with_microphone_silenced() {
             "the model hears the hum"
         );
         // With one worker the model returns only after synthesis.
-        let least = if workers == 2 { 2 } else { 1 };
+        let min_units = if workers == 2 { 2 } else { 1 };
         assert!(
-            harness.units.len() >= unit + least,
+            harness.units.len() >= unit + min_units,
             "{} units: the conversation stalls",
             harness.units.len() - unit
         );

@@ -31,9 +31,9 @@ fn finals(harness: &Harness) -> Vec<&Value> {
     harness.events("transcript.final")
 }
 
-fn texts_by_speaker<'p>(told: &[&'p Value], endless_speech: &str) -> Vec<&'p str> {
-    let of = told.iter().filter(|told| told["speaker"] == endless_speech);
-    of.map(|told| told["text"].as_str().unwrap()).collect()
+fn texts_by_speaker<'p>(transcripts: &[&'p Value], speaker: &str) -> Vec<&'p str> {
+    let by_speaker = transcripts.iter().filter(|transcripts| transcripts["speaker"] == speaker);
+    by_speaker.map(|transcripts| transcripts["text"].as_str().unwrap()).collect()
 }
 
 #[test]
@@ -55,16 +55,12 @@ fn user_and_model_are_transcribed_by_speaker() {
         let told = finals(&harness);
         assert_eq!(told.len(), 6, "{told:#?}");
         for (place, told) in told.iter().enumerate() {
-            let (endless_speech, source, words) = if place % 2 == 0 {
+            let (speaker, source, words) = if place % 2 == 0 {
                 ("user", "transcription", "simulated transcript")
             } else {
                 ("assistant", "model", "I heard")
             };
-            assert_eq!(
-                (&told["speaker"], &told["source"]),
-                (&json!(endless_speech), &json!(source)),
-                "{place}"
-            );
+            assert_eq!((&told["speaker"], &told["source"]), (&json!(speaker), &json!(source)), "{place}");
             assert!(told["text"].as_str().unwrap().starts_with(words), "{told}");
             assert_eq!(told["segment_id"], place);
         }
@@ -141,10 +137,10 @@ fn conversation_continues_without_transcription_worker() {
         assert_eq!(rollover_reasons(&harness), []);
         // Waiting transcriptions must not delay a text.
         harness.send_json(&json!({"type": "tts.speak", "text": "Excuse me.", "request_id": "text"}));
-        let said = |harness: &Harness| {
+        let spoken = |harness: &Harness| {
             spoken_texts(harness).last().is_some_and(|last| !last.is_model_turn() && last.ended.is_some())
         };
-        assert!(microphone.stream_until(&mut harness, said, 30_000), "{:?}", harness.names());
+        assert!(microphone.stream_until(&mut harness, spoken, 30_000), "{:?}", harness.names());
         ask(&mut harness, &mut microphone, 2);
         assert!(
             microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 5, 40_000),

@@ -27,8 +27,8 @@ pub(crate) struct Checks {
     /// The first byte of an incomplete sample.
     half: Option<u8>,
     /// All received samples in order, without muted and dropped ones.
-    pub(crate) heard: Vec<i16>,
-    /// The segments sent upstream, as ranges in `heard`.
+    pub(crate) received: Vec<i16>,
+    /// The segments sent upstream, as ranges in `received`.
     pub(crate) pieces: Vec<std::ops::Range<usize>>,
     /// Rates, channels or samples changed in transit, so content is not checked.
     pub(crate) formats_change: bool,
@@ -56,7 +56,7 @@ struct UnitState {
     last: Option<Instant>,
     /// A unit was sent and not yet answered.
     in_flight: bool,
-    /// End of the last unit in `heard`.
+    /// End of the last unit in `received`.
     end: usize,
 }
 
@@ -74,7 +74,7 @@ struct LaneState {
     close_at: Option<Instant>,
     /// The last text sent for synthesis.
     text: Option<String>,
-    talk: UnitState,
+    units: UnitState,
 }
 
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl Checks {
             lanes: BTreeMap::new(),
             client: ClientState::default(),
             half: None,
-            heard: Vec::new(),
+            received: Vec::new(),
             pieces: Vec::new(),
             formats_change: false,
             silenced: false,
@@ -126,7 +126,7 @@ impl Checks {
             UpstreamEvent::Text(json) => {
                 let says = |kind: &str| json.contains(&format!(r#""type":"{kind}""#));
                 state.ready |= state.init_at.is_some() && says("session.created");
-                state.talk.in_flight &= !json.contains(r#""type":"response."#);
+                state.units.in_flight &= !json.contains(r#""type":"response."#);
                 state.over |= says("session.closed") || says("error");
                 state.queued |=
                     state.init_at.is_none() && (says("session.queued") || says("session.queue_update"));
@@ -175,18 +175,18 @@ impl Checks {
         pcm::decode_base64_f32(input["audio"].as_str().expect("the unit has audio"), &mut samples)
             .expect("the audio is float32");
         assert_eq!(samples.len(), 16_000, "a unit is a second");
-        let talk = &mut self.lanes.get_mut(&lane).expect("the lane was dialled").talk;
-        assert!(!std::mem::replace(&mut talk.in_flight, true), "two units in flight on {lane:?}");
+        let units = &mut self.lanes.get_mut(&lane).expect("the lane was dialled").units;
+        assert!(!std::mem::replace(&mut units.in_flight, true), "two units in flight on {lane:?}");
         let forced = input["force_listen"] == true;
         // An interruption is sent at once, and the next one as soon as the first is acknowledged.
-        if let Some(before) = talk.last.replace(now) {
+        if let Some(before) = units.last.replace(now) {
             assert!(forced || now >= before + UNIT_MIN, "a unit is too early");
         }
         if !self.formats_change && !self.silenced {
             let mut unit: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
             // Silence pads missing audio.
             unit.truncate(unit.iter().rposition(|sample| *sample != 0).map_or(0, |last| last + 1));
-            talk.end = find_with_gap(&self.heard, &unit, talk.end)
+            units.end = find_with_gap(&self.received, &unit, units.end)
                 .expect("the unit is not part of the audio received since the last one");
         }
         input["input_id"].as_str().and_then(|id| id.parse().ok()).expect("units are numbered")
@@ -204,7 +204,7 @@ impl Checks {
         }
         let last = self.pieces.last().cloned().unwrap_or(0..0);
         let at =
-            find(&self.heard, &piece, last.start).expect("the question is not part of the received audio");
+            find(&self.received, &piece, last.start).expect("the question is not part of the received audio");
         assert!(at == last.start || at >= last.end, "samples at {at} were sent before: {last:?}");
         self.pieces.push(at..at + piece.len());
     }
@@ -231,7 +231,7 @@ impl Checks {
     /// Records a frame before the bridge gets it, since its samples may be sent upstream at once.
     pub(crate) fn before_frame(&mut self, bytes: &[u8]) {
         let all: Vec<u8> = self.half.iter().chain(bytes).copied().collect();
-        self.heard.extend(all.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])));
+        self.received.extend(all.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])));
     }
 
     /// Checks that the account counts every sample of the frame as received, muted or dropped.
@@ -251,7 +251,7 @@ impl Checks {
         let muted = after.0.muted - before.0.muted;
         let dropped = after.1 - before.1;
         if taken == 0 {
-            self.heard.truncate(self.heard.len() - groups as usize);
+            self.received.truncate(self.received.len() - groups as usize);
         }
         if self.client.closed || self.client.left || self.client.session_closed {
             assert_eq!((taken, muted, dropped), (0, 0, 0), "the session is over");
@@ -277,18 +277,18 @@ impl Checks {
             assert_eq!(account.received, sum, "{account:?}");
             assert_eq!(
                 (account.received, account.muted, dropped),
-                (self.heard.len() as u64, self.muted, self.dropped)
+                (self.received.len() as u64, self.muted, self.dropped)
             );
-            let mut asked: Vec<_> = self.pieces.clone();
-            asked.dedup_by(|next, last| {
+            let mut sent: Vec<_> = self.pieces.clone();
+            sent.dedup_by(|next, last| {
                 next.start == last.start && {
                     last.end = last.end.max(next.end);
                     true
                 }
             });
-            let asked: usize = asked.iter().map(ExactSizeIterator::len).sum();
+            let sent: usize = sent.iter().map(ExactSizeIterator::len).sum();
             // Audio sent during the user's speech may have been dropped with the session.
-            assert!(asked as u64 <= account.recorded + account.silent, "{account:?}, {asked} sent");
+            assert!(sent as u64 <= account.recorded + account.silent, "{account:?}, {sent} sent");
         }
         assert!(self.lanes.values().all(|lane| lane.gone), "a lane is still open: {:?}", self.lanes);
     }
@@ -322,19 +322,19 @@ impl Checks {
         let sample = i16::from_le_bytes([audio[0], audio[1]]);
         assert!(audio.chunks_exact(2).all(|two| i16::from_le_bytes([two[0], two[1]]) == sample));
         let Some(text) = text else {
-            let talks = self
+            let in_conversation = self
                 .lanes
                 .iter()
-                .any(|(lane, state)| lane_sample(lane.0) == sample && state.talk.last.is_some());
-            return assert!(talks, "the audio {sample} belongs to no conversation lane");
+                .any(|(lane, state)| lane_sample(lane.0) == sample && state.units.last.is_some());
+            return assert!(in_conversation, "the audio {sample} belongs to no conversation lane");
         };
         let first_sentence = text.split('.').next().unwrap_or(text);
-        let asked = self.lanes.iter().any(|(lane, state)| {
-            let for_this =
+        let is_requested = self.lanes.iter().any(|(lane, state)| {
+            let has_sentence =
                 state.text.as_ref().is_some_and(|text| text.contains(&format!("{first_sentence}.")));
-            lane_sample(lane.0) == sample && for_this
+            lane_sample(lane.0) == sample && has_sentence
         });
-        assert!(asked, "the audio {sample} is not of {first_sentence:?}");
+        assert!(is_requested, "the audio {sample} is not of {first_sentence:?}");
     }
 }
 

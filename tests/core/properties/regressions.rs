@@ -205,13 +205,13 @@ fn backlog_is_bounded_and_drops_are_reported() {
 
 #[test]
 fn empty_list_failure_is_treated_as_lost_upstream() {
-    let dies = Upstream { asked: EmptyListError(20), units: vec![UnitReply::Listen], ..CORRECT_UPSTREAM };
-    let lives = Upstream { units: vec![UnitReply::Listen], ..CORRECT_UPSTREAM };
+    let dying = Upstream { asked: EmptyListError(20), units: vec![UnitReply::Listen], ..CORRECT_UPSTREAM };
+    let working = Upstream { units: vec![UnitReply::Listen], ..CORRECT_UPSTREAM };
     let script = Script {
         profile: "conversation",
         interim: false,
         noise_is_speech: false,
-        upstreams: vec![dies, lives],
+        upstreams: vec![dying, working],
         steps: Vec::new(),
     };
     let mut driver = Driver::for_script(&script);
@@ -252,14 +252,14 @@ fn very_late_audio_is_discarded() {
     assert_eq!(client_events(&driver, "tts.speaking_start").len(), 1);
     driver.send_text(r#"{"type":"tts.cancel"}"#);
     hiss(&mut driver, 1_700);
-    let heard = audio_bytes(&driver);
+    let bytes_before = audio_bytes(&driver);
     for id in [r#""response_id":"l0_t0""#, r#""input_id":"2""#] {
-        for what in [r#""kind":"audio","audio":"AAAAPwAAAD8=""#, r#""kind":"text","text":"late""#] {
-            let line = format!(r#"{{"type":"response.output.delta",{id},{what}}}"#);
+        for late_delta in [r#""kind":"audio","audio":"AAAAPwAAAD8=""#, r#""kind":"text","text":"late""#] {
+            let line = format!(r#"{{"type":"response.output.delta",{id},{late_delta}}}"#);
             driver.step(&Step::UpstreamText(0, line));
         }
     }
-    assert_eq!((audio_bytes(&driver), client_events(&driver, "tts.speaking_start").len()), (heard, 1));
+    assert_eq!((audio_bytes(&driver), client_events(&driver, "tts.speaking_start").len()), (bytes_before, 1));
     let fresh =
         r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAPwAAAD8=","response_id":"other"}"#;
     driver.checks.formats_change = true;
@@ -323,10 +323,10 @@ fn late_audio_is_played_with_its_turn() {
 fn late_audio_of_cancelled_turn_is_discarded() {
     let mut driver = driver_with_turn_playing();
     driver.send_text(r#"{"type":"tts.cancel"}"#);
-    let heard = audio_bytes(&driver);
+    let bytes_before = audio_bytes(&driver);
     send_late_audio(&mut driver);
     advance_seconds(&mut driver, 2);
-    assert_eq!((audio_bytes(&driver), client_events(&driver, "tts.speaking_start").len()), (heard, 1));
+    assert_eq!((audio_bytes(&driver), client_events(&driver, "tts.speaking_start").len()), (bytes_before, 1));
     driver.finish();
 }
 
@@ -349,9 +349,9 @@ pub(super) fn questions_for_clip(rate_hz: u32, channels: u16, clip_ms: usize, cu
         rest = after;
     }
     advance_seconds(&mut driver, 30);
-    let asked = questions(&driver).into_iter().map(str::to_owned).collect();
+    let questions_sent = questions(&driver).into_iter().map(str::to_owned).collect();
     driver.finish();
-    asked
+    questions_sent
 }
 
 /// Splits a question into its audio and the rest.

@@ -307,7 +307,7 @@ fn any_unit_reply() -> impl Strategy<Value = UnitReply> {
 /// Twenty correct reactions for every `trouble` faulty ones.
 fn any_reaction(trouble: u32) -> impl Strategy<Value = Reaction> {
     let ms = || prop_oneof![4 => 0u64..200, 1 => 200u64..20_000];
-    let wrong = prop_oneof![
+    let faulty = prop_oneof![
         3 => ms().prop_map(Reaction::NonsenseFirst),
         2 => Just(Reaction::Never),
         2 => ms().prop_map(Reaction::CloseSession),
@@ -315,5 +315,5 @@ fn any_reaction(trouble: u32) -> impl Strategy<Value = Reaction> {
         2 => ms().prop_map(Reaction::LoseTransport),
         2 => ms().prop_map(Reaction::HalfThenLost),
     ];
-    prop_oneof![20 => ms().prop_map(Reaction::Correct), trouble => wrong]
+    prop_oneof![20 => ms().prop_map(Reaction::Correct), trouble => faulty]
 }

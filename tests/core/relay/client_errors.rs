@@ -55,8 +55,8 @@ fn unknown_content_is_passed_to_server_and_its_error_reported() {
         harness.send_json(&message);
         let closed = run_to_closed_event(&mut harness);
         assert_eq!(closed["reason"], "backend_error", "{message}");
-        let said = closed["diagnostic"]["message"].as_str().unwrap_or_default();
-        assert!(said.contains(words), "{message}: {closed}");
+        let diagnostic = closed["diagnostic"]["message"].as_str().unwrap_or_default();
+        assert!(diagnostic.contains(words), "{message}: {closed}");
     }
 }
 
@@ -75,16 +75,19 @@ fn binary_frame_fails_session() {
 fn client_is_held_back_when_upstream_is_not_ready() {
     let mut harness = connect_current(config("mode=audio", &["stuck-queue"]));
     harness.send_json(&init_message());
-    let mut said = 0;
+    let mut append_count = 0;
     while !harness.bridge().needs_backpressure() {
         harness.send_json(&append_message(&zeros(1000)));
-        said += 1;
+        append_count += 1;
     }
-    assert!((190..210).contains(&said), "{said} seconds are 16 MiB");
+    assert!((190..210).contains(&append_count), "{append_count} seconds are 16 MiB");
     // Frames that still arrive are accepted.
     harness.send_json(&append_message(&zeros(1000)));
     harness.replace_gateway(config("", &[]).simulator);
     harness.advance(ms(10_000));
     assert!(!harness.bridge().needs_backpressure() && !harness.is_closed());
-    assert_eq!(sent_texts(&harness).iter().filter(|text| text.contains("input.append")).count(), said + 1);
+    assert_eq!(
+        sent_texts(&harness).iter().filter(|text| text.contains("input.append")).count(),
+        append_count + 1
+    );
 }

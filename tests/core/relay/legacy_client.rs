@@ -59,9 +59,9 @@ fn every_append_yields_one_event() {
         harness.advance(ms(1000));
         assert_eq!(harness.texts.len(), 2 + appended, "{:?}", describe_events(&harness, 2));
     }
-    let story = describe_events(&harness, 2);
-    let ends: Vec<_> = story.iter().filter(|event| event.ends_with("end")).collect();
-    assert_eq!(ends.len(), 1, "{story:?}");
+    let events = describe_events(&harness, 2);
+    let ends: Vec<_> = events.iter().filter(|event| event.ends_with("end")).collect();
+    assert_eq!(ends.len(), 1, "{events:?}");
     let units = harness.units.iter().map(|(_, unit)| unit.samples.len()).collect::<Vec<_>>();
     assert_eq!(units, vec![16_000; appended]);
     harness.send_json(&json!({"type": "session.close", "reason": "user_stop"}));
@@ -86,13 +86,13 @@ fn turn_is_complete_and_unrepeated_on_both_backends() {
             harness.send_json(&append_message(&second));
             harness.advance(ms(1000));
         }
-        let told = text_and_audio(harness.texts.iter().map(String::as_str));
-        assert_eq!(told, text_and_audio(received_texts(&harness).into_iter()));
-        assert!(!told.0.is_empty() && !told.1.is_empty());
-        let story = describe_events(&harness, 2);
-        assert_eq!(story.iter().filter(|event| event.ends_with("end")).count(), 1, "{story:?}");
-        let end = story.iter().position(|event| event.ends_with("end")).unwrap();
-        assert_eq!(story[end + 1], "response.listen");
+        let client_output = text_and_audio(harness.texts.iter().map(String::as_str));
+        assert_eq!(client_output, text_and_audio(received_texts(&harness).into_iter()));
+        assert!(!client_output.0.is_empty() && !client_output.1.is_empty());
+        let events = describe_events(&harness, 2);
+        assert_eq!(events.iter().filter(|event| event.ends_with("end")).count(), 1, "{events:?}");
+        let end = events.iter().position(|event| event.ends_with("end")).unwrap();
+        assert_eq!(events[end + 1], "response.listen");
     }
 }
 
@@ -112,11 +112,11 @@ fn forced_listen_ends_turn_with_listen_event() {
     forced["force_listen"] = json!(true);
     harness.send_json(&forced);
     harness.advance(ms(1000));
-    let story = describe_events(&harness, 2);
-    assert_eq!(story.last().unwrap(), "response.listen");
+    let events = describe_events(&harness, 2);
+    assert_eq!(events.last().unwrap(), "response.listen");
     assert!(
-        harness.units.last().unwrap().1.force_listen && !story.iter().any(|event| event.ends_with("end")),
-        "{story:?}"
+        harness.units.last().unwrap().1.force_listen && !events.iter().any(|event| event.ends_with("end")),
+        "{events:?}"
     );
 }
 
@@ -148,18 +148,18 @@ fn session_update_is_translated_to_session_init() {
         seeing["force_listen"] = json!(false);
         harness.send_json(&seeing);
         harness.advance(ms(1000));
-        let said: Vec<Value> =
+        let sent: Vec<Value> =
             sent_texts(&harness).iter().map(|text| serde_json::from_str(text).unwrap()).collect();
         let payload = json!({
             "system_prompt": "p", "config": {"length_penalty": 1.10},
             "voice": {"ref_audio_base64": raw, "tts_ref_audio_base64": raw}
         });
-        assert_eq!(said[0], json!({"type": "session.init", "payload": payload}));
+        assert_eq!(sent[0], json!({"type": "session.init", "payload": payload}));
         let input = json!({
             "audio": base64_of(&zeros(1000)), "video_frames": ["/9j/"], "force_listen": false,
             "max_slice_nums": 4, "input_id": "a1"
         });
-        assert_eq!(said[1], json!({"type": "input.append", "input": input}));
+        assert_eq!(sent[1], json!({"type": "input.append", "input": input}));
         assert!(sent_texts(&harness)[0].contains("1.10"), "the number keeps its spelling");
     }
 }
@@ -247,13 +247,13 @@ fn untranslatable_field_is_reported_once() {
         harness.send_json(&message);
         harness.advance(ms(1000));
     }
-    let told: Vec<_> = harness
+    let reports: Vec<_> = harness
         .observations
         .iter()
         .filter(|observation| matches!(observation, Observation::NoEffect(_)))
         .collect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(format!("{told:?}").contains("volume"));
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(format!("{reports:?}").contains("volume"));
 }
 
 #[test]
@@ -278,24 +278,24 @@ fn second_session_update_opens_new_upstream_session() {
 
 #[test]
 fn first_message_selects_protocol() {
-    let both = ["minicpm-o", "minicpm-o-legacy"];
-    let mut older = Harness::new_relay(config("mode=audio", &[]), &both);
+    let protocols = ["minicpm-o", "minicpm-o-legacy"];
+    let mut older = Harness::new_relay(config("mode=audio", &[]), &protocols);
     older.send_json(&session_update());
     older.advance(ms(100));
     assert_eq!(older.events("session.created")[0]["prompt_length"], 94);
-    let mut newer = Harness::new_relay(config("mode=audio", &[]), &both);
+    let mut newer = Harness::new_relay(config("mode=audio", &[]), &protocols);
     newer.send_json(&json!({"type": "session.init", "payload": {}}));
     newer.advance(ms(100));
     assert_eq!(newer.events("session.created")[0]["mode"], "full_duplex");
     // Texts of no known protocol go to the first protocol.
     for text in [r#"{"type":"x"}"#, "{"] {
-        let mut harness = Harness::new_relay(config("mode=audio", &[]), &both);
+        let mut harness = Harness::new_relay(config("mode=audio", &[]), &protocols);
         harness.send_text(text);
         harness.advance(ms(5000));
         assert_eq!(harness.events("session.closed")[0]["reason"], "backend_error", "{text}");
     }
     // The legacy protocol has no chat and ignores the mode.
-    let mut chat = Harness::new_relay(config("mode=chat", &[]), &both);
+    let mut chat = Harness::new_relay(config("mode=chat", &[]), &protocols);
     chat.send_json(&session_update());
     chat.advance(ms(2000));
     chat.send_json(&append_message(&zeros(1000)));
@@ -312,23 +312,23 @@ proptest! {
         let mut settings = config("mode=audio", faults);
         settings.simulator.backend = if on_cpp { Backend::Cpp } else { Backend::Pytorch };
         let mut harness = open_session(settings);
-        let mut said = Vec::new();
+        let mut sent_audio = Vec::new();
         for (at, step) in script.iter().enumerate() {
             let samples = unique_second(at, step.loud);
             let mut message = append_message(&samples);
             message["force_listen"] = json!(step.forced);
-            said.push(message["audio"].clone());
+            sent_audio.push(message["audio"].clone());
             harness.send_json(&message);
             harness.advance(ms(step.pause_ms));
         }
         harness.advance(ms(40_000));
-        let heard: Vec<Value> = sent_texts(&harness).iter().filter(|text| text.contains("input.append")).map(|text| {
+        let appended: Vec<Value> = sent_texts(&harness).iter().filter(|text| text.contains("input.append")).map(|text| {
             serde_json::from_str::<Value>(text).unwrap()["input"]["audio"].clone()
         }).collect();
-        prop_assert!(heard == said);
+        prop_assert!(appended == sent_audio);
         prop_assert_eq!(harness.units.len(), script.len());
-        let (told, came) = (text_and_audio(harness.texts.iter().map(String::as_str)), text_and_audio(received_texts(&harness).into_iter()));
-        prop_assert!(told == came, "{:?}", describe_events(&harness, 2));
+        let (client_output, upstream_output) = (text_and_audio(harness.texts.iter().map(String::as_str)), text_and_audio(received_texts(&harness).into_iter()));
+        prop_assert!(client_output == upstream_output, "{:?}", describe_events(&harness, 2));
         // A turn ends before the next one begins, and no output lies outside a turn.
         if !on_cpp {
             prop_assert_eq!(harness.texts.len() - 2, script.len(), "{:?}", describe_events(&harness, 2));

@@ -89,9 +89,9 @@ fn all_field_spellings_are_understood() {
         let mut harness = connect_current(legacy_config("mode=video", false, &[]));
         harness.send_json(&json!({"type": "session.init", "payload": payload}));
         harness.advance(ms(100));
-        let said: Value = serde_json::from_str(sent_texts(&harness)[0]).unwrap();
+        let sent: Value = serde_json::from_str(sent_texts(&harness)[0]).unwrap();
         let session = json!({"instructions": "p", "voice_config": {"top_k": 5}, "ref_audio": raw, "tts_ref_audio": raw});
-        assert_eq!(said, json!({"type": "session.update", "session": session}));
+        assert_eq!(sent, json!({"type": "session.update", "session": session}));
     }
     let audio = base64_of(&zeros(1000));
     let audio_only = json!({"type": "input_audio_buffer.append", "audio": audio});
@@ -121,8 +121,8 @@ fn all_field_spellings_are_understood() {
     ] {
         harness.send_json(&json!({"type": "input.append", "input": input}));
         harness.advance(ms(1000));
-        let said: Value = serde_json::from_str(sent_texts(&harness).last().unwrap()).unwrap();
-        assert_eq!(&said, expected, "{input}");
+        let sent: Value = serde_json::from_str(sent_texts(&harness).last().unwrap()).unwrap();
+        assert_eq!(&sent, expected, "{input}");
     }
 }
 
@@ -247,22 +247,22 @@ fn legacy_session_passes_unchanged_to_legacy_server() {
     for documented in [false, true] {
         let mut harness =
             Harness::new_relay(legacy_config("mode=audio", documented, &[]), &["minicpm-o-legacy"]);
-        let mut said =
+        let mut sent =
             vec![json!({"type": "session.update", "session": {"instructions": "p", "x": [1]}}).to_string()];
-        harness.send_text(&said[0]);
+        harness.send_text(&sent[0]);
         harness.advance(ms(1000));
         for second in question_seconds(6) {
-            said.push(
+            sent.push(
                 json!({"type": "input_audio_buffer.append", "audio": base64_of(&second), "y": null})
                     .to_string(),
             );
-            harness.send_text(said.last().unwrap());
+            harness.send_text(sent.last().unwrap());
             harness.advance(ms(1000));
         }
-        said.push(json!({"type": "session.close", "reason": "user_stop"}).to_string());
-        harness.send_text(said.last().unwrap());
+        sent.push(json!({"type": "session.close", "reason": "user_stop"}).to_string());
+        harness.send_text(sent.last().unwrap());
         harness.advance(ms(5000));
-        assert_eq!(sent_texts(&harness), said);
+        assert_eq!(sent_texts(&harness), sent);
         assert_eq!(harness.texts, received_texts(&harness));
         assert_eq!(harness.events("session.closed")[0]["reason"], "stopped");
         assert!(harness.finished);
@@ -274,23 +274,23 @@ proptest! {
     #[test]
     fn appends_and_output_arrive_once_and_in_order(script in any_script(), documented: bool) {
         let mut harness = open_session(legacy_config("mode=audio", documented, &[]));
-        let mut said = Vec::new();
+        let mut sent_audio = Vec::new();
         for (at, step) in script.iter().enumerate() {
             let samples = unique_second(at, step.loud);
             let mut message = append_message(&samples);
             message["input"]["force_listen"] = json!(step.forced);
             message["input"]["input_id"] = json!(at.to_string());
-            said.push(message["input"]["audio"].clone());
+            sent_audio.push(message["input"]["audio"].clone());
             harness.send_json(&message);
             harness.advance(ms(step.pause_ms));
         }
         harness.advance(ms(40_000));
-        let heard: Vec<Value> = sent_texts(&harness).iter().filter(|text| text.contains("_buffer.append")).map(|text| {
+        let appended: Vec<Value> = sent_texts(&harness).iter().filter(|text| text.contains("_buffer.append")).map(|text| {
             serde_json::from_str::<Value>(text).unwrap()["audio"].clone()
         }).collect();
-        prop_assert!(heard == said);
-        let (told, came) = (text_and_audio(harness.texts.iter().map(String::as_str)), text_and_audio(received_texts(&harness).into_iter()));
-        prop_assert!(told == came);
+        prop_assert!(appended == sent_audio);
+        let (client_output, upstream_output) = (text_and_audio(harness.texts.iter().map(String::as_str)), text_and_audio(received_texts(&harness).into_iter()));
+        prop_assert!(client_output == upstream_output);
         // The documented server may drop appends that come too fast; the real one answers all of them in
         // order.
         if !documented {

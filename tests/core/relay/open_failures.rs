@@ -62,11 +62,11 @@ fn unknown_upstream_message_is_reported_once_and_passed_on() {
     let mut harness = open_session(config("mode=audio", &[]));
     let lane = newest_lane(&harness);
     harness.inject_upstream_text(lane, r#"{"type":"news"}"#);
-    let told = harness
+    let reports = harness
         .observations
         .iter()
         .filter(|observation| matches!(observation, Observation::UnknownFromLane { .. }));
-    assert_eq!(told.count(), 1);
+    assert_eq!(reports.count(), 1);
     assert_eq!(harness.texts.last().unwrap(), r#"{"type":"news"}"#);
 }
 
@@ -92,8 +92,9 @@ fn unknown_first_message_does_not_block_session_update() {
         harness.send_json(&json!({"type": "input_audio_buffer.append", "audio": base64_of(&zeros(1000))}));
         harness.advance(ms(1000));
         assert_eq!(harness.names().last().unwrap(), "response.listen");
-        let said: Vec<_> = sent_texts(&harness).iter().map(|text| text.contains("hello") as u8).collect();
-        assert_eq!(said.iter().sum::<u8>(), 2, "both messages pass: {:?}", sent_texts(&harness));
+        let hello_flags: Vec<_> =
+            sent_texts(&harness).iter().map(|text| text.contains("hello") as u8).collect();
+        assert_eq!(hello_flags.iter().sum::<u8>(), 2, "both messages pass: {:?}", sent_texts(&harness));
     }
 }
 
@@ -148,8 +149,8 @@ fn empty_legacy_delta_is_answered_with_empty_text() {
     let lane = newest_lane(&harness);
     let nothing = json!({"type": "response.output_audio.delta", "text": "", "audio": null, "end_of_turn": false, "kv_cache_length": 9});
     harness.inject_upstream_text(lane, &nothing.to_string());
-    let told = harness.events("response.output.delta");
-    assert_eq!((told.len(), &told[0]["kind"], &told[0]["text"]), (1, &json!("text"), &json!("")));
+    let deltas = harness.events("response.output.delta");
+    assert_eq!((deltas.len(), &deltas[0]["kind"], &deltas[0]["text"]), (1, &json!("text"), &json!("")));
 }
 
 #[test]

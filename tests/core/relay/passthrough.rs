@@ -15,17 +15,17 @@ use super::{
 fn audio_session_passes_unchanged() {
     for config in [config("mode=audio", &[]), cpp_config("mode=audio", &[])] {
         let mut harness = connect_current(config);
-        let mut said = vec![init_message().to_string()];
-        harness.send_text(&said[0]);
+        let mut sent = vec![init_message().to_string()];
+        harness.send_text(&sent[0]);
         for second in question_seconds(6) {
-            said.push(append_message(&second).to_string());
-            harness.send_text(said.last().unwrap());
+            sent.push(append_message(&second).to_string());
+            harness.send_text(sent.last().unwrap());
             harness.advance(ms(1000));
         }
-        said.push(json!({"type": "session.close", "reason": "user_stop"}).to_string());
-        harness.send_text(said.last().unwrap());
+        sent.push(json!({"type": "session.close", "reason": "user_stop"}).to_string());
+        harness.send_text(sent.last().unwrap());
         harness.advance(ms(5000));
-        assert_eq!(sent_texts(&harness), said);
+        assert_eq!(sent_texts(&harness), sent);
         assert_eq!(harness.texts, received_texts(&harness));
         assert_eq!(harness.names().last().unwrap(), "close 1000");
         assert!(harness.texts.iter().any(|text| text.contains("\"audio\"")), "the model has spoken");

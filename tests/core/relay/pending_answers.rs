@@ -26,19 +26,19 @@ proptest! {
     fn chat_is_answered_or_ends_when_upstream_is_lost(count in 1..5usize, after in 0..6000u64) {
         let mut harness = harness_with_questions(count, after);
         let before = harness.events("response.done").len();
-        let begun = !harness.events("response.output.delta").is_empty()
+        let is_partial = !harness.events("response.output.delta").is_empty()
             && harness.texts.last().unwrap().contains("response.output.delta");
         harness.break_lanes();
         harness.advance(ms(60_000));
-        if begun {
+        if is_partial {
             prop_assert!(harness.is_closed(), "the rest of the answer is lost");
             return Ok(());
         }
         prop_assert_eq!(harness.events("response.done").len(), count);
-        let again = (0..count).filter(|at| {
+        let resent = (0..count).filter(|at| {
             sent_texts(&harness).iter().filter(|text| text.contains(&format!("question {at}"))).count() == 2
         });
-        prop_assert_eq!(again.count(), count - before);
+        prop_assert_eq!(resent.count(), count - before);
     }
 
     #[test]
@@ -49,8 +49,8 @@ proptest! {
         prop_assert!(harness.finished);
         let dones = received_texts(&harness).iter().filter(|text| text.contains("response.done")).count();
         prop_assert_eq!(dones, count);
-        let done = last_position(&harness, |traffic| matches!(traffic, Traffic::Received(_, text) if text.contains("response.done")));
+        let last_done = last_position(&harness, |traffic| matches!(traffic, Traffic::Received(_, text) if text.contains("response.done")));
         let close = last_position(&harness, |traffic| matches!(traffic, Traffic::Sent(_, text) if text.contains("session.close")));
-        prop_assert!(done < close, "the lane closes during a generation");
+        prop_assert!(last_done < close, "the lane closes during a generation");
     }
 }

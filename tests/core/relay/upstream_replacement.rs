@@ -138,8 +138,8 @@ fn unanswered_chat_is_resent_after_upstream_loss() {
     harness.advance(ms(10_000));
     assert_eq!(harness.events("response.done").len(), 1);
     assert_eq!(harness.events("session.created").len(), 1);
-    let asked = sent_texts(&harness).into_iter().filter(|text| text.contains("Hello")).count();
-    assert_eq!(asked, 2);
+    let questions = sent_texts(&harness).into_iter().filter(|text| text.contains("Hello")).count();
+    assert_eq!(questions, 2);
 }
 
 #[test]

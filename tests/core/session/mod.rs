@@ -48,8 +48,8 @@ fn assert_transcribes(harness: &mut Harness) {
         |harness: &Harness| harness.log[before..].iter().any(|(_, frame)| frame.name() == "vad.speech_end");
     harness.run_until(ended, secs(10));
     let names: Vec<String> = harness.log[before..].iter().map(|(_, frame)| frame.name()).collect();
-    let told: Vec<&String> = names.iter().filter(|name| *name != "transcript.partial").collect();
-    assert_eq!(told, ["vad.speech_start", "transcript.final", "vad.speech_end"], "{:?}", harness.names());
+    let events: Vec<&String> = names.iter().filter(|name| *name != "transcript.partial").collect();
+    assert_eq!(events, ["vad.speech_start", "transcript.final", "vad.speech_end"], "{:?}", harness.names());
     let words = harness.events("transcript.final").last().unwrap()["text"].clone();
     assert!(words.as_str().unwrap().starts_with("simulated transcript: "), "{words}");
 }
@@ -76,6 +76,7 @@ fn assert_closes_cleanly(mut harness: Harness) {
 }
 
 fn errors(harness: &Harness) -> Vec<(Value, String)> {
-    let told = |event: &&Value| (event["code"].clone(), event["message"].as_str().unwrap().to_owned());
-    harness.events("error").iter().map(told).collect()
+    let code_and_message =
+        |event: &&Value| (event["code"].clone(), event["message"].as_str().unwrap().to_owned());
+    harness.events("error").iter().map(code_and_message).collect()
 }

@@ -6,7 +6,7 @@ use super::*;
 
 /// Audio the gateway received, as int16.
 fn heard_samples(harness: &Harness) -> Vec<i16> {
-    harness.heard.concat().iter().map(|sample| (sample * 32_768.0) as i16).collect()
+    harness.question_audio.concat().iter().map(|sample| (sample * 32_768.0) as i16).collect()
 }
 
 /// Start of the received audio in the input, if it is one contiguous stretch.
@@ -45,19 +45,19 @@ fn pauseless_minute_is_split_without_loss() {
     harness.stream(&input, 40);
     harness.advance(secs(5));
     assert_eq!(segment_ids(&harness), [0, 1, 2]);
-    let lengths: Vec<usize> = harness.heard.iter().map(Vec::len).collect();
+    let lengths: Vec<usize> = harness.question_audio.iter().map(Vec::len).collect();
     assert!(
         lengths.iter().all(|length| *length <= 16 * 30_000),
         "longer than the model's limit: {lengths:?}"
     );
     // The recording repeats, so its start is found by the audio before it.
-    let heard = heard_samples(&harness);
-    let lead = heard.iter().take_while(|sample| **sample == 0).count();
+    let received = heard_samples(&harness);
+    let lead = received.iter().take_while(|sample| **sample == 0).count();
     let onset = 16 * 500;
     assert!(lead > 0, "no audio before the onset");
     let spoken = &input[onset..];
-    assert!(heard[lead..] == spoken[..heard.len() - lead], "the received audio differs from the input");
-    assert!(heard.len() - lead >= 16 * 70_000, "the end is missing");
+    assert!(received[lead..] == spoken[..received.len() - lead], "the received audio differs from the input");
+    assert!(received.len() - lead >= 16 * 70_000, "the end is missing");
     assert_closes_cleanly(harness);
 }
 
@@ -223,8 +223,9 @@ fn audio_stopping_mid_speech_ends_utterance() {
     harness.advance(ms(2900));
     assert!(harness.events("vad.speech_end").is_empty(), "a short network pause is tolerated");
     harness.advance(secs(2));
-    let told: Vec<String> = harness.names().into_iter().filter(|name| name != "transcript.partial").collect();
-    assert_eq!(told, ["session.created", "vad.speech_start", "transcript.final", "vad.speech_end"]);
+    let events: Vec<String> =
+        harness.names().into_iter().filter(|name| name != "transcript.partial").collect();
+    assert_eq!(events, ["session.created", "vad.speech_start", "transcript.final", "vad.speech_end"]);
     let words = harness.events("transcript.final")[0]["text"].clone();
     assert_eq!(words, "simulated transcript: 1.50 s of speech", "to the last sample");
     assert_transcribes(&mut harness);
@@ -258,12 +259,12 @@ fn utterance_keeps_language_of_its_time() {
     harness.send_json(&json!({"type": "session.configure", "language": "zh", "hot_words": ["Macaw"]}));
     harness.stream(&utterance(), 40);
     harness.send_json(&json!({"type": "session.configure", "language": "en", "hot_words": []}));
-    let heard = harness.run_until(|harness| !harness.events("transcript.final").is_empty(), secs(10));
-    assert!(heard.is_some(), "{:?}", harness.names());
+    let answered = harness.run_until(|harness| !harness.events("transcript.final").is_empty(), secs(10));
+    assert!(answered.is_some(), "{:?}", harness.names());
     assert_eq!(harness.events("transcript.final")[0]["language"], "zh");
-    let asked = harness.sent_containing("input.append");
+    let questions = harness.sent_containing("input.append");
     assert!(
-        asked[0].contains("请仔细听") && asked[0].contains("Macaw"),
+        questions[0].contains("请仔细听") && questions[0].contains("Macaw"),
         "the prompt has the utterance's language"
     );
     assert_closes_cleanly(harness);
@@ -273,8 +274,13 @@ fn utterance_keeps_language_of_its_time() {
 fn disconnect_waits_for_answer_before_session_close() {
     let mut harness = Harness::new(HarnessConfig::default());
     harness.stream(&[voice(1200), zeros(400)].concat(), 20);
-    let asked = harness.run_until(|harness| !harness.sent_containing("input.append").is_empty(), secs(5));
-    assert!(asked.is_some() && harness.events("transcript.final").is_empty(), "{:?}", harness.names());
+    let question_sent =
+        harness.run_until(|harness| !harness.sent_containing("input.append").is_empty(), secs(5));
+    assert!(
+        question_sent.is_some() && harness.events("transcript.final").is_empty(),
+        "{:?}",
+        harness.names()
+    );
     harness.close_client();
     harness.advance(secs(10));
     assert!(harness.finished);

@@ -115,7 +115,7 @@ fn microphone_is_muted_only_during_playback() {
     assert!(harness.events("tts.speaking_end").is_empty(), "the text is too short for this test");
     assert_eq!(harness.names(), ["session.created", "tts.speaking_start", "binary"]);
     assert_eq!(harness.bridge().sample_counts().0.muted, utterance().len() as u64);
-    assert!(harness.heard.is_empty());
+    assert!(harness.question_audio.is_empty());
     harness.next_event("tts.speaking_end");
     assert_transcribes(&mut harness);
     assert_closes_cleanly(harness);
@@ -128,7 +128,7 @@ fn long_text_is_split_upstream_and_played_as_one() {
     send_speak(&mut harness, &text.join(" "), "long");
     harness.next_event("tts.speaking_end");
     assert_eq!(harness.names(), ["session.created", "tts.speaking_start", "binary", "tts.speaking_end"]);
-    let asked: String = harness
+    let requests: String = harness
         .traffic
         .iter()
         .filter_map(|(_, traffic)| match traffic {
@@ -136,8 +136,8 @@ fn long_text_is_split_upstream_and_played_as_one() {
             _ => None,
         })
         .collect();
-    let places: Vec<usize> = text.iter().map(|sentence| asked.find(sentence).unwrap()).collect();
-    assert!(places.is_sorted() && asked.matches("input.append").count() > 3, "{places:?}");
+    let places: Vec<usize> = text.iter().map(|sentence| requests.find(sentence).unwrap()).collect();
+    assert!(places.is_sorted() && requests.matches("input.append").count() > 3, "{places:?}");
     assert_closes_cleanly(harness);
 }
 

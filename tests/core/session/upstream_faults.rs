@@ -104,8 +104,8 @@ fn rejecting_upstream_is_reported_and_session_recovers() {
         harness.stream(&utterance(), 40);
         harness.next_event("error");
         assert!(harness.now() < secs(15), "{fault}: reported after {:?}", harness.now());
-        let (told, message) = errors(&harness)[0].clone();
-        assert_eq!(told, code, "{fault}");
+        let (error_code, message) = errors(&harness)[0].clone();
+        assert_eq!(error_code, code, "{fault}");
         assert!(message.contains(words) && message.contains("attempts"), "{fault}: {message}");
         harness.advance(secs(1));
         assert_eq!(errors(&harness).len(), 1, "{fault}: reported more than once");
@@ -122,19 +122,19 @@ fn rejecting_upstream_is_reported_and_session_recovers() {
 #[test]
 fn unspeakable_text_yields_error_and_closed_pair() {
     let silent = ["session.created", "error"];
-    let begun = ["session.created", "tts.speaking_start", "binary", "error", "tts.speaking_end"];
+    let interrupted = ["session.created", "tts.speaking_start", "binary", "error", "tts.speaking_end"];
     for (fault, expected) in [
         ("die-mid-answer=0,times=2", &silent[..]),
         ("drop-mid-answer=0,times=2", &silent),
         ("never-answers,times=2", &silent),
         ("no-audio,times=1", &silent),
-        ("die-mid-answer=2,times=1", &begun),
-        ("drop-mid-answer=5,times=1", &begun),
+        ("die-mid-answer=2,times=1", &interrupted),
+        ("drop-mid-answer=5,times=1", &interrupted),
     ] {
         let mut harness = Harness::new(HarnessConfig::with_faults(&[fault]));
         send_speak(&mut harness, LONG, "bad");
-        let told = harness.run_until(|harness| !harness.events("error").is_empty(), secs(70));
-        assert!(told.is_some(), "{fault}");
+        let reported = harness.run_until(|harness| !harness.events("error").is_empty(), secs(70));
+        assert!(reported.is_some(), "{fault}");
         assert_eq!(harness.names(), expected, "{fault}");
         let (code, message) = &errors(&harness)[0];
         assert_eq!(code, "tts_worker_error", "{fault}");
@@ -153,9 +153,9 @@ fn text_stuck_in_queue_is_reported_once_and_cancellable() {
     harness.advance(ms(14_999));
     assert_eq!(errors(&harness), []);
     harness.advance(secs(15));
-    let told = errors(&harness);
-    assert!(told.len() == 1 && told[0].0 == "service_unavailable", "{told:?}");
-    assert!(told[0].1.contains("position 1"), "{told:?}");
+    let reported = errors(&harness);
+    assert!(reported.len() == 1 && reported[0].0 == "service_unavailable", "{reported:?}");
+    assert!(reported[0].1.contains("position 1"), "{reported:?}");
     harness.send_json(&json!({"type": "tts.cancel"}));
     assert_speaks(&mut harness);
     assert_transcribes(&mut harness);

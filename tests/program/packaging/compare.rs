@@ -79,8 +79,9 @@ fn every_contestant_carries_conversations() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let results: Value = serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
     let turns = results["rounds"].as_array().unwrap();
-    let who: Vec<_> = turns.iter().map(|measured_round| measured_round["who"].as_str().unwrap()).collect();
-    assert_eq!(who, ["voxbridge", "relay", "python", "voxbridge", "relay"]);
+    let contestants: Vec<_> =
+        turns.iter().map(|measured_round| measured_round["who"].as_str().unwrap()).collect();
+    assert_eq!(contestants, ["voxbridge", "relay", "python", "voxbridge", "relay"]);
     for measured_round in turns {
         assert_eq!(
             (&measured_round["lost"], &measured_round["sessions_lost"]),

@@ -25,8 +25,8 @@ fn bearer(key: &str) -> String {
 #[tokio::test]
 async fn unauthenticated_clients_learn_nothing() {
     let server = server_with_keys("order").await;
-    let nowhere = server.connect("/nowhere", "").await;
-    assert_eq!((nowhere.status, nowhere.code().as_str()), (404, "not_found"));
+    let unknown_path = server.connect("/nowhere", "").await;
+    assert_eq!((unknown_path.status, unknown_path.code().as_str()), (404, "not_found"));
     let posted = send_request(
         server.tcp().await,
         b"POST /v1/realtime HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
@@ -36,16 +36,16 @@ async fn unauthenticated_clients_learn_nothing() {
     let plain = send_request(server.tcp().await, b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!((plain.status, plain.header("upgrade")), (426, Some("websocket")));
 
-    let elsewhere = server.connect(MACAW, "Origin: https://evil.example\r\n").await;
-    assert_eq!((elsewhere.status, elsewhere.code().as_str()), (403, "origin_not_allowed"));
-    assert!(elsewhere.body.contains("[access] origins"), "{}", elsewhere.body);
+    let foreign_origin = server.connect(MACAW, "Origin: https://evil.example\r\n").await;
+    assert_eq!((foreign_origin.status, foreign_origin.code().as_str()), (403, "origin_not_allowed"));
+    assert!(foreign_origin.body.contains("[access] origins"), "{}", foreign_origin.body);
     let known = format!("Origin: https://evil.example\r\n{}", bearer("ann-s3cret"));
     assert_eq!(server.connect(MACAW, &known).await.status, 403, "a key does not override the origin check");
 
-    let nobody = server.connect(MACAW, "Origin: https://app.example.com\r\n").await;
-    assert_eq!((nobody.status, nobody.header("www-authenticate")), (401, Some("bearer")));
-    assert_eq!(nobody.code(), "unauthorized");
-    assert!(nobody.body.contains("Authorization: Bearer <key>"), "{}", nobody.body);
+    let anonymous = server.connect(MACAW, "Origin: https://app.example.com\r\n").await;
+    assert_eq!((anonymous.status, anonymous.header("www-authenticate")), (401, Some("bearer")));
+    assert_eq!(anonymous.code(), "unauthorized");
+    assert!(anonymous.body.contains("Authorization: Bearer <key>"), "{}", anonymous.body);
     // Modes are disclosed only to authorised clients.
     assert_eq!(server.connect("/v1/realtime?mode=nope", "").await.status, 401);
 
@@ -60,8 +60,8 @@ async fn unauthenticated_clients_learn_nothing() {
         )
     };
     assert_eq!(send_request(server.tcp().await, old("").as_bytes()).await.status, 401);
-    let bad = send_request(server.tcp().await, old(&bearer("ann-s3cret")).as_bytes()).await;
-    assert_eq!((bad.status, bad.header("sec-websocket-version")), (400, Some("13")));
+    let bad_version = send_request(server.tcp().await, old(&bearer("ann-s3cret")).as_bytes()).await;
+    assert_eq!((bad_version.status, bad_version.header("sec-websocket-version")), (400, Some("13")));
 }
 
 #[tokio::test]

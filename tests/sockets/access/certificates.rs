@@ -96,14 +96,14 @@ async fn client_certificate_identifies_client() {
     let mut served = connect(connect_tls(&server, &robots).await.unwrap(), MACAW, "").await;
     assert_eq!(served.status, 101, "{}", served.body);
     served.assert_alive().await;
-    let again = connect(connect_tls(&server, &robots).await.unwrap(), MACAW, "").await;
-    assert_eq!(again.status, 429, "the key's quota applies");
+    let second = connect(connect_tls(&server, &robots).await.unwrap(), MACAW, "").await;
+    assert_eq!(second.status, 429, "the key's quota applies");
     let guests = connector(&ca, Some(&signed(&clients, "guests")));
     assert_eq!(connect(connect_tls(&server, &guests).await.unwrap(), MACAW, "").await.status, 401);
 
     server.reload(&toml.replace("[access]", "client_certs = \"optional\"\n[access]")).unwrap();
-    let nobody = connect(connect_tls(&server, &connector(&ca, None)).await.unwrap(), MACAW, "").await;
-    assert_eq!(nobody.status, 401, "without a certificate the client is anonymous");
+    let anonymous = connect(connect_tls(&server, &connector(&ca, None)).await.unwrap(), MACAW, "").await;
+    assert_eq!(anonymous.status, 401, "without a certificate the client is anonymous");
     assert!(answer(Some(signed(&authority("clients"), "robots.example.com"))).await.is_none());
 }
 
@@ -113,7 +113,7 @@ async fn certificate_is_replaced_during_session() {
     let server = start_tls_server("renewed", TLS_CONFIG, &signed(&old, "localhost"), &old).await;
     let stream = connect_tls(&server, &connector(&old, None)).await.unwrap();
     let mut live = connect(stream, MACAW, "").await;
-    let sees = async |ca: &Authority| connect_tls(&server, &connector(ca, None)).await.is_ok();
+    let accepts = async |ca: &Authority| connect_tls(&server, &connector(ca, None)).await.is_ok();
 
     // Files are replaced one after the other, as renewal tools do; the server notices by polling.
     let acceptor = server.current().get().tls.clone().unwrap();
@@ -124,20 +124,22 @@ async fn certificate_is_replaced_during_session() {
     let looks =
         watch_certificates(server.current(), None, metrics.clone(), std::time::Duration::from_millis(20));
     let watching = tokio::spawn(looks);
-    timeout(PATIENCE, async { while !sees(&new).await {} }).await.expect("the new certificate is not used");
-    assert!(!sees(&old).await);
+    timeout(PATIENCE, async { while !accepts(&new).await {} })
+        .await
+        .expect("the new certificate is not used");
+    assert!(!accepts(&old).await);
     // The reload is reported after the certificate is in use.
     let expiry = || {
         let text = metrics.render();
         let name = "voxbridge_certificate_expiry_timestamp_seconds{listener=\"clients\"} ";
         text.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok())
     };
-    let told = async {
+    let reported = async {
         while expiry() != Some(expires.as_secs_f64()) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, told).await.unwrap_or_else(|_| panic!("{:?}", expiry()));
+    timeout(PATIENCE, reported).await.unwrap_or_else(|_| panic!("{:?}", expiry()));
     watching.abort();
 
     // A mismatched pair changes nothing and is reported once, by polling and by a reload.
@@ -147,10 +149,10 @@ async fn certificate_is_replaced_during_session() {
     assert!(server.reload(TLS_CONFIG).unwrap_err().contains("tls: "));
     std::fs::remove_file(server.dir.join("key.pem")).unwrap();
     assert_eq!(acceptor.refresh(), Ok(false), "the second file may still be missing");
-    assert!(sees(&new).await);
+    assert!(accepts(&new).await);
 
     write(&server.dir, &signed(&old, "localhost"));
     server.reload(TLS_CONFIG).unwrap();
-    assert!(sees(&old).await && !sees(&new).await);
+    assert!(accepts(&old).await && !accepts(&new).await);
     live.assert_alive().await;
 }

@@ -23,8 +23,8 @@ async fn key_quota_is_released_when_session_ends() {
     assert!(refused.body.contains("this key; at most 1"), "{}", refused.body);
     assert_eq!(server.connect(MACAW, &bearer("k2")).await.status, 101, "another key has its own quota");
     first.close().await;
-    let vanishes = server.connect_until_accepted(MACAW, &bearer("k1")).await;
-    drop(vanishes);
+    let lost = server.connect_until_accepted(MACAW, &bearer("k1")).await;
+    drop(lost);
     server.connect_until_accepted(MACAW, &bearer("k1")).await.close().await;
     // A connection that its protocol rejects is no longer counted.
     let mut unnamed = server.connect_until_accepted("/v1/realtime?model=", &bearer("k1")).await;
@@ -51,16 +51,16 @@ async fn rate_limited_client_gets_retry_after() {
 async fn address_quota_applies_behind_proxy() {
     let toml = "[access]\ntrusted_proxies = [\"127.0.0.0/8\"]\n[limits]\nsessions_per_address = 1\n";
     let server = AccessServer::start("address", toml, &[]).await;
-    let of = |address: &str| format!("X-Forwarded-For: 6.6.6.6, {address}\r\n");
-    let first = server.connect(MACAW, &of("192.0.2.1")).await;
+    let forwarded_for = |address: &str| format!("X-Forwarded-For: 6.6.6.6, {address}\r\n");
+    let first = server.connect(MACAW, &forwarded_for("192.0.2.1")).await;
     assert_eq!(first.status, 101);
-    let refused = server.connect(MACAW, &of("192.0.2.1")).await;
+    let refused = server.connect(MACAW, &forwarded_for("192.0.2.1")).await;
     assert_eq!(refused.status, 429);
     assert!(refused.body.contains("this address; at most 1"), "{}", refused.body);
-    let six = server.connect(MACAW, &of("2001:db8::1")).await;
+    let six = server.connect(MACAW, &forwarded_for("2001:db8::1")).await;
     assert_eq!(six.status, 101, "another address has its own quota");
     assert_eq!(
-        server.connect(MACAW, &of("2001:db8::2")).await.status,
+        server.connect(MACAW, &forwarded_for("2001:db8::2")).await.status,
         429,
         "one /64 network counts as one address"
     );
@@ -71,11 +71,11 @@ async fn address_quota_applies_behind_proxy() {
         "the proxy's own address has a quota"
     );
     first.close().await;
-    drop(server.connect_until_accepted(MACAW, &of("192.0.2.1")).await);
+    drop(server.connect_until_accepted(MACAW, &forwarded_for("192.0.2.1")).await);
 
     // An untrusted client cannot set its address.
     server.reload("[limits]\nsessions_per_address = 1\n").unwrap();
-    assert_eq!(server.connect(MACAW, &of("192.0.2.77")).await.status, 429);
+    assert_eq!(server.connect(MACAW, &forwarded_for("192.0.2.77")).await.status, 429);
 }
 
 #[tokio::test]

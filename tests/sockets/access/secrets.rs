@@ -62,8 +62,8 @@ async fn secrets_appear_in_no_output() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let mut out = BufReader::new(process.stdout.take().unwrap()).lines();
-    let line = timeout(PATIENCE, out.next_line()).await.unwrap().unwrap().unwrap();
+    let mut stdout = BufReader::new(process.stdout.take().unwrap()).lines();
+    let line = timeout(PATIENCE, stdout.next_line()).await.unwrap().unwrap().unwrap();
     let address = line.trim_start_matches("listening on ").to_owned();
     let mut err = BufReader::new(process.stderr.take().unwrap()).lines();
     let (log, mut logged) = mpsc::unbounded_channel();

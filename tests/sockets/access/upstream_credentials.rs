@@ -31,9 +31,9 @@ async fn captured_request(
 ) -> (String, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let impatient =
+    let short_timeouts =
         profile_with_numbers(&format!("access-{name}-mappings"), &[("retry_total_ms", 10_000, 300)]);
-    let toml = format!("mappings = {impatient:?}\n{}", toml(port));
+    let toml = format!("mappings = {short_timeouts:?}\n{}", toml(port));
     let server = AccessServer::start(name, &toml, files).await;
     let mut client = server.connect(MACAW, "").await;
     client.send(Message::text(json!({"type": "tts.speak", "text": "Hello."}).to_string())).await;
@@ -45,13 +45,13 @@ async fn captured_request(
     }
     stream.write_all(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n").await.unwrap();
     drop((stream, listener));
-    let told = loop {
+    let client_error = loop {
         let event = client.wait_for_event().await;
         if event["type"] == "error" {
             break event.to_string();
         }
     };
-    (String::from_utf8(head).unwrap(), told)
+    (String::from_utf8(head).unwrap(), client_error)
 }
 
 #[tokio::test]
@@ -78,13 +78,13 @@ async fn client_certificate_is_presented_upstream() {
     let files = [("ca.pem", ca.as_ref().pem()), ("c.pem", client.0), ("k.pem", client.1)];
     let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
     let url = format!("[[upstream]]\nurl = \"wss://localhost:{port}/v1/realtime\"\nca = \"DIR/ca.pem\"\n");
-    let shown = format!("{url}client_cert = \"DIR/c.pem\"\nclient_key = \"DIR/k.pem\"\n");
-    let server = AccessServer::start("upstream-mtls", &shown, &files).await;
+    let certificate_config = format!("{url}client_cert = \"DIR/c.pem\"\nclient_key = \"DIR/k.pem\"\n");
+    let server = AccessServer::start("upstream-mtls", &certificate_config, &files).await;
     let mut served = server.connect(MACAW, "").await;
     served.send(Message::text(json!({"type": "tts.speak", "text": "All is well."}).to_string())).await;
     while !matches!(served.message().await, Some(Message::Text(text)) if text.contains("tts.speaking_end")) {}
     served.close().await;
-    let problem = server.reload(&shown.replace("DIR/k.pem", "DIR/c.pem")).unwrap_err();
+    let problem = server.reload(&certificate_config.replace("DIR/k.pem", "DIR/c.pem")).unwrap_err();
     assert!(problem.contains("no private key") && problem.contains("c.pem"), "{problem}");
     drop(simulator);
 }

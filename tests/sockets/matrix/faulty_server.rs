@@ -101,7 +101,7 @@ impl FaultCase {
     /// Runs the case: the server sends all outputs, the client leaves after receiving them, and the session
     /// must end.
     pub(crate) async fn run(self, point: FaultPoint, outputs: Vec<FaultyOutput>) {
-        let (done, heard) = watch::channel(false);
+        let (done, is_done) = watch::channel(false);
         let (address, faulty_server) =
             start_faulty_server(self.server_dialect, point, outputs.clone(), done).await;
         let dialect =
@@ -117,7 +117,7 @@ impl FaultCase {
         let server = Server::bind("127.0.0.1:0", config.build_service().unwrap()).await.unwrap();
         let bridge = server.local_addr().unwrap();
         let serving = tokio::spawn(server.run(std::future::pending()));
-        let log = timeout(PATIENCE, self.run_client(bridge, point, heard)).await;
+        let log = timeout(PATIENCE, self.run_client(bridge, point, is_done)).await;
         serving.abort();
         faulty_server.abort();
         let short: Vec<_> = outputs.iter().map(|output| truncate(&format!("{output:?}"))).collect();
@@ -172,13 +172,13 @@ impl FaultCase {
 
     /// Checks that the client's session ended in its own protocol, with known events only.
     fn assert_ended_properly(self, log: &ClientLog, what: &str) {
-        let told: Vec<_> = log.texts.iter().map(|text| truncate(text)).collect();
+        let texts: Vec<_> = log.texts.iter().map(|text| truncate(text)).collect();
         let codes: &[u16] = match self.client {
             ClientKind::Conversation | ClientKind::Speech => &[1000, 1011],
             ClientKind::Relayed(_) | ClientKind::Chat => &[1000, 1012, 1013],
         };
         let closed = log.closed.is_some_and(|code| codes.contains(&code));
-        assert!(closed, "{what}: {:?} {told:?}", log.closed);
+        assert!(closed, "{what}: {:?} {texts:?}", log.closed);
         if self.is_native() {
             return;
         }
@@ -189,12 +189,12 @@ impl FaultCase {
             let kind = event["type"].as_str().unwrap_or_else(|| panic!("{what}: {text}"));
             assert!(self.knows_event(kind), "{what}: {text}");
             match kind {
-                "tts.speaking_start" => assert!(!std::mem::replace(&mut speaking, true), "{what}: {told:?}"),
-                "tts.speaking_end" => assert!(std::mem::replace(&mut speaking, false), "{what}: {told:?}"),
+                "tts.speaking_start" => assert!(!std::mem::replace(&mut speaking, true), "{what}: {texts:?}"),
+                "tts.speaking_end" => assert!(std::mem::replace(&mut speaking, false), "{what}: {texts:?}"),
                 _ => {}
             }
         }
-        assert!(!speaking, "{what}: {told:?}");
+        assert!(!speaking, "{what}: {texts:?}");
     }
 
     /// True if the client's protocol has this event.

@@ -162,16 +162,16 @@ async fn run_beside_bystander<F: Future<Output = ()>>(bench: &Bench, attempts: V
 async fn check_outcome(protocol: Protocol, mut client: Client, expected: Expected, what: &str) {
     let outcome = protocol.probe_session(&mut client).await;
     let what = what.chars().take(100).collect::<String>();
-    let story = || format!("{protocol:?} {what}: {}", describe_received(&client));
+    let context = || format!("{protocol:?} {what}: {}", describe_received(&client));
     match expected {
-        Closed(code) => assert_eq!(outcome, Outcome::Closed(code), "{}", story()),
+        Closed(code) => assert_eq!(outcome, Outcome::Closed(code), "{}", context()),
         NoEffect => {
-            assert_eq!(outcome, Outcome::Works, "{}", story());
-            assert_eq!(protocol.first_error_code(&client), None, "{}", story());
+            assert_eq!(outcome, Outcome::Works, "{}", context());
+            assert_eq!(protocol.first_error_code(&client), None, "{}", context());
         }
         ModelOutput(code) => {
-            assert_eq!(outcome, Outcome::Works, "{}", story());
-            assert_eq!(protocol.first_error_code(&client).as_deref(), Some(code), "{}", story());
+            assert_eq!(outcome, Outcome::Works, "{}", context());
+            assert_eq!(protocol.first_error_code(&client).as_deref(), Some(code), "{}", context());
         }
     }
 }
@@ -239,7 +239,7 @@ async fn invalid_frames_close_with_their_codes() {
         let closed = client
             .received
             .iter()
-            .any(|frame| matches!(frame, super::bench::ClientFrame::Close(came, _) if *came == code));
+            .any(|frame| matches!(frame, super::bench::ClientFrame::Close(received_code, _) if *received_code == code));
         assert!(closed, "{protocol:?} {:?}: {}", &bytes[..bytes.len().min(20)], describe_received(&client));
     });
     run_beside_bystander(bench, attempts.collect()).await;

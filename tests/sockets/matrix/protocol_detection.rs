@@ -83,11 +83,11 @@ async fn protocol_is_detected_from_path_query_and_first_message() {
         ("/v1/realtime", Some(Message::text("{")), DetectedProtocol::MacawWithoutModel),
     ] {
         let mut client = bench.dial(path).await;
-        let said = format!("{path} {first:?}");
+        let request = format!("{path} {first:?}");
         if let Some(message) = first {
             client.send(message).await;
         }
-        assert_eq!(detected_protocol(client).await, expected, "{said}");
+        assert_eq!(detected_protocol(client).await, expected, "{request}");
     }
 }
 
@@ -172,11 +172,11 @@ async fn route_can_fix_protocol() {
         assert_eq!(detected_protocol(client).await, expected, "{path}");
     }
     // A client of another protocol on that route gets an error in the route's protocol.
-    let mut stranger = bench.dial("/older?mode=audio").await;
-    stranger.send_json(RelayDialect::Current.opening()).await;
-    assert_eq!(stranger.wait_for_event("error").await["error"]["code"], "unknown_event");
-    stranger.send_json(RelayDialect::Legacy.opening()).await;
-    stranger.wait_for_event("session.created").await;
+    let mut foreign = bench.dial("/older?mode=audio").await;
+    foreign.send_json(RelayDialect::Current.opening()).await;
+    assert_eq!(foreign.wait_for_event("error").await["error"]["code"], "unknown_event");
+    foreign.send_json(RelayDialect::Legacy.opening()).await;
+    foreign.wait_for_event("session.created").await;
     // The legacy server accepts any mode; the current one does not.
     assert!(bench.open_websocket("/older?mode=chat", "").await.0.starts_with("HTTP/1.1 101 "));
     assert!(bench.open_websocket("/newer?mode=loud", "").await.0.starts_with("HTTP/1.1 403 "));
@@ -267,7 +267,7 @@ async fn client_waiting_for_server_is_detected() {
 fn routes_mixing_dialects_are_rejected() {
     let upstreams = "[[upstream]]\nname = \"new\"\nurl = \"ws://new/v1/realtime\"\n\
         [[upstream]]\nname = \"old\"\nurl = \"ws://old/v1/realtime\"\ndialect = \"minicpm-o-legacy\"\n";
-    let both = |rest: &str| config(&format!("{rest}{upstreams}"));
+    let config_with = |rest: &str| config(&format!("{rest}{upstreams}"));
     let mixed =
         ["\"new\" speaks \"minicpm-o\"", "\"old\" speaks \"minicpm-o-legacy\"", "`upstream = \"new\"`"];
     for (rest, words) in [
@@ -297,8 +297,8 @@ fn routes_mixing_dialects_are_rejected() {
             &["no client protocol", "did you mean `macaw`"],
         ),
     ] {
-        let problem = both(rest).check().unwrap_err();
+        let problem = config_with(rest).check().unwrap_err();
         assert!(words.iter().all(|words| problem.contains(words)), "{rest}: {problem}");
     }
-    assert_eq!(both(TWO).check(), Ok(()));
+    assert_eq!(config_with(TWO).check(), Ok(()));
 }

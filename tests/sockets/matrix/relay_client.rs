@@ -66,10 +66,10 @@ impl RelayDialect {
             (Self::Current, "response.output.delta", Some("audio")) => vec![audio(event)],
             (Self::Legacy, "response.listen", None) => vec![ModelOutput::Listening],
             (Self::Legacy, "response.output_audio.delta", None) => {
-                let mut told = vec![text(event)];
-                told.extend(event["audio"].is_string().then(|| audio(event)));
-                told.extend(event["end_of_turn"].as_bool().unwrap().then_some(ModelOutput::Listening));
-                told
+                let mut outputs = vec![text(event)];
+                outputs.extend(event["audio"].is_string().then(|| audio(event)));
+                outputs.extend(event["end_of_turn"].as_bool().unwrap().then_some(ModelOutput::Listening));
+                outputs
             }
             (Self::Current, "response.done", None) => Vec::new(),
             (_, "session.closed" | "error", None) => Vec::new(),
@@ -140,8 +140,8 @@ impl RelayClient {
 
     fn answer(&self, from: usize) -> ModelAnswer {
         let mut answer = ModelAnswer { text: String::new(), audio: Vec::new() };
-        for told in self.outputs_since(from) {
-            match told {
+        for output in self.outputs_since(from) {
+            match output {
                 ModelOutput::Text(text) => answer.text += &text,
                 ModelOutput::Audio(samples) => answer.audio.extend(samples),
                 ModelOutput::Listening => {}
@@ -156,9 +156,9 @@ impl RelayClient {
 
     /// True if the turn that began since that point has ended.
     fn is_over(&self, from: usize) -> bool {
-        let told = self.outputs_since(from);
-        let spoke = told.iter().position(|told| *told != ModelOutput::Listening);
-        spoke.is_some_and(|at| told[at..].contains(&ModelOutput::Listening))
+        let outputs = self.outputs_since(from);
+        let spoke = outputs.iter().position(|outputs| *outputs != ModelOutput::Listening);
+        spoke.is_some_and(|at| outputs[at..].contains(&ModelOutput::Listening))
     }
 
     /// Sends silence until the condition holds.
@@ -192,22 +192,22 @@ impl RelayClient {
         let from = self.send_question().await;
         self.send_silence_until(false, |client| client.has_audio(from)).await;
         self.send_silence_until(true, |client| client.is_over(from)).await;
-        let (heard, end) = (self.answer(from), self.client.received.len());
+        let (answer, end) = (self.answer(from), self.client.received.len());
         for _ in 0..3 {
             self.send_second(&[0; 16_000], false).await;
         }
         assert!(!self.has_audio(end), "the turn continues: {}", describe_received(&self.client));
-        heard
+        answer
     }
 
     /// Sends an invalid message that does not end the session, if the protocol has such messages.
     pub(crate) async fn send_recoverable_error(&mut self, native: bool) {
-        let (wrong, code) = match self.dialect {
+        let (invalid, code) = match self.dialect {
             RelayDialect::Legacy => (json!({"type": "input_audio_buffer.append"}), "missing_field"),
             RelayDialect::Current if !native => (json!({"type": "response.cancel"}), "unknown_event"),
             RelayDialect::Current => return,
         };
-        self.client.send_json(wrong).await;
+        self.client.send_json(invalid).await;
         assert_eq!(self.client.wait_for_event("error").await["error"]["code"], code);
     }
 

@@ -170,17 +170,17 @@ pub(crate) async fn assert_sessions_closed(mut bench: Bench, sessions: usize) {
     bench.bridge.wait_for_end().await;
     let received = bench.recorder.all();
     let of_type = |kinds: &[&str]| {
-        let is = |received: &&RecordedInput| match received {
+        let has_type = |received: &&RecordedInput| match received {
             RecordedInput::Message(_, text) => {
                 let message: serde_json::Value = serde_json::from_str(text).unwrap();
                 kinds.iter().any(|kind| message["type"] == *kind)
             }
             _ => false,
         };
-        received.iter().filter(is).count()
+        received.iter().filter(has_type).count()
     };
-    let told = (of_type(&["session.init", "session.update"]), of_type(&["session.close"]));
-    assert_eq!(told, (sessions, sessions), "sessions opened and closed");
+    let counts = (of_type(&["session.init", "session.update"]), of_type(&["session.close"]));
+    assert_eq!(counts, (sessions, sessions), "sessions opened and closed");
     assert!(
         !received.iter().any(|received| matches!(received, RecordedInput::Disconnected(_))),
         "a session was left without session.close"

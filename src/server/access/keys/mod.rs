@@ -1,7 +1,7 @@
-//! The file of keys: who may in by which secret, how much, and where to.
+//! API keys: secret or certificate, limits and permissions, read from the key file.
 //!
-//! What stands in the file is checked as a whole, and no mistake quotes a secret. A key is found by comparing what was shown
-//! with every one of them in constant time; what it may reach are globs, as in routes.
+//! The whole file is validated; no error message quotes a secret. A credential is compared with every key in constant
+//! time. Permissions are globs, as in routes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,10 +18,10 @@ use crate::{
     server::route::matches_glob,
 };
 
-/// Keys of a file: all of them are looked through for every request, and more belong to what issues tokens.
+/// Maximum number of keys, since every request is compared with all of them. More clients need an issuer of tokens.
 pub const KEYS_MAX: usize = 10_000;
 
-/// `[[key]]` as it stands in the file.
+/// `[[key]]` table of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeyEntry {
@@ -56,21 +56,21 @@ fn any_glob() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// One key, and what it is good for.
+/// One key with its limits and permissions.
 #[derive(Debug)]
 pub struct ApiKey {
-    /// What logs call it.
+    /// Name of the key in logs.
     pub name: Arc<str>,
     digest: Option<SecretDigest>,
     certificate: Option<String>,
     expires_unix_s: Option<u64>,
-    /// Sessions at a time.
+    /// Maximum number of concurrent sessions.
     pub sessions_max: Option<usize>,
-    /// Sessions begun a minute.
+    /// Maximum number of sessions opened per minute.
     pub sessions_per_minute: Option<u32>,
-    /// Time of a session, ms.
+    /// Maximum duration of a session, ms.
     pub session_duration_max_ms: Option<u64>,
-    /// Length of a message, bytes.
+    /// Maximum size of a message, bytes.
     pub message_max_bytes: Option<usize>,
     models: Vec<String>,
     protocols: Vec<String>,
@@ -78,28 +78,28 @@ pub struct ApiKey {
     profiles: Vec<String>,
 }
 
-/// What somebody wants to reach.
+/// Resource that a client requests.
 #[derive(Debug, Clone, Copy)]
 pub struct AccessTarget<'g> {
     /// Path of the URL.
     pub path: &'g str,
     /// Name of the client protocol.
     pub protocol: &'g str,
-    /// The model asked for: empty where the protocol has none, which only a pattern that fits nothing too lets pass. `None`
-    /// where one is missing, for the protocol itself to say.
+    /// Requested model. It is empty for a protocol without models, so only a glob that matches empty text permits it.
+    /// `None` if a required model is missing; the protocol reports that.
     pub model: Option<&'g str>,
-    /// The profile that serves it; none where no route leads anywhere, which is for others to say.
+    /// Profile that serves the request; `None` if no route matches, which is reported elsewhere.
     pub profile: Option<&'g str>,
 }
 
 impl ApiKey {
-    /// Whether it is known by a certificate.
+    /// True if the key can be authenticated by a certificate.
     #[must_use]
     pub const fn has_certificate(&self) -> bool {
         self.certificate.is_some()
     }
 
-    /// Whether it opens the way there.
+    /// True if the key permits this target.
     #[must_use]
     pub fn can_access(&self, target: &AccessTarget<'_>) -> bool {
         let matches_any = |globs: &[String], text: Option<&str>| {
@@ -112,14 +112,14 @@ impl ApiKey {
     }
 }
 
-/// Why nobody is known by what was shown.
+/// Reason of a failed authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRejection {
-    /// Nothing was shown.
+    /// The request has no credentials.
     Missing,
-    /// It is nobody's.
+    /// No key matches the credentials.
     Unknown,
-    /// It was somebody's.
+    /// The matching key has expired.
     Expired,
 }
 
@@ -136,20 +136,20 @@ impl fmt::Display for KeyRejection {
     }
 }
 
-/// All keys.
+/// All keys of a file.
 #[derive(Debug, Default)]
 pub struct ApiKeys(Vec<Arc<ApiKey>>);
 
 impl ApiKeys {
-    /// From a file's text; `env` reads the environment.
+    /// Parses a key file; `env` reads an environment variable.
     ///
     /// # Errors
-    /// Every mistake with its place; never a secret.
+    /// Every mistake with its position; never a secret.
     pub fn parse(file: &str, source: &str, env: impl Fn(&str) -> Option<String>) -> Result<Self, FileError> {
         let read: KeysFile =
             toml::from_str(source).map_err(|error| problem_without_values(file, source, &error))?;
         if read.keys.len() > KEYS_MAX {
-            let message = format!("it has {} keys; at most {KEYS_MAX} are looked through", read.keys.len());
+            let message = format!("too many keys: {}; the maximum is {KEYS_MAX}", read.keys.len());
             return Err(FileError::for_file(file, message));
         }
         let (mut problems, mut keys, mut seen) = (Vec::new(), Vec::new(), SeenKeys::default());
@@ -166,10 +166,10 @@ impl ApiKeys {
         Ok(Self(keys))
     }
 
-    /// Whose key was shown, at this time since 1970; or whose certificate, which has these names.
+    /// Finds the key for these credentials or certificate names; `unix_s` is the Unix time in seconds.
     ///
     /// # Errors
-    /// Why it is nobody's.
+    /// The reason of the rejection.
     pub fn authenticate<'s>(
         &self,
         credentials: impl Iterator<Item = &'s str>,
@@ -178,7 +178,7 @@ impl ApiKeys {
     ) -> Result<Arc<ApiKey>, KeyRejection> {
         let mut rejection = KeyRejection::Missing;
         for digest in credentials.map(SecretDigest::of) {
-            // All of them every time: how long it takes does not tell which.
+            // Compares with all keys, so that the duration does not reveal which one matches.
             let matching = self.0.iter().filter(|key| key.digest.is_some_and(|own| own == digest));
             match matching.fold(None, |_, key| Some(key)) {
                 Some(key) => return key.check_expiry(unix_s),
@@ -193,13 +193,13 @@ impl ApiKeys {
         }
     }
 
-    /// Every key.
+    /// Iterates over all keys.
     pub fn iter(&self) -> impl Iterator<Item = &ApiKey> {
         self.0.iter().map(|key| &**key)
     }
 }
 
-/// Names and secrets of a file, each of which may stand there once.
+/// Names and secrets seen so far; each must be unique.
 #[derive(Default)]
 struct SeenKeys {
     names: HashSet<Arc<str>>,
@@ -207,13 +207,13 @@ struct SeenKeys {
 }
 
 impl SeenKeys {
-    /// One more.
+    /// Adds a key.
     fn insert(&mut self, key: ApiKey) -> Result<Arc<ApiKey>, String> {
         if self.names.contains(&key.name) {
-            return Err("there are two of this name".to_owned());
+            return Err("the name is used by another key".to_owned());
         }
         if let Some(other) = key.digest.and_then(|digest| self.digests.get(&digest)) {
-            return Err(format!("it has the same secret as {other:?}"));
+            return Err(format!("same secret as key {other:?}"));
         }
         self.names.insert(key.name.clone());
         self.digests.extend(key.digest.map(|digest| (digest, key.name.clone())));
@@ -233,16 +233,16 @@ impl ApiKey {
 impl KeyEntry {
     fn compile(self, env: &impl Fn(&str) -> Option<String>) -> Result<ApiKey, String> {
         if self.name.trim().is_empty() {
-            return Err("its name is empty".to_owned());
+            return Err("the name is empty".to_owned());
         }
         let digest = self.secret_digest(env)?;
         if digest.is_none() && self.certificate_name.is_none() {
-            return Err("it needs one of `key`, `key_sha256`, `key_env` and `certificate_name`".to_owned());
+            return Err("one of `key`, `key_sha256`, `key_env` or `certificate_name` is required".to_owned());
         }
         if [self.sessions_max, self.sessions_per_minute.map(|n| n as usize), self.message_max_bytes]
             .contains(&Some(0))
         {
-            return Err("a limit of 0 lets nobody in; leave the key out instead".to_owned());
+            return Err("a limit of 0 permits no session; delete the key instead".to_owned());
         }
         if self.session_duration_max_ms.is_some_and(|ms| !(1..=MAX_MS).contains(&ms)) {
             return Err(format!("session_duration_max_ms: must be 1 to {MAX_MS}"));
@@ -270,39 +270,40 @@ impl KeyEntry {
                 "key_sha256: must be 64 hexadecimal digits, as sha256sum prints them".to_owned()
             }),
             (None, None, Some(name)) => {
-                let value = env(name).ok_or_else(|| format!("key_env: {name} is not in the environment"))?;
+                let value =
+                    env(name).ok_or_else(|| format!("key_env: environment variable {name} is not set"))?;
                 digest_of_header_safe(&value, "key_env").map(Some)
             }
             (None, None, None) => Ok(None),
-            _ => Err("it has several of `key`, `key_sha256` and `key_env`; one is meant".to_owned()),
+            _ => Err("only one of `key`, `key_sha256` and `key_env` is allowed".to_owned()),
         }
     }
 }
 
-/// It can be sent in a header.
+/// Hashes a secret after checking that it can be sent in a header.
 fn digest_of_header_safe(text: &str, name: &str) -> Result<SecretDigest, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(format!(
-            "{name}: must be ASCII letters, digits and signs without spaces, for it goes into a header"
+            "{name}: must consist of ASCII letters, digits and punctuation without spaces, because it is sent in a header"
         ));
     }
     Ok(SecretDigest::of(text))
 }
 
-/// What the TOML reader says, without values: they may be secrets.
+/// Reports a TOML error without values, which may be secrets.
 fn problem_without_values(file: &str, source: &str, error: &toml::de::Error) -> FileError {
     let key_name_errors = ["unknown field", "missing field", "duplicate key"];
     if key_name_errors.iter().any(|words| error.message().starts_with(words)) {
         return FileError::from_toml(file, source, error);
     }
-    let message = "this is not what may stand here (values are not shown: they may be secrets)";
+    let message = "invalid value (not shown, because it may be a secret)";
     match error.span() {
         Some(span) => FileError::at_offset(file, source, span.start, message),
         None => FileError::for_file(file, message),
     }
 }
 
-/// Seconds since 1970 of a time with an offset, or of the beginning of a day in UTC.
+/// Unix time in seconds of a time with an offset, or of the start of a day in UTC.
 fn datetime_to_unix_s(at: &Datetime) -> Result<u64, String> {
     let format_error = || "expires: must look like 2026-12-31T00:00:00Z or 2026-12-31".to_owned();
     let date = at.date.ok_or_else(format_error)?;
@@ -318,14 +319,14 @@ fn datetime_to_unix_s(at: &Datetime) -> Result<u64, String> {
     Ok(u64::try_from(days * 86_400 + second_of_day - offset_s).unwrap_or_default())
 }
 
-/// Days from 1 January 1970 in the Gregorian calendar; years are counted from March, so that the leap day is the last.
+/// Days from 1 January 1970 in the Gregorian calendar. The year starts in March, so that the leap day is its last day.
 const fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let day_of_year = (153 * month + 2) / 5 + day - 1;
     365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
 }
 
-/// The digest of each key's entry, by name: for telling which of them changed.
+/// Digest of each key's entry by name, to find out which keys changed.
 #[must_use]
 pub fn entry_digests(source: &str) -> Vec<(String, String)> {
     let table = source.parse::<toml::Table>().unwrap_or_default();
@@ -333,7 +334,7 @@ pub fn entry_digests(source: &str) -> Vec<(String, String)> {
     keys.filter_map(|key| {
         let name = key.get("name")?.as_str()?;
         let entry = toml::to_string(key).ok()?;
-        Some((name.to_owned(), crate::trace::record::fnv1a_digest(entry.as_bytes())))
+        Some((name.to_owned(), crate::trace::redact::fnv1a_digest(entry.as_bytes())))
     })
     .collect()
 }

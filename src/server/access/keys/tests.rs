@@ -1,4 +1,4 @@
-//! Keys are known, and their mistakes told, without a secret.
+//! Tests of key files: authentication, and error messages without secrets.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn key_is_matched_by_text_digest_environment_or_certificate() {
     assert_eq!(authenticate(&keys, &["hunter2"], &[]).as_deref(), Ok("b"));
     assert_eq!(authenticate(&keys, &["wrong", "from-the-environment"], &[]).as_deref(), Ok("c"));
     assert_eq!(authenticate(&keys, &[], &["x", "robots"]).as_deref(), Ok("d"));
-    assert_eq!(authenticate(&keys, &["old"], &[]), Err(KeyRejection::Expired), "to the second");
+    assert_eq!(authenticate(&keys, &["old"], &[]), Err(KeyRejection::Expired), "expires to the second");
     assert_eq!(authenticate(&keys, &["older"], &[]).as_deref(), Ok("f"));
     assert_eq!(authenticate(&keys, &["wrong"], &["robots"]), Err(KeyRejection::Unknown));
     assert_eq!(authenticate(&keys, &[], &["x"]), Err(KeyRejection::Missing));
@@ -42,28 +42,25 @@ fn parse_errors_never_contain_secrets() {
     for (source, words) in [
         (valid.replace("key =", "kei ="), "did you mean `key`"),
         (valid.replace("name", "nam"), "did you mean `name`"),
-        (format!("{valid}sessions_max = \"{secret}\"\n"), "keys.toml:4:16: this is not what may stand here"),
+        (format!("{valid}sessions_max = \"{secret}\"\n"), "keys.toml:4:16: invalid value"),
         (format!("{valid}sessions_max = 0\n"), "a limit of 0"),
-        (format!("{valid}{valid}"), "two of this name"),
-        (
-            format!("{valid}{}", valid.replace("\"a\"", "\"b\"")),
-            "[[key]] \"b\": it has the same secret as \"a\"",
-        ),
-        (format!("{valid}key_env = \"X\"\n"), "one is meant"),
+        (format!("{valid}{valid}"), "used by another key"),
+        (format!("{valid}{}", valid.replace("\"a\"", "\"b\"")), "[[key]] \"b\": same secret as key \"a\""),
+        (format!("{valid}key_env = \"X\"\n"), "only one of"),
         (valid.replace("key =", "key_sha256 ="), "64 hexadecimal digits"),
-        (valid.replace("key =", "key_env ="), "is not in the environment"),
-        (valid.replace("hunter2h", "hunter2 h"), "goes into a header"),
-        (valid.replace("hunter2hunter2", ""), "goes into a header"),
-        ("[[key]]\nname = \"a\"\n".to_owned(), "needs one of"),
+        (valid.replace("key =", "key_env ="), "is not set"),
+        (valid.replace("hunter2h", "hunter2 h"), "sent in a header"),
+        (valid.replace("hunter2hunter2", ""), "sent in a header"),
+        ("[[key]]\nname = \"a\"\n".to_owned(), "is required"),
         (valid.replace("\"a\"", "\" \""), "name is empty"),
         (format!("{valid}expires = 2026-12-31T00:00:00\n"), "2026-12-31T00:00:00Z"),
         (format!("{valid}expires = \"{secret}\"\n"), "keys.toml:4:11"),
-        (valid.replace("]]\n", "]\n"), "not what may stand here"),
+        (valid.replace("]]\n", "]\n"), "invalid value"),
         (valid.replace("\"\n", "\n"), "keys.toml:2"),
     ] {
         let problem = keys(&source).err().unwrap_or_default();
-        // The name of an environment variable is none.
-        let shown = problem.contains("hunter2") && !problem.contains("in the environment");
+        // The name of an environment variable is not a secret.
+        let shown = problem.contains("hunter2") && !problem.contains("is not set");
         assert!(problem.contains(words) && !shown, "{source}: {problem}");
     }
     assert_eq!(keys("").unwrap().iter().count(), 0);
@@ -77,7 +74,7 @@ fn file_with_too_many_keys_is_rejected() {
     let most = keys(&file(KEYS_MAX)).unwrap();
     assert_eq!(authenticate(&most, &[&format!("k{}", KEYS_MAX - 1)], &[]).as_deref(), Ok("n9999"));
     let problem = keys(&file(KEYS_MAX + 1)).unwrap_err();
-    assert!(problem.contains("has 10001 keys; at most 10000"), "{problem}");
+    assert!(problem.contains("10001; the maximum is 10000"), "{problem}");
 }
 
 #[test]
