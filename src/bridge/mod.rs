@@ -2,11 +2,11 @@
 //!
 //! The contract: give [`Bridge::handle_input`] one input, then drain [`Bridge::poll_output`] until it says
 //! [`Output::Wait`] or [`Output::Finished`]. It cannot fail: what goes wrong becomes outputs. The driver decides nothing;
-//! it moves frames, dials lanes and waits. An audio frame's way up: [`Codec::decode`] → the session's ear → an
-//! utterance → [`Dialect::encode`]; its way down: [`Dialect::decode`] → the session's speech → [`Codec::encode`].
+//! it moves frames, dials lanes and waits. An audio frame's way up: [`Codec::decode`] → the speech input → an
+//! utterance → [`Dialect::encode`]; its way down: [`Dialect::decode`] → the player → [`Codec::encode`].
 //!
-//! There are two kinds: the bridge of a session that voxbridge leads itself (`served`), and that of a client which speaks
-//! the model's own protocol and has an upstream session of its own (`relayed`).
+//! There are two kinds. `served` runs a session: utterances, texts, conversations. `relayed` passes messages between a client
+//! of the model's own protocol and one upstream session.
 //!
 //! [`Codec::decode`]: crate::downstream::Codec::decode
 //! [`Codec::encode`]: crate::downstream::Codec::encode
@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// What happened.
+/// An input of a session: a frame, a change of a connection, an order, or the passing of time.
 #[derive(Debug)]
 pub enum Input<'a> {
     /// A frame from the client.
@@ -50,16 +50,15 @@ pub enum Input<'a> {
     LaneClosed(Lane, DisconnectReason),
     /// The instant of the last [`Output::Wait`] has come.
     Timeout,
-    /// voxbridge stops: finish what is going on within this time, begin nothing.
+    /// voxbridge stops: finishes running utterances and turns within this time, and begins nothing new.
     Drain(Duration),
-    /// An operator ends this session, in the same way.
+    /// An operator ends this session: finishes as for [`Input::Drain`].
     Close(Duration),
-    /// An operator wants the conversation to go on in another upstream session, at the next quiet moment. Where there is
-    /// none nothing happens.
+    /// An operator replaces the conversation's upstream session at the next quiet moment. Ignored without a conversation.
     Rollover,
 }
 
-/// What to do.
+/// An output of a session: one thing for the driver to do.
 #[derive(Debug, PartialEq)]
 pub enum Output {
     /// Send this to the client; nothing follows a close frame. Audio is tagged with its text or turn.
@@ -75,11 +74,11 @@ pub enum Output {
     OpenLane(Lane, Mode),
     /// Send this to an upstream.
     ToLane(Lane, Message),
-    /// Drop the transport; nothing of this lane is expected any more.
+    /// Close the transport. Frames of this lane are no longer expected.
     CloseLane(Lane),
     /// For the log and the metrics.
     Observe(Observation),
-    /// Nothing more until something happens, or until then.
+    /// No more output. Call again after the next input or at this instant.
     Wait(Option<Instant>),
     /// The session is over and every lane is gone.
     Finished,
@@ -96,7 +95,7 @@ enum BridgeKind {
 }
 
 impl Bridge {
-    /// Opens a session for a connection that was accepted.
+    /// Opens a session for an accepted connection.
     #[must_use]
     pub fn open(
         now: Instant,
@@ -108,9 +107,9 @@ impl Bridge {
         Self(BridgeKind::Served(Box::new(ServedBridge::open(now, codec, connect, dialect, setup))))
     }
 
-    /// Opens a session for the client of a relay. Of several protocols that its connection may be of, the first message
-    /// chooses: the one that begins like this, or else the first. Each finds its mode in the query string; those that do not
-    /// relay, or have no such mode, do not count.
+    /// Opens a relayed session. The first message chooses among `candidates`: the first protocol that has this command, or
+    /// else the first candidate. Each candidate reads its mode from the query string. Candidates without a relay or without
+    /// this mode are ignored.
     #[must_use]
     pub fn open_relay(
         now: Instant,
@@ -122,13 +121,13 @@ impl Bridge {
         Self(BridgeKind::Relayed(Box::new(RelayBridge::open(now, candidates, query, dialect, setup))))
     }
 
-    /// Answers a connection that cannot be served: the error, then the close frame the protocol has for it.
+    /// Answers a connection that cannot be served: sends the error, then the protocol's close frame for it.
     #[must_use]
     pub fn reject(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
         Self(BridgeKind::Served(Box::new(ServedBridge::reject(now, codec, dialect, error))))
     }
 
-    /// The session's id; empty for a connection that was refused.
+    /// The session's id; empty for a rejected connection.
     #[must_use]
     pub fn session_id(&self) -> &str {
         match &self.0 {
@@ -137,7 +136,7 @@ impl Bridge {
         }
     }
 
-    /// Where every audio sample went, and how many sample groups were dropped as too far ahead of the clock.
+    /// Counts of the client's samples by destination, and the sample groups dropped as too far ahead of the clock.
     #[must_use]
     pub fn sample_counts(&self) -> (SampleCounts, u64) {
         match &self.0 {
@@ -146,19 +145,19 @@ impl Bridge {
         }
     }
 
-    /// Whether messages pass from one end to the other. Then nobody here counts audio.
+    /// True for a relayed session, which passes messages and does not count audio.
     #[must_use]
     pub const fn is_relay(&self) -> bool {
         matches!(self.0, BridgeKind::Relayed(_))
     }
 
-    /// Whether there is a conversation, which alone can be rolled over.
+    /// True for a session with a conversation. Only a conversation can be rolled over.
     #[must_use]
     pub fn has_conversation(&self) -> bool {
         self.uplink_counts().is_some()
     }
 
-    /// Where the audio of a conversation went; none in a session without one.
+    /// Counts of the conversation's samples by destination; `None` without a conversation.
     #[must_use]
     pub fn uplink_counts(&self) -> Option<UplinkCounts> {
         match &self.0 {
@@ -167,7 +166,7 @@ impl Bridge {
         }
     }
 
-    /// Where the session is. Derived anew each time, and cheap.
+    /// The session's state, derived at each call; cheap.
     #[must_use]
     pub fn state(&self) -> SessionState {
         match &self.0 {
@@ -176,7 +175,7 @@ impl Bridge {
         }
     }
 
-    /// Where the audio went so far; `None` where nobody here counts it.
+    /// Durations of the client's audio by destination so far; `None` for a relayed session.
     #[must_use]
     pub fn audio_totals(&self) -> Option<AudioTotals> {
         match &self.0 {
@@ -185,8 +184,8 @@ impl Bridge {
         }
     }
 
-    /// Whether audio leaves for the client as it is heard. Then the session itself bounds what waits, and an upstream need
-    /// not be made to wait for a slow client.
+    /// True when audio leaves at the pace of playback. Then the session bounds its own queue, and a slow client does not slow
+    /// down the upstream.
     #[must_use]
     pub fn is_paced(&self) -> bool {
         match &self.0 {
@@ -195,7 +194,7 @@ impl Bridge {
         }
     }
 
-    /// Whether the client is to be read no further for now. What it sends all the same is taken.
+    /// True while the driver should stop reading from the client (back-pressure). Frames that still arrive are accepted.
     #[must_use]
     pub fn needs_backpressure(&self) -> bool {
         match &self.0 {
@@ -204,8 +203,8 @@ impl Bridge {
         }
     }
 
-    /// How long the client may be left unread, because nothing can be decided by what it streams; none if every message is
-    /// to be read at once.
+    /// How long the driver may leave streamed audio unread, because nothing depends on it earlier; `None` if the driver should
+    /// read every message at once.
     #[must_use]
     pub fn read_window(&self, now: Instant) -> Option<ReadWindow> {
         match &self.0 {
@@ -222,7 +221,7 @@ impl Bridge {
         }
     }
 
-    /// The next thing to do.
+    /// Gives the next output.
     pub fn poll_output(&mut self, now: Instant) -> Output {
         match &mut self.0 {
             BridgeKind::Served(served) => served.poll_output(now),
@@ -233,7 +232,7 @@ impl Bridge {
 
 /// Marks a note as reported; true the first time.
 fn mark_noted(noted: &mut BTreeSet<String>, note: &str) -> bool {
-    // A client that names another voice each time is not worth more memory than this.
+    // Bounds the memory for clients that name a new voice in every request.
     const MAX_NOTED: usize = 64;
     !noted.contains(note) && noted.len() < MAX_NOTED && noted.insert(note.to_owned())
 }

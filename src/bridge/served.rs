@@ -1,4 +1,4 @@
-//! The bridge of a session that voxbridge leads itself: a codec, the session, a dialect.
+//! The bridge of a served session: client codec, session and upstream dialect.
 
 use std::{collections::BTreeSet, collections::VecDeque, sync::Arc, time::Instant};
 
@@ -15,24 +15,24 @@ use crate::{
     upstream::Dialect,
 };
 
-/// One session's codec, state and dialect.
+/// Codec, session and dialect of one client.
 #[derive(Debug)]
 pub(super) struct ServedBridge {
     codec: Codec,
     dialect: Dialect,
-    /// `None` for a connection that was refused.
+    /// `None` for a rejected connection.
     session: Option<Session>,
     opened_at: Instant,
-    /// When the last input came.
+    /// Instant of the last input.
     last_input_at: Instant,
     ready_outputs: VecDeque<Output>,
     is_client_open: bool,
-    /// What operators were told that it has no effect, once each.
+    /// Settings without effect that operators know about already.
     noted_no_effect: BTreeSet<String>,
 }
 
 impl ServedBridge {
-    /// Opens a session for a connection that was accepted.
+    /// Opens a session for an accepted connection.
     pub(super) fn open(
         now: Instant,
         mut codec: Codec,
@@ -54,7 +54,7 @@ impl ServedBridge {
         served
     }
 
-    /// Answers a connection that cannot be served: the error, then the close frame the protocol has for it.
+    /// Answers a connection that cannot be served: sends the error, then the protocol's close frame for it.
     pub(super) fn reject(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
         let mut served = Self::new(now, codec, dialect, None);
         let messages = served.codec.encode(ClientCommand::Error(error.clone()), 0.0);
@@ -78,43 +78,42 @@ impl ServedBridge {
         }
     }
 
-    /// The session's id; empty for a connection that was refused.
+    /// The session's id; empty for a rejected connection.
     pub(super) fn session_id(&self) -> &str {
         self.session.as_ref().map_or("", Session::id)
     }
 
-    /// Where every audio sample went, and how many sample groups were dropped as too far ahead of the clock.
+    /// Counts of the client's samples by destination, and the sample groups dropped as too far ahead of the clock.
     pub(super) fn sample_counts(&self) -> (SampleCounts, u64) {
         self.session.as_ref().map_or_else(Default::default, Session::sample_counts)
     }
 
-    /// Where the audio of a conversation went; none in a session without one.
+    /// Counts of the conversation's samples by destination; `None` without a conversation.
     pub(super) fn uplink_counts(&self) -> Option<UplinkCounts> {
         self.session.as_ref().and_then(Session::uplink_counts)
     }
 
-    /// Where the session is.
+    /// The session's state.
     pub(super) fn state(&self) -> SessionState {
         self.session.as_ref().map_or(SessionState::Ending, Session::state)
     }
 
-    /// Where the audio went so far.
+    /// Durations of the client's audio by destination so far.
     pub(super) fn audio_totals(&self) -> Option<AudioTotals> {
         self.session.as_ref().map(Session::audio_totals)
     }
 
-    /// Whether audio leaves for the client as it is heard. Then the session itself bounds what waits, and an upstream need
-    /// not be made to wait for a slow client.
+    /// True when audio leaves at the pace of playback.
     pub(super) fn is_paced(&self) -> bool {
         self.session.as_ref().is_some_and(Session::is_paced)
     }
 
-    /// Whether the client is to be read no further for now. What it sends all the same is taken.
+    /// True while the driver should stop reading from the client (back-pressure).
     pub(super) fn needs_backpressure(&self) -> bool {
         self.session.as_ref().is_some_and(Session::needs_backpressure)
     }
 
-    /// How long the client may be left unread; none if every message is to be read at once.
+    /// How long the driver may leave streamed audio unread; `None` if it should read every message at once.
     pub(super) fn read_window(&self, now: Instant) -> Option<ReadWindow> {
         let window = self.session.as_ref()?.read_window(now)?;
         Some(ReadWindow { frame_max_bytes: self.codec.frame_max_bytes(), ..window })
@@ -149,7 +148,7 @@ impl ServedBridge {
         }
     }
 
-    /// The next thing to do.
+    /// Gives the next output.
     pub(super) fn poll_output(&mut self, now: Instant) -> Output {
         if let Some(output) = self.ready_outputs.pop_front() {
             return output;
@@ -157,10 +156,10 @@ impl ServedBridge {
         let Some(session) = &mut self.session else { return Output::Finished };
         while let Some(action) = session.pop_action() {
             match action {
-                // Encoded when it is taken out: audio that waits is not yet base64.
+                // Encodes on the way out, so that waiting audio is not yet base64.
                 Action::ToClient(command) if self.is_client_open => {
                     let at_s = (now - self.opened_at).as_secs_f64();
-                    // An error that the protocol ends a connection with is its last word.
+                    // A fatal error of the protocol is the last event before the close frame.
                     if let ClientCommand::Error(error) = &command
                         && let Some(close) = self.codec.error_close_frame(error)
                     {
@@ -210,7 +209,7 @@ impl ServedBridge {
         if session.is_finished() { Output::Finished } else { Output::Wait(session.next_timeout(now)) }
     }
 
-    /// Hands on what the codec accepted without effect.
+    /// Reports fields that the codec accepted without effect.
     fn report_ignored_fields(&mut self) {
         let Some(session) = &mut self.session else { return };
         for IgnoredField { command, field, because } in self.codec.take_ignored_fields() {

@@ -357,11 +357,15 @@ fn profile_for_mode(library: &Library, mode: &str) -> Result<Arc<Profile>, Strin
         "chat" => Mode::Chat,
         "audio" => Mode::Audio,
         "video" => Mode::Video,
-        other => return Err(format!("upstream: unknown mode {other:?} in the URL; use chat, audio or video")),
+        other => {
+            return Err(format!("upstream: unknown mode {other:?} in the URL; use chat, audio or video"));
+        }
     };
-    library.profiles().find(|profile| profile.mode == wanted && !profile.is_relay()).cloned().ok_or_else(
-        || format!("upstream: no profile uses mode {mode:?}; choose a profile with --profile"),
-    )
+    library
+        .profiles()
+        .find(|profile| profile.mode == wanted && !profile.is_relay())
+        .cloned()
+        .ok_or_else(|| format!("upstream: no profile uses mode {mode:?}; choose a profile with --profile"))
 }
 
 /// Reads the `.toml` files of a directory and its subdirectories, sorted by path.

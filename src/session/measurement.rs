@@ -40,7 +40,7 @@ pub enum Measurement {
     },
     /// The client got the first audio of a text or of an answer.
     FirstAudio {
-        /// What the audio answers.
+        /// The request that the audio answers.
         origin: AudioOrigin,
         /// Time since the request, or since the user's last speech.
         after: Duration,
@@ -101,7 +101,7 @@ impl LanePurpose {
     }
 }
 
-/// What audio answers.
+/// The request that audio answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AudioOrigin {
     /// A text that the client sent to be spoken.

@@ -193,8 +193,9 @@ fn remap_client_output(record: &TraceRecord, from: &ClientMapping, to: &ClientMa
     };
     let message: Value = serde_json::from_str(text).unwrap_or_default();
     let slot_names = |name: EventName| name.slots().map(Slot::name).collect::<Vec<_>>();
-    let number =
-        |name: EventName| move |slot: Slot| name.slots().position(|known| known == slot).unwrap_or(usize::MAX);
+    let number = |name: EventName| {
+        move |slot: Slot| name.slots().position(|known| known == slot).unwrap_or(usize::MAX)
+    };
     let found = EventName::ALL.into_iter().find_map(|name| {
         Some((name, extract_slots(from.event(name)?, &slot_names(name), number(name), &message)?))
     });
@@ -202,9 +203,8 @@ fn remap_client_output(record: &TraceRecord, from: &ClientMapping, to: &ClientMa
         return remapped(record, vec!["not an event of the recorded protocol".to_owned()], true);
     };
     translate_codes(name, &mut slot_values, from, to);
-    let spelled = to
-        .event(name)
-        .map(|template| render_slots(template, &slot_names(name), number(name), &slot_values));
+    let spelled =
+        to.event(name).map(|template| render_slots(template, &slot_names(name), number(name), &slot_values));
     remapped(
         record,
         vec![spelled.unwrap_or_else(|| format!("nothing: the protocol has no event {name:?}"))],
@@ -250,13 +250,14 @@ fn remap_close(code: u16, text: &str, from: &ClientMapping, to: &ClientMapping) 
 fn remap_lane_output(record: &TraceRecord, from: &UpstreamMapping, to: &UpstreamMapping) -> RemappedMessage {
     let message: Value =
         record.text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    let found = SendName::ALL
-        .iter()
-        .find_map(|name| Some((*name, extract_slots(from.message(*name)?, name.slots(), |slot| slot, &message)?)));
+    let found = SendName::ALL.iter().find_map(|name| {
+        Some((*name, extract_slots(from.message(*name)?, name.slots(), |slot| slot, &message)?))
+    });
     let Some((name, slot_values)) = found else {
         return remapped(record, vec!["not a message of the recorded dialect".to_owned()], true);
     };
-    let spelled = to.message(name).map(|template| render_slots(template, name.slots(), |slot| slot, &slot_values));
+    let spelled =
+        to.message(name).map(|template| render_slots(template, name.slots(), |slot| slot, &slot_values));
     let trouble = spelled.is_none();
     remapped(
         record,

@@ -28,33 +28,33 @@ use crate::{
     mapping::profile::{PlayoutPace, PlayoutRules},
 };
 
-/// With more than this waiting to be heard, no more of a text is asked for.
+/// Above this much unheard audio, no further part of a text is requested.
 const REQUEST_AHEAD_MAX: Duration = Duration::from_secs(30);
-/// Most that may wait: a model was seen 34 s ahead (field notes §7.16), and memory is bounded.
+/// Bound of unheard audio. A model was seen 34 s ahead of playback (field notes §7.16).
 const UNPLAYED_MAX: Duration = Duration::from_secs(90);
 
-/// One session's voice towards its client.
+/// Playback of one session.
 #[derive(Debug)]
 pub(crate) struct Player {
     converter: OutputConverter,
     encoding: Encoding,
     out_rate_hz: u32,
     next_turn: u32,
-    /// A format set while a text was spoken.
+    /// A format set during a text; it applies from the next text on.
     next_format: Option<(OutputConverter, Encoding, u32)>,
     frame_max_bytes: usize,
     playout: PlayoutRules,
     pace: PlayoutPacer,
-    /// The front one is being heard, the back one is being made.
+    /// The front text plays, the back text receives audio.
     items: VecDeque<PlaybackItem>,
-    /// When the user was last heard to speak, until that is answered.
+    /// End of the user's last speech, until an answer begins.
     user_spoke_at: Option<Instant>,
-    /// Audio that was sent, in all.
+    /// Total audio sent.
     sent_audio: Duration,
 }
 
 impl Player {
-    /// Speaks at the model's own rate, in frames of at most `frame_max_bytes`.
+    /// A player at the model's own rate, with frames of at most `frame_max_bytes`.
     pub(crate) fn new(frame_max_bytes: usize, playout: PlayoutRules) -> Self {
         let ms = |ms: u32| Duration::from_millis(ms.into());
         let lead = (playout.pace == PlayoutPace::RealTime).then(|| ms(playout.lead_ms));
@@ -73,7 +73,7 @@ impl Player {
         }
     }
 
-    /// Speaks in another encoding and at another rate from the next text on.
+    /// Sets encoding and rate from the next text on.
     ///
     /// # Errors
     /// [`UnsupportedRate`] for a rate out of range; the old one stays.
@@ -82,7 +82,7 @@ impl Player {
         Ok(())
     }
 
-    /// A text begins; `text` is told with its first audio.
+    /// Begins a text. Its words are announced with its first audio.
     pub(crate) fn begin_item(
         &mut self,
         now: Instant,
@@ -101,32 +101,32 @@ impl Player {
         self.items.push_back(PlaybackItem::new(now, source, turn, request_id, text));
     }
 
-    /// The user was heard to speak.
+    /// Notes that the user spoke.
     pub(crate) const fn note_user_speech(&mut self, now: Instant) {
         self.user_spoke_at = Some(now);
     }
 
-    /// How much audio was sent so far.
+    /// Total audio sent so far.
     pub(crate) const fn sent_length(&self) -> Duration {
         self.sent_audio
     }
 
-    /// Whether the client hears something.
+    /// True while a text plays.
     pub(crate) fn is_audible(&self) -> bool {
         self.items.front().is_some_and(|item| item.start_reported)
     }
 
-    /// Whether something is being heard or made.
+    /// True while a text plays or receives audio.
     pub(crate) fn is_busy(&self) -> bool {
         !self.items.is_empty()
     }
 
-    /// Whether it is a text the client asked for.
+    /// True if one of the texts is of this origin.
     pub(crate) fn is_busy_with(&self, source: PlaybackSource) -> bool {
         self.items.iter().any(|item| item.source == source)
     }
 
-    /// Takes audio of the model, float32, for the text being made.
+    /// Adds float32 audio of the model to the back text.
     pub(crate) fn push_audio(&mut self, now: Instant, samples: &[f32], out: &mut Actions) {
         if self.is_full(now) {
             return self.report_overflow(out);
@@ -138,7 +138,7 @@ impl Player {
         self.advance(now, out);
     }
 
-    /// Whether so much waits to be heard that no more should be asked for.
+    /// True above [`AHEAD`] of unheard audio.
     pub(crate) fn is_far_ahead(&self, now: Instant) -> bool {
         self.unplayed_length(now) > REQUEST_AHEAD_MAX
     }
@@ -147,7 +147,7 @@ impl Player {
         self.unplayed_length(now) > UNPLAYED_MAX
     }
 
-    /// What is too far ahead is dropped, and that is said, once a text.
+    /// Drops audio too far ahead of playback, and reports an error once a text.
     fn report_overflow(&mut self, out: &mut Actions) {
         if let Some(item) = self.items.back_mut().filter(|item| !item.overflowed) {
             item.overflowed = true;
@@ -158,7 +158,7 @@ impl Player {
         }
     }
 
-    /// Takes audio that comes after its text was made; of one that is over already it is nothing any more.
+    /// Adds audio that arrives after its text was finished. Ignored if that text has ended.
     pub(crate) fn append_audio(
         &mut self,
         now: Instant,
@@ -171,13 +171,13 @@ impl Player {
         }
     }
 
-    /// How much of what was made the client has not heard.
+    /// Audio that the client has not heard yet.
     pub(crate) fn unplayed_length(&self, now: Instant) -> Duration {
         let unsent: usize = self.items.iter().map(|item| item.unsent.len()).sum();
         self.duration_of(unsent) + self.pace.unplayed(now)
     }
 
-    /// The text is made; it ends when it was heard.
+    /// Finishes the back text. It ends when its audio was heard.
     pub(crate) fn finish_item(&mut self, now: Instant, out: &mut Actions) {
         if let Some(item) = self.items.back_mut() {
             self.converter.flush(&mut item.unsent);
@@ -186,7 +186,7 @@ impl Player {
         self.advance(now, out);
     }
 
-    /// Forgets what was made of a text nothing was heard of: it is made again.
+    /// Discards the audio of an unheard text, which is synthesised again.
     pub(crate) fn restart_item(&mut self) {
         self.converter.clear();
         if let Some(item) = self.items.back_mut() {
@@ -195,7 +195,7 @@ impl Player {
         }
     }
 
-    /// Silence at once: what was heard of ends as cancelled, of the rest the client never learns (golden c10e).
+    /// Silences playback. An announced text ends as cancelled; the client never learns of the others (golden c10e).
     pub(crate) fn cancel_all(&mut self, now: Instant, out: &mut Actions) {
         self.converter.clear();
         while let Some(item) = self.items.pop_front() {
@@ -204,7 +204,7 @@ impl Player {
         self.pace.stop();
     }
 
-    /// Sends what is due, and ends what was heard.
+    /// Sends due audio, and ends texts that were heard.
     pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
         while !self.items.is_empty() {
             self.send_due(now, out);
@@ -220,7 +220,7 @@ impl Player {
         }
     }
 
-    /// When [`Player::advance`] has something to do.
+    /// The instant of the next call of [`Player::advance`].
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let item = self.items.front()?;
         match self.next_frame_length(item) {
@@ -230,7 +230,7 @@ impl Player {
         }
     }
 
-    /// Sends of the front text what may leave now.
+    /// Sends the front text's due audio.
     fn send_due(&mut self, now: Instant, out: &mut Actions) {
         while let Some(length) = self.items.front().and_then(|item| self.next_frame_length(item)) {
             let (frame_samples, encoding) = (self.frame_samples(), self.encoding);
@@ -266,14 +266,14 @@ impl Player {
         }
     }
 
-    /// How long the front text's next frame is.
+    /// Length of the front text's next frame.
     fn next_frame_length(&self, item: &PlaybackItem) -> Option<Duration> {
         let samples = item.unsent.len().min(self.frame_samples());
         (samples > 0).then(|| self.duration_of(samples))
     }
 
     fn duration_of(&self, samples: usize) -> Duration {
-        // Rounded up: frames that follow one another without a gap must not look as if there were one.
+        // Rounded up, so that consecutive frames never seem to have a gap.
         Duration::from_nanos((samples as u64 * 1_000_000_000).div_ceil(self.out_rate_hz.into()))
     }
 

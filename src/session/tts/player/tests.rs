@@ -1,4 +1,4 @@
-//! What leaves when, and what is held.
+//! Tests of the player: when audio leaves, and what is held.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn player_with_hold(hold_max_ms: u32) -> (Player, Instant, Actions) {
     (Player::new(65_536, playout), now, Actions::default())
 }
 
-/// What the client is told: lengths of audio in ms, and events by their first letters.
+/// Messages to the client: lengths of audio in ms, and events by their first letters.
 fn client_events(out: &mut Actions) -> Vec<String> {
     let describe = |action| match action {
         Action::ToClient(ClientCommand::Audio(audio)) => Some((audio.samples.len() / 24).to_string()),

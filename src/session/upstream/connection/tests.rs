@@ -57,7 +57,11 @@ fn late_queue_message_cancels_neither_close_nor_retry() {
     connection.close(now, &mut context);
     actions(&mut context);
     connection.handle_event(now, &QUEUED, &mut context);
-    assert_eq!((actions(&mut context), connection.is_gone()), (vec![], false), "the worker still confirms the close");
+    assert_eq!(
+        (actions(&mut context), connection.is_gone()),
+        (vec![], false),
+        "the worker still confirms the close"
+    );
 
     let (now, mut context, mut connection) = start();
     connection.handle_opened(now, &mut context);

@@ -266,9 +266,8 @@ impl UpstreamConnection {
             }
             ConnectionPhase::Queued(queue) => {
                 let waited = now - queue.since;
-                let status = queue
-                    .position
-                    .map_or("sent nothing".to_owned(), |at| format!("stayed at position {at}"));
+                let status =
+                    queue.position.map_or("sent nothing".to_owned(), |at| format!("stayed at position {at}"));
                 let detail = format!(
                     "the upstream's queue {status} for {:.0} s; another client may hold the worker",
                     waited.as_secs_f64()
