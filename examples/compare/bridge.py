@@ -193,7 +193,7 @@ class Session:
                 await self.send_unit(upstream, found)
 
     async def send_unit(self, upstream, unit):
-        # Who speaks while the model does has the floor.
+        # The model has the floor while it speaks.
         is_barge_in = self.assembler.vad.speaking and self.answer is not None
         audio = base64.b64encode(unit).decode()
         message = {"audio": audio, "input_id": str(self.units_sent), "force_listen": is_barge_in}
@@ -250,7 +250,7 @@ async def main():
             pass  # of either side, which ends the session
 
     host, _, port = options.listen.rpartition(":")
-    # So many connect at once that a short queue would turn some away.
+    # Many clients connect at once; a short queue would reject some.
     async with serve(session, host, int(port), compression=None, max_size=MAX_MESSAGE_BYTES, backlog=1024) as server:
         address = server.sockets[0].getsockname()
         print(f"listening on {address[0]}:{address[1]}", flush=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
-# As long as anything takes here on a busy machine, s.
+# Timeout of any step on a busy machine, s.
 TIMEOUT_S = 60
 
 
@@ -39,7 +39,7 @@ class Contestants:
         self.python_interpreter = self.install_packages()
         self.has_workers_option = "--workers" in self.run_output(self.program, "serve", "--help")
 
-    # --- what is built and fetched
+    # --- builds and downloads
 
     def build(self):
         self.log("building")
@@ -78,7 +78,7 @@ class Contestants:
         models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
         nginx = subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr
         return {
-            # A program that was given may be of any.
+            # A given program may be of any version.
             "commit": None if self.options.program else git("rev-parse", "--short", "HEAD"),
             "changed_since": bool(git("status", "--porcelain", "--untracked-files=no")),
             "cores": os.cpu_count(),
@@ -93,7 +93,7 @@ class Contestants:
     def run_output(*command):
         return subprocess.run([str(word) for word in command], capture_output=True, text=True).stdout
 
-    # --- what is started
+    # --- processes
 
     def measure(self, name, sessions, label, *arguments):
         """One contestant under load: its figures."""
@@ -106,7 +106,7 @@ class Contestants:
             done = subprocess.run(
                 words, capture_output=True, text=True, env=clean_environment(), timeout=self.options.seconds + 4 * TIMEOUT_S
             )
-        # 1 is for samples lost, 3 for a generator that was late: both are told in the figures.
+        # Exit code 1 means lost samples, 3 a late generator; both are in the figures.
         if done.returncode not in (0, 1, 3) or not result.exists():
             raise ComparisonError(f"the generator ended with code {done.returncode}: {done.stderr.strip()[-500:]}")
         return extract_figures(json.loads(result.read_text()))
@@ -158,7 +158,7 @@ class Contestants:
     def run_process(self, command, **more):
         """One on the bridge's core, which is stopped in the end."""
         all_cores = os.sched_getaffinity(0)
-        # It is inherited, and so costs the process nothing at its start.
+        # Inherited, so it costs the process nothing at its start.
         os.sched_setaffinity(0, {self.bridge_core})
         try:
             with open(self.out / "contestant.err", "a") as stderr_file:

@@ -10,7 +10,7 @@ ROW_TITLES = {
     "many": "the same, {sessions} sessions",
     "silence": "the same, `speech` while nobody speaks, {sessions} sessions",
 }
-# What voxbridge's CPU time may be, as a multiple of somebody's.
+# Limit of voxbridge's CPU time, as a multiple of a contestant's.
 CPU_RATIO_GOALS = {("conversation", "relay"): 1.0, ("conversation", "python"): 0.25, ("many", "relay"): 1.0, ("silence", "relay"): 1.15}
 COLOURS = {"voxbridge": "#2a6f97", "relay": "#7f8c8d", "python": "#e0a030"}
 

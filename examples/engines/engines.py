@@ -35,9 +35,9 @@ SPEAK_RATE_HZ = 24_000
 # The model was trained on clips of at most about 30 s, and its convolutions need about 0.1 s.
 MAX_CLIP_SAMPLES = 30 * RECOGNISE_RATE_HZ
 MIN_CLIP_SAMPLES = RECOGNISE_RATE_HZ // 10
-# Below -60 dBFS there is nothing to hear, and a greedy decoder given silence invents words.
+# Below -60 dBFS nothing is audible, and a greedy decoder invents words for silence.
 SILENT_PEAK = 1e-3
-# Speech has fewer tokens a second than this; a decoder that goes on is repeating itself (the model's own notes).
+# Speech has fewer tokens per second than this; beyond it the decoder repeats itself (the model's own notes).
 TOKENS_PER_SECOND = 6.5
 MIN_TOKEN_LIMIT = 8
 START_TOKEN, END_TOKEN = 1, 2
@@ -45,7 +45,7 @@ START_TOKEN, END_TOKEN = 1, 2
 MAX_AUDIO_BYTES = 10 * 60 * RECOGNISE_RATE_HZ * 4
 MAX_TEXT_BYTES = 10_000
 MAX_HEADER_BYTES = 1 << 20
-# Less than the other side waits for an answer.
+# Shorter than the parent's timeout.
 SPEAK_TIMEOUT_S = 30
 
 
@@ -72,7 +72,7 @@ class Recogniser:
         self.tokenizer = tokenizers.Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
         self.encoder_inputs = {i.name for i in self.encoder.get_inputs()}
         self.decoder_inputs = {i.name for i in self.decoder.get_inputs()}
-        # Batch, heads, past, head dimension: the first and third are free, and the past starts empty.
+        # Batch, heads, past, head dimension: the first and third are variable, and the past starts empty.
         self.empty_past = {
             i.name: np.zeros((1, i.shape[1], 0, i.shape[3]), np.float32)
             for i in self.decoder.get_inputs()
@@ -165,7 +165,7 @@ class Synthesiser:
         return done.stdout.decode(errors="replace")
 
     def synthesise(self, text, voice):
-        # flite takes a name it does not know for the path of a voice file, so only its own list will do.
+        # flite takes an unknown name for the path of a voice file, so only names from its own list are accepted.
         if voice not in self.voices:
             raise RequestRejected(f"no voice {voice!r}; there are: {' '.join(self.voices)}")
         if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
@@ -218,7 +218,7 @@ def read_audio(stream, count):
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise RequestRejected('"bytes" must be a whole number')
     if count > MAX_AUDIO_BYTES:
-        # Read away, or the rest of the audio would be taken for requests.
+        # Discards the audio, which would otherwise be read as requests.
         while count:
             count -= len(read_exactly(stream, min(count, 1 << 16)))
         raise RequestRejected(f"more than {MAX_AUDIO_BYTES} bytes of audio")
@@ -230,7 +230,7 @@ def read_audio(stream, count):
 
 def handle_request(request, stream, recogniser, synthesiser):
     """The reply's header and the bytes after it."""
-    # The audio is taken first whatever the request is, so that the next header is where it should be.
+    # Reads the audio first, so that the next header is at the expected position.
     audio = read_audio(stream, request.get("bytes", 0))
     op = request.get("op")
     if op == "recognise":
@@ -282,9 +282,9 @@ def serve(stream, send, recogniser, synthesiser):
 
 
 def main():
-    # An interrupt of the terminal is for the parent, which ends this process by closing its input.
+    # A terminal interrupt is for the parent, which ends this process by closing its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Replies own standard output alone: anything a library prints goes to standard error.
+    # Only replies use standard output: output of libraries goes to standard error.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 
@@ -311,7 +311,7 @@ def main():
         send({"ready": True, "recogniser": RECOGNISER, "synthesiser": f"flite {VOICE}"})
         serve(sys.stdin.buffer, send, recogniser, synthesiser)
     except BrokenPipeError:
-        # Nobody reads any more; not even the interpreter's last flush.
+        # The parent has closed the pipe; skip the interpreter's last flush.
         os._exit(0)
 
 

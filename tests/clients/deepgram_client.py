@@ -72,7 +72,7 @@ class Version3:
         assert self.wire.finalize()
 
     def close(self):
-        # `finish` waits for half a second only; a program that wants all it is owed asks for it first.
+        # `finish` waits for only half a second; a program that needs all results requests them first.
         self.wire.send_raw(json.dumps({"type": "Close"})) if hasattr(self.wire, "send_raw") else self.wire.send(
             json.dumps({"type": "CloseStream"})
         )
@@ -179,7 +179,7 @@ class Client:
             library.send(paced[at : at + 640])
         live = self.until(lambda came: came["type"] == "UtteranceEnd")
         library.keep_alive()
-        # No silence ends this one.
+        # Silence does not end this stream.
         library.send(audio)
         library.finalize()
         finalized = self.until(lambda came: came.get("from_finalize"))

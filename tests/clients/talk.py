@@ -155,7 +155,7 @@ class Conversation:
             message = await asyncio.wait_for(self.wire.receive(), PATIENCE_S)
             if isinstance(message, bytes) or message is GONE:
                 return message
-            # Good advice where a busy machine has a microphone catch up.
+            # Lets a microphone on a busy machine catch up.
             if (event := json.loads(message))["type"] != "session.rate_limit":
                 return event
 
@@ -215,7 +215,7 @@ class Conversation:
         await self.speech("two", first=1)
         await self.say(type="tts.cancel")
         assert (await self.rest("two"))["cancelled"]
-        # What comes next answers what is sent next: no audio is left over.
+        # All audio has arrived, so the next message answers the next request.
         await self.wire.send("{")
         await self.event("error", code="malformed_json", recoverable=True)
 
@@ -240,7 +240,7 @@ class Conversation:
                 assert came["type"] == "tts.speaking_end" and speaking and not came["cancelled"], came
                 break
         assert words["transcript.partial"] == words["transcript.final"] == "I heard 3.0 seconds of speech.", words
-        # It ends when it has been heard, which is when it has been spoken.
+        # Speech ends when it has been played.
         assert audio > 96000 and time.monotonic() - began > audio / 48000 - 0.5, audio
         playing.cancel()
 
@@ -253,7 +253,7 @@ class Conversation:
         await self.wire.open(url)
         created = await self.event("session.created", model="any")
         assert created["session_id"] and created["config"]["language"] == "en", created
-        # Both spellings of everything: the published page's and the real server's.
+        # Both spellings of every event: the published page's and the real server's.
         await self.say(type="session.configure", vad={"sensitivity": "normal"}, tts_model="kokoro-v1", hot_words=[])
         await self.say(type="session.configure", vad_sensitivity="normal", model_tts="kokoro-v1", enable_itn=True)
         await self.wire.ping()

@@ -23,7 +23,7 @@ def transcriber(url, recording):
     from vosk.transcriber.transcriber import Transcriber
 
     with tempfile.NamedTemporaryFile("r", suffix=".txt") as result:
-        # Without the model that its constructor loads, and that a client of a server never uses.
+        # Skips the constructor's model, which a client of a server never uses.
         unmodified = Transcriber.__new__(Transcriber)
         unmodified.args = argparse.Namespace(server=url, tasks=1, output_type="txt")
         unmodified.queue = queue.Queue()
@@ -44,7 +44,7 @@ async def steps(url, recording, way):
     audio = samples.tobytes()
     texts, partials, answers, frame = [], 0, 0, rate // 5 * 2
     async with websockets.connect(url) as websocket:
-        # The real server takes 8 kHz unless it is told.
+        # The real server assumes 8 kHz by default.
         if rate != 8000:
             await websocket.send('{ "config" : { "sample_rate" : %d } }' % rate)
         began = time.monotonic()
@@ -58,7 +58,7 @@ async def steps(url, recording, way):
             texts += [answer["text"]] if "text" in answer else []
         await websocket.send('{"eof" : 1}')
         texts.append(json.loads(await websocket.recv())["text"])
-        # The server ends the connection, and says nothing more.
+        # The server ends the connection without another message.
         ended = False
         try:
             await websocket.recv()

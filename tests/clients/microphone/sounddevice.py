@@ -12,7 +12,7 @@ import wave
 import numpy as np
 
 
-# A person at a terminal can press Ctrl-C; tests may run where it is ignored, and what is started there inherits that.
+# Tests may run where Ctrl-C is ignored, and child processes inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -44,7 +44,7 @@ class InputStream:
         while True:
             block = np.concatenate((self.samples[at : at + self.blocksize], self.silence))[: self.blocksize]
             at += self.blocksize
-            # A block comes when its last sample was heard.
+            # A block arrives when its last sample was recorded.
             if self.stopped.wait(max(0.0, began + at / self.samplerate - time.monotonic())):
                 return
             self.callback(block, self.blocksize, None, None)
