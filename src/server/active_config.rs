@@ -32,7 +32,7 @@ pub struct ServiceConfig {
     pub sessions_max: usize,
     /// How the server drains.
     pub drain_policy: DrainPolicy,
-    /// Who may connect.
+    /// Rules for admission.
     pub access: AccessPolicy,
     /// Per-client limits.
     pub limits: ClientLimits,
