@@ -80,7 +80,9 @@ impl RelayCodec {
     /// # Errors
     /// If the message is malformed. An unknown type is not an error.
     pub fn decode<'a>(&'a self, text: &'a str, native: bool) -> Result<RelayMessage<'a>, Error> {
-        let relay = self.protocol().ok_or_else(|| Error::new(ErrorKind::UnknownCommand, "message without a relay protocol"))?;
+        let relay = self
+            .protocol()
+            .ok_or_else(|| Error::new(ErrorKind::UnknownCommand, "message without a relay protocol"))?;
         let extracted =
             if native { relay.extractor.extract(text) } else { relay.extractor.extract_with_unknown(text) };
         let found = extracted.map_err(|error| match error {

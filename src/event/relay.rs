@@ -4,8 +4,8 @@
 //! vocabulary of served sessions and their upstreams is [`super::lane`].
 
 use super::{LaneEvent, UpstreamEnd};
-pub use crate::mapping::relay::{RelayEndReason, RelayFieldRole};
 use crate::mapping::extract::Node;
+pub use crate::mapping::relay::{RelayEndReason, RelayFieldRole};
 
 /// Message from the client to the model.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -118,7 +118,10 @@ impl RelayProtocol {
         }
         let has = |verb: &&RelayVerb| self.commands.iter().any(|command| command.verb == **verb);
         if let Some(verb) = RelayVerb::ALL.iter().find(|verb| !has(verb)) {
-            return file_error(format!("no message under [commands] has the verb `{}`", check::snake_case_name(verb)));
+            return file_error(format!(
+                "no message under [commands] has the verb `{}`",
+                check::snake_case_name(verb)
+            ));
         }
         let needed = [RelayEvent::Granted, RelayEvent::Opened, RelayEvent::Listening, RelayEvent::Ended];
         if let Some(name) = needed.iter().find(|name| self.event(**name).is_none()) {

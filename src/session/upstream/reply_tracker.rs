@@ -301,7 +301,10 @@ mod tests {
         for kind in [ReplyKind::Text, ReplyKind::Audio] {
             send_unit(&mut tracker, now);
             assert!(tracker.handle_reply(now, kind, meta("s_1", "")).is_none());
-            assert!(tracker.handle_reply(later, kind, meta("s_1", "")).is_none(), "more output restarts the timeout");
+            assert!(
+                tracker.handle_reply(later, kind, meta("s_1", "")).is_none(),
+                "more output restarts the timeout"
+            );
             assert!(tracker.handle_timeout(now + REPLY_END_TIMEOUT).is_none());
             assert!(tracker.handle_timeout(later + REPLY_END_TIMEOUT).is_some());
         }
