@@ -144,14 +144,12 @@ impl Session {
 
     /// Earliest deadline of the lanes.
     pub(super) fn next_lanes_timeout(&self, now: Instant) -> Option<Instant> {
-        let times = &self.context.lane_times;
-        let closing =
-            self.context.closing.iter().filter_map(|connection| connection.next_timeout(times)).min();
-        let transcriber = self.transcriber.next_timeout(times, &self.setup.profile.hear);
+        let closing = self.context.closing.iter().filter_map(UpstreamConnection::deadline).min();
+        let transcriber = self.transcriber.next_timeout(&self.setup.profile.hear);
         let dialogue = self
             .dialogue
             .as_ref()
             .and_then(|dialogue| dialogue.next_timeout(now, &self.session_view(), &self.context));
-        [closing, transcriber, dialogue, self.synthesizer.next_timeout(times)].into_iter().flatten().min()
+        [closing, transcriber, dialogue, self.synthesizer.next_timeout()].into_iter().flatten().min()
     }
 }

@@ -391,7 +391,8 @@ impl Relay {
             return;
         };
         if self.mode == Mode::Chat {
-            connection.await_replies(now, u16::try_from(self.in_flight.len()).unwrap_or(u16::MAX));
+            let answers = u16::try_from(self.in_flight.len()).unwrap_or(u16::MAX);
+            connection.await_replies(now, answers, &self.context.lane_times);
         }
         connection.retire(now, &mut self.context);
     }
@@ -418,16 +419,15 @@ impl Relay {
     }
 
     pub(super) fn next_lanes_timeout(&self) -> Option<Instant> {
-        let times = &self.context.lane_times;
         let connection = match &self.upstream {
-            RelayUpstream::Connected(connection) => connection.next_timeout(times),
+            RelayUpstream::Connected(connection) => connection.deadline(),
             RelayUpstream::Scheduled(at) => Some(*at),
             RelayUpstream::Stopped => None,
         };
         self.context
             .closing
             .iter()
-            .filter_map(|connection| connection.next_timeout(times))
+            .filter_map(UpstreamConnection::deadline)
             .chain(connection)
             .chain(self.resume_deadline())
             .min()

@@ -9,7 +9,7 @@ use super::{
     Dialogue, SessionSnapshot,
     rollover::{DialogueUpstream, UpstreamSession},
 };
-use crate::session::upstream::reply_tracker::UNIT_DURATION;
+use crate::session::upstream::{connection::UpstreamConnection, reply_tracker::UNIT_DURATION};
 
 impl Dialogue {
     /// When the next unit is due; `None` until something changes.
@@ -64,8 +64,7 @@ impl Dialogue {
         view: &SessionSnapshot,
         context: &crate::session::context::LaneContext,
     ) -> Option<Instant> {
-        let connections =
-            self.connections().filter_map(|connection| connection.next_timeout(&context.lane_times)).min();
+        let connections = self.connections().filter_map(UpstreamConnection::deadline).min();
         let unit = self.next_unit_at(now, view, context.player.is_audible());
         let barge_in = &self.rules.barge_in;
         let fence_lift = self.turns.fence_lift_at(view.voice_at, barge_in).filter(|_| !view.is_tts_active);

@@ -18,7 +18,7 @@ use crate::session::{
 use crate::{
     error::{Error, ErrorKind},
     event::{DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, VoiceSample},
-    mapping::profile::{LaneTimeouts, SpeakRules},
+    mapping::profile::SpeakRules,
 };
 
 /// A text prepared for speaking.
@@ -290,8 +290,8 @@ impl Synthesizer {
         self.advance(now, options, context);
     }
 
-    pub(crate) fn next_timeout(&self, times: &LaneTimeouts) -> Option<Instant> {
-        self.connection()?.next_timeout(times)
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.connection()?.deadline()
     }
 
     /// Dials, or sends the next part to a ready lane.

@@ -22,7 +22,7 @@ use crate::session::{
 use crate::{
     error::{Error, ErrorKind},
     event::{ClientCommand, DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, Speaker},
-    mapping::profile::{HearRules, LaneTimeouts},
+    mapping::profile::HearRules,
 };
 use interim::InterimDecode;
 
@@ -346,9 +346,8 @@ impl Transcriber {
         self.advance(now, options, context);
     }
 
-    pub(crate) fn next_timeout(&self, times: &LaneTimeouts, rules: &HearRules) -> Option<Instant> {
-        let connection_timeout =
-            self.connection.as_ref().and_then(|connection| connection.next_timeout(times));
+    pub(crate) fn next_timeout(&self, rules: &HearRules) -> Option<Instant> {
+        let connection_timeout = self.connection.as_ref().and_then(UpstreamConnection::deadline);
         let release = self
             .oldest_unreleased()
             .and_then(|front| front.completed_at)

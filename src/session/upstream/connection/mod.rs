@@ -13,7 +13,7 @@ use super::backoff::{ConnectionFailure, RetryState};
 use crate::session::{context::LaneContext, measurement::LanePurpose, outbox::Action};
 use crate::{
     event::{Lane, LaneCommand, Mode},
-    mapping::upstream::VoiceEncoding,
+    mapping::{profile::LaneTimeouts, upstream::VoiceEncoding},
 };
 
 /// Result for the owner.
@@ -36,28 +36,28 @@ pub(crate) enum ConnectionEvent {
 #[derive(Debug)]
 enum ConnectionPhase {
     /// Connecting.
-    Dialling { until: Instant },
+    Dialling,
     /// Connecting, but no longer wanted. The session is closed as soon as the transport opens.
-    AbandonedDial { until: Instant },
+    AbandonedDial,
     /// Connected. No worker is assigned yet.
     Queued(QueueState),
     /// A worker is assigned, and the initialisation is not known yet.
     Granted,
     /// `init` sent.
-    Initialising { until: Instant },
+    Initialising,
     /// Initialised and unused.
     Ready,
     /// In use until it ends, as in a conversation.
     Engaged,
-    /// Waits for an answer. `active_at` is the time of the last output.
-    AwaitingReply { active_at: Instant },
+    /// Waits for an answer.
+    AwaitingReply,
     /// Waits for an answer that is no longer wanted. The answer cannot be stopped (field notes §2): the gateway would
     /// hand out a worker whose model still talks.
-    Draining { until: Instant },
+    Draining,
     /// Closed by either side. Waits for the end of the transport.
-    Closing { until: Instant, retry: bool },
+    Closing { retry: bool },
     /// Waits for the next attempt.
-    BackingOff { until: Instant },
+    BackingOff,
     /// Over.
     Gone,
 }
@@ -65,7 +65,6 @@ enum ConnectionPhase {
 #[derive(Debug)]
 struct QueueState {
     since: Instant,
-    moved_at: Instant,
     position: Option<u32>,
     stuck_reported: bool,
 }
@@ -81,6 +80,8 @@ pub(crate) struct UpstreamConnection {
     /// Encoding of the voice in the initialisation, until the upstream accepts it.
     voice_encoding: Option<VoiceEncoding>,
     phase: ConnectionPhase,
+    /// When the phase times out. Set with every phase.
+    deadline: Option<Instant>,
     opened_at: Instant,
     /// When a worker was assigned in this attempt.
     granted_at: Option<Instant>,
@@ -114,6 +115,7 @@ impl UpstreamConnection {
             init,
             voice_encoding: None,
             phase: ConnectionPhase::Gone,
+            deadline: None,
             opened_at: now,
             granted_at: None,
             pending_replies: 0,
@@ -137,12 +139,12 @@ impl UpstreamConnection {
     }
 
     pub(crate) const fn is_awaiting_reply(&self) -> bool {
-        matches!(self.phase, ConnectionPhase::AwaitingReply { .. })
+        matches!(self.phase, ConnectionPhase::AwaitingReply)
     }
 
     /// True while an unwanted answer is drained.
     pub(crate) const fn is_draining(&self) -> bool {
-        matches!(self.phase, ConnectionPhase::Draining { .. })
+        matches!(self.phase, ConnectionPhase::Draining)
     }
 
     /// True if a worker is assigned to it.
@@ -150,7 +152,7 @@ impl UpstreamConnection {
         self.granted_at.is_some()
             && !matches!(
                 self.phase,
-                ConnectionPhase::Gone | ConnectionPhase::BackingOff { .. } | ConnectionPhase::Dialling { .. }
+                ConnectionPhase::Gone | ConnectionPhase::BackingOff | ConnectionPhase::Dialling
             )
     }
 
@@ -161,11 +163,10 @@ impl UpstreamConnection {
 
     /// Ends at this instant at the latest, whatever it waits for.
     pub(crate) fn shorten_deadline(&mut self, by: Instant) {
-        if let ConnectionPhase::Draining { until }
-        | ConnectionPhase::Closing { until, .. }
-        | ConnectionPhase::AbandonedDial { until } = &mut self.phase
+        if let ConnectionPhase::Draining | ConnectionPhase::Closing { .. } | ConnectionPhase::AbandonedDial =
+            self.phase
         {
-            *until = (*until).min(by);
+            self.deadline = self.deadline.map(|deadline| deadline.min(by));
         }
     }
 
@@ -178,19 +179,23 @@ impl UpstreamConnection {
     /// Waits for another initialisation, because the upstream refused the last one.
     pub(crate) fn await_init(&mut self) {
         if self.is_initialising() {
-            (self.phase, self.init) = (ConnectionPhase::Granted, None);
+            self.init = None;
+            self.enter(ConnectionPhase::Granted, None);
         }
     }
 
     /// True while `init` is not answered.
     pub(crate) const fn is_initialising(&self) -> bool {
-        matches!(self.phase, ConnectionPhase::Initialising { .. })
+        matches!(self.phase, ConnectionPhase::Initialising)
     }
 
     /// Sets the number of outstanding answers. They are drained when the connection is left.
-    pub(crate) const fn await_replies(&mut self, now: Instant, answers: u16) {
+    pub(crate) fn await_replies(&mut self, now: Instant, answers: u16, times: &LaneTimeouts) {
         if self.is_engaged() && answers > 0 {
-            self.phase = ConnectionPhase::AwaitingReply { active_at: now };
+            self.enter(
+                ConnectionPhase::AwaitingReply,
+                Some(now + Duration::from_millis(times.answer_max_ms)),
+            );
             self.pending_replies = answers;
         }
     }
@@ -198,8 +203,7 @@ impl UpstreamConnection {
     /// Closes the session with an encoded message. Later messages of the upstream are still handled.
     pub(crate) fn close_with_message(&mut self, now: Instant, message: String, context: &mut LaneContext) {
         context.out.push(Action::ToLane(self.lane, LaneCommand::RawText(message)));
-        let until = now + Duration::from_millis(context.lane_times.close_max_ms);
-        self.phase = ConnectionPhase::Closing { until, retry: false };
+        self.start_closing(now, false, context);
     }
 
     pub(crate) const fn is_gone(&self) -> bool {
@@ -210,12 +214,12 @@ impl UpstreamConnection {
     pub(crate) fn can_serve(&self, init: &LaneCommand) -> bool {
         let is_unused = matches!(
             self.phase,
-            ConnectionPhase::Dialling { .. }
+            ConnectionPhase::Dialling
                 | ConnectionPhase::Queued(_)
                 | ConnectionPhase::Granted
-                | ConnectionPhase::Initialising { .. }
+                | ConnectionPhase::Initialising
                 | ConnectionPhase::Ready
-                | ConnectionPhase::BackingOff { .. }
+                | ConnectionPhase::BackingOff
         );
         is_unused && self.init.as_ref() == Some(init)
     }
@@ -231,9 +235,9 @@ impl UpstreamConnection {
     }
 
     /// Puts a ready connection to use until it ends. Its end then is a failure without a retry.
-    pub(crate) const fn engage(&mut self) {
+    pub(crate) fn engage(&mut self) {
         if self.is_ready() {
-            self.phase = ConnectionPhase::Engaged;
+            self.enter(ConnectionPhase::Engaged, None);
         }
     }
 
@@ -241,13 +245,16 @@ impl UpstreamConnection {
     pub(crate) fn send_request(&mut self, now: Instant, request: LaneCommand, context: &mut LaneContext) {
         let (request, _) = context.voice_encoding.encode_voice(request);
         context.out.push(Action::ToLane(self.lane, request));
-        self.phase = ConnectionPhase::AwaitingReply { active_at: now };
+        self.enter(
+            ConnectionPhase::AwaitingReply,
+            Some(now + Duration::from_millis(context.lane_times.answer_max_ms)),
+        );
     }
 
     /// Marks the answer as complete. A connection that ended with its answer keeps closing.
-    pub(crate) const fn complete_reply(&mut self) {
+    pub(crate) fn complete_reply(&mut self) {
         if self.is_awaiting_reply() {
-            self.phase = ConnectionPhase::Ready;
+            self.enter(ConnectionPhase::Ready, None);
         }
     }
 
@@ -255,46 +262,53 @@ impl UpstreamConnection {
     pub(crate) fn close(&mut self, now: Instant, context: &mut LaneContext) {
         match &mut self.phase {
             // The handshake may already be complete.
-            ConnectionPhase::Dialling { until } => {
-                self.phase = ConnectionPhase::AbandonedDial { until: *until }
-            }
+            ConnectionPhase::Dialling => self.phase = ConnectionPhase::AbandonedDial,
             // No worker is assigned while it is queued, so there is no session to close.
             ConnectionPhase::Queued(queue) if queue.position.is_some() => {
                 context.out.push(Action::DropLane(self.lane));
-                self.phase = ConnectionPhase::Gone;
+                self.enter(ConnectionPhase::Gone, None);
             }
             // A worker may be assigned at any moment. The gateway keeps messages for the worker until then.
             ConnectionPhase::Queued(_) => self.send_close(now, context),
             // A worker answers only after its initialisation, which may take 10 to 16 s.
-            ConnectionPhase::Initialising { until } => {
-                let ready_at = *until;
-                self.send_close(ready_at, context);
-            }
+            ConnectionPhase::Initialising => self.send_close(self.deadline.unwrap_or(now), context),
             ConnectionPhase::Granted
             | ConnectionPhase::Ready
             | ConnectionPhase::Engaged
-            | ConnectionPhase::AwaitingReply { .. }
-            | ConnectionPhase::Draining { .. } => {
-                self.send_close(now, context);
-            }
-            ConnectionPhase::Closing { retry, .. } => *retry = false,
-            ConnectionPhase::BackingOff { .. } => self.phase = ConnectionPhase::Gone,
-            ConnectionPhase::AbandonedDial { .. } | ConnectionPhase::Gone => {}
+            | ConnectionPhase::AwaitingReply
+            | ConnectionPhase::Draining => self.send_close(now, context),
+            ConnectionPhase::Closing { retry } => *retry = false,
+            ConnectionPhase::BackingOff => self.enter(ConnectionPhase::Gone, None),
+            ConnectionPhase::AbandonedDial | ConnectionPhase::Gone => {}
         }
     }
 
     /// Sends the close message to an upstream that reads from `heard_at` on.
     fn send_close(&mut self, heard_at: Instant, context: &mut LaneContext) {
         context.out.push(Action::ToLane(self.lane, LaneCommand::Close));
-        let until = heard_at + Duration::from_millis(context.lane_times.close_max_ms);
-        self.phase = ConnectionPhase::Closing { until, retry: false };
+        self.start_closing(heard_at, false, context);
+    }
+
+    /// Waits for the end of the transport.
+    fn start_closing(&mut self, from: Instant, retry: bool, context: &LaneContext) {
+        let deadline = from + Duration::from_millis(context.lane_times.close_max_ms);
+        self.enter(ConnectionPhase::Closing { retry }, Some(deadline));
+    }
+
+    fn enter(&mut self, phase: ConnectionPhase, deadline: Option<Instant>) {
+        (self.phase, self.deadline) = (phase, deadline);
+    }
+
+    /// When [`UpstreamConnection::handle_timeout`] must run.
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
+        self.deadline
     }
 
     /// Leaves politely once no answer is outstanding. The session then waits for the end of the transport.
     pub(crate) fn retire(mut self, now: Instant, context: &mut LaneContext) {
         let until = context.lane_drain_deadline(now);
         if self.is_awaiting_reply() && until > now {
-            self.phase = ConnectionPhase::Draining { until };
+            self.enter(ConnectionPhase::Draining, Some(until));
         } else {
             self.close(now, context);
         }

@@ -40,7 +40,7 @@ fn closed_transport_receives_no_messages() {
         ) {
             break;
         }
-        now = connection.next_timeout(&context.lane_times).unwrap();
+        now = connection.deadline().unwrap();
         connection.handle_timeout(now, &mut context);
     }
     assert_eq!(actions(&mut context), []);
@@ -69,14 +69,14 @@ fn late_queue_message_cancels_neither_close_nor_retry() {
     connection.handle_event(now, &LaneEvent::Closed(end), &mut context);
     connection.handle_event(now, &QUEUED, &mut context);
     connection.handle_closed(now, &DisconnectReason::Closed(1000, String::new()), &mut context);
-    assert!(connection.next_timeout(&context.lane_times).is_some(), "another attempt follows");
+    assert!(connection.deadline().is_some(), "another attempt follows");
 }
 
 #[test]
 fn abandoned_transport_is_dropped_once() {
     let (_, mut context, mut connection) = start();
     loop {
-        let now = connection.next_timeout(&context.lane_times).unwrap();
+        let now = connection.deadline().unwrap();
         let failed = matches!(connection.handle_timeout(now, &mut context), ConnectionEvent::Failed(_));
         let dropped =
             actions(&mut context).into_iter().filter(|action| matches!(action, Action::DropLane(_)));
@@ -101,10 +101,7 @@ fn unwanted_answer_is_not_drained_after_the_drain_deadline() {
         let lane = connection.lane();
         connection.retire(now, &mut context);
         assert_eq!(context.closing[0].is_draining(), drains);
-        assert!(
-            context.closing[0].next_timeout(&context.lane_times).unwrap() > now,
-            "no deadline in the past"
-        );
+        assert!(context.closing[0].deadline().unwrap() > now, "no deadline in the past");
         let close = Action::ToLane(lane, LaneCommand::Close);
         assert_eq!(actions(&mut context).contains(&close), !drains);
     }

@@ -19,15 +19,12 @@ impl UpstreamConnection {
     /// The transport is open.
     pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
         match self.phase {
-            ConnectionPhase::Dialling { .. } => {
-                self.phase = ConnectionPhase::Queued(QueueState {
-                    since: now,
-                    moved_at: now,
-                    position: None,
-                    stuck_reported: false,
-                });
+            ConnectionPhase::Dialling => {
+                let queue = QueueState { since: now, position: None, stuck_reported: false };
+                let deadline = queue.stuck_deadline(now, &context.lane_times);
+                self.enter(ConnectionPhase::Queued(queue), Some(deadline));
             }
-            ConnectionPhase::AbandonedDial { .. } => self.send_close(now, context),
+            ConnectionPhase::AbandonedDial => self.send_close(now, context),
             _ => {}
         }
     }
@@ -46,8 +43,10 @@ impl UpstreamConnection {
             }
             (ConnectionPhase::Queued(queue), LaneEvent::Queued { position, length, wait_s }) => {
                 if queue.position != *position || queue.position.is_none() {
-                    queue.moved_at = now;
                     queue.position = *position;
+                    if !queue.stuck_reported {
+                        self.deadline = Some(queue.stuck_deadline(now, &context.lane_times));
+                    }
                 }
                 self.retry = None;
                 let detail = describe_queue(*position, *length, *wait_s);
@@ -59,23 +58,23 @@ impl UpstreamConnection {
                 ConnectionEvent::Queued
             }
             // The close message is read only at the head of the queue, where others wait too.
-            (ConnectionPhase::Closing { retry: false, .. }, LaneEvent::Queued { .. })
+            (ConnectionPhase::Closing { retry: false }, LaneEvent::Queued { .. })
                 if self.granted_at.is_none() =>
             {
                 context.out.push(Action::DropLane(self.lane));
-                self.phase = ConnectionPhase::Gone;
+                self.enter(ConnectionPhase::Gone, None);
                 ConnectionEvent::None
             }
             (ConnectionPhase::Queued(queue), LaneEvent::Granted) => {
                 let after = now - queue.since;
                 context.out.measure(Measurement::LaneGranted { lane: self.lane, after });
                 self.granted_at = Some(now);
-                self.phase = ConnectionPhase::Granted;
+                self.enter(ConnectionPhase::Granted, None);
                 self.initialise(now, context);
                 ConnectionEvent::None
             }
-            (ConnectionPhase::Initialising { .. }, LaneEvent::Ready { session_id }) => {
-                self.phase = ConnectionPhase::Ready;
+            (ConnectionPhase::Initialising, LaneEvent::Ready { session_id }) => {
+                self.enter(ConnectionPhase::Ready, None);
                 self.retry = None;
                 if let Some(granted_at) = self.granted_at {
                     let after = now - granted_at;
@@ -92,17 +91,17 @@ impl UpstreamConnection {
                 ConnectionEvent::Ready
             }
             (
-                ConnectionPhase::AwaitingReply { active_at: heard_at },
+                ConnectionPhase::AwaitingReply,
                 LaneEvent::Text(_) | LaneEvent::Audio(_) | LaneEvent::Listen,
             ) => {
-                *heard_at = now;
+                self.deadline = Some(now + Duration::from_millis(context.lane_times.answer_max_ms));
                 ConnectionEvent::None
             }
-            (ConnectionPhase::Draining { .. }, LaneEvent::Done { .. }) if self.pending_replies > 1 => {
+            (ConnectionPhase::Draining, LaneEvent::Done { .. }) if self.pending_replies > 1 => {
                 self.pending_replies -= 1;
                 ConnectionEvent::None
             }
-            (ConnectionPhase::Draining { .. }, LaneEvent::Done { .. }) => {
+            (ConnectionPhase::Draining, LaneEvent::Done { .. }) => {
                 self.send_close(now, context);
                 ConnectionEvent::None
             }
@@ -120,9 +119,8 @@ impl UpstreamConnection {
         let (init, encoding) = context.voice_encoding.encode_voice(init);
         self.voice_encoding = encoding;
         context.out.push(Action::ToLane(self.lane, init));
-        self.phase = ConnectionPhase::Initialising {
-            until: now + Duration::from_millis(context.lane_times.init_max_ms),
-        };
+        let deadline = now + Duration::from_millis(context.lane_times.init_max_ms);
+        self.enter(ConnectionPhase::Initialising, Some(deadline));
     }
 
     /// Handles an error after which the upstream session continues. Its effect depends on the phase.
@@ -134,17 +132,17 @@ impl UpstreamConnection {
     ) -> ConnectionEvent {
         context.out.observe(Observation::LaneTrouble { lane: self.lane, words: detail.to_owned() });
         match self.phase {
-            ConnectionPhase::Initialising { .. } => {
+            ConnectionPhase::Initialising => {
                 self.report_encoding_failure(context);
                 let detail = format!("the upstream could not initialise: {detail}");
                 self.close_and_retry(now, detail, context);
                 ConnectionEvent::None
             }
-            ConnectionPhase::AwaitingReply { .. } => {
+            ConnectionPhase::AwaitingReply => {
                 self.close(now, context);
                 self.fail_in_use(format!("the upstream could not answer: {detail}"), context)
             }
-            ConnectionPhase::Draining { .. } => {
+            ConnectionPhase::Draining => {
                 self.send_close(now, context);
                 ConnectionEvent::None
             }
@@ -163,9 +161,8 @@ impl UpstreamConnection {
     /// Closes politely and then retries.
     fn close_and_retry(&mut self, now: Instant, detail: String, context: &mut LaneContext) {
         RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
-        self.send_close(now, context);
-        let until = now + Duration::from_millis(context.lane_times.close_max_ms);
-        self.phase = ConnectionPhase::Closing { until, retry: true };
+        context.out.push(Action::ToLane(self.lane, LaneCommand::Close));
+        self.start_closing(now, true, context);
     }
 
     fn handle_session_end(
@@ -174,24 +171,23 @@ impl UpstreamConnection {
         end: &UpstreamEnd,
         context: &mut LaneContext,
     ) -> ConnectionEvent {
-        // The close frame follows. Until then the worker is being cleaned up.
-        let until = now + Duration::from_millis(context.lane_times.close_max_ms);
         // A conversation has no answer that could be empty, so any end is a loss.
         let awaiting_reply = self.is_awaiting_reply();
         let was_in_use = match self.phase {
-            ConnectionPhase::AwaitingReply { .. } | ConnectionPhase::Engaged => true,
-            ConnectionPhase::AbandonedDial { .. } | ConnectionPhase::Draining { .. } => {
-                self.phase = ConnectionPhase::Closing { until, retry: false };
+            ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged => true,
+            ConnectionPhase::AbandonedDial | ConnectionPhase::Draining => {
+                self.start_closing(now, false, context);
                 return ConnectionEvent::None;
             }
-            ConnectionPhase::Closing { .. } | ConnectionPhase::BackingOff { .. } | ConnectionPhase::Gone => {
+            ConnectionPhase::Closing { .. } | ConnectionPhase::BackingOff | ConnectionPhase::Gone => {
                 return ConnectionEvent::None;
             }
             _ => false,
         };
         let retry = !was_in_use;
         self.report_encoding_failure(context);
-        self.phase = ConnectionPhase::Closing { until, retry };
+        // The close frame follows. Until then the worker is being cleaned up.
+        self.start_closing(now, retry, context);
         let detail = format!("the upstream ended the session: {}", end.detail);
         match (was_in_use, end.kind) {
             (true, EndKind::EmptyAnswer) if awaiting_reply => ConnectionEvent::EmptyAnswer,
@@ -223,21 +219,21 @@ impl UpstreamConnection {
         context: &mut LaneContext,
     ) -> ConnectionEvent {
         match self.phase {
-            ConnectionPhase::Gone | ConnectionPhase::BackingOff { .. } => ConnectionEvent::None,
-            ConnectionPhase::AbandonedDial { .. }
-            | ConnectionPhase::Draining { .. }
-            | ConnectionPhase::Closing { retry: false, .. } => {
-                self.phase = ConnectionPhase::Gone;
+            ConnectionPhase::Gone | ConnectionPhase::BackingOff => ConnectionEvent::None,
+            ConnectionPhase::AbandonedDial
+            | ConnectionPhase::Draining
+            | ConnectionPhase::Closing { retry: false } => {
+                self.enter(ConnectionPhase::Gone, None);
                 ConnectionEvent::None
             }
-            ConnectionPhase::Closing { retry: true, .. } => self.retry_or_fail(now, context),
-            ConnectionPhase::AwaitingReply { .. } | ConnectionPhase::Engaged => {
+            ConnectionPhase::Closing { retry: true } => self.retry_or_fail(now, context),
+            ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged => {
                 let when = if self.is_awaiting_reply() { " before it had answered" } else { "" };
-                self.phase = ConnectionPhase::Gone;
+                self.enter(ConnectionPhase::Gone, None);
                 self.fail_in_use(format!("the upstream {reason}{when}"), context)
             }
             _ => {
-                self.phase = ConnectionPhase::Gone;
+                self.enter(ConnectionPhase::Gone, None);
                 self.report_encoding_failure(context);
                 RetryState::record_failure(
                     &mut self.retry,
@@ -252,12 +248,12 @@ impl UpstreamConnection {
 
     /// Handles the expired timer.
     pub(crate) fn handle_timeout(&mut self, now: Instant, context: &mut LaneContext) -> ConnectionEvent {
-        if self.next_timeout(&context.lane_times).is_none_or(|due| due > now) {
+        if self.deadline.is_none_or(|due| due > now) {
             return ConnectionEvent::None;
         }
         let times = context.lane_times;
         match &mut self.phase {
-            ConnectionPhase::Dialling { .. } => {
+            ConnectionPhase::Dialling => {
                 let detail =
                     format!("the upstream did not answer the connection within {} ms", times.dial_max_ms);
                 context.out.push(Action::DropLane(self.lane));
@@ -282,36 +278,37 @@ impl UpstreamConnection {
                 }
                 if context.holds_worker {
                     // This session itself occupies the worker, and not for long.
-                    queue.moved_at = now;
+                    self.deadline = Some(queue.stuck_deadline(now, &times));
                     return ConnectionEvent::None;
                 }
                 queue.stuck_reported = true;
+                self.deadline = Some(queue.since + Duration::from_millis(times.queue_max_ms));
                 ConnectionEvent::QueueStuck(detail)
             }
-            ConnectionPhase::Initialising { .. } => {
+            ConnectionPhase::Initialising => {
                 let detail = format!("the upstream did not initialise within {} ms", times.init_max_ms);
                 self.close_and_retry(now, detail, context);
                 ConnectionEvent::None
             }
-            ConnectionPhase::Draining { .. } => {
+            ConnectionPhase::Draining => {
                 self.send_close(now, context);
                 ConnectionEvent::None
             }
-            ConnectionPhase::AwaitingReply { .. } => {
+            ConnectionPhase::AwaitingReply => {
                 let detail = format!("the upstream did not answer within {} ms", times.answer_max_ms);
                 self.close(now, context);
                 self.fail_in_use(detail, context)
             }
-            ConnectionPhase::Closing { retry: true, .. } => {
+            ConnectionPhase::Closing { retry: true } => {
                 context.out.push(Action::DropLane(self.lane));
                 self.retry_or_fail(now, context)
             }
-            ConnectionPhase::AbandonedDial { .. } | ConnectionPhase::Closing { retry: false, .. } => {
+            ConnectionPhase::AbandonedDial | ConnectionPhase::Closing { retry: false } => {
                 context.out.push(Action::DropLane(self.lane));
-                self.phase = ConnectionPhase::Gone;
+                self.enter(ConnectionPhase::Gone, None);
                 ConnectionEvent::None
             }
-            ConnectionPhase::BackingOff { .. } => {
+            ConnectionPhase::BackingOff => {
                 self.dial(now, context);
                 ConnectionEvent::None
             }
@@ -322,32 +319,6 @@ impl UpstreamConnection {
         }
     }
 
-    /// When [`UpstreamConnection::handle_timeout`] must run.
-    pub(crate) fn next_timeout(&self, times: &LaneTimeouts) -> Option<Instant> {
-        let ms = Duration::from_millis;
-        match &self.phase {
-            ConnectionPhase::Dialling { until }
-            | ConnectionPhase::AbandonedDial { until }
-            | ConnectionPhase::Initialising { until }
-            | ConnectionPhase::Draining { until }
-            | ConnectionPhase::Closing { until, .. }
-            | ConnectionPhase::BackingOff { until } => Some(*until),
-            ConnectionPhase::Queued(queue) if queue.stuck_reported => {
-                Some(queue.since + ms(times.queue_max_ms))
-            }
-            ConnectionPhase::Queued(queue) => {
-                Some((queue.moved_at + ms(times.queue_stuck_ms)).min(queue.since + ms(times.queue_max_ms)))
-            }
-            ConnectionPhase::AwaitingReply { active_at: heard_at } => {
-                Some(*heard_at + ms(times.answer_max_ms))
-            }
-            ConnectionPhase::Granted
-            | ConnectionPhase::Ready
-            | ConnectionPhase::Engaged
-            | ConnectionPhase::Gone => None,
-        }
-    }
-
     pub(crate) fn dial(&mut self, now: Instant, context: &mut LaneContext) {
         // Each attempt has a number of its own, so that late messages of the last attempt are ignored.
         self.lane = context.allocate_lane();
@@ -355,8 +326,8 @@ impl UpstreamConnection {
         self.voice_encoding = None;
         context.out.measure(Measurement::LaneDialled { lane: self.lane, purpose: self.purpose });
         context.out.push(Action::OpenLane(self.lane, self.mode));
-        self.phase =
-            ConnectionPhase::Dialling { until: now + Duration::from_millis(context.lane_times.dial_max_ms) };
+        let deadline = now + Duration::from_millis(context.lane_times.dial_max_ms);
+        self.enter(ConnectionPhase::Dialling, Some(deadline));
     }
 
     /// Schedules another attempt or gives up. The last transport is gone.
@@ -378,7 +349,7 @@ impl UpstreamConnection {
                     words: retry.last_error().to_owned(),
                     pause_ms: millis(until - now),
                 });
-                self.phase = ConnectionPhase::BackingOff { until };
+                self.enter(ConnectionPhase::BackingOff, Some(until));
                 ConnectionEvent::None
             }
         }
@@ -392,8 +363,16 @@ impl UpstreamConnection {
 
     /// Fails for good. The transport is gone or dropped.
     fn fail_permanently(&mut self, failure: ConnectionFailure) -> ConnectionEvent {
-        self.phase = ConnectionPhase::Gone;
+        self.enter(ConnectionPhase::Gone, None);
         ConnectionEvent::Failed(failure)
+    }
+}
+
+impl QueueState {
+    /// When a queue that moved last at `moved_at` is stuck, or too slow altogether.
+    fn stuck_deadline(&self, moved_at: Instant, times: &LaneTimeouts) -> Instant {
+        let stuck_at = moved_at + Duration::from_millis(times.queue_stuck_ms);
+        stuck_at.min(self.since + Duration::from_millis(times.queue_max_ms))
     }
 }
 
