@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::event::Lane;
+use crate::event::{DisconnectReason, Frame, Lane, Message};
 
 /// The direction and the peer of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,4 +32,29 @@ pub enum TapFrame<'a> {
 pub trait Tap: Send + Sync {
     /// Called for each frame.
     fn on_frame(&self, session_id: &str, at: Instant, point: TapPoint, frame: TapFrame<'_>);
+}
+
+impl<'a> From<&'a Message> for TapFrame<'a> {
+    fn from(message: &'a Message) -> Self {
+        match message {
+            Message::Text(text) => Self::Text(text),
+            Message::Binary(bytes) => Self::Binary(bytes),
+            Message::Close(code, _) => Self::Close(Some(*code)),
+        }
+    }
+}
+
+impl<'a> From<Frame<'a>> for TapFrame<'a> {
+    fn from(frame: Frame<'a>) -> Self {
+        match frame {
+            Frame::Text(text) => Self::Text(text),
+            Frame::Binary(bytes) => Self::Binary(bytes),
+        }
+    }
+}
+
+impl From<&DisconnectReason> for TapFrame<'_> {
+    fn from(reason: &DisconnectReason) -> Self {
+        Self::Close(if let DisconnectReason::Closed(code, _) = reason { Some(*code) } else { None })
+    }
 }

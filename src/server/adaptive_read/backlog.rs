@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 
 use tokio_tungstenite::tungstenite::Message as WsMessage;
 
+use crate::server::websocket::outbox::memory_bytes;
+
 /// Above this size, bytes, the client is no longer read.
 const BACKLOG_MAX_BYTES: usize = 256 * 1024;
 
@@ -36,11 +38,6 @@ impl ReadBacklog {
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
-}
-
-/// Memory of a message, bytes.
-fn memory_bytes(message: &WsMessage) -> usize {
-    message.len() + 256
 }
 
 #[cfg(test)]

@@ -30,6 +30,16 @@ pub enum OperatorOrder {
     Rollover,
 }
 
+impl OperatorOrder {
+    /// The order's name in the log.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Close => "close",
+            Self::Rollover => "rollover",
+        }
+    }
+}
+
 /// The identity of a session.
 #[derive(Debug, Clone)]
 pub struct SessionInfo {

@@ -1,7 +1,6 @@
-//! What a session waits for: the first thing that happens, or the time of something.
+//! Waits for the next event of a session: a message, a dialled lane, an order or a deadline.
 //!
-//! A client that streams is not listened to while nothing can be decided by what it sends, but looked at when [the read scheduler](crate::server::adaptive_read::scheduler)
-//! says.
+//! [The adaptive reader](crate::server::adaptive_read) schedules the reads of a client that streams.
 
 use std::{future::poll_fn, task::Poll};
 
@@ -21,21 +20,19 @@ use crate::server::{
 };
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
-    /// Waits for one thing to happen.
+    /// Waits for one event. `due` is the bridge's deadline.
     pub(super) async fn next_wakeup(&mut self, due: Option<Instant>) -> Wakeup {
-        let (is_held, lane_was_behind) = (self.is_client_held(), self.is_lane_behind());
+        let lane_was_behind = self.is_lane_behind();
+        let is_held = lane_was_behind || self.bridge.needs_backpressure();
         if !is_held && let Some(message) = self.backlog.pop() {
             return Wakeup::Client(SocketEvent::Message(message));
         }
-        let readable_client = self.client.as_mut().filter(|client| !is_held && !client.is_fully_read());
-        if let Some(event) = self.frame_batcher.read(readable_client).await {
+        if let Some(event) = self.read_client(|client| !is_held && !client.is_fully_read()).await {
             return Wakeup::Client(event);
         }
-        let deadlines = self.client.iter().map(SessionSocket::timer_deadline);
-        let deadlines =
-            deadlines.chain(self.lanes.iter().filter_map(|(_, lane_socket)| lane_socket.timer_deadline()));
-        let due = deadlines.chain(due).min();
-        // A socket that is never empty must not keep deadlines from coming.
+        let lanes = self.lanes.iter().filter_map(|(_, lane_socket)| lane_socket.timer_deadline());
+        let due = self.client.iter().map(SessionSocket::timer_deadline).chain(lanes).chain(due).min();
+        // Deadlines must come through even if a socket always has data.
         if due.is_some_and(|due| due <= Instant::now()) && !std::mem::replace(&mut self.last_was_timer, true)
         {
             return Wakeup::Timer;
@@ -47,11 +44,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         loop {
             let slots = WakeSlots::of_current_thread();
             let read_at = self.schedule_read(slots);
-            let readable_client = self
-                .client
-                .as_mut()
-                .filter(|client| !is_held && !client.is_fully_read() && client.is_read_paused());
-            if let Some(event) = self.frame_batcher.read(readable_client).await {
+            let is_readable =
+                |client: &SessionSocket<C>| !is_held && !client.is_fully_read() && client.is_read_paused();
+            if let Some(event) = self.read_client(is_readable).await {
                 return Wakeup::Client(event);
             }
             let due = due.map(|due| slots.slot_at_or_after(due));
@@ -61,7 +56,13 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    /// Waits until then, or until the client is to be looked at, which is nothing.
+    /// Reads a message that has arrived, if the client may be read. Does not wait.
+    async fn read_client(&mut self, may_read: impl Fn(&SessionSocket<C>) -> bool) -> Option<SocketEvent> {
+        let mut client = self.client.as_mut().filter(|client| may_read(client));
+        poll_fn(|cx| Poll::Ready(self.reader.read(client.take(), cx))).await
+    }
+
+    /// Waits for an event until `due`. Returns `None` at `read_at`, when the client must be read.
     async fn wait_for_wakeup(
         &mut self,
         (due, read_at): (Option<Instant>, Option<Instant>),
@@ -74,8 +75,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
         let Self { client, lanes, drain_order, registration, sleep, lanes_first, .. } = self;
         let wakeup = poll_fn(|cx| {
-            if let Some(Poll::Ready(timeout)) =
-                drain_order.as_mut().map(|drain_order| drain_order.as_mut().poll(cx))
+            if let Some(drain_order) = drain_order
+                && let Poll::Ready(timeout) = drain_order.as_mut().poll(cx)
             {
                 return Poll::Ready(Some(Wakeup::Drain(timeout)));
             }
@@ -92,7 +93,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             }
             let is_unwatched = |client: &SessionSocket<C>| client.is_read_paused() && client.is_fully_read();
             if read_at.is_none() && client.as_ref().is_some_and(is_unwatched) {
-                // It was looked at in vain, and nothing wakes anybody up who is to look again.
+                // The read found nothing and registered no wake-up, so schedule the next one.
                 return Poll::Ready(None);
             }
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
@@ -103,31 +104,27 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         wakeup.await
     }
 
-    /// When the client is to be looked at; if that is now, it is read once more. None if it is listened to.
+    /// When to read the client next; allows a read that is due now. `None` if the client is read on events or now.
     fn schedule_read(&mut self, slots: WakeSlots) -> Option<Instant> {
         let client = self.client.as_mut().filter(|client| client.is_fully_read())?;
         let now = Instant::now();
-        let mut window = self.bridge.read_window(now.into_std());
-        if let Some(window) = &mut window {
-            window.last_frame_length /= self.frame_batcher.last_audio_frames();
-        }
-        let at = self.read_scheduler.next_read(now, slots, window, !client.is_read_paused());
+        let window = self.bridge.read_window(now.into_std());
+        let at = self.reader.next_poll(now, slots, window, !client.is_read_paused());
         client.set_read_paused(at.is_some());
-        self.frame_batcher.set_read_window(window.filter(|_| at.is_some()));
         if at? > now {
             return at;
         }
-        self.read_scheduler.on_read(now, window);
+        self.reader.on_read(now);
         client.allow_read();
         None
     }
 
-    /// The client has sent enough for now.
+    /// True while back-pressure holds the client's messages back.
     pub(super) fn is_client_held(&self) -> bool {
-        self.bridge.needs_backpressure() || self.is_lane_behind()
+        self.is_lane_behind() || self.bridge.needs_backpressure()
     }
 
-    /// What a relayed client sends waits for its upstream. In other sessions the bridge itself bounds what it sends.
+    /// True while a relayed client must wait for its upstream. In other sessions the bridge bounds what it sends.
     fn is_lane_behind(&self) -> bool {
         self.bridge.is_relay() && self.lanes.iter().any(|(_, lane_socket)| lane_socket.is_behind())
     }

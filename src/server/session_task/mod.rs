@@ -1,14 +1,13 @@
 //! The one task of a session: moves frames between sockets and the bridge, dials lanes, waits.
 //!
-//! It decides nothing. Each round drains the bridge into the outboxes, then waits for one thing: a frame, the end of a
-//! socket, a dialled lane, a deadline, or the order to stop. One stuck side never stalls the other: every socket has an
-//! outbox of its own, and lanes are not read while the client is far behind. [`event_loop`] is how it waits, [`read scheduler`](super::adaptive_read::scheduler) foretells
-//! when a client that streams is to be read.
+//! The bridge makes every decision. Each round drains the bridge into the outboxes, then waits for one event: a frame, the
+//! end of a socket, a dialled lane, a deadline or an order. One stuck side never stalls the other: every socket has its own
+//! outbox, and lanes are not read while the client is far behind. [`event_loop`] waits, [`super::adaptive_read`] schedules
+//! the reads of a client that streams.
 
 mod event_loop;
 pub(crate) mod lane_leases;
 pub(crate) mod socket_poll;
-mod tapped;
 
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 
@@ -22,9 +21,8 @@ use tokio_tungstenite::tungstenite::Message as WsMessage;
 use tower::Service as _;
 use tracing::{debug, info, trace};
 
-use self::tapped::TapHandle;
-use super::adaptive_read::{backlog::ReadBacklog, frame_batcher::FrameBatcher, scheduler::ReadScheduler};
 use super::{
+    adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
     registry::{
         OperatorOrder, RegistryEntry,
         observer::{FrameDirection, Observer, close_code},
@@ -33,9 +31,12 @@ use super::{
         lane_leases::LaneLeases,
         socket_poll::{CLIENT_OUTBOX_MAX_BYTES, LaneSocket, Wakeup},
     },
-    tap::{Tap, TapPoint},
+    tap::{Tap, TapFrame, TapPoint},
     trace_files::SessionTrace,
-    upstream_pool::{DialledLane, Pool, dial::DialRequest},
+    upstream_pool::{
+        DialledLane, Pool,
+        dial::{DialRequest, UpstreamSocket},
+    },
     websocket::{
         outbox::{MeteredWebSocket, SessionSocket, SocketEvent},
         pausable_stream::PausableRead,
@@ -49,31 +50,32 @@ use crate::{
     telemetry::context::TraceContext,
 };
 
-/// How long a client may take to read the end of its session.
+/// Time for a client to read the end of its session.
 const CLIENT_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an upstream that is dropped may take to answer the close frame.
+/// Time for an upstream to answer the close frame.
 const LANE_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A session's place among those that run, and the orders it is given.
+/// A running session's registration, its operator orders and its observer.
 pub(super) struct SessionRegistration {
+    #[expect(dead_code, reason = "dropping the entry ends the registration")]
     pub(super) entry: RegistryEntry,
     pub(super) orders: mpsc::Receiver<OperatorOrder>,
     pub(super) observer: Observer,
 }
 
-/// What is around a session.
+/// Everything a session needs from its server.
 pub(super) struct SessionContext {
     pub(super) tap: Option<Arc<dyn Tap>>,
     pub(super) trace: Option<SessionTrace>,
-    /// Whose request it is part of.
+    /// The trace context of the request.
     pub(super) trace_context: Arc<TraceContext>,
-    /// None for a client that is only told why it is refused.
+    /// `None` for a connection that is rejected.
     pub(super) registration: Option<SessionRegistration>,
-    /// The order to finish, and within which time.
+    /// Set to the drain timeout when sessions must finish.
     pub(super) drain: watch::Receiver<Option<Duration>>,
-    /// Within which time an operator's order to end is carried out.
+    /// Time to finish after an operator's order to close.
     pub(super) close_timeout: Duration,
-    /// Held as long as the session and its farewells last.
+    /// Held until the session and its closing handshakes end.
     pub(super) drain_guard: mpsc::Sender<()>,
 }
 
@@ -81,29 +83,28 @@ pub(super) struct SessionContext {
 pub(super) struct SessionTask<C> {
     bridge: Bridge,
     client: Option<SessionSocket<C>>,
-    read_scheduler: ReadScheduler,
-    frame_batcher: FrameBatcher,
-    /// What a client sent that is held back.
+    reader: AdaptiveReader,
+    /// Messages of the client under back-pressure.
     backlog: ReadBacklog,
     lanes: Vec<(Lane, LaneSocket)>,
     pool: Pool,
     lane_leases: LaneLeases,
-    tap: TapHandle,
+    tap: Option<Arc<dyn Tap>>,
     trace: Option<SessionTrace>,
     trace_context: Arc<TraceContext>,
-    /// None for a client that is only told why it is refused.
+    /// `None` for a connection that is rejected.
     registration: Option<SessionRegistration>,
-    /// The order to stop; `None` once it came. Registered once, not every round.
+    /// The order to drain; `None` after it came. It is a future so that it registers once, not in every round.
     drain_order: Option<BoxFuture<'static, Duration>>,
     close_timeout: Duration,
-    /// Held as long as the session and its farewells last.
+    /// Held until the session and its closing handshakes end.
     drain_guard: mpsc::Sender<()>,
     sleep: Pin<Box<Sleep>>,
-    /// The last thing that happened was a deadline.
+    /// The last event was a deadline.
     last_was_timer: bool,
-    /// Errors of the client's own making that were logged.
+    /// Kinds of client errors that were logged.
     logged_errors: BTreeSet<ErrorKind>,
-    /// Whose turn it is to be read first, so that a busy client cannot starve its lanes.
+    /// Alternates, so that a busy client cannot starve its lanes.
     lanes_first: bool,
 }
 
@@ -121,13 +122,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             close_timeout,
             bridge,
             client: Some(SessionSocket::new(client)),
-            read_scheduler: ReadScheduler::new(Instant::now()),
-            frame_batcher: FrameBatcher::default(),
+            reader: AdaptiveReader::new(Instant::now()),
             backlog: ReadBacklog::default(),
             lanes: Vec::new(),
             pool,
             lane_leases: LaneLeases::default(),
-            tap: TapHandle(tap),
+            tap,
             trace,
             trace_context,
             registration,
@@ -139,11 +139,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    /// Runs the session to its end; `first_message` is a message that was read before.
-    /// In a box, or its future has room for it twice.
-    pub(super) async fn run(mut self: Box<Self>, first_message: Option<WsMessage>) {
+    /// Runs the session to its end. `first_message` was read during protocol detection.
+    /// Boxed, because otherwise the future would hold the task twice.
+    pub(super) async fn run(mut self: Box<Self>, mut first_message: Option<WsMessage>) {
         info!("session opened");
-        let mut first_message = first_message;
         while let Some(due) = self.drain_bridge() {
             let wakeup = match first_message.take() {
                 Some(message) => Wakeup::Client(SocketEvent::Message(message)),
@@ -152,44 +151,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             self.handle_wakeup(wakeup);
         }
         self.close_client();
-        self.unregister();
-        self.log_end();
-    }
-
-    /// For who reads the log.
-    fn log_end(&self) {
-        if self.bridge.is_relay() {
-            info!("session ended");
-            return;
-        }
-        let (counts, dropped) = self.bridge.sample_counts();
-        if let Some(uplink) = self.bridge.uplink_counts() {
-            info!(
-                appended = uplink.appended,
-                hushed = uplink.silenced,
-                late = uplink.dropped,
-                silence = uplink.silence_filled,
-                "conversation ended"
-            );
-        }
-        info!(
-            taken = counts.received,
-            muted = counts.muted,
-            recorded = counts.recorded,
-            silent = counts.silent,
-            dropped,
-            "session ended"
-        );
-    }
-
-    /// It is no longer among those that run, and what became of it is told.
-    fn unregister(&mut self) {
         if let Some(registration) = self.registration.take() {
             registration.observer.finish(&self.bridge, self.drain_guard.clone());
         }
     }
 
-    /// Does all the bridge wants; the instant it wants to be woken at, or `None` when it is finished.
+    /// Carries out the bridge's outputs. Returns its next deadline, or `None` when the session is over.
     fn drain_bridge(&mut self) -> Option<Option<Instant>> {
         loop {
             let now = std_now();
@@ -206,7 +173,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 }
                 Output::ToLane(lane, message) => self.send_lane(lane, message),
                 Output::OpenLane(lane, mode) => {
-                    debug!(lane = lane.0, ?mode, "dialling");
+                    debug!(lane = lane.0, ?mode, "dialling an upstream");
                     let request = DialRequest { mode, trace: Some(self.trace_context.clone()) };
                     self.lanes.push((lane, LaneSocket::Dialling(self.pool.call(request))));
                 }
@@ -230,7 +197,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    /// Gives the bridge an input.
+    /// Passes an input to the bridge.
     fn feed_bridge(&mut self, input: Input<'_>) {
         let now = std_now();
         if let Some(trace) = &mut self.trace {
@@ -239,7 +206,14 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         self.bridge.handle_input(now, input);
     }
 
-    /// Lets the session's observer know.
+    /// Shows a frame to the tap.
+    fn show_tap<'a>(&self, point: TapPoint, frame: impl Into<TapFrame<'a>>) {
+        if let Some(tap) = &self.tap {
+            tap.on_frame(self.bridge.session_id(), std_now(), point, frame.into());
+        }
+    }
+
+    /// Calls the session's observer.
     fn with_observer(&mut self, act: impl FnOnce(&mut Observer)) {
         if let Some(registration) = &mut self.registration {
             act(&mut registration.observer);
@@ -250,10 +224,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         self.lane_leases.handle_observation(observation);
         self.with_observer(|observer| observer.observe(observation));
         match observation {
-            // Once a kind: a client that errs errs often. What it sent may be quoted in the detail.
+            // Logged once per kind. The detail may quote the client, so it is only traced.
             Observation::ErrorTold(error) if error.kind.origin() == Origin::Client => {
                 if self.logged_errors.insert(error.kind) {
-                    info!(kind = ?error.kind, "the client was told of its error");
+                    info!(error = error.kind.name(), "client error");
                 }
                 trace!("{}", error.detail);
             }
@@ -262,21 +236,23 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn send_client(&mut self, message: Message, turn: Option<TurnTag>) {
-        self.tap.on_sent(self.bridge.session_id(), std_now(), TapPoint::ToClient, &message);
-        let is_close = matches!(message, Message::Close(..));
-        self.with_observer(|observer| match &message {
-            Message::Close(code, _) => observer.client_closed(false, Some(*code)),
-            _ => observer.count_client_frames(FrameDirection::Out, 1),
-        });
+        self.show_tap(TapPoint::ToClient, &message);
+        let close_code = if let Message::Close(code, _) = message { Some(code) } else { None };
+        if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+            match close_code {
+                Some(_) => observer.client_closed(false, close_code),
+                None => observer.count_client_frames(FrameDirection::Out, 1),
+            }
+        }
         if let Some(client) = &mut self.client {
             client.send_tagged(message, turn);
         }
-        if is_close {
+        if close_code.is_some() {
             self.close_client();
         }
     }
 
-    /// Says goodbye to the client, which has nothing more to do with the session.
+    /// Starts the closing handshake with the client, which the session does not wait for.
     fn close_client(&mut self) {
         if let Some(mut client) = self.client.take() {
             client.set_read_paused(false);
@@ -285,8 +261,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn send_lane(&mut self, lane: Lane, message: Message) {
-        self.tap.on_sent(self.bridge.session_id(), std_now(), TapPoint::ToLane(lane), &message);
-        self.with_observer(|observer| observer.count_upstream_frame(FrameDirection::Out));
+        self.show_tap(TapPoint::ToLane(lane), &message);
+        if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+            observer.count_upstream_frame(FrameDirection::Out);
+        }
         if let Some((_, LaneSocket::Connected(socket))) =
             self.lanes.iter_mut().find(|(known, _)| *known == lane)
         {
@@ -301,33 +279,41 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     fn handle_wakeup(&mut self, wakeup: Wakeup) {
         match wakeup {
-            Wakeup::Client(event) => self.handle_client_event(event),
-            Wakeup::Lane(lane, event) => self.handle_lane_event(lane, event),
-            Wakeup::Dialled(lane, Ok(dialled)) => {
-                debug!(lane = lane.0, upstream = dialled.lease.upstream(), "connected");
-                if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
-                    let DialledLane { socket, lease } = *dialled;
-                    if let Some(registration) = &mut self.registration {
-                        registration.observer.lane_connected(lane, lease.upstream(), socket.traffic.clone());
-                    }
-                    *lane_socket = LaneSocket::Connected(Box::new(SessionSocket::new(socket)));
-                    self.lane_leases.insert(lane, lease);
-                    self.feed_bridge(Input::LaneOpened(lane));
-                }
+            Wakeup::Client(SocketEvent::Message(message)) if self.is_client_held() => {
+                self.backlog.push(message);
             }
-            Wakeup::Dialled(lane, Err(why)) => self.handle_lane_end(lane, why),
+            Wakeup::Client(SocketEvent::Message(message)) => {
+                let Some(frame) = to_frame(&message) else { return };
+                self.show_tap(TapPoint::FromClient, frame);
+                let frames = self.reader.count_frames(message.is_binary());
+                if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+                    observer.count_client_frames(FrameDirection::In, frames);
+                }
+                self.feed_bridge(Input::Client(frame));
+            }
+            Wakeup::Client(SocketEvent::End(reason)) => self.handle_client_end(&reason),
+            Wakeup::Lane(lane, SocketEvent::Message(message)) => {
+                let Some(frame) = to_frame(&message) else { return };
+                self.show_tap(TapPoint::FromLane(lane), frame);
+                if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+                    observer.count_upstream_frame(FrameDirection::In);
+                }
+                self.feed_bridge(Input::Lane(lane, frame));
+            }
+            Wakeup::Lane(lane, SocketEvent::End(reason)) | Wakeup::Dialled(lane, Err(reason)) => {
+                self.handle_lane_end(lane, reason);
+            }
+            Wakeup::Dialled(lane, Ok(dialled)) => self.handle_lane_dialled(lane, *dialled),
             Wakeup::Drain(timeout) => {
                 self.drain_order = None;
                 self.feed_bridge(Input::Drain(timeout));
             }
             Wakeup::OperatorOrder(order) => {
-                if let Some(SessionRegistration { entry, .. }) = &self.registration {
-                    info!(session = entry.info.id, ?order, "ordered");
-                }
-                match order {
-                    OperatorOrder::Close => self.feed_bridge(Input::Close(self.close_timeout)),
-                    OperatorOrder::Rollover => self.feed_bridge(Input::Rollover),
-                }
+                info!(order = order.name(), "operator order");
+                self.feed_bridge(match order {
+                    OperatorOrder::Close => Input::Close(self.close_timeout),
+                    OperatorOrder::Rollover => Input::Rollover,
+                });
             }
             Wakeup::Timer => self.handle_timer(),
             // The client is read again.
@@ -335,48 +321,35 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    fn handle_client_event(&mut self, event: SocketEvent) {
-        match event {
-            SocketEvent::Message(message) if self.is_client_held() => self.backlog.push(message),
-            SocketEvent::Message(message) => {
-                let Some(frame) = to_frame(&message) else { return };
-                self.tap.on_received(self.bridge.session_id(), std_now(), TapPoint::FromClient, frame);
-                let frames = self.frame_batcher.record_message(message.is_binary());
-                self.with_observer(|observer| observer.count_client_frames(FrameDirection::In, frames));
-                self.feed_bridge(Input::Client(frame));
-            }
-            SocketEvent::End(why) => self.handle_client_end(&why),
-        }
-    }
-
-    fn handle_client_end(&mut self, why: &DisconnectReason) {
-        debug!(%why, "the client");
-        self.tap.on_closed(self.bridge.session_id(), std_now(), TapPoint::FromClient, why);
+    fn handle_client_end(&mut self, reason: &DisconnectReason) {
+        debug!(%reason, "client disconnected");
+        self.show_tap(TapPoint::FromClient, reason);
         self.close_client();
-        self.with_observer(|observer| observer.client_closed(true, close_code(why)));
+        self.with_observer(|observer| observer.client_closed(true, close_code(reason)));
         self.backlog.clear();
         self.feed_bridge(Input::ClientClosed);
     }
 
-    fn handle_lane_event(&mut self, lane: Lane, event: SocketEvent) {
-        match event {
-            SocketEvent::Message(message) => {
-                let Some(frame) = to_frame(&message) else { return };
-                self.tap.on_received(self.bridge.session_id(), std_now(), TapPoint::FromLane(lane), frame);
-                self.with_observer(|observer| observer.count_upstream_frame(FrameDirection::In));
-                self.feed_bridge(Input::Lane(lane, frame));
+    fn handle_lane_dialled(&mut self, lane: Lane, dialled: DialledLane<UpstreamSocket>) {
+        let DialledLane { socket, lease } = dialled;
+        debug!(lane = lane.0, upstream = lease.upstream(), "lane connected");
+        if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
+            if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+                observer.lane_connected(lane, lease.upstream(), socket.traffic.clone());
             }
-            SocketEvent::End(why) => self.handle_lane_end(lane, why),
+            *lane_socket = LaneSocket::Connected(Box::new(SessionSocket::new(socket)));
+            self.lane_leases.insert(lane, lease);
+            self.feed_bridge(Input::LaneOpened(lane));
         }
     }
 
-    fn handle_lane_end(&mut self, lane: Lane, why: DisconnectReason) {
-        debug!(lane = lane.0, %why, "the upstream");
-        self.tap.on_closed(self.bridge.session_id(), std_now(), TapPoint::FromLane(lane), &why);
+    fn handle_lane_end(&mut self, lane: Lane, reason: DisconnectReason) {
+        debug!(lane = lane.0, %reason, "lane disconnected");
+        self.show_tap(TapPoint::FromLane(lane), &reason);
         drop(self.take_lane_socket(lane));
-        self.lane_leases.lane_ended(lane, &why);
-        self.with_observer(|observer| observer.lane_closed(lane, Some(&why)));
-        self.feed_bridge(Input::LaneClosed(lane, why));
+        self.lane_leases.lane_ended(lane, &reason);
+        self.with_observer(|observer| observer.lane_closed(lane, Some(&reason)));
+        self.feed_bridge(Input::LaneClosed(lane, reason));
     }
 
     fn handle_timer(&mut self) {
@@ -385,11 +358,11 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         let check_alive = |client: &mut SessionSocket<C>| {
             let is_lost = is_paced && client.outbox_bytes() > CLIENT_OUTBOX_MAX_BYTES;
             client.handle_timer(now).or_else(|| {
-                is_lost.then(|| DisconnectReason::Lost("it reads slower than it listens".to_owned()))
+                is_lost.then(|| DisconnectReason::Lost("the client reads slower than real time".to_owned()))
             })
         };
-        if let Some(why) = self.client.as_mut().and_then(check_alive) {
-            info!(%why, "the client is given up");
+        if let Some(reason) = self.client.as_mut().and_then(check_alive) {
+            info!(%reason, "client dropped");
             self.client = None;
             self.with_observer(|observer| observer.client_closed(false, None));
             self.feed_bridge(Input::ClientClosed);
@@ -399,25 +372,24 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             .iter_mut()
             .filter_map(|(lane, lane_socket)| Some((*lane, lane_socket.handle_timer(now)?)))
             .collect();
-        for (lane, why) in ended {
-            self.handle_lane_end(lane, why);
+        for (lane, reason) in ended {
+            self.handle_lane_end(lane, reason);
         }
         self.feed_bridge(Input::Timeout);
     }
 }
 
-/// Who is cut off in the middle is told of, too.
+/// A session that is cut off is reported as well.
 impl<C> Drop for SessionTask<C> {
     fn drop(&mut self) {
-        if let Some(SessionRegistration { mut observer, entry, .. }) = self.registration.take() {
-            info!(session = entry.info.id, "session cut off");
+        if let Some(SessionRegistration { mut observer, .. }) = self.registration.take() {
             observer.mark_cut_off();
             observer.finish(&self.bridge, self.drain_guard.clone());
         }
     }
 }
 
-/// Done when the order to finish comes, with the time there is; a sender that is gone has none to give.
+/// Completes with the drain timeout when sessions must finish; never if the sender is gone.
 pub(super) async fn wait_for_drain_order(mut drain: watch::Receiver<Option<Duration>>) -> Duration {
     let timeout = drain.wait_for(Option::is_some).await.ok().and_then(|timeout| *timeout);
     match timeout {

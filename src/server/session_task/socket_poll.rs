@@ -1,6 +1,6 @@
-//! Polling a session's sockets: what can be written is written, then the first thing that came is found.
+//! Polls a session's sockets: writes the outboxes, then returns the first event.
 //!
-//! Who may be read is decided here: nobody for whom the client has fallen too far behind.
+//! Back-pressure is applied here: lanes are not read while the client is far behind, nor the client while its lanes are.
 
 use std::{
     task::{Context, Poll},
@@ -23,14 +23,13 @@ use crate::{
     net::Transport,
 };
 
-/// Above this many bytes on their way to the client its lanes are not read: the upstream waits, not our memory.
+/// Above this many bytes in the client's outbox its lanes are not read, so that the upstream waits.
 const CLIENT_OUTBOX_PAUSES_LANES_BYTES: usize = 1024 * 1024;
-/// Above this many the client is not read either: who asks and does not read the answers has to wait for them.
+/// Above this many bytes the client is not read either, because it does not read the answers to its requests.
 const CLIENT_OUTBOX_PAUSES_CLIENT_BYTES: usize = 2 * CLIENT_OUTBOX_PAUSES_LANES_BYTES;
-/// Above this many bytes on their way to a lane the client is not read: who sends faster than its upstream takes has to wait
-/// for it, as it would without a bridge between.
+/// Above this many bytes in a lane's outbox the client is not read, so that it waits for its upstream as without a bridge.
 const LANE_OUTBOX_PAUSES_CLIENT_BYTES: usize = 1024 * 1024;
-/// Above this many a client that is sent audio as it is heard is minutes behind, and is given up.
+/// Above this many bytes a client with paced audio is minutes behind and is dropped.
 pub(crate) const CLIENT_OUTBOX_MAX_BYTES: usize = 8 * CLIENT_OUTBOX_PAUSES_LANES_BYTES;
 
 /// One lane's transport.
@@ -39,31 +38,31 @@ pub(crate) enum LaneSocket {
     Connected(Box<SessionSocket<Box<dyn Transport>>>),
 }
 
-/// One thing that happened.
+/// One event of a session.
 pub(crate) enum Wakeup {
     Client(SocketEvent),
     Lane(Lane, SocketEvent),
     Dialled(Lane, Result<Box<DialledLane<UpstreamSocket>>, DisconnectReason>),
-    /// To finish within this time.
+    /// The order to finish within this time.
     Drain(Duration),
-    /// An operator's order to this session alone.
+    /// An operator's order.
     OperatorOrder(OperatorOrder),
     Timer,
-    /// A lane has caught up with what it was sent.
+    /// Every lane's outbox is below its limit again.
     LaneDrained,
 }
 
-/// What the session says about who may be read.
+/// Which sockets the session allows to read.
 #[derive(Clone, Copy)]
 pub(crate) struct ReadGate {
-    /// The client is sent audio as it is heard.
+    /// Audio for the client is paced.
     pub(crate) is_paced: bool,
-    /// The client has sent enough for now.
+    /// Back-pressure holds the client back.
     pub(crate) is_client_held: bool,
 }
 
 impl LaneSocket {
-    /// Its upstream takes less than it is sent.
+    /// True if the upstream takes less than it is sent.
     pub(crate) fn is_behind(&self) -> bool {
         matches!(self, Self::Connected(socket) if socket.outbox_bytes() > LANE_OUTBOX_PAUSES_CLIENT_BYTES)
     }
@@ -83,7 +82,7 @@ impl LaneSocket {
     }
 }
 
-/// Writes what can be written, then finds the first thing that came.
+/// Writes the outboxes, then returns the first event.
 pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     client: &mut Option<SessionSocket<C>>,
     lanes: &mut [(Lane, LaneSocket)],
@@ -96,7 +95,7 @@ pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         if let Poll::Ready(Err(reason)) = client.poll_write(cx) {
             return Poll::Ready(Wakeup::Client(SocketEvent::End(reason)));
         }
-        // A conversation's upstream must not be made to wait: it would look as if it had stopped answering.
+        // In a conversation the upstream must not wait, because it would seem to have stopped answering.
         pause_lanes = !gate.is_paced && client.outbox_bytes() > CLIENT_OUTBOX_PAUSES_LANES_BYTES;
         pause_client |= client.outbox_bytes() > CLIENT_OUTBOX_PAUSES_CLIENT_BYTES;
     }

@@ -163,6 +163,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
 
     /// Writes as much as the stream takes; ready when the outbox is empty and flushed, or when the peer is gone.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
+        if self.outbox.is_empty() && !self.unflushed {
+            self.stalled_since = None;
+            return Poll::Ready(Ok(()));
+        }
         let written = self.poll_flush_outbox(cx).map_err(|error| DisconnectReason::Lost(error.to_string()));
         let bytes_taken = self.traffic.bytes_written();
         let has_progress = std::mem::replace(&mut self.bytes_taken, bytes_taken) != bytes_taken;
@@ -319,7 +323,7 @@ pub(crate) fn websocket_config(message_max_bytes: usize) -> WebSocketConfig {
 }
 
 /// Memory of a queued message, bytes: short ones are mostly overhead.
-fn memory_bytes(message: &WsMessage) -> usize {
+pub(crate) fn memory_bytes(message: &WsMessage) -> usize {
     message.len() + 256
 }
 

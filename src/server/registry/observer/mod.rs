@@ -11,6 +11,7 @@ use tokio::{
     sync::mpsc,
     time::{Duration, Instant},
 };
+use tracing::info;
 
 use self::record::AccessLogNotes;
 use super::LiveSession;
@@ -323,6 +324,23 @@ impl Observer {
         self.client_closed(false, None);
     }
 
+    fn log_end(&self, reason: EndReason, audio: Option<AudioTotals>) {
+        let (reason, duration_s) = (reason.name(), seconds(self.session.opened.elapsed()));
+        let Some(audio) = audio else { return info!(reason, duration_s, "session ended") };
+        info!(
+            reason,
+            duration_s,
+            audio_in_s = seconds(audio.received),
+            audio_out_s = seconds(audio.sent),
+            audio_muted_s = seconds(audio.muted),
+            audio_silenced_s = seconds(audio.silenced),
+            audio_to_model_s = seconds(audio.appended),
+            audio_dropped_s = seconds(audio.dropped_too_fast + audio.dropped_backlog),
+            barge_ins = self.notes.barge_ins,
+            "session ended"
+        );
+    }
+
     /// Ends the observation and writes the access log line; `drain_guard` is held until the line is written.
     pub(crate) fn finish(mut self, bridge: &Bridge, drain_guard: mpsc::Sender<()>) {
         for lane in self.lanes.iter().map(|observed| observed.lane).collect::<Vec<_>>() {
@@ -330,6 +348,7 @@ impl Observer {
         }
         self.publish(bridge);
         let reason = self.notes.reason.unwrap_or(EndReason::ClientGone);
+        self.log_end(reason, bridge.audio_totals());
         self.meters.record_end(reason, self.session.opened.elapsed());
         let Some(log) = &self.sinks.access_log else { return };
         let mut record = self.notes.to_record(&self.session, reason);
@@ -348,6 +367,11 @@ impl Observer {
             self.sinks.metrics.record_lost_access_log_line();
         }
     }
+}
+
+/// Rounded to hundredths of a second, for the log.
+fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 100.0).round() / 100.0
 }
 
 /// Values now and before, each in and out.

@@ -1,29 +1,37 @@
-//! A client in virtual time, and whether it is looked at when it should be.
+//! Simulates clients in virtual time and checks when the reader reads them.
 
+use std::sync::Arc;
+
+use futures_util::SinkExt as _;
 use proptest::prelude::*;
+use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
 use super::*;
+use crate::server::websocket::{
+    WebSocket,
+    outbox::{MeteredWebSocket, websocket_config},
+};
 
 const FRAME: Duration = Duration::from_millis(20);
 const WITHIN: Duration = Duration::from_millis(100);
-/// A runtime's clock wakes nobody up within a millisecond.
+/// Resolution of the runtime's timer.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
-/// Sessions whose ticks are as close as can be: 2 ms.
+/// Number of sessions with the narrowest wake slots, 2 ms.
 const MANY_SESSIONS: usize = 1_000;
 
-/// What a run of a client has shown.
+/// The reads of a simulated client.
 #[derive(Debug, Default)]
 struct ReadLog {
-    /// How late what was decided by a frame was found, after the frame was there; and when.
+    /// For each decision: when it was read, and how long after its last frame arrived.
     delays: Vec<(Duration, Duration)>,
-    /// When it was looked at.
+    /// Times of scheduled reads.
     reads: Vec<Duration>,
-    /// When it was listened to, from and to.
+    /// Times of event-driven reading, from and to.
     listened: Vec<(Duration, Duration)>,
 }
 
 impl ReadLog {
-    /// The latest from then on.
+    /// The longest delay of a decision after `from`.
     fn max_delay(&self, from: Duration) -> Duration {
         self.delays.iter().filter(|(at, _)| *at >= from).map(|(_, delay)| *delay).max().unwrap_or_default()
     }
@@ -32,7 +40,7 @@ impl ReadLog {
         self.reads.iter().filter(|at| (from..to).contains(*at)).count()
     }
 
-    /// For how long it was listened to between these.
+    /// Duration of event-driven reading in an interval.
     fn listened_between(&self, from: Duration, to: Duration) -> Duration {
         let part = |(begin, end): &(Duration, Duration)| (*end.min(&to)).saturating_sub(*begin.max(&from));
         self.listened.iter().map(part).sum()
@@ -50,16 +58,16 @@ fn window_of(received: Duration, frame: Duration, until_decision: Duration) -> R
     }
 }
 
-/// A client whose frames arrive then, all in order, and by whose audio something is decided each time that so much of it has
-/// come, for which somebody waits; driven as [`crate::server::session_task::SessionTask`] drives it.
+/// Simulates a client whose frames arrive at these times. Each `decided_every` of audio completes an urgent decision. Reads
+/// the client like [`crate::server::session_task::SessionTask`].
 fn simulate(arrivals: &[Duration], decided_every: Duration) -> ReadLog {
     simulate_with_urgency(arrivals, decided_every, true)
 }
 
-/// The same, where nobody may wait for it.
+/// Like [`simulate`], with urgent or other decisions.
 fn simulate_with_urgency(arrivals: &[Duration], decided_every: Duration, urgent: bool) -> ReadLog {
     let start = Instant::now();
-    let (mut scheduler, mut log) = (ReadScheduler::new(start), ReadLog::default());
+    let (mut reader, mut log) = (AdaptiveReader::new(start), ReadLog::default());
     let (mut now, mut read, mut is_scheduled) = (Duration::ZERO, 0, false);
     let end = arrivals.last().copied().unwrap_or_default();
     while now < end {
@@ -68,8 +76,7 @@ fn simulate_with_urgency(arrivals: &[Duration], decided_every: Duration, urgent:
         let next = decided_every * u32::try_from(decided).unwrap();
         let frame = if read == 0 { Duration::ZERO } else { FRAME };
         let window = Some(ReadWindow { urgent, ..window_of(received, frame, next - received) });
-        let at =
-            scheduler.next_read(start + now, WakeSlots::new(start, MANY_SESSIONS), window, !is_scheduled);
+        let at = reader.next_poll(start + now, WakeSlots::new(start, MANY_SESSIONS), window, !is_scheduled);
         is_scheduled = at.is_some();
         match at {
             None => {
@@ -82,7 +89,7 @@ fn simulate_with_urgency(arrivals: &[Duration], decided_every: Duration, urgent:
                 continue;
             }
             Some(_) => {
-                scheduler.on_read(start + now, window);
+                reader.on_read(start + now);
                 log.reads.push(now);
             }
         }
@@ -102,20 +109,20 @@ fn round_up_to_timer(at: Duration) -> Duration {
     TIMER_RESOLUTION * u32::try_from(slots).unwrap()
 }
 
-/// A microphone whose clock goes so wrong, over a network that delays a frame by so much.
+/// Arrival times of a microphone with clock drift and network jitter.
 fn microphone(phase_us: u64, drift_ppm: i64, jitter_us: &[u64]) -> Vec<Duration> {
     let mut last = 0;
     let arrival = |(at, jitter): (usize, &u64)| {
         let ideal = (at as i64 + 1) * 20_000;
         let sent = (ideal + ideal * drift_ppm / 1_000_000).unsigned_abs() + phase_us;
-        // TCP hands nothing on out of order.
+        // TCP keeps the order.
         last = last.max(sent + jitter);
         Duration::from_micros(last)
     };
     jitter_us.iter().enumerate().map(arrival).collect()
 }
 
-/// So long a client needs to be known as one that streams.
+/// Time until a streaming client is recognised.
 const DETECTION_TIME: Duration = Duration::from_millis(1_500);
 const LENGTH_FRAMES: usize = 600;
 
@@ -144,26 +151,26 @@ proptest! {
     ) {
         let jitter: Vec<u64> = seeds.iter().map(|seed| seed * max_jitter_us / 1_000).collect();
         let log = simulate_with_urgency(&microphone(phase_us, drift_ppm, &jitter), interval, urgent);
-        // The longest step after a look in vain, and a tick; who is waited for takes no steps.
+        // The longest later step, and a wake slot; urgent decisions take no steps.
         let bound = Duration::from_micros(max_jitter_us) + Duration::from_millis(if urgent { 2 } else { 11 });
         prop_assert!(log.max_delay(Duration::ZERO) <= bound, "{:?} {:?}", log.max_delay(DETECTION_TIME), log);
         prop_assert!(log.reads_between(DETECTION_TIME, DETECTION_TIME + Duration::from_secs(10)) <= 170, "{:?}", log);
     }
 }
 
-/// Frames of a client whose clock runs so many times as fast as ours.
+/// Arrival times of a client that streams at a multiple of real time.
 fn at_speed(speed: f64, frames: u32) -> Vec<Duration> {
     (1..=frames).map(|frame| (FRAME * frame).div_f64(speed)).collect()
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// What is listened for in a few seconds because a look came a moment too soon.
+/// Event-driven reading within a few seconds, after reads that came slightly early.
 const BRIEF_LISTENING: Duration = Duration::from_millis(20);
 
 #[test]
 fn one_late_frame_does_not_delay_later_reads() {
     let mut arrivals = at_speed(1.0, 1_000);
-    // What is decided by it is listened for.
+    // An urgent decision depends on the late frame.
     arrivals[499] += Duration::from_millis(15);
     let log = simulate(&arrivals, SECOND);
     assert!(log.delays.iter().any(|(at, _)| *at == arrivals[499]), "{log:?}");
@@ -181,7 +188,7 @@ fn client_that_stops_is_event_driven_after_few_reads() {
     let reads = log.reads_between(stopped, back);
     assert!(reads <= 2 * FUTILE_READS_MAX as usize, "{reads}");
     assert!(log.listened_between(stopped, back) >= 59 * SECOND, "{log:?}");
-    // The next that comes is found as it comes, and it is soon known again.
+    // The next frame is read on its event, and the client is soon recognised as streaming.
     assert!(log.listened_between(back + DETECTION_TIME, back + 5 * SECOND) <= BRIEF_LISTENING, "{log:?}");
     assert!(log.max_delay(stopped) <= Duration::from_millis(4), "{log:?}");
 }
@@ -195,7 +202,7 @@ fn client_at_other_speed_is_event_driven() {
         assert!(log.reads.is_empty() && log.listened_between(Duration::ZERO, end) == end, "{speed}");
     }
     let log = simulate(&at_speed(0.9, 500), SECOND);
-    assert!(log.reads.len() > 50, "nearly real time will do: {log:?}");
+    assert!(log.reads.len() > 50, "nearly real time is streaming: {log:?}");
 }
 
 #[test]
@@ -214,42 +221,42 @@ fn client_that_changes_speed_becomes_event_driven() {
 fn client_without_read_window_is_event_driven() {
     let start = Instant::now();
     let slots = WakeSlots::new(start, MANY_SESSIONS);
-    let mut scheduler = ReadScheduler::new(start);
+    let mut reader = AdaptiveReader::new(start);
     let window = |came_ms| {
         let received = Duration::from_millis(came_ms);
         window_of(received, FRAME, SECOND)
     };
-    let next = |scheduler: &mut ReadScheduler, ms, window| {
-        scheduler.next_read(start + Duration::from_millis(ms), slots, window, true)
+    let next = |reader: &mut AdaptiveReader, ms, window| {
+        reader.next_poll(start + Duration::from_millis(ms), slots, window, true)
     };
     for ms in (20..=600).step_by(20) {
-        assert_eq!(next(&mut scheduler, ms, None), None);
+        assert_eq!(next(&mut reader, ms, None), None);
         let long = ReadWindow { last_frame_length: WITHIN, ..window(ms) };
-        assert_eq!(next(&mut scheduler, ms, Some(long)), None, "a frame that is no shorter than the wait");
+        assert_eq!(next(&mut reader, ms, Some(long)), None, "a frame no shorter than the maximum delay");
     }
-    assert_eq!(next(&mut scheduler, 620, Some(window(620))), Some(start + Duration::from_millis(720)));
-    assert_eq!(next(&mut scheduler, 640, None), None, "also of a client that streams");
+    assert_eq!(next(&mut reader, 620, Some(window(620))), Some(start + Duration::from_millis(720)));
+    assert_eq!(next(&mut reader, 640, None), None, "also for a streaming client");
 }
 
 #[test]
 fn unrelated_wakeup_keeps_frame_forecast() {
     let start = Instant::now();
     let slots = WakeSlots::new(start, MANY_SESSIONS);
-    let mut scheduler = ReadScheduler::new(start);
+    let mut reader = AdaptiveReader::new(start);
     let ms = Duration::from_millis;
     for at in (20..=600).step_by(20) {
-        scheduler.next_read(start + ms(at), slots, Some(window_of(ms(at), FRAME, SECOND)), true);
+        reader.next_poll(start + ms(at), slots, Some(window_of(ms(at), FRAME, SECOND)), true);
     }
-    let next = scheduler.next_read(start + ms(613), slots, Some(window_of(ms(600), FRAME, FRAME)), true);
+    let next = reader.next_poll(start + ms(613), slots, Some(window_of(ms(600), FRAME, FRAME)), true);
     assert_eq!(next, Some(start + ms(620)));
 }
 
 #[test]
 fn decision_already_made_causes_no_busy_reads() {
     let start = Instant::now();
-    let (mut scheduler, mut reads, mut is_scheduled) = (ReadScheduler::new(start), 0, false);
+    let (mut reader, mut reads, mut is_scheduled) = (AdaptiveReader::new(start), 0, false);
     let mut received = Duration::ZERO;
-    // As in a conversation without a model, where a unit waits that is whole.
+    // As in a conversation without a model, where a complete unit waits.
     for ms in 0..10_000 {
         let now = start + TIMER_RESOLUTION * ms;
         let mut reads_in_a_row = 0;
@@ -258,45 +265,77 @@ fn decision_already_made_causes_no_busy_reads() {
                 received = FRAME * (ms / 20);
             }
             let window = Some(window_of(received, FRAME, Duration::ZERO));
-            let at = scheduler.next_read(now, WakeSlots::new(start, MANY_SESSIONS), window, !is_scheduled);
+            let at = reader.next_poll(now, WakeSlots::new(start, MANY_SESSIONS), window, !is_scheduled);
             is_scheduled = at.is_some();
             if at.is_none_or(|at| at > now) {
                 break;
             }
-            scheduler.on_read(now, window);
+            reader.on_read(now);
             received = FRAME * (ms / 20);
             reads += 1;
             reads_in_a_row += 1;
-            assert!(reads_in_a_row < 3, "nobody else has a turn, {ms} ms");
+            assert!(reads_in_a_row < 3, "busy reads at {ms} ms");
         }
     }
-    assert!((300..900).contains(&reads), "once a frame: {reads}");
+    assert!((300..900).contains(&reads), "one read per frame: {reads}");
 }
 
 #[test]
 fn non_urgent_read_is_aligned_to_wake_slot() {
     let start = Instant::now();
     let ms = Duration::from_millis;
-    // The process began before the session did, and not a whole number of ticks.
+    // The first wake slot is no whole number of slots before the session.
     let slots = WakeSlots::new(start - ms(1), MANY_SESSIONS);
-    let mut scheduler = ReadScheduler::new(start);
+    let mut reader = AdaptiveReader::new(start);
     let (mut listened, mut next) = (0, None);
     for at in (20..=600).step_by(20) {
-        next = scheduler.next_read(start + ms(at), slots, Some(window_of(ms(at), FRAME, 2 * FRAME)), true);
+        next = reader.next_poll(start + ms(at), slots, Some(window_of(ms(at), FRAME, 2 * FRAME)), true);
         listened += u32::from(next.is_none());
     }
     assert!(listened > 0);
-    assert_eq!(next, Some(start + ms(640)), "when the second frame is there");
+    assert_eq!(next, Some(start + ms(640)), "when the second frame should arrive");
     let idle = ReadWindow { urgent: false, ..window_of(ms(600), FRAME, 2 * FRAME) };
     assert_eq!(
-        scheduler.next_read(start + ms(600), slots, Some(idle), true),
+        reader.next_poll(start + ms(600), slots, Some(idle), true),
         Some(start + ms(641)),
-        "on a tick"
+        "on a wake slot"
     );
     let bound = window_of(ms(600), FRAME, SECOND);
     assert_eq!(
-        scheduler.next_read(start + ms(600), slots, Some(bound), true),
+        reader.next_poll(start + ms(600), slots, Some(bound), true),
         Some(start + ms(701)),
-        "on a tick: nothing is decided"
+        "on a wake slot, because no decision is due"
     );
+}
+
+/// The message that the reader returns without waiting.
+async fn read_now(
+    reader: &mut AdaptiveReader,
+    socket: &mut SessionSocket<tokio::io::DuplexStream>,
+) -> Option<SocketEvent> {
+    std::future::poll_fn(|cx| Poll::Ready(reader.read(Some(&mut *socket), cx))).await
+}
+
+#[tokio::test]
+async fn frame_count_of_last_audio_is_kept_until_next_audio() {
+    let (near, far) = tokio::io::duplex(4096);
+    let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
+    let mut socket = SessionSocket::new(MeteredWebSocket { stream, traffic: Arc::default() });
+    let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+    let frame = || WsMessage::Binary(vec![1; 100].into());
+    for _ in 0..5 {
+        client.send(frame()).await.unwrap();
+    }
+    let mut reader = AdaptiveReader::new(Instant::now());
+    reader.window = Some(ReadWindow { frame_max_bytes: 10_000, ..window_of(WITHIN, FRAME, WITHIN) });
+    let event = read_now(&mut reader, &mut socket).await;
+    assert!(matches!(event, Some(SocketEvent::Message(WsMessage::Binary(frames))) if frames.len() == 500));
+    assert_eq!((reader.count_frames(true), reader.last_audio_frames), (5, 5));
+    // Reading on events; a message that is not audio keeps the count.
+    reader.window = None;
+    assert!(read_now(&mut reader, &mut socket).await.is_none());
+    assert_eq!((reader.count_frames(false), reader.last_audio_frames), (1, 5));
+    client.send(frame()).await.unwrap();
+    assert!(read_now(&mut reader, &mut socket).await.is_some());
+    assert_eq!((reader.count_frames(true), reader.last_audio_frames), (1, 1));
 }
