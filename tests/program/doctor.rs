@@ -241,7 +241,7 @@ async fn voice_is_checked_locally_and_on_server() {
     let (url, _running, recorder) = start_simulated_server(&[], SimDialect::Current).await;
     let file = config("large.toml", &url, &format!("mappings = {dir:?}"));
     let report = Report::run(&["--config", &file]).await;
-    report.assert_failed("configuration", &["takes 100000", "too large"]);
+    report.assert_failed("configuration", &["allows 100000", "too large"]);
     assert!(recorder.all().is_empty(), "the bad file never reaches the server");
 
     let file = config("voice.toml", &url, "");
@@ -250,7 +250,7 @@ async fn voice_is_checked_locally_and_on_server() {
     let (url, _running, _) = start_simulated_server(&[], DOCUMENTED_LEGACY).await;
     let file = config("wav.toml", &url, "profile = \"conversation\"");
     let report = Report::run(&["--config", &file, "--upstream-dialect", "minicpm-o-legacy"]).await;
-    report.assert_failed("init", &["written as a WAV file it worked", "voice_encodings"]);
+    report.assert_failed("init", &["encoded as a WAV file worked", "voice_encodings"]);
 }
 
 /// A client of the model's own protocol that holds a worker.
@@ -579,7 +579,7 @@ async fn late_session_is_closed_politely() {
             });
         }
     });
-    Report::run(&["--upstream", &url]).await.assert_failed("upgrade", &["nothing for 1.5 s"]);
+    Report::run(&["--upstream", &url]).await.assert_failed("upgrade", &["no answer within 1.5 s"]);
     let message = timeout(PATIENCE, receiver.recv()).await.expect("no message was received").unwrap();
     assert!(message.to_text().is_ok_and(|text| text.contains("session.close")), "{message:?}");
 }
