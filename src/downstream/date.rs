@@ -1,8 +1,8 @@
-//! The wall clock as protocols write it: RFC 3339 in UTC with milliseconds, from seconds since 1970.
+//! Formats seconds since 1970 as RFC 3339 in UTC, with milliseconds.
 
-/// Such as `2026-11-20T13:17:05.250Z`; a time before 1970 counts as 1970.
+/// Formats a time, such as `2026-11-20T13:17:05.250Z`. A time before 1970 counts as 1970.
 pub(super) fn rfc3339(unix_s: f64) -> String {
-    // `as` keeps what is not a number or out of range within range.
+    // `as` saturates NaN and values out of range.
     let ms = (unix_s * 1000.0).round() as u64;
     let (seconds, ms) = (ms / 1000, ms % 1000);
     let (year, month, day) = civil_date(seconds / 86_400);
@@ -10,8 +10,8 @@ pub(super) fn rfc3339(unix_s: f64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// Year, month and day of the day so many days after 1 January 1970 in the Gregorian calendar. Years are counted from
-/// March, so that the leap day is the last of its year.
+/// Converts days since 1 January 1970 to year, month and day of the Gregorian calendar. Years start in March, so that the
+/// leap day is the last day of a year.
 const fn civil_date(days: u64) -> (u64, u64, u64) {
     const CENTURIES4_DAYS: u64 = 146_097;
     /// From 1 March of the year 0 to 1 January 1970.

@@ -1,4 +1,4 @@
-//! What came from the client: frames and the query string become [`ClientEvent`]s, or an error in neutral words.
+//! Decodes the client: frames and the query string become [`ClientEvent`]s or neutral errors.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
@@ -14,14 +14,14 @@ use crate::{
     },
 };
 
-/// What a connection asks for by its query string.
+/// Settings from the query string of a connection.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ConnectQuery {
     /// The model; `None` when the query names none.
     pub model: Option<String>,
     /// Settings named in the query.
     pub settings: Vec<Setting>,
-    /// Parameters that are wrong; the session goes on without them.
+    /// Errors of invalid parameters, which the session ignores.
     pub problems: Vec<Error>,
 }
 
@@ -59,7 +59,7 @@ impl Codec {
         mut values: Vec<Cow<'_, str>>,
         connect: &mut ConnectQuery,
     ) {
-        // A model's name is only matched and echoed: a long one is cut, not taken for a missing one.
+        // A model's name is only matched and echoed, so that a long one is cut rather than rejected.
         let names_model = matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice));
         if let Some(max) = field.file.max.filter(|_| names_model) {
             values.iter_mut().for_each(|value| *value = value.chars().take(max as usize).collect());
@@ -88,7 +88,7 @@ impl Codec {
     /// Reads one frame.
     ///
     /// # Errors
-    /// Whatever is wrong with it; the session goes on unless the protocol says otherwise.
+    /// The mistake in the frame. The session continues unless the protocol ends it.
     pub fn decode<'a>(&mut self, frame: Frame<'a>) -> Result<ClientEvent<'a>, Error> {
         match frame {
             Frame::Binary(bytes) => self.decode_audio(bytes),
@@ -96,7 +96,7 @@ impl Codec {
         }
     }
 
-    /// No frame of audio may be longer.
+    /// Longest frame of audio, bytes.
     pub(crate) fn frame_max_bytes(&self) -> usize {
         self.mapping.audio_in.frame_max_bytes
     }
@@ -135,7 +135,7 @@ impl Codec {
         }
     }
 
-    /// Every field's value, or an error that names every bad one.
+    /// Reads all fields; the error names every invalid one.
     fn read_fields(
         &mut self,
         command: &str,
@@ -156,7 +156,7 @@ impl Codec {
         if problems.is_empty() { Ok(values) } else { Err(invalid_error(command, problems)) }
     }
 
-    /// The value if it does anything; one that does nothing is noted.
+    /// Gives a value with an effect, and notes one without.
     fn keep_effective(
         &mut self,
         field: &ProtocolField,
@@ -176,7 +176,7 @@ impl Codec {
     }
 }
 
-/// The command that a message is: by its name, else by what is in it.
+/// Finds the command of a message by its name, or by a present field.
 fn find_command<'m>(
     commands: &'m [ProtocolCommand],
     found: &ExtractedValues<'_>,
@@ -191,14 +191,14 @@ fn find_command<'m>(
         command.present.is_none() && Some(command.name.as_str()) == name.as_str()
     };
     commands.iter().find(is_it).ok_or_else(|| {
-        // A number is quoted too, as the real server does: Unknown command type: '5'.
+        // Quotes a number too, like the real server: Unknown command type: '5'.
         let name = display_node(name);
         let name = if name.starts_with('\'') { name } else { format!("'{name}'") };
         Error::new(ErrorKind::UnknownCommand, name)
     })
 }
 
-/// A client that names an encoding and no rate means the rate that goes with it.
+/// Adds the default rates of encodings that the client names without a rate.
 fn add_default_rates(
     input_rates: &BTreeMap<Encoding, u32>,
     output_rates: &BTreeMap<Encoding, u32>,
@@ -214,7 +214,7 @@ fn add_default_rates(
             _ => {}
         }
     }
-    // Before what the client set itself, which counts.
+    // In front, so that the client's own settings win.
     settings.splice(..0, input.map(Setting::InputRate).into_iter().chain(output.map(Setting::OutputRate)));
 }
 
@@ -231,9 +231,9 @@ fn to_settings(values: Vec<(FieldRole, FieldValue)>) -> Vec<Setting> {
     values.into_iter().filter_map(|(role, value)| to_setting(role, value)).collect()
 }
 
-/// A setting by its role; `None` for targets that are no settings.
+/// Makes a setting of a value by its role; `None` for other roles.
 fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
-    // A number beyond what a rate can be is kept as the greatest, which is refused with the range when it is applied.
+    // A number out of range saturates, and is rejected with the valid range when it is applied.
     let as_u32 = |number: i64| u32::try_from(number).unwrap_or(if number < 0 { 0 } else { u32::MAX });
     Some(match (role, value) {
         (FieldRole::Language, FieldValue::Text(language)) => Setting::Language(language),
@@ -295,7 +295,7 @@ fn to_speak_request(values: Vec<(FieldRole, FieldValue)>) -> Result<SpeakRequest
     Ok(request)
 }
 
-/// A picture, ready for the upstream's wire.
+/// Checks a picture and prepares it for the upstream.
 fn to_video_frame(values: Vec<(FieldRole, FieldValue)>) -> Result<VideoFrame, Error> {
     let image = values.into_iter().find_map(|value| match value {
         (FieldRole::Image, FieldValue::Text(image)) => Some(image),
@@ -338,7 +338,7 @@ mod tests {
             let json = serde_json::json!({"type": "session.configure", "hot_words": words});
             assert!(codec().decode(Frame::Text(&json.to_string())).is_err());
         }
-        // The real server never looks at these; a bad one is as good as none.
+        // The real server never reads these fields, so a bad value is ignored.
         let json = serde_json::json!({"type": "session.configure", "tts_voice": "a".repeat(257)});
         assert_eq!(codec().decode(Frame::Text(&json.to_string())), Ok(ClientEvent::Configure(Vec::new())));
     }

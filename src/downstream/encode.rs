@@ -1,4 +1,4 @@
-//! What goes to the client: [`ClientCommand`]s become frames, errors get the protocol's own code and spelling.
+//! Encodes for the client: [`ClientCommand`]s become frames, and errors get the protocol's code and message.
 
 use super::Codec;
 use crate::{
@@ -11,8 +11,7 @@ use crate::{
 };
 
 impl Codec {
-    /// The frame for a command, sent `at_s` seconds after the session was opened; `None` for what this protocol does
-    /// not tell its clients.
+    /// Encodes a command that is sent `at_s` seconds after the session opened; `None` if the protocol has no such event.
     #[must_use]
     pub fn encode(&self, command: ClientCommand, at_s: f64) -> Option<Message> {
         let command = match command {
@@ -83,7 +82,7 @@ impl Codec {
         self.mapping.close(why).map_or(ReportedAs::SessionClosed, |spelling| spelling.reported_as)
     }
 
-    /// The end of a session by another event than its own, or by none.
+    /// Reports the end of a session by an error event, or not at all.
     fn encode_close_as_error(&self, why: CloseReason) -> Option<Message> {
         let spelling =
             self.mapping.close(why).filter(|spelling| spelling.reported_as == ReportedAs::Error)?;
@@ -114,7 +113,7 @@ const fn event_name(command: &ClientCommand) -> EventName {
         ClientCommand::FramesDropped { .. } => EventName::FramesDropped,
         ClientCommand::RolledOver { .. } => EventName::RolledOver,
         ClientCommand::SessionClosed { .. } => EventName::SessionClosed,
-        // Audio has no event and errors have words of their own; both are handled before this is asked.
+        // Audio and errors are handled before this call.
         ClientCommand::Audio(_) | ClientCommand::Error(_) => EventName::Error,
     }
 }

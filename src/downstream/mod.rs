@@ -1,6 +1,6 @@
-//! The client side's wire: frames of a binary-PCM protocol to and from the neutral vocabulary.
+//! Client codecs: frames of a client protocol to and from the neutral vocabulary.
 //!
-//! One codec serves every such protocol; a mapping file says how each spells things. It knows nothing of sessions.
+//! One codec serves every protocol; a mapping file holds the spelling. The codec knows nothing of sessions.
 
 mod date;
 mod decode;
@@ -19,25 +19,25 @@ use crate::mapping::ClientMapping;
 #[derive(Debug)]
 pub struct Codec {
     mapping: Arc<ClientMapping>,
-    /// Wall clock when the session was opened, seconds since 1970; events tell times on it.
+    /// Wall clock at the start of the session, seconds since 1970; times in events are based on it.
     opened_unix_s: f64,
-    /// The same, as people write it.
+    /// The same time as RFC 3339.
     opened_at: String,
-    /// What every event may tell: the session's id, and the model asked for.
+    /// Session id and requested model, which every event may use.
     session_id: String,
     model: String,
-    /// Fields without effect, found since the last look.
+    /// Fields without effect since the last [`Codec::take_ignored`].
     ignored: Vec<IgnoredField>,
 }
 
-/// A field that was accepted and does nothing.
+/// An accepted field without effect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IgnoredField {
     /// The command, or `connect` for a query parameter.
     pub command: String,
     /// The field.
     pub field: String,
-    /// Why it does nothing.
+    /// Reason why the field has no effect.
     pub because: String,
 }
 
@@ -55,19 +55,19 @@ impl Codec {
         }
     }
 
-    /// Names the session, for events to come.
+    /// Sets the session id and model for later events.
     pub fn set_session(&mut self, session_id: &str, model: &str) {
         session_id.clone_into(&mut self.session_id);
         model.clone_into(&mut self.model);
     }
 
-    /// The protocol it speaks.
+    /// Mapping of the protocol.
     #[must_use]
     pub const fn mapping(&self) -> &Arc<ClientMapping> {
         &self.mapping
     }
 
-    /// Fields without effect since the last call.
+    /// Takes the fields without effect since the last call.
     pub fn take_ignored_fields(&mut self) -> Vec<IgnoredField> {
         std::mem::take(&mut self.ignored)
     }

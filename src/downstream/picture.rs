@@ -1,19 +1,19 @@
-//! Pictures from clients: base64 of a JPEG file, checked as far as a mistake would cost the upstream session.
+//! Checks pictures from clients: base64 of a JPEG file.
 //!
-//! The C++ back-end ends the session over a picture it cannot decode (field notes §1.7), and neither back-end says more
-//! than that. So what is no base64 or no JPEG is refused here, by name; what is inside the JPEG is the model's business.
+//! The C++ back-end ends the session over a picture that it cannot decode (field notes §1.7), without naming the cause. So
+//! invalid base64 and other formats are rejected here. The contents of the JPEG are not checked.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::event::VideoFrame;
 
-/// How a JPEG file begins: SOI and the first byte of the next marker (ITU-T T.81, B.1.1).
+/// First bytes of a JPEG file: SOI and the first byte of the next marker (ITU-T T.81, B.1.1).
 const JPEG_MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
 
-/// A picture ready for the wire.
+/// Prepares a picture for the wire.
 ///
 /// # Errors
-/// What it is instead, in words.
+/// Description of the invalid picture.
 pub(super) fn decode_jpeg(base64: &str) -> Result<VideoFrame, String> {
     let bytes = STANDARD.decode(base64).map_err(|error| format!("it is no base64: {error}"))?;
     if !bytes.starts_with(&JPEG_MAGIC) {

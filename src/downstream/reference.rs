@@ -1,4 +1,4 @@
-//! A client's own voice sample: base64 of a WAV file or of raw PCM becomes what the model takes.
+//! Converts a client's voice sample, base64 of a WAV file or of raw PCM, for the upstream.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -14,22 +14,21 @@ use crate::{
     mapping::relay::without_data_prefix,
 };
 
-/// A clip longer than this adds nothing but weight: a few seconds are what voice cloning needs.
+/// Longest useful clip. Voice cloning needs a few seconds; more only adds weight.
 const MAX_DURATION: Duration = Duration::from_secs(30);
-/// Bytes of raw int16 that last so long.
+/// Bytes of raw int16 of this length.
 const RAW_MAX_BYTES: usize = 2 * SPEECH_RATE_HZ as usize * MAX_DURATION.as_secs() as usize;
-/// A WAV file of that length at 48 kHz, stereo, float32, and room for what else it holds. What such a file holds of its
-/// own accord, its header says; this bounds what is decoded before the header can be read.
+/// Bytes of a WAV file of this length at 48 kHz, stereo, float32, with room for other chunks. The header states the true
+/// length; this bounds the decoding before the header can be read.
 const WAV_MAX_BYTES: usize = 2 * 4 * 48_000 * MAX_DURATION.as_secs() as usize + 64 * 1024;
-/// How base64 of `RIFF` begins.
+/// First letters of base64 of `RIFF`.
 const RIFF_BASE64: &[u8] = b"UklGR";
 
-/// Reads a sample: a WAV file of any rate, or else raw int16 mono at 16 kHz. Letters outside the alphabet are dropped
-/// as Python's decoder does; only wrong padding is an error, and what is empty then counts as absent (field notes
-/// macaw.md §1.5).
+/// Reads a sample: a WAV file of any rate, or raw int16 mono at 16 kHz. Like Python's decoder, it drops letters outside the
+/// alphabet, and only wrong padding is an error. An empty result counts as absent (field notes macaw.md §1.5).
 ///
 /// # Errors
-/// [`ErrorKind::BadReference`] with what is wrong.
+/// [`ErrorKind::BadReference`] with the mistake.
 pub(super) fn decode_voice_sample(text: &str) -> Result<Option<VoiceSample>, Error> {
     let bad = |detail: String| Error::new(ErrorKind::BadReference, detail);
     let clean: Vec<u8> = text.bytes().filter(|letter| IS_BASE64[usize::from(*letter)]).collect();
@@ -45,7 +44,7 @@ pub(super) fn decode_voice_sample(text: &str) -> Result<Option<VoiceSample>, Err
     voice_sample_from_wav(&bytes).map(Some).map_err(|problem| bad(format!("'ref_audio': {problem}")))
 }
 
-/// Refuses what is too long from the length of its base64, before any of it is decoded.
+/// Rejects a sample that is too long by the length of its base64, before decoding.
 fn check_length(base64: &[u8]) -> Result<(), String> {
     let padding = base64.iter().rev().take_while(|letter| **letter == b'=').count();
     let bytes = (base64.len() - padding) / 4 * 3 + (base64.len() - padding) % 4 * 3 / 4;
@@ -64,17 +63,17 @@ fn check_length(base64: &[u8]) -> Result<(), String> {
 /// A WAV file as a voice sample.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The mistake in the file.
 pub fn voice_sample_from_wav(bytes: &[u8]) -> Result<VoiceSample, String> {
     let (samples, rate_hz) = wav::read(bytes, MAX_DURATION).map_err(|error| error.to_string())?;
     let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).map_err(|error| error.to_string())?;
     Ok(to_voice_sample(&samples.into_iter().map(pcm::to_i16).collect::<Vec<_>>()))
 }
 
-/// A voice sample, base64, as raw float32 samples at 16 kHz; what is no WAV file is taken to be that already.
+/// Converts a voice sample to base64 of raw float32 at 16 kHz. Anything but a WAV file counts as that already.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The mistake in the file.
 pub(crate) fn to_f32_base64(text: &str) -> Result<Cow<'_, str>, String> {
     let text = without_data_prefix(text);
     let Some(bytes) = wav_bytes(text)? else { return Ok(Cow::Borrowed(text)) };
@@ -82,11 +81,11 @@ pub(crate) fn to_f32_base64(text: &str) -> Result<Cow<'_, str>, String> {
     Ok(Cow::Owned(json.0.trim_matches('"').to_owned()))
 }
 
-/// A voice sample, base64, as a WAV file; one that is no file is taken for raw float32 samples at 16 kHz. What comes out
-/// is never a multiple of four bytes long: a server that wants raw samples then refuses it instead of hearing noise.
+/// Converts a voice sample to base64 of a WAV file. Anything but a WAV file counts as raw float32 at 16 kHz. The result is
+/// never a multiple of four bytes long, so that a server that expects raw samples rejects it instead of hearing noise.
 ///
 /// # Errors
-/// What is wrong with the samples, or with a file's base64.
+/// The mistake in the samples, or in the base64 of a file.
 pub(crate) fn to_wav_base64(text: &str) -> Result<Cow<'_, str>, String> {
     let text = without_data_prefix(text);
     if let Some(bytes) = wav_bytes(text)? {
@@ -102,7 +101,7 @@ pub(crate) fn to_wav_base64(text: &str) -> Result<Cow<'_, str>, String> {
     Ok(Cow::Owned(STANDARD.encode(wav::with_unaligned_length(wav::write_s16(&samples, SPEECH_RATE_HZ)))))
 }
 
-/// The WAV file that base64 holds, if it holds one; letters outside the alphabet are dropped as servers do.
+/// Decodes base64 of a WAV file; `None` for anything else. Letters outside the alphabet are dropped, as servers do.
 fn wav_bytes(text: &str) -> Result<Option<Vec<u8>>, String> {
     if !text.as_bytes().starts_with(RIFF_BASE64) {
         return Ok(None);
@@ -120,7 +119,7 @@ fn to_voice_sample(samples: &[i16]) -> VoiceSample {
     VoiceSample(json.into())
 }
 
-/// The letters of base64 and its padding, by byte.
+/// Letters of base64 and its padding, by byte.
 const IS_BASE64: [bool; 256] = {
     let mut is_base64 = [false; 256];
     let mut letter: u8 = 0;

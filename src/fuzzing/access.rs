@@ -13,7 +13,7 @@ use crate::server::access::{
 };
 
 /// Uses any bytes as a credential in every place, an origin, a proxy header, a query string and a key file.
-/// None of them grants access.
+/// These settings grant no access.
 pub fn access(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let keys = ApiKeys::parse("keys.toml", "[[key]]\nname = \"a\"\nkey = \"7f9c-in-no-corpus\"", |_| None)

@@ -1,7 +1,6 @@
-//! Taking named values out of a JSON text in one pass: JSON pointers in, borrowed scalars out.
+//! Extracts named values from a JSON text in one pass: JSON pointers (RFC 6901) in, borrowed scalars out.
 //!
-//! A message of 128 kB with one base64 string in it costs one scan and no copy; what no pointer asks for is skipped
-//! without being built (JSON pointers: RFC 6901).
+//! A message of 128 kB with one base64 string costs one scan and no copy. Values without a pointer are skipped.
 
 use std::{borrow::Cow, fmt};
 
@@ -22,14 +21,14 @@ pub enum Node<'a> {
     Str(Cow<'a, str>),
     /// An array; its scalars, and [`Node::Object`] for anything nested.
     List(Vec<Self>),
-    /// An object that was asked for as a whole: only its presence is told.
+    /// An object addressed by a pointer; only its presence is kept.
     Object,
-    /// Any value, as it is written ([`Extractor::add_raw`]).
+    /// Any value, verbatim ([`Extractor::add_raw`]).
     Raw(&'a str),
 }
 
 impl Node<'_> {
-    /// The JSON type's name as users know it.
+    /// Name of the JSON type for error messages.
     #[must_use]
     pub const fn type_name(&self) -> &'static str {
         match self {
@@ -64,13 +63,13 @@ impl Node<'_> {
     }
 }
 
-/// Why a text gave nothing.
+/// Reason why a text is no message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExtractError {
-    /// Not JSON; the parser's words with line and column.
+    /// Not JSON; holds the parser's message with line and column.
     #[error("{0}")]
     Json(String),
-    /// JSON, but not an object at the top; holds the type that came instead.
+    /// JSON, but not an object; holds the type of the value.
     #[error("expected a JSON object, got {0}")]
     NotAnObject(&'static str),
 }
@@ -82,7 +81,7 @@ pub struct Extractor {
     slots: usize,
 }
 
-/// One object level: which keys lead where. Few keys, so a scan beats a map.
+/// Keys of one object level. Few keys, so a scan beats a map.
 #[derive(Debug, Default)]
 struct KeyTree {
     keys: Vec<(Box<str>, KeyNode)>,
@@ -92,7 +91,7 @@ struct KeyTree {
 struct KeyNode {
     slot: Option<usize>,
     children: KeyTree,
-    /// Taken as it is written.
+    /// The value is taken verbatim.
     raw: bool,
 }
 
@@ -106,7 +105,7 @@ impl Extractor {
         extractor
     }
 
-    /// Adds one pointer and returns its slot; a pointer that is already there returns the slot it has.
+    /// Adds a pointer and returns its slot; a known pointer keeps its slot.
     pub fn add(&mut self, pointer: &str) -> usize {
         let mut parts =
             pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).peekable();
@@ -126,7 +125,7 @@ impl Extractor {
         self.slots - 1
     }
 
-    /// The same for a value that is taken as it is written, whatever it is; nothing can be found inside it.
+    /// Adds a pointer whose value is taken verbatim. No other pointer may lead into this value.
     pub fn add_raw(&mut self, pointer: &str) -> usize {
         let slot = self.add(pointer);
         let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
@@ -143,7 +142,7 @@ impl Extractor {
         slot
     }
 
-    /// Scans `text`; a pointer that leads nowhere stays `None`. Of repeated keys the last one counts.
+    /// Scans `text`. A pointer without a value stays `None`; the last of repeated keys counts.
     ///
     /// # Errors
     /// [`ExtractError`] for anything but one JSON object.
@@ -151,7 +150,7 @@ impl Extractor {
         self.scan(text, None)
     }
 
-    /// The same, and keys that no pointer leads to or through are remembered, as far as their neighbours are known.
+    /// Like [`Extractor::extract`], and also collects unknown keys of the object levels that pointers lead through.
     ///
     /// # Errors
     /// [`ExtractError`] for anything but one JSON object.
@@ -194,13 +193,13 @@ impl KeyTree {
 pub struct ExtractedValues<'a>(Vec<Option<Node<'a>>>, Option<Vec<String>>);
 
 impl<'a> ExtractedValues<'a> {
-    /// The value at a slot; `None` when the message has no such place.
+    /// Value of a slot; `None` if the message lacks it.
     #[must_use]
     pub fn get(&self, slot: usize) -> Option<&Node<'a>> {
         self.0.get(slot).and_then(Option::as_ref)
     }
 
-    /// Keys that nobody asked for ([`Extractor::extract_with_unknown`]), some of them where there are many.
+    /// Unknown keys ([`Extractor::extract_with_unknown`]), up to a bound.
     #[must_use]
     pub fn unknown(&self) -> &[String] {
         self.1.as_deref().unwrap_or_default()
@@ -215,13 +214,13 @@ impl<'a> ExtractedValues<'a> {
         }
     }
 
-    /// Takes the value out.
+    /// Takes the value of a slot.
     pub fn take(&mut self, slot: usize) -> Option<Node<'a>> {
         self.0.get_mut(slot).and_then(Option::take)
     }
 }
 
-/// Visits a value whose inside is known to `branch`.
+/// Visits a value whose keys `branch` knows.
 struct NodeVisitor<'s, 'f, 'a> {
     tree: &'s KeyTree,
     values: &'f mut ExtractedValues<'a>,
@@ -307,7 +306,7 @@ impl<'a> Visitor<'a> for NodeVisitor<'_, '_, 'a> {
     }
 }
 
-/// Looks a key up while it is still borrowed, so that no key is ever allocated but one that is to be noted.
+/// Looks up a borrowed key, so that only unknown keys are allocated.
 struct KeyLookup<'s>(&'s KeyTree, bool);
 
 impl<'a, 's> DeserializeSeed<'a> for KeyLookup<'s> {

@@ -118,7 +118,7 @@ pub(crate) struct Relay {
     client_heard_at: Instant,
 }
 
-/// Answer of which the client has received a part.
+/// Answer that the client has received in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RelayTurn {
     response_id: String,

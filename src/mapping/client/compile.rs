@@ -1,40 +1,17 @@
-//! The parts of a client protocol's file whose mistakes have a place: commands, fields, names in headers.
+//! Compiles the parts of a client file whose mistakes are reported by position: commands, fields, names in headers.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{ProtocolCommand, file::CommandFile};
-use crate::{
-    error::ErrorKind,
-    mapping::{
-        check::FileError,
-        extract::Extractor,
-        field::{FieldFile, ProtocolField},
-    },
+use crate::mapping::{
+    check::FileError,
+    extract::Extractor,
+    field::{FieldFile, ProtocolField},
 };
 
-/// A key of `[errors]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ErrorKey {
-    /// A kind.
-    Kind(ErrorKind),
-    /// `other`: every kind without an entry.
-    Other,
-}
-
-impl<'de> Deserialize<'de> for ErrorKey {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(from)?;
-        if name == "other" {
-            return Ok(Self::Other);
-        }
-        ErrorKind::deserialize(name.into_deserializer()).map(Self::Kind)
-    }
-}
-
-/// Where mistakes are.
+/// The file in which mistakes are reported.
 #[derive(Clone, Copy)]
 pub(super) struct SourceFile<'f> {
     pub(super) file: &'f str,
@@ -66,7 +43,7 @@ pub(super) fn compile_fields(
     FileError::combine(problems).map(|()| fields)
 }
 
-/// Names that may stand in an HTTP header (RFC 9110 §5.6.2).
+/// Checks that the names are tokens of HTTP headers (RFC 9110 §5.6.2).
 pub(super) fn compile_subprotocols(
     names: Vec<Spanned<String>>,
     source_file: SourceFile<'_>,

@@ -1,13 +1,14 @@
-//! A client protocol's file, as written.
+//! Schema of a client mapping file.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
-use super::{CloseReason, ErrorSpelling, EventName, Verb, compile::ErrorKey};
+use super::{CloseReason, ErrorSpelling, EventName, Verb};
 use crate::{
     audio::encoding::Encoding,
+    error::ErrorKind,
     mapping::{
         MappingKind,
         check::{self, FileError},
@@ -16,7 +17,7 @@ use crate::{
     },
 };
 
-/// The file, as written.
+/// Contents of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClientFile {
@@ -49,27 +50,27 @@ pub(super) struct ClientFile {
 pub struct AudioIn {
     /// Encoding of binary frames.
     pub encoding: Encoding,
-    /// Rate unless the client says otherwise, Hz.
+    /// Default sample rate, Hz.
     pub rate_hz: u32,
-    /// The same for other encodings.
+    /// Default sample rates of other encodings, Hz.
     #[serde(default)]
     pub rates_hz: BTreeMap<Encoding, u32>,
-    /// Channels unless the client says otherwise; the first is taken.
+    /// Default number of channels; the first channel is used.
     pub channels: u16,
-    /// A larger binary frame is dropped with an error, bytes; 0 for a protocol without audio from the client.
+    /// Largest binary frame, bytes. A larger one is dropped with an error. 0 for a protocol without audio input.
     pub frame_max_bytes: usize,
-    /// A larger WebSocket message ends the connection with close code 1009, bytes.
+    /// Largest WebSocket message, bytes. A larger one ends the connection with close code 1009.
     pub message_max_bytes: usize,
-    /// Faster than this many seconds of audio a second draws a `rate_limited` event; 0 for never.
+    /// Above this many seconds of audio per second the client gets `rate_limited`; 0 disables.
     #[serde(deserialize_with = "check::deserialize_rate")]
     pub rate_limit: f64,
-    /// Audio further ahead of the clock than this is dropped and reported, ms; 0 for never.
+    /// Audio further ahead of the clock is dropped and reported, ms; 0 disables.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub max_ahead_ms: u64,
-    /// The client is not read while more audio than this waits for words, ms; 0 for never. Then nothing is dropped.
+    /// The bridge stops reading while more audio than this waits for transcription, ms, and drops nothing; 0 disables.
     #[serde(default, deserialize_with = "check::deserialize_ms")]
     pub backpressure_ms: u64,
-    /// A session without a binary frame for this long is closed, ms; 0 for never.
+    /// A session without a binary frame for this long is closed, ms; 0 disables.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub idle_ms: u64,
 }
@@ -80,9 +81,9 @@ pub struct AudioIn {
 pub struct AudioOut {
     /// Encoding of binary frames.
     pub encoding: Encoding,
-    /// Rate unless the client says otherwise, Hz.
+    /// Default sample rate, Hz.
     pub rate_hz: u32,
-    /// The same for other encodings.
+    /// Default sample rates of other encodings, Hz.
     #[serde(default)]
     pub rates_hz: BTreeMap<Encoding, u32>,
     /// Largest binary frame, bytes.
@@ -98,7 +99,7 @@ pub(super) struct CommandFile {
     pub(super) fields: BTreeMap<Spanned<String>, FieldFile>,
 }
 
-/// How a protocol spells an error.
+/// Spelling of an error.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ErrorFile {
@@ -115,33 +116,52 @@ pub(super) struct CloseFile {
     pub(super) text: Spanned<String>,
 }
 
-/// How a protocol spells the end of a session.
+/// Spelling of the end of a session.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CloseSpelling {
-    /// The `reason` of its last event.
+    /// `reason` of the last event.
     pub reason: String,
     /// WebSocket close code (RFC 6455 §7.4).
     pub code: u16,
     /// WebSocket close reason.
     #[serde(default)]
     pub text: String,
-    /// The event that tells it.
+    /// The last event.
     #[serde(default)]
     pub reported_as: ReportedAs,
 }
 
-/// How the end of a session is told before the close frame.
+/// The last event before the close frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportedAs {
-    /// By [`EventName::SessionClosed`].
+    /// [`EventName::SessionClosed`].
     #[default]
     SessionClosed,
-    /// By [`EventName::Error`]: its code is the reason, its message the text of the close frame.
+    /// [`EventName::Error`], with the reason as code and the text of the close frame as message.
     Error,
-    /// Not at all.
+    /// No event.
     Nothing,
+}
+
+/// A key of `[errors]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ErrorKey {
+    /// A kind.
+    Kind(ErrorKind),
+    /// `other`: every kind without an entry.
+    Other,
+}
+
+impl<'de> Deserialize<'de> for ErrorKey {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        if name == "other" {
+            return Ok(Self::Other);
+        }
+        ErrorKind::deserialize(name.into_deserializer()).map(Self::Kind)
+    }
 }
 
 impl ErrorFile {

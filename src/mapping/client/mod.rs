@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
 
 use self::{
-    compile::{ErrorKey, SourceFile, compile_fields, compile_subprotocols},
-    file::ClientFile,
+    compile::{SourceFile, compile_fields, compile_subprotocols},
+    file::{ClientFile, ErrorKey},
 };
 pub use self::{
     file::{AudioIn, AudioOut, CloseSpelling, ReportedAs},
@@ -27,22 +27,22 @@ use super::{
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
 
-/// A client protocol, compiled.
+/// Compiled mapping of a client protocol.
 #[derive(Debug)]
 pub struct ClientMapping {
-    /// Its name.
+    /// Name in configuration and on the command line.
     pub name: String,
-    /// Its name for people.
+    /// Name for people.
     pub title: String,
-    /// What a reader should know, a line each.
+    /// Notes for readers of `mappings explain`, a line each.
     pub notes: Vec<String>,
-    /// URL paths it is served at.
+    /// URL paths of the protocol.
     pub paths: Vec<String>,
-    /// WebSocket subprotocols; the first that a client offers of them is agreed to.
+    /// WebSocket subprotocols; the bridge agrees to the first of them that a client offers.
     pub subprotocols: Vec<String>,
-    /// JSON pointer to what names a command, and an event; empty where nothing does.
+    /// JSON pointer to the name of a command or event; empty for a protocol without names.
     pub command_key: String,
-    /// Transcripts are told as answers alone: one to each binary frame, and one to what makes all final.
+    /// Transcripts are sent as answers only: one for each binary frame, and one for a command that makes them final.
     pub lock_step: bool,
     /// Query parameters.
     pub query: Vec<ProtocolField>,
@@ -50,11 +50,11 @@ pub struct ClientMapping {
     pub audio_in: AudioIn,
     /// Audio to the client.
     pub audio_out: AudioOut,
-    /// Commands, by the value at the command key or by what is present.
+    /// Commands, recognised by the value at the command key or by a present field.
     pub commands: Vec<ProtocolCommand>,
     /// Events of the protocol that voxbridge never sends, and why.
     pub never_sent: BTreeMap<String, String>,
-    /// What a protocol of the model's own kind is; of the rest only names, paths and the largest message then count.
+    /// Rules for a protocol of the model's own kind. With them, only names, paths and the largest message count otherwise.
     pub relay: Option<RelayProtocol>,
     /// Finds the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
@@ -63,27 +63,27 @@ pub struct ClientMapping {
     closes: BTreeMap<CloseReason, CloseSpelling>,
 }
 
-/// One command, compiled.
+/// A compiled command.
 #[derive(Debug)]
 pub struct ProtocolCommand {
-    /// The value at the command key; only a name where [`ProtocolCommand::present`] tells it.
+    /// Value at the command key; only a label for a command recognised by [`ProtocolCommand::present`].
     pub name: String,
-    /// What it means.
+    /// Meaning of the command.
     pub verb: Verb,
-    /// The slot that has something in it in this command.
+    /// Slot whose presence identifies the command.
     pub present: Option<usize>,
-    /// Its fields.
+    /// Fields of the command.
     pub fields: Vec<ProtocolField>,
 }
 
-/// How a protocol spells an error, compiled. Both templates know the slot `detail`.
+/// Compiled spelling of an error. Both templates have the slot `detail`.
 #[derive(Debug)]
 pub struct ErrorSpelling {
-    /// Its code.
+    /// Error code.
     pub code: String,
-    /// Whether the session goes on.
+    /// True if the session continues.
     pub recoverable: bool,
-    /// The message; the detail alone when absent.
+    /// Message; `None` stands for the detail alone.
     pub message: Option<Template>,
     /// Close code and reason, for errors that end the connection.
     pub close: Option<(u16, Template)>,
@@ -164,14 +164,14 @@ impl ClientMapping {
         })
     }
 
-    /// Whether its sessions are relayed: one upstream session each, message by message. Such a client needs a profile that
-    /// relays, and any other client one that does not.
+    /// True if each session is relayed, message by message, to one upstream session. Such a client needs a profile with
+    /// `[relay]`; other clients need one without.
     #[must_use]
     pub const fn is_relayed(&self) -> bool {
         self.relay.is_some()
     }
 
-    /// What the types cannot say.
+    /// Checks rules that the types do not express.
     fn check_complete(&self, file: &str, source: &str) -> Result<(), FileError> {
         let error_at_key = |path: &[&str], message: String| FileError::at_key(file, source, path, message);
         let mut problems = Vec::new();
@@ -213,7 +213,7 @@ impl ClientMapping {
         FileError::combine(problems)
     }
 
-    /// The query parameter by which its clients must name a model; none where they need not.
+    /// Query parameter in which clients must name a model; `None` if they need not.
     #[must_use]
     pub fn required_model_parameter(&self) -> Option<&str> {
         let model = |field: &&ProtocolField| {
@@ -223,19 +223,19 @@ impl ClientMapping {
         field.file.default.is_none().then_some(field.name.as_str())
     }
 
-    /// Whether this protocol has a query parameter.
+    /// True if the protocol has this query parameter.
     #[must_use]
     pub fn has_parameter(&self, name: &str) -> bool {
         let of_relay = self.relay.as_ref().is_some_and(|relay| relay.mode.key == name);
         of_relay || self.query.iter().any(|field| field.name == name)
     }
 
-    /// Whether query parameters or commands can tell the two apart.
+    /// True if query parameters or commands tell the two protocols apart.
     pub(super) fn is_distinguishable_from(&self, other: &Self) -> bool {
         self.identifying_names() != other.identifying_names()
     }
 
-    /// What its clients are recognised by: query parameters and commands.
+    /// Names that identify a client of the protocol: query parameters and commands.
     fn identifying_names(&self) -> BTreeSet<&str> {
         let query = self.query.iter().map(|field| field.name.as_str());
         let commands = self.commands.iter().map(|command| command.name.as_str());
@@ -245,7 +245,7 @@ impl ClientMapping {
         query.chain(commands).chain(relay).collect()
     }
 
-    /// Whether a text frame is a command of this protocol, whatever else is wrong with it.
+    /// True if a text frame names a command of this protocol, even with invalid fields.
     #[must_use]
     pub fn has_command(&self, text: &str) -> bool {
         if let Some(relay) = &self.relay {
@@ -259,19 +259,19 @@ impl ClientMapping {
         })
     }
 
-    /// The template of an event; `None` for what this protocol does not tell its clients.
+    /// Template of an event; `None` if the protocol has no such event.
     #[must_use]
     pub fn event(&self, name: EventName) -> Option<&Template<Slot>> {
         self.events.get(&name)
     }
 
-    /// How an error is spelled.
+    /// Spelling of an error.
     #[must_use]
     pub fn error(&self, kind: ErrorKind) -> Option<&ErrorSpelling> {
         self.errors.get(&ErrorKey::Kind(kind)).or_else(|| self.errors.get(&ErrorKey::Other))
     }
 
-    /// How an end is spelled.
+    /// Spelling of the end of a session.
     #[must_use]
     pub fn close(&self, name: CloseReason) -> Option<&CloseSpelling> {
         self.closes.get(&name).or_else(|| self.closes.get(&name.fallback()?))

@@ -1,8 +1,8 @@
-//! The words in which client protocols' files speak of what a client wants, what it is told, and why it is left.
+//! Vocabulary of client mapping files: verbs of commands, names of events, reasons of a close.
 
 use serde::{Deserialize, Serialize};
 
-/// What a command means in the bridge's own words.
+/// Meaning of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
@@ -12,29 +12,29 @@ pub enum Verb {
     Speak,
     /// Stops speaking.
     CancelSpeech,
-    /// Gathers text to speak.
+    /// Collects text to speak.
     AppendText,
-    /// Speaks what was gathered, after what is being spoken.
+    /// Speaks the collected text after the current one.
     Flush,
-    /// Stops speaking and forgets what waits to be spoken.
+    /// Stops speaking and discards waiting text.
     Clear,
     /// Ends the utterance now.
     Commit,
-    /// Makes final what came so far, and tells it.
+    /// Makes the transcript so far final, and sends it.
     Finalize,
-    /// Ends the session when all that came is answered.
+    /// Ends the session once everything received is answered.
     Finish,
-    /// Shows that the client is still there.
+    /// Restarts the idle timeout.
     KeepAlive,
-    /// Shows the model a picture.
+    /// Sends a picture to the model.
     Frame,
     /// Ends the session.
     Close,
-    /// Ends the session; spelled apart because some protocols answer it with another reason.
+    /// Ends the session; separate because some protocols report another reason for it.
     CancelSession,
 }
 
-/// What a client can be told. Mapping files name these in snake case under `[events]`.
+/// Events for a client. Mapping files name them in snake case under `[events]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventName {
@@ -42,21 +42,21 @@ pub enum EventName {
     SessionCreated,
     /// The user began to speak.
     SpeechStarted,
-    /// The user stopped.
+    /// The user stopped speaking.
     SpeechEnded,
-    /// What was understood so far.
+    /// Transcript so far.
     TranscriptPartial,
-    /// What was understood.
+    /// Final transcript.
     TranscriptFinal,
-    /// Nothing was said for as long as the client asked.
+    /// The user was silent for as long as the client requested.
     UtteranceGap,
     /// Audio follows.
     SpeakingStarted,
     /// No more audio follows.
     SpeakingEnded,
-    /// All that was gathered is spoken.
+    /// All collected text is spoken.
     Flushed,
-    /// Nothing is spoken any more.
+    /// Speaking has stopped.
     Cleared,
     /// Settings were changed.
     Configured,
@@ -64,7 +64,7 @@ pub enum EventName {
     RateLimited,
     /// Audio was dropped.
     FramesDropped,
-    /// The conversation went on in another upstream session.
+    /// The conversation continues in another upstream session.
     RolledOver,
     /// Something went wrong.
     Error,
@@ -94,7 +94,7 @@ impl EventName {
     ];
 }
 
-/// Why the bridge closes a client's session. Mapping files name these in snake case under `[closes]`.
+/// Reason for the end of a client's session. Mapping files name it in snake case under `[closes]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CloseReason {
@@ -108,14 +108,14 @@ pub enum CloseReason {
     Shutdown,
     /// The upstream is lost for good.
     Upstream,
-    /// An operator ends this session; spelled like `shutdown` where a file does not say.
+    /// An operator ends this session; defaults to the spelling of `shutdown`.
     Operator,
-    /// The session has lasted as long as it may; spelled like `idle` where a file does not say.
+    /// The session reached its time limit; defaults to the spelling of `idle`.
     TimeLimit,
 }
 
 impl CloseReason {
-    /// Every reason; those that have another to stand in for them come last.
+    /// Every reason; reasons with a default spelling come last.
     pub const ALL: [Self; 7] = [
         Self::ClientClose,
         Self::ClientCancel,
@@ -126,7 +126,7 @@ impl CloseReason {
         Self::TimeLimit,
     ];
 
-    /// What stands in for it in a file that says nothing about it.
+    /// Reason whose spelling is the default for this one.
     #[must_use]
     pub const fn fallback(self) -> Option<Self> {
         match self {

@@ -1,4 +1,4 @@
-//! One field of a command or one query parameter: where it stands, what it may be, what it becomes.
+//! One field of a command, or one query parameter: its position, type, range and role.
 
 mod validate;
 
@@ -8,17 +8,17 @@ use serde::Deserialize;
 
 use super::extract::Node;
 
-/// What a field is in the bridge's own words. Mapping files name these in snake case after `to =`.
+/// Role of a field. Mapping files name it in snake case after `to =`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FieldRole {
-    /// The model asked for; picks the route.
+    /// Requested model; selects the route.
     Model,
-    /// The model asked for, which is the name of a voice as well: picks the route, and the configured voice of that name.
+    /// Requested model that may also name a voice: selects the route and the configured voice of that name.
     ModelAndVoice,
     /// Language of the user's speech, ISO 639-1.
     Language,
-    /// Words that may occur.
+    /// Words that the user may say.
     HotWords,
     /// `high`, `normal` or `low`.
     VadSensitivity,
@@ -30,7 +30,7 @@ pub enum FieldRole {
     Partials,
     /// The speech model.
     SpeakModel,
-    /// The speech model if there is one by that name, and no error if there is not.
+    /// The speech model, if one of that name exists; no error otherwise.
     SpeakModelIfKnown,
     /// A voice by name.
     Voice,
@@ -40,13 +40,13 @@ pub enum FieldRole {
     InputRateHz,
     /// Channels of the client's audio.
     InputChannels,
-    /// Encoding of the audio the client gets.
+    /// Encoding of the audio for the client.
     OutputEncoding,
-    /// Sample rate of the audio the client gets, Hz.
+    /// Sample rate of the audio for the client, Hz.
     OutputRateHz,
-    /// Whether the beginning and the end of speech are told.
+    /// Whether `speech_started` and `speech_ended` are sent.
     SpeechEvents,
-    /// Silence after an utterance that is told, ms of audio.
+    /// Silence after an utterance before `utterance_gap` is sent, ms of audio.
     UtteranceGapMs,
     /// The text to speak.
     Text,
@@ -54,11 +54,11 @@ pub enum FieldRole {
     RequestId,
     /// A voice sample, base64.
     ReferenceAudio,
-    /// How to speak, in words.
+    /// Instruction how to speak.
     Instruction,
     /// `open` or `muted`.
     Microphone,
-    /// Whether rollovers are told.
+    /// Whether `rolled_over` is sent.
     RolloverEvents,
     /// A picture, JPEG in base64.
     Image,
@@ -67,34 +67,34 @@ pub enum FieldRole {
 /// Longest item of a list of texts: longer than any name or phrase.
 const ITEM_MAX_CHARS: usize = 256;
 
-/// A field as the file spells it.
+/// A field in a mapping file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FieldFile {
-    /// JSON pointer; `/` and the field's name unless given.
+    /// JSON pointer; the default is `/` and the field's name.
     pub at: Option<String>,
-    /// What it becomes; a field without it has no effect, and `because` says why.
+    /// Role; a field without one has no effect, and `because` says why.
     pub to: Option<FieldRole>,
-    /// Why it has no effect, or not always.
+    /// Reason why the field has no effect, or only sometimes.
     pub because: Option<String>,
-    /// Its type.
+    /// Type.
     #[serde(rename = "type")]
     pub type_name: FieldType,
     /// Values of a `choice`.
     #[serde(default)]
     pub values: Vec<String>,
-    /// Words of the protocol, and the values they stand for.
+    /// The protocol's words, and the values they stand for.
     #[serde(default)]
     pub value_map: BTreeMap<String, String>,
-    /// What a query parameter is where the client names none.
+    /// Default of a query parameter.
     pub default: Option<String>,
-    /// Must be there.
+    /// Reports an error when the field is missing.
     #[serde(default)]
     pub required: bool,
-    /// `null` is an error. Otherwise it means "not given".
+    /// Reports an error for `null`, which otherwise means "not given".
     #[serde(default)]
     pub not_null: bool,
-    /// A bad value is as good as none: the real server never looks at it.
+    /// Ignores a bad value, because the real server never reads the field.
     #[serde(default)]
     pub lenient: bool,
     /// Smallest number, or fewest characters of a text.
@@ -103,7 +103,7 @@ pub struct FieldFile {
     pub max: Option<f64>,
     /// The number must be greater than this.
     pub above: Option<f64>,
-    /// Inside this range the value acts; outside it is accepted without effect.
+    /// Range in which the value has an effect; other values are accepted without effect.
     pub effective_range: Option<[i64; 2]>,
 }
 
@@ -123,7 +123,7 @@ pub enum FieldType {
     TextList,
     /// One of `values`.
     Choice,
-    /// An object; nothing in it is looked at.
+    /// An object, whose contents are ignored.
     Object,
 }
 
@@ -140,26 +140,26 @@ pub enum FieldValue {
     Flag(bool),
     /// Strings.
     TextList(Vec<String>),
-    /// There, and that is all.
+    /// Present, without a value.
     Object,
 }
 
 /// A compiled field.
 #[derive(Debug, Clone)]
 pub struct ProtocolField {
-    /// Its name in the protocol.
+    /// Name in the protocol.
     pub name: String,
-    /// Its slot in the protocol's [`super::extract::Extractor`]; unused for query parameters.
+    /// Slot in the protocol's [`super::extract::Extractor`]; unused for query parameters.
     pub slot: usize,
-    /// As written.
+    /// The field in the file.
     pub file: FieldFile,
 }
 
 impl ProtocolField {
-    /// Checks a value that came; `Ok(None)` when there is none, or none that counts.
+    /// Checks a value; `Ok(None)` if it is missing or ignored.
     ///
     /// # Errors
-    /// What is wrong with it, without the field's name.
+    /// Description of the mistake, without the field's name.
     pub fn read(&self, node: Option<&Node<'_>>) -> Result<Option<FieldValue>, String> {
         match node {
             None if self.file.required => Err("ProtocolField required".to_owned()),
@@ -173,7 +173,7 @@ impl ProtocolField {
         }
     }
 
-    /// Whether the value lies in the range in which it acts.
+    /// True if the value has an effect.
     #[must_use]
     pub fn is_effective(&self, value: &FieldValue) -> bool {
         match (self.file.effective_range, value) {
@@ -182,10 +182,10 @@ impl ProtocolField {
         }
     }
 
-    /// Checks a text as a query parameter has it.
+    /// Checks the text of a query parameter.
     ///
     /// # Errors
-    /// What is wrong with it, without the field's name.
+    /// Description of the mistake, without the field's name.
     pub fn read_text(&self, text: &str) -> Result<Option<FieldValue>, String> {
         match self.file.type_name {
             FieldType::TextList => self.read(Some(&Node::List(vec![Node::Str(text.into())]))),
@@ -197,7 +197,7 @@ impl ProtocolField {
         let mapped = node.as_str().and_then(|word| self.file.value_map.get(word));
         let translated = mapped.map(|mapped| Node::Str(mapped.as_str().into()));
         let node = match self.file.type_name {
-            // Of a choice only the protocol's own words are known.
+            // The error lists the protocol's own words.
             FieldType::Choice => node,
             _ => translated.as_ref().unwrap_or(node),
         };
@@ -306,7 +306,7 @@ fn parse_flag(node: &Node<'_>) -> Result<bool, String> {
     value.ok_or_else(|| format!("Input should be a valid boolean, got {}", display_node(node)))
 }
 
-/// A value as people see it in an error, never longer than a line.
+/// Formats a value for an error, on one line.
 pub(crate) fn display_node(node: &Node<'_>) -> String {
     const MAX_CHARS: usize = 40;
     match node {

@@ -1,4 +1,4 @@
-//! What is wrong with a field before any client sends it.
+//! Checks the definition of a field.
 
 use super::{FieldRole, FieldType, ProtocolField};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl ProtocolField {
-    /// What is wrong with the field itself, whatever a client sends.
+    /// Describes a mistake in the definition; `None` for a valid field.
     pub(in crate::mapping) fn validate(&self, in_query: bool) -> Option<String> {
         let file = &self.file;
         let is_composite = matches!(file.type_name, FieldType::TextList | FieldType::Object);

@@ -41,7 +41,7 @@ thread_local! {
 }
 
 /// A WebSocket after its handshake.
-pub(super) struct WebSocket<S> {
+pub(crate) struct WebSocket<S> {
     io: S,
     context: WebSocketContext,
     role: Role,

@@ -18,7 +18,7 @@ use crate::{
 pub(crate) enum Action {
     /// Send a command to the client.
     ToClient(ClientCommand),
-    /// Discard unsent audio of a text or turn, of which this many bytes were sent or queued; events are kept.
+    /// Discard unsent audio of a text or turn; events are kept. The number counts its bytes sent or queued.
     DropTurn(TurnTag, u64),
     /// Send a message to the client that is encoded already.
     RawToClient(Message),

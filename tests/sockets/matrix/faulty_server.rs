@@ -82,7 +82,7 @@ pub(crate) const FAULT_CASES: [FaultCase; 8] = [
     FaultCase { client: ClientKind::Relayed(RelayDialect::Legacy), server_dialect: RelayDialect::Legacy },
 ];
 
-/// What the client received: its texts, unchanged, and how the connection ended.
+/// Messages at the client: its texts, unchanged, and how the connection ended.
 #[derive(Debug)]
 pub(crate) struct ClientLog {
     pub(crate) texts: Vec<String>,
