@@ -8,16 +8,16 @@
 //! the measurement. Measured values:
 //!
 //! - **Samples.** Up: each unit that reaches the upstream is compared with the client's audio (`audio_matcher`). Down:
-//! every byte of the model's voice is verified (`receiver`). Lost, duplicated and reordered samples are counted
-//! (`sample_tracker`) and must be zero. All clearly audible speech of an utterance must be transcribed
-//! (`transcript_check`).
+//!   every byte of the model's voice is verified (`receiver`). Lost, duplicated and reordered samples are counted
+//!   (`sample_tracker`) and must be zero. All clearly audible speech of an utterance must be transcribed
+//!   (`transcript_check`).
 //! - **Latency up.** From writing the frame with a unit's last sample to the socket until the upstream has read the
-//! whole append. A resampler needs 10 ms of look-ahead, so *beyond* starts at the frame that contains those. Through a
-//! relay: of each frame, and *beyond* of the long messages.
+//!   whole append. A resampler needs 10 ms of look-ahead, so *beyond* starts at the frame that contains those. Through a
+//!   relay: of each frame, and *beyond* of the long messages.
 //! - **Latency down.** From writing a delta's first byte to the socket, or from its due time in the playout, until the
-//! client reads its first audio (`receiver`). Through a relay: of the long messages.
+//!   client reads its first audio (`receiver`). Through a relay: of the long messages.
 //! - **Cost.** CPU time, context switches and memory of the bridge's processes, from the system's accounting
-//! (`process`).
+//!   (`process`).
 //! - **The generator itself.** Its lateness. If more than one frame in a hundred is over 5 ms late, no figure is valid.
 //!
 //! Latencies include this program's own waits: one thread serves both ends, and reads data when it has time.

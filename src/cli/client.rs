@@ -165,7 +165,7 @@ impl Client {
                 Some(Ok(_)) => {}
                 None => self.end_reason = Some("the server hung up".to_owned()),
                 Some(Err(reason)) if is_disconnect(&reason) => {
-                    self.end_reason = Some("the server hung up".to_owned())
+                    self.end_reason = Some("the server hung up".to_owned());
                 }
                 Some(Err(reason)) => return Err(ClientError::ConnectionLost(reason.to_string())),
             }

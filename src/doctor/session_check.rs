@@ -188,7 +188,7 @@ impl SessionCheck {
                 self.unknown_message.get_or_insert_with(|| detail.clone());
             }
             (CheckPhase::Closing { .. }, LaneEvent::Queued { .. }) if !self.has_worker => {
-                self.close_transport(now)
+                self.close_transport(now);
             }
             (CheckPhase::Queued, LaneEvent::Queued { position, length, .. }) => {
                 self.queue_position = Some((*position, *length));
@@ -214,7 +214,7 @@ impl SessionCheck {
             (CheckPhase::AwaitingAnswer, LaneEvent::Listen | LaneEvent::Audio(_))
                 if self.is_conversation() =>
             {
-                self.handle_answer(now)
+                self.handle_answer(now);
             }
             _ => {}
         }
@@ -263,10 +263,10 @@ impl SessionCheck {
                 self.fail(now, DoctorStep::Queue, symptom);
             }
             CheckPhase::Initialising if is_due => {
-                self.fail(now, DoctorStep::Init, Symptom::NoAnswer { waited })
+                self.fail(now, DoctorStep::Init, Symptom::NoAnswer { waited });
             }
             CheckPhase::AwaitingAnswer if is_due => {
-                self.fail(now, DoctorStep::Answer, Symptom::NoAnswer { waited })
+                self.fail(now, DoctorStep::Answer, Symptom::NoAnswer { waited });
             }
             CheckPhase::Closing { until } if now >= until => {
                 let detail = "no answer to session.close".to_owned();

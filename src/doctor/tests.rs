@@ -98,7 +98,7 @@ impl SimulatedGateway {
                     check.handle_disconnect(self.now, DisconnectReason::Closed(code, reason));
                 }
                 SimOutput::Abort(to) if to == conn => {
-                    check.handle_disconnect(self.now, DisconnectReason::Lost("reset".into()))
+                    check.handle_disconnect(self.now, DisconnectReason::Lost("reset".into()));
                 }
                 SimOutput::Wait(until) => return until,
                 _ => {}

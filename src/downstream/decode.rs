@@ -209,7 +209,7 @@ fn add_default_rates(
         match setting {
             Setting::InputEncoding(encoding) if input.is_none() => input = input_rates.get(encoding).copied(),
             Setting::OutputEncoding(encoding) if output.is_none() => {
-                output = output_rates.get(encoding).copied()
+                output = output_rates.get(encoding).copied();
             }
             _ => {}
         }
@@ -286,7 +286,7 @@ fn to_speak_request(values: Vec<(FieldRole, FieldValue)>) -> Result<SpeakRequest
             FieldRole::Voice => request.voice = Some(text),
             FieldRole::Language => request.language = Some(text),
             FieldRole::Instruction => {
-                request.instruction = Some(text).filter(|words| !words.trim().is_empty())
+                request.instruction = Some(text).filter(|words| !words.trim().is_empty());
             }
             FieldRole::ReferenceAudio => request.reference = reference::decode_voice_sample(&text)?,
             _ => {}

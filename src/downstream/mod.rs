@@ -26,7 +26,7 @@ pub struct Codec {
     /// Session id and requested model, which every event may use.
     session_id: String,
     model: String,
-    /// Fields without effect since the last [`Codec::take_ignored`].
+    /// Fields without effect since the last [`Codec::take_ignored_fields`].
     ignored: Vec<IgnoredField>,
 }
 

@@ -36,7 +36,7 @@ impl Session {
                     self.start_speech(now, SpeakRequest { text, ..SpeakRequest::default() });
                 }
                 Some(TtsQueueItem::Flushed(sequence)) => {
-                    self.context.out.push_client(ClientCommand::Flushed { sequence })
+                    self.context.out.push_client(ClientCommand::Flushed { sequence });
                 }
             }
         }

@@ -10,7 +10,7 @@
 //! - [`upstream`] is the life of one lane, [`context`] the state that lanes share, [`lane_routing`] finds a lane's owner
 //! - [`shutdown`] handles timeouts and the end of a session, [`drain_plan`] the deadlines of a graceful end
 //! - [`measurement`] and [`status`] serve operators
-//! - [`relay`] is another kind of session: its client speaks the model's own protocol
+//! - a client of the model's own protocol has another kind of session: [`crate::bridge`]'s relay
 
 mod client_requests;
 pub(crate) mod context;

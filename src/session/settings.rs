@@ -74,10 +74,10 @@ impl Session {
                 Setting::SpeechEvents(on) => self.context.out.mutes_speech_events = !on,
                 Setting::UtteranceGap(gap) => self.settings.utterance_gap = Some(gap),
                 Setting::OutputEncoding(encoding) => {
-                    self.set_output_format((encoding, self.settings.output_format.1))
+                    self.set_output_format((encoding, self.settings.output_format.1));
                 }
                 Setting::OutputRate(rate_hz) => {
-                    self.set_output_format((self.settings.output_format.0, rate_hz))
+                    self.set_output_format((self.settings.output_format.0, rate_hz));
                 }
             }
         }

@@ -157,7 +157,7 @@ impl Gateway {
         match self.workers.iter().position(|worker| worker.serving.is_none()) {
             Some(worker) if !is_stuck => self.assign_worker(conn, mode, worker, Backlog::default(), now),
             _ if self.queue.len() >= self.cfg.queue_limit => {
-                self.reject_connection(conn, "queue_full", "Queue full")
+                self.reject_connection(conn, "queue_full", "Queue full");
             }
             _ => self.enqueue_connection(conn, mode, is_stuck, now),
         }

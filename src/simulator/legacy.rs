@@ -98,7 +98,7 @@ impl LegacySession {
                     send_client_error(ctx, "unknown_event", &format!("unknown event '{name}'"));
                 }
                 None if self.follows_document => {
-                    send_client_error(ctx, "missing_field", "missing field 'type'")
+                    send_client_error(ctx, "missing_field", "missing field 'type'");
                 }
                 _ => {}
             }

@@ -210,13 +210,13 @@ impl GatewayTask {
                 }
                 SimOutput::AskEngines(job, request) => self.ask_engines(job, request),
                 SimOutput::AsrAudio(conn, samples) => {
-                    self.record_input(|| RecordedInput::AsrAudio(conn, samples))
+                    self.record_input(|| RecordedInput::AsrAudio(conn, samples));
                 }
                 SimOutput::DuplexOpened(conn, opening) => {
-                    self.record_input(|| RecordedInput::DuplexOpened(conn, opening))
+                    self.record_input(|| RecordedInput::DuplexOpened(conn, opening));
                 }
                 SimOutput::DuplexUnit(conn, unit) => {
-                    self.record_input(|| RecordedInput::DuplexUnit(conn, unit))
+                    self.record_input(|| RecordedInput::DuplexUnit(conn, unit));
                 }
                 SimOutput::Wait(until) => return until,
             }

@@ -212,7 +212,7 @@ fn run_writer(
             Ok(()) => has_warned = false,
             // Warn once, because a full disk fails every line.
             Err(error) if !std::mem::replace(&mut has_warned, true) => {
-                warn!(%error, "cannot write the access log")
+                warn!(%error, "cannot write the access log");
             }
             Err(_) => {}
         }

@@ -96,13 +96,13 @@ pub(crate) fn log_observation(observation: &Observation) {
             debug!(lane = lane.0, upstream_session = session_id, waited_ms, "lane ready");
         }
         Observation::LaneQueued { lane, words, .. } => {
-            debug!(lane = lane.0, "waiting in the upstream's queue: {words}")
+            debug!(lane = lane.0, "waiting in the upstream's queue: {words}");
         }
         Observation::LaneTrouble { lane, words } => {
-            warn!(lane = lane.0, "the upstream reported an error: {words}")
+            warn!(lane = lane.0, "the upstream reported an error: {words}");
         }
         Observation::UnknownFromLane { lane, words } => {
-            trace!(lane = lane.0, "ignored an upstream message: {words}")
+            trace!(lane = lane.0, "ignored an upstream message: {words}");
         }
         Observation::ErrorTold(error) => {
             warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);

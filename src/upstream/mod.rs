@@ -53,7 +53,7 @@ impl Dialect {
                     emit_events(&self.mapping, rule, &found, &mut self.samples, |event| emit(event, meta));
                 }
                 None => {
-                    emit(LaneEvent::Unknown(describe_message(&self.mapping, &found)), MessageMeta::default())
+                    emit(LaneEvent::Unknown(describe_message(&self.mapping, &found)), MessageMeta::default());
                 }
             },
             Err(error) => emit(LaneEvent::Unknown(error.to_string()), MessageMeta::default()),

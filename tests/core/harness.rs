@@ -632,14 +632,14 @@ impl Harness {
                     self.feed_gateway(SimInput::Connected(conn_of(lane), mode));
                 }
                 Err(refused) => {
-                    self.send_delayed(InFlight::Closed(lane, DisconnectReason::HttpRejected(refused.status)))
+                    self.send_delayed(InFlight::Closed(lane, DisconnectReason::HttpRejected(refused.status)));
                 }
             },
             InFlight::ToGateway(lane, Message::Text(text)) => {
-                self.feed_gateway(SimInput::Text(conn_of(lane), &text))
+                self.feed_gateway(SimInput::Text(conn_of(lane), &text));
             }
             InFlight::ToGateway(lane, Message::Binary(_)) => {
-                self.feed_gateway(SimInput::Binary(conn_of(lane)))
+                self.feed_gateway(SimInput::Binary(conn_of(lane)));
             }
             InFlight::ToGateway(lane, Message::Close(..)) | InFlight::Hangup(lane) => {
                 self.feed_gateway(SimInput::Closed(conn_of(lane)));

@@ -55,7 +55,7 @@ pub(crate) fn count_decode_delta() -> usize {
         r#"{{"type":"response.output.delta","kind":"audio","session_id":"s_1","response_id":"r_1","audio":"{audio}","metrics":{{"backend":"pytorch","kv_cache_length":170,"generate_ms":250}},"server_send_ts":1795148861.85}}"#
     );
     count_each(&vec![&delta; 30], |delta| {
-        dialect.decode(Frame::Text(delta), |event, _| drop(black_box(event)))
+        dialect.decode(Frame::Text(delta), |event, _| drop(black_box(event)));
     })
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn count_open_session() -> usize {
     let library = Library::embedded().unwrap();
     let mut sessions = Vec::with_capacity(100);
     count_each(&[(); 50], |()| {
-        sessions.push(simulation::new_bridge(&library, Scenario::conversation(audio_input::quiet_room)))
+        sessions.push(simulation::new_bridge(&library, Scenario::conversation(audio_input::quiet_room)));
     })
 }
 

@@ -330,7 +330,7 @@ async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
         let outcome_of = played.await.unwrap_or_else(|problem| panic!("{activity:?}: {problem}"));
         match activity {
             Activity::Speaking | Activity::AwaitingTranscript => {
-                assert_eq!(outcome_of, sentences, "{activity:?}")
+                assert_eq!(outcome_of, sentences, "{activity:?}");
             }
             Activity::Text => {
                 assert!(

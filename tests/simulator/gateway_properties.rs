@@ -153,7 +153,7 @@ fn run_actions(cfg: &SimulatorConfig, actions: &[Action]) -> TestGateway {
             Action::Binary(conn) => sim.input(SimInput::Binary(ConnId(*conn))),
             Action::Gone(conn) => sim.input(SimInput::Closed(ConnId(*conn))),
             Action::Engine(job, true) => {
-                sim.answer_job(JobId(*job), EngineAnswer::Speech(Ok(vec![0.1; 30_000])))
+                sim.answer_job(JobId(*job), EngineAnswer::Speech(Ok(vec![0.1; 30_000])));
             }
             Action::Engine(job, false) => {
                 sim.answer_job(JobId(*job), EngineAnswer::Transcript(Ok("words".to_owned())));

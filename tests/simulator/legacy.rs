@@ -13,7 +13,7 @@ const PROMPT: &str = "You are a helpful English assistant.";
 
 fn config(follows_document: bool, faults: &[&str]) -> SimulatorConfig {
     SimulatorConfig {
-        dialect: SimDialect::Legacy { follows_document: follows_document },
+        dialect: SimDialect::Legacy { follows_document },
         faults: faults.iter().map(|text| text.parse::<Fault>().unwrap()).collect(),
         record: true,
         ..SimulatorConfig::default()

@@ -51,7 +51,7 @@ impl Relay {
     pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
         match &mut self.upstream {
             RelayUpstream::Connected(connection) if connection.lane() == lane => {
-                connection.handle_opened(now, &mut self.context)
+                connection.handle_opened(now, &mut self.context);
             }
             _ => self.with_closing(lane, |connection, context| connection.handle_opened(now, context)),
         }
@@ -134,7 +134,7 @@ impl Relay {
     pub(super) fn handle_connection_event(&mut self, now: Instant, connection_event: ConnectionEvent) {
         match connection_event {
             ConnectionEvent::Failed(failure) if failure.was_in_use => {
-                self.handle_upstream_loss(now, failure.detail)
+                self.handle_upstream_loss(now, failure.detail);
             }
             ConnectionEvent::Failed(failure) => self.fail_permanently(now, failure),
             ConnectionEvent::QueueStuck(detail) => {
@@ -247,7 +247,7 @@ impl Relay {
         for at in 0.. {
             match self.pending.pop() {
                 Some(ClientMessage { text, append: Some(append) }) if at < sent_early => {
-                    self.in_flight.push(text, append)
+                    self.in_flight.push(text, append);
                 }
                 Some(_) if at < sent_early => {}
                 Some(message) => self.send_upstream(message),

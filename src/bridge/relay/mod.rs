@@ -215,7 +215,7 @@ impl Relay {
                 self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None });
             }
             RelayClientEvent::Unknown(name) => {
-                self.report_error(now, &Error::new(ErrorKind::UnknownCommand, *name))
+                self.report_error(now, &Error::new(ErrorKind::UnknownCommand, *name));
             }
         }
     }

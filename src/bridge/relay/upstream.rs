@@ -34,7 +34,7 @@ impl Relay {
         }
         match event {
             RelayUpstreamEvent::Queued(_) | RelayUpstreamEvent::Granted => {
-                self.report_opening_progress(now, event, text)
+                self.report_opening_progress(now, event, text);
             }
             RelayUpstreamEvent::Opened(session_id) => {
                 self.session_id = session_id.map(str::to_owned);

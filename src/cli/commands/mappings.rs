@@ -34,7 +34,7 @@ pub(super) fn run(args: MappingsArgs) -> Result<(), CommandError> {
     match args.command {
         MappingsCommand::List => print!("{}", list_mappings(&library)),
         MappingsCommand::Show { name, kind } => {
-            print!("{}", find_mapping(&library, kind.map(mapping_kind), &name)?.1)
+            print!("{}", find_mapping(&library, kind.map(mapping_kind), &name)?.1);
         }
         MappingsCommand::Explain { client, profile, dialect, format } => {
             let names = [client, profile, dialect];

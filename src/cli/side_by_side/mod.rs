@@ -64,7 +64,7 @@ impl SideBySide {
     /// Prints the names of the columns; call it before the first session.
     pub fn header(&self) {
         self.with_printer(|printer| {
-            printer.write_row("", Column::Left, "client ⇄ voxbridge", Some("voxbridge ⇄ MiniCPM-o"))
+            printer.write_row("", Column::Left, "client ⇄ voxbridge", Some("voxbridge ⇄ MiniCPM-o"));
         });
     }
 
@@ -95,10 +95,10 @@ impl Tap for SideBySide {
             let after = at.saturating_duration_since(*printer.started_at.get_or_insert(at));
             match (point, frame) {
                 (TapPoint::FromClient, TapFrame::Binary(bytes)) => {
-                    printer.add_audio(Direction::Up, after, bytes.len())
+                    printer.add_audio(Direction::Up, after, bytes.len());
                 }
                 (TapPoint::ToClient, TapFrame::Binary(bytes)) => {
-                    printer.add_audio(Direction::Down, after, bytes.len())
+                    printer.add_audio(Direction::Down, after, bytes.len());
                 }
                 _ => printer.print_message(after, point, &text),
             }

@@ -2,9 +2,9 @@
 //!
 //! Draining has three steps:
 //! 1. The server reports that it is not ready and rejects new sessions with HTTP 503, while running sessions go on. A
-//! load balancer needs this time to notice, and rejected clients can connect elsewhere.
+//!    load balancer needs this time to notice, and rejected clients can connect elsewhere.
 //! 2. The listener closes, so that a successor can bind the address, and every session finishes the current speech
-//! and answers.
+//!    and answers.
 //! 3. Sessions that still run after the timeout are cut off.
 //!
 //! Envoy drains in this order. HAProxy calls the last bound `hard-stop-after`; without one, an idle WebSocket keeps
@@ -39,8 +39,8 @@ pub struct DrainPolicy {
 }
 
 impl DrainPolicy {
-    /// Utterances last at most half a minute and usually end within seconds. Kubernetes kills after 30 s, of which
-    /// closing connections needs some.
+    /// Utterances last at most half a minute and usually end within seconds. Kubernetes kills the process after
+    /// 30 s, and closing the connections takes part of that time.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(25);
 }
 

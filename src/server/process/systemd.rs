@@ -45,7 +45,7 @@ impl ServiceManager {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.notify(&[NotifyState::Reloading, now]),
             Err(error) => {
-                debug!(%error, "cannot read the monotonic clock; reload not reported to the service manager")
+                debug!(%error, "cannot read the monotonic clock; reload not reported to the service manager");
             }
         }
     }

@@ -228,7 +228,7 @@ impl Dialogue {
             LaneEvent::Text(text) => self.turns.handle_text(now, text, meta, options, context),
             LaneEvent::Audio(samples) => self.turns.handle_audio(now, samples, meta, options, context),
             LaneEvent::Done { text, audio } => {
-                self.turns.handle_done(now, *text, audio, meta, options, context)
+                self.turns.handle_done(now, *text, audio, meta, options, context);
             }
             _ => {}
         }
@@ -372,10 +372,10 @@ impl Dialogue {
             ConnectionEvent::None | ConnectionEvent::Queued | ConnectionEvent::EmptyAnswer => {}
             ConnectionEvent::Ready => self.activate_connection(now, view, context),
             ConnectionEvent::QueueStuck(detail) => {
-                context.out.push_error(Error::new(ErrorKind::QueueStuck, detail))
+                context.out.push_error(Error::new(ErrorKind::QueueStuck, detail));
             }
             ConnectionEvent::Failed(failure) if failure.was_in_use => {
-                self.handle_upstream_loss(now, failure.detail, view, context)
+                self.handle_upstream_loss(now, failure.detail, view, context);
             }
             ConnectionEvent::Failed(failure) => self.give_up(failure),
         }

@@ -209,7 +209,7 @@ impl Synthesizer {
             ConnectionEvent::None | ConnectionEvent::Queued => {}
             ConnectionEvent::Ready => self.advance(now, options, context),
             ConnectionEvent::QueueStuck(words) => {
-                context.out.push_error(Error::new(ErrorKind::QueueStuck, words))
+                context.out.push_error(Error::new(ErrorKind::QueueStuck, words));
             }
             ConnectionEvent::EmptyAnswer => {
                 // The connection ended with its answer; the remaining parts need another.

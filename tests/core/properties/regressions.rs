@@ -246,7 +246,7 @@ fn very_late_audio_is_discarded() {
     };
     let mut driver = Driver::for_script(&script);
     let hiss = |driver: &mut Driver, ms| {
-        driver.step(&Step::StreamAudio { sound: Sound::Hiss, ms, frame_bytes: 640 })
+        driver.step(&Step::StreamAudio { sound: Sound::Hiss, ms, frame_bytes: 640 });
     };
     hiss(&mut driver, 1_500);
     assert_eq!(client_events(&driver, "tts.speaking_start").len(), 1);

@@ -158,7 +158,7 @@ impl ApiKeys {
             match entry.compile(&env).and_then(|key| seen.insert(key)) {
                 Ok(key) => keys.push(key),
                 Err(problem) => {
-                    problems.push(FileError::for_file(file, format!("[[key]] {name:?}: {problem}")))
+                    problems.push(FileError::for_file(file, format!("[[key]] {name:?}: {problem}")));
                 }
             }
         }

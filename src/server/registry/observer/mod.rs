@@ -181,7 +181,7 @@ impl Observer {
                 self.meters.record_lane_retry();
             }
             Observation::LaneFailed { .. } | Observation::LaneTrouble { .. } => {
-                stats.record_event("lane_failed")
+                stats.record_event("lane_failed");
             }
             Observation::RolledOver { reason, gap_ms, .. } => self.record_rollover(reason.name(), *gap_ms),
             Observation::RelayResumed { gap_ms, .. } => self.record_rollover("upstream_lost", *gap_ms),

@@ -258,7 +258,7 @@ impl Transcriber {
             ConnectionEvent::None | ConnectionEvent::Queued => {}
             ConnectionEvent::Ready => self.advance(now, options, context),
             ConnectionEvent::QueueStuck(words) => {
-                context.out.push_error(Error::new(ErrorKind::QueueStuck, words))
+                context.out.push_error(Error::new(ErrorKind::QueueStuck, words));
             }
             ConnectionEvent::EmptyAnswer => self.complete_reply(now, Some(""), options, context),
             ConnectionEvent::Failed(failure) => {
