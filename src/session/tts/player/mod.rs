@@ -138,7 +138,7 @@ impl Player {
         self.advance(now, out);
     }
 
-    /// True above [`AHEAD`] of unheard audio.
+    /// True above [`REQUEST_AHEAD_MAX`] of unheard audio.
     pub(crate) fn is_far_ahead(&self, now: Instant) -> bool {
         self.unplayed_length(now) > REQUEST_AHEAD_MAX
     }
