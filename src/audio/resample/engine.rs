@@ -29,16 +29,16 @@ const SINC_OVERSAMPLING: usize = 256;
 
 const WINDOW: WindowFunction = WindowFunction::BlackmanHarris2;
 
-/// New chunks that one transform takes at most. A gathered read of a streaming client holds fewer than this.
-const MAX_NEW_CHUNKS: usize = 10;
+/// Most chunks in one half of a transform. A gathered read of a streaming client holds fewer than twice this number.
+const MAX_HALF_CHUNKS: usize = 5;
 
 /// Overlap-save for one pair of rates: tables and working buffers, without any state of a stream.
 pub(super) struct OverlapSave {
     /// Samples of a chunk at the input and at the output. The filter is as long as a chunk.
     chunk_in: usize,
     chunk_out: usize,
-    /// The transform for each number of half chunks that one half of the new audio has, from one on.
-    blocks: [Option<BlockFilter>; MAX_NEW_CHUNKS],
+    /// The transform for each number of chunks in one half, from one on.
+    blocks: [Option<BlockFilter>; MAX_HALF_CHUNKS],
     spectrum: Vec<Complex32>,
     output: Vec<Complex32>,
     scratch: Vec<Complex32>,
@@ -50,7 +50,7 @@ impl OverlapSave {
         Self {
             chunk_in,
             chunk_out: chunk_in * to_hz as usize / from_hz as usize,
-            blocks: [const { None }; MAX_NEW_CHUNKS],
+            blocks: [const { None }; MAX_HALF_CHUNKS],
             spectrum: Vec::new(),
             output: Vec::new(),
             scratch: Vec::new(),
@@ -67,9 +67,10 @@ impl OverlapSave {
     pub(super) fn process(&mut self, chunks: &[f32], sink: &mut Vec<f32>) {
         let (mut from, count) = (0, chunks.len() / self.chunk_in);
         while from + 1 < count {
-            let new_chunks = (count - from - 1).min(MAX_NEW_CHUNKS);
-            let first = self.transform(&chunks[from * self.chunk_in..][..(new_chunks + 1) * self.chunk_in]);
-            let both = new_chunks * self.chunk_out;
+            let new_chunks = (count - from - 1).min(2 * MAX_HALF_CHUNKS);
+            let half_chunks = new_chunks.div_ceil(2);
+            self.transform(&chunks[from * self.chunk_in..][..(new_chunks + 1) * self.chunk_in], half_chunks);
+            let (first, both) = (half_chunks * self.chunk_out, new_chunks * self.chunk_out);
             // The first chunk of the output lacks its past.
             let produced = &self.output[self.chunk_out..];
             sink.reserve(both);
@@ -80,24 +81,23 @@ impl OverlapSave {
     }
 
     /// Filters both halves of the new chunks at once: the first as the real part, the second as the imaginary part, each
-    /// behind the chunk of audio before it. Gives the length of a half in output samples.
-    fn transform(&mut self, chunks: &[f32]) -> usize {
+    /// behind the chunk of audio before it. An odd last chunk leaves the end of the second half silent.
+    fn transform(&mut self, chunks: &[f32], half_chunks: usize) {
         let Self { chunk_in, chunk_out, spectrum, output, scratch, .. } = self;
-        let new_chunks = chunks.len() / *chunk_in - 1;
-        // Half a chunk may be no whole number of samples; then a half is rounded up to whole chunks.
-        let splits = chunk_in.is_multiple_of(2) && chunk_out.is_multiple_of(2);
-        let half_chunks = if splits { new_chunks } else { new_chunks.next_multiple_of(2) };
-        let (half_in, half_out) = (half_chunks * *chunk_in / 2, half_chunks * *chunk_out / 2);
         let block = self.blocks[half_chunks - 1]
-            .get_or_insert_with(|| BlockFilter::new(*chunk_in, *chunk_out, half_chunks));
-        let (first, second) = (&chunks[..*chunk_in + half_in], &chunks[half_in..]);
-        spectrum.clear();
-        spectrum.extend(first.iter().zip(second).map(|(re, im)| Complex32::new(*re, *im)));
-        spectrum.extend(first[second.len()..].iter().map(|re| Complex32::new(*re, 0.0)));
-        output.resize(*chunk_out + half_out, Complex32::default());
+            .get_or_insert_with(|| BlockFilter::new(*chunk_in, *chunk_out, half_chunks + 1));
+        let (first, second) = (&chunks[..(half_chunks + 1) * *chunk_in], &chunks[half_chunks * *chunk_in..]);
+        spectrum.resize(first.len(), Complex32::default());
+        let (both, rest) = spectrum.split_at_mut(second.len());
+        for ((line, re), im) in both.iter_mut().zip(first).zip(second) {
+            *line = Complex32::new(*re, *im);
+        }
+        for (line, re) in rest.iter_mut().zip(&first[second.len()..]) {
+            *line = Complex32::new(*re, 0.0);
+        }
+        output.resize((half_chunks + 1) * *chunk_out, Complex32::default());
         scratch.resize(block.scratch, Complex32::default());
         block.filter(spectrum, output, scratch);
-        half_out
     }
 }
 
@@ -105,40 +105,45 @@ impl OverlapSave {
 struct BlockFilter {
     forward: Arc<dyn Fft<f32>>,
     inverse: Arc<dyn Fft<f32>>,
-    /// The filter's spectrum at positive frequencies, up to the lower of both Nyquist frequencies. The rest is its mirror.
-    filter: Vec<Complex32>,
+    /// The filter's spectrum from zero up to the lower of both Nyquist frequencies.
+    positive: Vec<Complex32>,
+    /// The same for negative frequencies, the lowest first: the mirror of `positive` without zero.
+    negative: Vec<Complex32>,
     scratch: usize,
 }
 
 impl BlockFilter {
-    fn new(chunk_in: usize, chunk_out: usize, half_chunks: usize) -> Self {
-        let len = |chunk: usize| chunk + half_chunks * chunk / 2;
-        let (len_in, len_out) = (len(chunk_in), len(chunk_out));
+    fn new(chunk_in: usize, chunk_out: usize, chunks: usize) -> Self {
+        let (len_in, len_out) = (chunks * chunk_in, chunks * chunk_out);
         let mut planner = FftPlanner::new();
         let (forward, inverse) = (planner.plan_fft_forward(len_in), planner.plan_fft_inverse(len_out));
         // rustfft does not divide by the length.
         let scale = 1.0 / len_in as f32;
-        let mut filter: Vec<_> =
+        let mut positive: Vec<_> =
             filter_taps(chunk_in, chunk_out).map(|tap| Complex32::from(tap * scale)).collect();
-        filter.resize(len_in, Complex32::default());
-        forward.process(&mut filter);
-        filter.truncate(len_in.min(len_out).div_ceil(2));
+        positive.resize(len_in, Complex32::default());
+        forward.process(&mut positive);
+        positive.truncate(len_in.min(len_out).div_ceil(2));
+        let negative = positive[1..].iter().rev().map(Complex32::conj).collect();
         let scratch = forward.get_inplace_scratch_len().max(inverse.get_inplace_scratch_len());
-        Self { forward, inverse, filter, scratch }
+        Self { forward, inverse, positive, negative, scratch }
     }
 
     fn filter(&self, spectrum: &mut [Complex32], output: &mut [Complex32], scratch: &mut [Complex32]) {
         self.forward.process_with_scratch(spectrum, scratch);
-        let (above, len) = (self.filter.len(), output.len());
-        for ((place, line), filter) in output.iter_mut().zip(spectrum.iter()).zip(&self.filter) {
-            *place = line * filter;
-        }
-        output[above..=len - above].fill(Complex32::default());
-        let below = output.iter_mut().rev().zip(spectrum.iter().rev());
-        for ((place, line), filter) in below.zip(&self.filter[1..]) {
-            *place = line * filter.conj();
-        }
+        let (positive, negative) = (self.positive.len(), output.len() - self.negative.len());
+        multiply(&mut output[..positive], &spectrum[..positive], &self.positive);
+        output[positive..negative].fill(Complex32::default());
+        let behind = spectrum.len() - self.negative.len();
+        multiply(&mut output[negative..], &spectrum[behind..], &self.negative);
         self.inverse.process_with_scratch(output, scratch);
+    }
+}
+
+/// Multiplies pair by pair, in a loop that the compiler turns into vector instructions.
+fn multiply(product: &mut [Complex32], left: &[Complex32], right: &[Complex32]) {
+    for ((product, left), right) in product.iter_mut().zip(left).zip(right) {
+        *product = left * right;
     }
 }
 
