@@ -5,10 +5,10 @@ use std::time::Instant;
 use super::{
     Session, SessionPhase,
     input::speech_input::SpeechEvent,
+    millis,
     outbox::lockstep::AwaitedReply,
     settings::transcribe_options,
     tts::queue::{TtsQueue, TtsQueueItem},
-    upstream::connection::millis,
 };
 use crate::{
     error::{Error, ErrorKind},

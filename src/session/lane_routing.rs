@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::{
     Session, SessionPhase,
-    context::LaneContext,
     settings::{speak_options, transcribe_options},
+    upstream::LaneContext,
     upstream::connection::UpstreamConnection,
 };
 use crate::event::{DisconnectReason, Lane, LaneEvent, MessageMeta};

@@ -7,13 +7,12 @@
 //! - [`input`] turns microphone audio into utterances, [`stt`] utterances into transcripts
 //! - [`tts`] turns texts into audio and plays it; [`outbox::lockstep`] serves clients that wait for one reply per message
 //! - [`dialogue`] is the conversation with the model, with its [`dialogue::history`]
-//! - [`upstream`] is the life of one lane, [`context`] the state that lanes share, [`lane_routing`] finds a lane's owner
+//! - [`upstream`] is the life of one lane and the state that lanes share, [`lane_routing`] finds a lane's owner
 //! - [`shutdown`] handles timeouts and the end of a session, [`drain_plan`] the deadlines of a graceful end
 //! - [`measurement`] and [`status`] serve operators
 //! - a client of the model's own protocol has another kind of session: [`crate::bridge`]'s relay
 
 mod client_requests;
-pub(crate) mod context;
 pub(crate) mod dialogue;
 pub(crate) mod drain_plan;
 pub(crate) mod input;
@@ -33,8 +32,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use self::{
+    dialogue::UplinkCounts,
+    input::{read_window::ReadWindow, speech_input::SampleCounts},
+    measurement::{
+        AudioOrigin, AudioTotals, BargeInStage, EndReason, LanePurpose, Measurement, SessionState,
+    },
+    outbox::Observation,
+    setup::{RelaySetup, SessionSetup},
+    tts::voices::VoiceCatalog,
+};
 use self::{
-    context::LaneContext,
     dialogue::{Dialogue, SessionSnapshot, history::History},
     drain_plan::DrainPlan,
     input::{
@@ -50,17 +58,7 @@ use self::{
         synthesizer::Synthesizer,
         voices::VoiceEncodingChoice,
     },
-    upstream::connection::millis,
-};
-pub use self::{
-    dialogue::UplinkCounts,
-    input::{read_window::ReadWindow, speech_input::SampleCounts},
-    measurement::{
-        AudioOrigin, AudioTotals, BargeInStage, EndReason, LanePurpose, Measurement, SessionState,
-    },
-    outbox::Observation,
-    setup::{RelaySetup, SessionSetup},
-    tts::voices::VoiceCatalog,
+    upstream::LaneContext,
 };
 use crate::{
     audio::vad::Sensitivity,
@@ -417,4 +415,9 @@ impl Session {
         let is_mic_open = self.settings.microphone == MicrophoneMode::Open;
         self.speech_input.watch_barge_in(Some(&talk.barge_in).filter(|_| is_speaking && is_mic_open));
     }
+}
+
+/// Whole milliseconds of a duration, saturating.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -3,14 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Session,
+    Session, millis,
     outbox::Observation,
     stt::transcriber::TranscribeOptions,
     tts::{
         synthesizer::{SpeakOptions, SpeechJob},
         text_normalization,
     },
-    upstream::connection::millis,
 };
 use crate::{
     audio::encoding::Encoding,

@@ -6,9 +6,9 @@ use super::{
     Session, SessionPhase,
     drain_plan::{DrainPlan, TIME_LIMIT_GRACE},
     measurement::{EndReason, Measurement},
+    millis,
     outbox::{Action, Observation, lockstep::AwaitedReply},
     settings::transcribe_options,
-    upstream::connection::millis,
 };
 use crate::{
     error::{Error, ErrorKind},

@@ -8,7 +8,7 @@ use crate::session::{
     outbox::{Action, Observation},
     upstream::{
         backoff::{ConnectionFailure, RetryState},
-        connection::{ConnectionEvent, UpstreamConnection, millis},
+        connection::{ConnectionEvent, UpstreamConnection},
     },
 };
 use crate::{
@@ -236,7 +236,7 @@ impl Relay {
         self.answer_count = 0;
         if let Some(outage) = self.outage.take() {
             let (kept, dropped) = (self.pending.len() as u64, std::mem::take(&mut self.pending.dropped));
-            let gap_ms = millis(now - outage.since);
+            let gap_ms = crate::session::millis(now - outage.since);
             self.context.out.observe(Observation::RelayResumed { gap_ms, kept, dropped });
         }
         if let Some(ClientMessage { text, append: Some(append) }) = self.first_message.take() {

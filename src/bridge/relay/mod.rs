@@ -35,10 +35,10 @@ use crate::{
     mapping::relay::RelayRules,
     session::{
         Observation, RelaySetup,
-        context::LaneContext,
         dialogue::history::History,
         outbox::Action,
         tts::{player::Player, voices::VoiceEncodingChoice},
+        upstream::LaneContext,
         upstream::backoff::RetryState,
     },
 };

@@ -32,11 +32,12 @@ use self::{
     uplink::Uplink,
 };
 use super::{
-    context::LaneContext,
+    millis,
     outbox::Observation,
     upstream::{
+        LaneContext,
         backoff::{ConnectionFailure, RetryState},
-        connection::{ConnectionEvent, millis},
+        connection::ConnectionEvent,
     },
 };
 use crate::{

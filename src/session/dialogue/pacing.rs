@@ -62,7 +62,7 @@ impl Dialogue {
         &self,
         now: Instant,
         view: &SessionSnapshot,
-        context: &crate::session::context::LaneContext,
+        context: &crate::session::upstream::LaneContext,
     ) -> Option<Instant> {
         let connections = self.connections().filter_map(UpstreamConnection::deadline).min();
         let unit = self.next_unit_at(now, view, context.player.is_audible());

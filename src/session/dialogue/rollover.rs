@@ -10,12 +10,13 @@ use super::{
     rollover_limits::{ContextUsage, RolloverDue, RolloverLimits},
 };
 use crate::session::{
-    context::LaneContext,
     measurement::{LanePurpose, Measurement, SessionState},
+    millis,
     outbox::{Action, Observation},
     upstream::{
+        LaneContext,
         backoff::{ConnectionFailure, RetryState},
-        connection::{UpstreamConnection, millis},
+        connection::UpstreamConnection,
         reply_tracker::{ReplyKind, ReplyTracker, UNIT_DURATION, UnitInFlight, UplinkUnit},
     },
 };

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::event::{LaneEvent, MessageMeta};
 use crate::session::{
-    context::LaneContext,
     measurement::LanePurpose,
+    upstream::LaneContext,
     upstream::{
         connection::{ConnectionEvent, UpstreamConnection},
         reply_tracker::UplinkUnit,

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::session::{context::LaneContext, upstream::output_filter::OutputFilter};
+use crate::session::upstream::{LaneContext, output_filter::OutputFilter};
 use crate::{
     audio::MODEL_RATE_HZ,
     event::{ClientCommand, Speaker},

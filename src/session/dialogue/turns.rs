@@ -15,9 +15,9 @@ use std::{
 
 use super::turn::{AssistantTurn, TranscriptOptions};
 use crate::session::{
-    context::LaneContext,
     measurement::{BargeInStage, Measurement},
     tts::player::PlaybackSource,
+    upstream::LaneContext,
     upstream::{output_filter::OutputFilter, reply_tracker::UnitInFlight},
 };
 use crate::{

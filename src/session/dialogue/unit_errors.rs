@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::{Dialogue, SessionSnapshot, rollover::DialogueUpstream};
-use crate::session::{context::LaneContext, outbox::Observation};
+use crate::session::{outbox::Observation, upstream::LaneContext};
 
 /// Consecutive failures after which a session is lost. One may be an accident; three units are what a new session needs
 /// to become useful.

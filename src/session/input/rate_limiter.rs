@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::session::upstream::connection::millis;
+use crate::session::millis;
 
 /// Time after the first frame in which no warning is sent.
 const WARM_UP: Duration = Duration::from_millis(500);

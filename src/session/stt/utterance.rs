@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use crate::session::{context::LaneContext, measurement::Measurement};
+use crate::session::{measurement::Measurement, upstream::LaneContext};
 use crate::{
     audio::SPEECH_RATE_HZ,
     error::Error,

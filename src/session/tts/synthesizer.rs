@@ -7,9 +7,9 @@ use std::{collections::VecDeque, time::Instant};
 
 use super::player::PlaybackSource;
 use crate::session::{
-    context::LaneContext,
     measurement::LanePurpose,
     outbox::Observation,
+    upstream::LaneContext,
     upstream::{
         backoff::ConnectionFailure,
         connection::{ConnectionEvent, UpstreamConnection},

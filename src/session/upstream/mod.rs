@@ -1,5 +1,6 @@
-//! Upstream session of a lane: its connection, its retries, and the answers it owes.
+//! Upstream sessions of a client: their connections, retries and awaited answers.
 //!
+//! - [`LaneContext`] is the state that all lanes of a session share
 //! - [`connection`] is one connection from the dial to the end of its transport; [`backoff`] is its retry policy
 //! - [`reply_tracker`] matches the model's output to the unit in flight
 //! - [`output_filter`] removes control tokens from the model's text
@@ -8,3 +9,120 @@ pub(crate) mod backoff;
 pub(crate) mod connection;
 pub(crate) mod output_filter;
 pub(crate) mod reply_tracker;
+
+use std::time::{Duration, Instant};
+
+use self::connection::UpstreamConnection;
+use super::{
+    dialogue::history::History,
+    outbox::Actions,
+    tts::{player::Player, voices::VoiceEncodingChoice},
+};
+use crate::{event::Lane, mapping::profile::LaneTimeouts};
+
+/// State that the lanes of a session share.
+#[derive(Debug)]
+pub(crate) struct LaneContext {
+    pub(crate) out: Actions,
+    pub(crate) player: Player,
+    pub(crate) history: History,
+    pub(crate) segment_ids: SegmentIds,
+    pub(crate) rng: fastrand::Rng,
+    pub(crate) lane_times: LaneTimeouts,
+    pub(crate) voice_encoding: VoiceEncodingChoice,
+    /// Connections that are no longer used and wait for the end of their transport.
+    pub(crate) closing: Vec<UpstreamConnection>,
+    /// True if a lane of this session holds a worker that another of its lanes may be waiting for.
+    pub(crate) holds_worker: bool,
+    /// Latest end of the closing lanes while the session drains.
+    drain_deadline: Option<Instant>,
+    next_lane: u32,
+}
+
+impl LaneContext {
+    pub(crate) fn new(
+        lane_times: LaneTimeouts,
+        voice_encoding: VoiceEncodingChoice,
+        player: Player,
+        history: History,
+        seed: u64,
+    ) -> Self {
+        let rng = fastrand::Rng::with_seed(seed);
+        Self {
+            out: Actions::default(),
+            player,
+            history,
+            segment_ids: SegmentIds::default(),
+            rng,
+            lane_times,
+            voice_encoding,
+            closing: Vec::new(),
+            holds_worker: false,
+            drain_deadline: None,
+            next_lane: 0,
+        }
+    }
+
+    /// Allocates a lane number that this session has not used.
+    pub(crate) const fn allocate_lane(&mut self) -> Lane {
+        let lane = Lane(self.next_lane);
+        self.next_lane += 1;
+        lane
+    }
+
+    /// Context for tests of a single lane.
+    #[cfg(test)]
+    pub(crate) fn for_lane_tests(lane_times: LaneTimeouts) -> Self {
+        let profile = crate::mapping::Library::embedded().unwrap().profile("speech").unwrap();
+        let voice_encoding = VoiceEncodingChoice::new([].into());
+        Self::new(lane_times, voice_encoding, Player::new(4096, profile.playout), History::new(0), 1)
+    }
+
+    /// True if the lane is still closing.
+    pub(crate) fn is_closing(&self, lane: Lane) -> bool {
+        self.closing.iter().any(|connection| connection.lane() == lane)
+    }
+
+    /// Latest end of a cancelled answer that is drained from now on.
+    pub(crate) fn lane_drain_deadline(&self, now: Instant) -> Instant {
+        let unhurried = now + Duration::from_millis(self.lane_times.drain_max_ms);
+        self.drain_deadline.map_or(unhurried, |by| unhurried.min(by))
+    }
+
+    /// Latest end of the closing lanes, while the session drains.
+    pub(crate) const fn drain_deadline(&self) -> Option<Instant> {
+        self.drain_deadline
+    }
+
+    /// Limits the wait for all closing lanes.
+    pub(crate) fn set_drain_deadline(&mut self, by: Instant) {
+        self.drain_deadline = Some(by);
+        self.closing.iter_mut().for_each(|connection| connection.shorten_deadline(by));
+    }
+
+    /// True if another lane may be dialled. Otherwise a lane of [`LaneContext::closing`] has to end first.
+    pub(crate) fn can_dial(&self) -> bool {
+        let draining = self.closing.iter().filter(|connection| connection.is_draining()).count();
+        draining <= MAX_DRAINING && self.closing.len() <= MAX_CLOSING
+    }
+}
+
+/// Numbers of utterances and turns, in the order of their start.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentIds(u32);
+
+impl SegmentIds {
+    /// Allocates the next number.
+    pub(crate) const fn next_id(&mut self) -> u32 {
+        let number = self.0;
+        self.0 += 1;
+        number
+    }
+}
+
+/// Most closing lanes while another is dialled. Without this bound, a client that starts and cancels repeatedly would
+/// hold many workers of an upstream that closes slowly.
+const MAX_CLOSING: usize = 2;
+
+/// Most lanes that drain cancelled answers while another is dialled, so that a client takes two workers at most.
+const MAX_DRAINING: usize = 1;

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::{TranscribeOptions, Transcriber};
 use crate::session::{
-    context::LaneContext,
     stt::utterance::{Utterance, UtteranceState, length_ms},
+    upstream::LaneContext,
 };
 
 /// Most utterances that wait at a time while further finality requests still get a marker of their own.

@@ -9,8 +9,8 @@ use super::{TranscribeOptions, Transcriber};
 use crate::{
     event::{ClientCommand, LaneCommand, Speaker},
     session::{
-        context::LaneContext,
         stt::utterance::{UtteranceState, length_ms},
+        upstream::LaneContext,
     },
 };
 

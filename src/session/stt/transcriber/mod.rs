@@ -10,10 +10,10 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use super::utterance::{Transcript, Utterance, UtteranceState, length_ms};
 use crate::session::{
-    context::LaneContext,
     input::speech_input::{SpeechEvent, SpeechSegment},
     measurement::LanePurpose,
     outbox::Observation,
+    upstream::LaneContext,
     upstream::{
         backoff::ConnectionFailure,
         connection::{ConnectionEvent, UpstreamConnection},

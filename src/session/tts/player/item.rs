@@ -8,7 +8,7 @@ use std::{
 use crate::{
     audio::{MODEL_RATE_HZ, encoding::Encoding},
     event::{ClientAudio, ClientCommand, TurnTag},
-    session::{outbox::Actions, upstream::connection::millis},
+    session::{millis, outbox::Actions},
 };
 
 /// How much audio the model makes of a turn at a time. The next audio comes that long after a turn's first audio, however

@@ -15,8 +15,8 @@ use self::item::PlaybackItem;
 pub(crate) use self::item::PlaybackSource;
 use crate::session::{
     measurement::{AudioOrigin, Measurement},
+    millis,
     outbox::{Action, Actions, Observation},
-    upstream::connection::millis,
 };
 use crate::{
     audio::{

@@ -10,7 +10,7 @@ mod transitions;
 use std::time::{Duration, Instant};
 
 use super::backoff::{ConnectionFailure, RetryState};
-use crate::session::{context::LaneContext, measurement::LanePurpose, outbox::Action};
+use crate::session::{measurement::LanePurpose, millis, outbox::Action, upstream::LaneContext};
 use crate::{
     event::{Lane, LaneCommand, Mode},
     mapping::{profile::LaneTimeouts, upstream::VoiceEncoding},
@@ -320,10 +320,6 @@ impl UpstreamConnection {
             context.closing.push(self);
         }
     }
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::{ConnectionEvent, ConnectionPhase, QueueState, UpstreamConnection, millis};
 use crate::session::upstream::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
-    context::LaneContext,
     measurement::Measurement,
     outbox::{Action, Observation},
+    upstream::LaneContext,
 };
 use crate::{
     error::ErrorKind,
