@@ -29,14 +29,25 @@
 //! everywhere. Time comes in as an argument and randomness as a seed. A conversation can therefore be tested in
 //! virtual time, and equal inputs at equal instants give equal bytes.
 //!
-//! # The way of one audio frame
+//! # The path of one audio frame
 //!
-//! Up: `server::session_task` reads WebSocket messages, as late as nothing is lost by it ([`bridge::Bridge::read_window`]) and with frames
-//! that came together as one → [`bridge::Bridge::handle_input`] → [`downstream::Codec::decode`] → the
-//! session's ear ([`audio::input_converter`], [`audio::vad`]) → an utterance, which becomes a question on a lane, or in a
-//! conversation one [unit](audio::units) after the other → [`upstream::Dialect::encode`] → `server::session_task` writes it. Down:
-//! [`upstream::Dialect::decode`] → the text being spoken, or the model's turn → the session's mouth ([`audio::output_converter`],
-//! [`audio::playout`]) → [`downstream::Codec::encode`].
+//! Up, from the client's socket to the upstream's:
+//!
+//! 1. `server::session_task` reads the frame when `server::adaptive_read` decides to, and joins frames that arrived together.
+//!    The read is as late as it can be without delaying a decision ([`bridge::Bridge::read_window`]).
+//! 2. [`bridge::Bridge::handle_input`] takes the frame, and [`downstream::Codec::decode`] turns it into an event.
+//! 3. The session's speech input converts the audio to 16 kHz ([`audio::input_converter`]) and detects speech
+//!    ([`audio::vad`]).
+//! 4. The audio joins an utterance, which becomes a question on a lane when it ends. In a conversation, it joins a
+//!    [unit](audio::units).
+//! 5. [`upstream::Dialect::encode`] makes the message, and `server::session_task` sends it.
+//!
+//! Down, from the upstream's socket to the client's:
+//!
+//! 1. [`upstream::Dialect::decode`] reads a piece of the model's text or audio.
+//! 2. The synthesizer (a requested text) or the dialogue (a turn of the model) passes the audio to the player
+//!    ([`audio::output_converter`], [`audio::playout`]), which releases it at the profile's pace.
+//! 3. [`downstream::Codec::encode`] makes the frame. Its turn tag lets the socket discard it after a barge-in.
 //!
 //! # Vocabulary
 //!
