@@ -349,7 +349,7 @@ mod tests {
                 "environment has no variable",
             ),
             (UpstreamConfig { token_file: Some("/nowhere".into()), ..of() }, "token_file /nowhere"),
-            (UpstreamConfig { token_file: Some(path.clone()), ..of() }, "into a header"),
+            (UpstreamConfig { token_file: Some(path.clone()), ..of() }, "allowed in a header"),
             (UpstreamConfig { token_header: Some("X-API-Key".into()), ..of() }, "token_file or token_env"),
             (UpstreamConfig { client_cert: Some("a".into()), ..of() }, "client_key is missing"),
         ] {
