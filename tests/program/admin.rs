@@ -303,7 +303,7 @@ async fn readiness_follows_upstream_availability() {
     let full = server.request("GET", "/readyz").await;
     assert_eq!((full.status, full.code().as_str()), (503, "full"));
     let (code, _, words) = run(&["health", "--admin", &admin]).await;
-    assert!(code == 1 && words.contains("all 1 sessions"), "{code}: {words}");
+    assert!(code == 1 && words.contains("all 1 session slots"), "{code}: {words}");
     assert_eq!(run(&["health", "--alive", "--admin", &admin]).await.0, 0);
     client.close().await;
     server.request_until("/readyz", |answer| answer.status == 200).await;
@@ -371,7 +371,7 @@ async fn ending_or_rolling_over_one_session_leaves_others() {
     let mut other = server.client().await;
     let refused = server.request("POST", &format!("/sessions/{id}/rollover")).await;
     assert_eq!((refused.status, refused.code().as_str()), (409, "no_conversation"));
-    assert!(refused.body.contains("profile \\\"speech\\\""), "{}", refused.body);
+    assert!(refused.body.contains("profile is \\\"speech\\\""), "{}", refused.body);
     for order in ["close", "rollover"] {
         assert_eq!(server.request("POST", &format!("/sessions/nobody/{order}")).await.status, 404);
     }

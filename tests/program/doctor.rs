@@ -595,7 +595,7 @@ async fn text_report_has_line_per_step_and_paragraph_per_problem() {
     let order: Vec<&str> = lines[1..10].iter().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
     let steps = ["configuration", "dns", "tcp", "tls", "upgrade", "queue", "init", "answer", "close"];
     assert_eq!(order, steps, "{text}");
-    assert!(text.contains("\n\n  queue: ") && text.contains("What to do: look whether"), "{text}");
+    assert!(text.contains("\n\n  queue: ") && text.contains("What to do: check that"), "{text}");
 
     let invalid = voxbridge(&["--upstream", "http://gpu"]).output().await.unwrap();
     assert_eq!(invalid.status.code(), Some(2), "an invalid configuration is a usage error");
