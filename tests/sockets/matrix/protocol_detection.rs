@@ -294,7 +294,7 @@ fn routes_mixing_dialects_are_rejected() {
         ),
         (
             "[[route]]\nclient = \"makaw\"\nupstream = \"new\"\nprofile = \"speech\"\n",
-            &["no client protocol", "did you mean `macaw`"],
+            &["unknown client protocol", "did you mean `macaw`"],
         ),
     ] {
         let problem = config_with(rest).check().unwrap_err();
