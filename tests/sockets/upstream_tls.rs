@@ -47,6 +47,9 @@ async fn untrusted_certificate_is_rejected_with_reason() {
         let error = client.wait_for_event("error").await;
         assert_eq!(error["code"], "worker_unavailable", "{error}");
         let message = error["message"].as_str().unwrap();
-        assert!(message.contains(&format!("localhost:{port}")) && message.contains("set `ca` to a file"), "{message}");
+        assert!(
+            message.contains(&format!("localhost:{port}")) && message.contains("set `ca` to a file"),
+            "{message}"
+        );
     }
 }

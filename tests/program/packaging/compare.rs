@@ -56,7 +56,10 @@ fn ratio_is_median_of_valid_rounds() {
         "python": "3", "requirements": [],
     });
     let results = json!({"about": about, "rounds": rounds}).to_string();
-    let table = python("import json, report, sys; print(report.markdown_table(json.loads(sys.argv[1])))", &[&results]);
+    let table = python(
+        "import json, report, sys; print(report.markdown_table(json.loads(sys.argv[1])))",
+        &[&results],
+    );
     for words in
         ["0.90× relay | ≤ 1× met |", "≤ 0.15 / 0.5 ms **missed**", "1 of 4 rounds left out", "c0ffee"]
     {
