@@ -52,6 +52,11 @@ pub fn to_i16(sample: f32) -> i16 {
     (scaled + ROUNDING_OFFSET).to_bits() as i16
 }
 
+/// Appends bytes to `out` as base64, with padding.
+pub fn encode_base64(bytes: &[u8], out: &mut String) {
+    BASE64.encode_string(bytes, out);
+}
+
 /// Appends the samples to `out` as base64 of little-endian float32, without an intermediate buffer for the whole
 /// audio.
 pub fn encode_base64_f32(samples: &[i16], out: &mut String) {

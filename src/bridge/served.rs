@@ -46,8 +46,9 @@ impl ServedBridge {
             return Self::reject(now, codec, dialect, &problem);
         }
         let model = connect.model.unwrap_or_default();
+        let seed = setup.seed;
         let mut session = Session::open(now, setup, model.clone(), connect.settings);
-        codec.set_session(session.id(), &model);
+        codec.set_session(session.id(), &model, seed);
         connect.problems.into_iter().for_each(|problem| session.report_error(problem));
         let mut served = Self::new(now, codec, dialect, Some(session));
         served.report_ignored_fields();
@@ -57,9 +58,8 @@ impl ServedBridge {
     /// Answers a connection that cannot be served: sends the error, then the protocol's close frame for it.
     pub(super) fn reject(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
         let mut served = Self::new(now, codec, dialect, None);
-        let messages = served.codec.encode(ClientCommand::Error(error.clone()), 0.0);
         served.ready_outputs.push_back(Output::Observe(Observation::ErrorTold(error.clone())));
-        served.ready_outputs.extend(messages.map(|message| Output::ToClient(message, None)));
+        served.encode(&ClientCommand::Error(error.clone()), 0.0);
         let close = served.codec.error_close_frame(error).unwrap_or(Message::Close(1008, String::new()));
         served.ready_outputs.push_back(Output::ToClient(close, None));
         served
@@ -126,9 +126,9 @@ impl ServedBridge {
         match input {
             Input::Client(_) if !self.is_client_open => {}
             Input::Client(frame) => {
-                match self.codec.decode(frame) {
-                    Ok(event) => session.handle_client_event(now, event),
-                    Err(error) => session.report_error(error),
+                let decoded = self.codec.decode(frame, |event| session.handle_client_event(now, event));
+                if let Err(error) = decoded {
+                    session.report_error(error);
                 }
                 self.report_ignored_fields();
             }
@@ -153,34 +153,13 @@ impl ServedBridge {
         if let Some(output) = self.ready_outputs.pop_front() {
             return output;
         }
-        let Some(session) = &mut self.session else { return Output::Finished };
-        while let Some(action) = session.pop_action() {
+        while let Some(action) = self.session.as_mut().and_then(Session::pop_action) {
             match action {
                 // Encodes on the way out, so that waiting audio is not yet base64.
                 Action::ToClient(command) if self.is_client_open => {
-                    let at_s = (now - self.opened_at).as_secs_f64();
-                    // A fatal error of the protocol is the last event before the close frame.
-                    if let ClientCommand::Error(error) = &command
-                        && let Some(close) = self.codec.error_close_frame(error)
-                    {
-                        self.is_client_open = false;
-                        self.ready_outputs.push_back(measurement_output(Measurement::SessionEnding(
-                            EndReason::ClientError,
-                        )));
-                        session.handle_client_gone(now);
-                        let message = self.codec.encode(command, at_s);
-                        self.ready_outputs.extend(message.map(|message| Output::ToClient(message, None)));
-                        self.ready_outputs.push_back(Output::ToClient(close, None));
-                        return self.poll_output(now);
-                    }
-                    if matches!(command, ClientCommand::SpeakingEnded { cancelled: true, .. }) {
-                        let (stage, after) = (BargeInStage::ClientNotified, now - self.last_input_at);
-                        self.ready_outputs
-                            .push_back(measurement_output(Measurement::BargeIn { stage, after }));
-                    }
-                    let turn = command.turn();
-                    if let Some(message) = self.codec.encode(command, at_s) {
-                        return Output::ToClient(message, turn);
+                    self.send_command(now, &command);
+                    if let Some(output) = self.ready_outputs.pop_front() {
+                        return output;
                     }
                 }
                 Action::CloseClient(reason) if std::mem::take(&mut self.is_client_open) => {
@@ -206,7 +185,42 @@ impl ServedBridge {
                 Action::Observe(observation) => return Output::Observe(observation),
             }
         }
-        if session.is_finished() { Output::Finished } else { Output::Wait(session.next_timeout(now)) }
+        match &self.session {
+            Some(session) if !session.is_finished() => Output::Wait(session.next_timeout(now)),
+            _ => Output::Finished,
+        }
+    }
+
+    /// Queues the messages for a command, and what follows from it.
+    fn send_command(&mut self, now: Instant, command: &ClientCommand) {
+        let at_s = (now - self.opened_at).as_secs_f64();
+        match command {
+            // A fatal error of the protocol is the last event before the close frame.
+            ClientCommand::Error(error) if self.codec.error_close_frame(error).is_some() => {
+                self.is_client_open = false;
+                self.ready_outputs
+                    .push_back(measurement_output(Measurement::SessionEnding(EndReason::ClientError)));
+                if let Some(session) = &mut self.session {
+                    session.handle_client_gone(now);
+                }
+                self.encode(command, at_s);
+                let close = self.codec.error_close_frame(error);
+                self.ready_outputs.extend(close.map(|close| Output::ToClient(close, None)));
+            }
+            ClientCommand::SpeakingEnded { cancelled: true, .. } => {
+                self.encode(command, at_s);
+                let (stage, after) = (BargeInStage::ClientNotified, now - self.last_input_at);
+                self.ready_outputs.push_back(measurement_output(Measurement::BargeIn { stage, after }));
+            }
+            _ => self.encode(command, at_s),
+        }
+    }
+
+    /// Queues the messages for a command.
+    fn encode(&mut self, command: &ClientCommand, at_s: f64) {
+        let turn = command.turn();
+        self.codec
+            .encode(command, at_s, |message| self.ready_outputs.push_back(Output::ToClient(message, turn)));
     }
 
     /// Reports fields that the codec accepted without effect.

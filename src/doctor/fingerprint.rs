@@ -4,7 +4,11 @@
 
 use serde_json::Value;
 
-use crate::mapping::{ClientMapping, Library, client::EventName, template::SlotValue};
+use crate::mapping::{
+    ClientMapping, Library,
+    client::{EventName, EventSlot},
+    template::{SlotValue, Template},
+};
 
 /// Title of the client protocol that all messages belong to; `None` without messages.
 #[must_use]
@@ -24,7 +28,10 @@ pub fn recognize_client_protocol(library: &Library, messages: &[String]) -> Opti
 }
 
 fn is_event_of(client: &ClientMapping, event: EventName, message: &Value) -> bool {
-    let Some(template) = client.event(event) else { return false };
+    client.event(event).iter().any(|it| is_rendered_by(&it.template, client, message))
+}
+
+fn is_rendered_by(template: &Template<EventSlot>, client: &ClientMapping, message: &Value) -> bool {
     let mut json = String::new();
     template.render(&mut json, |_| SlotValue::Null);
     let Ok(Value::Object(sample)) = serde_json::from_str(&json) else { return false };

@@ -2,17 +2,30 @@
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
+use base64::{
+    Engine as _,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+
 use super::{Codec, IgnoredField, picture, reference};
 use crate::{
     audio::{encoding::Encoding, vad::Sensitivity},
     error::{Error, ErrorKind},
-    event::{ClientEvent, CloseReason, Frame, MicrophoneMode, Setting, SpeakRequest, VideoFrame},
+    event::{ClientEvent, CloseReason, Frame, MicrophoneMode, Setting, SpeakRequest, TurnTag, VideoFrame},
     mapping::{
-        client::{ProtocolCommand, Verb},
+        client::{EmptyMessage, ProtocolCommand, Verb},
         extract::{ExtractError, ExtractedValues, Node},
         field::{FieldRole, FieldType, FieldValue, ProtocolField, display_node},
     },
 };
+
+/// Base64 with or without padding, as real clients send both.
+const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// Settings from the query string of a connection.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -85,14 +98,28 @@ impl Codec {
         }
     }
 
-    /// Reads one frame.
+    /// Reads one frame and passes its events on, in their order. A frame may have several, or none.
     ///
     /// # Errors
     /// The mistake in the frame. The session continues unless the protocol ends it.
-    pub fn decode<'a>(&mut self, frame: Frame<'a>) -> Result<ClientEvent<'a>, Error> {
+    pub fn decode(&mut self, frame: Frame<'_>, mut handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         match frame {
-            Frame::Binary(bytes) => self.decode_audio(bytes),
-            Frame::Text(text) => self.decode_command(text),
+            Frame::Binary([]) if self.has_empty(EmptyMessage::Binary) => {
+                self.decode_empty(EmptyMessage::Binary, handle)
+            }
+            Frame::Binary(_) if self.mapping.has_verb(Verb::Audio) => {
+                let detail = "binary frame: this protocol carries audio in JSON".to_owned();
+                Err(Error::new(ErrorKind::Invalid, detail))
+            }
+            Frame::Binary(bytes) => {
+                self.check_audio_size(bytes.len())?;
+                handle(ClientEvent::Audio(bytes));
+                Ok(())
+            }
+            Frame::Text("") if self.has_empty(EmptyMessage::Text) => {
+                self.decode_empty(EmptyMessage::Text, handle)
+            }
+            Frame::Text(text) => self.decode_command(text, handle),
         }
     }
 
@@ -101,38 +128,102 @@ impl Codec {
         self.mapping.audio_in.frame_max_bytes
     }
 
-    fn decode_audio<'a>(&self, bytes: &'a [u8]) -> Result<ClientEvent<'a>, Error> {
+    fn check_audio_size(&self, bytes: usize) -> Result<(), Error> {
         let max = self.mapping.audio_in.frame_max_bytes;
-        if bytes.len() > max {
-            let detail = format!("{} bytes (max {max})", bytes.len());
-            return Err(Error::new(ErrorKind::FrameTooLarge, detail));
+        if bytes > max {
+            return Err(Error::new(ErrorKind::FrameTooLarge, format!("{bytes} bytes (max {max})")));
         }
-        Ok(ClientEvent::Audio(bytes))
+        Ok(())
     }
 
-    fn decode_command(&mut self, text: &str) -> Result<ClientEvent<'static>, Error> {
+    fn has_empty(&self, kind: EmptyMessage) -> bool {
+        self.mapping.commands.iter().any(|command| command.empty == Some(kind))
+    }
+
+    /// Reads an empty message, which is a command without fields.
+    fn decode_empty(&mut self, kind: EmptyMessage, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         let mapping = self.mapping.clone();
-        let found = mapping.extractor.extract(text).map_err(|error| match error {
-            ExtractError::Json(detail) => Error::new(ErrorKind::MalformedJson, detail),
-            ExtractError::NotAnObject(found) => Error::new(ErrorKind::NotAnObject, found),
-        })?;
+        let Some(command) = mapping.commands.iter().find(|command| command.empty == Some(kind)) else {
+            return Ok(());
+        };
+        self.pass_verbs(command, &mapping.extractor.extract("{}").map_err(json_error)?, handle)
+    }
+
+    fn decode_command(&mut self, text: &str, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
+        let mapping = self.mapping.clone();
+        let found = mapping.extractor.extract(text).map_err(json_error)?;
         let command = find_command(&mapping.commands, &found)?;
-        let values = self.read_fields(&command.name, &command.fields, &found)?;
-        match command.verb {
-            Verb::Configure => Ok(ClientEvent::Configure(to_settings(values))),
-            Verb::Speak => to_speak_request(values).map(|request| ClientEvent::Speak(Box::new(request))),
-            Verb::CancelSpeech => Ok(ClientEvent::CancelSpeech),
-            Verb::AppendText => to_speak_request(values).map(|request| ClientEvent::AppendText(request.text)),
-            Verb::Flush => Ok(ClientEvent::Flush),
-            Verb::Clear => Ok(ClientEvent::Clear),
-            Verb::Commit => Ok(ClientEvent::Commit),
-            Verb::Finalize => Ok(ClientEvent::Finalize),
-            Verb::Finish => Ok(ClientEvent::Finish),
-            Verb::KeepAlive => Ok(ClientEvent::KeepAlive),
-            Verb::Frame => to_video_frame(values).map(ClientEvent::VideoFrame),
-            Verb::Close => Ok(ClientEvent::Close(CloseReason::ClientClose)),
-            Verb::CancelSession => Ok(ClientEvent::Close(CloseReason::ClientCancel)),
+        self.pass_verbs(command, &found, handle)
+    }
+
+    /// Reads a command's fields and passes on an event for each verb that applies.
+    fn pass_verbs(
+        &mut self,
+        command: &ProtocolCommand,
+        found: &ExtractedValues<'_>,
+        mut handle: impl FnMut(ClientEvent<'_>),
+    ) -> Result<(), Error> {
+        let values = self.read_fields(&command.name, &command.fields, found)?;
+        let mut verbs = command.verbs.iter().map(|it| (it.verb, it.applies(found)));
+        if let (Some((verb, true)), None) = (verbs.next(), verbs.next()) {
+            return self.pass_verb(verb, command, found, values, &mut handle);
         }
+        for verb in command.verbs.iter().filter(|verb| verb.applies(found)) {
+            self.pass_verb(verb.verb, command, found, values.clone(), &mut handle)?;
+        }
+        Ok(())
+    }
+
+    fn pass_verb(
+        &mut self,
+        verb: Verb,
+        command: &ProtocolCommand,
+        found: &ExtractedValues<'_>,
+        values: Vec<(FieldRole, FieldValue)>,
+        handle: &mut impl FnMut(ClientEvent<'_>),
+    ) -> Result<(), Error> {
+        handle(match verb {
+            Verb::Audio => match self.decode_audio(command, found)? {
+                Some(bytes) => ClientEvent::Audio(bytes),
+                None => return Ok(()),
+            },
+            Verb::Played => match find_turn(&values) {
+                Some(turn) => ClientEvent::Played(turn),
+                None => return Ok(()),
+            },
+            Verb::Configure => ClientEvent::Configure(to_settings(values)),
+            Verb::Speak => ClientEvent::Speak(Box::new(to_speak_request(values)?)),
+            Verb::CancelSpeech => ClientEvent::CancelSpeech,
+            Verb::AppendText => ClientEvent::AppendText(to_speak_request(values)?.text),
+            Verb::Flush => ClientEvent::Flush,
+            Verb::Clear => ClientEvent::Clear,
+            Verb::Commit => ClientEvent::Commit,
+            Verb::Finalize => ClientEvent::Finalize,
+            Verb::Finish => ClientEvent::Finish,
+            Verb::KeepAlive => ClientEvent::KeepAlive,
+            Verb::Frame => ClientEvent::VideoFrame(to_video_frame(values)?),
+            Verb::Close => ClientEvent::Close(CloseReason::ClientClose),
+            Verb::CancelSession => ClientEvent::Close(CloseReason::ClientCancel),
+        });
+        Ok(())
+    }
+
+    /// Decodes the base64 audio of a command; `None` for a command without audio, or with none.
+    fn decode_audio(
+        &mut self,
+        command: &ProtocolCommand,
+        found: &ExtractedValues<'_>,
+    ) -> Result<Option<&[u8]>, Error> {
+        let base64 =
+            command.audio.and_then(|slot| found.get(slot)).and_then(Node::as_str).unwrap_or_default();
+        // Checked before decoding too, so that a long text costs nothing. Padding makes a text up to 2 bytes too long.
+        self.check_audio_size((base64.len() / 4 * 3).saturating_sub(2))?;
+        self.audio_bytes.clear();
+        LENIENT_BASE64.decode_vec(base64, &mut self.audio_bytes).map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("'{}': the audio is not base64: {error}", command.name))
+        })?;
+        self.check_audio_size(self.audio_bytes.len())?;
+        Ok(Some(self.audio_bytes.as_slice()).filter(|bytes| !bytes.is_empty()))
     }
 
     /// Reads all fields; the error names every invalid one.
@@ -148,6 +239,9 @@ impl Codec {
             match field.read(found.get(field.slot)) {
                 Err(problem) => problems.push((field, problem)),
                 Ok(read) => {
+                    if let (Some(at), Some(value)) = (field.remember, &read) {
+                        self.values.remember(at, value);
+                    }
                     let value = self.keep_effective(field, command, read);
                     values.extend(field.file.to.zip(value));
                 }
@@ -167,6 +261,9 @@ impl Codec {
         if field.file.to.is_some() && field.is_effective(&value) {
             return Some(value);
         }
+        if field.remember.is_some() {
+            return None;
+        }
         self.ignored.push(IgnoredField {
             command: command.to_owned(),
             field: field.name.clone(),
@@ -174,6 +271,21 @@ impl Codec {
         });
         None
     }
+}
+
+fn json_error(error: ExtractError) -> Error {
+    match error {
+        ExtractError::Json(detail) => Error::new(ErrorKind::MalformedJson, detail),
+        ExtractError::NotAnObject(found) => Error::new(ErrorKind::NotAnObject, found),
+    }
+}
+
+/// The turn that a message says was played.
+fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<TurnTag> {
+    values.iter().find_map(|value| match value {
+        (FieldRole::Turn, FieldValue::Integer(turn)) => u32::try_from(*turn).ok().map(TurnTag),
+        _ => None,
+    })
 }
 
 /// Finds the command of a message by its name, or by a present field.
@@ -188,7 +300,7 @@ fn find_command<'m>(
         return command.ok_or_else(|| Error::new(ErrorKind::MissingCommand, ""));
     };
     let is_it = |command: &&ProtocolCommand| {
-        command.present.is_none() && Some(command.name.as_str()) == name.as_str()
+        command.present.is_none() && command.empty.is_none() && Some(command.name.as_str()) == name.as_str()
     };
     commands.iter().find(is_it).ok_or_else(|| {
         // Quotes a number too, like the real server: Unknown command type: '5'.
@@ -328,7 +440,7 @@ mod tests {
         ] {
             let decode = |letters: usize| {
                 let json = serde_json::json!({"type": command, "text": "Hi", field: "ü".repeat(letters)});
-                codec().decode(Frame::Text(&json.to_string())).map(drop)
+                codec().decode(Frame::Text(&json.to_string()), |_| ())
             };
             assert_eq!(decode(most), Ok(()), "{command} {field}");
             let error = decode(100_000).unwrap_err();
@@ -336,11 +448,12 @@ mod tests {
         }
         for words in [vec!["a".repeat(257)], vec!["a".to_owned(); 257]] {
             let json = serde_json::json!({"type": "session.configure", "hot_words": words});
-            assert!(codec().decode(Frame::Text(&json.to_string())).is_err());
+            assert!(codec().decode(Frame::Text(&json.to_string()), |_| ()).is_err());
         }
         // The real server never reads these fields, so a bad value is ignored.
         let json = serde_json::json!({"type": "session.configure", "tts_voice": "a".repeat(257)});
-        assert_eq!(codec().decode(Frame::Text(&json.to_string())), Ok(ClientEvent::Configure(Vec::new())));
+        let check = |event: ClientEvent<'_>| assert_eq!(event, ClientEvent::Configure(Vec::new()));
+        assert_eq!(codec().decode(Frame::Text(&json.to_string()), check), Ok(()));
     }
 
     #[test]

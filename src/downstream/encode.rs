@@ -1,34 +1,61 @@
 //! Encodes for the client: [`ClientCommand`]s become frames, and errors get the protocol's code and message.
 
-use super::Codec;
+use super::{Codec, slot_values::EventSource};
 use crate::{
     error::Error,
-    event::{ClientAudio, ClientCommand, CloseReason, Message},
+    event::{ClientCommand, CloseReason, Message},
     mapping::{
-        client::{EventName, ReportedAs, Slot},
+        client::{CloseSpelling, ErrorSpelling, EventName, EventSlot, ReportedAs},
         template::SlotValue,
     },
 };
 
 impl Codec {
-    /// Encodes a command that is sent `at_s` seconds after the session opened; `None` if the protocol has no such event.
-    #[must_use]
-    pub fn encode(&self, command: ClientCommand, at_s: f64) -> Option<Message> {
-        let command = match command {
-            ClientCommand::Audio(audio) => return Some(encode_audio(&audio)),
-            ClientCommand::Error(error) => return self.encode_error(&error),
-            ClientCommand::SessionClosed { reason: why, .. }
-                if self.reported_as(why) != ReportedAs::SessionClosed =>
-            {
-                return self.encode_close_as_error(why);
+    /// Encodes a command that is sent `at_s` seconds after the session opened, and passes its messages on. A protocol has
+    /// one message for a command, several, or none.
+    pub fn encode(&mut self, command: &ClientCommand, at_s: f64, mut send: impl FnMut(Message)) {
+        match command {
+            ClientCommand::Audio(audio) => {
+                self.audio_bytes.clear();
+                audio.encoding.encode(&audio.samples, &mut self.audio_bytes);
+                if self.mapping.event(EventName::Audio).is_empty() {
+                    return send(Message::Binary(std::mem::take(&mut self.audio_bytes).into()));
+                }
             }
-            other => other,
-        };
-        let name = event_name(&command);
-        let template = self.mapping.event(name)?;
-        let mut json = String::with_capacity(256);
-        template.render(&mut json, |slot| self.slot_value(&command, slot, at_s));
-        Some(Message::Text(json))
+            ClientCommand::Error(error) => return self.encode_error(error, at_s, send),
+            ClientCommand::SessionClosed { reason: why, .. }
+                if self.reported_as(*why) != ReportedAs::SessionClosed =>
+            {
+                return self.encode_close_as_error(*why, at_s, send);
+            }
+            ClientCommand::SpeakingStarted { .. } => {
+                let mapping = self.mapping.clone();
+                self.values.begin_turn(&mapping.values);
+            }
+            _ => {}
+        }
+        self.render_event(self.event_name(command), &EventSource::Command(command), at_s, send);
+    }
+
+    /// Renders the messages of an event.
+    fn render_event(
+        &mut self,
+        name: EventName,
+        source: &EventSource<'_>,
+        at_s: f64,
+        mut send: impl FnMut(Message),
+    ) {
+        let mapping = self.mapping.clone();
+        for message in mapping.event(name) {
+            message.renewed.iter().for_each(|at| self.values.renew(&mapping.values, *at));
+            let mut json = String::with_capacity(256 + self.audio_bytes.len() * 4 / 3);
+            message.template.render(&mut json, |slot| match slot {
+                EventSlot::Event(slot) => self.slot_value(source, slot, at_s),
+                EventSlot::Value(at) => self.values.get(at),
+            });
+            send(Message::Text(json));
+        }
+        self.audio_bytes.clear();
     }
 
     /// The close frame that ends the session for this reason.
@@ -49,33 +76,22 @@ impl Codec {
         Some(Message::Close(*code, truncate_close_reason(reason)))
     }
 
-    fn encode_error(&self, error: &Error) -> Option<Message> {
-        let spelling = self.mapping.error(error.kind)?;
+    fn encode_error(&mut self, error: &Error, at_s: f64, send: impl FnMut(Message)) {
+        let mapping = self.mapping.clone();
+        let Some(spelling) = mapping.error(error.kind) else { return };
         let mut message = String::new();
         match &spelling.message {
             Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(&error.detail)),
             None => message.push_str(&error.detail),
         }
-        self.render_error_event(&spelling.code, &message, spelling.recoverable, error.segment_id)
-    }
-
-    fn render_error_event(
-        &self,
-        code: &str,
-        message: &str,
-        recoverable: bool,
-        segment_id: Option<u32>,
-    ) -> Option<Message> {
-        let template = self.mapping.event(EventName::Error)?;
-        let mut json = String::with_capacity(256);
-        template.render(&mut json, |slot| match slot {
-            Slot::Code => SlotValue::Str(code),
-            Slot::Message => SlotValue::Str(message),
-            Slot::Recoverable => SlotValue::Bool(recoverable),
-            Slot::SegmentId => segment_id.map_or(SlotValue::Null, |id| SlotValue::Int(id.into())),
-            other => self.common_value(other).unwrap_or(SlotValue::Null),
-        });
-        Some(Message::Text(json))
+        let ErrorSpelling { code, recoverable, .. } = spelling;
+        let source = EventSource::Error {
+            code,
+            message: &message,
+            recoverable: *recoverable,
+            segment_id: error.segment_id,
+        };
+        self.render_event(EventName::Error, &source, at_s, send);
     }
 
     fn reported_as(&self, why: CloseReason) -> ReportedAs {
@@ -83,38 +99,41 @@ impl Codec {
     }
 
     /// Reports the end of a session by an error event, or not at all.
-    fn encode_close_as_error(&self, why: CloseReason) -> Option<Message> {
-        let spelling =
-            self.mapping.close(why).filter(|spelling| spelling.reported_as == ReportedAs::Error)?;
-        self.render_error_event(&spelling.reason, &spelling.text, false, None)
+    fn encode_close_as_error(&mut self, why: CloseReason, at_s: f64, send: impl FnMut(Message)) {
+        let mapping = self.mapping.clone();
+        let reported_as_error = |spelling: &&CloseSpelling| spelling.reported_as == ReportedAs::Error;
+        let Some(spelling) = mapping.close(why).filter(reported_as_error) else { return };
+        let (code, message) = (&spelling.reason, &spelling.text);
+        let source = EventSource::Error { code, message, recoverable: false, segment_id: None };
+        self.render_event(EventName::Error, &source, at_s, send);
     }
-}
 
-fn encode_audio(audio: &ClientAudio) -> Message {
-    let mut bytes = Vec::with_capacity(audio.samples.len() * audio.encoding.bytes_per_sample());
-    audio.encoding.encode(&audio.samples, &mut bytes);
-    Message::Binary(bytes.into())
-}
-
-const fn event_name(command: &ClientCommand) -> EventName {
-    match command {
-        ClientCommand::SessionCreated { .. } => EventName::SessionCreated,
-        ClientCommand::SpeechStarted { .. } => EventName::SpeechStarted,
-        ClientCommand::SpeechEnded { .. } => EventName::SpeechEnded,
-        ClientCommand::TranscriptPartial { .. } => EventName::TranscriptPartial,
-        ClientCommand::TranscriptFinal { .. } => EventName::TranscriptFinal,
-        ClientCommand::UtteranceGap { .. } => EventName::UtteranceGap,
-        ClientCommand::SpeakingStarted { .. } => EventName::SpeakingStarted,
-        ClientCommand::SpeakingEnded { .. } => EventName::SpeakingEnded,
-        ClientCommand::Flushed { .. } => EventName::Flushed,
-        ClientCommand::Cleared { .. } => EventName::Cleared,
-        ClientCommand::Configured => EventName::Configured,
-        ClientCommand::RateLimited { .. } => EventName::RateLimited,
-        ClientCommand::FramesDropped { .. } => EventName::FramesDropped,
-        ClientCommand::RolledOver { .. } => EventName::RolledOver,
-        ClientCommand::SessionClosed { .. } => EventName::SessionClosed,
-        // Audio and errors are handled before this call.
-        ClientCommand::Audio(_) | ClientCommand::Error(_) => EventName::Error,
+    fn event_name(&self, command: &ClientCommand) -> EventName {
+        match command {
+            ClientCommand::SessionCreated { .. } => EventName::SessionCreated,
+            ClientCommand::SpeechStarted { .. } => EventName::SpeechStarted,
+            ClientCommand::SpeechEnded { .. } => EventName::SpeechEnded,
+            ClientCommand::TranscriptPartial { .. } => EventName::TranscriptPartial,
+            ClientCommand::TranscriptFinal { .. } => EventName::TranscriptFinal,
+            ClientCommand::UtteranceGap { .. } => EventName::UtteranceGap,
+            ClientCommand::SpeakingStarted { .. } => EventName::SpeakingStarted,
+            ClientCommand::Audio(_) => EventName::Audio,
+            ClientCommand::AudioComplete { .. } => EventName::AudioComplete,
+            ClientCommand::SpeakingEnded { cancelled: true, .. }
+                if !self.mapping.event(EventName::SpeakingCancelled).is_empty() =>
+            {
+                EventName::SpeakingCancelled
+            }
+            ClientCommand::SpeakingEnded { .. } => EventName::SpeakingEnded,
+            ClientCommand::Flushed { .. } => EventName::Flushed,
+            ClientCommand::Cleared { .. } => EventName::Cleared,
+            ClientCommand::Configured => EventName::Configured,
+            ClientCommand::RateLimited { .. } => EventName::RateLimited,
+            ClientCommand::FramesDropped { .. } => EventName::FramesDropped,
+            ClientCommand::RolledOver { .. } => EventName::RolledOver,
+            ClientCommand::Error(_) => EventName::Error,
+            ClientCommand::SessionClosed { .. } => EventName::SessionClosed,
+        }
     }
 }
 
@@ -134,9 +153,11 @@ mod tests {
     }
 
     fn encoded_text(command: ClientCommand) -> String {
-        match codec().encode(command, 0.1234) {
-            Some(Message::Text(json)) => json,
-            other => panic!("not a text frame: {other:?}"),
+        let mut messages = Vec::new();
+        codec().encode(&command, 0.1234, |message| messages.push(message));
+        match messages.as_slice() {
+            [Message::Text(json)] => json.clone(),
+            other => panic!("not one text frame: {other:?}"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Client codecs: frames of a client protocol to and from the neutral vocabulary.
 //!
-//! One codec serves every protocol; a mapping file holds the spelling. The codec knows nothing of sessions.
+//! One codec serves every protocol; a mapping file holds the spelling. Audio is binary frames or base64 in a field; ids are
+//! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
 
 mod date;
 mod decode;
@@ -9,10 +10,12 @@ mod picture;
 pub mod reference;
 pub mod relay;
 mod slot_values;
+mod values;
 
 use std::sync::Arc;
 
 pub use self::decode::ConnectQuery;
+use self::values::ConnectionValues;
 use crate::mapping::ClientMapping;
 
 /// One connection's codec.
@@ -26,6 +29,10 @@ pub struct Codec {
     /// Session id and requested model, which every event may use.
     session_id: String,
     model: String,
+    /// Contents of the protocol's `[values]`.
+    values: ConnectionValues,
+    /// Buffer for audio between bytes and base64.
+    audio_bytes: Vec<u8>,
     /// Fields without effect since the last [`Codec::take_ignored_fields`].
     ignored: Vec<IgnoredField>,
 }
@@ -46,6 +53,8 @@ impl Codec {
     #[must_use]
     pub fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
         Self {
+            values: ConnectionValues::new(&mapping.values, 0),
+            audio_bytes: Vec::new(),
             mapping,
             opened_unix_s,
             opened_at: date::rfc3339(opened_unix_s),
@@ -55,10 +64,11 @@ impl Codec {
         }
     }
 
-    /// Sets the session id and model for later events.
-    pub fn set_session(&mut self, session_id: &str, model: &str) {
+    /// Sets the session id and model for later events, and the seed of generated ids.
+    pub fn set_session(&mut self, session_id: &str, model: &str, seed: u64) {
         session_id.clone_into(&mut self.session_id);
         model.clone_into(&mut self.model);
+        self.values = ConnectionValues::new(&self.mapping.values, seed);
     }
 
     /// Mapping of the protocol.

@@ -6,23 +6,52 @@ use crate::{
     mapping::{client::Slot, template::SlotValue},
 };
 
+/// What an event's slots are filled from.
+#[derive(Debug)]
+pub(super) enum EventSource<'e> {
+    /// A command of the session.
+    Command(&'e ClientCommand),
+    /// An error in the protocol's spelling.
+    Error {
+        /// Code of the error.
+        code: &'e str,
+        /// Message of the error.
+        message: &'e str,
+        /// The session goes on.
+        recoverable: bool,
+        /// Utterance that the error belongs to.
+        segment_id: Option<u32>,
+    },
+}
+
 impl Codec {
-    /// The value of a slot in the event for `command`, sent `at_s` seconds after the session was opened.
+    /// The value of a slot in an event that is sent `at_s` seconds after the session was opened.
     pub(super) fn slot_value<'v>(
         &'v self,
-        command: &'v ClientCommand,
+        source: &'v EventSource<'_>,
         slot: Slot,
         at_s: f64,
     ) -> SlotValue<'v> {
         if slot == Slot::UnixS {
             return SlotValue::Float(self.opened_unix_s + at_s);
         }
-        // `None` cannot happen: files are checked against the slots of each event, and a test asks for all of them.
-        self.own_value(command, slot).or_else(|| self.common_value(slot)).unwrap_or(SlotValue::Null)
+        let own = match source {
+            EventSource::Command(command) => self.own_value(command, slot),
+            EventSource::Error { code, message, recoverable, segment_id } => match slot {
+                Slot::Code => Some(SlotValue::Str(code)),
+                Slot::Message => Some(SlotValue::Str(message)),
+                Slot::Recoverable => Some(SlotValue::Bool(*recoverable)),
+                Slot::SegmentId => segment_id.map(|id| SlotValue::Int(id.into())),
+                _ => None,
+            },
+        };
+        // `None` can only be an error without an utterance: files are checked against the slots of each event, and a
+        // test asks for all of them.
+        own.or_else(|| self.common_value(slot)).unwrap_or(SlotValue::Null)
     }
 
     /// The value of a slot that every event knows ([`Slot::COMMON`]).
-    pub(super) fn common_value(&self, slot: Slot) -> Option<SlotValue<'_>> {
+    fn common_value(&self, slot: Slot) -> Option<SlotValue<'_>> {
         Some(match slot {
             Slot::SessionId => SlotValue::Str(&self.session_id),
             Slot::Model => SlotValue::Str(&self.model),
@@ -87,7 +116,15 @@ impl Codec {
                 Slot::Segments => Some(SlotValue::Int((*segments).into())),
                 _ => None,
             },
-            ClientCommand::Configured | ClientCommand::Audio(_) | ClientCommand::Error(_) => None,
+            ClientCommand::Audio(audio) => match slot {
+                Slot::Audio => Some(SlotValue::Base64(&self.audio_bytes)),
+                Slot::Turn => Some(SlotValue::Int(audio.turn.0.into())),
+                _ => None,
+            },
+            ClientCommand::AudioComplete { turn } => {
+                (slot == Slot::Turn).then(|| SlotValue::Int(turn.0.into()))
+            }
+            ClientCommand::Configured | ClientCommand::Error(_) => None,
         }
     }
 }
@@ -136,7 +173,8 @@ fn integer(number: u64) -> SlotValue<'static> {
 mod tests {
     use super::*;
     use crate::{
-        event::{CloseReason, RolloverReason, Speaker},
+        audio::encoding::Encoding,
+        event::{ClientAudio, CloseReason, RolloverReason, Speaker, TurnTag},
         mapping::{Library, client::EventName},
     };
 
@@ -169,8 +207,15 @@ mod tests {
             EventName::SpeakingStarted => {
                 ClientCommand::SpeakingStarted { request_id: text(), at_ms: 1, text: text() }
             }
-            EventName::SpeakingEnded => {
-                ClientCommand::SpeakingEnded { request_id: text(), at_ms: 1, cancelled: false, audio_ms: 1 }
+            EventName::Audio => ClientCommand::Audio(ClientAudio {
+                samples: vec![0.0],
+                encoding: Encoding::default(),
+                turn: TurnTag(1),
+            }),
+            EventName::AudioComplete => ClientCommand::AudioComplete { turn: TurnTag(1) },
+            EventName::SpeakingEnded | EventName::SpeakingCancelled => {
+                let cancelled = name == EventName::SpeakingCancelled;
+                ClientCommand::SpeakingEnded { request_id: text(), at_ms: 1, cancelled, audio_ms: 1 }
             }
             EventName::Flushed => ClientCommand::Flushed { sequence: 1 },
             EventName::Cleared => ClientCommand::Cleared { sequence: 1 },
@@ -200,8 +245,9 @@ mod tests {
         let codec = Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 1.0);
         for name in EventName::ALL {
             let Some(command) = example(name) else { continue };
+            let source = EventSource::Command(&command);
             for slot in name.slots() {
-                let value = codec.slot_value(&command, slot, 1.0);
+                let value = codec.slot_value(&source, slot, 1.0);
                 assert!(!matches!(value, SlotValue::Null), "{name:?} {slot:?}");
             }
         }

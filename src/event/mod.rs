@@ -48,6 +48,8 @@ pub enum Message {
 pub enum ClientEvent<'a> {
     /// Microphone audio in the session's input format. Frames may split a sample.
     Audio(&'a [u8]),
+    /// The client has played a text or turn to its end.
+    Played(TurnTag),
     /// Changes settings for the rest of the session.
     Configure(Vec<Setting>),
     /// Speaks a text. Cancels the text being spoken.
@@ -298,6 +300,11 @@ pub enum ClientCommand {
     },
     /// Audio of a text or turn.
     Audio(ClientAudio),
+    /// All audio of a text or turn was sent. Only for clients that confirm when they have played it.
+    AudioComplete {
+        /// The text or turn.
+        turn: TurnTag,
+    },
     /// No more audio follows.
     SpeakingEnded {
         /// Request id.
@@ -365,6 +372,7 @@ impl ClientCommand {
     pub const fn turn(&self) -> Option<TurnTag> {
         match self {
             Self::Audio(audio) => Some(audio.turn),
+            Self::AudioComplete { turn } => Some(*turn),
             _ => None,
         }
     }

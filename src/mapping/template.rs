@@ -7,8 +7,6 @@
 
 use std::fmt::Write as _;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-
 use super::extract::Node;
 use crate::audio::pcm;
 
@@ -313,7 +311,7 @@ fn write_json(value: SlotValue<'_>, out: &mut String) {
         }
         SlotValue::Base64(bytes) => {
             out.push('"');
-            STANDARD.encode_string(bytes, out);
+            pcm::encode_base64(bytes, out);
             out.push('"');
         }
     }

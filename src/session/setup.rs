@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::VoiceCatalog;
+use super::{VoiceCatalog, tts::player::PlayerOptions};
 use crate::mapping::{
     ClientMapping, Profile, UpstreamMapping,
-    client::{AudioIn, AudioOut},
+    client::{AudioIn, AudioOut, Verb},
+    profile::PlayoutRules,
     upstream::{DuplexLimits, Mode, VoiceEncoding},
 };
 
@@ -18,6 +19,8 @@ pub struct SessionSetup {
     pub audio_in: AudioIn,
     /// Format of audio to the client.
     pub audio_out: AudioOut,
+    /// The client confirms when it has played a text or turn.
+    pub confirms_playback: bool,
     /// The client gets transcripts only as replies to its own messages.
     pub lock_step: bool,
     /// Longest audio of one upstream request, ms.
@@ -45,6 +48,7 @@ impl SessionSetup {
             profile,
             audio_in: client.audio_in.clone(),
             audio_out: client.audio_out.clone(),
+            confirms_playback: client.has_verb(Verb::Played),
             lock_step: client.lock_step,
             audio_max_ms: dialect.audio_max_ms,
             duplex: dialect.duplex.clone(),
@@ -53,6 +57,26 @@ impl SessionSetup {
             voice_catalog: Arc::default(),
             session_max_ms: 0,
             seed,
+        }
+    }
+
+    /// How audio is sent: the profile's rules, and what the protocol puts in their place.
+    pub(crate) fn playout(&self) -> PlayoutRules {
+        let rules = self.profile.playout;
+        PlayoutRules {
+            pace: self.audio_out.pace.unwrap_or(rules.pace),
+            frame_ms: self.audio_out.frame_ms.unwrap_or(rules.frame_ms),
+            ..rules
+        }
+    }
+
+    /// Options of the session's player.
+    pub(crate) fn player_options(&self) -> PlayerOptions {
+        PlayerOptions {
+            frame_max_bytes: self.audio_out.frame_max_bytes,
+            has_fixed_frames: self.audio_out.frame_ms.is_some(),
+            confirms_playback: self.confirms_playback,
+            playout: self.playout(),
         }
     }
 }

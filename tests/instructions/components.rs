@@ -64,7 +64,9 @@ pub(crate) fn count_decode_command() -> usize {
     let library = Library::embedded().unwrap();
     let mut codec = Codec::new(library.client("macaw").unwrap(), 0.0);
     let speak = r#"{"type":"tts.speak","text":"Nothing is so much to be feared as fear.","voice":"default"}"#;
-    count_each(&vec![speak; 100], |speak| drop(black_box(codec.decode(Frame::Text(speak)).unwrap())))
+    count_each(&vec![speak; 100], |speak| {
+        codec.decode(Frame::Text(speak), |event| drop(black_box(event))).unwrap();
+    })
 }
 
 /// Everything created when a client is accepted.

@@ -37,7 +37,10 @@ use crate::{
         Observation, RelaySetup,
         dialogue::history::History,
         outbox::Action,
-        tts::{player::Player, voices::VoiceEncodingChoice},
+        tts::{
+            player::{Player, PlayerOptions},
+            voices::VoiceEncodingChoice,
+        },
         upstream::LaneContext,
         upstream::backoff::RetryState,
     },
@@ -129,7 +132,8 @@ impl Relay {
     pub(crate) fn open(now: Instant, setup: &RelaySetup, codecs: RelayCodecs) -> Option<Self> {
         let rules = setup.profile.relay?;
         // A relay plays no audio. The player is part of the context that all sessions share.
-        let player = Player::new(2, setup.profile.playout);
+        let playout = setup.profile.playout;
+        let player = Player::new(PlayerOptions { frame_max_bytes: 2, playout, ..PlayerOptions::default() });
         let mut context = LaneContext::new(
             setup.profile.lanes,
             VoiceEncodingChoice::new([].into()),

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 
-use super::{ProtocolCommand, file::CommandFile};
+use super::{ProtocolCommand, ValueRule, Verb, file::CommandFile, values::find_remembered};
 use crate::mapping::{
     check::FileError,
     extract::Extractor,
-    field::{FieldFile, ProtocolField},
+    field::{FieldFile, FieldRole, ProtocolField},
 };
 
 /// The file in which mistakes are reported.
@@ -27,6 +27,7 @@ impl SourceFile<'_> {
 pub(super) fn compile_fields(
     files: BTreeMap<Spanned<String>, FieldFile>,
     extractor: &mut Extractor,
+    values: &[ValueRule],
     in_query: bool,
     source_file: SourceFile<'_>,
 ) -> Result<Vec<ProtocolField>, FileError> {
@@ -35,8 +36,15 @@ pub(super) fn compile_fields(
         let at = name.span().start;
         let name = name.into_inner();
         let slot = extractor.add(&file.at.clone().unwrap_or_else(|| format!("/{name}")));
-        let field = ProtocolField { name, slot, file };
-        problems.extend(field.validate(in_query).map(|problem| source_file.problem(at, problem)));
+        let remembered = file.remember.as_ref().map(|value| find_remembered(values, value));
+        let (remember, unknown) = match remembered {
+            Some(Ok(value)) => (Some(value), None),
+            Some(Err(problem)) => (None, Some(problem)),
+            None => (None, None),
+        };
+        let field = ProtocolField { name, slot, remember, file };
+        let found = unknown.into_iter().chain(field.validate(in_query));
+        problems.extend(found.map(|problem| source_file.problem(at, problem)));
         field
     });
     let fields = compiled.collect();
@@ -64,25 +72,39 @@ impl CommandFile {
         self,
         name: Spanned<String>,
         command_key: &str,
-        extractor: &mut Extractor,
+        (extractor, values): (&mut Extractor, &[ValueRule]),
         source_file: SourceFile<'_>,
     ) -> Result<ProtocolCommand, FileError> {
         let at = name.span().start;
         let name = name.into_inner();
-        if self.present.is_none() && command_key.is_empty() {
-            let message = format!("command `{name}` needs `present`, as there is no `command_key`");
+        if self.present.is_none() && self.empty.is_none() && command_key.is_empty() {
+            let message =
+                format!("command `{name}` needs `present` or `empty`, as there is no `command_key`");
             return Err(source_file.problem(at, message));
         }
         if let Some(pointer) = self.present.as_ref().filter(|pointer| !pointer.get_ref().starts_with('/')) {
             let message = "`present` is a JSON pointer, which begins with `/`";
             return Err(source_file.problem(pointer.span().start, message));
         }
+        let verb_at = self.verb.span().start;
+        let verbs = self.verb.into_inner();
+        if verbs.is_empty() {
+            return Err(source_file.problem(verb_at, "a command needs a verb; `keep_alive` changes least"));
+        }
+        let verbs = verbs.compile(extractor).map_err(|problem| source_file.problem(verb_at, problem))?;
         let present = self.present.map(|pointer| extractor.add(pointer.get_ref()));
-        Ok(ProtocolCommand {
-            name,
-            verb: self.verb,
-            present,
-            fields: compile_fields(self.fields, extractor, false, source_file)?,
-        })
+        let fields = compile_fields(self.fields, extractor, values, false, source_file)?;
+        let slot_of = |role| fields.iter().find(|field| field.file.to == Some(role)).map(|field| field.slot);
+        let audio = slot_of(FieldRole::Audio);
+        for (verb, role, has_field) in [
+            (Verb::Audio, "audio", audio.is_some()),
+            (Verb::Played, "turn", slot_of(FieldRole::Turn).is_some()),
+        ] {
+            if verbs.iter().any(|it| it.verb == verb) && !has_field {
+                let message = format!("command `{name}` needs a field with `to = \"{role}\"`");
+                return Err(source_file.problem(verb_at, message));
+            }
+        }
+        Ok(ProtocolCommand { name, verbs, present, empty: self.empty, audio, fields })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
-use super::{CloseReason, ErrorSpelling, EventName, Verb};
+use super::{CloseReason, ErrorSpelling, EventName, ValueSource, values::EventFile, verbs::VerbsFile};
 use crate::{
     audio::encoding::Encoding,
     error::ErrorKind,
@@ -13,6 +13,7 @@ use crate::{
         MappingKind,
         check::{self, FileError},
         field::FieldFile,
+        profile::PlayoutPace,
         template::Template,
     },
 };
@@ -29,6 +30,7 @@ pub(super) struct ClientFile {
     pub(super) paths: Vec<String>,
     #[serde(default)]
     pub(super) subprotocols: Vec<Spanned<String>>,
+    pub(super) signature_header: Option<String>,
     pub(super) command_key: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) lock_step: bool,
@@ -36,8 +38,10 @@ pub(super) struct ClientFile {
     pub(super) query: BTreeMap<Spanned<String>, FieldFile>,
     pub(super) audio_in: AudioIn,
     pub(super) audio_out: AudioOut,
+    #[serde(default)]
+    pub(super) values: BTreeMap<Spanned<String>, ValueSource>,
     pub(super) commands: BTreeMap<Spanned<String>, CommandFile>,
-    pub(super) events: BTreeMap<EventName, Spanned<String>>,
+    pub(super) events: BTreeMap<EventName, Spanned<EventFile>>,
     pub(super) errors: BTreeMap<ErrorKey, ErrorFile>,
     pub(super) closes: BTreeMap<CloseReason, CloseSpelling>,
     #[serde(default)]
@@ -48,7 +52,7 @@ pub(super) struct ClientFile {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AudioIn {
-    /// Encoding of binary frames.
+    /// Encoding of the samples.
     pub encoding: Encoding,
     /// Default sample rate, Hz.
     pub rate_hz: u32,
@@ -57,7 +61,7 @@ pub struct AudioIn {
     pub rates_hz: BTreeMap<Encoding, u32>,
     /// Default number of channels; the first channel is used.
     pub channels: u16,
-    /// Largest binary frame, bytes. A larger one is dropped with an error. 0 for a protocol without audio input.
+    /// Most audio in one message, bytes before base64. More is dropped with an error. 0 for a protocol without audio input.
     pub frame_max_bytes: usize,
     /// Largest WebSocket message, bytes. A larger one ends the connection with close code 1009.
     pub message_max_bytes: usize,
@@ -79,24 +83,39 @@ pub struct AudioIn {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AudioOut {
-    /// Encoding of binary frames.
+    /// Encoding of the samples.
     pub encoding: Encoding,
     /// Default sample rate, Hz.
     pub rate_hz: u32,
     /// Default sample rates of other encodings, Hz.
     #[serde(default)]
     pub rates_hz: BTreeMap<Encoding, u32>,
-    /// Largest binary frame, bytes.
+    /// Most audio in one message, bytes before base64.
     pub frame_max_bytes: usize,
+    /// Length of every message's audio, ms; the last of a text or turn is filled up with silence. `None` for any length.
+    pub frame_ms: Option<u32>,
+    /// Pace, in place of the profile's.
+    pub pace: Option<PlayoutPace>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CommandFile {
-    pub(super) verb: Verb,
+    pub(super) verb: Spanned<VerbsFile>,
     pub(super) present: Option<Spanned<String>>,
+    pub(super) empty: Option<EmptyMessage>,
     #[serde(default)]
     pub(super) fields: BTreeMap<Spanned<String>, FieldFile>,
+}
+
+/// An empty message that is a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EmptyMessage {
+    /// A text message without a character.
+    Text,
+    /// A binary message without a byte.
+    Binary,
 }
 
 /// Spelling of an error.

@@ -3,19 +3,22 @@
 mod compile;
 mod file;
 mod slot;
+mod values;
+mod verbs;
 mod vocabulary;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use toml::Spanned;
-
 use self::{
     compile::{SourceFile, compile_fields, compile_subprotocols},
     file::{ClientFile, ErrorKey},
+    values::{compile_event, compile_values},
 };
 pub use self::{
-    file::{AudioIn, AudioOut, CloseSpelling, ReportedAs},
+    file::{AudioIn, AudioOut, CloseSpelling, EmptyMessage, ReportedAs},
     slot::Slot,
+    values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
+    verbs::CommandVerb,
     vocabulary::{CloseReason, EventName, Verb},
 };
 use super::{
@@ -40,6 +43,8 @@ pub struct ClientMapping {
     pub paths: Vec<String>,
     /// WebSocket subprotocols; the bridge agrees to the first of them that a client offers.
     pub subprotocols: Vec<String>,
+    /// Header with the signature of the handshake request; `None` for clients that do not sign it.
+    pub signature_header: Option<String>,
     /// JSON pointer to the name of a command or event; empty for a protocol without names.
     pub command_key: String,
     /// Transcripts are sent as answers only: one for each binary frame, and one for a command that makes them final.
@@ -50,7 +55,9 @@ pub struct ClientMapping {
     pub audio_in: AudioIn,
     /// Audio to the client.
     pub audio_out: AudioOut,
-    /// Commands, recognised by the value at the command key or by a present field.
+    /// Values that the codec remembers, generates or counts.
+    pub values: Vec<ValueRule>,
+    /// Commands, recognised by the value at the command key, by a present field or as an empty message.
     pub commands: Vec<ProtocolCommand>,
     /// Events of the protocol that voxbridge never sends, and why.
     pub never_sent: BTreeMap<String, String>,
@@ -58,7 +65,7 @@ pub struct ClientMapping {
     pub relay: Option<RelayProtocol>,
     /// Finds the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
-    events: BTreeMap<EventName, Template<Slot>>,
+    events: BTreeMap<EventName, Vec<EventMessage>>,
     errors: BTreeMap<ErrorKey, ErrorSpelling>,
     closes: BTreeMap<CloseReason, CloseSpelling>,
 }
@@ -68,10 +75,14 @@ pub struct ClientMapping {
 pub struct ProtocolCommand {
     /// Value at the command key; only a label for a command recognised by [`ProtocolCommand::present`].
     pub name: String,
-    /// Meaning of the command.
-    pub verb: Verb,
+    /// Meaning of the command. Several verbs apply in their order.
+    pub verbs: Vec<CommandVerb>,
     /// Slot whose presence identifies the command.
     pub present: Option<usize>,
+    /// The command is an empty message.
+    pub empty: Option<EmptyMessage>,
+    /// Slot of the audio.
+    pub audio: Option<usize>,
     /// Fields of the command.
     pub fields: Vec<ProtocolField>,
 }
@@ -100,17 +111,14 @@ impl ClientMapping {
         let mut extractor = Extractor::default();
         let command_key = read.command_key.as_ref().map_or("", |key| key.get_ref().as_str());
         extractor.add(command_key);
-        let commands = read.commands.into_iter();
-        let commands =
-            commands.map(|(name, command)| command.compile(name, command_key, &mut extractor, source_file));
+        let values = compile_values(read.values, source_file)?;
+        let commands = read.commands.into_iter().map(|(name, command)| {
+            command.compile(name, command_key, (&mut extractor, &values), source_file)
+        });
         let commands = commands.collect::<Result<_, FileError>>()?;
-        let template = |name: EventName, text: &Spanned<String>| {
-            let slots: Vec<_> = name.slots().map(|slot| (slot.name(), slot)).collect();
-            Template::compile_slots(text.get_ref(), &slots)
-                .map_err(|error| source_file.problem(text.span().start, error.to_string()))
-        };
         let mut problems = Vec::new();
-        let events = read.events.iter().map(|(name, text)| (*name, template(*name, text)));
+        let events = read.events.iter();
+        let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, source_file)));
         let events = check::collect_compiled(events, &mut problems);
         let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(file, source)));
         let mapping = Self {
@@ -119,11 +127,13 @@ impl ClientMapping {
             notes: read.notes,
             paths: read.paths,
             subprotocols: compile_subprotocols(read.subprotocols, source_file)?,
+            signature_header: read.signature_header,
             command_key: command_key.to_owned(),
             lock_step: read.lock_step,
-            query: compile_fields(read.query, &mut Extractor::default(), true, source_file)?,
+            query: compile_fields(read.query, &mut Extractor::default(), &[], true, source_file)?,
             audio_in: read.audio_in,
             audio_out: read.audio_out,
+            values,
             commands,
             never_sent: read.never_sent,
             relay: None,
@@ -150,10 +160,12 @@ impl ClientMapping {
             paths: std::mem::take(&mut read.paths),
             subprotocols: Vec::new(),
             lock_step: false,
+            signature_header: None,
             command_key: read.command_key.clone(),
             query: Vec::new(),
             audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
             audio_out: AudioOut::default(),
+            values: Vec::new(),
             commands: Vec::new(),
             never_sent: std::mem::take(&mut read.never_sent),
             relay: Some(read.compile(file, source)?),
@@ -193,8 +205,7 @@ impl ClientMapping {
                     .to_owned();
             problems.push(error_at_key(&["audio_in", "backpressure_ms"], message));
         }
-        let speaks = |command: &ProtocolCommand| matches!(command.verb, Verb::Speak | Verb::AppendText);
-        let speaks = self.commands.iter().any(speaks);
+        let speaks = self.has_verb(Verb::Speak) || self.has_verb(Verb::AppendText);
         let most = self.audio_out.frame_max_bytes;
         if most < Encoding::MAX_BYTES_PER_SAMPLE && (most > 0 || speaks) {
             let none = if speaks { "" } else { ", or be 0 for a protocol that sends none" };
@@ -211,6 +222,12 @@ impl ClientMapping {
             ));
         }
         FileError::combine(problems)
+    }
+
+    /// True if a command has this verb.
+    #[must_use]
+    pub fn has_verb(&self, verb: Verb) -> bool {
+        self.commands.iter().flat_map(|command| &command.verbs).any(|it| it.verb == verb)
     }
 
     /// Query parameter in which clients must name a model; `None` if they need not.
@@ -255,14 +272,14 @@ impl ClientMapping {
         let name = found.get(0).and_then(Node::as_str);
         self.commands.iter().any(|command| match command.present {
             Some(slot) => found.get(slot).is_some(),
-            None => Some(command.name.as_str()) == name,
+            None => command.empty.is_none() && Some(command.name.as_str()) == name,
         })
     }
 
-    /// Template of an event; `None` if the protocol has no such event.
+    /// Messages of an event; empty if the protocol has no such event.
     #[must_use]
-    pub fn event(&self, name: EventName) -> Option<&Template<Slot>> {
-        self.events.get(&name)
+    pub fn event(&self, name: EventName) -> &[EventMessage] {
+        self.events.get(&name).map_or(&[], Vec::as_slice)
     }
 
     /// Spelling of an error.

@@ -9,6 +9,8 @@ pub enum Slot {
     AtMs,
     /// [`Slot::AtMs`] in seconds.
     AtS,
+    /// The audio, base64.
+    Audio,
     /// Length of the audio sent for a text or turn, ms.
     AudioMs,
     /// Length of the audio heard in the session, s.
@@ -77,6 +79,8 @@ pub enum Slot {
     ToS,
     /// Length of the session, ms.
     TotalMs,
+    /// Number of the text or turn in this session.
+    Turn,
     /// Wall clock, seconds since 1970.
     UnixS,
 }
@@ -91,6 +95,7 @@ impl Slot {
         match self {
             Self::AtMs => "at_ms",
             Self::AtS => "at_s",
+            Self::Audio => "audio",
             Self::AudioMs => "audio_ms",
             Self::AudioS => "audio_s",
             Self::Cancelled => "cancelled",
@@ -125,6 +130,7 @@ impl Slot {
             Self::Text => "text",
             Self::ToS => "to_s",
             Self::TotalMs => "total_ms",
+            Self::Turn => "turn",
             Self::UnixS => "unix_s",
         }
     }
@@ -152,7 +158,9 @@ impl EventName {
             ],
             Self::UtteranceGap => &[LastS, UnixS],
             Self::SpeakingStarted => &[RequestId, AtMs, Text, UnixS],
-            Self::SpeakingEnded => &[RequestId, AtMs, Cancelled, AudioMs, UnixS],
+            Self::Audio => &[Audio, Turn, UnixS],
+            Self::AudioComplete => &[Turn, UnixS],
+            Self::SpeakingEnded | Self::SpeakingCancelled => &[RequestId, AtMs, Cancelled, AudioMs, UnixS],
             Self::Flushed | Self::Cleared => &[Sequence, UnixS],
             Self::Configured => &[UnixS],
             Self::RateLimited => &[DelayMs],

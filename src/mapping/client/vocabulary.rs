@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
+    /// Carries audio in a field, as base64.
+    Audio,
+    /// Confirms that the client has played a text or turn.
+    Played,
     /// Changes settings.
     Configure,
     /// Speaks a text.
@@ -52,8 +56,14 @@ pub enum EventName {
     UtteranceGap,
     /// Audio follows.
     SpeakingStarted,
+    /// Audio of a text or turn, as base64. Without this event, audio leaves as binary frames.
+    Audio,
+    /// The last audio of a text or turn was sent. The client answers with [`Verb::Played`].
+    AudioComplete,
     /// No more audio follows.
     SpeakingEnded,
+    /// No more audio follows because of a cancel or barge-in; without a template, [`EventName::SpeakingEnded`] is sent.
+    SpeakingCancelled,
     /// All collected text is spoken.
     Flushed,
     /// Speaking has stopped.
@@ -74,7 +84,7 @@ pub enum EventName {
 
 impl EventName {
     /// Every event.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::SessionCreated,
         Self::SpeechStarted,
         Self::TranscriptPartial,
@@ -82,7 +92,10 @@ impl EventName {
         Self::SpeechEnded,
         Self::UtteranceGap,
         Self::SpeakingStarted,
+        Self::Audio,
+        Self::AudioComplete,
         Self::SpeakingEnded,
+        Self::SpeakingCancelled,
         Self::Flushed,
         Self::Cleared,
         Self::Configured,

@@ -161,12 +161,10 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
     }
     rows.extend(client.query.iter().map(|field| field_row(RowKind::Query, field, profile)));
     for command in &client.commands {
-        rows.push(ExplainRow::new(
-            RowKind::Command,
-            &command.name,
-            describe_verb(command.verb, profile, dialect),
-        ));
-        let rejected = command.verb == Verb::Speak && !can_speak(dialect);
+        let verbs: Vec<_> = command.verbs.iter().map(|it| describe_verb(it.verb, profile, dialect)).collect();
+        rows.push(ExplainRow::new(RowKind::Command, &command.name, verbs.join("; then, ")));
+        let speaks_only = command.verbs.iter().all(|it| it.verb == Verb::Speak);
+        let rejected = speaks_only && !can_speak(dialect);
         let field = |field: &ProtocolField| match rejected {
             true => ExplainRow::new(RowKind::Field, &field.name, "nothing: the command is rejected"),
             false => field_row(RowKind::Field, field, profile),
@@ -181,6 +179,7 @@ fn field_row(is: RowKind, field: &ProtocolField, profile: &Profile) -> ExplainRo
     let becomes = match (field.file.to, because) {
         (Some(role), None) => describe_field(role, profile).to_owned(),
         (Some(role), Some(because)) => format!("{}; {because}", describe_field(role, profile)),
+        (None, None) if field.remember.is_some() => "echoed in later messages".to_owned(),
         (None, because) => format!("accepted without effect: {}", because.unwrap_or("no reason given")),
     };
     ExplainRow::new(is, &field.name, becomes)
@@ -188,10 +187,11 @@ fn field_row(is: RowKind, field: &ProtocolField, profile: &Profile) -> ExplainRo
 
 fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
     let mut rows = Vec::new();
-    for name in EventName::ALL {
-        let Some(template) = client.event(name) else { continue };
+    for (name, message) in
+        EventName::ALL.into_iter().flat_map(|name| client.event(name).iter().map(move |it| (name, it)))
+    {
         let mut json = String::new();
-        template.render(&mut json, |_| super::template::SlotValue::Null);
+        message.template.render(&mut json, |_| super::template::SlotValue::Null);
         let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
         let spelled = value
             .pointer(&client.command_key)

@@ -12,6 +12,9 @@ use crate::mapping::dialogue::{AssistantText, ConverseRules};
 pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMapping) -> String {
     let talk = profile.dialogue.is_some();
     let words = match verb {
+        Verb::Audio if talk => "audio for the model, in units of one second",
+        Verb::Audio => "audio, cut into utterances",
+        Verb::Played => "the client has played a text or turn to its end",
         Verb::Configure => "changes the settings from now on; never acknowledged",
         Verb::Speak if !can_speak(dialect) => {
             "an error: this dialect has no chat mode, so it cannot speak a given text"
@@ -103,6 +106,11 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         }
         EventName::SpeakingStarted if talk.is_some() => "the first audio of a model turn, or of a text",
         EventName::SpeakingStarted => "the first audio of the model's read-aloud answer",
+        EventName::Audio => "the audio of that answer, base64",
+        EventName::AudioComplete => {
+            "the bridge, after the last audio of a text or turn; the client answers when it is played"
+        }
+        EventName::SpeakingCancelled => "the bridge, at a barge-in or cancel",
         EventName::SpeakingEnded if talk.is_some() => "the end of playback, or an interruption",
         EventName::SpeakingEnded => "the end of that audio, a cancel, or a failure",
         EventName::FramesDropped if talk.is_some() => {
@@ -151,5 +159,7 @@ pub(super) const fn describe_field(role: FieldRole, profile: &Profile) -> &'stat
         FieldRole::RolloverEvents if talk => "enables rollover events (extension)",
         FieldRole::RolloverEvents => "accepted without effect: this profile has no rollovers",
         FieldRole::Image => "a JPEG in base64",
+        FieldRole::Audio => "the audio, base64",
+        FieldRole::Turn => "number of the text or turn",
     }
 }

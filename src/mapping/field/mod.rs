@@ -62,6 +62,10 @@ pub enum FieldRole {
     RolloverEvents,
     /// A picture, JPEG in base64.
     Image,
+    /// Microphone audio, base64.
+    Audio,
+    /// Number of a text or turn that was played.
+    Turn,
 }
 
 /// Longest item of a list of texts: longer than any name or phrase.
@@ -77,6 +81,8 @@ pub struct FieldFile {
     pub to: Option<FieldRole>,
     /// Reason why the field has no effect, or only sometimes.
     pub because: Option<String>,
+    /// Name in `[values]` of the value that keeps this one for later messages.
+    pub remember: Option<String>,
     /// Type.
     #[serde(rename = "type")]
     pub type_name: FieldType,
@@ -113,6 +119,8 @@ pub struct FieldFile {
 pub enum FieldType {
     /// A string.
     Text,
+    /// A string of base64, which its command decodes.
+    Base64,
     /// A whole number; numeric strings and `1000.0` count.
     Integer,
     /// A number; numeric strings count.
@@ -140,7 +148,7 @@ pub enum FieldValue {
     Flag(bool),
     /// Strings.
     TextList(Vec<String>),
-    /// Present, without a value.
+    /// Present, without a value here.
     Object,
 }
 
@@ -151,6 +159,8 @@ pub struct ProtocolField {
     pub name: String,
     /// Slot in the protocol's [`super::extract::Extractor`]; unused for query parameters.
     pub slot: usize,
+    /// Index of the value that this one is remembered in.
+    pub remember: Option<usize>,
     /// The field in the file.
     pub file: FieldFile,
 }
@@ -203,6 +213,10 @@ impl ProtocolField {
         };
         match self.file.type_name {
             FieldType::Text => self.parse_text(node),
+            FieldType::Base64 => match node {
+                Node::Str(_) => Ok(FieldValue::Object),
+                other => Err(format!("Input should be a valid string, got {}", display_node(other))),
+            },
             FieldType::Integer => self.parse_number(node, true),
             FieldType::Number => self.parse_number(node, false),
             FieldType::Flag => parse_flag(node).map(FieldValue::Flag),

@@ -12,8 +12,17 @@ impl ProtocolField {
         let file = &self.file;
         let is_composite = matches!(file.type_name, FieldType::TextList | FieldType::Object);
         let problem_with = |what: &str| Some(format!("field `{}` {what}", self.name));
-        if file.to.is_none() && file.because.is_none() {
-            return problem_with("has neither `to` nor `because`");
+        if file.to.is_none() && file.because.is_none() && file.remember.is_none() {
+            return problem_with("has neither `to`, `remember` nor `because`");
+        }
+        if file.remember.is_some() && (in_query || !is_rememberable(file.type_name)) {
+            return problem_with("has `remember`, which is for texts and whole numbers of commands");
+        }
+        if (file.to == Some(FieldRole::Audio)) != (file.type_name == FieldType::Base64) {
+            return problem_with("must have both `to = \"audio\"` and `type = \"base64\"`, or neither");
+        }
+        if file.to == Some(FieldRole::Turn) && file.type_name != FieldType::Integer {
+            return problem_with("has `to = \"turn\"`, whose type is `integer`");
         }
         if file.at.as_ref().is_some_and(|at| !at.starts_with('/')) {
             return problem_with("has an `at` that is no JSON pointer; one begins with `/`");
@@ -49,4 +58,8 @@ impl ProtocolField {
         let (name, hint) = (&self.name, did_you_mean(wrong, known()));
         Some(format!("field `{name}` knows no encoding `{wrong}`{hint}; there is {}", quoted_list(known())))
     }
+}
+
+const fn is_rememberable(type_name: FieldType) -> bool {
+    matches!(type_name, FieldType::Text | FieldType::Choice | FieldType::Integer)
 }

@@ -75,7 +75,12 @@ impl LaneContext {
     pub(crate) fn for_lane_tests(lane_times: LaneTimeouts) -> Self {
         let profile = crate::mapping::Library::embedded().unwrap().profile("speech").unwrap();
         let voice_encoding = VoiceEncodingChoice::new([].into());
-        Self::new(lane_times, voice_encoding, Player::new(4096, profile.playout), History::new(0), 1)
+        let options = crate::session::tts::player::PlayerOptions {
+            frame_max_bytes: 4096,
+            playout: profile.playout,
+            ..Default::default()
+        };
+        Self::new(lane_times, voice_encoding, Player::new(options), History::new(0), 1)
     }
 
     /// True if the lane is still closing.

@@ -23,7 +23,7 @@ use crate::{
     event::{ClientEvent, CloseReason, Frame, LaneEvent},
     mapping::{
         ClientMapping, Library, UpstreamMapping,
-        client::{EventName, Slot},
+        client::{EventMessage, EventName, EventSlot, Slot},
         upstream::SendName,
     },
     upstream::Dialect,
@@ -146,13 +146,15 @@ fn remap_client_frame(record: &TraceRecord, codec: &mut Codec) -> Result<Remappe
     let (mut becomes, mut trouble) = (Vec::new(), false);
     with_silence(record).with_input(|input| {
         let Input::Client(frame) = input else { return };
-        match codec.decode(frame) {
-            Ok(ClientEvent::Audio(bytes)) => becomes.push(format!("audio, {} bytes", bytes.len())),
-            Ok(event) => becomes.push(format!("{event:?}")),
-            Err(error) => {
-                trouble = true;
-                becomes.push(format!("error: {error}"));
-            }
+        let decoded = codec.decode(frame, |event| {
+            becomes.push(match event {
+                ClientEvent::Audio(bytes) => format!("audio, {} bytes", bytes.len()),
+                event => format!("{event:?}"),
+            });
+        });
+        if let Err(error) = decoded {
+            trouble = true;
+            becomes.push(format!("error: {error}"));
         }
     })?;
     becomes.extend(ignored_fields(codec));
@@ -194,22 +196,25 @@ fn remap_client_output(record: &TraceRecord, from: &ClientMapping, to: &ClientMa
     let message: Value = serde_json::from_str(text).unwrap_or_default();
     let slot_names = |name: EventName| name.slots().map(Slot::name).collect::<Vec<_>>();
     let number = |name: EventName| {
-        move |slot: Slot| name.slots().position(|known| known == slot).unwrap_or(usize::MAX)
+        move |slot: EventSlot| {
+            name.slots().position(|known| EventSlot::Event(known) == slot).unwrap_or(usize::MAX)
+        }
     };
     let found = EventName::ALL.into_iter().find_map(|name| {
-        Some((name, extract_slots(from.event(name)?, &slot_names(name), number(name), &message)?))
+        let extract =
+            |it: &EventMessage| extract_slots(&it.template, &slot_names(name), number(name), &message);
+        Some((name, from.event(name).iter().find_map(extract)?))
     });
     let Some((name, mut slot_values)) = found else {
         return remapped(record, vec!["not an event of the recorded protocol".to_owned()], true);
     };
     translate_codes(name, &mut slot_values, from, to);
-    let spelled =
-        to.event(name).map(|template| render_slots(template, &slot_names(name), number(name), &slot_values));
-    remapped(
-        record,
-        vec![spelled.unwrap_or_else(|| format!("nothing: the protocol has no event {name:?}"))],
-        false,
-    )
+    let spell = |it: &EventMessage| render_slots(&it.template, &slot_names(name), number(name), &slot_values);
+    let mut spelled: Vec<String> = to.event(name).iter().map(spell).collect();
+    if spelled.is_empty() {
+        spelled.push(format!("nothing: the protocol has no event {name:?}"));
+    }
+    remapped(record, spelled, false)
 }
 
 /// Translates error codes and close reasons, which differ between protocols.

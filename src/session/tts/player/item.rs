@@ -44,6 +44,12 @@ pub(super) struct PlaybackItem {
     /// Some of it was dropped.
     pub(super) overflowed: bool,
     pub(super) sent_samples: u64,
+    /// When its first audio was sent.
+    pub(super) first_sent_at: Option<Instant>,
+    /// The client was told that all audio was sent.
+    complete_reported: bool,
+    /// The client says that it has played all of it.
+    pub(super) confirmed: bool,
 }
 
 impl PlaybackItem {
@@ -67,6 +73,9 @@ impl PlaybackItem {
             complete: false,
             overflowed: false,
             sent_samples: 0,
+            first_sent_at: None,
+            complete_reported: false,
+            confirmed: false,
         }
     }
 
@@ -106,7 +115,20 @@ impl PlaybackItem {
                 text: std::mem::take(&mut self.text),
             });
         }
+        self.first_sent_at.get_or_insert(now);
         self.sent_samples += samples.len() as u64;
         out.push_client(ClientCommand::Audio(ClientAudio { samples, encoding, turn: self.turn }));
+    }
+
+    /// Tells the client once that all audio was sent.
+    pub(super) fn report_complete(&mut self, out: &mut Actions) {
+        if !std::mem::replace(&mut self.complete_reported, true) {
+            out.push_client(ClientCommand::AudioComplete { turn: self.turn });
+        }
+    }
+
+    /// True if all audio was sent and the client knows it.
+    pub(super) const fn is_sent(&self) -> bool {
+        self.complete_reported
     }
 }

@@ -33,6 +33,22 @@ const REQUEST_AHEAD_MAX: Duration = Duration::from_secs(30);
 /// Bound of unheard audio. A model was seen 34 s ahead of playback (field notes §7.16).
 const UNPLAYED_MAX: Duration = Duration::from_secs(90);
 
+/// Longest wait for a client's word that it has played a text, beyond the estimated end.
+const CONFIRMATION_MAX: Duration = Duration::from_secs(5);
+
+/// How a session's audio is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PlayerOptions {
+    /// Most audio in one message, bytes.
+    pub(crate) frame_max_bytes: usize,
+    /// All messages of a text have the same length, and the last is filled up with silence.
+    pub(crate) has_fixed_frames: bool,
+    /// The client confirms when it has played a text.
+    pub(crate) confirms_playback: bool,
+    /// Pace, lead and frame length.
+    pub(crate) playout: PlayoutRules,
+}
+
 /// Playback of one session.
 #[derive(Debug)]
 pub(crate) struct Player {
@@ -42,8 +58,7 @@ pub(crate) struct Player {
     next_turn: u32,
     /// A format set during a text; it applies from the next text on.
     next_format: Option<(OutputConverter, Encoding, u32)>,
-    frame_max_bytes: usize,
-    playout: PlayoutRules,
+    options: PlayerOptions,
     pace: PlayoutPacer,
     /// The front text plays, the back text receives audio.
     items: VecDeque<PlaybackItem>,
@@ -54,8 +69,9 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// A player at the model's own rate, with frames of at most `frame_max_bytes`.
-    pub(crate) fn new(frame_max_bytes: usize, playout: PlayoutRules) -> Self {
+    /// A player at the model's own rate.
+    pub(crate) fn new(options: PlayerOptions) -> Self {
+        let playout = options.playout;
         let ms = |ms: u32| Duration::from_millis(ms.into());
         let lead = (playout.pace == PlayoutPace::RealTime).then(|| ms(playout.lead_ms));
         Self {
@@ -64,8 +80,7 @@ impl Player {
             out_rate_hz: MODEL_RATE_HZ,
             next_turn: 0,
             next_format: None,
-            frame_max_bytes,
-            playout,
+            options,
             pace: PlayoutPacer::new(lead, ms(playout.hold_max_ms)),
             items: VecDeque::new(),
             user_spoke_at: None,
@@ -208,9 +223,14 @@ impl Player {
     pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
         while !self.items.is_empty() {
             self.send_due(now, out);
-            let is_played = self.pace.playout_end().is_none_or(|at| at <= now);
-            let is_complete = self.items.front().is_some_and(|item| item.complete && item.unsent.is_empty());
-            if !is_played || !is_complete {
+            let Some(item) = self.items.front_mut().filter(|item| item.complete && item.unsent.is_empty())
+            else {
+                return;
+            };
+            if self.options.confirms_playback && item.start_reported {
+                item.report_complete(out);
+            }
+            if self.played_at(now).is_some_and(|at| at > now) {
                 return;
             }
             self.pace.stop();
@@ -225,8 +245,29 @@ impl Player {
         let item = self.items.front()?;
         match self.next_frame_length(item) {
             Some(length) => Some(self.pace.earliest_send(now, length)),
-            None if item.complete => self.pace.playout_end(),
+            None if item.complete => self.played_at(now),
             None => None,
+        }
+    }
+
+    /// When the front text, whose audio is sent, counts as played: by the client's word or, at the latest, by estimate.
+    /// `None` means now.
+    fn played_at(&self, now: Instant) -> Option<Instant> {
+        let item = self.items.front()?;
+        if !self.options.confirms_playback || !item.start_reported {
+            return self.pace.playout_end();
+        }
+        // A client that plays from a buffer began with the first audio at the earliest.
+        let estimated_end = item.first_sent_at.unwrap_or(now) + self.duration_of(item.sent_samples as usize);
+        let estimated_end = self.pace.playout_end().map_or(estimated_end, |end| end.max(estimated_end));
+        (!item.confirmed).then_some(estimated_end + CONFIRMATION_MAX)
+    }
+
+    /// Handles the client's word that it has played a text. Ignored if that text has ended.
+    pub(crate) fn confirm_played(&mut self, now: Instant, turn: TurnTag, out: &mut Actions) {
+        if let Some(item) = self.items.front_mut().filter(|item| item.turn == turn && item.is_sent()) {
+            item.confirmed = true;
+            self.advance(now, out);
         }
     }
 
@@ -242,7 +283,10 @@ impl Player {
             if self.pace.earliest_send(now, length) > now {
                 return;
             }
-            let samples = item.take_frame(frame_samples);
+            let mut samples = item.take_frame(frame_samples);
+            if self.options.has_fixed_frames {
+                samples.resize(frame_samples, 0.0);
+            }
             if self.pace.record_sent(now, length) {
                 out.observe(Observation::Underrun);
             }
@@ -268,8 +312,17 @@ impl Player {
 
     /// Length of the front text's next frame.
     fn next_frame_length(&self, item: &PlaybackItem) -> Option<Duration> {
-        let samples = item.unsent.len().min(self.frame_samples());
-        (samples > 0).then(|| self.duration_of(samples))
+        let frame_samples = self.frame_samples();
+        let samples = match item.unsent.len() {
+            0 => return None,
+            // A frame of fixed length waits until it is full, or until no more audio comes.
+            unsent if self.options.has_fixed_frames && unsent < frame_samples && !item.complete => {
+                return None;
+            }
+            _ if self.options.has_fixed_frames => frame_samples,
+            unsent => unsent.min(frame_samples),
+        };
+        Some(self.duration_of(samples))
     }
 
     fn duration_of(&self, samples: usize) -> Duration {
@@ -278,12 +331,13 @@ impl Player {
     }
 
     fn frame_samples(&self) -> usize {
-        let paced_samples = (u64::from(self.out_rate_hz) * u64::from(self.playout.frame_ms) / 1000).max(1);
+        let PlayerOptions { frame_max_bytes, has_fixed_frames, playout, .. } = self.options;
+        let frame_samples = (u64::from(self.out_rate_hz) * u64::from(playout.frame_ms) / 1000).max(1);
         // Frames hold whole samples.
-        let max_samples = (self.frame_max_bytes / self.encoding.bytes_per_sample()).max(1);
-        match self.playout.pace {
-            PlayoutPace::Burst => max_samples,
-            PlayoutPace::RealTime => max_samples.min(paced_samples as usize),
+        let max_samples = (frame_max_bytes / self.encoding.bytes_per_sample()).max(1);
+        match playout.pace {
+            PlayoutPace::Burst if !has_fixed_frames => max_samples,
+            PlayoutPace::Burst | PlayoutPace::RealTime => max_samples.min(frame_samples as usize),
         }
     }
 

@@ -12,7 +12,9 @@ fn player_with_hold(hold_max_ms: u32) -> (Player, Instant, Actions) {
     let playout = PlayoutRules { pace: PlayoutPace::RealTime, lead_ms: 300, frame_ms: 100, hold_max_ms };
     #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
     let now = Instant::now();
-    (Player::new(65_536, playout), now, Actions::default())
+    let options =
+        PlayerOptions { frame_max_bytes: 65_536, has_fixed_frames: false, confirms_playback: false, playout };
+    (Player::new(options), now, Actions::default())
 }
 
 /// Messages to the client: lengths of audio in ms, and events by their first letters.

@@ -1,0 +1,80 @@
+//! The contents of a protocol's `[values]` on one connection: remembered, generated or counted.
+
+use crate::mapping::{
+    client::{ValueRule, ValueScope, ValueSource},
+    field::FieldValue,
+    template::SlotValue,
+};
+
+/// Longest remembered text, in characters. Ids of real servers have up to 64.
+const REMEMBERED_MAX_CHARS: usize = 256;
+
+/// The values of one connection, in the order of their rules.
+#[derive(Debug)]
+pub(super) struct ConnectionValues {
+    contents: Vec<ValueContent>,
+    random: fastrand::Rng,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum ValueContent {
+    None,
+    Text(String),
+    Number(i64),
+}
+
+impl ConnectionValues {
+    /// Values of a new connection. Equal seeds give equal ids.
+    pub(super) fn new(rules: &[ValueRule], seed: u64) -> Self {
+        let mut values =
+            Self { contents: vec![ValueContent::None; rules.len()], random: fastrand::Rng::with_seed(seed) };
+        (0..rules.len()).for_each(|at| values.renew(rules, at));
+        values
+    }
+
+    /// Gives a value a new content: another id, or the next number. A remembered value stays.
+    pub(super) fn renew(&mut self, rules: &[ValueRule], at: usize) {
+        let content = &mut self.contents[at];
+        match &rules[at].source {
+            ValueSource::Remembered => {}
+            ValueSource::Generated { prefix, .. } => {
+                *content = ValueContent::Text(format!("{prefix}{:016x}", self.random.u64(..)));
+            }
+            ValueSource::Counted { first, per } => {
+                *content = ValueContent::Number(match content {
+                    ValueContent::Number(number) => number.saturating_add(1),
+                    // Turns and messages renew their number before its first use.
+                    _ if *per == ValueScope::Session => *first,
+                    _ => first.saturating_sub(1),
+                });
+            }
+        }
+    }
+
+    /// Begins a turn: renews the values that are valid for one.
+    pub(super) fn begin_turn(&mut self, rules: &[ValueRule]) {
+        for (at, rule) in rules.iter().enumerate() {
+            if rule.source.scope() == Some(ValueScope::Turn) {
+                self.renew(rules, at);
+            }
+        }
+    }
+
+    /// Remembers a value from a message of the client.
+    pub(super) fn remember(&mut self, at: usize, value: &FieldValue) {
+        self.contents[at] = match value {
+            FieldValue::Text(text) => ValueContent::Text(text.chars().take(REMEMBERED_MAX_CHARS).collect()),
+            FieldValue::Integer(number) => ValueContent::Number(*number),
+            _ => return,
+        };
+    }
+
+    /// The content of a value, for a template.
+    pub(super) fn get(&self, at: usize) -> SlotValue<'_> {
+        match &self.contents[at] {
+            ValueContent::None => SlotValue::Null,
+            ValueContent::Text(text) => SlotValue::Str(text),
+            ValueContent::Number(number) => SlotValue::Int(*number),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Values of `[values]`: what a protocol remembers from the client's messages, generates or counts. Event templates use them
+//! as slots. The values themselves belong to a connection's codec.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{EventName, Slot, compile::SourceFile};
+use crate::mapping::{
+    check::{FileError, did_you_mean, quoted_list},
+    template::Template,
+};
+
+/// A slot of an event's template: one of the event's own, or one of `[values]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventSlot {
+    /// A slot of the event.
+    Event(Slot),
+    /// Index into [`super::ClientMapping::values`].
+    Value(usize),
+}
+
+/// A value of `[values]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueRule {
+    /// Name in the file, and of the slot.
+    pub name: String,
+    /// Where the value comes from.
+    pub source: ValueSource,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ValueSource {
+    /// From the client: the last value of the fields that `remember` it; `null` before that.
+    Remembered,
+    /// A random id.
+    Generated {
+        /// Text before the random part.
+        #[serde(default)]
+        prefix: String,
+        /// How long a value is valid.
+        per: ValueScope,
+    },
+    /// A number that grows by one.
+    Counted {
+        /// How long a value is valid.
+        per: ValueScope,
+        /// The first value.
+        #[serde(default)]
+        first: i64,
+    },
+}
+
+/// How long a generated or counted value is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValueScope {
+    /// As long as the session.
+    Session,
+    /// From one `speaking_started` to the next.
+    Turn,
+    /// For one message. Only messages that use the value count.
+    Message,
+}
+
+impl ValueSource {
+    /// How long a value is valid; `None` for a remembered one.
+    #[must_use]
+    pub const fn scope(&self) -> Option<ValueScope> {
+        match self {
+            Self::Remembered => None,
+            Self::Generated { per, .. } | Self::Counted { per, .. } => Some(*per),
+        }
+    }
+}
+
+/// One message of an event.
+#[derive(Debug)]
+pub struct EventMessage {
+    /// Its template.
+    pub template: Template<EventSlot>,
+    /// The values that get a new content before this message.
+    pub renewed: Vec<usize>,
+}
+
+/// The templates of an event: one message, or several that are sent in this order.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum EventFile {
+    One(String),
+    Several(Vec<String>),
+}
+
+pub(super) fn compile_values(
+    files: BTreeMap<Spanned<String>, ValueSource>,
+    source_file: SourceFile<'_>,
+) -> Result<Vec<ValueRule>, FileError> {
+    let mut problems = Vec::new();
+    let compiled = files.into_iter().map(|(name, source)| {
+        let at = name.span().start;
+        let name = name.into_inner();
+        if EventName::ALL.into_iter().flat_map(EventName::slots).any(|slot| slot.name() == name) {
+            let message = format!("`{name}` is a slot of events already; choose another name");
+            problems.push(source_file.problem(at, message));
+        }
+        if matches!(source, ValueSource::Counted { per: ValueScope::Session, .. }) {
+            let message = format!("`{name}` would always be its first value; count `per` turn or message");
+            problems.push(source_file.problem(at, message));
+        }
+        ValueRule { name, source }
+    });
+    let values = compiled.collect();
+    FileError::combine(problems).map(|()| values)
+}
+
+/// Index of a value that a field remembers.
+pub(super) fn find_remembered(values: &[ValueRule], name: &str) -> Result<usize, String> {
+    let remembered = |value: &&ValueRule| value.source == ValueSource::Remembered;
+    let names = || values.iter().filter(remembered).map(|value| value.name.as_str());
+    values.iter().position(|value| value.name == name && remembered(&value)).ok_or_else(|| {
+        format!(
+            "[values] has no remembered value `{name}`{}; there is {}",
+            did_you_mean(name, names()),
+            quoted_list(names())
+        )
+    })
+}
+
+pub(super) fn compile_event(
+    name: EventName,
+    file: &Spanned<EventFile>,
+    values: &[ValueRule],
+    source_file: SourceFile<'_>,
+) -> Result<Vec<EventMessage>, FileError> {
+    let own = name.slots().map(|slot| (slot.name(), EventSlot::Event(slot)));
+    let shared = values.iter().enumerate().map(|(at, value)| (value.name.as_str(), EventSlot::Value(at)));
+    let slots: Vec<_> = own.chain(shared).collect();
+    let texts = match file.get_ref() {
+        EventFile::One(text) => std::slice::from_ref(text),
+        EventFile::Several(texts) => texts,
+    };
+    let problem = |message: String| source_file.problem(file.span().start, message);
+    if texts.is_empty() {
+        return Err(problem("an event without messages is left out, not empty".to_owned()));
+    }
+    let compile = |text: &String| {
+        let template = Template::compile_slots(text, &slots).map_err(|error| problem(error.to_string()))?;
+        let per_message = |at: &usize| values[*at].source.scope() == Some(ValueScope::Message);
+        let renewed = (0..values.len()).filter(per_message);
+        let renewed = renewed.filter(|at| template.uses_slot(EventSlot::Value(*at))).collect();
+        Ok(EventMessage { template, renewed })
+    };
+    texts.iter().map(compile).collect()
+}

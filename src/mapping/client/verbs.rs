@@ -1,0 +1,177 @@
+//! The verbs of a command: one, or several with conditions on the message.
+
+use std::collections::BTreeMap;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{IntoDeserializer as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+};
+
+use super::Verb;
+use crate::mapping::extract::{ExtractedValues, Extractor, Node};
+
+/// A compiled verb.
+#[derive(Debug)]
+pub struct CommandVerb {
+    /// Meaning.
+    pub verb: Verb,
+    /// Must hold.
+    when: Option<Condition>,
+    /// Must not hold.
+    unless: Option<Condition>,
+}
+
+/// A condition on a message.
+#[derive(Debug)]
+enum Condition {
+    /// The slot has a value other than `null`, `false` and `""`.
+    Given(usize),
+    /// The slots have these values.
+    Equal(Vec<(usize, Scalar)>),
+}
+
+/// A value that a message is compared with.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Scalar {
+    Flag(bool),
+    Integer(i64),
+    Text(String),
+}
+
+/// `verb` of a command in a file.
+#[derive(Debug)]
+pub(super) struct VerbsFile(Vec<VerbFile>);
+
+#[derive(Debug)]
+struct VerbFile {
+    verb: Verb,
+    when: Option<ConditionFile>,
+    unless: Option<ConditionFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum ConditionFile {
+    Given(String),
+    Equal(BTreeMap<String, Scalar>),
+}
+
+impl CommandVerb {
+    /// True if the verb applies to this message.
+    pub(crate) fn applies(&self, found: &ExtractedValues<'_>) -> bool {
+        self.when.as_ref().is_none_or(|condition| condition.holds(found))
+            && !self.unless.as_ref().is_some_and(|condition| condition.holds(found))
+    }
+}
+
+impl Condition {
+    fn holds(&self, found: &ExtractedValues<'_>) -> bool {
+        match self {
+            Self::Given(slot) => match found.get(*slot) {
+                None | Some(Node::Null | Node::Bool(false)) => false,
+                Some(node) => node.as_str() != Some(""),
+            },
+            Self::Equal(values) => values.iter().all(|(slot, value)| match (found.get(*slot), value) {
+                (Some(Node::Bool(found)), Scalar::Flag(value)) => found == value,
+                (Some(Node::Int(found)), Scalar::Integer(value)) => found == value,
+                (Some(Node::Str(found)), Scalar::Text(value)) => found == value,
+                _ => false,
+            }),
+        }
+    }
+}
+
+impl ConditionFile {
+    fn compile(self, extractor: &mut Extractor) -> Result<Condition, String> {
+        let mut slot = |pointer: &str| match pointer.starts_with('/') {
+            true => Ok(extractor.add(pointer)),
+            false => Err(format!("the condition `{pointer}` is no JSON pointer; one begins with `/`")),
+        };
+        Ok(match self {
+            Self::Given(pointer) => Condition::Given(slot(&pointer)?),
+            Self::Equal(values) => {
+                let values = values.into_iter().map(|(pointer, value)| Ok((slot(&pointer)?, value)));
+                Condition::Equal(values.collect::<Result<_, String>>()?)
+            }
+        })
+    }
+}
+
+impl VerbsFile {
+    pub(super) fn compile(self, extractor: &mut Extractor) -> Result<Vec<CommandVerb>, String> {
+        let compile = |file: VerbFile| {
+            let mut condition =
+                |file: Option<ConditionFile>| file.map(|file| file.compile(extractor)).transpose();
+            Ok(CommandVerb { verb: file.verb, when: condition(file.when)?, unless: condition(file.unless)? })
+        };
+        self.0.into_iter().map(compile).collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+// Not `untagged`, which would replace serde's error, and with it the nearest valid spelling.
+impl<'de> Deserialize<'de> for VerbsFile {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Verbs;
+        impl<'de> Visitor<'de> for Verbs {
+            type Value = VerbsFile;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a verb, a table with a verb, or a list of these")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<VerbsFile, E> {
+                VerbFile::deserialize(name.into_deserializer()).map(|verb| VerbsFile(vec![verb]))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<VerbsFile, A::Error> {
+                VerbFile::deserialize(MapAccessDeserializer::new(map)).map(|verb| VerbsFile(vec![verb]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<VerbsFile, A::Error> {
+                let mut verbs = Vec::new();
+                while let Some(verb) = items.next_element()? {
+                    verbs.push(verb);
+                }
+                Ok(VerbsFile(verbs))
+            }
+        }
+        from.deserialize_any(Verbs)
+    }
+}
+
+impl<'de> Deserialize<'de> for VerbFile {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Conditional {
+            verb: Verb,
+            when: Option<ConditionFile>,
+            unless: Option<ConditionFile>,
+        }
+        struct OneVerb;
+        impl<'de> Visitor<'de> for OneVerb {
+            type Value = VerbFile;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a verb, or a table of `verb`, `when` and `unless`")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<VerbFile, E> {
+                let verb = Verb::deserialize(name.into_deserializer())?;
+                Ok(VerbFile { verb, when: None, unless: None })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<VerbFile, A::Error> {
+                let Conditional { verb, when, unless } =
+                    Conditional::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(VerbFile { verb, when, unless })
+            }
+        }
+        from.deserialize_any(OneVerb)
+    }
+}
