@@ -20,6 +20,7 @@ use crate::{
             address::{ProxyHeader, TrustedProxies},
             keys::{ApiKeys, KEYS_MAX},
             origin::AllowedOrigins,
+            signature::SignatureCheck,
         },
         tls::{ClientCerts, ReloadableAcceptor},
     },
@@ -38,6 +39,9 @@ pub struct AccessConfig {
     /// Query parameter that may carry a key. None by default, because URLs end up in logs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_parameter: Option<String>,
+    /// Checks the requests of protocols that sign them, such as Twilio's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature: Option<SignatureConfig>,
     /// Allowed `Origin`s of browsers; any by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origins: Option<Vec<String>>,
@@ -47,6 +51,28 @@ pub struct AccessConfig {
     /// Header in which these proxies name the client; `x-forwarded-for` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_header: Option<ProxyHeader>,
+}
+
+/// `[access.signature]`: the account whose requests are admitted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignatureConfig {
+    /// File with the account's token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+    /// Environment variable with the account's token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_env: Option<String>,
+    /// Beginning of the URLs that the account calls, such as `wss://calls.example.com`.
+    pub public_url: String,
+}
+
+impl SignatureConfig {
+    fn build(&self) -> Result<SignatureCheck, String> {
+        let token = super::read_token(self.token_file.as_deref(), self.token_env.as_deref())?
+            .ok_or("needs the account's token: set `token_file` or `token_env`")?;
+        SignatureCheck::new(&token, &self.public_url).map_err(|problem| format!("public_url: {problem}"))
+    }
 }
 
 /// `[limits]`: limits for clients.
@@ -100,6 +126,12 @@ impl AccessConfig {
             keys,
             required: self.required.unwrap_or(self.keys.is_some()),
             query_parameter: self.query_parameter.clone(),
+            signature: self
+                .signature
+                .as_ref()
+                .map(SignatureConfig::build)
+                .transpose()
+                .map_err(bad("signature"))?,
             origins: AllowedOrigins::new(self.origins.as_deref()).map_err(bad("origins"))?,
             proxies: proxies.map_err(bad("trusted_proxies"))?,
         })
@@ -196,7 +228,8 @@ impl Config {
     fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
         let upstream_files =
             self.upstream.iter().flat_map(|upstream| upstream.token_file.iter().chain(&upstream.client_key));
-        let client_files = self.access.keys.iter().chain(&self.tls.key);
+        let signature = self.access.signature.iter().flat_map(|signature| &signature.token_file);
+        let client_files = self.access.keys.iter().chain(signature).chain(&self.tls.key);
         client_files.chain(&self.admin.token_file).chain(&self.admin.tls.key).chain(upstream_files)
     }
 
@@ -255,6 +288,11 @@ mod tests {
                 "access.origins: invalid origin \"app.example.com\"",
             ),
             ("[access]\ntrusted_proxies = [\"10.0.0.0/33\"]", "\"10.0.0.0/8\""),
+            ("[access.signature]\npublic_url = \"wss://a\"", "access.signature: needs the account's token"),
+            (
+                "[access.signature]\npublic_url = \"a\"\ntoken_env = \"PATH\"",
+                "access.signature: public_url: \"a\" is not the beginning",
+            ),
             ("[limits]\nsessions_per_address = 0", "limits.sessions_per_address: must be 1"),
             ("[limits]\nhandshake_timeout_ms = 5", "100 to 600000"),
             ("[limits]\nsession_duration_max_ms = 86400001", "at most 86400000"),
@@ -280,6 +318,7 @@ mod tests {
         let upstream = "[[upstream]]\nurl = \"wss://a\"\n";
         for toml in [
             "[access]\nkeys = \"PATH\"",
+            "[access.signature]\npublic_url = \"wss://a\"\ntoken_file = \"PATH\"",
             "[tls]\nkey = \"PATH\"",
             "[admin]\ntoken_file = \"PATH\"",
             "[admin.tls]\nkey = \"PATH\"",

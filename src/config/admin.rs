@@ -104,7 +104,7 @@ impl AdminConfig {
         let tls = self.tls.resolve().map_err(|problem| bad(format!("tls: {problem}")))?;
         let accepts_certificates = tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         let auth = AdminAuth {
-            token: self.read_token().map_err(bad)?,
+            token: super::read_token(self.token_file.as_deref(), self.token_env.as_deref()).map_err(bad)?,
             accepts_certificates,
             hosts: self.hosts.clone(),
         };
@@ -147,27 +147,6 @@ impl AdminConfig {
              `client_certs = \"optional\"` in [admin.tls]",
         );
         unencrypted.into_iter().chain(probes_locked_out).map(str::to_owned).collect()
-    }
-
-    fn read_token(&self) -> Result<Option<Secret>, String> {
-        let (key, token) = match (&self.token_file, &self.token_env) {
-            (None, None) => return Ok(None),
-            (Some(_), Some(_)) => {
-                return Err("token_file and admin.token_env are both set; set only one".to_owned());
-            }
-            (Some(path), None) => {
-                let bad = |error| format!("token_file: {}: {error}", path.display());
-                ("token_file", std::fs::read_to_string(path).map_err(bad)?)
-            }
-            (None, Some(name)) => {
-                let missing = || format!("token_env: the environment has no variable {name}");
-                ("token_env", super::env_var(name).ok_or_else(missing)?)
-            }
-        };
-        match token.trim() {
-            "" => Err(format!("{key}: the token is empty")),
-            token => Ok(Some(Secret::new(token))),
-        }
     }
 }
 

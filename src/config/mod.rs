@@ -21,7 +21,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    access::{AccessConfig, LimitsConfig},
+    access::{AccessConfig, LimitsConfig, SignatureConfig},
     admin::{AdminConfig, AdminSettings},
     changes::{Changes, ReferencedFiles},
     drain::DrainConfig,
@@ -35,6 +35,7 @@ use crate::{
         check::{MAX_MS, did_you_mean, parse_toml, quoted_list},
         upstream::Mode,
     },
+    secret::Secret,
     server::{
         ServiceConfig,
         route::RouteConfig,
@@ -193,7 +194,10 @@ impl Config {
         file.for_each(resolve);
         config.voices.values_mut().for_each(resolve);
         config.upstream.iter_mut().flat_map(UpstreamConfig::file_paths).for_each(resolve);
-        config.access.keys.iter_mut().chain(config.tls.file_paths().map(|(_, path)| path)).for_each(resolve);
+        let signature_token =
+            config.access.signature.iter_mut().flat_map(|signature| &mut signature.token_file);
+        let access_files = config.access.keys.iter_mut().chain(signature_token);
+        access_files.chain(config.tls.file_paths().map(|(_, path)| path)).for_each(resolve);
         config.admin.file_paths().for_each(resolve);
         Ok(config)
     }
@@ -350,6 +354,29 @@ fn is_default<T: Default + PartialEq>(section: &T) -> bool {
 #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
 fn env_var(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+/// Reads a token from a file or an environment variable; `None` if neither is set.
+///
+/// # Errors
+/// A message that names the key but never quotes the token.
+fn read_token(file: Option<&Path>, env: Option<&str>) -> Result<Option<Secret>, String> {
+    let (key, token) = match (file, env) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => return Err("token_file and token_env are both set; set only one".to_owned()),
+        (Some(path), None) => {
+            let bad = |error| format!("token_file: {}: {error}", path.display());
+            ("token_file", std::fs::read_to_string(path).map_err(bad)?)
+        }
+        (None, Some(name)) => {
+            let missing = || format!("token_env: the environment has no variable {name}");
+            ("token_env", env_var(name).ok_or_else(missing)?)
+        }
+    };
+    match token.trim() {
+        "" => Err(format!("{key}: the token is empty")),
+        token => Ok(Some(Secret::new(token))),
+    }
 }
 
 fn profile_for_mode(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {

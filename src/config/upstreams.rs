@@ -244,20 +244,11 @@ impl UpstreamConfig {
 
     /// Reads the token. Errors never quote it.
     fn read_token(&self) -> Result<Option<Secret>, String> {
-        let text = match (&self.token_file, &self.token_env) {
-            (None, None) if self.token_header.is_some() => {
-                return Err("token_header is set, but token_file or token_env is missing".to_owned());
-            }
-            (None, None) => return Ok(None),
-            (Some(_), Some(_)) => {
-                return Err("token_file and token_env are both set; set only one".to_owned());
-            }
-            (Some(path), None) => std::fs::read_to_string(path)
-                .map_err(|error| format!("token_file {}: {error}", path.display()))?,
-            (None, Some(name)) => super::env_var(name)
-                .ok_or_else(|| format!("token_env: the environment has no variable {name}"))?,
-        };
-        Ok(Some(Secret::new(text.trim())))
+        let token = super::read_token(self.token_file.as_deref(), self.token_env.as_deref())?;
+        if token.is_none() && self.token_header.is_some() {
+            return Err("token_header is set, but token_file or token_env is missing".to_owned());
+        }
+        Ok(token)
     }
 }
 
@@ -348,7 +339,7 @@ mod tests {
                 UpstreamConfig { token_env: Some("VOXBRIDGE_NO_SUCH".into()), ..of() },
                 "environment has no variable",
             ),
-            (UpstreamConfig { token_file: Some("/nowhere".into()), ..of() }, "token_file /nowhere"),
+            (UpstreamConfig { token_file: Some("/nowhere".into()), ..of() }, "token_file: /nowhere"),
             (UpstreamConfig { token_file: Some(path.clone()), ..of() }, "allowed in a header"),
             (UpstreamConfig { token_header: Some("X-API-Key".into()), ..of() }, "token_file or token_env"),
             (UpstreamConfig { client_cert: Some("a".into()), ..of() }, "client_key is missing"),

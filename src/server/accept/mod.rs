@@ -205,7 +205,10 @@ fn admit(
     check_path(&config, &path, &candidates)?;
     check_upgrade(&request, &path, candidates.as_deref().unwrap_or_default())?;
     check_origin(&config, headers)?;
-    let key = authenticate(&config, headers, query_key.as_deref(), peer, &path)?;
+    let key = match check_signature(&config, headers, &path, request.uri().query())? {
+        true => None,
+        false => authenticate(&config, headers, query_key.as_deref(), peer, &path)?,
+    };
     let candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
     let candidates = authorize(&config, key.as_deref(), &path, &query, candidates)?;
     let mut response = handshake_response(&request)?;
@@ -293,6 +296,30 @@ fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<H
     }
     let message = "This Origin is not allowed to connect ([access] origins)";
     Err(HttpError::forbidden(RejectReason::Origin, "origin_not_allowed", message))
+}
+
+/// Checks the signature of a request whose protocol signs requests. True if it is valid and no key is needed. Rejects a
+/// missing or wrong one, unless keys are configured and may admit the client instead.
+fn check_signature(
+    config: &ServiceConfig,
+    headers: &HeaderMap,
+    path: &str,
+    query: Option<&str>,
+) -> Result<bool, Box<HttpError>> {
+    let mut at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
+    let Some(header) = at_path.find_map(|client| client.signature_header.as_deref()) else {
+        return Ok(false);
+    };
+    match config.access.check_signature(headers, header, (path, query.unwrap_or_default())) {
+        Some(true) => Ok(true),
+        Some(false) if config.access.keys.is_none() => {
+            info!(path, header, "rejected: missing or wrong signature");
+            let message =
+                format!("The header {header} is missing or does not match this URL ([access.signature])");
+            Err(HttpError::unauthorized(&message))
+        }
+        Some(false) | None => Ok(false),
+    }
 }
 
 /// Finds the API key of the request; rejects a wrong key, and a missing one where a key is required.

@@ -2,6 +2,7 @@
 //!
 //! - [`origin`] checks the origin of a browser; [`address`] determines the client's address, also behind proxies
 //! - [`credential`] extracts the credentials of a request; [`keys`] maps them to an API key and its permissions
+//! - [`signature`] checks requests that are signed instead, such as Twilio's
 //! - [`quota`] limits sessions; [`handshakes`] limits connections without a session
 //!
 //! This module touches no socket. Authorisation happens before the upgrade for every protocol that the connection may
@@ -13,6 +14,7 @@ pub(super) mod handshakes;
 pub mod keys;
 pub mod origin;
 pub(super) mod quota;
+pub mod signature;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -26,6 +28,7 @@ use self::{
     credential::{Credentials, SUBPROTOCOL},
     keys::{ApiKey, ApiKeys, KeyRejection},
     origin::AllowedOrigins,
+    signature::SignatureCheck,
 };
 
 /// Access rules of the server.
@@ -35,6 +38,8 @@ pub struct AccessPolicy {
     pub keys: Option<ApiKeys>,
     /// Rejects clients without a key.
     pub required: bool,
+    /// Checks the requests of protocols that sign them; a valid signature replaces a key.
+    pub signature: Option<SignatureCheck>,
     /// Query parameter that may contain a key.
     pub query_parameter: Option<String>,
     /// Allowed origins of browsers.
@@ -119,6 +124,22 @@ impl AccessPolicy {
             Err(KeyRejection::Missing) if !self.required => Ok(None),
             found => found.map(Some),
         }
+    }
+
+    /// Checks the signature of a request for this path and query; `None` if signatures are not checked. Without a header or
+    /// with a wrong signature, the request is not valid.
+    pub(super) fn check_signature(
+        &self,
+        headers: &HeaderMap,
+        header: &str,
+        (path, query): (&str, &str),
+    ) -> Option<bool> {
+        let check = self.signature.as_ref()?;
+        let mut lines = headers.get_all(header).into_iter().filter_map(|line| line.to_str().ok());
+        Some(match (lines.next(), lines.next()) {
+            (Some(signature), None) => check.is_valid(signature, path, query),
+            _ => false,
+        })
     }
 
     /// Removes the key parameter from a query string; returns the rest and the key. Later code never sees the key.

@@ -162,3 +162,28 @@ async fn key_reload_keeps_live_sessions() {
         "the previous keys stay valid"
     );
 }
+
+#[tokio::test]
+async fn signed_request_needs_no_key() {
+    const SIGNATURE: &str =
+        "[access.signature]\npublic_url = \"wss://bridge.example.com\"\ntoken_file = \"DIR/token\"\n";
+    // From RequestValidator("12345").compute_signature("wss://bridge.example.com/twilio", {}) of the package twilio.
+    let signed = "X-Twilio-Signature: myfaRchFcOV9R7UNMsbeBhTuSQI=\r\n";
+    let wrong = "X-Twilio-Signature: NyfaRchFcOV9R7UNMsbeBhTuSQI=\r\n";
+    let files = [("token", "12345\n"), ("keys.toml", KEYS)];
+    let server = AccessServer::start("signature", SIGNATURE, &files).await;
+    for headers in ["", wrong, &format!("{signed}{signed}")] {
+        let refused = server.connect("/twilio", headers).await;
+        assert_eq!((refused.status, refused.code().as_str()), (401, "unauthorized"), "{headers}");
+        assert!(refused.body.contains("x-twilio-signature") && !refused.body.contains("12345"));
+    }
+    assert_eq!(server.connect("/twilio?x=1", signed).await.status, 401, "a signature is for one URL");
+    assert_eq!(server.connect("/twilio", signed).await.status, 101);
+    assert_eq!(server.connect(MACAW, "").await.status, 101, "other protocols are not signed");
+
+    server.reload(&format!("{ACCESS_CONFIG}{SIGNATURE}")).unwrap();
+    assert_eq!(server.connect("/twilio", signed).await.status, 101);
+    assert_eq!(server.connect("/twilio", wrong).await.status, 401);
+    assert_eq!(server.connect("/twilio", &bearer("ann-s3cret")).await.status, 101, "a key is enough");
+    assert_eq!(server.connect(MACAW, signed).await.status, 401, "a signature is for its protocol");
+}
