@@ -2,8 +2,8 @@
 
 use super::{AudioTreatment, MASK, is_secret_name};
 
-/// A longer base64 string counts as audio or an image.
-const BASE64_KEPT_MAX_CHARS: usize = 256;
+/// A longer base64 string counts as audio or an image. Ids have up to 64 characters; 10 ms of mu-law have 108.
+const BASE64_KEPT_MAX_CHARS: usize = 80;
 
 /// Position in a JSON text. The whole value of a secret name is masked, at any depth.
 #[derive(Default)]
