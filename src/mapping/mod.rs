@@ -48,8 +48,9 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 12] = [
+const EMBEDDED: [(&str, &str); 13] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
+    ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
     ("client/deepgram-listen.toml", include_str!("../../mappings/client/deepgram-listen.toml")),
     ("client/deepgram-speak.toml", include_str!("../../mappings/client/deepgram-speak.toml")),

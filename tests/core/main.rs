@@ -13,4 +13,5 @@ mod published_examples;
 mod read_window;
 mod relay;
 mod session;
+mod telephony;
 mod traces;

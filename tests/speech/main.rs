@@ -7,4 +7,5 @@ mod client_programs;
 mod engine_quality;
 mod engines;
 mod macaw_clients;
+mod phone_calls;
 mod word_accuracy;
