@@ -5,7 +5,6 @@ use std::{net::SocketAddr, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    secret::Secret,
     server::{
         admin::{AdminSecurity, auth::AdminAuth},
         tls::{ReloadableAcceptor, TlsConfig, TlsFiles},

@@ -366,7 +366,7 @@ fn read_token(file: Option<&Path>, env: Option<&str>) -> Result<Option<Secret>, 
         (Some(_), Some(_)) => return Err("token_file and token_env are both set; set only one".to_owned()),
         (Some(path), None) => {
             let bad = |error| format!("token_file: {}: {error}", path.display());
-            ("token_file", std::fs::read_to_string(path).map_err(bad)?)
+            ("token_file", fs::read_to_string(path).map_err(bad)?)
         }
         (None, Some(name)) => {
             let missing = || format!("token_env: the environment has no variable {name}");
