@@ -10,7 +10,7 @@ use crate::event::VideoFrame;
 /// First bytes of a JPEG file: SOI and the first byte of the next marker (ITU-T T.81, B.1.1).
 const JPEG_MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
 
-/// Prepares a picture for the wire.
+/// Decodes a picture and checks that it is a JPEG file.
 ///
 /// # Errors
 /// Description of the invalid picture.
@@ -19,8 +19,7 @@ pub(super) fn decode_jpeg(base64: &str) -> Result<VideoFrame, String> {
     if !bytes.starts_with(&JPEG_MAGIC) {
         return Err("it is no JPEG file".to_owned());
     }
-    // Base64 needs no escapes in JSON.
-    Ok(VideoFrame(format!("\"{base64}\"").into()))
+    Ok(VideoFrame(bytes.into()))
 }
 
 #[cfg(test)]
@@ -29,7 +28,8 @@ mod tests {
 
     #[test]
     fn only_base64_jpeg_is_accepted() {
-        assert_eq!(decode_jpeg("/9j/4AAQ").map(|frame| frame.0.to_string()), Ok("\"/9j/4AAQ\"".to_owned()));
+        let bytes = decode_jpeg("/9j/4AAQ").unwrap().0;
+        assert_eq!(bytes[..], [0xff, 0xd8, 0xff, 0xe0, 0, 0x10]);
         for (text, words) in
             [("/9j/4AA", "no base64"), ("iVBORw0KGgo=", "no JPEG"), ("", "no JPEG"), ("é", "no base64")]
         {

@@ -39,7 +39,7 @@ pub(super) fn decode_voice_sample(text: &str) -> Result<Option<VoiceSample>, Err
     }
     if !bytes.starts_with(b"RIFF") {
         let samples = bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]]));
-        return Ok(Some(to_voice_sample(&samples.collect::<Vec<_>>())));
+        return Ok(Some(VoiceSample::new(samples.collect::<Vec<_>>())));
     }
     voice_sample_from_wav(&bytes).map(Some).map_err(|problem| bad(format!("'ref_audio': {problem}")))
 }
@@ -67,7 +67,7 @@ fn check_length(base64: &[u8]) -> Result<(), String> {
 pub fn voice_sample_from_wav(bytes: &[u8]) -> Result<VoiceSample, String> {
     let (samples, rate_hz) = wav::read(bytes, MAX_DURATION).map_err(|error| error.to_string())?;
     let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).map_err(|error| error.to_string())?;
-    Ok(to_voice_sample(&samples.into_iter().map(pcm::to_i16).collect::<Vec<_>>()))
+    Ok(VoiceSample::new(samples.into_iter().map(pcm::to_i16).collect::<Vec<_>>()))
 }
 
 /// Converts a voice sample to base64 of raw float32 at 16 kHz. Anything but a WAV file counts as that already.
@@ -77,8 +77,9 @@ pub fn voice_sample_from_wav(bytes: &[u8]) -> Result<VoiceSample, String> {
 pub(crate) fn to_f32_base64(text: &str) -> Result<Cow<'_, str>, String> {
     let text = without_data_prefix(text);
     let Some(bytes) = wav_bytes(text)? else { return Ok(Cow::Borrowed(text)) };
-    let json = voice_sample_from_wav(&bytes)?;
-    Ok(Cow::Owned(json.0.trim_matches('"').to_owned()))
+    let mut base64 = String::new();
+    pcm::encode_base64_f32(&voice_sample_from_wav(&bytes)?.samples, &mut base64);
+    Ok(Cow::Owned(base64))
 }
 
 /// Converts a voice sample to base64 of a WAV file. Anything but a WAV file counts as raw float32 at 16 kHz. The result is
@@ -111,14 +112,6 @@ fn wav_bytes(text: &str) -> Result<Option<Vec<u8>>, String> {
     STANDARD.decode(clean).map(Some).map_err(|error| error.to_string())
 }
 
-fn to_voice_sample(samples: &[i16]) -> VoiceSample {
-    let mut json = String::with_capacity(pcm::base64_f32_len(samples.len()) + 2);
-    json.push('"');
-    pcm::encode_base64_f32(samples, &mut json);
-    json.push('"');
-    VoiceSample(json.into())
-}
-
 /// Letters of base64 and its padding, by byte.
 const IS_BASE64: [bool; 256] = {
     let mut is_base64 = [false; 256];
@@ -146,7 +139,7 @@ mod tests {
         let samples: Vec<i16> = (0..1600).map(|at| at * 7 - 5000).collect();
         let raw: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         let wav = wav::write_s16(&samples, SPEECH_RATE_HZ);
-        let expected = Some(to_voice_sample(&samples));
+        let expected = Some(VoiceSample::new(samples));
         assert_eq!(decode_voice_sample(&STANDARD.encode(raw)).unwrap(), expected);
         assert_eq!(decode_voice_sample(&STANDARD.encode(&wav)).unwrap(), expected);
         assert!(
@@ -160,27 +153,28 @@ mod tests {
     #[test]
     fn voice_samples_convert_between_wav_and_raw() {
         let samples: Vec<i16> = (0..1600).map(|at| at * 7 - 5000).collect();
-        let raw = to_voice_sample(&samples).0.trim_matches('"').to_owned();
+        let raw_base64 = |samples: &[i16]| {
+            let mut base64 = String::new();
+            pcm::encode_base64_f32(samples, &mut base64);
+            base64
+        };
+        let raw = raw_base64(&samples);
         for more in 0..2 {
             let samples: Vec<i16> = samples.iter().copied().chain((0..more).map(|_| 0)).collect();
             let file = STANDARD.encode(wav::write_s16(&samples, SPEECH_RATE_HZ));
-            let expected = to_voice_sample(&samples).0.trim_matches('"').to_owned();
+            let expected = raw_base64(&samples);
             for text in [file.clone(), format!("data:audio/wav;base64,{file}"), format!("{file}\n")] {
                 assert_eq!(to_f32_base64(&text).unwrap(), expected);
                 let wav = STANDARD.decode(to_wav_base64(&text).unwrap().trim_end()).unwrap();
                 assert!(!wav.len().is_multiple_of(4));
-                assert_eq!(
-                    voice_sample_from_wav(&wav).unwrap(),
-                    to_voice_sample(&samples),
-                    "it sounds the same"
-                );
+                assert_eq!(*voice_sample_from_wav(&wav).unwrap().samples, samples, "it sounds the same");
             }
         }
         for text in [raw.clone(), format!("data:audio/pcm;base64,{raw}")] {
             assert_eq!(to_f32_base64(&text).unwrap(), raw);
             let wav = STANDARD.decode(to_wav_base64(&text).unwrap().as_bytes()).unwrap();
             assert!(!wav.len().is_multiple_of(4));
-            assert_eq!(voice_sample_from_wav(&wav).unwrap(), to_voice_sample(&samples));
+            assert_eq!(*voice_sample_from_wav(&wav).unwrap().samples, samples);
         }
         assert!(to_wav_base64("UklGRgAAA").is_err() && to_f32_base64("UklGRgAAA").is_err());
     }

@@ -114,6 +114,27 @@ pub enum LaneCommand {
     RawText(String),
 }
 
+impl LaneCommand {
+    /// The voice sample of the message.
+    #[must_use]
+    pub fn voice(&self) -> Option<&VoiceSample> {
+        match self {
+            Self::Init(voice) | Self::Speak { voice, .. } => voice.as_ref(),
+            Self::InitConversation(opening) => opening.voice.as_ref(),
+            Self::Append(_) | Self::Transcribe { .. } | Self::RawText(_) | Self::Close => None,
+        }
+    }
+
+    /// The voice sample of the message, to change its encoding.
+    pub fn voice_mut(&mut self) -> Option<&mut VoiceSample> {
+        match self {
+            Self::Init(voice) | Self::Speak { voice, .. } => voice.as_mut(),
+            Self::InitConversation(opening) => opening.voice.as_mut(),
+            Self::Append(_) | Self::Transcribe { .. } | Self::RawText(_) | Self::Close => None,
+        }
+    }
+}
+
 /// Parameters of a new conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConversationInit {

@@ -13,7 +13,11 @@ pub mod relay;
 pub use self::lane::{
     ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd,
 };
-pub use crate::mapping::{client::CloseReason, profile::MicrophoneMode, upstream::Mode};
+pub use crate::mapping::{
+    client::CloseReason,
+    profile::MicrophoneMode,
+    upstream::{Mode, VoiceEncoding},
+};
 use crate::{
     audio::{encoding::Encoding, vad::Sensitivity},
     error::Error,
@@ -134,19 +138,32 @@ pub struct SpeakRequest {
     pub instruction: Option<String>,
 }
 
-/// Encoded voice sample: a JSON string of base64, raw float32, 16 kHz mono (field notes §3).
+/// Voice sample that a model shall speak like: int16, 16 kHz mono.
 #[derive(Clone, PartialEq, Eq)]
-pub struct VoiceSample(pub Arc<str>);
+pub struct VoiceSample {
+    /// The samples.
+    pub samples: Arc<[i16]>,
+    /// How the dialect writes them.
+    pub encoding: VoiceEncoding,
+}
 
-impl std::fmt::Debug for VoiceSample {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "VoiceSample({} bytes)", self.0.len())
+impl VoiceSample {
+    /// A sample that is written as raw float32, the documented encoding.
+    #[must_use]
+    pub fn new(samples: impl Into<Arc<[i16]>>) -> Self {
+        Self { samples: samples.into(), encoding: VoiceEncoding::F32le }
     }
 }
 
-/// Encoded picture: a JSON string of base64 JPEG (protocol page "Video Full-Duplex").
+impl std::fmt::Debug for VoiceSample {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "VoiceSample({} samples)", self.samples.len())
+    }
+}
+
+/// Camera picture: a JPEG file.
 #[derive(Clone, PartialEq, Eq)]
-pub struct VideoFrame(pub Arc<str>);
+pub struct VideoFrame(pub Bytes);
 
 impl std::fmt::Debug for VideoFrame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -171,7 +171,7 @@ fn upstream_file(library: &Library, name: &str) {
     let mapping = library.upstream(name).expect("the upstream is in the library");
     let has_chat = mapping.modes.contains_key(&Mode::Chat);
     let dialect = Dialect::new(mapping);
-    let voice = VoiceSample("\"AAAAAA==\"".into());
+    let voice = VoiceSample::new([0]);
     let speak = |voice: Option<&VoiceSample>| LaneCommand::Speak {
         before_voice: "\"".into(),
         after_voice: "\\".into(),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::redact::{AudioRetention, Redactor, fill_with_silence};
 use crate::{
+    audio::pcm,
     bridge::Bridge,
     downstream::Codec,
     event::VoiceSample,
@@ -94,7 +95,7 @@ impl TraceHeader {
             idle_ms: setup.audio_in.idle_ms,
             session_max_ms: setup.session_max_ms,
             language: setup.profile.hear.language.clone(),
-            voices: voices.iter().map(|(name, voice)| (name.clone(), voice.0.to_string())).collect(),
+            voices: voices.iter().map(|(name, voice)| (name.clone(), to_json(voice))).collect(),
             tts_models: tts_models.to_vec(),
             ..Self::from_parts(parts, &[], &setup.profile, setup.seed)
         }
@@ -196,9 +197,7 @@ impl TraceHeader {
     ) -> SessionSetup {
         let mut profile_with_language = (*profile).clone();
         profile_with_language.hear.language.clone_from(&self.language);
-        let voice = |(name, base64): (&String, &String)| {
-            (name.clone(), VoiceSample(fill_with_silence(base64).0.into()))
-        };
+        let voice = |(name, json): (&String, &String)| (name.clone(), from_json(json));
         let voices = VoiceCatalog::new(self.voices.iter().map(voice).collect(), self.tts_models.clone());
         let mut setup = SessionSetup::new(client, Arc::new(profile_with_language), dialect, self.seed);
         setup.audio_in.idle_ms = self.idle_ms;
@@ -206,6 +205,22 @@ impl TraceHeader {
         setup.voice_catalog = Arc::new(voices);
         setup
     }
+}
+
+/// A voice as a JSON string of base64, raw float32.
+fn to_json(voice: &VoiceSample) -> String {
+    let mut json = String::from("\"");
+    pcm::encode_base64_f32(&voice.samples, &mut json);
+    json + "\""
+}
+
+/// A voice from a JSON string of base64. Redacted audio is silence of the same length.
+fn from_json(json: &str) -> VoiceSample {
+    let (base64, _) = fill_with_silence(json.trim_matches('"'));
+    let mut samples = Vec::new();
+    // What is not base64 of samples leaves no sample.
+    let _ = pcm::decode_base64_f32(&base64, &mut samples);
+    VoiceSample::new(samples.into_iter().map(pcm::to_i16).collect::<Vec<_>>())
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

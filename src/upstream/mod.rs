@@ -7,8 +7,11 @@ mod relay;
 use std::sync::Arc;
 
 use crate::{
-    audio::pcm,
-    event::{EndKind, Frame, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd},
+    audio::{SPEECH_RATE_HZ, pcm, wav},
+    event::{
+        EndKind, Frame, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd, VoiceEncoding,
+        VoiceSample,
+    },
     mapping::{
         UpstreamMapping,
         extract::{ExtractedValues, Node},
@@ -64,47 +67,62 @@ impl Dialect {
     /// Encodes a command as a text frame.
     #[must_use]
     pub fn encode(&self, command: &LaneCommand) -> String {
+        let voice = command.voice();
+        // Some dialects have two places for the voice.
+        let voice_chars = voice.map_or(0, |voice| 2 * pcm::base64_f32_len(voice.samples.len()));
         let (name, capacity) = match command {
             LaneCommand::Init(None) => (SendName::Init, 64),
-            LaneCommand::Init(Some(voice)) => (SendName::InitWithVoice, 256 + 2 * voice.0.len()),
+            LaneCommand::Init(Some(_)) => (SendName::InitWithVoice, 256 + voice_chars),
             LaneCommand::Transcribe { audio, .. } => {
                 (SendName::Transcribe, 1024 + pcm::base64_f32_len(audio.len()))
             }
             LaneCommand::Speak { voice: None, request, .. } => (SendName::Speak, 1024 + request.len()),
-            LaneCommand::Speak { voice: Some(voice), request, .. } => {
-                (SendName::SpeakWithVoice, 1024 + request.len() + 2 * voice.0.len())
+            LaneCommand::Speak { voice: Some(_), request, .. } => {
+                (SendName::SpeakWithVoice, 1024 + request.len() + voice_chars)
             }
             LaneCommand::InitConversation(opening) => {
                 let name = match opening.voice {
                     Some(_) => SendName::ConverseWithVoice,
                     None => SendName::Converse,
                 };
-                let voice = opening.voice.as_ref().map_or(0, |voice| 2 * voice.0.len());
-                (name, 256 + opening.prompt.len() + opening.config.len() + voice)
+                (name, 256 + opening.prompt.len() + opening.config.len() + voice_chars)
             }
             LaneCommand::Append(UnitInput { frame: None, audio, .. }) => {
                 (SendName::Append, 160 + pcm::base64_f32_len(audio.len()))
             }
             LaneCommand::Append(UnitInput { frame: Some(frame), audio, .. }) => {
-                (SendName::AppendWithFrame, 200 + frame.0.len() + pcm::base64_f32_len(audio.len()))
+                let picture_chars = frame.0.len().div_ceil(3) * 4;
+                (SendName::AppendWithFrame, 200 + picture_chars + pcm::base64_f32_len(audio.len()))
             }
             LaneCommand::Close => (SendName::Close, 64),
             LaneCommand::RawText(text) => return text.clone(),
         };
+        let wav = voice.filter(|voice| voice.encoding == VoiceEncoding::Wav).map(to_wav);
         let mut json = String::with_capacity(capacity);
         if let Some(template) = self.mapping.message(name) {
-            template.render(&mut json, |slot| slot_value(command, name.slots()[slot]));
+            template.render(&mut json, |slot| match (name.slots()[slot], &wav) {
+                ("voice", Some(wav)) => SlotValue::Base64(wav),
+                (slot, _) => slot_value(command, slot),
+            });
         }
         json
     }
 }
 
+/// A voice sample as a WAV file whose length is never a multiple of four bytes. A server that expects raw float32 then
+/// rejects the file instead of playing noise (field notes §3).
+fn to_wav(voice: &VoiceSample) -> Vec<u8> {
+    let mut samples = voice.samples.to_vec();
+    if samples.len().is_multiple_of(2) {
+        samples.push(0);
+    }
+    wav::write_s16(&samples, SPEECH_RATE_HZ)
+}
+
 /// Value of a slot. The names are those of [`SendName::slots`].
 fn slot_value<'v>(command: &'v LaneCommand, slot: &str) -> SlotValue<'v> {
     match (command, slot) {
-        (LaneCommand::Init(Some(voice)) | LaneCommand::Speak { voice: Some(voice), .. }, "voice") => {
-            SlotValue::Raw(&voice.0)
-        }
+        (_, "voice") => command.voice().map_or(SlotValue::Null, |voice| SlotValue::Audio(&voice.samples)),
         (LaneCommand::Transcribe { prompt, .. }, "prompt") => SlotValue::Str(prompt),
         (LaneCommand::Transcribe { audio, .. }, "audio") => SlotValue::Audio(audio),
         // Without a voice sample the prompt is the second half alone.
@@ -113,14 +131,11 @@ fn slot_value<'v>(command: &'v LaneCommand, slot: &str) -> SlotValue<'v> {
         (LaneCommand::Speak { request, .. }, "text") => SlotValue::Str(request),
         (LaneCommand::InitConversation(opening), "prompt") => SlotValue::Str(&opening.prompt),
         (LaneCommand::InitConversation(opening), "config") => SlotValue::Raw(&opening.config),
-        (LaneCommand::InitConversation(opening), "voice") => {
-            opening.voice.as_ref().map_or(SlotValue::Null, |voice| SlotValue::Raw(&voice.0))
-        }
         (LaneCommand::Append(append), "audio") => SlotValue::Audio(&append.audio),
         (LaneCommand::Append(append), "input_id") => SlotValue::Str(&append.input_id),
         (LaneCommand::Append(append), "force_listen") => SlotValue::Bool(append.force_listen),
         (LaneCommand::Append(append), "frame") => {
-            append.frame.as_ref().map_or(SlotValue::Null, |frame| SlotValue::Raw(&frame.0))
+            append.frame.as_ref().map_or(SlotValue::Null, |frame| SlotValue::Base64(&frame.0))
         }
         (LaneCommand::Close, "reason") => SlotValue::Str("turn_done"),
         _ => SlotValue::Null,

@@ -1,7 +1,7 @@
 //! Messages of each dialect, as captured and as documented.
 
 use super::*;
-use crate::{event::VoiceSample, mapping::Library};
+use crate::mapping::Library;
 
 fn dialect() -> Dialect {
     Dialect::new(Library::embedded().unwrap().upstream("minicpm-o").unwrap())
@@ -88,7 +88,7 @@ fn chat_requests_are_encoded_as_documented() {
     assert_eq!(json["input"]["tts"]["enabled"], false);
     assert!(json["input"].get("use_tts_template").is_none());
 
-    let voice = VoiceSample("\"AAAAAA==\"".into());
+    let voice = VoiceSample::new([0]);
     let speak = LaneCommand::Speak {
         before_voice: "b".into(),
         after_voice: "a".into(),
@@ -162,19 +162,19 @@ fn legacy_commands_are_encoded_as_its_server_expects() {
     let opening = crate::event::ConversationInit {
         prompt: "p".into(),
         config: r#"{"temperature":0.7}"#.into(),
-        voice: Some(VoiceSample("\"AAAAAA==\"".into())),
+        voice: Some(VoiceSample::new([0])),
     };
     let expected = serde_json::json!({"type": "session.update", "session": {
         "instructions": "p", "voice_config": {"temperature": 0.7},
         "ref_audio": "AAAAAA==", "tts_ref_audio": "AAAAAA=="
     }});
     assert_eq!(encoded(&LaneCommand::InitConversation(Box::new(opening))), expected);
-    let append = |frame: Option<&str>| {
+    let append = |frame: Option<&[u8]>| {
         LaneCommand::Append(UnitInput {
             audio: Arc::new(vec![0, 16384]),
             input_id: "1".into(),
             force_listen: true,
-            frame: frame.map(|frame| crate::event::VideoFrame(frame.into())),
+            frame: frame.map(|frame| crate::event::VideoFrame(frame.to_vec().into())),
         })
     };
     let mut expected = serde_json::json!(
@@ -183,5 +183,23 @@ fn legacy_commands_are_encoded_as_its_server_expects() {
     assert_eq!(encoded(&append(None)), expected);
     expected["video_frames"] = serde_json::json!(["/9j/"]);
     expected["max_slice_nums"] = 1.into();
-    assert_eq!(encoded(&append(Some("\"/9j/\""))), expected);
+    assert_eq!(encoded(&append(Some(&[0xff, 0xd8, 0xff]))), expected);
+}
+
+#[test]
+fn voice_as_wav_file_keeps_its_audio_and_cannot_be_mistaken_for_raw_floats() {
+    use base64::Engine as _;
+    for samples in [vec![], vec![1i16, -2, 3], vec![i16::MIN, i16::MAX, 0, 7]] {
+        let voice =
+            VoiceSample { encoding: crate::event::VoiceEncoding::Wav, ..VoiceSample::new(samples.clone()) };
+        let json: serde_json::Value =
+            serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)))).unwrap();
+        let base64 =
+            json.pointer("/payload/voice/ref_audio_base64").and_then(serde_json::Value::as_str).unwrap();
+        let bytes = base64::engine::general_purpose::STANDARD.decode(base64).unwrap();
+        assert_eq!(bytes.len() % 4, 2);
+        let (read, rate_hz) = wav::read(&bytes, std::time::Duration::from_secs(1)).unwrap();
+        let read: Vec<i16> = read.into_iter().map(pcm::to_i16).collect();
+        assert_eq!((&read[..samples.len()], rate_hz), (samples.as_slice(), SPEECH_RATE_HZ));
+    }
 }

@@ -1,13 +1,10 @@
-//! Voices: chooses the client's own sample, a configured voice, or the server's own voice, and encodes the sample.
+//! Voices: chooses the client's own sample, a configured voice, or the server's own voice, and the encoding of the sample.
 //!
 //! Upstream servers accept other encodings than their documentation says (field notes §3), so encodings are tried in turn.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-
 use crate::{
-    audio::{SPEECH_RATE_HZ, pcm, wav},
     error::{Error, ErrorKind},
     event::{LaneCommand, VoiceSample},
     mapping::upstream::VoiceEncoding,
@@ -93,22 +90,11 @@ impl VoiceEncodingChoice {
         self.candidates.get(self.index).copied().unwrap_or(VoiceEncoding::F32le)
     }
 
-    /// Encodes the voice of a command; returns the encoding used, if the command has a voice.
+    /// Sets the encoding of a command's voice; returns it, if the command has a voice.
     pub(crate) fn encode_voice(&self, mut command: LaneCommand) -> (LaneCommand, Option<VoiceEncoding>) {
-        let voice = match &mut command {
-            LaneCommand::Init(voice) | LaneCommand::Speak { voice, .. } => voice.as_mut(),
-            LaneCommand::InitConversation(opening) => opening.voice.as_mut(),
-            LaneCommand::Append(_)
-            | LaneCommand::Transcribe { .. }
-            | LaneCommand::RawText(_)
-            | LaneCommand::Close => None,
-        };
-        let Some(voice) = voice else { return (command, None) };
         let encoding = self.current();
-        if encoding == VoiceEncoding::Wav {
-            *voice = as_wav(voice);
-        }
-        (command, Some(encoding))
+        let encoded = command.voice_mut().map(|voice| voice.encoding = encoding);
+        (command, encoded.map(|()| encoding))
     }
 
     /// Records that an upstream accepted this encoding.
@@ -130,21 +116,6 @@ impl VoiceEncodingChoice {
             self.failures = 0;
         }
     }
-}
-
-/// Converts the sample to a WAV file whose length is never a multiple of four bytes. A server that expects raw float32
-/// then rejects the file instead of playing noise (field notes §3).
-fn as_wav(voice: &VoiceSample) -> VoiceSample {
-    let mut samples = Vec::new();
-    if pcm::decode_base64_f32(voice.0.trim_matches('"'), &mut samples).is_err() {
-        return voice.clone();
-    }
-    let mut samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
-    if samples.len().is_multiple_of(2) {
-        samples.push(0);
-    }
-    let wav = wav::write_s16(&samples, SPEECH_RATE_HZ);
-    VoiceSample(format!("\"{}\"", STANDARD.encode(wav)).into())
 }
 
 #[cfg(test)]
@@ -172,26 +143,8 @@ mod tests {
         assert_eq!(tried(&only), F32le);
     }
 
-    #[test]
-    fn wav_sample_keeps_its_audio_and_cannot_be_mistaken_for_raw_floats() {
-        for samples in [vec![], vec![1i16, -2, 3], vec![i16::MIN, i16::MAX, 0, 7]] {
-            let mut raw = String::from("\"");
-            pcm::encode_base64_f32(&samples, &mut raw);
-            raw.push('"');
-            let mut encodings = VoiceEncodingChoice::new([VoiceEncoding::Wav].into());
-            encodings.mark_worked(VoiceEncoding::Wav);
-            let (spelled, how) = encodings.encode_voice(LaneCommand::Init(Some(VoiceSample(raw.into()))));
-            let LaneCommand::Init(Some(VoiceSample(json))) = spelled else { panic!("{spelled:?}") };
-            let bytes = STANDARD.decode(json.trim_matches('"')).unwrap();
-            assert_eq!((how, bytes.len() % 4), (Some(VoiceEncoding::Wav), 2));
-            let (read, rate_hz) = wav::read(&bytes, std::time::Duration::from_secs(1)).unwrap();
-            let read: Vec<i16> = read.into_iter().map(pcm::to_i16).collect();
-            assert_eq!((&read[..samples.len()], rate_hz), (samples.as_slice(), SPEECH_RATE_HZ));
-        }
-    }
-
     fn sample(name: &str) -> VoiceSample {
-        VoiceSample(name.into())
+        VoiceSample::new(name.encode_utf16().map(|unit| unit as i16).collect::<Vec<_>>())
     }
 
     #[test]

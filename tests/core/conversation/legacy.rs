@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 use voxbridge::{
     event::{
@@ -142,8 +141,7 @@ fn voice(samples: usize) -> (VoiceCatalog, Vec<f32>) {
         .iter()
         .map(|sample| f32::from(*sample) / 32_768.0)
         .collect();
-    let bytes: Vec<u8> = model_samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-    let sample = VoiceSample(format!("\"{}\"", STANDARD.encode(bytes)).into());
+    let sample = VoiceSample::new(recording("goforward_16k.wav")[..samples].to_vec());
     (VoiceCatalog::new(BTreeMap::from([("default".to_owned(), sample)]), Vec::new()), model_samples)
 }
 
