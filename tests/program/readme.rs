@@ -45,6 +45,21 @@ fn shown_routes_lead_where_described() {
 }
 
 #[test]
+fn shown_phone_calls_are_routed_and_signed() {
+    let token = scratch("readme-calls").join("twilio.token");
+    fs::write(&token, "12345").unwrap();
+    let shown = shown_file(MAPPINGS_GUIDE, "twilio").replace("twilio.token", token.to_str().unwrap());
+    let config: Config = parse_toml(MAPPINGS_GUIDE, &shown).unwrap();
+    let service = config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
+    let profile = |path: &str, client: &str| {
+        let client = service.library.client(client).unwrap();
+        service.routes.find(path, &client, "any").map(|route| route.profile.name.clone())
+    };
+    assert_eq!(profile("/twilio", "twilio").as_deref(), Some("conversation"));
+    assert_eq!(profile("/v1/realtime", "macaw").as_deref(), Some("speech"));
+}
+
+#[test]
 fn shown_configurations_are_valid() {
     let dir = scratch("readme-operators");
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -55,7 +70,7 @@ fn shown_configurations_are_valid() {
     for name in ["key.pem", "bridge.key"] {
         fs::write(dir.join(name), &key).unwrap();
     }
-    for name in ["admin-token", "gpu-1.token"] {
+    for name in ["admin-token", "gpu-1.token", "twilio.token"] {
         fs::write(dir.join(name), "no-secret-but-as-long-as-one").unwrap();
     }
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"robots\"\nkey = \"no-secret-either-but-long\"\n")
