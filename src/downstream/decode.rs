@@ -1,6 +1,6 @@
-//! Decodes the client: frames and the query string become [`ClientEvent`]s or neutral errors.
+//! Decodes the client's frames: they become [`ClientEvent`]s or neutral errors.
 
-use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use base64::{
     Engine as _,
@@ -15,7 +15,7 @@ use crate::{
     mapping::{
         client::{EmptyMessage, ProtocolCommand, Verb},
         extract::{ExtractError, ExtractedValues, Node},
-        field::{FieldRole, FieldType, FieldValue, ProtocolField, display_node},
+        field::{FieldRole, FieldValue, ProtocolField, display_node},
     },
 };
 
@@ -27,77 +27,7 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Settings from the query string of a connection.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct ConnectQuery {
-    /// The model; `None` when the query names none.
-    pub model: Option<String>,
-    /// Settings named in the query.
-    pub settings: Vec<Setting>,
-    /// Errors of invalid parameters, which the session ignores.
-    pub problems: Vec<Error>,
-}
-
 impl Codec {
-    /// Reads the query string (percent-encoded, without `?`); unknown parameters are ignored, as clients expect.
-    #[must_use]
-    pub fn decode_query(&mut self, query: &str) -> ConnectQuery {
-        let mut connect = ConnectQuery::default();
-        let mapping = self.mapping.clone();
-        let given: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
-        for field in &mapping.query {
-            let absent = given.iter().all(|(name, _)| *name != *field.name);
-            if let Some(text) = field.file.default.as_ref().filter(|_| absent) {
-                self.decode_parameter(field, vec![text.as_str().into()], &mut connect);
-            }
-        }
-        for (at, (name, value)) in given.iter().enumerate() {
-            let Some(field) = mapping.query.iter().find(|field| field.name == *name) else { continue };
-            if field.file.type_name != FieldType::TextList {
-                self.decode_parameter(field, vec![value.clone()], &mut connect);
-            } else if given[..at].iter().all(|(before, _)| before != name) {
-                // A list is spelled by repeating the parameter.
-                let all = given.iter().filter(|(other, _)| other == name).map(|(_, value)| value.clone());
-                self.decode_parameter(field, all.collect(), &mut connect);
-            }
-        }
-        add_default_rates(&mapping.audio_in.rates_hz, &mapping.audio_out.rates_hz, &mut connect.settings);
-        connect
-    }
-
-    /// Reads a query parameter; only a list has several values.
-    fn decode_parameter(
-        &mut self,
-        field: &ProtocolField,
-        mut values: Vec<Cow<'_, str>>,
-        connect: &mut ConnectQuery,
-    ) {
-        // A model's name is only matched and echoed, so that a long one is cut rather than rejected.
-        let names_model = matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice));
-        if let Some(max) = field.file.max.filter(|_| names_model) {
-            values.iter_mut().for_each(|value| *value = value.chars().take(max as usize).collect());
-        }
-        let mut nodes = values.into_iter().map(Node::Str);
-        let node = match field.file.type_name {
-            FieldType::TextList => Some(Node::List(nodes.collect())),
-            _ => nodes.next(),
-        };
-        let read = match field.read(node.as_ref()) {
-            Ok(read) => read,
-            Err(problem) => return connect.problems.push(invalid_error("connect", [(field, problem)])),
-        };
-        let Some(value) = self.keep_effective(field, "connect", read) else { return };
-        match (field.file.to, value) {
-            (Some(FieldRole::Model), FieldValue::Text(model)) => connect.model = Some(model),
-            (Some(FieldRole::ModelAndVoice), FieldValue::Text(model)) => {
-                connect.settings.push(Setting::SpeakModelIfKnown(model.clone()));
-                connect.model = Some(model);
-            }
-            (Some(role), value) => connect.settings.extend(to_setting(role, value)),
-            (None, _) => {}
-        }
-    }
-
     /// Reads one frame and passes its events on, in their order. A frame may have several, or none.
     ///
     /// # Errors
@@ -107,7 +37,7 @@ impl Codec {
             Frame::Binary([]) if self.has_empty(EmptyMessage::Binary) => {
                 self.decode_empty(EmptyMessage::Binary, handle)
             }
-            Frame::Binary(_) if self.mapping.has_verb(Verb::Audio) => {
+            Frame::Binary(_) if self.mapping.has_audio_in_json => {
                 let detail = "binary frame: this protocol carries audio in JSON".to_owned();
                 Err(Error::new(ErrorKind::Invalid, detail))
             }
@@ -163,13 +93,11 @@ impl Codec {
         found: &ExtractedValues<'_>,
         mut handle: impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
-        let values = self.read_fields(&command.name, &command.fields, found)?;
-        let mut verbs = command.verbs.iter().map(|it| (it.verb, it.applies(found)));
-        if let (Some((verb, true)), None) = (verbs.next(), verbs.next()) {
-            return self.pass_verb(verb, command, found, values, &mut handle);
-        }
-        for verb in command.verbs.iter().filter(|verb| verb.applies(found)) {
-            self.pass_verb(verb.verb, command, found, values.clone(), &mut handle)?;
+        let mut values = self.read_fields(&command.name, &command.fields, found)?;
+        let mut verbs = command.verbs.iter().filter(|verb| verb.applies(found)).peekable();
+        while let Some(verb) = verbs.next() {
+            let values = if verbs.peek().is_some() { values.clone() } else { std::mem::take(&mut values) };
+            self.pass_verb(verb.verb, command, found, values, &mut handle)?;
         }
         Ok(())
     }
@@ -251,7 +179,7 @@ impl Codec {
     }
 
     /// Gives a value with an effect, and notes one without.
-    fn keep_effective(
+    pub(super) fn keep_effective(
         &mut self,
         field: &ProtocolField,
         command: &str,
@@ -310,27 +238,7 @@ fn find_command<'m>(
     })
 }
 
-/// Adds the default rates of encodings that the client names without a rate.
-fn add_default_rates(
-    input_rates: &BTreeMap<Encoding, u32>,
-    output_rates: &BTreeMap<Encoding, u32>,
-    settings: &mut Vec<Setting>,
-) {
-    let (mut input, mut output) = (None, None);
-    for setting in settings.iter() {
-        match setting {
-            Setting::InputEncoding(encoding) if input.is_none() => input = input_rates.get(encoding).copied(),
-            Setting::OutputEncoding(encoding) if output.is_none() => {
-                output = output_rates.get(encoding).copied();
-            }
-            _ => {}
-        }
-    }
-    // In front, so that the client's own settings win.
-    settings.splice(..0, input.map(Setting::InputRate).into_iter().chain(output.map(Setting::OutputRate)));
-}
-
-fn invalid_error<'f>(
+pub(super) fn invalid_error<'f>(
     command: &str,
     problems: impl IntoIterator<Item = (&'f ProtocolField, String)>,
 ) -> Error {
@@ -344,7 +252,7 @@ fn to_settings(values: Vec<(FieldRole, FieldValue)>) -> Vec<Setting> {
 }
 
 /// Makes a setting of a value by its role; `None` for other roles.
-fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
+pub(super) fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
     // A number out of range saturates, and is rejected with the valid range when it is applied.
     let as_u32 = |number: i64| u32::try_from(number).unwrap_or(if number < 0 { 0 } else { u32::MAX });
     Some(match (role, value) {
@@ -454,13 +362,5 @@ mod tests {
         let json = serde_json::json!({"type": "session.configure", "tts_voice": "a".repeat(257)});
         let check = |event: ClientEvent<'_>| assert_eq!(event, ClientEvent::Configure(Vec::new()));
         assert_eq!(codec().decode(Frame::Text(&json.to_string()), check), Ok(()));
-    }
-
-    #[test]
-    fn query_parameters_are_bounded() {
-        let long = "a".repeat(257);
-        let connect = codec().decode_query(&format!("model={long}&language={long}"));
-        assert_eq!(connect.model.as_deref(), Some(&long[1..]), "any model will do, so this one is cut");
-        assert!(connect.settings.is_empty() && connect.problems.len() == 1, "{connect:?}");
     }
 }

@@ -7,6 +7,7 @@ mod date;
 mod decode;
 mod encode;
 mod picture;
+mod query;
 pub mod reference;
 pub mod relay;
 mod slot_values;
@@ -14,7 +15,7 @@ mod values;
 
 use std::sync::Arc;
 
-pub use self::decode::ConnectQuery;
+pub use self::query::ConnectQuery;
 use self::values::ConnectionValues;
 use crate::mapping::ClientMapping;
 

@@ -57,6 +57,8 @@ pub struct ClientMapping {
     pub audio_out: AudioOut,
     /// Values that the codec remembers, generates or counts.
     pub values: Vec<ValueRule>,
+    /// Audio comes in a field of a command; there are no binary frames.
+    pub has_audio_in_json: bool,
     /// Commands, recognised by the value at the command key, by a present field or as an empty message.
     pub commands: Vec<ProtocolCommand>,
     /// Events of the protocol that voxbridge never sends, and why.
@@ -115,7 +117,7 @@ impl ClientMapping {
         let commands = read.commands.into_iter().map(|(name, command)| {
             command.compile(name, command_key, (&mut extractor, &values), source_file)
         });
-        let commands = commands.collect::<Result<_, FileError>>()?;
+        let commands = commands.collect::<Result<Vec<_>, FileError>>()?;
         let mut problems = Vec::new();
         let events = read.events.iter();
         let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, source_file)));
@@ -134,6 +136,7 @@ impl ClientMapping {
             audio_in: read.audio_in,
             audio_out: read.audio_out,
             values,
+            has_audio_in_json: has_verb(&commands, Verb::Audio),
             commands,
             never_sent: read.never_sent,
             relay: None,
@@ -166,6 +169,7 @@ impl ClientMapping {
             audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
             audio_out: AudioOut::default(),
             values: Vec::new(),
+            has_audio_in_json: false,
             commands: Vec::new(),
             never_sent: std::mem::take(&mut read.never_sent),
             relay: Some(read.compile(file, source)?),
@@ -227,7 +231,7 @@ impl ClientMapping {
     /// True if a command has this verb.
     #[must_use]
     pub fn has_verb(&self, verb: Verb) -> bool {
-        self.commands.iter().flat_map(|command| &command.verbs).any(|it| it.verb == verb)
+        has_verb(&self.commands, verb)
     }
 
     /// Query parameter in which clients must name a model; `None` if they need not.
@@ -293,6 +297,10 @@ impl ClientMapping {
     pub fn close(&self, name: CloseReason) -> Option<&CloseSpelling> {
         self.closes.get(&name).or_else(|| self.closes.get(&name.fallback()?))
     }
+}
+
+fn has_verb(commands: &[ProtocolCommand], verb: Verb) -> bool {
+    commands.iter().flat_map(|command| &command.verbs).any(|it| it.verb == verb)
 }
 
 #[cfg(test)]

@@ -1,0 +1,124 @@
+//! Reads the query string of a connection: the model, and settings.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use super::{
+    Codec,
+    decode::{invalid_error, to_setting},
+};
+use crate::{
+    audio::encoding::Encoding,
+    error::Error,
+    event::Setting,
+    mapping::{
+        extract::Node,
+        field::{FieldRole, FieldType, FieldValue, ProtocolField},
+    },
+};
+
+/// Settings from the query string of a connection.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ConnectQuery {
+    /// The model; `None` when the query names none.
+    pub model: Option<String>,
+    /// Settings named in the query.
+    pub settings: Vec<Setting>,
+    /// Errors of invalid parameters, which the session ignores.
+    pub problems: Vec<Error>,
+}
+
+impl Codec {
+    /// Reads the query string (percent-encoded, without `?`); unknown parameters are ignored, as clients expect.
+    #[must_use]
+    pub fn decode_query(&mut self, query: &str) -> ConnectQuery {
+        let mut connect = ConnectQuery::default();
+        let mapping = self.mapping.clone();
+        let given: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        for field in &mapping.query {
+            let absent = given.iter().all(|(name, _)| *name != *field.name);
+            if let Some(text) = field.file.default.as_ref().filter(|_| absent) {
+                self.decode_parameter(field, vec![text.as_str().into()], &mut connect);
+            }
+        }
+        for (at, (name, value)) in given.iter().enumerate() {
+            let Some(field) = mapping.query.iter().find(|field| field.name == *name) else { continue };
+            if field.file.type_name != FieldType::TextList {
+                self.decode_parameter(field, vec![value.clone()], &mut connect);
+            } else if given[..at].iter().all(|(before, _)| before != name) {
+                // A list is spelled by repeating the parameter.
+                let all = given.iter().filter(|(other, _)| other == name).map(|(_, value)| value.clone());
+                self.decode_parameter(field, all.collect(), &mut connect);
+            }
+        }
+        add_default_rates(&mapping.audio_in.rates_hz, &mapping.audio_out.rates_hz, &mut connect.settings);
+        connect
+    }
+
+    /// Reads a query parameter; only a list has several values.
+    fn decode_parameter(
+        &mut self,
+        field: &ProtocolField,
+        mut values: Vec<Cow<'_, str>>,
+        connect: &mut ConnectQuery,
+    ) {
+        // A model's name is only matched and echoed, so that a long one is cut rather than rejected.
+        let names_model = matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice));
+        if let Some(max) = field.file.max.filter(|_| names_model) {
+            values.iter_mut().for_each(|value| *value = value.chars().take(max as usize).collect());
+        }
+        let mut nodes = values.into_iter().map(Node::Str);
+        let node = match field.file.type_name {
+            FieldType::TextList => Some(Node::List(nodes.collect())),
+            _ => nodes.next(),
+        };
+        let read = match field.read(node.as_ref()) {
+            Ok(read) => read,
+            Err(problem) => return connect.problems.push(invalid_error("connect", [(field, problem)])),
+        };
+        let Some(value) = self.keep_effective(field, "connect", read) else { return };
+        match (field.file.to, value) {
+            (Some(FieldRole::Model), FieldValue::Text(model)) => connect.model = Some(model),
+            (Some(FieldRole::ModelAndVoice), FieldValue::Text(model)) => {
+                connect.settings.push(Setting::SpeakModelIfKnown(model.clone()));
+                connect.model = Some(model);
+            }
+            (Some(role), value) => connect.settings.extend(to_setting(role, value)),
+            (None, _) => {}
+        }
+    }
+}
+
+/// Adds the default rates of encodings that the client names without a rate.
+fn add_default_rates(
+    input_rates: &BTreeMap<Encoding, u32>,
+    output_rates: &BTreeMap<Encoding, u32>,
+    settings: &mut Vec<Setting>,
+) {
+    let (mut input, mut output) = (None, None);
+    for setting in settings.iter() {
+        match setting {
+            Setting::InputEncoding(encoding) if input.is_none() => input = input_rates.get(encoding).copied(),
+            Setting::OutputEncoding(encoding) if output.is_none() => {
+                output = output_rates.get(encoding).copied();
+            }
+            _ => {}
+        }
+    }
+    // In front, so that the client's own settings win.
+    settings.splice(..0, input.map(Setting::InputRate).into_iter().chain(output.map(Setting::OutputRate)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::Library;
+
+    #[test]
+    fn query_parameters_are_bounded() {
+        let long = "a".repeat(257);
+        let connect = Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 0.0)
+            .decode_query(&format!("model={long}&language={long}"));
+        assert_eq!(connect.model.as_deref(), Some(&long[1..]), "any model will do, so this one is cut");
+        assert!(connect.settings.is_empty() && connect.problems.len() == 1, "{connect:?}");
+    }
+}
