@@ -6,7 +6,7 @@ use crate::{
     mapping::{client::Slot, template::SlotValue},
 };
 
-/// What an event's slots are filled from.
+/// Source of the values of an event's slots.
 #[derive(Debug)]
 pub(super) enum EventSource<'e> {
     /// A command of the session.

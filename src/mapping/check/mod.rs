@@ -97,6 +97,20 @@ impl FileError {
     }
 }
 
+/// A file in which mistakes are reported by position.
+#[derive(Clone, Copy)]
+pub(in crate::mapping) struct SourceFile<'f> {
+    pub(in crate::mapping) file: &'f str,
+    pub(in crate::mapping) source: &'f str,
+}
+
+impl SourceFile<'_> {
+    /// An error at this byte offset.
+    pub(in crate::mapping) fn problem(self, offset: usize, message: impl Into<String>) -> FileError {
+        FileError::at_offset(self.file, self.source, offset, message)
+    }
+}
+
 /// Parses a TOML document.
 ///
 /// # Errors

@@ -6,23 +6,10 @@ use toml::Spanned;
 
 use super::{ProtocolCommand, ValueRule, Verb, file::CommandFile, values::find_remembered};
 use crate::mapping::{
-    check::FileError,
+    check::{FileError, SourceFile},
     extract::Extractor,
     field::{FieldFile, FieldRole, ProtocolField},
 };
-
-/// The file in which mistakes are reported.
-#[derive(Clone, Copy)]
-pub(super) struct SourceFile<'f> {
-    pub(super) file: &'f str,
-    pub(super) source: &'f str,
-}
-
-impl SourceFile<'_> {
-    pub(super) fn problem(self, offset: usize, message: impl Into<String>) -> FileError {
-        FileError::at_offset(self.file, self.source, offset, message)
-    }
-}
 
 pub(super) fn compile_fields(
     files: BTreeMap<Spanned<String>, FieldFile>,

@@ -10,7 +10,7 @@ mod vocabulary;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::{
-    compile::{SourceFile, compile_fields, compile_subprotocols},
+    compile::{compile_fields, compile_subprotocols},
     file::{ClientFile, ErrorKey},
     values::{compile_event, compile_values},
 };
@@ -22,7 +22,7 @@ pub use self::{
     vocabulary::{CloseReason, EventName, Verb},
 };
 use super::{
-    check::{self, FileError, snake_case_name},
+    check::{self, FileError, SourceFile, snake_case_name},
     extract::{Extractor, Node},
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},

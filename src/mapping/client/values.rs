@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{EventName, Slot, compile::SourceFile};
+use super::{EventName, Slot};
 use crate::mapping::{
-    check::{FileError, did_you_mean, quoted_list},
+    check::{FileError, SourceFile, did_you_mean, quoted_list},
     template::Template,
 };
 

@@ -15,6 +15,8 @@ use crate::mapping::extract::{ExtractedValues, Extractor, Node};
 pub struct CommandVerb {
     /// Meaning.
     pub verb: Verb,
+    /// The conditions for people; empty if there are none.
+    pub conditions: String,
     /// Must hold.
     when: Option<Condition>,
     /// Must not hold.
@@ -82,6 +84,25 @@ impl Condition {
     }
 }
 
+impl std::fmt::Display for ConditionFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Given(pointer) => write!(f, "{pointer} is given"),
+            Self::Equal(values) => {
+                for (at, (pointer, value)) in values.iter().enumerate() {
+                    let and = if at == 0 { "" } else { " and " };
+                    match value {
+                        Scalar::Flag(value) => write!(f, "{and}{pointer} is {value}")?,
+                        Scalar::Integer(value) => write!(f, "{and}{pointer} is {value}")?,
+                        Scalar::Text(value) => write!(f, "{and}{pointer} is {value:?}")?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
 impl ConditionFile {
     fn compile(self, extractor: &mut Extractor) -> Result<Condition, String> {
         let mut slot = |pointer: &str| match pointer.starts_with('/') {
@@ -101,9 +122,17 @@ impl ConditionFile {
 impl VerbsFile {
     pub(super) fn compile(self, extractor: &mut Extractor) -> Result<Vec<CommandVerb>, String> {
         let compile = |file: VerbFile| {
+            let when = file.when.as_ref().map(|condition| format!("if {condition}"));
+            let unless = file.unless.as_ref().map(|condition| format!("unless {condition}"));
+            let conditions = when.into_iter().chain(unless).collect::<Vec<_>>().join(" and ");
             let mut condition =
                 |file: Option<ConditionFile>| file.map(|file| file.compile(extractor)).transpose();
-            Ok(CommandVerb { verb: file.verb, when: condition(file.when)?, unless: condition(file.unless)? })
+            Ok(CommandVerb {
+                verb: file.verb,
+                conditions,
+                when: condition(file.when)?,
+                unless: condition(file.unless)?,
+            })
         };
         self.0.into_iter().map(compile).collect()
     }

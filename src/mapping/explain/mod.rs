@@ -15,7 +15,7 @@ pub use self::row::{ExplainRow, RowKind};
 use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
-    client::{EventName, Verb},
+    client::{CommandVerb, EventName, Verb},
     compatibility::check_compatible,
     field::ProtocolField,
     upstream::Mode,
@@ -141,10 +141,9 @@ fn matrix_cell(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapp
 
 fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
     let audio = &client.audio_in;
-    let mut rows = vec![ExplainRow::new(
-        RowKind::Audio,
-        "",
-        format!(
+    let becomes = match audio.frame_max_bytes {
+        0 => "an error: in this protocol, the client sends no audio".to_owned(),
+        _ => format!(
             "{}, {} Hz and {} channel unless set otherwise; first channel, resampled to 16 kHz, {}",
             audio.encoding.description(),
             audio.rate_hz,
@@ -155,13 +154,19 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
                 "cut into utterances"
             }
         ),
-    )];
-    if audio.frame_max_bytes == 0 {
-        rows[0].becomes = "an error: in this protocol, the client sends no audio".to_owned();
-    }
+    };
+    let binary = (!client.has_audio_in_json).then(|| ExplainRow::new(RowKind::Audio, "", becomes.clone()));
+    let mut rows: Vec<_> = binary.into_iter().collect();
     rows.extend(client.query.iter().map(|field| field_row(RowKind::Query, field, profile)));
     for command in &client.commands {
-        let verbs: Vec<_> = command.verbs.iter().map(|it| describe_verb(it.verb, profile, dialect)).collect();
+        let describe = |it: &CommandVerb| {
+            let effect = match it.verb {
+                Verb::Audio => becomes.clone(),
+                verb => describe_verb(verb, profile, dialect),
+            };
+            if it.conditions.is_empty() { effect } else { format!("{}: {effect}", it.conditions) }
+        };
+        let verbs: Vec<_> = command.verbs.iter().map(describe).collect();
         rows.push(ExplainRow::new(RowKind::Command, &command.name, verbs.join("; then, ")));
         let speaks_only = command.verbs.iter().all(|it| it.verb == Verb::Speak);
         let rejected = speaks_only && !can_speak(dialect);
@@ -187,6 +192,15 @@ fn field_row(is: RowKind, field: &ProtocolField, profile: &Profile) -> ExplainRo
 
 fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
     let mut rows = Vec::new();
+    let audio = &client.audio_out;
+    let voice = match audio.frame_max_bytes {
+        0 => "never: in this protocol, the client receives no audio".to_owned(),
+        _ => format!(
+            "the model's voice, {}, {} Hz unless set otherwise",
+            audio.encoding.description(),
+            audio.rate_hz
+        ),
+    };
     for (name, message) in
         EventName::ALL.into_iter().flat_map(|name| client.event(name).iter().map(move |it| (name, it)))
     {
@@ -197,18 +211,15 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
             .pointer(&client.command_key)
             .and_then(serde_json::Value::as_str)
             .map_or(json.clone(), str::to_owned);
-        rows.push(ExplainRow::new(RowKind::Event, &spelled, describe_event(name, profile, dialect)));
+        let origin = match name {
+            EventName::Audio => voice.as_str(),
+            name => describe_event(name, profile, dialect),
+        };
+        rows.push(ExplainRow::new(RowKind::Event, &spelled, origin));
     }
-    let audio = &client.audio_out;
-    let voice = match audio.frame_max_bytes {
-        0 => "never: in this protocol, the client receives no audio".to_owned(),
-        _ => format!(
-            "the model's voice, {}, {} Hz unless set otherwise",
-            audio.encoding.description(),
-            audio.rate_hz
-        ),
-    };
-    rows.push(ExplainRow::new(RowKind::Audio, "", voice));
+    if client.event(EventName::Audio).is_empty() {
+        rows.push(ExplainRow::new(RowKind::Audio, "", voice));
+    }
     let never =
         |(name, why): (&String, &String)| ExplainRow::new(RowKind::Event, name, format!("never: {why}"));
     rows.extend(client.never_sent.iter().map(never));

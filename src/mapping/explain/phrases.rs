@@ -12,8 +12,8 @@ use crate::mapping::dialogue::{AssistantText, ConverseRules};
 pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMapping) -> String {
     let talk = profile.dialogue.is_some();
     let words = match verb {
-        Verb::Audio if talk => "audio for the model, in units of one second",
-        Verb::Audio => "audio, cut into utterances",
+        // The format of the audio is said instead.
+        Verb::Audio => "audio",
         Verb::Played => "the client has played a text or turn to its end",
         Verb::Configure => "changes the settings from now on; never acknowledged",
         Verb::Speak if !can_speak(dialect) => {
@@ -106,7 +106,7 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         }
         EventName::SpeakingStarted if talk.is_some() => "the first audio of a model turn, or of a text",
         EventName::SpeakingStarted => "the first audio of the model's read-aloud answer",
-        EventName::Audio => "the audio of that answer, base64",
+        EventName::Audio => "the model's voice",
         EventName::AudioComplete => {
             "the bridge, after the last audio of a text or turn; the client answers when it is played"
         }

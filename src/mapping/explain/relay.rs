@@ -8,7 +8,7 @@ use crate::mapping::{
     upstream::{Mode, SendName},
 };
 
-/// What the client sends, and its effect on this dialect.
+/// Messages from the client, with their effect on this dialect.
 pub(super) fn sent_rows(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
     let native = relay.dialect == dialect.name;
     let mut rows = vec![
@@ -78,7 +78,7 @@ fn describe_field(field: &RelayField, dialect: &UpstreamMapping, native: bool) -
     }
 }
 
-/// What the client receives, and its origin.
+/// Messages to the client, with their origin.
 pub(super) fn received_rows(
     client: &ClientMapping,
     relay: &RelayProtocol,

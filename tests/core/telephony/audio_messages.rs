@@ -1,4 +1,4 @@
-//! What a mapping can express beside Twilio: ids that are generated or counted, several messages and verbs, frames of fixed
+//! Abilities of mappings that Twilio does not need: ids that are generated or counted, several messages and verbs, frames of fixed
 //! length, empty commands. Each case changes Twilio's own file.
 
 use std::time::Duration;

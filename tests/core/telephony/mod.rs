@@ -21,7 +21,7 @@ const FRAME_SAMPLES: usize = 160;
 
 const STREAM: &str = "MZ0123456789abcdef";
 
-/// What Twilio has received and not played yet.
+/// An item that Twilio has received and not played yet.
 #[derive(Debug)]
 enum Buffered {
     Audio(usize),

@@ -46,7 +46,7 @@ pub(super) struct PlaybackItem {
     pub(super) sent_samples: u64,
     /// When its first audio was sent.
     pub(super) first_sent_at: Option<Instant>,
-    /// The client was told that all audio was sent.
+    /// [`ClientCommand::AudioComplete`] was sent.
     complete_reported: bool,
     /// The client says that it has played all of it.
     pub(super) confirmed: bool,
@@ -120,7 +120,7 @@ impl PlaybackItem {
         out.push_client(ClientCommand::Audio(ClientAudio { samples, encoding, turn: self.turn }));
     }
 
-    /// Tells the client once that all audio was sent.
+    /// Reports once that all audio was sent.
     pub(super) fn report_complete(&mut self, out: &mut Actions) {
         if !std::mem::replace(&mut self.complete_reported, true) {
             out.push_client(ClientCommand::AudioComplete { turn: self.turn });
