@@ -27,7 +27,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::Message as WsMessage;
 
 use self::wake_slots::WakeSlots;
-use super::websocket::outbox::{SessionSocket, SocketEvent};
+use super::websocket::session_socket::{SessionSocket, SocketEvent};
 use crate::session::ReadWindow;
 
 /// How often the reader checks whether a client streams in real time.

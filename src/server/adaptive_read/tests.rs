@@ -9,7 +9,7 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 use super::*;
 use crate::server::websocket::{
     WebSocket,
-    outbox::{MeteredWebSocket, websocket_config},
+    session_socket::{MeteredWebSocket, websocket_config},
 };
 
 const FRAME: Duration = Duration::from_millis(20);

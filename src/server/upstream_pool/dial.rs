@@ -30,7 +30,7 @@ use super::probe::Probe;
 use crate::server::websocket::{
     WebSocket,
     http_head::HttpHeadStream,
-    outbox::{MeteredWebSocket, websocket_config},
+    session_socket::{MeteredWebSocket, websocket_config},
 };
 use crate::{
     event::{DisconnectReason, Mode},
