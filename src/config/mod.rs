@@ -65,25 +65,18 @@ const TRACE_MIN_BYTES: u64 = 64 * 1024;
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Address and port to listen on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
     /// Profile for connections that match no route.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Directory of mapping files that extend or override the built-in ones.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<PathBuf>,
     /// Closes a session that sends no binary frame for this time in ms; 0 for never.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout_ms: Option<u64>,
     /// Concurrent sessions.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_max: Option<usize>,
     /// Worker threads for sessions.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<NonZeroUsize>,
     /// Default language of sessions.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     /// Speech model names accepted from clients; empty for any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -128,13 +121,10 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct TraceConfig {
     /// Directory for the traces, one file per session.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
     /// Records the audio of clients and upstreams.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub audio: Option<bool>,
     /// Largest trace file in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub file_max_bytes: Option<u64>,
 }
 
@@ -143,10 +133,8 @@ pub struct TraceConfig {
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
     /// Log level or filter.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
     /// `text` or `json`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
 }
 
@@ -155,7 +143,6 @@ pub struct LogConfig {
 #[serde(deny_unknown_fields)]
 pub struct AccessLogConfig {
     /// A file, `-` for standard output, or `stderr`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
 }
 

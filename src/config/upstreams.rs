@@ -23,7 +23,6 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct UpstreamConfig {
     /// Name in logs and routes; host and port by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// `ws://` or `wss://` URL. Its secrets are redacted when it is serialized.
     #[serde(serialize_with = "serialize_redacted_url")]
@@ -32,25 +31,18 @@ pub struct UpstreamConfig {
     #[serde(default = "default_dialect")]
     pub dialect: String,
     /// CA certificates (PEM) to trust besides those of the system.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// HTTP path for health checks of a failed upstream. Without it, a TCP connect is the check.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub status_path: Option<String>,
     /// File with the token for this upstream.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Environment variable with the token for this upstream.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
     /// Header that carries the bare token; `Authorization: Bearer` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_header: Option<String>,
     /// Client certificate (PEM) for mutual TLS.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_cert: Option<PathBuf>,
     /// Private key (PEM) of `client_cert`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_key: Option<PathBuf>,
 }
 

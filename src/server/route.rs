@@ -18,7 +18,6 @@ pub struct RouteConfig {
     #[serde(default = "any_glob", skip_serializing_if = "is_any_glob")]
     pub path: String,
     /// Connections at this path speak this client protocol, whatever their messages suggest.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// Glob on the client protocol's name.
     #[serde(default = "any_glob")]
