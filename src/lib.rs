@@ -70,6 +70,7 @@ pub mod event;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod mapping;
+mod named_enum;
 #[cfg(feature = "io")]
 pub mod net;
 #[cfg(feature = "io")]

@@ -3,32 +3,35 @@
 use std::time::Duration;
 
 use super::symptom::Symptom;
+use crate::named_enum::named_enum;
 
-/// Step of a check, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DoctorStep {
-    /// The init message fits the limit of the dialect.
-    Configuration,
-    /// The name has an address.
-    Dns,
-    /// The port accepts a connection.
-    Tcp,
-    /// The certificate is trusted.
-    Tls,
-    /// The server accepts the WebSocket.
-    Upgrade,
-    /// A worker is assigned.
-    Queue,
-    /// The worker is initialised.
-    Init,
-    /// The model answers.
-    Answer,
-    /// A session opens (client path only).
-    Session,
-    /// The session closes cleanly.
-    Close,
-    /// The server accepts the other modes that the routes need.
-    Modes,
+named_enum! {
+    /// Step of a check, in order.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum DoctorStep {
+        /// The init message fits the limit of the dialect.
+        Configuration = "configuration",
+        /// The name has an address.
+        Dns = "dns",
+        /// The port accepts a connection.
+        Tcp = "tcp",
+        /// The certificate is trusted.
+        Tls = "tls",
+        /// The server accepts the WebSocket.
+        Upgrade = "upgrade",
+        /// A worker is assigned.
+        Queue = "queue",
+        /// The worker is initialised.
+        Init = "init",
+        /// The model answers.
+        Answer = "answer",
+        /// A session opens (client path only).
+        Session = "session",
+        /// The session closes cleanly.
+        Close = "close",
+        /// The server accepts the other modes that the routes need.
+        Modes = "modes",
+    }
 }
 
 impl DoctorStep {
@@ -47,24 +50,6 @@ impl DoctorStep {
     /// Steps of a client path check.
     pub const CLIENT: [Self; 6] =
         [Self::Dns, Self::Tcp, Self::Tls, Self::Upgrade, Self::Session, Self::Close];
-
-    /// Name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Configuration => "configuration",
-            Self::Dns => "dns",
-            Self::Tcp => "tcp",
-            Self::Tls => "tls",
-            Self::Upgrade => "upgrade",
-            Self::Queue => "queue",
-            Self::Init => "init",
-            Self::Answer => "answer",
-            Self::Session => "session",
-            Self::Close => "close",
-            Self::Modes => "modes",
-        }
-    }
 }
 
 /// Verdict of a step.
