@@ -32,7 +32,7 @@ use crate::{
     downstream::reference,
     mapping::{
         FileError, Library, Profile,
-        check::{MAX_MS, did_you_mean, parse_toml, quoted_list},
+        check::{MAX_MS, parse_toml, suggest_known},
         upstream::Mode,
     },
     server::{
@@ -305,12 +305,10 @@ impl Config {
         }
         let mut localized = (*profile).clone();
         if !localized.hear.languages().any(|known| known == language) {
-            let known = || profile.hear.languages();
-            let hint = did_you_mean(language, known());
+            let known = suggest_known(language, || profile.hear.languages());
             return Err(format!(
-                "language: profile {:?} has no prompt for `{language}`{hint}; it has {}",
-                profile.name,
-                quoted_list(known())
+                "language: profile {:?} has no prompt for `{language}`{known}",
+                profile.name
             ));
         }
         localized.hear.language.clone_from(language);

@@ -6,10 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::access::is_loopback_host;
 use crate::{
-    mapping::{
-        Library, UpstreamMapping,
-        check::{did_you_mean, quoted_list},
-    },
+    mapping::{Library, UpstreamMapping, check::suggest_known},
     net::ClientIdentity,
     secret::{Secret, redacted_url},
     server::{
@@ -113,10 +110,8 @@ impl ResolvedUpstreams {
         let mut matching = self.dialects.iter().filter(|(name, _)| matches_glob(pattern, name));
         let names = || self.dialects.iter().map(|(name, _)| name.as_str());
         let Some((first, dialect)) = matching.next() else {
-            let (hint, known) = (did_you_mean(pattern, names()), quoted_list(names()));
-            return Err(format!(
-                "[[route]] upstream: no upstream matches `{pattern}`{hint}; known are {known}"
-            ));
+            let known = suggest_known(pattern, names);
+            return Err(format!("[[route]] upstream: no upstream matches `{pattern}`{known}"));
         };
         if let Some((other, another)) = matching.find(|(_, another)| another.name != dialect.name) {
             return Err(format!(
