@@ -104,7 +104,6 @@ impl ErrorKind {
     ];
 
     /// Party that caused it.
-    #[must_use]
     pub const fn origin(self) -> Origin {
         match self {
             Self::Unavailable
@@ -134,7 +133,6 @@ pub struct Error {
 
 impl Error {
     /// Error that concerns no utterance.
-    #[must_use]
     pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), segment_id: None }
     }

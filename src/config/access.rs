@@ -162,7 +162,6 @@ impl Config {
     }
 
     /// Security warnings for the operator, one line each.
-    #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let loose_permissions = self.secret_files().filter(|path| has_loose_permissions(path)).map(|path| {
             format!(

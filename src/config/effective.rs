@@ -7,7 +7,6 @@ use crate::{mapping::Library, server::process::lifecycle::DrainPolicy};
 
 impl Config {
     /// The effective configuration and the loaded mappings as JSON.
-    #[must_use]
     pub fn effective_json(&self, library: &Library) -> Value {
         // Through TOML, which omits settings that are not set.
         let config = toml::Table::try_from(self).unwrap_or_default();

@@ -273,7 +273,6 @@ impl Config {
     }
 
     /// Notes on surprising combinations, one line each; empty if the configuration is invalid.
-    #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let routes = self.build_service().map(|service| routes::route_notes(&service.routes));
         routes.unwrap_or_default().into_iter().chain(self.admin.notes()).collect()

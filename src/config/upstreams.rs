@@ -45,7 +45,6 @@ pub struct UpstreamConfig {
 
 impl UpstreamConfig {
     /// An upstream with nothing set but the default dialect.
-    #[must_use]
     pub fn with_default_dialect() -> Self {
         Self { dialect: default_dialect(), ..Self::default() }
     }

@@ -7,7 +7,6 @@ use serde_json::Value;
 use crate::mapping::{ClientMapping, Library, client::EventName, template::SlotValue};
 
 /// Title of the client protocol that all messages belong to; `None` without messages.
-#[must_use]
 pub fn recognize_client_protocol(library: &Library, messages: &[String]) -> Option<String> {
     let messages: Vec<Value> =
         messages.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>().ok()?;

@@ -67,7 +67,6 @@ pub enum StepVerdict {
 
 impl StepVerdict {
     /// Name in reports.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -93,7 +92,6 @@ pub struct CheckOutcome {
 
 impl CheckOutcome {
     /// A successful step, slow if it took longer than `usual`.
-    #[must_use]
     pub fn completed(step: DoctorStep, took: Duration, usual: Duration, note: impl Into<String>) -> Self {
         let verdict =
             if took > usual { StepVerdict::Slow(Symptom::Slow { took, usual }) } else { StepVerdict::Ok };
@@ -101,20 +99,17 @@ impl CheckOutcome {
     }
 
     /// A step that failed.
-    #[must_use]
     pub fn failed(step: DoctorStep, took: Duration, symptom: Symptom) -> Self {
         let note = symptom.summary();
         Self { step, took: Some(took), verdict: StepVerdict::Failed(symptom), note }
     }
 
     /// A step that was not run.
-    #[must_use]
     pub fn skipped(step: DoctorStep, reason: impl Into<String>) -> Self {
         Self { step, took: None, verdict: StepVerdict::Skipped, note: reason.into() }
     }
 
     /// Symptom of a failed step.
-    #[must_use]
     pub const fn failure(&self) -> Option<&Symptom> {
         match &self.verdict {
             StepVerdict::Failed(symptom) => Some(symptom),
@@ -148,7 +143,6 @@ pub struct StepLimits {
 
 impl StepLimits {
     /// Default limits with this timeout for each step.
-    #[must_use]
     pub fn with_timeout(step_timeout: Duration) -> Self {
         let ms = Duration::from_millis;
         Self {

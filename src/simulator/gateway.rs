@@ -67,7 +67,6 @@ struct Worker {
 impl Gateway {
     /// Creates a gateway. `unix_time` is the time of day at `now`; together with the seed it makes every run
     /// deterministic.
-    #[must_use]
     pub fn new(mut cfg: SimulatorConfig, now: Instant, unix_time: Duration) -> Self {
         if cfg.dialect != SimDialect::Current {
             // The legacy server has no other back-end.
@@ -115,7 +114,6 @@ impl Gateway {
     }
 
     /// Number of sessions and queued connections.
-    #[must_use]
     pub fn connection_count(&self) -> usize {
         self.connections.len()
     }

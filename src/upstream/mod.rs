@@ -27,13 +27,11 @@ pub struct Dialect {
 
 impl Dialect {
     /// Creates the codec of one session.
-    #[must_use]
     pub const fn new(mapping: Arc<UpstreamMapping>) -> Self {
         Self { mapping, samples: Vec::new() }
     }
 
     /// Mapping that defines the dialect.
-    #[must_use]
     pub const fn mapping(&self) -> &Arc<UpstreamMapping> {
         &self.mapping
     }
@@ -62,7 +60,6 @@ impl Dialect {
     }
 
     /// Encodes a command as a text frame.
-    #[must_use]
     pub fn encode(&self, command: &LaneCommand) -> String {
         let (name, capacity) = match command {
             LaneCommand::Init(None) => (SendName::Init, 64),

@@ -114,7 +114,6 @@ pub struct SessionCheck {
 
 impl SessionCheck {
     /// Starts a check on an open WebSocket.
-    #[must_use]
     pub fn new(now: Instant, plan: CheckPlan) -> Self {
         Self {
             dialect: Dialect::new(plan.dialect.clone()),
@@ -156,13 +155,11 @@ impl SessionCheck {
     }
 
     /// Depth reached so far.
-    #[must_use]
     pub const fn reached(&self) -> Option<Depth> {
         self.reached
     }
 
     /// First messages of the server, unparsed.
-    #[must_use]
     pub fn received(&self) -> &[String] {
         &self.received
     }

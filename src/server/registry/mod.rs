@@ -76,7 +76,6 @@ pub struct LiveSession {
 
 impl LiveSession {
     /// Sends an order to the session; false if too many orders wait.
-    #[must_use]
     pub fn send_order(&self, order: OperatorOrder) -> bool {
         self.orders.try_send(order).is_ok()
     }
@@ -90,7 +89,6 @@ type SessionMap = BTreeMap<String, Weak<LiveSession>>;
 
 impl SessionRegistry {
     /// Registers a session, which stays registered while the returned entry lives.
-    #[must_use]
     pub fn register(&self, info: SessionInfo) -> (RegistryEntry, mpsc::Receiver<OperatorOrder>) {
         let (sender, orders) = mpsc::channel(PENDING_ORDERS_MAX);
         let session = Arc::new(LiveSession {
@@ -104,25 +102,21 @@ impl SessionRegistry {
     }
 
     /// The session with this id.
-    #[must_use]
     pub fn get(&self, id: &str) -> Option<Arc<LiveSession>> {
         self.sessions().get(id)?.upgrade()
     }
 
     /// Every session, ordered by id.
-    #[must_use]
     pub fn all(&self) -> Vec<Arc<LiveSession>> {
         self.sessions().values().filter_map(Weak::upgrade).collect()
     }
 
     /// Number of sessions.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.sessions().len()
     }
 
     /// True if no session runs.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -150,13 +150,11 @@ pub struct WireBytes {
 
 impl LiveSession {
     /// The state of the session.
-    #[must_use]
     pub fn state(&self) -> SessionState {
         self.stats.state()
     }
 
     /// The statistics for operators.
-    #[must_use]
     pub fn view(&self) -> LiveSessionView {
         let stats = &self.stats;
         let counts_audio = stats.counts_audio.load(Relaxed) > 0;

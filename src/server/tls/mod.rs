@@ -53,7 +53,6 @@ pub enum ClientCerts {
 
 impl TlsConfig {
     /// True if nothing is configured: then there is no TLS.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -145,7 +144,6 @@ impl ReloadableAcceptor {
     }
 
     /// Expiry of the certificate since 1970; `None` if it cannot be read.
-    #[must_use]
     pub fn certificate_expiry(&self) -> Option<Duration> {
         self.loaded().expires_since_epoch
     }

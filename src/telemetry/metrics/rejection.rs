@@ -50,7 +50,6 @@ named_enum! {
 impl RejectReason {
     /// HTTP status of the rejection; `none` without a request or after the upgrade. A dialect may use another
     /// status for a missing mode, which this does not show.
-    #[must_use]
     pub const fn status(self) -> &'static str {
         match self {
             Self::BadHandshake => "400",
