@@ -1,8 +1,9 @@
 //! Support for the test programs: a bridge with a simulated upstream, certificates, a TCP proxy that breaks connections,
-//! and waiting for a state.
+//! waiting for a state, and the bodies of the fuzz targets.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 pub mod bench;
 pub mod certs;
+pub mod fuzzing;
 pub mod tcp_proxy;
 pub mod wait;
