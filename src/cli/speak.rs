@@ -8,14 +8,17 @@ use serde_json::json;
 use tokio::time::{Instant, interval, sleep_until};
 
 use crate::audio::{MODEL_RATE_HZ, wav};
+use crate::session::tts::text_normalization::split_parts;
 
 use super::args::SpeakArgs;
 use super::client::{Client, ClientTiming, ServerMessage, server_error};
 use super::dial::ServerTarget;
 use super::error::ClientError;
 use super::server_events::MacawEvent;
-use super::text_chunks::{CHUNK_MAX_CHARS, split_text};
 use super::{key, read_input};
+
+/// Maximum characters of a `tts.speak` (Macaw field notes §1.4).
+pub(super) const CHUNK_MAX_CHARS: usize = 4096;
 
 /// Upper bound of a text from standard input; hours of speech.
 const STDIN_TEXT_MAX_BYTES: u64 = 1 << 20;
@@ -60,7 +63,7 @@ pub(super) async fn speak(
     voice: Option<&str>,
     speech: &mut SpeechAudio,
 ) -> Result<(), ClientError> {
-    let chunks = split_text(text, CHUNK_MAX_CHARS);
+    let chunks = split_parts(text, CHUNK_MAX_CHARS);
     if chunks.is_empty() {
         return Err(ClientError::InvalidText("there is no text to speak".to_owned()));
     }
@@ -68,7 +71,7 @@ pub(super) async fn speak(
     let mut result = Ok(());
     for (number, chunk) in chunks.into_iter().enumerate() {
         // A second request would cancel a running one (field notes §1.8), so requests are sequential.
-        result = speak_chunk(&mut client, chunk, voice, &format!("speak_{number}"), speech).await.map(|_| ());
+        result = speak_chunk(&mut client, &chunk, voice, &format!("speak_{number}"), speech).await.map(|_| ());
         if result.is_err() {
             break;
         }
