@@ -15,7 +15,7 @@ use super::client::{Client, ClientTiming, ServerMessage, server_error};
 use super::dial::ServerTarget;
 use super::error::ClientError;
 use super::server_events::MacawEvent;
-use super::{key, read_input};
+use super::read_input;
 
 /// Maximum characters of a `tts.speak` (Macaw field notes §1.4).
 pub(super) const CHUNK_MAX_CHARS: usize = 4096;
@@ -33,12 +33,7 @@ const AUDIO_MAX_BYTES: usize = 3 * 3600 * 2 * MODEL_RATE_HZ as usize;
 pub async fn run(args: &SpeakArgs) -> Result<(), ClientError> {
     let text = if args.text == "-" { read_standard_input().await? } else { args.text.clone() };
     check_directory_exists(&args.output)?;
-    let target = ServerTarget {
-        url: args.url.clone(),
-        model: args.model.clone(),
-        key: key::load_key(args.key.key_file.as_deref())?,
-        ..ServerTarget::default()
-    };
+    let target = args.server.target()?;
     let mut speech = SpeechAudio::default();
     let result = speak(&target, ClientTiming::default(), &text, args.voice.as_deref(), &mut speech).await;
     // Audio received before an error is worth keeping.
