@@ -1,7 +1,6 @@
 //! The running sessions: their identity, their statistics, and a channel for operator orders.
 //!
-//! Only the session's own task writes its statistics, with plain atomic stores. Values read together may be a moment
-//! apart.
+//! Only the session's own task writes its statistics.
 
 pub(crate) mod observer;
 mod stats;
@@ -70,7 +69,7 @@ pub struct LiveSession {
     pub info: SessionInfo,
     /// Start of the session.
     pub opened: Instant,
-    pub(super) stats: SessionStats,
+    stats: Mutex<SessionStats>,
     orders: mpsc::Sender<OperatorOrder>,
 }
 
@@ -91,12 +90,8 @@ impl SessionRegistry {
     /// Registers a session, which stays registered while the returned entry lives.
     pub fn register(&self, info: SessionInfo) -> (RegistryEntry, mpsc::Receiver<OperatorOrder>) {
         let (sender, orders) = mpsc::channel(PENDING_ORDERS_MAX);
-        let session = Arc::new(LiveSession {
-            info,
-            opened: Instant::now(),
-            stats: SessionStats::default(),
-            orders: sender,
-        });
+        let session =
+            Arc::new(LiveSession { info, opened: Instant::now(), stats: Mutex::default(), orders: sender });
         self.sessions().insert(session.info.id.clone(), Arc::downgrade(&session));
         (RegistryEntry { session, registry: self.clone() }, orders)
     }
