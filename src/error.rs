@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::named_enum::named_enum;
+
 /// Party that caused an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
@@ -18,84 +20,70 @@ pub enum Origin {
     Upstream,
 }
 
-/// Kind of error. Mapping files name these in snake case under `[errors]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorKind {
-    /// A text frame that is not JSON.
-    MalformedJson,
-    /// JSON that is not an object.
-    NotAnObject,
-    /// An object without the key that names the command.
-    MissingCommand,
-    /// A command that the protocol does not have.
-    UnknownCommand,
-    /// A command with a field of the wrong type, range or length.
-    Invalid,
-    /// A binary frame above the protocol's limit. The frame is dropped.
-    FrameTooLarge,
-    /// A voice reference that cannot be read.
-    BadReference,
-    /// A settings change that cannot be applied, such as a sample rate out of range.
-    BadSetting,
-    /// The connection names no model.
-    NoModel,
-    /// The connection names a model without a route.
-    UnknownModel,
-    /// An unconfigured speech model or voice.
-    UnknownVoice,
-    /// The upstream is unreachable, or every attempt was rejected or lost.
-    Unavailable,
-    /// The upstream's queue is full.
-    QueueFull,
-    /// The upstream's queue does not move.
-    QueueStuck,
-    /// An utterance could not be transcribed.
-    TranscribeFailed,
-    /// A text could not be spoken.
-    SpeakFailed,
-    /// A conversation lost its upstream session. The bridge looks for another.
-    ConversationInterrupted,
-    /// No replacement was found in time.
-    ConversationLost,
-    /// A message that arrived before the session was open. This kind and those below occur in relayed protocols only.
-    NotReady,
-    /// A message without a required field.
-    MissingField,
-    /// A binary frame in a text-only protocol.
-    BinaryFrame,
-    /// More input than the bridge can keep while no upstream is ready.
-    TooMuch,
-    /// A field or value that the upstream's dialect cannot carry.
-    NoCounterpart,
-    /// A mode that the upstream's dialect does not have.
-    NoSuchMode,
-    /// The upstream reported a failure, and its session continues.
-    ModelFailed,
+named_enum! {
+    /// Kind of error. Mapping files name these in snake case under `[errors]`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ErrorKind {
+        /// A text frame that is not JSON.
+        MalformedJson = "malformed_json",
+        /// JSON that is not an object.
+        NotAnObject = "not_an_object",
+        /// An object without the key that names the command.
+        MissingCommand = "missing_command",
+        /// A command that the protocol does not have.
+        UnknownCommand = "unknown_command",
+        /// A command with a field of the wrong type, range or length.
+        Invalid = "invalid",
+        /// A binary frame above the protocol's limit. The frame is dropped.
+        FrameTooLarge = "frame_too_large",
+        /// A voice reference that cannot be read.
+        BadReference = "bad_reference",
+        /// A settings change that cannot be applied, such as a sample rate out of range.
+        BadSetting = "bad_setting",
+        /// The connection names no model.
+        NoModel = "no_model",
+        /// The connection names a model without a route.
+        UnknownModel = "unknown_model",
+        /// An unconfigured speech model or voice.
+        UnknownVoice = "unknown_voice",
+        /// The upstream is unreachable, or every attempt was rejected or lost.
+        Unavailable = "unavailable",
+        /// The upstream's queue is full.
+        QueueFull = "queue_full",
+        /// The upstream's queue does not move.
+        QueueStuck = "queue_stuck",
+        /// An utterance could not be transcribed.
+        TranscribeFailed = "transcribe_failed",
+        /// A text could not be spoken.
+        SpeakFailed = "speak_failed",
+        /// A conversation lost its upstream session. The bridge looks for another.
+        ConversationInterrupted = "conversation_interrupted",
+        /// No replacement was found in time.
+        ConversationLost = "conversation_lost",
+        /// A message that arrived before the session was open. This kind and those below occur in relayed protocols only.
+        NotReady = "not_ready",
+        /// A message without a required field.
+        MissingField = "missing_field",
+        /// A binary frame in a text-only protocol.
+        BinaryFrame = "binary_frame",
+        /// More input than the bridge can keep while no upstream is ready.
+        TooMuch = "too_much",
+        /// A field or value that the upstream's dialect cannot carry.
+        NoCounterpart = "no_counterpart",
+        /// A mode that the upstream's dialect does not have.
+        NoSuchMode = "no_such_mode",
+        /// The upstream reported a failure, and its session continues.
+        ModelFailed = "model_failed",
+    }
 }
 
 impl ErrorKind {
     /// Kinds that a served session may report.
-    pub const SESSION_KINDS: [Self; 18] = [
-        Self::MalformedJson,
-        Self::NotAnObject,
-        Self::MissingCommand,
-        Self::UnknownCommand,
-        Self::Invalid,
-        Self::FrameTooLarge,
-        Self::BadReference,
-        Self::BadSetting,
-        Self::NoModel,
-        Self::UnknownModel,
-        Self::UnknownVoice,
-        Self::Unavailable,
-        Self::QueueFull,
-        Self::QueueStuck,
-        Self::TranscribeFailed,
-        Self::SpeakFailed,
-        Self::ConversationInterrupted,
-        Self::ConversationLost,
-    ];
+    pub const SESSION_KINDS: [Self; Self::NotReady as usize] = match Self::ALL.first_chunk() {
+        Some(kinds) => *kinds,
+        None => unreachable!(),
+    };
 
     /// Kinds that a relay's client protocol must spell.
     pub const RELAY_KINDS: [Self; 14] = [
@@ -115,40 +103,7 @@ impl ErrorKind {
         Self::ConversationLost,
     ];
 
-    /// Spelling in mapping files and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::MalformedJson => "malformed_json",
-            Self::NotAnObject => "not_an_object",
-            Self::MissingCommand => "missing_command",
-            Self::UnknownCommand => "unknown_command",
-            Self::Invalid => "invalid",
-            Self::FrameTooLarge => "frame_too_large",
-            Self::BadReference => "bad_reference",
-            Self::BadSetting => "bad_setting",
-            Self::NoModel => "no_model",
-            Self::UnknownModel => "unknown_model",
-            Self::UnknownVoice => "unknown_voice",
-            Self::Unavailable => "unavailable",
-            Self::QueueFull => "queue_full",
-            Self::QueueStuck => "queue_stuck",
-            Self::TranscribeFailed => "transcribe_failed",
-            Self::SpeakFailed => "speak_failed",
-            Self::ConversationInterrupted => "conversation_interrupted",
-            Self::ConversationLost => "conversation_lost",
-            Self::NotReady => "not_ready",
-            Self::MissingField => "missing_field",
-            Self::BinaryFrame => "binary_frame",
-            Self::TooMuch => "too_much",
-            Self::NoCounterpart => "no_counterpart",
-            Self::NoSuchMode => "no_such_mode",
-            Self::ModelFailed => "model_failed",
-        }
-    }
-
     /// Party that caused it.
-    #[must_use]
     pub const fn origin(self) -> Origin {
         match self {
             Self::Unavailable
@@ -178,7 +133,6 @@ pub struct Error {
 
 impl Error {
     /// Error that concerns no utterance.
-    #[must_use]
     pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), segment_id: None }
     }

@@ -67,9 +67,8 @@ pub mod doctor;
 pub mod downstream;
 pub mod error;
 pub mod event;
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod mapping;
+mod named_enum;
 #[cfg(feature = "io")]
 pub mod net;
 #[cfg(feature = "io")]

@@ -17,7 +17,6 @@ pub const MASK: &str = "***";
 const SHOWN_QUERY_VALUES: [&str; 3] = ["chat", "audio", "video"];
 
 /// Redacts a URL for display: masks credentials before the host and the values of its query.
-#[must_use]
 pub fn redacted_url(url: &str) -> String {
     let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
     let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
@@ -43,26 +42,22 @@ pub struct Secret {
 
 impl Secret {
     /// Wraps a secret text.
-    #[must_use]
     pub fn new(text: impl Into<Box<str>>) -> Self {
         let text = text.into();
         Self { digest: SecretDigest::of(&text), text }
     }
 
     /// The secret text, for sending it.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.text
     }
 
     /// The digest used for comparisons.
-    #[must_use]
     pub const fn digest(&self) -> &SecretDigest {
         &self.digest
     }
 
     /// True if the peer sent this secret. The comparison takes constant time.
-    #[must_use]
     pub fn matches(&self, sent: &str) -> bool {
         self.digest == SecretDigest::of(sent)
     }
@@ -100,7 +95,6 @@ pub struct SecretDigest([u8; SHA256_OUTPUT_LEN]);
 
 impl SecretDigest {
     /// Digest of a secret, or of a text sent by a peer.
-    #[must_use]
     pub fn of(text: &str) -> Self {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
         bytes.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
@@ -108,7 +102,6 @@ impl SecretDigest {
     }
 
     /// Parses 64 hexadecimal digits as printed by `sha256sum`; `None` for any other text.
-    #[must_use]
     pub fn from_hex(hex: &str) -> Option<Self> {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
         let (pairs, rest) = hex.as_bytes().as_chunks::<2>();

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""A bridge from Macaw clients to MiniCPM-o's current dialect in audio mode, written plainly in Python: what voxbridge is
-measured against. It is not a second voxbridge: it has one protocol on each side, no transcription, no `tts.speak`, no
-rollover, no limits and no recovery.
+"""A plain bridge in Python from Macaw clients to MiniCPM-o's current dialect in audio mode, for comparison with voxbridge.
 
-It is as quick as such a program gets in one file. Wherever there was a choice, the cheaper one was taken, measured for one
-session and second of 48 kHz audio in 20 ms frames (Python 3.11):
+It has one protocol on each side. It has no transcription, no `tts.speak`, no rollover, no limits and no recovery.
+
+It is about as fast as such a program can be in one file. Each choice is the cheaper one, measured per session and second of
+48 kHz audio in 20 ms frames (Python 3.11):
 
   - uvloop instead of asyncio's own loop.
   - orjson instead of json: 2 us instead of 108 to write a unit, 22 instead of 43 to read a second of speech.
   - Frames are gathered to 100 ms before anything is computed: resampling is 131 us instead of 246 in single frames, the
-    voice detector 41 instead of 168. A unit may reach the model so much later.
+    voice detector 41 instead of 168. This delays a unit by up to 100 ms.
   - The voice detector is an energy gate over 20 ms (webrtcvad: 85 us at 16 kHz, 669 at 48 kHz).
-  - The model's speech goes out at once and in one frame a delta; pacing it would be ten frames and ten timers a second.
-  - Neither side is compressed.
+  - The model's speech is sent at once, one frame per delta. Pacing would take ten frames and ten timers a second.
+  - Neither side uses compression.
 
 Usage: bridge.py --listen HOST:PORT --upstream ws://HOST:PORT/v1/realtime
 """
@@ -32,25 +32,25 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
-MODEL_RATE_HZ = 16_000  # of what the model hears, Hz; a unit is a second
+MODEL_RATE_HZ = 16_000  # sample rate of the model's input, Hz; a unit is one second
 FULL_SCALE = np.float32(32_768)
-VAD_BLOCK_FRAMES = 5  # of 20 ms in a block
-VAD_THRESHOLD = 0.01**2  # mean square; -40 dBFS, as of Macaw's own energy filter
-VAD_START_FRAMES, VAD_STOP_FRAMES = 3, 15  # frames in a row: 60 ms of speech, 300 ms without
+VAD_BLOCK_FRAMES = 5  # frames of 20 ms in a block
+VAD_THRESHOLD = 0.01**2  # mean square; -40 dBFS, like Macaw's own energy filter
+VAD_START_FRAMES, VAD_STOP_FRAMES = 3, 15  # consecutive frames: 60 ms of speech, 300 ms of silence
 MAX_MESSAGE_BYTES = 1 << 24
-GAP_TIMEOUT_S = 0.4  # jitter of a network is shorter
+GAP_TIMEOUT_S = 0.4  # longer than the jitter of a network
 PROMPT = "You are a helpful assistant."
 SESSION_CONFIG = {"length_penalty": 1.1, "listen_prob_scale": 1.0}
 
 
 class VoiceDetector:
-    """Finds where speech begins and ends."""
+    """Detects the beginning and the end of speech."""
 
     def __init__(self):
         self.speaking, self.run_length = False, 0
 
     def detect_changes(self, frames):
-        """Yields what changed in some frames, one a row: True for a beginning, False for an end."""
+        """Yields True for each beginning and False for each end of speech in these frames."""
         loudness = np.einsum("ij,ij->i", frames, frames)
         for loud in (loudness > VAD_THRESHOLD * frames.shape[1]).tolist():
             self.run_length = self.run_length + 1 if loud != self.speaking else 0
@@ -60,7 +60,7 @@ class VoiceDetector:
 
 
 class UnitAssembler:
-    """Turns the client's int16 frames into the model's units: 16000 samples of float32 at 16 kHz."""
+    """Converts the client's int16 frames to the model's units of 16000 float32 samples at 16 kHz."""
 
     def __init__(self, rate_hz):
         self.rate_hz, self.samples_received = rate_hz, 0
@@ -73,7 +73,7 @@ class UnitAssembler:
         self.unit, self.filled_samples = np.zeros(MODEL_RATE_HZ, np.float32), 0
 
     def push(self, frame):
-        """What comes of a frame: units, and True or False where speech begins or ends."""
+        """Adds a frame; returns completed units, and True or False where speech begins or ends."""
         return list(self._process(frame))
 
     def _process(self, frame):
@@ -86,7 +86,7 @@ class UnitAssembler:
             yield from self.append_samples(self.resampler.resample_chunk(block) if self.resampler else block)
 
     def flush(self):
-        """What comes of audio that ends here: what is left of it, filled up to a unit, which may be silence only."""
+        """Returns the rest of the audio, padded with silence to one unit."""
         found = list(self.vad.detect_changes(np.zeros((VAD_STOP_FRAMES, 1), np.float32)))
         rest = np.frombuffer(bytes(self.pending_bytes[: len(self.pending_bytes) & ~1]), "<i2") / FULL_SCALE
         self.pending_bytes.clear()
@@ -114,7 +114,7 @@ class UnitAssembler:
 
 
 def to_int16_bytes(audio):
-    """The model's base64 float32 as int16: rounded, and clipped instead of wrapped."""
+    """Converts the model's base64 float32 to int16, rounded and clipped."""
     samples = np.frombuffer(base64.b64decode(audio), "<f4") * FULL_SCALE
     return np.clip(np.rint(samples, out=samples), -32_768, 32_767, out=samples).astype("<i2").tobytes()
 
@@ -130,7 +130,7 @@ class Session:
         self.id = "sess_" + secrets.token_hex(6)
         self.started_at = time.monotonic()
         self.units_sent = self.answer_count = 0
-        self.answer = None  # id and words of what the model is saying
+        self.answer = None  # id and text of the current answer
 
     async def send_event(self, kind, **fields):
         event = {"type": kind, **fields, "timestamp": round(time.time(), 3)}
@@ -158,24 +158,24 @@ class Session:
         await self.wait_for_event(upstream, "session.created")
 
     async def wait_for_event(self, upstream, kind):
-        """Passes what comes before, such as places in the queue."""
+        """Skips messages until one of this type, such as positions in the queue."""
         while (event := orjson.loads(await upstream.recv(decode=False)))["type"] != kind:
             if event["type"] in ("session.closed", "error"):
                 raise ConnectionError(f"the upstream wanted no session: {event}")
 
     async def forward_client(self, upstream):
-        """Client to upstream; returns why it ended."""
+        """Forwards from client to upstream; returns the reason of the end."""
         async for message in self.client:
             if isinstance(message, str):
                 command = orjson.loads(message).get("type")
                 if command in ("session.close", "session.cancel"):
                     return "client_request" if command == "session.close" else "cancelled"
-                continue  # session.configure: nothing in it changes what is done here
+                continue  # session.configure has no effect here
             await self.deliver(upstream, self.assembler.push(message))
         return "client_disconnect"
 
     async def fill_gaps(self, upstream):
-        """A model stands still without audio, in the middle of a word too: silence takes the place of what does not come."""
+        """Sends silence in place of missing audio, because the model stops without input, even within a word."""
         while True:
             received = self.assembler.samples_received
             await asyncio.sleep(GAP_TIMEOUT_S)
@@ -184,7 +184,7 @@ class Session:
                 await asyncio.sleep(1 - GAP_TIMEOUT_S)
 
     async def deliver(self, upstream, findings):
-        """The client where it speaks, and the model what it says."""
+        """Sends units to the model and speech events to the client."""
         for found in findings:
             if isinstance(found, bool):
                 name = "vad.speech_start" if found else "vad.speech_end"
@@ -193,7 +193,7 @@ class Session:
                 await self.send_unit(upstream, found)
 
     async def send_unit(self, upstream, unit):
-        # The model has the floor while it speaks.
+        # Barge-in: the user speaks while the model answers.
         is_barge_in = self.assembler.vad.speaking and self.answer is not None
         audio = base64.b64encode(unit).decode()
         message = {"audio": audio, "input_id": str(self.units_sent), "force_listen": is_barge_in}
@@ -201,7 +201,7 @@ class Session:
         await upstream.send(orjson.dumps({"type": "input.append", "input": message}), text=True)
 
     async def forward_upstream(self, upstream):
-        """Upstream to client; returns why it ended."""
+        """Forwards from upstream to client; returns the reason of the end."""
         while True:
             event = orjson.loads(await upstream.recv(decode=False))
             if event["type"] == "session.closed":
@@ -247,7 +247,7 @@ async def main():
         try:
             await Session(client, options.upstream).run()
         except ConnectionClosed:
-            pass  # of either side, which ends the session
+            pass  # either side disconnected, which ends the session
 
     host, _, port = options.listen.rpartition(":")
     # Many clients connect at once; a short queue would reject some.

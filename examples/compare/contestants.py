@@ -1,4 +1,4 @@
-"""How each contestant of `run` is built, started, driven and stopped; what they are, `run` says at its head."""
+"""Builds, starts, drives and stops each contestant. The head of `run` describes them."""
 
 import contextlib
 import json
@@ -19,11 +19,11 @@ TIMEOUT_S = 60
 
 
 class ComparisonError(Exception):
-    """What cannot be done, and why."""
+    """A step that failed, with the reason."""
 
 
 class Contestants:
-    """Where all is, and on which cores."""
+    """The contestants: their paths and their cores."""
 
     def __init__(self, options, log):
         self.options, self.log, self.out = options, log, options.out
@@ -48,7 +48,7 @@ class Contestants:
         self.program, self.load_generator = target / "voxbridge", target / "examples/load"
 
     def measure_build_s(self):
-        """How long a build takes from nothing but the sources of the dependencies."""
+        """Measures the time of a build from the downloaded sources."""
         self.log("building once more, from nothing")
         cargo_dir = self.out / "build"
         shutil.rmtree(cargo_dir, ignore_errors=True)
@@ -57,7 +57,7 @@ class Contestants:
         return time.monotonic() - started_at
 
     def install_packages(self):
-        """A Python with what bridge.py needs."""
+        """Creates a Python environment with the requirements of bridge.py."""
         ensure_tool("python3 -m venv --help", "python3-venv", "install Python with venv")
         venv = self.out / "venv"
         python = venv / "bin/python"
@@ -73,7 +73,7 @@ class Contestants:
         return stripped.stat().st_size
 
     def describe_environment(self):
-        """What the figures are of."""
+        """Describes the measured versions."""
         git = lambda *words: self.run_output("git", "-C", PROJECT, *words).strip()
         models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
         nginx = subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr
@@ -96,7 +96,7 @@ class Contestants:
     # --- processes
 
     def measure(self, name, sessions, label, *arguments):
-        """One contestant under load: its figures."""
+        """Puts one contestant under load; returns its figures."""
         result = self.out / f"{label}.json"
         result.unlink(missing_ok=True)
         command = [self.load_generator, "--sessions", sessions, "--seconds", self.options.seconds, "--pin-self", self.generator_core]
@@ -113,7 +113,7 @@ class Contestants:
 
     @contextlib.contextmanager
     def voxbridge(self, *_):
-        """The generator starts it, like everybody who has no bridge yet."""
+        """voxbridge, which the load generator starts itself."""
         yield ["--program", self.program, "--pin-bridge", self.bridge_core] + (["--workers", 1] if self.has_workers_option else [])
 
     @contextlib.contextmanager
@@ -138,12 +138,12 @@ class Contestants:
             yield self.generator_options(read_listening_port(process), upstream, process)
 
     def generator_options(self, port, upstream, process):
-        """How the generator is told of a process that is not its own."""
+        """Arguments of the generator for a process that it did not start."""
         url, stub = f"ws://127.0.0.1:{port}/v1/realtime", f"127.0.0.1:{upstream}"
         return ["--url", url, "--pid", process.pid, "--upstream-listen", stub]
 
     def measure_start_ms(self, name):
-        """From the call that starts it until it says that it listens."""
+        """Time from the start of the process until it reports that it listens."""
         command = {
             "voxbridge": [self.program, "serve", "--log", "error"],
             "python": [self.python_interpreter, HERE / "bridge.py"],
@@ -156,7 +156,7 @@ class Contestants:
 
     @contextlib.contextmanager
     def run_process(self, command, **more):
-        """One on the bridge's core, which is stopped in the end."""
+        """Runs a process on the bridge's core and stops it at the end."""
         all_cores = os.sched_getaffinity(0)
         # Inherited, so it costs the process nothing at its start.
         os.sched_setaffinity(0, {self.bridge_core})
@@ -176,13 +176,13 @@ class Contestants:
 
 
 def clean_environment():
-    """Without what somebody has set for their own voxbridge or Python, and with room for all sessions."""
+    """An environment without the user's settings of voxbridge and Python, and with room for all sessions."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VOXBRIDGE_", "PYTHON"))}
     return kept | {"VOXBRIDGE_SESSIONS_MAX": "100000"}
 
 
 def read_listening_port(process):
-    """The port that it says it listens on."""
+    """Reads the port from the process's first line."""
     line = process.stdout.readline()
     if not line.startswith("listening on "):
         raise ComparisonError(f"{process.args[0]} does not say where it listens but {line!r}")
@@ -190,7 +190,7 @@ def read_listening_port(process):
 
 
 def wait_until_listening(port, process, read_errors):
-    """Waits until there is somebody at `port`."""
+    """Waits until `port` accepts connections."""
     until = time.monotonic() + TIMEOUT_S
     while True:
         with socket.socket() as probe:
@@ -221,14 +221,14 @@ def run_quietly(*command):
 
 
 def ensure_tool(test, package, install_hint):
-    """A tool of the system, by the script that the other examples use."""
+    """Installs a system tool with the script that the other examples use."""
     script = """say() { printf 'compare: %s\\n' "$*" >&2; }; die() { say "$*"; exit 1; }; . "$1"; shift; ensure "$@" """
     if subprocess.run(["bash", "-c", script, "ensure", HERE.parent / "engines/ensure", test, package, install_hint]).returncode:
         raise ComparisonError(f"{package} is missing")
 
 
 def extract_figures(generator_results):
-    """What the generator tells of a run, by the names used here; latencies in ms, beyond what a resampler has to wait for."""
+    """Extracts a run's figures from the generator's report. Latencies are in ms, without the resampler's look-ahead."""
     (run,) = generator_results["runs"]
     cpu, memory, latency = run["cpu"], run["memory_kib"], run["latency_ms"]
     kb = lambda kib: kib * 1.024

@@ -1,4 +1,4 @@
-"""What `run` has measured, as medians, a table in Markdown, JSON and a picture."""
+"""Reports the measurements of `run` as medians: a table in Markdown, JSON and a plot."""
 
 import json
 import statistics
@@ -20,7 +20,7 @@ def json_options(options):
 
 
 def one_line(figures):
-    """One turn in a line."""
+    """Formats one run as one line."""
     words = [f"{figures['cpu_us']:.0f} us ({figures['user_us']:.0f} user, {figures['system_us']:.0f} system)"]
     words += [f"{direction} p99 {figures[direction]['p99']:.2f} ms" for direction in ("up", "down") if figures[direction]]
     words += [f"{figures['lost']} samples lost, repeated, misplaced or not recognised"] if figures["lost"] else []
@@ -30,12 +30,12 @@ def one_line(figures):
 
 
 def worst_p99(figures):
-    """Of what is added up and down, ms."""
+    """The larger p99 of the latencies added in each direction, ms."""
     return max((figures[direction]["p99"] for direction in ("up", "down") if figures[direction]), default=0.0)
 
 
 class Row:
-    """One row's rounds. A round counts where the generator kept time for all who took part in it."""
+    """The rounds of one row. A round counts only if the generator was on time for every contestant."""
 
     def __init__(self, results, name):
         self.name = name
@@ -56,14 +56,14 @@ class Row:
         return statistics.median(values) if values else None
 
     def cpu_ratio(self, reference):
-        """The median of the rounds' own ratios."""
+        """Median of the ratios of all rounds."""
         if reference not in self.contestants or "voxbridge" not in self.contestants:
             return None
         return statistics.median(by_contestant["voxbridge"]["cpu_us"] / by_contestant[reference]["cpu_us"] for by_contestant in self.rounds)
 
 
 def markdown_table(results):
-    """Markdown: what was measured, by whom, how they compare and what was wanted."""
+    """Builds the Markdown table: figures, contestants, ratios and limits."""
     lines = ["| | voxbridge | relay | Python | ratio | goal |", "|---|---|---|---|---|---|"]
     rows = {name: Row(results, name) for name in ROW_TITLES}
     for row in rows.values():
@@ -175,14 +175,14 @@ def notes(results, rows):
 
 
 def write_results(results, out):
-    """results.json, and cpu.svg for what there is by now."""
+    """Writes results.json, and cpu.svg for the rows measured so far."""
     (out / "results.json").write_text(json.dumps(results, indent=1, default=str) + "\n")
     (out / "cpu.svg").write_text(render_cpu_svg(results))
 
 
 def render_cpu_svg(results):
-    """CPU time a session and second: bars are medians (the dark part is the program's own, the rest the kernel's), dots the
-    rounds."""
+    """Plots the CPU time per session and second. Bars are medians, with user time in the dark part and system time in the
+    rest. Dots are rounds."""
     bars = [(row, contestant) for row in (Row(results, name) for name in ROW_TITLES) for contestant in row.contestants]
     maximum = max((measurement["cpu_us"] for row, contestant in bars for measurement in row.measurements), default=1)
     width, height, left, base = 110 * len(bars) + 70, 330, 60, 260

@@ -1,16 +1,16 @@
-"""Real speech on a CPU behind two pipes: Moonshine (base, English) recognises, flite speaks.
+"""Speech engines behind two pipes, on a CPU: Moonshine (base, English) recognises, flite speaks.
 
 Usage: python3 engines.py DIR, where DIR was prepared by the `setup` script beside this file.
 
-Every message is one line of JSON; audio follows it as raw float32 little endian, mono.
+Each message is one line of JSON. Audio follows as raw mono float32, little-endian.
 
-  first of all      <- {"ready":true,"recogniser":"moonshine-base","synthesiser":"flite awb"}
+  at the start      <- {"ready":true,"recogniser":"moonshine-base","synthesiser":"flite awb"}
                        (or {"ready":false,"error":"..."}, and the end)
   {"id":1,"op":"recognise","bytes":N} + N bytes at 16 kHz     <- {"id":1,"text":"..."}
   {"id":2,"op":"speak","text":"...","voice":"awb"}            <- {"id":2,"bytes":N} + N bytes at 24 kHz
-  anything it cannot do                                       <- {"id":...,"error":"..."}
+  a request that fails                                        <- {"id":...,"error":"..."}
 
-Requests are answered in order. The end of standard input is the end of the process.
+Requests are answered in order. The process ends when standard input ends.
 """
 
 import json
@@ -118,7 +118,7 @@ class Recogniser:
 
 
 def split_clips(samples):
-    """Cuts what is longer than the model can take, at the quietest tenth of a second of the last ten."""
+    """Splits long audio at the quietest tenth of a second within the last ten seconds of each part."""
     hop, window = RECOGNISE_RATE_HZ // 50, RECOGNISE_RATE_HZ // 10
     while len(samples) > MAX_CLIP_SAMPLES:
         begin = MAX_CLIP_SAMPLES - 10 * RECOGNISE_RATE_HZ
@@ -185,14 +185,14 @@ class Synthesiser:
 
 
 def to_ascii(text):
-    """The text in ASCII: flite reads bytes, and would take a curly apostrophe for three letters."""
+    """Converts the text to ASCII, because flite reads bytes: a curly apostrophe would count as three letters."""
     marks = str.maketrans("‘’‛“”„‐‑–—", "'''\"\"\"----")
     flat = unicodedata.normalize("NFKD", text.translate(marks))
     return re.sub(r"[^\x20-\x7e]+", lambda m: " " if m[0].isspace() else "", flat).strip()
 
 
 def resample(samples, rate_hz, target_hz):
-    """A rational change of rate through one Kaiser-windowed sinc (80 dB), aligned to the input."""
+    """Resamples by a rational factor with one Kaiser-windowed sinc (80 dB), aligned to the input."""
     shared = math.gcd(rate_hz, target_hz)
     up, down = target_hz // shared, rate_hz // shared
     if up == down or not len(samples):
@@ -275,7 +275,7 @@ def serve(stream, send, recogniser, synthesiser):
             return
         except RequestRejected as rejection:
             header, body = {"error": str(rejection)}, b""
-        except Exception as error:  # whatever it is, the next request deserves an answer
+        except Exception as error:  # a failed request must not end the process
             traceback.print_exc()
             header, body = {"error": f"{type(error).__name__}: {error}"}, b""
         send({"id": request_id, **header}, body)

@@ -52,7 +52,6 @@ pub struct Agc {
 impl Agc {
     /// Brings speech to `target_rms` of full scale with a gain of at most `gain_max`. Blocks at or below
     /// `floor_rms` are not speech and leave the gain unchanged.
-    #[must_use]
     pub const fn new(target_rms: f32, gain_max: f32, floor_rms: f32) -> Self {
         Self {
             // `max` also replaces NaN, so an invalid setting turns into the neutral value.
@@ -85,7 +84,6 @@ impl Agc {
     }
 
     /// The current gain, 1 or more.
-    #[must_use]
     pub const fn gain(&self) -> f32 {
         self.gain
     }

@@ -23,7 +23,6 @@ impl PackedAudio {
     /// let audio = [1000, 1007, 1011, 1012, 990];
     /// assert_eq!(PackedAudio::new(&audio).unpack(), audio);
     /// ```
-    #[must_use]
     pub fn new(samples: &[i16]) -> Self {
         let size = delta_blocks(samples).map(|block| 1 + 4 * bit_width(&block)).sum();
         let mut bytes = Vec::with_capacity(size);
@@ -36,7 +35,6 @@ impl PackedAudio {
     }
 
     /// Restores the samples.
-    #[must_use]
     pub fn unpack(&self) -> Vec<i16> {
         let mut samples = Vec::with_capacity(self.samples.next_multiple_of(BLOCK_SAMPLES));
         let (mut rest, mut last) = (&self.bytes[..], 0i16);
@@ -53,7 +51,6 @@ impl PackedAudio {
     }
 
     /// Size of the packed audio in bytes.
-    #[must_use]
     pub fn packed_len(&self) -> usize {
         self.bytes.len()
     }

@@ -31,13 +31,11 @@ impl Encoding {
     pub const MAX_BYTES_PER_SAMPLE: usize = 4;
 
     /// Finds the encoding with this name in mapping files.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, encoding)| *encoding)
     }
 
     /// Human-readable name.
-    #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
             Self::S16le => "int16 PCM",
@@ -48,7 +46,6 @@ impl Encoding {
     }
 
     /// Size of a sample.
-    #[must_use]
     pub const fn bytes_per_sample(self) -> usize {
         match self {
             Self::S16le => 2,
@@ -58,7 +55,6 @@ impl Encoding {
     }
 
     /// Decodes the first sample; silence if there are too few bytes for one.
-    #[must_use]
     pub fn decode_first(self, bytes: &[u8]) -> i16 {
         match (self, bytes) {
             (Self::S16le, [a, b, ..]) => i16::from_le_bytes([*a, *b]),

@@ -119,7 +119,6 @@ impl InputConverter {
     }
 
     /// Number of sample groups that a frame of `bytes` bytes completes.
-    #[must_use]
     pub const fn completed_groups(&self, bytes: usize) -> usize {
         (self.carry.len + bytes) / self.group_bytes
     }
@@ -132,19 +131,16 @@ impl InputConverter {
     }
 
     /// Whole sample groups converted so far, at the client's rate; skipped groups are not included.
-    #[must_use]
     pub const fn input_samples(&self) -> u64 {
         self.input_samples
     }
 
     /// Whole sample groups discarded by [`skip_muted`](Self::skip_muted) so far.
-    #[must_use]
     pub const fn skipped_samples(&self) -> u64 {
         self.skipped_samples
     }
 
     /// Sample groups taken in but not output yet, at the client's rate: at most 50 ms, zero after a flush.
-    #[must_use]
     pub fn pending_groups(&self) -> u64 {
         if self.passthrough { 0 } else { self.resampler.pending_samples() }
     }

@@ -34,13 +34,11 @@ pub enum PcmError {
 }
 
 /// Converts an int16 sample to float32 in `-1.0 ..= 0.99997`.
-#[must_use]
 pub fn to_f32(sample: i16) -> f32 {
     sample.to_sample::<f32>()
 }
 
 /// Converts a float32 sample to the nearest int16; clips, and turns NaN into silence.
-#[must_use]
 #[inline(always)]
 pub fn to_i16(sample: f32) -> i16 {
     // dasp's own conversion truncates. Adding 1.5 · 2^23 rounds to nearest, ties to even, because the mantissa
@@ -73,7 +71,6 @@ pub fn encode_base64_f32(samples: &[i16], out: &mut String) {
 }
 
 /// Number of base64 characters for `samples` float32 samples.
-#[must_use]
 pub const fn base64_f32_len(samples: usize) -> usize {
     (samples * 4).div_ceil(3) * 4
 }

@@ -51,7 +51,6 @@ pub struct PlayoutPacer {
 impl PlayoutPacer {
     /// A pacer with nothing sent. `lead: None` means a burst. The hold grows to at most `hold_max`; zero
     /// disables it.
-    #[must_use]
     pub const fn new(lead: Option<Duration>, hold_max: Duration) -> Self {
         let (hold, shortfall) = (Duration::ZERO, Duration::ZERO);
         Self {
@@ -86,7 +85,6 @@ impl PlayoutPacer {
     }
 
     /// Length of audio that may leave now; [`Duration::MAX`] in a burst.
-    #[must_use]
     pub fn send_budget(&self, now: Instant) -> Duration {
         let Some(lead) = self.lead else { return Duration::MAX };
         if self.release_time().is_some_and(|release| now < release) {
@@ -97,7 +95,6 @@ impl PlayoutPacer {
 
     /// Earliest instant at which `quantum` more may leave, not before `now`. A quantum longer than the lead
     /// waits until everything is played.
-    #[must_use]
     pub fn earliest_send(&self, now: Instant, quantum: Duration) -> Instant {
         let Some(lead) = self.lead else { return now };
         let wait = self.unplayed(now).saturating_sub(lead.saturating_sub(quantum));
@@ -119,19 +116,16 @@ impl PlayoutPacer {
     }
 
     /// When the client will have played everything sent; `None` if nothing was sent, and in a burst.
-    #[must_use]
     pub const fn playout_end(&self) -> Option<Instant> {
         self.playout_end
     }
 
     /// Length of the audio that was sent but not yet played.
-    #[must_use]
     pub fn unplayed(&self, now: Instant) -> Duration {
         self.playout_end.map_or(Duration::ZERO, |playout_end| playout_end.saturating_duration_since(now))
     }
 
     /// Hold of the next text's first audio if the current text ended now.
-    #[must_use]
     pub fn next_hold(&self) -> Duration {
         match (self.has_sent, self.ran_dry) {
             (false, _) => self.hold,

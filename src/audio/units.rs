@@ -65,19 +65,16 @@ impl UnitQueue {
     }
 
     /// Number of queued samples.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
     /// True if no samples are queued.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// True if a whole unit is queued, so that [`take_unit`](Self::take_unit) adds no zeros.
-    #[must_use]
     pub const fn has_unit(&self) -> bool {
         self.len() >= UNIT_SAMPLES
     }
@@ -136,7 +133,6 @@ impl UnitQueue {
     }
 
     /// The sample counts so far.
-    #[must_use]
     pub const fn counts(&self) -> UnitCounts {
         self.counts
     }

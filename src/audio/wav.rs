@@ -83,7 +83,6 @@ pub fn resample_all(samples: &[f32], from_hz: u32, to_hz: u32) -> Result<Vec<f32
 const HEADER_BYTES: usize = 44;
 
 /// Builds a WAV file of mono int16.
-#[must_use]
 pub fn write_s16(samples: &[i16], rate_hz: u32) -> Vec<u8> {
     let data_bytes = u32::try_from(samples.len() * 2).unwrap_or(u32::MAX);
     let mut out = Vec::with_capacity(HEADER_BYTES + samples.len() * 2);
@@ -105,7 +104,6 @@ pub fn write_s16(samples: &[i16], rate_hz: u32) -> Vec<u8> {
 
 /// Returns the file with a length that is no multiple of four bytes, so that receivers cannot mistake it for raw
 /// float32. If necessary, appends a chunk that readers skip.
-#[must_use]
 pub fn with_unaligned_length(bytes: Vec<u8>) -> Vec<u8> {
     if !bytes.len().is_multiple_of(4) {
         return bytes;

@@ -130,13 +130,11 @@ impl Client {
     }
 
     /// The session id assigned by the server.
-    #[must_use]
     pub fn session_id(&self) -> &str {
         &self.session_id
     }
 
     /// The intervals and timeouts of this client.
-    #[must_use]
     pub const fn timing(&self) -> &ClientTiming {
         &self.timing
     }

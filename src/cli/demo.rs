@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::client::{Client, ClientTiming};
 use super::dial::ServerTarget;
 use super::error::ClientError;
-use super::{speak, stream_recording, talk, text_chunks};
+use super::{speak, stream_recording, talk};
+use crate::session::tts::text_normalization::split_parts;
 
 /// Built-in recording: eleven seconds of J. F. Kennedy's inaugural address, 16 kHz mono.
 pub const RECORDING: &[u8] = include_bytes!("../../examples/speech/jfk_16k.wav");
@@ -116,9 +117,7 @@ async fn speak_reply(
         spoken => format!("You said: {}", spoken.join(" ")),
     };
     // A demo of a long recording need not repeat all of it.
-    let text = text_chunks::split_text(&text, text_chunks::CHUNK_MAX_CHARS)
-        .first()
-        .map_or(String::new(), |&chunk| chunk.to_owned());
+    let text = split_parts(&text, speak::CHUNK_MAX_CHARS).into_iter().next().unwrap_or_default();
     let mut speech = speak::SpeechAudio::default();
     let first_audio = speak::speak_chunk(client, &text, None, "demo", &mut speech).await?;
     speak::write_output(out, &speech.to_wav()).await?;

@@ -122,7 +122,6 @@ pub enum ClientError {
 
 impl ClientError {
     /// The exit code of the program.
-    #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::InvalidUrl { .. } | Self::InvalidKey { .. } => EXIT_USAGE,

@@ -18,7 +18,6 @@ mod read_input;
 mod stream_recording;
 #[cfg(test)]
 mod tests;
-mod text_chunks;
 mod view;
 
 pub use args::{Cli, CliCommand};

@@ -73,7 +73,6 @@ pub enum MacawEvent {
 
 impl MacawEvent {
     /// Parses a text message. Never fails: a malformed message is [`Self::Unknown`].
-    #[must_use]
     pub fn parse(message: &str) -> Self {
         let value: Value = serde_json::from_str(message).unwrap_or_default();
         let text = |key: &str| value[key].as_str().map(str::to_owned);

@@ -8,14 +8,17 @@ use serde_json::json;
 use tokio::time::{Instant, interval, sleep_until};
 
 use crate::audio::{MODEL_RATE_HZ, wav};
+use crate::session::tts::text_normalization::split_parts;
 
 use super::args::SpeakArgs;
 use super::client::{Client, ClientTiming, ServerMessage, server_error};
 use super::dial::ServerTarget;
 use super::error::ClientError;
 use super::server_events::MacawEvent;
-use super::text_chunks::{CHUNK_MAX_CHARS, split_text};
-use super::{key, read_input};
+use super::read_input;
+
+/// Maximum characters of a `tts.speak` (Macaw field notes §1.4).
+pub(super) const CHUNK_MAX_CHARS: usize = 4096;
 
 /// Upper bound of a text from standard input; hours of speech.
 const STDIN_TEXT_MAX_BYTES: u64 = 1 << 20;
@@ -30,12 +33,7 @@ const AUDIO_MAX_BYTES: usize = 3 * 3600 * 2 * MODEL_RATE_HZ as usize;
 pub async fn run(args: &SpeakArgs) -> Result<(), ClientError> {
     let text = if args.text == "-" { read_standard_input().await? } else { args.text.clone() };
     check_directory_exists(&args.output)?;
-    let target = ServerTarget {
-        url: args.url.clone(),
-        model: args.model.clone(),
-        key: key::load_key(args.key.key_file.as_deref())?,
-        ..ServerTarget::default()
-    };
+    let target = args.server.target()?;
     let mut speech = SpeechAudio::default();
     let result = speak(&target, ClientTiming::default(), &text, args.voice.as_deref(), &mut speech).await;
     // Audio received before an error is worth keeping.
@@ -60,7 +58,7 @@ pub(super) async fn speak(
     voice: Option<&str>,
     speech: &mut SpeechAudio,
 ) -> Result<(), ClientError> {
-    let chunks = split_text(text, CHUNK_MAX_CHARS);
+    let chunks = split_parts(text, CHUNK_MAX_CHARS);
     if chunks.is_empty() {
         return Err(ClientError::InvalidText("there is no text to speak".to_owned()));
     }
@@ -68,7 +66,7 @@ pub(super) async fn speak(
     let mut result = Ok(());
     for (number, chunk) in chunks.into_iter().enumerate() {
         // A second request would cancel a running one (field notes §1.8), so requests are sequential.
-        result = speak_chunk(&mut client, chunk, voice, &format!("speak_{number}"), speech).await.map(|_| ());
+        result = speak_chunk(&mut client, &chunk, voice, &format!("speak_{number}"), speech).await.map(|_| ());
         if result.is_err() {
             break;
         }

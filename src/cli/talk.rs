@@ -9,9 +9,7 @@ use tokio::time::{Instant, interval};
 
 use super::args::TalkArgs;
 use super::client::{Client, ClientTiming, ServerMessage, printable, server_error};
-use super::dial::ServerTarget;
 use super::error::ClientError;
-use super::key;
 use super::server_events::MacawEvent;
 use super::speak::{self, SpeechAudio};
 use super::stream_recording::{self, FRAME_SAMPLES, SILENT_FRAME};
@@ -34,12 +32,7 @@ pub(super) struct SpokenAnswer {
 pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
     let samples = stream_recording::read_wav(&args.file).await?;
     speak::check_directory_exists(&args.output)?;
-    let target = ServerTarget {
-        url: args.url.clone(),
-        model: args.model.clone(),
-        key: key::load_key(args.key.key_file.as_deref())?,
-        ..ServerTarget::default()
-    };
+    let target = args.server.target()?;
     let (mut client, _) = Client::connect(&target, ClientTiming::default()).await?;
     let answer = ask_question(&mut client, &samples).await;
     client.close(|_| {}).await;

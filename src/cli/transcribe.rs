@@ -6,7 +6,6 @@ use super::args::TranscribeArgs;
 use super::client::{Client, ClientTiming};
 use super::dial::ServerTarget;
 use super::error::ClientError;
-use super::key;
 use super::stream_recording::{self, StreamProgress};
 use super::view::TranscriptView;
 
@@ -16,12 +15,7 @@ use super::view::TranscriptView;
 /// [`ClientError`], which knows its exit code.
 pub async fn run(args: &TranscribeArgs) -> Result<(), ClientError> {
     let samples = stream_recording::read_wav(&args.file).await?;
-    let target = ServerTarget {
-        url: args.url.clone(),
-        model: args.model.clone(),
-        language: args.language.clone(),
-        key: key::load_key(args.key.key_file.as_deref())?,
-    };
+    let target = ServerTarget { language: args.language.clone(), ..args.server.target()? };
     transcribe(
         &target,
         ClientTiming::default(),

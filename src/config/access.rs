@@ -31,25 +31,20 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct AccessConfig {
     /// File of API keys.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<PathBuf>,
     /// Rejects clients without a key. Defaults to true if `keys` is set.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub required: Option<bool>,
     /// Query parameter that may carry a key. None by default, because URLs end up in logs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub query_parameter: Option<String>,
     /// Checks the requests of protocols that sign them, such as Twilio's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<SignatureConfig>,
     /// Allowed `Origin`s of browsers; any by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub origins: Option<Vec<String>>,
     /// Networks of proxies that may name the client's address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<String>,
     /// Header in which these proxies name the client; `x-forwarded-for` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_header: Option<ProxyHeader>,
 }
 
@@ -80,19 +75,14 @@ impl SignatureConfig {
 #[serde(deny_unknown_fields)]
 pub struct LimitsConfig {
     /// Concurrent sessions per client address.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_per_address: Option<usize>,
     /// Connections that are not upgraded yet.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub handshakes_max: Option<usize>,
     /// Time for TLS, the request and the upgrade together, in ms.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake_timeout_ms: Option<u64>,
     /// Longest session in ms; 0 for no limit. Speech in progress gets at most 25 s more to finish.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_duration_max_ms: Option<u64>,
     /// Longest message in bytes; the protocol's own limit applies where it is lower.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub message_max_bytes: Option<usize>,
 }
 
@@ -204,7 +194,6 @@ impl Config {
     }
 
     /// Security warnings for the operator, one line each.
-    #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let loose_permissions = self.secret_files().filter(|path| has_loose_permissions(path)).map(|path| {
             format!(

@@ -16,13 +16,10 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct AdminConfig {
     /// Address and port to listen on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
     /// File with the admin token.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Environment variable with the admin token.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
     /// Accepted `Host` names besides those of the loopback address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -27,7 +27,6 @@ pub struct Changes {
 impl Changes {
     /// Compares two configurations with their mappings. `has_admin` means that an admin listener runs and
     /// applies its own keys.
-    #[must_use]
     pub fn between(old: (&Config, &Library), new: (&Config, &Library), has_admin: bool) -> Self {
         let mut changes = Self::default();
         let (before, after) = (comparable_keys(old.0), comparable_keys(new.0));
@@ -52,7 +51,6 @@ impl Changes {
 
     /// Adds changes in the contents of the files that both configurations name; `has_admin` as in
     /// [`Self::between`].
-    #[must_use]
     pub fn with_file_changes(
         mut self,
         old: &ReferencedFiles,
@@ -98,7 +96,6 @@ pub struct ReferencedFiles {
 
 impl ReferencedFiles {
     /// Reads the current contents of the files.
-    #[must_use]
     pub fn read(config: &Config) -> Self {
         let voices = config.voices.iter().map(|(name, path)| (format!("the file of voice {name}"), path));
         let certificates = config.upstream.iter().enumerate().filter_map(|(at, upstream)| {

@@ -15,10 +15,8 @@ const DURATION_MAX_MS: u64 = 3_600_000;
 pub struct DrainConfig {
     /// Time in ms during which new sessions are rejected but running ones continue, so that load balancers
     /// notice.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
     /// Time in ms for sessions to finish; remaining sessions are then closed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 

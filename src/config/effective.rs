@@ -7,9 +7,10 @@ use crate::{mapping::Library, server::process::lifecycle::DrainPolicy};
 
 impl Config {
     /// The effective configuration and the loaded mappings as JSON.
-    #[must_use]
     pub fn effective_json(&self, library: &Library) -> Value {
-        let mut config = serde_json::to_value(self).unwrap_or_default();
+        // Through TOML, which omits settings that are not set.
+        let config = toml::Table::try_from(self).unwrap_or_default();
+        let mut config = serde_json::to_value(config).unwrap_or_default();
         let DrainPolicy { grace, timeout } = self.drain.resolve();
         let drain = json!({"grace_ms": grace.as_millis() as u64, "timeout_ms": timeout.as_millis() as u64});
         for (key, value) in [

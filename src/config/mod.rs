@@ -32,7 +32,7 @@ use crate::{
     downstream::reference,
     mapping::{
         FileError, Library, Profile,
-        check::{MAX_MS, did_you_mean, parse_toml, quoted_list},
+        check::{MAX_MS, parse_toml, suggest_known},
         upstream::Mode,
     },
     secret::Secret,
@@ -66,25 +66,18 @@ const TRACE_MIN_BYTES: u64 = 64 * 1024;
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Address and port to listen on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
     /// Profile for connections that match no route.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Directory of mapping files that extend or override the built-in ones.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<PathBuf>,
     /// Closes a session that sends no binary frame for this time in ms; 0 for never.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout_ms: Option<u64>,
     /// Concurrent sessions.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_max: Option<usize>,
     /// Worker threads for sessions.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<NonZeroUsize>,
     /// Default language of sessions.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     /// Speech model names accepted from clients; empty for any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -129,13 +122,10 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct TraceConfig {
     /// Directory for the traces, one file per session.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
     /// Records the audio of clients and upstreams.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub audio: Option<bool>,
     /// Largest trace file in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub file_max_bytes: Option<u64>,
 }
 
@@ -144,10 +134,8 @@ pub struct TraceConfig {
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
     /// Log level or filter.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
     /// `text` or `json`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
 }
 
@@ -156,7 +144,6 @@ pub struct LogConfig {
 #[serde(deny_unknown_fields)]
 pub struct AccessLogConfig {
     /// A file, `-` for standard output, or `stderr`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
 }
 
@@ -290,7 +277,6 @@ impl Config {
     }
 
     /// Notes on surprising combinations, one line each; empty if the configuration is invalid.
-    #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let routes = self.build_service().map(|service| routes::route_notes(&service.routes));
         routes.unwrap_or_default().into_iter().chain(self.admin.notes()).collect()
@@ -322,12 +308,10 @@ impl Config {
         }
         let mut localized = (*profile).clone();
         if !localized.hear.languages().any(|known| known == language) {
-            let known = || profile.hear.languages();
-            let hint = did_you_mean(language, known());
+            let known = suggest_known(language, || profile.hear.languages());
             return Err(format!(
-                "language: profile {:?} has no prompt for `{language}`{hint}; it has {}",
-                profile.name,
-                quoted_list(known())
+                "language: profile {:?} has no prompt for `{language}`{known}",
+                profile.name
             ));
         }
         localized.hear.language.clone_from(language);

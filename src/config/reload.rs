@@ -72,7 +72,6 @@ struct LoadedConfig {
 
 impl ConfigReloader {
     /// Starts with the configuration in effect.
-    #[must_use]
     pub fn new(find: FindConfig, config: Config, targets: ReloadTargets) -> Self {
         Self { find, targets, applied: AppliedConfig::read(config).into(), stats: Mutex::default() }
     }

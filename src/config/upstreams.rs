@@ -6,10 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::access::is_loopback_host;
 use crate::{
-    mapping::{
-        Library, UpstreamMapping,
-        check::{did_you_mean, quoted_list},
-    },
+    mapping::{Library, UpstreamMapping, check::suggest_known},
     net::ClientIdentity,
     secret::{Secret, redacted_url},
     server::{
@@ -23,7 +20,6 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct UpstreamConfig {
     /// Name in logs and routes; host and port by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// `ws://` or `wss://` URL. Its secrets are redacted when it is serialized.
     #[serde(serialize_with = "serialize_redacted_url")]
@@ -32,31 +28,23 @@ pub struct UpstreamConfig {
     #[serde(default = "default_dialect")]
     pub dialect: String,
     /// CA certificates (PEM) to trust besides those of the system.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// HTTP path for health checks of a failed upstream. Without it, a TCP connect is the check.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub status_path: Option<String>,
     /// File with the token for this upstream.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Environment variable with the token for this upstream.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
     /// Header that carries the bare token; `Authorization: Bearer` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_header: Option<String>,
     /// Client certificate (PEM) for mutual TLS.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_cert: Option<PathBuf>,
     /// Private key (PEM) of `client_cert`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_key: Option<PathBuf>,
 }
 
 impl UpstreamConfig {
     /// An upstream with nothing set but the default dialect.
-    #[must_use]
     pub fn with_default_dialect() -> Self {
         Self { dialect: default_dialect(), ..Self::default() }
     }
@@ -121,10 +109,8 @@ impl ResolvedUpstreams {
         let mut matching = self.dialects.iter().filter(|(name, _)| matches_glob(pattern, name));
         let names = || self.dialects.iter().map(|(name, _)| name.as_str());
         let Some((first, dialect)) = matching.next() else {
-            let (hint, known) = (did_you_mean(pattern, names()), quoted_list(names()));
-            return Err(format!(
-                "[[route]] upstream: no upstream matches `{pattern}`{hint}; known are {known}"
-            ));
+            let known = suggest_known(pattern, names);
+            return Err(format!("[[route]] upstream: no upstream matches `{pattern}`{known}"));
         };
         if let Some((other, another)) = matching.find(|(_, another)| another.name != dialect.name) {
             return Err(format!(

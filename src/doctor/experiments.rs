@@ -62,7 +62,6 @@ pub struct FailedAttempt<'t> {
 }
 
 /// Plans experiments after a failure, likeliest first; empty if they could not show anything.
-#[must_use]
 pub fn plan_experiments(
     library: &Library,
     failed: &FailedAttempt<'_>,

@@ -11,7 +11,6 @@ use crate::mapping::{
 };
 
 /// Title of the client protocol that all messages belong to; `None` without messages.
-#[must_use]
 pub fn recognize_client_protocol(library: &Library, messages: &[String]) -> Option<String> {
     let messages: Vec<Value> =
         messages.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>().ok()?;

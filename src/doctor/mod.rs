@@ -8,7 +8,7 @@
 //! - [`session_check`]: one session with an upstream, sans-IO; [`experiments`]: variations that reveal the cause of a failure
 //! - [`diagnosis`]: likely cause and remedy of a symptom; [`fingerprint`]: recognises other kinds of server
 //! - [`report`]: report as text and as JSON
-//! - `connect_check` and `runner`: socket code, behind the `io` feature
+//! - `check_target`, `connect_check`, `runner` and `session_driver`: socket code, behind the `io` feature
 //!
 //! The doctor is not a periodic probe, because each session occupies a worker. It opens one session per upstream at a time.
 //!
@@ -42,9 +42,13 @@ pub mod step;
 pub mod symptom;
 
 #[cfg(feature = "io")]
+pub(crate) mod check_target;
+#[cfg(feature = "io")]
 pub(crate) mod connect_check;
 #[cfg(feature = "io")]
 pub(crate) mod runner;
+#[cfg(feature = "io")]
+mod session_driver;
 
 #[cfg(test)]
 mod tests;

@@ -38,7 +38,6 @@ struct JsonStep<'o> {
 
 impl CheckReport {
     /// True if no step failed and the check was not interrupted.
-    #[must_use]
     pub fn is_ok(&self) -> bool {
         let is_answer =
             |outcome: &CheckOutcome| matches!(outcome.step, DoctorStep::Answer | DoctorStep::Session);
@@ -48,7 +47,6 @@ impl CheckReport {
     }
 
     /// Diagnoses of the failed and slow steps.
-    #[must_use]
     pub fn diagnoses(&self) -> Vec<(DoctorStep, Diagnosis)> {
         let diagnose_outcome = |outcome: &CheckOutcome| match &outcome.verdict {
             StepVerdict::Failed(symptom) => {
@@ -63,7 +61,6 @@ impl CheckReport {
     }
 
     /// This report as JSON.
-    #[must_use]
     pub fn to_json(&self) -> Value {
         let diagnoses = self.diagnoses();
         let json_step = |outcome: &CheckOutcome| {
@@ -91,14 +88,12 @@ impl CheckReport {
 }
 
 /// All reports as JSON.
-#[must_use]
 pub fn reports_to_json(reports: &[CheckReport]) -> Value {
     let each: Vec<Value> = reports.iter().map(CheckReport::to_json).collect();
     json!({"ok": reports.iter().all(CheckReport::is_ok), "checks": each})
 }
 
 /// Formats a step as one line: verdict, step, duration, note.
-#[must_use]
 pub fn format_step_line(outcome: &CheckOutcome) -> String {
     let took = outcome.took.map(format_duration).unwrap_or_default();
     let note = match outcome.verdict {
@@ -115,7 +110,6 @@ pub fn format_step_line(outcome: &CheckOutcome) -> String {
 }
 
 /// Formats a diagnosis as a paragraph.
-#[must_use]
 pub fn format_diagnosis(step: DoctorStep, diagnosis: &Diagnosis) -> String {
     let Diagnosis { seen, cause, advice } = diagnosis;
     let text =
@@ -124,7 +118,6 @@ pub fn format_diagnosis(step: DoctorStep, diagnosis: &Diagnosis) -> String {
 }
 
 /// Outcomes of the steps that were not reached, with the reason.
-#[must_use]
 pub fn skipped_steps(taken: &[CheckOutcome], steps: &[DoctorStep]) -> Vec<CheckOutcome> {
     let failed = taken.iter().find(|outcome| outcome.failure().is_some());
     let reason = failed.map_or("interrupted".to_owned(), |outcome| format!("{} failed", outcome.step.name()));

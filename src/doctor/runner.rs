@@ -2,104 +2,39 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::Uri;
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, timeout},
 };
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{
-        Error as WsError, Message,
-        protocol::{CloseFrame, frame::coding::CloseCode},
-    },
-};
+use tokio_tungstenite::tungstenite::Error as WsError;
 
 use super::{
-    connect_check::{OutcomeLog, connect, unexpected_extension, upgrade_failure_symptom, wait_for_stop},
+    check_target::CheckTarget,
+    connect_check::{OutcomeLog, connect, unexpected_extension, upgrade_failure_symptom},
     diagnosis::CheckedServer,
     experiments::{Clue, Experiment, FailedAttempt, plan_experiments},
     fingerprint,
     report::CheckReport,
-    session_check::{CheckAction, CheckPlan, Depth, SessionCheck},
+    session_check::{CheckPlan, Depth, SessionCheck},
+    session_driver::{now, run_session},
     step::{CheckOutcome, DoctorStep, StepLimits, StepVerdict},
     symptom::Symptom,
 };
 use crate::{
-    audio::SPEECH_RATE_HZ,
     config::UpstreamConfig,
-    event::{ConversationInit, DisconnectReason, Frame, LaneCommand, UnitInput, VoiceSample},
+    event::LaneCommand,
     mapping::{
         Library, UpstreamMapping,
         upstream::{Mode, VoiceEncoding},
     },
-    net::Transport,
     secret::redacted_url,
     server::upstream_pool::dial::Dialer,
-    session::tts::voices::VoiceEncodingChoice,
     upstream::Dialect,
 };
 
 /// Pause before an experiment; longer than a worker needs to clean up a dropped session (field notes minicpm-o.md §1.2).
 const EXPERIMENT_PAUSE: Duration = Duration::from_millis(500);
-
-type DoctorSocket = WebSocketStream<Box<dyn Transport>>;
-
-/// Upstream to check, with the mode and the texts to use.
-#[derive(Clone)]
-pub(crate) struct CheckTarget {
-    pub(crate) config: UpstreamConfig,
-    pub(crate) dialect: Arc<UpstreamMapping>,
-    /// Mode to check.
-    pub(crate) mode: Mode,
-    /// Other modes that the routes need.
-    pub(crate) other_modes: Vec<Mode>,
-    pub(crate) texts: SessionTexts,
-}
-
-/// Texts and voice of the sessions.
-#[derive(Clone)]
-pub(crate) struct SessionTexts {
-    /// System prompt of a conversation.
-    pub(crate) prompt: String,
-    /// Settings of a conversation, a JSON object.
-    pub(crate) config: Arc<str>,
-    /// Prompt for the transcription of a recording in a chat.
-    pub(crate) transcribe_prompt: String,
-    /// Default voice.
-    pub(crate) voice: Option<VoiceSample>,
-}
-
-impl SessionTexts {
-    /// Command that opens a session in this mode.
-    fn init_command(&self, mode: Mode, encoding: Option<VoiceEncoding>) -> LaneCommand {
-        let voice = self.voice.clone().filter(|_| encoding.is_some());
-        let command = match mode {
-            Mode::Chat => LaneCommand::Init(voice),
-            Mode::Audio | Mode::Video => LaneCommand::InitConversation(Box::new(ConversationInit {
-                prompt: self.prompt.clone(),
-                config: self.config.clone(),
-                voice,
-            })),
-        };
-        VoiceEncodingChoice::new(encoding.into_iter().collect()).encode_voice(command).0
-    }
-
-    /// Command that sends one silent second, as a unit of a conversation or as a recording.
-    fn question_command(&self, mode: Mode) -> LaneCommand {
-        let audio = Arc::new(vec![0; SPEECH_RATE_HZ as usize]);
-        match mode {
-            Mode::Chat => LaneCommand::Transcribe { prompt: self.transcribe_prompt.clone(), audio },
-            Mode::Audio | Mode::Video => LaneCommand::Append(UnitInput {
-                audio,
-                input_id: "".into(),
-                force_listen: false,
-                frame: None,
-            }),
-        }
-    }
-}
 
 /// Checks one upstream and sends each outcome at once to `live_sender`.
 pub(crate) async fn check_upstream(
@@ -266,7 +201,7 @@ impl UpstreamCheck<'_> {
                 return no_session;
             }
         };
-        let mut session = SessionCheck::new(Instant::now().into_std(), self.check_plan(experiment));
+        let mut session = SessionCheck::new(now(), self.check_plan(experiment));
         match unexpected_extension(&response) {
             Some(symptom) => {
                 log.push(CheckOutcome::failed(DoctorStep::Upgrade, took, symptom));
@@ -384,62 +319,4 @@ fn path_and_query(url: &str) -> String {
 fn with_path(url: &str, path: &str) -> Option<String> {
     let uri: Uri = url.parse().ok()?;
     Some(format!("{}://{}{path}", uri.scheme_str()?, uri.authority()?))
-}
-
-/// Drives a session check on a socket until it is finished.
-async fn run_session(
-    session: &mut SessionCheck,
-    socket: &mut DoctorSocket,
-    limits: &StepLimits,
-    stop: &mut watch::Receiver<bool>,
-    log: &mut OutcomeLog,
-) {
-    let (mut close_reason, mut has_sent_close, mut is_stopping) = (None, false, false);
-    loop {
-        while let Some(outcome) = session.next_outcome() {
-            log.push(outcome);
-        }
-        let until = match session.poll_action() {
-            CheckAction::Finished => return,
-            CheckAction::Send(text) => {
-                // The next read reports a send error.
-                if timeout(limits.step_timeout, socket.send(Message::text(text))).await.is_err() {
-                    session.handle_disconnect(
-                        now(),
-                        DisconnectReason::Lost("the server accepts no data".to_owned()),
-                    );
-                }
-                continue;
-            }
-            CheckAction::CloseAndWait(until) if !std::mem::replace(&mut has_sent_close, true) => {
-                let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
-                let _ = timeout(limits.close_timeout, socket.close(Some(frame))).await;
-                until
-            }
-            CheckAction::Wait(until) | CheckAction::CloseAndWait(until) => until,
-        };
-        tokio::select! {
-            next = socket.next() => match next {
-                Some(Ok(Message::Text(text))) => session.handle_frame(now(), Frame::Text(&text)),
-                Some(Ok(Message::Binary(bytes))) => session.handle_frame(now(), Frame::Binary(&bytes)),
-                Some(Ok(Message::Close(frame))) => {
-                    close_reason = Some(frame.map_or(DisconnectReason::Closed(1005, String::new()), |frame| {
-                        DisconnectReason::Closed(frame.code.into(), frame.reason.to_string())
-                    }));
-                }
-                Some(Ok(_)) => {}
-                Some(Err(error)) => session.handle_disconnect(now(), close_reason.take().unwrap_or_else(|| DisconnectReason::Lost(error.to_string()))),
-                None => session.handle_disconnect(now(), close_reason.take().unwrap_or_else(|| DisconnectReason::Lost("the server hung up".to_owned()))),
-            },
-            () = sleep_until(until.into()) => session.handle_timeout(now()),
-            () = wait_for_stop(stop), if !is_stopping => {
-                is_stopping = true;
-                session.stop(now(), "interrupted");
-            }
-        }
-    }
-}
-
-fn now() -> std::time::Instant {
-    Instant::now().into_std()
 }

@@ -3,32 +3,35 @@
 use std::time::Duration;
 
 use super::symptom::Symptom;
+use crate::named_enum::named_enum;
 
-/// Step of a check, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DoctorStep {
-    /// The init message fits the limit of the dialect.
-    Configuration,
-    /// The name has an address.
-    Dns,
-    /// The port accepts a connection.
-    Tcp,
-    /// The certificate is trusted.
-    Tls,
-    /// The server accepts the WebSocket.
-    Upgrade,
-    /// A worker is assigned.
-    Queue,
-    /// The worker is initialised.
-    Init,
-    /// The model answers.
-    Answer,
-    /// A session opens (client path only).
-    Session,
-    /// The session closes cleanly.
-    Close,
-    /// The server accepts the other modes that the routes need.
-    Modes,
+named_enum! {
+    /// Step of a check, in order.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum DoctorStep {
+        /// The init message fits the limit of the dialect.
+        Configuration = "configuration",
+        /// The name has an address.
+        Dns = "dns",
+        /// The port accepts a connection.
+        Tcp = "tcp",
+        /// The certificate is trusted.
+        Tls = "tls",
+        /// The server accepts the WebSocket.
+        Upgrade = "upgrade",
+        /// A worker is assigned.
+        Queue = "queue",
+        /// The worker is initialised.
+        Init = "init",
+        /// The model answers.
+        Answer = "answer",
+        /// A session opens (client path only).
+        Session = "session",
+        /// The session closes cleanly.
+        Close = "close",
+        /// The server accepts the other modes that the routes need.
+        Modes = "modes",
+    }
 }
 
 impl DoctorStep {
@@ -47,24 +50,6 @@ impl DoctorStep {
     /// Steps of a client path check.
     pub const CLIENT: [Self; 6] =
         [Self::Dns, Self::Tcp, Self::Tls, Self::Upgrade, Self::Session, Self::Close];
-
-    /// Name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Configuration => "configuration",
-            Self::Dns => "dns",
-            Self::Tcp => "tcp",
-            Self::Tls => "tls",
-            Self::Upgrade => "upgrade",
-            Self::Queue => "queue",
-            Self::Init => "init",
-            Self::Answer => "answer",
-            Self::Session => "session",
-            Self::Close => "close",
-            Self::Modes => "modes",
-        }
-    }
 }
 
 /// Verdict of a step.
@@ -82,7 +67,6 @@ pub enum StepVerdict {
 
 impl StepVerdict {
     /// Name in reports.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -108,7 +92,6 @@ pub struct CheckOutcome {
 
 impl CheckOutcome {
     /// A successful step, slow if it took longer than `usual`.
-    #[must_use]
     pub fn completed(step: DoctorStep, took: Duration, usual: Duration, note: impl Into<String>) -> Self {
         let verdict =
             if took > usual { StepVerdict::Slow(Symptom::Slow { took, usual }) } else { StepVerdict::Ok };
@@ -116,20 +99,17 @@ impl CheckOutcome {
     }
 
     /// A step that failed.
-    #[must_use]
     pub fn failed(step: DoctorStep, took: Duration, symptom: Symptom) -> Self {
         let note = symptom.summary();
         Self { step, took: Some(took), verdict: StepVerdict::Failed(symptom), note }
     }
 
     /// A step that was not run.
-    #[must_use]
     pub fn skipped(step: DoctorStep, reason: impl Into<String>) -> Self {
         Self { step, took: None, verdict: StepVerdict::Skipped, note: reason.into() }
     }
 
     /// Symptom of a failed step.
-    #[must_use]
     pub const fn failure(&self) -> Option<&Symptom> {
         match &self.verdict {
             StepVerdict::Failed(symptom) => Some(symptom),
@@ -163,7 +143,6 @@ pub struct StepLimits {
 
 impl StepLimits {
     /// Default limits with this timeout for each step.
-    #[must_use]
     pub fn with_timeout(step_timeout: Duration) -> Self {
         let ms = Duration::from_millis;
         Self {

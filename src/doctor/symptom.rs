@@ -119,7 +119,6 @@ pub enum CertificateProblem {
 
 impl Symptom {
     /// Short description for the line of the step.
-    #[must_use]
     pub fn summary(&self) -> String {
         match self {
             Self::Slow { usual, .. } => format!("usually within {}", format_duration(*usual)),

@@ -328,9 +328,8 @@ fn insert<T>(map: &mut BTreeMap<String, Arc<T>>, name: String, mapping: T) -> St
 
 fn find<T>(map: &BTreeMap<String, Arc<T>>, what: &str, name: &str) -> Result<Arc<T>, String> {
     map.get(name).cloned().ok_or_else(|| {
-        let known = || map.keys().map(String::as_str);
-        let hint = check::did_you_mean(name, known());
-        format!("unknown {what} `{name}`{hint}; known are {}", check::quoted_list(known()))
+        let known = check::suggest_known(name, || map.keys().map(String::as_str));
+        format!("unknown {what} `{name}`{known}")
     })
 }
 

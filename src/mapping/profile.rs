@@ -381,11 +381,8 @@ impl HearFile {
     fn compile(self, file: &str, source: &str) -> Result<HearRules, FileError> {
         if !self.prompts.contains_key(&self.language) {
             let known = || self.prompts.keys().map(String::as_str);
-            let (hint, known) = (check::did_you_mean(&self.language, known()), check::quoted_list(known()));
-            let message = format!(
-                "[hear.prompts] has no prompt for `language = {:?}`{hint}; known are {known}",
-                self.language
-            );
+            let known = check::suggest_known(&self.language, known);
+            let message = format!("[hear.prompts] has no prompt for `language = {:?}`{known}", self.language);
             return Err(FileError::at_key(file, source, &["hear", "language"], message));
         }
         Ok(HearRules {

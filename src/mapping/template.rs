@@ -70,13 +70,11 @@ enum SlotFormat {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// The template has no slot of this name.
-    #[error("unknown slot `${{{name}}}`{hint}; this template knows {known}")]
+    #[error("unknown slot `${{{name}}}`{known}")]
     UnknownSlot {
         /// The name in the file.
         name: String,
-        /// ", did you mean …", or nothing.
-        hint: String,
-        /// The valid names.
+        /// The nearest valid name, and all valid names.
         known: String,
     },
     /// A format other than `whole` and `text`.
@@ -246,8 +244,7 @@ fn find_slot<S: Copy>(spelled: &str, slots: &[(&str, S)]) -> Result<(S, SlotForm
     let names = || slots.iter().map(|(name, _)| *name);
     let slot = slots.iter().find(|(known, _)| *known == name).ok_or_else(|| TemplateError::UnknownSlot {
         name: name.to_owned(),
-        hint: super::check::did_you_mean(name, names()),
-        known: super::check::quoted_list(names()),
+        known: super::check::suggest_known(name, names),
     })?;
     let format = match format {
         None => SlotFormat::Json,

@@ -63,7 +63,6 @@ impl ActiveConfig {
     }
 
     /// The configuration for new sessions.
-    #[must_use]
     pub fn get(&self) -> Arc<ServiceConfig> {
         // The value is replaced as a whole, so a poisoned lock holds a valid one.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()

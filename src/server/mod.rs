@@ -100,7 +100,6 @@ impl SessionSlots {
     }
 
     /// Free slots.
-    #[must_use]
     pub fn available(&self) -> usize {
         self.semaphore.available_permits()
     }
@@ -147,37 +146,31 @@ impl Server {
     }
 
     /// The configuration for new sessions; it can be replaced while the server runs.
-    #[must_use]
     pub fn active_config(&self) -> ActiveConfig {
         self.config.clone()
     }
 
     /// The running sessions.
-    #[must_use]
     pub fn registry(&self) -> SessionRegistry {
         self.registry.clone()
     }
 
     /// The limit on concurrent sessions.
-    #[must_use]
     pub fn session_slots(&self) -> SessionSlots {
         self.session_slots.clone()
     }
 
     /// The server's lifecycle, to watch it or to stop the server.
-    #[must_use]
     pub fn lifecycle(&self) -> Lifecycle {
         self.lifecycle.clone()
     }
 
     /// Checks that the accept loop still runs.
-    #[must_use]
     pub fn liveness_probe(&self) -> LivenessProbe {
         self.liveness.0.clone()
     }
 
     /// The server's metrics.
-    #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
     }

@@ -18,7 +18,6 @@ pub struct RouteConfig {
     #[serde(default = "any_glob", skip_serializing_if = "is_any_glob")]
     pub path: String,
     /// Connections at this path speak this client protocol, whatever their messages suggest.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// Glob on the client protocol's name.
     #[serde(default = "any_glob")]
@@ -35,7 +34,6 @@ pub struct RouteConfig {
 
 impl RouteConfig {
     /// A route from everything to one profile.
-    #[must_use]
     pub fn catch_all(profile: &str) -> Self {
         Self {
             path: any_glob(),
@@ -98,7 +96,6 @@ pub struct Routes(Vec<Route>);
 
 impl Routes {
     /// Routes in order.
-    #[must_use]
     pub const fn new(routes: Vec<Route>) -> Self {
         Self(routes)
     }
@@ -109,7 +106,6 @@ impl Routes {
     }
 
     /// The protocol that connections at this path speak because a route says so.
-    #[must_use]
     pub fn forced_protocol(&self, path: &str) -> Option<&Arc<ClientMapping>> {
         self.0
             .iter()
@@ -118,7 +114,6 @@ impl Routes {
     }
 
     /// Which sessions there may be, by protocol and profile.
-    #[must_use]
     pub fn session_kinds(&self, library: &Library) -> Vec<(Arc<str>, Arc<str>)> {
         let kinds_of = |route: &Route| {
             let clients = library.clients().filter(|client| route.can_serve(client));
@@ -129,7 +124,6 @@ impl Routes {
 
     /// The route of a connection at a path, by a client protocol, with a model; `None` when none leads anywhere. Routes
     /// whose profile cannot serve such a client do not count.
-    #[must_use]
     pub fn find(&self, path: &str, client: &ClientMapping, model: &str) -> Option<&Route> {
         self.0.iter().filter(|route| route.can_serve(client)).find(|route| {
             [(&route.path, path), (&route.model, model)]

@@ -14,7 +14,6 @@ pub enum Backend {
 
 impl Backend {
     /// Value of `metrics.backend`.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pytorch => "pytorch",

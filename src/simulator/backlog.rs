@@ -22,7 +22,6 @@ impl<T> Default for Backlog<T> {
 
 impl<T> Backlog<T> {
     /// Appends an item; returns `false` if the queue is full.
-    #[must_use]
     pub(super) fn try_push(&mut self, item: T, bytes: usize) -> bool {
         let fits = self.waiting.len() < BACKLOG_FRAMES && self.bytes.saturating_add(bytes) <= BACKLOG_BYTES;
         if fits {

@@ -4,6 +4,7 @@
 //! `session.queue_done` does it learn whether the worker accepts the next session.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
@@ -14,8 +15,10 @@ use super::{
     backlog::{BACKLOG_FULL, Backlog},
     dialect_session::DialectSession,
     fault::Faults,
+    legacy::LegacySession,
     messages::{self, UnixClock},
     model::WorkerModel,
+    session::CurrentSession,
     session_context::{SimContext, SimSessionEnd, random_hex12},
 };
 
@@ -43,45 +46,16 @@ enum Connection {
         mode: SimMode,
         next_update_at: Instant,
         is_stuck: bool,
-        held_frames: Backlog<ClientFrame<String>>,
+        held_frames: Backlog<ClientFrame<'static>>,
     },
     Serving {
         worker: usize,
-        session: Box<DialectSession>,
+        session: Box<dyn DialectSession>,
     },
 }
 
-/// A client frame, borrowed from the driver or held while its connection is queued.
-#[derive(Debug, Clone, Copy)]
-enum ClientFrame<T> {
-    Text(T),
-    Binary,
-}
-
-impl ClientFrame<&str> {
-    fn into_owned_frame(self) -> ClientFrame<String> {
-        match self {
-            Self::Text(text) => ClientFrame::Text(text.to_owned()),
-            Self::Binary => ClientFrame::Binary,
-        }
-    }
-
-    const fn len_bytes(self) -> usize {
-        match self {
-            Self::Text(text) => text.len(),
-            Self::Binary => 0,
-        }
-    }
-}
-
-impl ClientFrame<String> {
-    fn as_borrowed(&self) -> ClientFrame<&str> {
-        match self {
-            Self::Text(text) => ClientFrame::Text(text),
-            Self::Binary => ClientFrame::Binary,
-        }
-    }
-}
+/// A client frame; `None` is a binary one, whose content does not matter.
+type ClientFrame<'a> = Option<Cow<'a, str>>;
 
 #[derive(Debug, Default)]
 struct Worker {
@@ -93,7 +67,6 @@ struct Worker {
 impl Gateway {
     /// Creates a gateway. `unix_time` is the time of day at `now`; together with the seed it makes every run
     /// deterministic.
-    #[must_use]
     pub fn new(mut cfg: SimulatorConfig, now: Instant, unix_time: Duration) -> Self {
         if cfg.dialect != SimDialect::Current {
             // The legacy server has no other back-end.
@@ -118,8 +91,8 @@ impl Gateway {
         self.run_due_work(now);
         match input {
             SimInput::Connected(conn, mode) => self.handle_connected(conn, mode, now),
-            SimInput::Text(conn, text) => self.handle_frame(conn, ClientFrame::Text(text), now),
-            SimInput::Binary(conn) => self.handle_frame(conn, ClientFrame::Binary, now),
+            SimInput::Text(conn, text) => self.handle_frame(conn, Some(text.into()), now),
+            SimInput::Binary(conn) => self.handle_frame(conn, None, now),
             SimInput::Closed(conn) => self.handle_closed(conn, now),
             SimInput::EngineDone(job, answer) => self.handle_engine_done(job, &answer, now),
             SimInput::AddFault(fault) => self.faults.add(fault),
@@ -141,7 +114,6 @@ impl Gateway {
     }
 
     /// Number of sessions and queued connections.
-    #[must_use]
     pub fn connection_count(&self) -> usize {
         self.connections.len()
     }
@@ -185,7 +157,7 @@ impl Gateway {
         conn: ConnId,
         mode: SimMode,
         worker: usize,
-        mut held_frames: Backlog<ClientFrame<String>>,
+        mut held_frames: Backlog<ClientFrame<'static>>,
         now: Instant,
     ) {
         self.outputs.push_back(SimOutput::Text(conn, messages::queue_done()));
@@ -202,10 +174,15 @@ impl Gateway {
         }
         self.workers[worker].serving = Some(conn);
         let limit = self.session_time_limit(mode).map(|limit| now + limit);
-        let session = Box::new(DialectSession::new(self.cfg.dialect, mode, limit));
+        let session: Box<dyn DialectSession> = match self.cfg.dialect {
+            SimDialect::Current => Box::new(CurrentSession::new(mode, limit)),
+            SimDialect::Legacy { follows_document } => {
+                Box::new(LegacySession::new(mode, follows_document, limit))
+            }
+        };
         self.connections.insert(conn, Connection::Serving { worker, session });
         while let Some(frame) = held_frames.pop() {
-            self.handle_frame(conn, frame.as_borrowed(), now);
+            self.handle_frame(conn, frame, now);
         }
     }
 
@@ -245,17 +222,18 @@ impl Gateway {
         }
     }
 
-    fn handle_frame(&mut self, conn: ConnId, frame: ClientFrame<&str>, now: Instant) {
+    fn handle_frame(&mut self, conn: ConnId, frame: ClientFrame<'_>, now: Instant) {
         match (self.connections.get_mut(&conn), frame) {
             (Some(Connection::Queued { held_frames, .. }), frame) => {
-                if !held_frames.try_push(frame.into_owned_frame(), frame.len_bytes()) {
+                let bytes = frame.as_ref().map_or(0, |text| text.len());
+                if !held_frames.try_push(frame.map(|text| text.into_owned().into()), bytes) {
                     self.fail_queued(conn);
                 }
             }
-            (Some(Connection::Serving { .. }), ClientFrame::Text(text)) => {
-                self.with_session(conn, now, |session, ctx| session.handle_text(text, ctx));
+            (Some(Connection::Serving { .. }), Some(text)) => {
+                self.with_session(conn, now, |session, ctx| session.handle_text(&text, ctx));
             }
-            (Some(Connection::Serving { .. }), ClientFrame::Binary) => {
+            (Some(Connection::Serving { .. }), None) => {
                 self.with_session(conn, now, |session, _| session.handle_binary());
             }
             (None, _) => {}
@@ -273,7 +251,7 @@ impl Gateway {
         match self.connections.remove(&conn) {
             Some(Connection::Queued { .. }) => self.queue.retain(|queued| *queued != conn),
             Some(Connection::Serving { worker, session }) => {
-                self.release_worker(worker, *session, true, now);
+                self.release_worker(worker, session, true, now);
             }
             None => {}
         }
@@ -297,7 +275,7 @@ impl Gateway {
         &mut self,
         conn: ConnId,
         now: Instant,
-        action: impl FnOnce(&mut DialectSession, &mut SimContext<'_>) -> Result<(), SimSessionEnd>,
+        action: impl FnOnce(&mut dyn DialectSession, &mut SimContext<'_>) -> Result<(), SimSessionEnd>,
     ) {
         let Some(Connection::Serving { worker, session }) = self.connections.get_mut(&conn) else { return };
         let worker = *worker;
@@ -313,7 +291,7 @@ impl Gateway {
             turn_count: &mut self.turn_count,
             outputs: &mut self.outputs,
         };
-        if let Err(ending) = action(session, &mut ctx) {
+        if let Err(ending) = action(session.as_mut(), &mut ctx) {
             self.end_session(conn, &ending, now);
         }
     }
@@ -331,10 +309,16 @@ impl Gateway {
             }
             SimSessionEnd::Aborted => self.outputs.push_back(SimOutput::Abort(conn)),
         }
-        self.release_worker(worker, *session, !matches!(ending, SimSessionEnd::Closed), now);
+        self.release_worker(worker, session, !matches!(ending, SimSessionEnd::Closed), now);
     }
 
-    fn release_worker(&mut self, worker: usize, session: DialectSession, impolite: bool, now: Instant) {
+    fn release_worker(
+        &mut self,
+        worker: usize,
+        session: Box<dyn DialectSession>,
+        impolite: bool,
+        now: Instant,
+    ) {
         let released = &mut self.workers[worker];
         released.serving = None;
         if impolite {

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::{
     EngineAnswer, FaultKind, JobId, SimMode,
     backlog::{BACKLOG_FULL, Backlog},
+    dialect_session::DialectSession,
     duplex::{DEFAULT_PROMPT, DuplexSession},
     messages, python,
     session_context::{SimContext, SimSessionEnd},
@@ -64,26 +65,9 @@ impl LegacySession {
         }
     }
 
-    /// Handles a text frame from the client.
-    pub(super) fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        if self.closes_at.is_some() {
-            return Ok(());
-        }
-        let Ok(Value::Object(message)) = serde_json::from_str(text) else { return self.reject_unreadable() };
-        if message.get("type").and_then(Value::as_str) == Some("session.close") {
-            let closes_at = ctx.now + ctx.cfg.timing.close;
-            self.closes_at = Some(self.step_end_time().map_or(closes_at, |end| end.max(closes_at)));
-            return Ok(());
-        }
-        if !self.inbox.try_push(message, text.len()) {
-            return Err(SimSessionEnd::GatewayFailed(BACKLOG_FULL));
-        }
-        self.process_inbox(ctx)
-    }
-
     /// Ends the session after a frame that is not a JSON object. The real server drops the connection; the document
     /// closes it.
-    pub(super) const fn reject_unreadable(&self) -> Result<(), SimSessionEnd> {
+    const fn reject_unreadable(&self) -> Result<(), SimSessionEnd> {
         Err(if self.follows_document { SimSessionEnd::UnsupportedData } else { SimSessionEnd::Aborted })
     }
 
@@ -196,20 +180,44 @@ impl LegacySession {
         Ok(())
     }
 
-    /// Passes the engines' answer to the model session, which ignores one for another job.
-    pub(super) fn handle_engine_answer(
-        &mut self,
-        job: JobId,
-        answer: &EngineAnswer,
-        ctx: &mut SimContext<'_>,
-    ) {
+    fn close(&self, reason: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        ctx.send_text(messages::legacy_closed(reason));
+        Err(if self.follows_document { SimSessionEnd::Closed } else { SimSessionEnd::Aborted })
+    }
+
+    fn fail(&self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if self.follows_document { self.close("error", ctx) } else { Err(SimSessionEnd::Aborted) }
+    }
+}
+
+impl DialectSession for LegacySession {
+    fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if self.closes_at.is_some() {
+            return Ok(());
+        }
+        let Ok(Value::Object(message)) = serde_json::from_str(text) else { return self.reject_unreadable() };
+        if message.get("type").and_then(Value::as_str) == Some("session.close") {
+            let closes_at = ctx.now + ctx.cfg.timing.close;
+            self.closes_at = Some(self.step_end_time().map_or(closes_at, |end| end.max(closes_at)));
+            return Ok(());
+        }
+        if !self.inbox.try_push(message, text.len()) {
+            return Err(SimSessionEnd::GatewayFailed(BACKLOG_FULL));
+        }
+        self.process_inbox(ctx)
+    }
+
+    fn handle_binary(&self) -> Result<(), SimSessionEnd> {
+        self.reject_unreadable()
+    }
+
+    fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
         if let LegacyStage::Live(duplex) = &mut self.stage {
             duplex.handle_engine_answer(job, answer, ctx);
         }
     }
 
-    /// Instant of the next work.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    fn next_deadline(&self) -> Option<Instant> {
         let work = match &self.stage {
             LegacyStage::AwaitingUpdate => None,
             LegacyStage::Preparing { ready_at, .. } => Some(*ready_at),
@@ -218,8 +226,7 @@ impl LegacySession {
         [work, self.closes_at, self.expires_at].into_iter().flatten().min()
     }
 
-    /// Does the earliest due work; at the same instant, an answer comes before the end.
-    pub(super) fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+    fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
         match &mut self.stage {
             LegacyStage::Preparing { ready_at, .. } if is_due(Some(*ready_at)) => {
@@ -244,17 +251,7 @@ impl LegacySession {
         }
     }
 
-    fn close(&self, reason: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        ctx.send_text(messages::legacy_closed(reason));
-        Err(if self.follows_document { SimSessionEnd::Closed } else { SimSessionEnd::Aborted })
-    }
-
-    fn fail(&self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        if self.follows_document { self.close("error", ctx) } else { Err(SimSessionEnd::Aborted) }
-    }
-
-    /// End of the step that continues after the session ends.
-    pub(super) fn step_end_time(&self) -> Option<Instant> {
+    fn step_end_time(&self) -> Option<Instant> {
         match &self.stage {
             LegacyStage::Live(duplex) => duplex.step_deadline(),
             _ => None,

@@ -172,7 +172,6 @@ impl Default for SimTiming {
 
 impl SimTiming {
     /// Sets all session times to zero; keeps the queue update interval and the cleanup after an impolite end.
-    #[must_use]
     pub fn instant() -> Self {
         let zero = Duration::ZERO;
         Self {

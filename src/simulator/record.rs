@@ -27,19 +27,16 @@ pub struct InputRecorder(Arc<Mutex<Vec<RecordedInput>>>);
 
 impl InputRecorder {
     /// Copies everything recorded.
-    #[must_use]
     pub fn all(&self) -> Vec<RecordedInput> {
         self.lock().clone()
     }
 
     /// Returns and removes everything recorded.
-    #[must_use]
     pub fn take(&self) -> Vec<RecordedInput> {
         std::mem::take(&mut *self.lock())
     }
 
     /// Audio of every recorded ASR request.
-    #[must_use]
     pub fn asr_audio(&self) -> Vec<Vec<f32>> {
         let audio = |input: &RecordedInput| match input {
             RecordedInput::AsrAudio(_, samples) => Some(samples.clone()),
@@ -49,7 +46,6 @@ impl InputRecorder {
     }
 
     /// Every recorded full-duplex append.
-    #[must_use]
     pub fn duplex_units(&self) -> Vec<(ConnId, DuplexUnit)> {
         let unit = |input: &RecordedInput| match input {
             RecordedInput::DuplexUnit(conn, unit) => Some((*conn, unit.clone())),

@@ -10,12 +10,16 @@ use serde_json::{Map, Value};
 use super::{
     EngineAnswer, FaultKind, JobId, SimMode,
     backlog::{BACKLOG_FULL, Backlog},
+    dialect_session::DialectSession,
     messages::{self, EventMetrics, ServerEvent},
     model::OrphanedGeneration,
     python,
     session_context::{InitRejected, SimContext, SimSessionEnd, random_hex12},
     session_mode::ModeSession,
 };
+
+/// Exception of the real gateway when it reads a binary frame as text (field notes §1.1).
+const BINARY_FRAME_EXCEPTION: &str = "'text'";
 
 #[derive(Debug)]
 enum CurrentStage {
@@ -48,21 +52,6 @@ impl CurrentSession {
             unread_messages: Backlog::default(),
             pending_appends: Backlog::default(),
             pending_close: None,
-        }
-    }
-
-    /// Handles a text frame from the client.
-    pub(super) fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        if self.pending_close.is_some() {
-            return Ok(());
-        }
-        match &self.stage {
-            CurrentStage::AwaitingInit => self.handle_first_message(text, ctx),
-            CurrentStage::Initialising { .. } => {
-                let has_room = self.unread_messages.try_push(text.to_owned(), text.len());
-                if has_room { Ok(()) } else { Err(SimSessionEnd::GatewayFailed(BACKLOG_FULL)) }
-            }
-            CurrentStage::Live { .. } => self.handle_message(text, ctx),
         }
     }
 
@@ -113,52 +102,6 @@ impl CurrentSession {
             mode_session.handle_append(id, &input, ctx)?;
         }
         Ok(())
-    }
-
-    /// Passes the engines' answer to the mode session, which ignores one for another job.
-    pub(super) fn handle_engine_answer(
-        &mut self,
-        job: JobId,
-        answer: &EngineAnswer,
-        ctx: &mut SimContext<'_>,
-    ) {
-        if let CurrentStage::Live { mode_session, .. } = &mut self.stage {
-            mode_session.handle_engine_answer(job, answer, ctx);
-        }
-    }
-
-    /// Instant of the next work.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let work = match &self.stage {
-            CurrentStage::Initialising { ready_at, .. } => Some(*ready_at),
-            CurrentStage::Live { mode_session, .. } => mode_session.step_deadline(),
-            CurrentStage::AwaitingInit => None,
-        };
-        let closing = self.pending_close.as_ref().map(|(at, _)| *at);
-        [work, closing, self.expires_at].into_iter().flatten().min()
-    }
-
-    /// Does the earliest due work; at the same instant, an answer comes before the end.
-    pub(super) fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
-        match &mut self.stage {
-            CurrentStage::Initialising { ready_at, .. } if is_due(Some(*ready_at)) => {
-                return self.finish_init(ctx);
-            }
-            CurrentStage::Live { id, mode_session } if is_due(mode_session.step_deadline()) => {
-                mode_session.run_step(id, ctx)?;
-                return self.process_appends(ctx);
-            }
-            _ => {}
-        }
-        match (&self.stage, &self.pending_close) {
-            (CurrentStage::Live { id, .. }, Some((at, reason))) if is_due(Some(*at)) => {
-                ctx.send_text(ctx.session_closed(id, reason, None));
-            }
-            _ if is_due(self.expires_at) => ctx.send_text(messages::session_timed_out()),
-            _ => return Ok(()),
-        }
-        Err(SimSessionEnd::Closed)
     }
 
     fn finish_init(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
@@ -213,17 +156,73 @@ impl CurrentSession {
         ctx.send_text(messages::worker_closed(id));
         Err(SimSessionEnd::Closed)
     }
+}
 
-    /// End of the step that continues after the session ends.
-    pub(super) fn step_end_time(&self) -> Option<Instant> {
+impl DialectSession for CurrentSession {
+    fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if self.pending_close.is_some() {
+            return Ok(());
+        }
+        match &self.stage {
+            CurrentStage::AwaitingInit => self.handle_first_message(text, ctx),
+            CurrentStage::Initialising { .. } => {
+                let has_room = self.unread_messages.try_push(text.to_owned(), text.len());
+                if has_room { Ok(()) } else { Err(SimSessionEnd::GatewayFailed(BACKLOG_FULL)) }
+            }
+            CurrentStage::Live { .. } => self.handle_message(text, ctx),
+        }
+    }
+
+    fn handle_binary(&self) -> Result<(), SimSessionEnd> {
+        Err(SimSessionEnd::GatewayFailed(BINARY_FRAME_EXCEPTION))
+    }
+
+    fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
+        if let CurrentStage::Live { mode_session, .. } = &mut self.stage {
+            mode_session.handle_engine_answer(job, answer, ctx);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let work = match &self.stage {
+            CurrentStage::Initialising { ready_at, .. } => Some(*ready_at),
+            CurrentStage::Live { mode_session, .. } => mode_session.step_deadline(),
+            CurrentStage::AwaitingInit => None,
+        };
+        let closing = self.pending_close.as_ref().map(|(at, _)| *at);
+        [work, closing, self.expires_at].into_iter().flatten().min()
+    }
+
+    fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
+        match &mut self.stage {
+            CurrentStage::Initialising { ready_at, .. } if is_due(Some(*ready_at)) => {
+                return self.finish_init(ctx);
+            }
+            CurrentStage::Live { id, mode_session } if is_due(mode_session.step_deadline()) => {
+                mode_session.run_step(id, ctx)?;
+                return self.process_appends(ctx);
+            }
+            _ => {}
+        }
+        match (&self.stage, &self.pending_close) {
+            (CurrentStage::Live { id, .. }, Some((at, reason))) if is_due(Some(*at)) => {
+                ctx.send_text(ctx.session_closed(id, reason, None));
+            }
+            _ if is_due(self.expires_at) => ctx.send_text(messages::session_timed_out()),
+            _ => return Ok(()),
+        }
+        Err(SimSessionEnd::Closed)
+    }
+
+    fn step_end_time(&self) -> Option<Instant> {
         match &self.stage {
             CurrentStage::Live { mode_session, .. } => mode_session.step_end_time(),
             _ => None,
         }
     }
 
-    /// Returns the generation that outlives the session, if any.
-    pub(super) fn into_orphaned_generation(self) -> Option<OrphanedGeneration> {
+    fn into_orphaned_generation(self: Box<Self>) -> Option<OrphanedGeneration> {
         match self.stage {
             CurrentStage::Live { mode_session, .. } => mode_session.into_orphaned_generation(),
             _ => None,

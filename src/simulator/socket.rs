@@ -78,7 +78,6 @@ pub async fn bind(address: impl ToSocketAddrs, cfg: SimulatorConfig) -> io::Resu
 
 impl Simulator {
     /// Bound address.
-    #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -90,13 +89,11 @@ impl Simulator {
     }
 
     /// Handle to the recorded input; stays empty without [`SimulatorConfig::record`].
-    #[must_use]
     pub fn recorder(&self) -> InputRecorder {
         self.recorder.clone()
     }
 
     /// Handle that injects faults.
-    #[must_use]
     pub fn fault_injector(&self) -> FaultInjector {
         FaultInjector(self.inbound.clone())
     }

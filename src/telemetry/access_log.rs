@@ -113,7 +113,6 @@ pub enum LogTarget {
 
 impl LogTarget {
     /// Parses `-` or `stdout`, `stderr`, or a path.
-    #[must_use]
     pub fn from_path(path: &Path) -> Self {
         match path.to_str() {
             Some("-" | "stdout") => Self::Stdout,
@@ -172,7 +171,6 @@ impl AccessLog {
 
     /// Queues a line for writing and drops `written_guard` once it is written. Returns false if the queue is
     /// full.
-    #[must_use]
     pub(crate) fn write(&self, record: &AccessRecord, written_guard: mpsc::Sender<()>) -> bool {
         let Ok(mut line) = serde_json::to_string(record) else { return false };
         line.push('\n');

@@ -42,7 +42,6 @@ pub struct TraceParent {
 
 impl TraceParent {
     /// Parses a header; `None` if it is malformed (§3.2.2; §4.3 for future versions).
-    #[must_use]
     pub fn parse(header: &str) -> Option<Self> {
         let bytes = header.as_bytes();
         let version = parse_hex(bytes.get(..2)?)?;
@@ -105,7 +104,6 @@ impl TraceContext {
     }
 
     /// `traceparent` for an upstream call, with a new span id.
-    #[must_use]
     pub fn child_traceparent(&self, rng: &mut fastrand::Rng) -> String {
         format!("00-{}-{:016x}-{:02x}", self.trace_id, rng.u64(1..), u8::from(self.sampled))
     }

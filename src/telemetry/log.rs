@@ -58,7 +58,6 @@ pub fn set_level(level: &str) -> Result<(), String> {
 }
 
 /// The current level or filter; `None` if voxbridge did not set up the log.
-#[must_use]
 pub fn level() -> Option<String> {
     let (_, current) = LEVEL.get()?;
     Some(current.lock().unwrap_or_else(PoisonError::into_inner).clone())

@@ -88,7 +88,6 @@ pub struct SessionParts<'p> {
 
 impl TraceHeader {
     /// Header of a session, not yet redacted.
-    #[must_use]
     pub fn new(parts: SessionParts<'_>, setup: &SessionSetup) -> Self {
         let (voices, tts_models) = setup.voice_catalog.voices_and_models();
         Self {
@@ -102,7 +101,6 @@ impl TraceHeader {
     }
 
     /// Header of a relayed session, not yet redacted; `others` are further candidate client protocols.
-    #[must_use]
     pub fn relayed(parts: SessionParts<'_>, others: &[Arc<ClientMapping>], setup: &RelaySetup) -> Self {
         let idle_ms = setup.idle_ms.or(setup.profile.relay.as_ref().map(|relay| relay.idle_ms));
         Self {

@@ -134,7 +134,6 @@ pub enum DisconnectKind {
 
 impl TraceRecord {
     /// Record of an input, without audio that the trace does not keep; secrets are not yet redacted.
-    #[must_use]
     pub fn from_input(ns: u64, input: &Input<'_>, audio: AudioRetention) -> Self {
         let record = |kind| Self { ns, input: Some(kind), ..Self::default() };
         let lane_record = |kind, lane: Lane| Self { lane: Some(lane.0), ..record(kind) };
@@ -159,7 +158,6 @@ impl TraceRecord {
 
     /// Record of an output, without audio that the trace does not keep; secrets are not yet redacted. Binary frames get a
     /// digest if the trace keeps all audio. Returns `None` for waiting and for measurements.
-    #[must_use]
     pub fn from_output(ns: u64, output: &Output, audio: AudioRetention) -> Option<Self> {
         let keep_audio = audio == AudioRetention::All;
         let record = |kind| Self { ns, output: Some(kind), ..Self::default() };
@@ -249,7 +247,6 @@ impl TraceRecord {
     }
 
     /// Approximate memory of the record while it waits to be written, bytes.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let texts = [&self.text, &self.base64, &self.words];
         128 + texts.into_iter().flatten().map(String::len).sum::<usize>()
@@ -305,7 +302,6 @@ impl TraceRecord {
     }
 
     /// Describes the kind of the record.
-    #[must_use]
     pub fn description(&self) -> String {
         let lane = self.lane.map_or(String::new(), |lane| format!(" lane {lane}"));
         match (self.input, self.output) {
@@ -330,7 +326,6 @@ impl TraceRecord {
     }
 
     /// Describes the content of the record.
-    #[must_use]
     pub fn content(&self) -> String {
         let mut words = self.text.clone().unwrap_or_default();
         if let Some(bytes) = self.bytes {

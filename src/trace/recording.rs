@@ -19,7 +19,6 @@ pub struct TraceTap {
 
 impl TraceTap {
     /// Creates a tap of a bridge opened at this instant, for a trace that keeps this audio.
-    #[must_use]
     pub const fn new(opened_at: Instant, audio: AudioRetention) -> Self {
         Self { opened_at, audio, is_drained: false }
     }
@@ -50,20 +49,17 @@ pub struct TraceWriter {
 
 impl TraceWriter {
     /// Creates a writer that keeps this audio.
-    #[must_use]
     pub const fn new(audio: AudioRetention) -> Self {
         Self { redactor: Redactor::new(audio), audio }
     }
 
     /// Formats the header, with its line break.
-    #[must_use]
     pub fn format_header(&mut self, mut header: TraceHeader) -> String {
         header.redact(self.audio, &mut self.redactor);
         json_line(&header)
     }
 
     /// Formats a record, with its line break.
-    #[must_use]
     pub fn format_record(&mut self, mut record: TraceRecord) -> String {
         record.redact(&mut self.redactor);
         json_line(&record)
@@ -88,7 +84,6 @@ pub struct TraceBuffer {
 
 impl TraceBuffer {
     /// Starts a trace of a bridge opened at this instant.
-    #[must_use]
     pub fn new(opened_at: Instant, header: TraceHeader, audio: AudioRetention) -> Self {
         let mut writer = TraceWriter::new(audio);
         let text = writer.format_header(header);

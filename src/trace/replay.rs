@@ -38,7 +38,6 @@ pub struct ReplayOutcome {
 
 impl ReplayOutcome {
     /// True if there are no differences.
-    #[must_use]
     pub const fn is_same(&self) -> bool {
         self.differences.count == 0
     }

@@ -30,13 +30,11 @@ pub struct Dialect {
 
 impl Dialect {
     /// Creates the codec of one session.
-    #[must_use]
     pub const fn new(mapping: Arc<UpstreamMapping>) -> Self {
         Self { mapping, samples: Vec::new() }
     }
 
     /// Mapping that defines the dialect.
-    #[must_use]
     pub const fn mapping(&self) -> &Arc<UpstreamMapping> {
         &self.mapping
     }
@@ -65,7 +63,6 @@ impl Dialect {
     }
 
     /// Encodes a command as a text frame.
-    #[must_use]
     pub fn encode(&self, command: &LaneCommand) -> String {
         let voice = command.voice();
         // Some dialects have two places for the voice.

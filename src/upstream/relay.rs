@@ -42,7 +42,6 @@ impl Dialect {
     }
 
     /// Encodes the message that opens a session.
-    #[must_use]
     pub fn encode_relay_opening(&self, opening: &RelayOpening<'_>) -> String {
         let capacity = [opening.prompt, opening.config, opening.voice, opening.speech_voice];
         let capacity = capacity.iter().flatten().map(|text| text.len()).sum::<usize>();
@@ -57,7 +56,6 @@ impl Dialect {
     }
 
     /// Encodes the input of one step.
-    #[must_use]
     pub fn encode_relay_append(&self, input: &RelayInput<'_>) -> String {
         let frames = input.frames.iter().copied().flatten().filter_map(Node::as_str).map(str::len);
         let capacity = input.audio.map_or(0, str::len) + frames.sum::<usize>();
@@ -73,7 +71,6 @@ impl Dialect {
     }
 
     /// Encodes the message that closes a session.
-    #[must_use]
     pub fn encode_relay_close(&self, reason: Option<&str>) -> String {
         self.render_message(SendName::Close, 64, |_| SlotValue::Str(reason.unwrap_or("user_stop")))
     }
@@ -92,7 +89,6 @@ impl Dialect {
     }
 
     /// True if the message's template has this slot.
-    #[must_use]
     pub fn supports_slot(&self, name: SendName, slot: &str) -> bool {
         let at = name.slots().iter().position(|known| *known == slot);
         at.zip(self.mapping().message(name)).is_some_and(|(at, template)| template.uses_slot(at))

@@ -1,7 +1,8 @@
-// Listening and speaking through a public JavaScript library of Deepgram: node deepgram_client.cjs VERSION WS_URL RECORDING.wav [browser]
+// Transcribes and speaks with Deepgram's public JavaScript library:
+// node deepgram_client.cjs VERSION WS_URL RECORDING.wav [browser]
 //
-// The library is the package `deepgram-VERSION` ($NODE_PATH). As `browser` it finds the WebSocket of browsers, which can
-// send no headers: the key goes into the subprotocols. What came is printed as JSON.
+// The library is the package `deepgram-VERSION` ($NODE_PATH). With `browser`, the library uses the browser's WebSocket, which
+// cannot send headers, so the key goes into the subprotocols. Prints the received events as JSON.
 'use strict';
 
 const fs = require('node:fs');
@@ -31,7 +32,7 @@ const TEXTS = [
 const LONG = 'This sentence is not spoken to its end, and neither are those after it. '.repeat(8);
 const CLOSED = { type: 'closed' };
 
-// Versions 3 and 4: an event emitter.
+// Versions 3 and 4 use an event emitter.
 class Version3 {
   constructor(put) {
     this.put = put;
@@ -60,7 +61,7 @@ class Version3 {
   }
 
   send(audio) {
-    // An ArrayBuffer is what both WebSockets take.
+    // Both WebSockets accept an ArrayBuffer.
     this.wire.send(audio.buffer.slice(audio.byteOffset, audio.byteOffset + audio.length));
   }
 
@@ -89,7 +90,7 @@ class Version3 {
   }
 }
 
-// From version 5 on: a socket with typed messages.
+// Version 5 and later use a socket with typed messages.
 class Version5 {
   constructor(put) {
     this.put = put;
@@ -163,7 +164,7 @@ class Client {
     return came;
   }
 
-  // Everything up to the first thing that is so.
+  // Waits for the first item that matches; returns all items up to it.
   async until(so) {
     const seen = [];
     while (seen.length === 0 || !so(seen.at(-1))) seen.push(await this.next());
@@ -181,7 +182,7 @@ class Client {
     }
     const live = await this.until((came) => came.type === 'UtteranceEnd');
     library.keepAlive();
-    // No silence ends this one.
+    // Silence does not end this stream.
     library.send(audio);
     library.finalize();
     const finalized = await this.until((came) => came.from_finalize);
@@ -231,14 +232,14 @@ const finals = (came) => came.filter((event) => event.type === 'Results' && even
 const interim = (came) => came.filter((event) => event.type === 'Results' && !event.is_final).length;
 const said = (came) => finals(came).map((event) => event.channel.alternatives[0].transcript).join(' ').trim();
 
-// Audio comes as whatever the library makes of it.
+// The type of received audio depends on the library.
 async function bytes(came) {
   if (came instanceof Blob) return Buffer.from(await came.arrayBuffer());
   return came instanceof ArrayBuffer ? Buffer.from(came) : came;
 }
 
 async function main() {
-  // A canonical WAV file: its header has 44 bytes.
+  // A canonical WAV file has a header of 44 bytes.
   const audio = fs.readFileSync(recording).subarray(44);
   const spoken = await new Client().speak();
   process.stdout.write(JSON.stringify(await new Client().listen(audio, spoken)));

@@ -1,7 +1,7 @@
-"""Listening and speaking through a public Python library of Deepgram: python3 deepgram_client.py WS_URL RECORDING.wav
+"""Transcribes and speaks with Deepgram's public Python library: python3 deepgram_client.py WS_URL RECORDING.wav
 
-Version 3 of the library and those from 5 on have nothing in common but their name; whichever is on $PYTHONPATH is used.
-What came is printed as JSON.
+Uses the version on $PYTHONPATH: version 3, or version 5 and later, whose interfaces differ. Prints the received events as
+JSON.
 """
 
 import json
@@ -29,7 +29,7 @@ CLOSED = {"type": "closed"}
 
 
 class Version3:
-    """Callbacks by event, in threads of the library."""
+    """Version 3: one callback per event, in threads of the library."""
 
     def __init__(self, url):
         import deepgram
@@ -91,7 +91,7 @@ class Version3:
 
 
 class Version7:
-    """One callback for every message."""
+    """Version 5 and later: one callback for all messages."""
 
     def __init__(self, url):
         from deepgram import DeepgramClient
@@ -163,7 +163,7 @@ class Client:
         return came
 
     def until(self, so):
-        """Everything up to the first thing that is so."""
+        """Waits for the first item that matches; returns all items up to it."""
         seen = []
         while not seen or not so(seen[-1]):
             seen.append(self.next())

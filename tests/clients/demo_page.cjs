@@ -1,13 +1,12 @@
-// The Macaw demo page without its looks: node demo_page.cjs WS_URL RECORDING.wav
+// The Macaw demo page without its user interface: node demo_page.cjs WS_URL RECORDING.wav
 //
-// What the page does with its WebSocket, in the page's order, over the package `ws` ($NODE_PATH) with the browser's
-// interface, or over the WebSocket that is built in if there is no such package. What the page would show is printed as
-// JSON, with the type of everything it reads.
+// Makes the page's WebSocket calls in the same order. Uses the package `ws` ($NODE_PATH) with the browser's interface, or the
+// built-in WebSocket without the package. Prints the fields that the page would show, with their types, as JSON.
 'use strict';
 
 const fs = require('node:fs');
 
-// The samples of a ScriptProcessor's buffer, and the time they take.
+// Size of a ScriptProcessor's buffer in samples, and its duration.
 const FRAME_BYTES = 8192;
 const FRAME_MS = 256;
 const PATIENCE_MS = 25_000;
@@ -21,11 +20,11 @@ const WebSocket = (() => {
 })();
 
 const [url, recording] = process.argv.slice(2);
-// A canonical WAV file: its header has 44 bytes. A page goes on listening: two seconds of silence follow.
+// A canonical WAV file has a header of 44 bytes. Two seconds of silence follow, because a page keeps listening.
 const audio = Buffer.concat([fs.readFileSync(recording).subarray(44), Buffer.alloc(64_000)]);
 const shown = { finals: [], partials: 0, events: [], types: {}, spoken: [], errors: [], socketErrors: 0 };
 
-// Every field the page reads, by event.
+// The fields that the page reads, by event.
 const READ = {
   'session.created': ['session_id'],
   'transcript.partial': ['text', 'segment_id'],
@@ -47,7 +46,7 @@ ws.binaryType = 'arraybuffer';
 const speak = (text) =>
   ws.send(JSON.stringify({ type: 'tts.speak', text, voice: 'default', request_id: `req_${Date.now()}` }));
 
-// The recording first, then two speeches: one heard to its end, one cancelled.
+// Plays the recording, then requests two speeches: one is played to its end, the other is cancelled.
 function proceed() {
   step += 1;
   if (step === 1) speak('Good morning.');
@@ -69,7 +68,7 @@ ws.onopen = () => {
   let at = 0;
   microphone = setInterval(() => {
     if (ws.readyState !== WebSocket.OPEN) return;
-    // While the page speaks it goes on listening, to silence here.
+    // The page keeps listening while it speaks; here it hears silence.
     const frame = Buffer.alloc(FRAME_BYTES);
     audio.copy(frame, 0, at, at + FRAME_BYTES);
     at = Math.min(at + FRAME_BYTES, audio.length);
@@ -83,7 +82,7 @@ const handlers = {
   'vad.speech_end': () => proceed(),
   'tts.speaking_start': () => { chunks = []; },
   'tts.speaking_end': (event) => {
-    // The page makes one Int16Array of all: an odd number of bytes would throw.
+    // The page converts all bytes to one Int16Array, which throws for an odd number.
     const bytes = chunks.reduce((sum, chunk) => sum + chunk.byteLength, 0);
     const samples = new Int16Array(new Uint8Array(bytes).buffer).length;
     shown.spoken.push({ cancelled: event.cancelled, played: event.cancelled ? 0 : samples });

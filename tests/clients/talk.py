@@ -1,6 +1,7 @@
 """One conversation through one WebSocket library: python3 talk.py LIBRARY WS_URL RECORDING.wav PROFILE
 
-With PROFILE speech it is transcribed and spoken for, with PROFILE conversation it talks with the model. LIBRARY is a class of this file. Everything is checked here; the end without an exception is success.
+PROFILE `speech` tests transcription and spoken text; PROFILE `conversation` tests a talk with the model. LIBRARY is a class of
+this file. The script checks everything itself and fails with an exception.
 """
 
 import asyncio
@@ -9,14 +10,14 @@ import sys
 import time
 import wave
 
-FRAME_BYTES = 1280  # 40 ms, as the macaw command line sends them
+FRAME_BYTES = 1280  # 40 ms, the frame length of the macaw command line
 PATIENCE_S = 20
-PROMPT_S = 4  # for what needs no computing
+PROMPT_S = 4  # timeout of answers that need no computation
 GONE = "the end of the connection"
 
 
 class WebsocketsLegacy:
-    """`websockets` before version 13, kept in later ones; what the macaw command line uses."""
+    """The interface of `websockets` before version 13, which the macaw command line uses; later versions still have it."""
 
     async def open(self, url):
         from websockets.legacy.client import connect
@@ -43,7 +44,7 @@ class WebsocketsLegacy:
 
 
 class WebsocketsAsyncio(WebsocketsLegacy):
-    """`websockets` from version 13 on, as in the published example."""
+    """The interface of `websockets` from version 13 on, as in the published example."""
 
     async def open(self, url):
         from websockets.asyncio.client import connect
@@ -56,7 +57,7 @@ class WebsocketsAsyncio(WebsocketsLegacy):
 
 
 class WebsocketsThreads:
-    """`websockets` for programs without an event loop."""
+    """The interface of `websockets` for programs without an event loop."""
 
     async def open(self, url):
         from websockets.sync.client import connect
@@ -111,7 +112,7 @@ class Aiohttp:
 
 
 class WebsocketClient:
-    """The package `websocket-client`, which has threads and no event loop."""
+    """The package `websocket-client`, which uses threads instead of an event loop."""
 
     async def open(self, url):
         import websocket
@@ -150,7 +151,7 @@ class Conversation:
         await self.wire.send(json.dumps(command))
 
     async def next(self):
-        """An event, or audio, or the end."""
+        """Receives an event, audio or the end."""
         while True:
             message = await asyncio.wait_for(self.wire.receive(), PATIENCE_S)
             if isinstance(message, bytes) or message is GONE:
@@ -188,7 +189,7 @@ class Conversation:
         await playing
 
     async def speech(self, request_id, first=0):
-        """The bytes of a speech up to its end, which is returned too; or those of its first frames."""
+        """Receives the audio of a speech and its end event, or only its first frames."""
         await self.event("tts.speaking_start", request_id=request_id)
         audio = frames = 0
         while isinstance(came := await self.next(), bytes):
@@ -220,7 +221,7 @@ class Conversation:
         await self.event("error", code="malformed_json", recoverable=True)
 
     async def ask(self, recording):
-        """A question to the model itself: its words are labelled as its own, and come with its voice."""
+        """Asks the model a question; its answer comes as labelled text and as audio."""
         playing = asyncio.create_task(self.microphone(recording, silence_s=8))
         await self.event("vad.speech_start")
         await self.event("vad.speech_end")

@@ -1,8 +1,8 @@
-"""A recording through a public client of the Vosk server: python3 vosk_client.py WAY WS_URL RECORDING.wav
+"""Transcribes a recording with public clients of the Vosk server: python3 vosk_client.py WAY WS_URL RECORDING.wav
 
-WAY is `transcriber` (the package's own transcriber, as its command line has it with `--server`, but for the address, which
-is fixed there), or `fast`, `paced`, `telephone` for the way the published samples have with their WebSocket. What came is
-printed as JSON. The transcriber decodes by way of ffmpeg; the one on $PATH will do.
+WAY `transcriber` is the package's own transcriber, like its command line with `--server`, whose address is fixed. WAY `fast`,
+`paced` and `telephone` follow the published samples. Prints the received messages as JSON. The transcriber needs ffmpeg on
+$PATH.
 """
 
 import argparse

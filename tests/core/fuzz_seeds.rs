@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use voxbridge::fuzzing;
+use voxbridge_test_support::fuzzing;
 
 fn run_seeds(target: &str, body: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
@@ -45,7 +45,6 @@ fn trace_context_reader_accepts_seeds() {
     run_seeds("trace_context", fuzzing::trace_context);
 }
 
-#[cfg(feature = "io")]
 #[test]
 fn access_checks_accept_seeds() {
     run_seeds("access", fuzzing::access);

@@ -17,6 +17,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpStream,
+    task::JoinHandle,
     time::{interval, timeout},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -29,6 +30,7 @@ use voxbridge::simulator::SimulatorConfig;
 use crate::server_process::{PATIENCE, Server, config};
 use crate::tls::Authority;
 use voxbridge_test_support::bench::{bytes, instant_simulator, recording, scratch, start_simulator};
+use voxbridge_test_support::wait::wait_until;
 
 /// Sessions that live through all reloads: this many speak, and as many have texts spoken.
 const LIVE_SESSIONS: usize = 3;
@@ -270,12 +272,8 @@ async fn reloads_under_load_drop_no_session() {
     // Sessions that were speaking at the last reload have finished and speak once more.
     let utterance_count = || rounds[0].load(SeqCst);
     let enough = utterance_count() + 2 * LIVE_SESSIONS;
-    let continues = async {
-        while utterance_count() < enough && tasks.iter().all(|one| !one.is_finished()) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(PATIENCE, continues).await.expect("sessions do not continue");
+    let has_continued = || utterance_count() >= enough || tasks.iter().any(JoinHandle::is_finished);
+    wait_until("the sessions continue", has_continued).await;
     stop.store(true, SeqCst);
     let undisturbed = undisturbed.await.unwrap();
     for one in tasks {

@@ -25,6 +25,7 @@ use voxbridge_test_support::bench::{
     Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, open_websocket,
     recording, scratch, start_simulator,
 };
+use voxbridge_test_support::wait::wait_until;
 
 /// A balancer: routes connections to the server that was ready at the last check.
 struct Balancer {
@@ -366,13 +367,7 @@ async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
 }
 
 async fn wait_for_active(progress: &Progress, count: usize, what: &str) {
-    let reaching = async {
-        while progress.active.load(SeqCst) < count {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let wait_for_active = tokio::time::timeout(2 * PATIENCE, reaching).await;
-    assert!(wait_for_active.is_ok(), "{what}: only {} of {count}", progress.active.load(SeqCst));
+    wait_until(&format!("{what}: {count} are active"), || progress.active.load(SeqCst) >= count).await;
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ use crate::tls::certificate;
 use voxbridge_test_support::bench::{
     Client, bytes, instant_simulator, open_websocket, recording, scratch, start_simulator,
 };
+use voxbridge_test_support::wait::wait_until;
 
 /// Default number of stalled connections per stage.
 const STALLED: usize = 120;
@@ -273,12 +274,8 @@ impl ServerPair {
     async fn assert_released(&self, stalled: Vec<StalledConnection>, within: Duration) {
         let (count, from) = (stalled.len(), Instant::now());
         join_all(stalled.into_iter().map(|one| one.wait_for_end(within + PATIENCE))).await;
-        let emptied = async {
-            while memory_and_descriptors(&self.crowded).1 > self.before.1 + ALLOWED_DESCRIPTORS {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(PATIENCE, emptied).await.expect("descriptors leak");
+        let max = self.before.1 + ALLOWED_DESCRIPTORS;
+        wait_until("descriptors are released", || memory_and_descriptors(&self.crowded).1 <= max).await;
         let (kib, raise_descriptor_limit) = memory_and_descriptors(&self.crowded);
         println!("{count} ended after another {:.1?}", from.elapsed());
         println!(

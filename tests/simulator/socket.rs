@@ -15,6 +15,7 @@ use voxbridge::simulator::{
     engines::SpeechEngines,
     socket::{InputRecorder, RecordedInput, Simulator, bind},
 };
+use voxbridge_test_support::wait::wait_until;
 
 type Client = WebSocketStream<TcpStream>;
 
@@ -138,15 +139,15 @@ async fn dropped_socket_makes_worker_reject_next_session() {
     let (address, recorder, _stop) = start(instant_config(), |simulator| simulator).await;
     let (client, ..) = run_asr_session(address, 16_000).await;
     drop(client);
-    while !recorder.all().iter().any(|one| matches!(one, RecordedInput::Disconnected(_))) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let is_disconnected = |one: &RecordedInput| matches!(one, RecordedInput::Disconnected(_));
+    wait_until("the socket is dropped", || recorder.all().iter().any(is_disconnected)).await;
     let (_client, events, end) = run_asr_session(address, 16_000).await;
     assert_eq!(
         (event_names(&events), end),
         (vec!["session.queue_done".to_owned(), "error".to_owned()], normal_close())
     );
-    tokio::time::sleep(Duration::from_millis(350)).await;
+    // The worker's cleanup began before the disconnect was recorded.
+    tokio::time::sleep(instant_config().timing.cleanup).await;
     let (_client, _, end) = run_asr_session(address, 16_000).await;
     assert_eq!(end, None);
 }

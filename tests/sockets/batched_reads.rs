@@ -14,6 +14,7 @@ use voxbridge_test_support::bench::{
     Bench, Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, recording,
     scratch,
 };
+use voxbridge_test_support::wait::wait_until;
 
 /// Long for a busy machine, but shorter than voxbridge's own timeouts: a reaction after this is a missed
 /// wake-up.
@@ -50,9 +51,7 @@ async fn within_reaction_time<T>(what: impl Future<Output = T>) -> T {
 }
 
 async fn wait_until_empty(bench: &Bench) {
-    while !bench.sessions.is_empty() {
-        sleep(Duration::from_millis(5)).await;
-    }
+    wait_until("the sessions end", || bench.sessions.is_empty()).await;
 }
 
 /// The client's events and the model's questions without values unique to a session.
@@ -126,7 +125,7 @@ async fn commands_and_pings_between_frames_are_answered() {
 async fn command_after_audio_pause_is_answered() {
     let bench = Bench::with_config(instant_simulator(), Config::default()).await;
     let mut client = client_streaming_silence(&bench).await;
-    // The next poll finds no data.
+    // The pause is what is tested: the scheduled reads find no data.
     sleep(Duration::from_millis(400)).await;
     client.send_json(json!({"type": "nonsense"})).await;
     assert_eq!(within_reaction_time(client.wait_for_event("error")).await["code"], "unknown_command");

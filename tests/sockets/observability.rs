@@ -17,6 +17,7 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::{Bench, audio, instant_simulator, recording, scratch, upstream_at};
 use voxbridge_test_support::certs::self_signed;
+use voxbridge_test_support::wait::wait_until;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -206,12 +207,7 @@ async fn wait_for_refused_count(metrics: &Metrics, reason: RejectReason, count: 
     let label = format!("reason=\"{}\"", reason.name());
     let rejected =
         |labels: &[&str]| MetricSamples::scrape(metrics).sum("voxbridge_connections_rejected_total", labels);
-    let counted = async {
-        while rejected(&[&label]) < count {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(PATIENCE, counted).await.unwrap_or_else(|_| panic!("{label}: {}", rejected(&[&label])));
+    wait_until(&label, || rejected(&[&label]) >= count).await;
     assert_eq!((rejected(&[&label]), rejected(&[])), (count, count), "{label}");
 }
 

@@ -263,6 +263,7 @@ async fn silently_gone_client_is_closed() {
     for _ in 0..4 {
         // The client reads nothing, so it answers no ping.
         advance_time(Duration::from_secs(20)).await;
+        // Gives the server's task a turn at this time. A turn that is missed only moves a ping to the next step.
         sleep(Duration::from_millis(10)).await;
     }
     let rest = client.read_to_end().await;
@@ -456,7 +457,7 @@ async fn client_that_never_reads() -> (Bench, Client, Arc<ByteCounter>) {
     let (_, mut slow) = open_websocket(stream, "/v1/realtime?model=x", "", &[]).await;
     slow.wait_for_event("session.created").await;
     slow.send_json(json!({"type": "tts.speak", "text": text_with_chars(4096)})).await;
-    // Data flows until the kernel's and the bridge's buffers are full.
+    // Data flows until the kernel's and the bridge's buffers are full. Nothing announces that, but a pause shows it.
     let mut before = 0;
     loop {
         sleep(Duration::from_millis(300)).await;

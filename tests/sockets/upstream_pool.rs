@@ -4,11 +4,11 @@ use std::{net::SocketAddr, time::Duration};
 
 use futures_util::future::{join, join_all};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use voxbridge::{
     config::{Config, UpstreamConfig},
     simulator::{
-        SimTiming, SimulatorConfig,
+        DuplexUnit, SimTiming, SimulatorConfig,
         socket::{InputRecorder, RecordedInput},
     },
 };
@@ -17,6 +17,7 @@ use voxbridge_test_support::bench::{
     instant_simulator, macaw_with_ten_minute_lead, profile_with_numbers, recording, start_simulator,
     upstream_at,
 };
+use voxbridge_test_support::wait::wait_until;
 
 const SESSIONS: usize = 50;
 /// Longer than a recovered upstream stays excluded in these tests on a busy machine.
@@ -45,6 +46,15 @@ impl Upstream {
     fn session_count(&self) -> usize {
         let opened = |received: &RecordedInput| matches!(received, RecordedInput::DuplexOpened(..));
         self.recorder.take().iter().filter(|received| opened(received)).count()
+    }
+
+    /// True if a conversation received speech since the last call.
+    fn has_heard_speech(&self) -> bool {
+        let is_loud = |unit: &DuplexUnit| unit.samples.iter().any(|sample| sample.abs() > 0.1);
+        self.recorder
+            .take()
+            .iter()
+            .any(|received| matches!(received, RecordedInput::DuplexUnit(_, unit) if is_loud(unit)))
     }
 }
 
@@ -135,10 +145,11 @@ async fn load_is_balanced_and_sessions_survive_upstream_loss() {
     // One upstream dies under load: no session ends, and every utterance is transcribed.
     let mut question_count = 0;
     let killing = async {
-        while question_count < 3 {
+        let is_loaded = || {
             question_count += first.question_count();
-            sleep(Duration::from_millis(1)).await;
-        }
+            question_count >= 3
+        };
+        wait_until("the upstream has questions", is_loaded).await;
         first.running.stop();
     };
     join(run_round(&mut clients), killing).await;
@@ -256,7 +267,7 @@ async fn conversations_survive_upstream_loss() {
 
     // One upstream dies while all users speak: no session ends, and the next question is answered.
     let killing = async {
-        sleep(Duration::from_millis(700)).await;
+        wait_until("the model hears the users", || first.has_heard_speech()).await;
         first.running.stop();
     };
     join(join_all(clients.iter_mut().map(ask_unanswered)), killing).await;

@@ -38,7 +38,6 @@ pub fn check_rate(rate_hz: u32) -> Result<u32, UnsupportedRate> {
 }
 
 /// Number of samples at `to_hz` for `samples` samples at `from_hz`, rounded up so that no sound vanishes.
-#[must_use]
 pub const fn resampled_len(samples: u64, from_hz: u32, to_hz: u32) -> u64 {
     (samples * to_hz as u64).div_ceil(from_hz as u64)
 }
@@ -110,7 +109,6 @@ impl Resampler {
     }
 
     /// Input samples whose output is still pending, at the input rate, rounded down.
-    #[must_use]
     pub fn pending_samples(&self) -> u64 {
         self.samples_in.saturating_sub(resampled_len(self.samples_out, self.to_hz, self.from_hz))
     }

@@ -74,7 +74,6 @@ impl VadConfig {
     ///
     /// Most of the late starts are at −30 dB. There, half of a recording's hops are below about −57 dBFS, and
     /// the loudest twentieth reaches −45. `Normal` lets them through its gate; `Low` is not meant to.
-    #[must_use]
     pub const fn preset(sensitivity: Sensitivity) -> Self {
         let (threshold, gate_dbfs) = match sensitivity {
             Sensitivity::High => (0.45, -75.0),
@@ -111,7 +110,6 @@ pub struct VoiceActivity<D = Earshot> {
 
 impl VoiceActivity {
     /// Detection with [`Earshot`].
-    #[must_use]
     pub fn new(config: VadConfig) -> Self {
         Self::with_detector(config, Earshot::default())
     }
@@ -119,14 +117,12 @@ impl VoiceActivity {
 
 impl<D: Detector> VoiceActivity<D> {
     /// Detection with another detector.
-    #[must_use]
     pub fn with_detector(config: VadConfig, detector: D) -> Self {
         let segmenter = Segmenter::new(config, detector.hop_samples());
         Self { detector, segmenter, config, gate: EnergyGate::new() }
     }
 
     /// Samples at 16 kHz per call of [`push_hop`](Self::push_hop).
-    #[must_use]
     pub fn hop_samples(&self) -> usize {
         self.detector.hop_samples()
     }
@@ -140,13 +136,11 @@ impl<D: Detector> VoiceActivity<D> {
     }
 
     /// True during an utterance.
-    #[must_use]
     pub const fn is_in_speech(&self) -> bool {
         self.segmenter.is_in_speech()
     }
 
     /// Smallest number of hops until the next edge.
-    #[must_use]
     pub fn min_hops_to_edge(&self) -> u32 {
         self.segmenter.min_hops_to_edge()
     }
@@ -177,7 +171,6 @@ impl<D: Detector> VoiceActivity<D> {
 }
 
 /// Root mean square level in dB of full scale; −∞ for digital silence and for no samples.
-#[must_use]
 pub fn rms_dbfs(samples: &[i16]) -> f32 {
     let energy: u64 = samples.iter().map(|sample| u64::from(i32::from(*sample).pow(2).unsigned_abs())).sum();
     let mean = energy as f64 / samples.len().max(1) as f64;

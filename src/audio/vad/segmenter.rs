@@ -32,7 +32,6 @@ const START_LEAK: f32 = 3.0;
 
 impl Segmenter {
     /// A segmenter for hops of `hop_samples` samples at 16 kHz.
-    #[must_use]
     pub fn new(config: VadConfig, hop_samples: usize) -> Self {
         let hop_ms = hop_samples as f32 * 1000.0 / SPEECH_RATE_HZ as f32;
         Self { hop_ms, config, since_start_ms: None, opposing_ms: 0.0 }
@@ -57,13 +56,11 @@ impl Segmenter {
     }
 
     /// True during an utterance.
-    #[must_use]
     pub const fn is_in_speech(&self) -> bool {
         self.since_start_ms.is_some()
     }
 
     /// Smallest number of hops until the next edge, including the hop that completes it.
-    #[must_use]
     pub fn min_hops_to_edge(&self) -> u32 {
         let short = |ms: u32| (ms as f32 - self.opposing_ms).max(0.0);
         let hops = |ms: f32| ((ms / self.hop_ms).ceil() as u32).max(1);

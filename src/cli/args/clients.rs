@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::examples::{SPEAK_EXAMPLES, TALK_EXAMPLES, TRANSCRIBE_EXAMPLES};
+use crate::cli::{dial::ServerTarget, error::ClientError, key::load_key};
 
 /// Arguments of `voxbridge transcribe`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -13,15 +14,9 @@ pub struct TranscribeArgs {
     /// WAV file, or - for standard input
     #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
-    /// URL of the server, ws:// or wss://
-    #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
-    pub url: String,
-    /// Model name; a Macaw server requires one of its models, voxbridge accepts any [default: minicpm-o]
-    #[arg(long, value_name = "NAME")]
-    pub model: Option<String>,
-    /// API key.
+    /// Server and model.
     #[command(flatten)]
-    pub key: KeyArgs,
+    pub server: ServerArgs,
     /// Language of the speech, such as en or de
     #[arg(long, value_name = "xx")]
     pub language: Option<String>,
@@ -40,15 +35,9 @@ pub struct SpeakArgs {
     /// WAV file to write (24 kHz, 16 bit), or - for standard output
     #[arg(short, long, value_name = "OUT.wav")]
     pub output: PathBuf,
-    /// URL of the server, ws:// or wss://
-    #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
-    pub url: String,
-    /// Model name; a Macaw server requires one of its models, voxbridge accepts any [default: minicpm-o]
-    #[arg(long, value_name = "NAME")]
-    pub model: Option<String>,
-    /// API key.
+    /// Server and model.
     #[command(flatten)]
-    pub key: KeyArgs,
+    pub server: ServerArgs,
     /// Voice, by its name on the server
     #[arg(long, value_name = "NAME")]
     pub voice: Option<String>,
@@ -64,15 +53,31 @@ pub struct TalkArgs {
     /// WAV file for the answer (24 kHz, 16 bit), or - for standard output
     #[arg(short, long, value_name = "OUT.wav")]
     pub output: PathBuf,
+    /// Server and model.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// Server, model and API key of a client command.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ServerArgs {
     /// URL of the server, ws:// or wss://
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
-    /// Model name [default: minicpm-o]
+    /// Model name; a Macaw server requires one of its models, voxbridge accepts any [default: minicpm-o]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// API key.
     #[command(flatten)]
     pub key: KeyArgs,
+}
+
+impl ServerArgs {
+    /// Loads the key. The target has no language.
+    pub(crate) fn target(&self) -> Result<ServerTarget, ClientError> {
+        let key = load_key(self.key.key_file.as_deref())?;
+        Ok(ServerTarget { url: self.url.clone(), model: self.model.clone(), language: None, key })
+    }
 }
 
 /// API key of a client command.

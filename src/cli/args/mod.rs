@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use self::clients::{KeyArgs, SpeakArgs, TalkArgs, TranscribeArgs};
+pub use self::clients::{KeyArgs, ServerArgs, SpeakArgs, TalkArgs, TranscribeArgs};
 use self::examples::{
     CHECK_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAPPINGS_EXAMPLES, REPLAY_EXAMPLES,
     SERVE_EXAMPLES, SIMULATE_EXAMPLES,

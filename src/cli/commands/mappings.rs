@@ -14,7 +14,7 @@ use crate::{
     config::Config,
     mapping::{
         Library, MappingKind,
-        check::{did_you_mean, quoted_list},
+        check::{quoted_list, suggest_known},
         explain::{
             build_explanation, matrix,
             render::{self, json},
@@ -77,12 +77,8 @@ fn find_mapping<'l>(
     match found.as_slice() {
         [one] => Ok(*one),
         [] => {
-            let known = || library.files().map(|(_, known, ..)| known);
-            let hint = did_you_mean(name, known());
-            Err(CommandError::usage(format!(
-                "unknown mapping `{name}`{hint}; known mappings are {}",
-                quoted_list(known())
-            )))
+            let known = suggest_known(name, || library.files().map(|(_, known, ..)| known));
+            Err(CommandError::usage(format!("unknown mapping `{name}`{known}")))
         }
         several => {
             let kinds = quoted_list(several.iter().map(|(kind, _)| kind.name()));

@@ -38,7 +38,6 @@ pub struct SideBySide {
 
 impl SideBySide {
     /// Prints to standard output, with the width and the colours of the terminal.
-    #[must_use]
     pub fn stdout() -> Self {
         let columns = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
         // `colors_enabled` honours NO_COLOR.
@@ -47,7 +46,6 @@ impl SideBySide {
     }
 
     /// Prints to any writer.
-    #[must_use]
     pub fn new(out: impl Write + Send + 'static, columns: usize, colour: bool) -> Self {
         let columns = columns.max(MIN_COLUMNS);
         let printer = ColumnPrinter {

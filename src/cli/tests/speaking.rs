@@ -90,6 +90,7 @@ async fn empty_frames_keep_slow_session_alive() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
         let command = begin_speaking(&mut peer).await;
+        // Several keep-alive intervals, which are what is tested.
         sleep(Duration::from_millis(150)).await;
         peer.send_audio(&[0, 0]).await;
         end_speaking(&mut peer, &command, false).await;

@@ -49,7 +49,6 @@ impl Diagnosis {
 }
 
 /// Diagnoses a symptom at a step.
-#[must_use]
 pub fn diagnose(
     server: &CheckedServer,
     step: DoctorStep,

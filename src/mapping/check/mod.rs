@@ -190,6 +190,12 @@ pub fn did_you_mean<'k>(wrong: &str, known: impl Iterator<Item = &'k str>) -> St
         .map_or_else(String::new, |(_, word)| format!(", did you mean `{word}`?"))
 }
 
+/// Returns `, did you mean …? Known are …`, or `; known are …` if no known word is near.
+pub fn suggest_known<'k, I: Iterator<Item = &'k str>>(wrong: &str, known: impl Fn() -> I) -> String {
+    let (hint, list) = (did_you_mean(wrong, known()), quoted_list(known()));
+    if hint.is_empty() { format!("; known are {list}") } else { format!("{hint} Known are {list}") }
+}
+
 /// Joins names like "`a`, `b` and `c`".
 pub fn quoted_list<'k>(words: impl Iterator<Item = &'k str>) -> String {
     let quoted: Vec<String> = words.map(|word| format!("`{word}`")).collect();

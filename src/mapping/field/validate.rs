@@ -1,10 +1,7 @@
 //! Checks the definition of a field.
 
 use super::{FieldRole, FieldType, ProtocolField};
-use crate::{
-    audio::encoding::Encoding,
-    mapping::check::{did_you_mean, quoted_list},
-};
+use crate::{audio::encoding::Encoding, mapping::check::suggest_known};
 
 impl ProtocolField {
     /// Describes a mistake in the definition; `None` for a valid field.
@@ -55,8 +52,7 @@ impl ProtocolField {
             self.file.value_map.values().collect()
         };
         let wrong = named.into_iter().find(|name| Encoding::from_name(name).is_none())?;
-        let (name, hint) = (&self.name, did_you_mean(wrong, known()));
-        Some(format!("field `{name}` knows no encoding `{wrong}`{hint}; there is {}", quoted_list(known())))
+        Some(format!("field `{}` knows no encoding `{wrong}`{}", self.name, suggest_known(wrong, known)))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::server::{
     session_task::{SessionContext, SessionRegistration, SessionTask},
     websocket::{
         WebSocket,
-        outbox::{MeteredWebSocket, websocket_config},
+        session_socket::{MeteredWebSocket, websocket_config},
         stream::ClientStream,
     },
 };

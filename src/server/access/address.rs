@@ -23,7 +23,6 @@ pub enum ProxyHeader {
 
 impl ProxyHeader {
     /// Header name in lower case.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::XForwardedFor => "x-forwarded-for",
@@ -104,7 +103,6 @@ fn parse_address(text: &str) -> Option<IpAddr> {
 }
 
 /// Maps an address to the unit of quotas: an IPv6 /64, the smallest allocation of a customer, or a single IPv4 address.
-#[must_use]
 pub fn client_subnet(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

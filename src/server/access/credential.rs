@@ -26,7 +26,6 @@ pub struct Credentials(Vec<String>);
 
 impl Credentials {
     /// Collects all credentials, the most likely first. `subprotocols` are the names that may precede a key.
-    #[must_use]
     pub fn from_request(headers: &HeaderMap, query_key: Option<&str>, subprotocols: &[&str]) -> Self {
         let header_values = |name: &'static str| {
             headers.get_all(name).into_iter().filter_map(|line| line.to_str().ok()).map(str::trim)
@@ -64,7 +63,6 @@ fn is_own_subprotocol(name: &str) -> bool {
 }
 
 /// Removes a parameter from a query string; returns the rest unchanged and the parameter's first value.
-#[must_use]
 pub fn split_query_parameter(query: &str, parameter: &str) -> (String, Option<String>) {
     let mut removed = None;
     let rest = query.split('&').filter(|pair| {

@@ -32,7 +32,6 @@ impl AllowedOrigins {
     }
 
     /// Checks an origin against the list.
-    #[must_use]
     pub fn is_allowed(&self, origin: &str) -> bool {
         let Some(list) = &self.0 else { return true };
         let origin = origin.trim().to_ascii_lowercase();
@@ -43,7 +42,6 @@ impl AllowedOrigins {
     }
 
     /// True if every origin is allowed.
-    #[must_use]
     pub const fn is_unrestricted(&self) -> bool {
         self.0.is_none()
     }

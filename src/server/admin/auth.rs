@@ -49,7 +49,6 @@ pub(super) struct AuthFailure {
 
 impl AdminAuth {
     /// True if no authentication is required.
-    #[must_use]
     pub const fn is_open(&self) -> bool {
         self.token.is_none() && !self.accepts_certificates
     }

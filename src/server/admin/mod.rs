@@ -113,7 +113,6 @@ pub struct SharedAdminSecurity(Arc<RwLock<Arc<AdminSecurity>>>);
 
 impl SharedAdminSecurity {
     /// Wraps the settings.
-    #[must_use]
     pub fn new(security: AdminSecurity) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(security))))
     }
@@ -124,7 +123,6 @@ impl SharedAdminSecurity {
     }
 
     /// Returns the active settings.
-    #[must_use]
     pub fn get(&self) -> Arc<AdminSecurity> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -146,7 +144,6 @@ impl AdminListener {
     }
 
     /// Handle to replace the security settings.
-    #[must_use]
     pub fn security(&self) -> SharedAdminSecurity {
         self.security.clone()
     }

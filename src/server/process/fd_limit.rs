@@ -15,7 +15,6 @@ const FDS_FOR_SERVER: usize = 64;
 const FDS_PER_WORKER: usize = 3;
 
 /// Descriptors the server may have open at a time.
-#[must_use]
 pub fn count_needed(config: &ServiceConfig, workers: usize) -> u64 {
     // A traced session writes a file.
     let fds_per_session = FDS_PER_SESSION + usize::from(config.traces.is_some());
@@ -34,7 +33,6 @@ pub fn raise(needed: u64) -> io::Result<u64> {
 }
 
 /// A warning for the log if `limit` is too low.
-#[must_use]
 pub fn shortage_warning(config: &ServiceConfig, needed: u64, limit: u64) -> Option<String> {
     let (sessions, connections) = (config.sessions_max, config.limits.handshakes_max);
     (limit < needed).then(|| {

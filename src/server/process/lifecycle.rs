@@ -73,13 +73,11 @@ impl Default for Lifecycle {
 
 impl Lifecycle {
     /// The current state.
-    #[must_use]
     pub fn state(&self) -> LifecycleState {
         *self.0.borrow()
     }
 
     /// A receiver that sees every change of state.
-    #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<LifecycleState> {
         self.0.subscribe()
     }

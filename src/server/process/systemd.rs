@@ -28,7 +28,6 @@ pub struct ServiceManager(Option<Arc<UnixDatagram>>);
 
 impl ServiceManager {
     /// Connects to the socket that the environment names. A socket that cannot be reached counts as none.
-    #[must_use]
     pub fn from_env() -> Self {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Self::default() };
         match connect(name.as_bytes()) {

@@ -19,7 +19,6 @@ impl Workers {
     ///
     /// # Panics
     /// Outside a runtime.
-    #[must_use]
     pub fn current_runtime() -> Self {
         Self(Arc::new([Handle::current()]))
     }
@@ -34,7 +33,6 @@ impl Workers {
     }
 
     /// Number of threads.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }

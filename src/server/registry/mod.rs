@@ -1,7 +1,6 @@
 //! The running sessions: their identity, their statistics, and a channel for operator orders.
 //!
-//! Only the session's own task writes its statistics, with plain atomic stores. Values read together may be a moment
-//! apart.
+//! Only the session's own task writes its statistics.
 
 pub(crate) mod observer;
 mod stats;
@@ -70,13 +69,12 @@ pub struct LiveSession {
     pub info: SessionInfo,
     /// Start of the session.
     pub opened: Instant,
-    pub(super) stats: SessionStats,
+    stats: Mutex<SessionStats>,
     orders: mpsc::Sender<OperatorOrder>,
 }
 
 impl LiveSession {
     /// Sends an order to the session; false if too many orders wait.
-    #[must_use]
     pub fn send_order(&self, order: OperatorOrder) -> bool {
         self.orders.try_send(order).is_ok()
     }
@@ -90,39 +88,30 @@ type SessionMap = BTreeMap<String, Weak<LiveSession>>;
 
 impl SessionRegistry {
     /// Registers a session, which stays registered while the returned entry lives.
-    #[must_use]
     pub fn register(&self, info: SessionInfo) -> (RegistryEntry, mpsc::Receiver<OperatorOrder>) {
         let (sender, orders) = mpsc::channel(PENDING_ORDERS_MAX);
-        let session = Arc::new(LiveSession {
-            info,
-            opened: Instant::now(),
-            stats: SessionStats::default(),
-            orders: sender,
-        });
+        let session =
+            Arc::new(LiveSession { info, opened: Instant::now(), stats: Mutex::default(), orders: sender });
         self.sessions().insert(session.info.id.clone(), Arc::downgrade(&session));
         (RegistryEntry { session, registry: self.clone() }, orders)
     }
 
     /// The session with this id.
-    #[must_use]
     pub fn get(&self, id: &str) -> Option<Arc<LiveSession>> {
         self.sessions().get(id)?.upgrade()
     }
 
     /// Every session, ordered by id.
-    #[must_use]
     pub fn all(&self) -> Vec<Arc<LiveSession>> {
         self.sessions().values().filter_map(Weak::upgrade).collect()
     }
 
     /// Number of sessions.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.sessions().len()
     }
 
     /// True if no session runs.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -14,8 +14,8 @@ use crate::server::{
     adaptive_read::wake_slots::WakeSlots,
     session_task::socket_poll::{ReadGate, Wakeup, poll_sockets},
     websocket::{
-        outbox::{SessionSocket, SocketEvent},
         pausable_stream::PausableRead,
+        session_socket::{SessionSocket, SocketEvent},
     },
 };
 

@@ -2,10 +2,11 @@
 //!
 //! The bridge makes every decision. Each round drains the bridge into the outboxes, then waits for one event: a frame, the
 //! end of a socket, a dialled lane, a deadline or an order. One stuck side never stalls the other: every socket has its own
-//! outbox, and lanes are not read while the client is far behind. [`event_loop`] waits, [`super::adaptive_read`] schedules
-//! the reads of a client that streams.
+//! outbox, and lanes are not read while the client is far behind. [`event_loop`] waits, [`inputs`] passes what came to the
+//! bridge, [`super::adaptive_read`] schedules the reads of a client that streams.
 
 mod event_loop;
+mod inputs;
 pub(crate) mod lane_leases;
 pub(crate) mod socket_poll;
 
@@ -25,27 +26,24 @@ use super::{
     adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
     registry::{
         OperatorOrder, RegistryEntry,
-        observer::{FrameDirection, Observer, close_code},
+        observer::{FrameDirection, Observer},
     },
     session_task::{
         lane_leases::LaneLeases,
-        socket_poll::{CLIENT_OUTBOX_MAX_BYTES, LaneSocket, Wakeup},
+        socket_poll::{LaneSocket, Wakeup},
     },
     tap::{Tap, TapFrame, TapPoint},
     trace_files::SessionTrace,
-    upstream_pool::{
-        DialledLane, Pool,
-        dial::{DialRequest, UpstreamSocket},
-    },
+    upstream_pool::{Pool, dial::DialRequest},
     websocket::{
-        outbox::{MeteredWebSocket, SessionSocket, SocketEvent},
         pausable_stream::PausableRead,
+        session_socket::{MeteredWebSocket, SessionSocket, SocketEvent},
     },
 };
 use crate::{
-    bridge::{Bridge, Input, Output},
+    bridge::{Bridge, Output},
     error::{ErrorKind, Origin},
-    event::{DisconnectReason, Frame, Lane, Message, TurnTag},
+    event::{Lane, Message, TurnTag},
     session::Observation,
     telemetry::context::TraceContext,
 };
@@ -197,15 +195,6 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    /// Passes an input to the bridge.
-    fn feed_bridge(&mut self, input: Input<'_>) {
-        let now = std_now();
-        if let Some(trace) = &mut self.trace {
-            trace.record_input(now, &input);
-        }
-        self.bridge.handle_input(now, input);
-    }
-
     /// Shows a frame to the tap.
     fn show_tap<'a>(&self, point: TapPoint, frame: impl Into<TapFrame<'a>>) {
         if let Some(tap) = &self.tap {
@@ -276,107 +265,6 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         let index = self.lanes.iter().position(|(known, _)| *known == lane)?;
         Some(self.lanes.swap_remove(index).1)
     }
-
-    fn handle_wakeup(&mut self, wakeup: Wakeup) {
-        match wakeup {
-            Wakeup::Client(SocketEvent::Message(message)) if self.is_client_held() => {
-                self.backlog.push(message);
-            }
-            Wakeup::Client(SocketEvent::Message(message)) => {
-                let Some(frame) = to_frame(&message) else { return };
-                self.show_tap(TapPoint::FromClient, frame);
-                let frames = self.reader.count_frames(message.is_binary());
-                if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-                    observer.count_client_frames(FrameDirection::In, frames);
-                }
-                self.feed_bridge(Input::Client(frame));
-            }
-            Wakeup::Client(SocketEvent::End(reason)) => self.handle_client_end(&reason),
-            Wakeup::Lane(lane, SocketEvent::Message(message)) => {
-                let Some(frame) = to_frame(&message) else { return };
-                self.show_tap(TapPoint::FromLane(lane), frame);
-                if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-                    observer.count_upstream_frame(FrameDirection::In);
-                }
-                self.feed_bridge(Input::Lane(lane, frame));
-            }
-            Wakeup::Lane(lane, SocketEvent::End(reason)) | Wakeup::Dialled(lane, Err(reason)) => {
-                self.handle_lane_end(lane, reason);
-            }
-            Wakeup::Dialled(lane, Ok(dialled)) => self.handle_lane_dialled(lane, *dialled),
-            Wakeup::Drain(timeout) => {
-                self.drain_order = None;
-                self.feed_bridge(Input::Drain(timeout));
-            }
-            Wakeup::OperatorOrder(order) => {
-                info!(order = order.name(), "operator order");
-                self.feed_bridge(match order {
-                    OperatorOrder::Close => Input::Close(self.close_timeout),
-                    OperatorOrder::Rollover => Input::Rollover,
-                });
-            }
-            Wakeup::Timer => self.handle_timer(),
-            // The client is read again.
-            Wakeup::LaneDrained => {}
-        }
-    }
-
-    fn handle_client_end(&mut self, reason: &DisconnectReason) {
-        debug!(%reason, "client disconnected");
-        self.show_tap(TapPoint::FromClient, reason);
-        self.close_client();
-        self.with_observer(|observer| observer.client_closed(true, close_code(reason)));
-        self.backlog.clear();
-        self.feed_bridge(Input::ClientClosed);
-    }
-
-    fn handle_lane_dialled(&mut self, lane: Lane, dialled: DialledLane<UpstreamSocket>) {
-        let DialledLane { socket, lease } = dialled;
-        debug!(lane = lane.0, upstream = lease.upstream(), "lane connected");
-        if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
-            if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-                observer.lane_connected(lane, lease.upstream(), socket.traffic.clone());
-            }
-            *lane_socket = LaneSocket::Connected(Box::new(SessionSocket::new(socket)));
-            self.lane_leases.insert(lane, lease);
-            self.feed_bridge(Input::LaneOpened(lane));
-        }
-    }
-
-    fn handle_lane_end(&mut self, lane: Lane, reason: DisconnectReason) {
-        debug!(lane = lane.0, %reason, "lane disconnected");
-        self.show_tap(TapPoint::FromLane(lane), &reason);
-        drop(self.take_lane_socket(lane));
-        self.lane_leases.lane_ended(lane, &reason);
-        self.with_observer(|observer| observer.lane_closed(lane, Some(&reason)));
-        self.feed_bridge(Input::LaneClosed(lane, reason));
-    }
-
-    fn handle_timer(&mut self) {
-        let now = Instant::now();
-        let is_paced = self.bridge.is_paced();
-        let check_alive = |client: &mut SessionSocket<C>| {
-            let is_lost = is_paced && client.outbox_bytes() > CLIENT_OUTBOX_MAX_BYTES;
-            client.handle_timer(now).or_else(|| {
-                is_lost.then(|| DisconnectReason::Lost("the client reads slower than real time".to_owned()))
-            })
-        };
-        if let Some(reason) = self.client.as_mut().and_then(check_alive) {
-            info!(%reason, "client dropped");
-            self.client = None;
-            self.with_observer(|observer| observer.client_closed(false, None));
-            self.feed_bridge(Input::ClientClosed);
-        }
-        let ended: Vec<_> = self
-            .lanes
-            .iter_mut()
-            .filter_map(|(lane, lane_socket)| Some((*lane, lane_socket.handle_timer(now)?)))
-            .collect();
-        for (lane, reason) in ended {
-            self.handle_lane_end(lane, reason);
-        }
-        self.feed_bridge(Input::Timeout);
-    }
 }
 
 /// A session that is cut off is reported as well.
@@ -395,14 +283,6 @@ pub(super) async fn wait_for_drain_order(mut drain: watch::Receiver<Option<Durat
     match timeout {
         Some(timeout) => timeout,
         None => std::future::pending().await,
-    }
-}
-
-fn to_frame(message: &WsMessage) -> Option<Frame<'_>> {
-    match message {
-        WsMessage::Text(text) => Some(Frame::Text(text)),
-        WsMessage::Binary(bytes) => Some(Frame::Binary(bytes)),
-        _ => None,
     }
 }
 

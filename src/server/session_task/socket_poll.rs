@@ -16,7 +16,7 @@ use tokio::{
 use crate::server::{
     registry::OperatorOrder,
     upstream_pool::{DialledLane, dial::UpstreamSocket},
-    websocket::outbox::{SessionSocket, SocketEvent},
+    websocket::session_socket::{SessionSocket, SocketEvent},
 };
 use crate::{
     event::{DisconnectReason, Lane},

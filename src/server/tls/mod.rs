@@ -32,16 +32,12 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
     /// Certificate chain (PEM), the server's own certificate first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<PathBuf>,
     /// Its private key (PEM).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
     /// Certificate authorities (PEM) that sign client certificates.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_ca: Option<PathBuf>,
     /// Whether clients must show a certificate; required by default where `client_ca` is set.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certs: Option<ClientCerts>,
 }
 
@@ -57,7 +53,6 @@ pub enum ClientCerts {
 
 impl TlsConfig {
     /// True if nothing is configured: then there is no TLS.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -149,7 +144,6 @@ impl ReloadableAcceptor {
     }
 
     /// Expiry of the certificate since 1970; `None` if it cannot be read.
-    #[must_use]
     pub fn certificate_expiry(&self) -> Option<Duration> {
         self.loaded().expires_since_epoch
     }

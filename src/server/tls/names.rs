@@ -14,7 +14,6 @@ use x509_cert::{
 };
 
 /// Expiry since 1970; `None` if it cannot be read.
-#[must_use]
 pub fn expiry_since_epoch(certificate: &CertificateDer<'_>) -> Option<Duration> {
     let certificate = Certificate::from_der(certificate).ok()?;
     Some(certificate.tbs_certificate.validity.not_after.to_unix_duration())
@@ -22,7 +21,6 @@ pub fn expiry_since_epoch(certificate: &CertificateDer<'_>) -> Option<Duration> 
 
 /// The common name, and the alternative names that are DNS names, URIs or mail addresses; empty if they cannot be
 /// read.
-#[must_use]
 pub fn certificate_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = Certificate::from_der(certificate) else { return Vec::new() };
     let subject = &certificate.tbs_certificate.subject.0;

@@ -58,7 +58,6 @@ pub struct TraceDirectory {
 
 impl TraceDirectory {
     /// Trace files of at most `max_bytes` in `dir`, with audio as `audio` says. Secrets are always redacted.
-    #[must_use]
     pub fn new(dir: PathBuf, audio: AudioRetention, max_bytes: u64) -> Self {
         Self {
             dir,
@@ -77,7 +76,6 @@ impl TraceDirectory {
     }
 
     /// Records lost since the start, of all sessions.
-    #[must_use]
     pub fn lost_lines(&self) -> u64 {
         self.lost_lines.load(Relaxed)
     }
@@ -92,7 +90,6 @@ impl TraceDirectory {
     }
 
     /// The directory.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }

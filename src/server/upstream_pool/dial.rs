@@ -30,7 +30,7 @@ use super::probe::Probe;
 use crate::server::websocket::{
     WebSocket,
     http_head::HttpHeadStream,
-    outbox::{MeteredWebSocket, websocket_config},
+    session_socket::{MeteredWebSocket, websocket_config},
 };
 use crate::{
     event::{DisconnectReason, Mode},
@@ -137,7 +137,6 @@ impl Dialer {
     }
 
     /// Host and port, as in the URL.
-    #[must_use]
     pub fn authority(&self) -> &str {
         &self.target.endpoint.authority
     }
@@ -180,7 +179,6 @@ impl Dialer {
     }
 
     /// Extracts the mode from a URL, if it has one.
-    #[must_use]
     pub fn mode_in_url(url: &str, mapping: &UpstreamMapping) -> Option<String> {
         let (_, query) = url.split_once('?')?;
         let mut pairs = form_urlencoded::parse(query.as_bytes());

@@ -50,7 +50,6 @@ impl Lease {
     }
 
     /// Name of the upstream.
-    #[must_use]
     pub fn upstream(&self) -> &str {
         self.upstream.name()
     }

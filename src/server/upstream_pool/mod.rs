@@ -87,20 +87,17 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     }
 
     /// A pool that chooses among the upstreams with these names, and shares their state with this one.
-    #[must_use]
     pub fn subset(&self, names: Arc<[String]>) -> Self {
         Self { names: Some(names), ..self.clone() }
     }
 
     /// Name and status of each upstream.
-    #[must_use]
     pub fn statuses(&self) -> Vec<(String, UpstreamStatus)> {
         let members = self.shared.members.iter();
         members.map(|member| (member.upstream.name().to_owned(), member.upstream.status())).collect()
     }
 
     /// How many upstreams are known to be in service, and how many there are.
-    #[must_use]
     pub fn usable_and_total(&self) -> (usize, usize) {
         let usable = self.shared.members.iter().filter(|member| member.upstream.is_usable());
         (usable.count(), self.shared.members.len())
@@ -127,7 +124,6 @@ impl Pool {
     /// Takes over the state of `other` for upstreams with the same name and URL: open lanes stay and count. Changed
     /// dial settings, such as a new token, clear the failures. The state stays shared, so use only the new pool from
     /// now on.
-    #[must_use]
     pub fn with_state_of(&self, other: &Self) -> Self {
         let member = |member: &PoolMember<Dialer>| {
             let is_same_upstream = |known: &&PoolMember<Dialer>| {

@@ -9,6 +9,7 @@ mod frame_boundary;
 pub(crate) mod http_head;
 pub(crate) mod outbox;
 pub(crate) mod pausable_stream;
+pub(crate) mod session_socket;
 pub(crate) mod stream;
 
 use std::{

@@ -1,57 +1,15 @@
-//! One WebSocket of a session with its outbox, pings and timeouts.
-//!
-//! The session's task polls it. It has no task or timer of its own, except for the closing handshake.
+//! Outbox of a WebSocket: messages that wait to be written. Unsent messages of a turn can be discarded.
 
 use std::{
     collections::VecDeque,
-    pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
-use bytes::Bytes;
-use futures_util::{Stream as _, StreamExt as _};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    sync::mpsc,
-    time::Instant,
-};
-use tokio_tungstenite::tungstenite::{
-    Error as WsError, Message as WsMessage,
-    protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
-};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_tungstenite::tungstenite::{Error as WsError, Message as WsMessage};
 
-use super::{WebSocket, pausable_stream::PausableRead};
-use crate::{
-    event::{DisconnectReason, Message, TurnTag},
-    net::Traffic,
-};
-
-/// Interval between pings, as uvicorn's (field notes macaw.md §1.1).
-const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// Silence, pongs included, after which a peer counts as gone: two pings unanswered.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Read buffer of the library per socket. It is small because there are many sockets, and `WebSocket` reads ahead
-/// anyway.
-const READ_BUFFER_BYTES: usize = 1024;
-/// A peer that takes no byte for this long does not read.
-const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// An event of a socket.
-#[derive(Debug)]
-pub(crate) enum SocketEvent {
-    /// A text or binary message.
-    Message(WsMessage),
-    /// The end of the connection.
-    End(DisconnectReason),
-}
-
-/// A WebSocket and the byte counters under it: while bytes of a long message flow, the peer is alive.
-pub struct MeteredWebSocket<S> {
-    pub(crate) stream: WebSocket<S>,
-    pub(crate) traffic: Arc<Traffic>,
-}
+use super::WebSocket;
+use crate::event::TurnTag;
 
 /// A message that waits to be written.
 struct QueuedMessage {
@@ -60,403 +18,67 @@ struct QueuedMessage {
     turn: Option<TurnTag>,
 }
 
-/// One WebSocket of a session.
-pub(crate) struct SessionSocket<S> {
-    stream: WebSocket<S>,
-    traffic: Arc<Traffic>,
-    /// Value of the traffic counter when the outbox was last polled.
-    bytes_taken: u64,
-    /// Value of the traffic counter when the socket was last read.
-    bytes_heard: u64,
-    outbox: VecDeque<QueuedMessage>,
-    outbox_bytes: usize,
-    unflushed: bool,
-    /// When the peer stopped taking bytes.
-    stalled_since: Option<Instant>,
-    last_heard: Instant,
-    next_ping: Instant,
-    /// The peer's close frame.
-    close_reason: Option<DisconnectReason>,
-    /// The last read found no further message.
-    fully_read: bool,
+/// Messages in the order of sending.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    messages: VecDeque<QueuedMessage>,
+    bytes: usize,
+    is_unflushed: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
-    pub(crate) fn new(socket: MeteredWebSocket<S>) -> Self {
-        let now = Instant::now();
-        let MeteredWebSocket { stream, traffic } = socket;
-        Self {
-            stream,
-            traffic,
-            bytes_taken: 0,
-            bytes_heard: 0,
-            outbox: VecDeque::new(),
-            outbox_bytes: 0,
-            unflushed: false,
-            stalled_since: None,
-            last_heard: now,
-            next_ping: now + PING_INTERVAL,
-            close_reason: None,
-            fully_read: false,
-        }
+impl Outbox {
+    pub(crate) fn push(&mut self, message: WsMessage, turn: Option<TurnTag>) {
+        self.bytes += memory_bytes(&message);
+        self.messages.push_back(QueuedMessage { message, turn });
     }
 
-    /// Puts a message into the outbox.
-    pub(crate) fn send(&mut self, message: Message) {
-        self.send_tagged(message, None);
-    }
-
-    /// Puts a message into the outbox that [`SessionSocket::drop_turn`] may discard.
-    pub(crate) fn send_tagged(&mut self, message: Message, turn: Option<TurnTag>) {
-        let message = match message {
-            Message::Text(text) => WsMessage::text(text),
-            Message::Binary(bytes) => WsMessage::Binary(bytes),
-            Message::Close(code, reason) => {
-                WsMessage::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))
-            }
-        };
-        self.enqueue(message, turn);
-    }
-
-    fn enqueue(&mut self, message: WsMessage, turn: Option<TurnTag>) {
-        self.outbox_bytes += memory_bytes(&message);
-        self.outbox.push_back(QueuedMessage { message, turn });
-    }
-
-    /// Discards the unsent messages of a text or turn.
+    /// Discards the messages of a text or turn.
     pub(crate) fn drop_turn(&mut self, turn: TurnTag) {
-        self.outbox.retain(|queued| queued.turn != Some(turn));
-        self.outbox_bytes = self.outbox.iter().map(|queued| memory_bytes(&queued.message)).sum();
+        self.messages.retain(|queued| queued.turn != Some(turn));
+        self.bytes = self.messages.iter().map(|queued| memory_bytes(&queued.message)).sum();
     }
 
-    /// Memory of the messages in the outbox, bytes.
-    pub(crate) const fn outbox_bytes(&self) -> usize {
-        self.outbox_bytes
+    /// Memory of the messages, bytes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
-    /// When to call [`SessionSocket::handle_timer`].
-    pub(crate) fn timer_deadline(&self) -> Instant {
-        let stall_deadline = self.stalled_since.map(|since| since + STALL_TIMEOUT);
-        stall_deadline.into_iter().fold(self.next_ping.min(self.last_heard + SILENCE_TIMEOUT), Instant::min)
+    /// Number of messages that the stream has not taken.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
     }
 
-    /// Sends a due ping. Returns why the peer is lost if it is silent or does not read.
-    pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
-        if now >= self.last_heard + SILENCE_TIMEOUT {
-            return Some(DisconnectReason::Lost(format!(
-                "nothing heard for {} s, pings included",
-                SILENCE_TIMEOUT.as_secs()
-            )));
-        }
-        if self.stalled_since.is_some_and(|since| now >= since + STALL_TIMEOUT) {
-            return Some(DisconnectReason::Lost(format!(
-                "the peer has not read for {} s",
-                STALL_TIMEOUT.as_secs()
-            )));
-        }
-        if now >= self.next_ping {
-            self.next_ping = now + PING_INTERVAL;
-            self.enqueue(WsMessage::Ping(Bytes::new()), None);
-        }
-        None
+    /// True if every message has left the stream's buffer.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.messages.is_empty() && !self.is_unflushed
     }
 
-    /// Writes as much as the stream takes; ready when the outbox is empty and flushed, or when the peer is gone.
-    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
-        if self.outbox.is_empty() && !self.unflushed {
-            self.stalled_since = None;
-            return Poll::Ready(Ok(()));
-        }
-        let written = self.poll_flush_outbox(cx).map_err(|error| DisconnectReason::Lost(error.to_string()));
-        let bytes_taken = self.traffic.bytes_written();
-        let has_progress = std::mem::replace(&mut self.bytes_taken, bytes_taken) != bytes_taken;
-        match written {
-            Poll::Pending if has_progress || self.stalled_since.is_none() => {
-                self.stalled_since = Some(Instant::now());
-            }
-            Poll::Pending => {}
-            Poll::Ready(_) => self.stalled_since = None,
-        }
-        written
-    }
-
-    fn poll_flush_outbox(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
-        while !self.outbox.is_empty() {
-            ready!(self.stream.poll_ready(cx))?;
-            if let Some(QueuedMessage { message, .. }) = self.outbox.pop_front() {
-                self.outbox_bytes = self.outbox_bytes.saturating_sub(memory_bytes(&message));
-                self.unflushed = true;
-                self.stalled_since = None;
-                self.stream.start_send(cx, message)?;
+    /// Writes as much as the stream takes; ready when everything is written and flushed.
+    pub(crate) fn poll_flush<S>(
+        &mut self,
+        stream: &mut WebSocket<S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), WsError>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        while !self.messages.is_empty() {
+            ready!(stream.poll_ready(cx))?;
+            if let Some(QueuedMessage { message, .. }) = self.messages.pop_front() {
+                self.bytes = self.bytes.saturating_sub(memory_bytes(&message));
+                self.is_unflushed = true;
+                stream.start_send(cx, message)?;
             }
         }
-        if self.unflushed {
-            ready!(self.stream.poll_flush(cx))?;
-            self.unflushed = false;
+        if self.is_unflushed {
+            ready!(stream.poll_flush(cx))?;
+            self.is_unflushed = false;
         }
         Poll::Ready(Ok(()))
     }
-
-    /// Under back-pressure the socket is not read, so silence does not count.
-    pub(crate) fn reset_silence_timer(&mut self) {
-        self.last_heard = Instant::now();
-    }
-
-    /// The next message, or the end of the connection. After a close frame this waits for the end of the transport.
-    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<SocketEvent> {
-        loop {
-            let next = Pin::new(&mut self.stream).poll_next(cx);
-            self.fully_read = next.is_pending();
-            // Part of a message is a sign of life as well.
-            let bytes_heard = self.traffic.bytes_read();
-            if std::mem::replace(&mut self.bytes_heard, bytes_heard) != bytes_heard || next.is_ready() {
-                self.last_heard = Instant::now();
-            }
-            let next = ready!(next);
-            match next {
-                Some(Ok(WsMessage::Close(frame))) => {
-                    let (code, reason) = frame
-                        .map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
-                    self.close_reason = Some(DisconnectReason::Closed(code, reason));
-                }
-                Some(Ok(message @ (WsMessage::Text(_) | WsMessage::Binary(_)))) => {
-                    return Poll::Ready(SocketEvent::Message(message));
-                }
-                // The library answers pings. Pongs only count as a sign of life.
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Poll::Ready(SocketEvent::End(self.answer_protocol_error(&error))),
-                None => {
-                    let reason = self
-                        .close_reason
-                        .take()
-                        .unwrap_or_else(|| DisconnectReason::Lost("end of stream".to_owned()));
-                    return Poll::Ready(SocketEvent::End(reason));
-                }
-            }
-        }
-    }
-
-    /// Answers a protocol error of the peer with the matching close frame (RFC 6455 §7.4.1).
-    fn answer_protocol_error(&mut self, error: &WsError) -> DisconnectReason {
-        if let Some(reason) = self.close_reason.take() {
-            return reason;
-        }
-        let code = match error {
-            WsError::Capacity(_) => Some(CloseCode::Size),
-            WsError::Utf8(_) => Some(CloseCode::Invalid),
-            WsError::Protocol(problem) if !is_abrupt_reset(problem) => Some(CloseCode::Protocol),
-            _ => None,
-        };
-        if let Some(code) = code {
-            let frame = CloseFrame { code, reason: truncate_reason(&error.to_string()).into() };
-            self.enqueue(WsMessage::Close(Some(frame)), None);
-        }
-        DisconnectReason::Lost(error.to_string())
-    }
-
-    /// Sends the rest of the outbox and waits for the peer to close, at most for `timeout`, in a task of its own. The
-    /// session need not wait, and unread bytes must not turn the close frame into a reset.
-    ///
-    /// Holds `drain_guard` until then, so that the program does not end before the close frame is sent.
-    pub(crate) fn close_in_background(mut self, timeout: Duration, drain_guard: mpsc::Sender<()>) {
-        tokio::spawn(async move {
-            let closing_handshake = async {
-                let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
-                if written.is_ok() {
-                    while let Some(Ok(_)) = self.stream.next().await {}
-                    // RFC 6455 §7.1.1: the server closes the TCP connection first.
-                    if self.stream.get_mut().shutdown().await.is_ok() {
-                        // The close frame is out; reading the rest only avoids a reset.
-                        drop(drain_guard);
-                        let mut rest = [0; 4096];
-                        while matches!(self.stream.get_mut().read(&mut rest).await, Ok(1..)) {}
-                    }
-                }
-            };
-            // A peer that exceeds the timeout is dropped.
-            let _ = tokio::time::timeout(timeout, closing_handshake).await;
-        });
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
-    /// True if the last read found no further message.
-    pub(crate) const fn is_fully_read(&self) -> bool {
-        self.fully_read
-    }
-
-    /// Pauses or resumes reading on events.
-    pub(crate) fn set_read_paused(&mut self, paused: bool) {
-        let stream = self.stream.get_mut();
-        match paused {
-            true if !stream.is_paused() => stream.pause(),
-            false if stream.is_paused() => {
-                stream.resume();
-                // Data may have come since the last read.
-                self.fully_read = false;
-            }
-            _ => {}
-        }
-    }
-
-    /// True while reading on events is paused.
-    pub(crate) fn is_read_paused(&self) -> bool {
-        self.stream.get_ref().is_paused()
-    }
-
-    /// Allows one read of a paused stream, until nothing is left.
-    pub(crate) fn allow_read(&mut self) {
-        self.stream.get_mut().allow_read();
-        self.fully_read = false;
-    }
-}
-
-/// The library's settings. Its defaults bound neither what waits to be written nor, far enough, what is read (field
-/// notes libraries.md). Messages are written at once, because the outbox queues them.
-pub(crate) fn websocket_config(message_max_bytes: usize) -> WebSocketConfig {
-    WebSocketConfig::default()
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(0)
-        .max_write_buffer_size(message_max_bytes)
-        .max_message_size(Some(message_max_bytes))
-        .max_frame_size(Some(message_max_bytes))
 }
 
 /// Memory of a queued message, bytes: short ones are mostly overhead.
 pub(crate) fn memory_bytes(message: &WsMessage) -> usize {
     message.len() + 256
-}
-
-fn is_abrupt_reset(problem: &tokio_tungstenite::tungstenite::error::ProtocolError) -> bool {
-    use tokio_tungstenite::tungstenite::error::ProtocolError;
-    matches!(problem, ProtocolError::ResetWithoutClosingHandshake)
-}
-
-/// RFC 6455 §5.5: a close reason has at most 123 bytes.
-fn truncate_reason(text: &str) -> &str {
-    &text[..text.floor_char_boundary(123)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::net::CountedStream;
-    use tokio::io::DuplexStream;
-    use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
-
-    #[tokio::test]
-    async fn drop_turn_discards_unsent_messages_of_that_turn_only() {
-        let (near, far) = tokio::io::duplex(1024);
-        let near = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
-        let mut socket = SessionSocket::new(MeteredWebSocket { stream: near, traffic: Arc::default() });
-        let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
-        socket.send(Message::Text("start".into()));
-        for _ in 0..10 {
-            socket.send_tagged(Message::Binary(Bytes::from_static(&[1; 5000])), Some(TurnTag(1)));
-        }
-        let stuck = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx).is_pending())).await;
-        assert!(stuck && socket.outbox_bytes() > 30_000, "the outbox fills because the client does not read");
-        socket.drop_turn(TurnTag(1));
-        assert_eq!(socket.outbox_bytes(), 0);
-        socket.send(Message::Text("end".into()));
-        let reading = async {
-            let mut seen = Vec::new();
-            while seen.last() != Some(&WsMessage::text("end")) {
-                seen.push(client.next().await.unwrap().unwrap());
-            }
-            seen
-        };
-        let (written, seen) = tokio::join!(std::future::poll_fn(|cx| socket.poll_write(cx)), reading);
-        written.unwrap();
-        assert_eq!(seen[0], WsMessage::text("start"));
-        let audio = seen.iter().filter(|message| message.is_binary()).count();
-        assert_eq!((audio, seen.len()), (1, 3), "a partly sent message arrives whole");
-    }
-
-    /// Empty frames of a client, masked with zeros.
-    const PONG: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
-    const TEXT: [u8; 6] = [0x81, 0x80, 0, 0, 0, 0];
-
-    /// A server's socket with byte counters, and the client's raw end.
-    fn socket_pair() -> (SessionSocket<CountedStream<DuplexStream>>, DuplexStream) {
-        let (near, far) = tokio::io::duplex(1024);
-        let (near, traffic) = CountedStream::new(near);
-        let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
-        (SessionSocket::new(MeteredWebSocket { stream, traffic }), far)
-    }
-
-    /// Polls a socket like the session's task until an event comes.
-    async fn next_event(socket: &mut SessionSocket<CountedStream<DuplexStream>>) -> SocketEvent {
-        loop {
-            let mut timer = Box::pin(tokio::time::sleep_until(socket.timer_deadline()));
-            let event = std::future::poll_fn(|cx| {
-                if let Poll::Ready(Err(reason)) = socket.poll_write(cx) {
-                    return Poll::Ready(Some(SocketEvent::End(reason)));
-                }
-                match socket.poll_read(cx) {
-                    Poll::Ready(event) => Poll::Ready(Some(event)),
-                    Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
-                }
-            });
-            if let Some(event) = event.await {
-                return event;
-            }
-            if let Some(reason) = socket.handle_timer(Instant::now()) {
-                return SocketEvent::End(reason);
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn long_outgoing_message_on_slow_connection_is_not_a_stall() {
-        let (mut socket, mut far) = socket_pair();
-        socket.send(Message::Binary(vec![1; 200 * 1024].into()));
-        let client = async {
-            let mut chunk = [0; 1024];
-            for second in 0..200 {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                far.read_exact(&mut chunk).await.unwrap();
-                if second % 20 == 0 {
-                    far.write_all(&PONG).await.unwrap();
-                }
-            }
-            far.write_all(&TEXT).await.unwrap();
-        };
-        let (event, ()) = tokio::join!(next_event(&mut socket), client);
-        assert!(matches!(event, SocketEvent::Message(WsMessage::Text(_))), "{event:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn long_incoming_message_on_slow_connection_is_not_silence() {
-        let (mut socket, mut far) = socket_pair();
-        let client = async {
-            far.write_all(&[0x82, 0xff, 0, 0, 0, 0, 0, 3, 0x20, 0, 0, 0, 0, 0]).await.unwrap();
-            for _ in 0..200 {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                far.write_all(&[0; 1024]).await.unwrap();
-            }
-        };
-        let (event, ()) = tokio::join!(next_event(&mut socket), client);
-        let SocketEvent::Message(WsMessage::Binary(bytes)) = event else { panic!("{event:?}") };
-        assert_eq!(bytes.len(), 200 * 1024);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn peer_that_stops_reading_or_sending_is_lost() {
-        for (bytes, timeout, expected) in [
-            (200 * 1024, STALL_TIMEOUT, "has not read for 30 s"),
-            (0, SILENCE_TIMEOUT, "nothing heard for 60 s"),
-        ] {
-            let (mut socket, _far) = socket_pair();
-            socket.send(Message::Binary(vec![1; bytes].into()));
-            let start = Instant::now();
-            let event = next_event(&mut socket).await;
-            assert!(
-                matches!(&event, SocketEvent::End(DisconnectReason::Lost(reason)) if reason.contains(expected)),
-                "{event:?}"
-            );
-            let late = start.elapsed().saturating_sub(timeout);
-            assert!(start.elapsed() >= timeout && late < Duration::from_millis(10), "{late:?}");
-        }
-    }
 }

@@ -11,7 +11,6 @@ const DISTINCT_TURNS: u64 = 8;
 /// Multiplied by 32768 it is an integer that fits 16 bits and is never zero: `±(1 + turn % 8 * 4095 + index % 4095)`,
 /// negative in every other ramp of 4095 samples. A sample therefore survives int16 conversion. One sample identifies
 /// the turn (of eight) and the position (of 8190); a lost, repeated or foreign sample breaks the ramp.
-#[must_use]
 pub fn watermark_sample(turn: u64, index: usize) -> f32 {
     let level = 1 + (turn % DISTINCT_TURNS) as usize * RAMP_SAMPLES + index % RAMP_SAMPLES;
     let signed = if (index / RAMP_SAMPLES).is_multiple_of(2) { level as f32 } else { -(level as f32) };
@@ -20,7 +19,6 @@ pub fn watermark_sample(turn: u64, index: usize) -> f32 {
 
 /// Decodes an int16 sample of [`watermark_sample`]: the turn modulo 8 and the index modulo 8190. Returns `None` for any
 /// other sample.
-#[must_use]
 pub fn read_watermark(sample: i16) -> Option<(u64, usize)> {
     let level = usize::from(sample.unsigned_abs()).checked_sub(1)?;
     let turn = (level / RAMP_SAMPLES) as u64;

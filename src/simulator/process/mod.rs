@@ -174,19 +174,16 @@ impl EngineProcess {
     }
 
     /// Name of the recogniser, such as `moonshine-base`.
-    #[must_use]
     pub fn recogniser(&self) -> &str {
         &self.recogniser
     }
 
     /// Name of the synthesizer, such as `flite awb`.
-    #[must_use]
     pub fn synthesiser(&self) -> &str {
         &self.synthesiser
     }
 
     /// Process id of the helper.
-    #[must_use]
     pub fn process_id(&self) -> u32 {
         self.process_id
     }

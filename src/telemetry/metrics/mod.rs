@@ -46,7 +46,6 @@ struct MetricsInner {
 
 impl Metrics {
     /// Creates the metrics; `source` is called at each scrape.
-    #[must_use]
     pub fn new(source: impl SnapshotSource) -> Self {
         let mut registry = Registry::with_prefix(PREFIX);
         let families = Families::register_all(&mut registry);
@@ -55,7 +54,6 @@ impl Metrics {
     }
 
     /// Renders all metrics as OpenMetrics text; see [`CONTENT_TYPE`].
-    #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail. If a metric cannot be encoded, it and the following ones are

@@ -52,13 +52,11 @@ pub struct Redactor {
 
 impl Redactor {
     /// Creates a redactor that keeps this audio.
-    #[must_use]
     pub const fn new(audio: AudioRetention) -> Self {
         Self { audio, secrets: Vec::new() }
     }
 
     /// Masks the secrets of a query string.
-    #[must_use]
     pub fn redact_query(&mut self, query: &str) -> String {
         let pairs = query.split('&').map(|pair| {
             let Some((name, value)) = form_urlencoded::parse(pair.as_bytes()).next() else {
@@ -74,7 +72,6 @@ impl Redactor {
     }
 
     /// Redacts a voice sample, a quoted base64 string: keeps it, or replaces it by its length.
-    #[must_use]
     pub fn redact_voice_sample(&self, base64: &str) -> String {
         match self.audio {
             AudioRetention::All => base64.to_owned(),
@@ -113,7 +110,6 @@ impl Redactor {
 }
 
 /// True if a field of this name holds a credential: `token`, `X-Api-Key`, `clientSecret`, but not `tokens` or `keywords`.
-#[must_use]
 pub fn is_secret_name(name: &str) -> bool {
     const LAST_WORDS: [&str; 18] = [
         "token",
@@ -150,7 +146,6 @@ pub fn is_secret_name(name: &str) -> bool {
 }
 
 /// Replaces the placeholders of audio by silence; returns the text and the number of placeholders.
-#[must_use]
 pub fn fill_with_silence(text: &str) -> (String, usize) {
     const OPEN: &str = "[base64 ";
     let (mut out, mut rest, mut count) = (String::with_capacity(text.len()), text, 0);

@@ -1,6 +1,6 @@
-"""A microphone that hears a recording: as much of `sounddevice` as the `macaw` command line uses.
+"""A microphone that plays a recording: the part of `sounddevice` that the `macaw` command line uses.
 
-$MICROPHONE names a WAV file (16 kHz, mono, 16 bit); it is heard once, at the speed of sound, and silence follows.
+$MICROPHONE names a WAV file (16 kHz, mono, 16 bit). It is captured once in real time; then silence follows.
 """
 
 import os

@@ -1,4 +1,4 @@
-//! The body is `voxbridge::fuzzing::access`.
+//! The body is `voxbridge_test_support::fuzzing::access`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge::fuzzing::access(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge_test_support::fuzzing::access(data));

@@ -1,4 +1,4 @@
-//! The body is `voxbridge::fuzzing::bridge_inputs`.
+//! The body is `voxbridge_test_support::fuzzing::bridge_inputs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge::fuzzing::bridge_inputs(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge_test_support::fuzzing::bridge_inputs(data));

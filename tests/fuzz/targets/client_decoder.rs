@@ -1,4 +1,4 @@
-//! The body is `voxbridge::fuzzing::client_decoder`.
+//! The body is `voxbridge_test_support::fuzzing::client_decoder`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge::fuzzing::client_decoder(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge_test_support::fuzzing::client_decoder(data));

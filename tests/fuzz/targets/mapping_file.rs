@@ -1,4 +1,4 @@
-//! The body is `voxbridge::fuzzing::mapping_file`.
+//! The body is `voxbridge_test_support::fuzzing::mapping_file`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge::fuzzing::mapping_file(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge_test_support::fuzzing::mapping_file(data));

@@ -1,4 +1,4 @@
-//! The body is `voxbridge::fuzzing::trace_context`.
+//! The body is `voxbridge_test_support::fuzzing::trace_context`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge::fuzzing::trace_context(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge_test_support::fuzzing::trace_context(data));

@@ -1,4 +1,4 @@
-//! The body is `voxbridge::fuzzing::upstream_decoder`.
+//! The body is `voxbridge_test_support::fuzzing::upstream_decoder`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge::fuzzing::upstream_decoder(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge_test_support::fuzzing::upstream_decoder(data));

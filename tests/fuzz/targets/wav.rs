@@ -1,4 +1,4 @@
-//! The body is `voxbridge::fuzzing::wav`.
+//! The body is `voxbridge_test_support::fuzzing::wav`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge::fuzzing::wav(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| voxbridge_test_support::fuzzing::wav(data));

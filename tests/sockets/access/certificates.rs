@@ -15,6 +15,7 @@ use voxbridge::{
 };
 
 use voxbridge_test_support::certs::{Authority, authority, connector, signed};
+use voxbridge_test_support::wait::wait_until;
 
 use super::access_server::{AccessServer, MACAW, PATIENCE, assert_disconnected, connect, send_request};
 
@@ -134,12 +135,7 @@ async fn certificate_is_replaced_during_session() {
         let name = "voxbridge_certificate_expiry_timestamp_seconds{listener=\"clients\"} ";
         text.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok())
     };
-    let reported = async {
-        while expiry() != Some(expires.as_secs_f64()) {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    timeout(PATIENCE, reported).await.unwrap_or_else(|_| panic!("{:?}", expiry()));
+    wait_until("the new expiry is reported", || expiry() == Some(expires.as_secs_f64())).await;
     watching.abort();
 
     // A mismatched pair changes nothing and is reported once, by polling and by a reload.

@@ -12,8 +12,9 @@ use crate::{
     cli::{ClientError, args::DoctorArgs},
     config::Config,
     doctor::{
+        check_target::{CheckTarget, SessionTexts},
         report::{self, CheckReport},
-        runner::{CheckTarget, SessionTexts, check_upstream},
+        runner::check_upstream,
         step::{CheckOutcome, StepLimits},
     },
     mapping::{Library, Profile, UpstreamMapping, upstream::Mode},

@@ -94,13 +94,11 @@ pub struct AccessTarget<'g> {
 
 impl ApiKey {
     /// True if the key can be authenticated by a certificate.
-    #[must_use]
     pub const fn has_certificate(&self) -> bool {
         self.certificate.is_some()
     }
 
     /// True if the key permits this target.
-    #[must_use]
     pub fn can_access(&self, target: &AccessTarget<'_>) -> bool {
         let matches_any = |globs: &[String], text: Option<&str>| {
             text.is_none_or(|text| globs.iter().any(|pattern| matches_glob(pattern, text)))
@@ -327,7 +325,6 @@ const fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// Digest of each key's entry by name, to find out which keys changed.
-#[must_use]
 pub fn entry_digests(source: &str) -> Vec<(String, String)> {
     let table = source.parse::<toml::Table>().unwrap_or_default();
     let keys = table.get("key").and_then(toml::Value::as_array).into_iter().flatten();

@@ -14,13 +14,13 @@ use tokio::{
 use tracing::info;
 
 use self::record::AccessLogNotes;
-use super::LiveSession;
+use super::{LiveSession, WireBytes};
 use crate::{
     bridge::Bridge,
     error::Error,
     event::{DisconnectReason, Lane},
     net::Traffic,
-    session::{AudioTotals, EndReason, LanePurpose, Measurement, Observation},
+    session::{AudioTotals, EndReason, LanePurpose, Measurement, Observation, SessionState},
     telemetry::{
         access_log::AccessLog,
         context::TraceContext,
@@ -62,6 +62,8 @@ pub(crate) struct Observer {
     published: (TrafficCounts, AudioTotals),
     publish_at: Instant,
     notes: AccessLogNotes,
+    /// The published state.
+    state: SessionState,
 }
 
 /// Frame and byte counters, in and out.
@@ -99,7 +101,7 @@ impl Observer {
         sinks: ObserverSinks,
     ) -> Self {
         let meters = SessionMeters::begin(&sinks.metrics, &session.info.client, &session.info.profile);
-        session.stats.record_event("opened");
+        session.record_event("opened");
         Self {
             session,
             meters,
@@ -111,6 +113,7 @@ impl Observer {
             published: Default::default(),
             publish_at: Instant::now(),
             notes: AccessLogNotes::default(),
+            state: SessionState::Opening,
         }
     }
 
@@ -127,8 +130,11 @@ impl Observer {
     /// A lane is connected.
     pub(crate) fn lane_connected(&mut self, lane: Lane, upstream: &str, traffic: Arc<Traffic>) {
         let upstream: Arc<str> = upstream.into();
-        self.session.stats.set_upstream(upstream.clone());
-        self.session.stats.record_event("lane_connected");
+        {
+            let mut stats = self.session.stats();
+            (stats.upstream, stats.upstream_session) = (Some(upstream.clone()), None);
+        }
+        self.session.record_event("lane_connected");
         self.notes.add_lane(&upstream);
         if let Some(observed) = self.lanes.iter_mut().find(|observed| observed.lane == lane) {
             observed.connection = Some((self.meters.begin_lane(&upstream, observed.purpose), traffic));
@@ -148,8 +154,8 @@ impl Observer {
         let code = reason.map_or(Some(1000), close_code);
         self.meters.record_close(ConnectionSide::Upstream, reason.is_some(), code);
         self.notes.record_upstream_close(reason.is_some(), code);
-        self.session.stats.set_queue_position(0);
-        self.session.stats.set_context(0);
+        let mut stats = self.session.stats();
+        (stats.queue_position, stats.context_tokens) = (0, 0);
     }
 
     /// The client's connection is closed by either side, with this close code.
@@ -161,32 +167,32 @@ impl Observer {
 
     /// Records an observation of the session.
     pub(crate) fn observe(&mut self, observation: &Observation) {
-        let stats = &self.session.stats;
+        let session = &self.session;
         match observation {
             Observation::Measured(figure) => self.record_measurement(*figure),
             Observation::LaneQueued { position, .. } => {
-                stats.set_queue_position(position.unwrap_or(0));
-                stats.record_event("queued");
+                session.stats().queue_position = position.unwrap_or(0);
+                session.record_event("queued");
             }
             Observation::LaneReady { session_id, .. } => {
-                stats.set_queue_position(0);
-                stats.record_event("lane_ready");
+                session.stats().queue_position = 0;
+                session.record_event("lane_ready");
                 if let Some(id) = session_id {
-                    stats.set_upstream_session(id.clone());
+                    session.stats().upstream_session = Some(id.clone());
                     self.notes.add_upstream_session(id);
                 }
             }
             Observation::LaneRetry { .. } => {
-                stats.record_event("lane_retried");
+                session.record_event("lane_retried");
                 self.meters.record_lane_retry();
             }
             Observation::LaneFailed { .. } | Observation::LaneTrouble { .. } => {
-                stats.record_event("lane_failed");
+                session.record_event("lane_failed");
             }
             Observation::RolledOver { reason, gap_ms, .. } => self.record_rollover(reason.name(), *gap_ms),
             Observation::RelayResumed { gap_ms, .. } => self.record_rollover("upstream_lost", *gap_ms),
             Observation::Interrupted => {
-                stats.record_event("interrupted");
+                session.record_event("interrupted");
                 self.notes.barge_ins += 1;
                 self.meters.record_interruption();
             }
@@ -203,7 +209,7 @@ impl Observer {
     }
 
     fn record_measurement(&mut self, figure: Measurement) {
-        let stats = &self.session.stats;
+        let session = &self.session;
         match figure {
             Measurement::LaneDialled { lane, purpose } => {
                 self.lanes.push(ObservedLane { lane, purpose, connection: None, context_peak: 0 });
@@ -216,12 +222,12 @@ impl Observer {
                 self.with_lane(lane, |meters| meters.init_time.observe(after.as_secs_f64()));
             }
             Measurement::FirstTranscript { after } => {
-                stats.record_event("first_transcript");
+                session.record_event("first_transcript");
                 self.notes.first_transcript.get_or_insert(after);
                 self.meters.record_first_transcript(after);
             }
             Measurement::FirstAudio { origin, after } => {
-                stats.record_event("first_audio");
+                session.record_event("first_audio");
                 self.notes.first_audio.get_or_insert(after);
                 self.meters.record_first_audio(origin, after);
             }
@@ -229,7 +235,7 @@ impl Observer {
                 self.with_lane(lane, |meters| meters.realtime_factor.observe(took.div_duration_f64(unit)));
             }
             Measurement::ContextUsage { lane, tokens } => {
-                stats.set_context(tokens);
+                session.stats().context_tokens = tokens;
                 self.notes.record_context(tokens);
                 if let Some(observed) = self.lanes.iter_mut().find(|observed| observed.lane == lane) {
                     observed.context_peak = observed.context_peak.max(tokens);
@@ -237,7 +243,7 @@ impl Observer {
             }
             Measurement::BargeIn { stage, after } => self.meters.record_barge_in(stage, after),
             Measurement::SessionEnding(reason) => {
-                stats.record_event("ending");
+                session.record_event("ending");
                 self.notes.reason.get_or_insert(reason);
             }
         }
@@ -251,22 +257,25 @@ impl Observer {
     }
 
     fn record_rollover(&mut self, reason: &'static str, gap_ms: u64) {
-        self.session.stats.record_event("rolled_over");
-        self.session.stats.count_rollover();
+        self.session.record_event("rolled_over");
+        self.session.stats().rollovers += 1;
         self.notes.record_rollover(gap_ms);
         self.meters.record_rollover(reason, Duration::from_millis(gap_ms));
     }
 
     fn record_error(&mut self, error: &Error) {
-        self.session.stats.record_event("error");
-        self.session.stats.count_error();
+        self.session.record_event("error");
+        self.session.stats().errors += 1;
         self.notes.record_error(error.kind);
         self.meters.record_error(error);
     }
 
     /// Publishes the state, and once a second the counters. Called when the bridge has no more output.
     pub(crate) fn publish_if_due(&mut self, now: Instant, bridge: &Bridge) {
-        self.session.stats.set_state(bridge.state());
+        let state = bridge.state();
+        if state != self.state {
+            (self.state, self.session.stats().state) = (state, state);
+        }
         if now >= self.publish_at {
             self.publish_at = now + PUBLISH_INTERVAL;
             self.publish(bridge);
@@ -278,8 +287,14 @@ impl Observer {
         self.counts.client_bytes = traffic_bytes(&self.client_traffic);
         self.counts.upstream_bytes =
             lanes.fold(self.closed_lane_bytes, |sum, bytes| [sum[0] + bytes[0], sum[1] + bytes[1]]);
-        let ([a, b], [c, d]) = (self.counts.client_bytes, self.counts.upstream_bytes);
-        self.session.stats.set_bytes([a, b, c, d]);
+        let ([client_in, client_out], [upstream_in, upstream_out]) =
+            (self.counts.client_bytes, self.counts.upstream_bytes);
+        let audio = bridge.audio_totals();
+        {
+            let mut stats = self.session.stats();
+            stats.bytes = WireBytes { client_in, client_out, upstream_in, upstream_out };
+            stats.audio = audio.or(stats.audio);
+        }
         let (counts, before) = (self.counts, self.published.0);
         add_changes(
             &self.meters.client,
@@ -292,9 +307,8 @@ impl Observer {
             (counts.upstream_frames, before.upstream_frames),
         );
         self.published.0 = counts;
-        if let Some(tally) = bridge.audio_totals() {
-            self.session.stats.set_tally(&tally);
-            self.publish_audio(&tally);
+        if let Some(audio) = audio {
+            self.publish_audio(&audio);
         }
     }
 

@@ -1,11 +1,11 @@
 //! Fuzz target for input before authentication and for the operators' access files.
 
-use hyper::{
+use tokio_tungstenite::tungstenite::http::{
     HeaderMap,
     header::{AUTHORIZATION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL},
 };
 
-use crate::server::access::{
+use voxbridge::server::access::{
     address::{ProxyHeader, TrustedProxies},
     credential::{Credentials, split_query_parameter},
     keys::{ApiKeys, entry_digests},

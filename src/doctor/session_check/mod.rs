@@ -1,7 +1,10 @@
 //! Session of a check with one upstream, from the upgrade to the close; sans-IO.
 //!
 //! The check returns messages to send, deadlines and the outcome of each step. It always ends within a bounded time. If it
-//! has a worker, or may have one, it closes the session and waits for the acknowledgement. A queued session just disconnects.
+//! has a worker, or may have one, it closes the session and waits for the acknowledgement ([`closing`]). A queued session just
+//! disconnects.
+
+mod closing;
 
 use std::{
     collections::VecDeque,
@@ -14,7 +17,7 @@ use super::{
     symptom::{Symptom, format_queue_position},
 };
 use crate::{
-    event::{DisconnectReason, EndKind, Frame, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd},
+    event::{DisconnectReason, Frame, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd},
     mapping::UpstreamMapping,
     upstream::Dialect,
 };
@@ -23,8 +26,6 @@ use crate::{
 const UNIT_DURATION: Duration = Duration::from_secs(1);
 /// Maximum number of units to measure: the first one may be slow because of a warm-up.
 const QUESTIONS_MAX: u32 = 3;
-/// How long the check waits for the server to end the connection after the session.
-const TRANSPORT_END_WAIT: Duration = Duration::from_secs(1);
 /// Limits of the stored messages, which serve to recognise the server.
 const RECEIVED_MAX_MESSAGES: usize = 3;
 const RECEIVED_MAX_BYTES: usize = 16 * 1024;
@@ -113,7 +114,6 @@ pub struct SessionCheck {
 
 impl SessionCheck {
     /// Starts a check on an open WebSocket.
-    #[must_use]
     pub fn new(now: Instant, plan: CheckPlan) -> Self {
         Self {
             dialect: Dialect::new(plan.dialect.clone()),
@@ -155,13 +155,11 @@ impl SessionCheck {
     }
 
     /// Depth reached so far.
-    #[must_use]
     pub const fn reached(&self) -> Option<Depth> {
         self.reached
     }
 
     /// First messages of the server, unparsed.
-    #[must_use]
     pub fn received(&self) -> &[String] {
         &self.received
     }
@@ -195,7 +193,7 @@ impl SessionCheck {
             }
             (CheckPhase::Queued, LaneEvent::Granted) => self.handle_granted(now),
             (CheckPhase::Queued, LaneEvent::Ready { .. }) => {
-                self.fail(now, DoctorStep::Queue, Symptom::UnrequestedSession);
+                self.fail(now, Symptom::UnrequestedSession);
             }
             (CheckPhase::Initialising, LaneEvent::Ready { session_id }) => {
                 let backend = meta.backend.map(|backend| format!("back-end {backend}"));
@@ -203,11 +201,8 @@ impl SessionCheck {
                 let note = [backend, session].into_iter().flatten().collect::<Vec<_>>().join(", ");
                 self.handle_ready(now, note);
             }
-            (CheckPhase::Initialising, LaneEvent::RecoverableError(detail)) => {
-                self.fail(now, DoctorStep::Init, Symptom::RecoverableError((*detail).to_owned()));
-            }
-            (CheckPhase::AwaitingAnswer, LaneEvent::RecoverableError(detail)) => {
-                self.fail(now, DoctorStep::Answer, Symptom::RecoverableError((*detail).to_owned()));
+            (CheckPhase::Initialising | CheckPhase::AwaitingAnswer, LaneEvent::RecoverableError(detail)) => {
+                self.fail(now, Symptom::RecoverableError((*detail).to_owned()))
             }
             (CheckPhase::AwaitingAnswer, LaneEvent::Done { .. }) => self.handle_answer(now),
             // In a conversation these events answer the unit; in a chat they only begin the answer.
@@ -260,13 +255,10 @@ impl SessionCheck {
                     (None, Some(detail)) => Symptom::UnknownMessage(detail.clone()),
                     (None, None) => Symptom::NoAnswer { waited },
                 };
-                self.fail(now, DoctorStep::Queue, symptom);
+                self.fail(now, symptom);
             }
-            CheckPhase::Initialising if is_due => {
-                self.fail(now, DoctorStep::Init, Symptom::NoAnswer { waited });
-            }
-            CheckPhase::AwaitingAnswer if is_due => {
-                self.fail(now, DoctorStep::Answer, Symptom::NoAnswer { waited });
+            CheckPhase::Initialising | CheckPhase::AwaitingAnswer if is_due => {
+                self.fail(now, Symptom::NoAnswer { waited });
             }
             CheckPhase::Closing { until } if now >= until => {
                 let detail = "no answer to session.close".to_owned();
@@ -298,21 +290,6 @@ impl SessionCheck {
             CheckPhase::ClosingTransport { until } if now >= until => self.finish(),
             _ => {}
         }
-    }
-
-    /// Stops the check and closes the session. A worker answers the close only after its initialisation.
-    pub fn stop(&mut self, now: Instant, reason: &str) {
-        let ready_by = self.step_started_at + self.plan.limits.step_timeout;
-        let readable_at = match self.phase {
-            CheckPhase::Closing { .. }
-            | CheckPhase::EndedByServer { .. }
-            | CheckPhase::ClosingTransport { .. }
-            | CheckPhase::Finished => return,
-            CheckPhase::Initialising => ready_by,
-            CheckPhase::Queued | CheckPhase::AwaitingAnswer => now,
-        };
-        self.outcomes.push_back(CheckOutcome::skipped(self.current_step(), reason));
-        self.start_closing(now, readable_at);
     }
 
     /// True if the plan checks a conversation, not a chat.
@@ -412,89 +389,11 @@ impl SessionCheck {
         self.start_closing(now, now);
     }
 
-    /// Handles the end of the session reported by the server.
-    fn handle_closed(&mut self, now: Instant, end: &UpstreamEnd) {
-        let took = now - self.step_started_at;
-        match self.phase {
-            CheckPhase::Closing { .. } => {
-                let outcome =
-                    CheckOutcome::completed(DoctorStep::Close, took, self.plan.limits.close_timeout, "");
-                self.outcomes.push_back(outcome);
-            }
-            // The server keeps the connection and the worker until the client closes the session.
-            _ if end.kind == EndKind::LimitReachedStillOpen => {
-                let symptom = Symptom::RecoverableError(end.detail.clone());
-                return self.fail(now, self.current_step(), symptom);
-            }
-            // Some back-ends end a chat when the transcript of silence is empty (field notes minicpm-o.md §2).
-            CheckPhase::AwaitingAnswer if end.kind == EndKind::EmptyAnswer => {
-                self.reached = Some(Depth::Answer);
-                let note = "one question, with an empty answer";
-                self.outcomes.push_back(CheckOutcome::completed(
-                    DoctorStep::Answer,
-                    took,
-                    self.plan.limits.question_usual,
-                    note,
-                ));
-                self.mark_server_left();
-            }
-            _ => self.unreported_end = Some((self.current_step(), took, end.clone())),
-        }
-        self.step_started_at = now;
-        self.phase =
-            CheckPhase::EndedByServer { until: now + self.plan.limits.close_timeout.min(TRANSPORT_END_WAIT) };
-    }
-
-    fn report_session_ended(
-        &mut self,
-        step: DoctorStep,
-        took: Duration,
-        end: UpstreamEnd,
-        code: Option<u16>,
-    ) {
-        self.outcomes.push_back(CheckOutcome::failed(step, took, self.session_ended_symptom(end, code)));
-        self.mark_server_left();
-    }
-
-    fn session_ended_symptom(&self, end: UpstreamEnd, code: Option<u16>) -> Symptom {
-        let had_voice = matches!(&self.plan.init, LaneCommand::Init(Some(_)))
-            || matches!(&self.plan.init, LaneCommand::InitConversation(opening) if opening.voice.is_some());
-        Symptom::SessionEnded { detail: end.detail, kind: end.kind, code, had_voice }
-    }
-
-    /// Logs the close step as skipped, because the server has ended the session.
-    fn mark_server_left(&mut self) {
-        if !std::mem::replace(&mut self.has_server_left, true) {
-            self.outcomes.push_back(CheckOutcome::skipped(DoctorStep::Close, "the server ended the session"));
-        }
-    }
-
-    fn fail(&mut self, now: Instant, step: DoctorStep, symptom: Symptom) {
-        self.outcomes.push_back(CheckOutcome::failed(step, now - self.step_started_at, symptom));
+    /// Fails the current step and closes the session.
+    fn fail(&mut self, now: Instant, symptom: Symptom) {
+        let (step, took) = (self.current_step(), now - self.step_started_at);
+        self.outcomes.push_back(CheckOutcome::failed(step, took, symptom));
         self.start_closing(now, now);
-    }
-
-    /// Sends the close command for a worker that may be assigned. The worker reads it from `readable_at` on (field notes
-    /// minicpm-o.md §1.2).
-    fn start_closing(&mut self, now: Instant, readable_at: Instant) {
-        if !self.has_worker && self.queue_position.is_some() {
-            self.outcomes
-                .push_back(CheckOutcome::skipped(DoctorStep::Close, "a queued session needs no close"));
-            return self.close_transport(now);
-        }
-        self.outgoing.push_back(self.encoder().encode(&LaneCommand::Close));
-        self.step_started_at = now;
-        self.phase = CheckPhase::Closing { until: readable_at.max(now) + self.plan.limits.close_timeout };
-    }
-
-    fn close_transport(&mut self, now: Instant) {
-        self.step_started_at = now;
-        self.phase = CheckPhase::ClosingTransport { until: now + self.plan.limits.close_timeout };
-    }
-
-    fn finish(&mut self) {
-        self.outgoing.clear();
-        self.phase = CheckPhase::Finished;
     }
 
     /// Dialect for encoding only, without decoder state.

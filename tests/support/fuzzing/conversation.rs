@@ -15,7 +15,7 @@ use super::{
         COMMANDS, OLDER_REPLIES, RELAY_COMMANDS, RELAY_OLDER_COMMANDS, REPLIES, TALK_COMMANDS, TALK_REPLIES,
     },
 };
-use crate::{
+use voxbridge::{
     bridge::{Bridge, Input, Output},
     event::{DisconnectReason, Frame, Lane, Message, Mode},
     mapping::{Library, MappingKind},
@@ -77,7 +77,7 @@ fn servable_profile(library: &Library, upstream: &str) -> Option<&'static str> {
 /// Two libraries: the defaults, and one with interim transcripts, user transcripts and a standby session.
 static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
     ["interim_ms = 0 ", "interim_ms = 200 "].map(|interim| {
-        let profile = include_str!("../../mappings/profile/speech.toml")
+        let profile = include_str!("../../../mappings/profile/speech.toml")
             .replace("threshold = 0.55", "threshold = 0.0")
             .replace("gate_dbfs = -65", "gate_dbfs = -100")
             .replace("interim_ms = 0 ", interim);
@@ -86,8 +86,8 @@ static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
         let listen =
             profile.find("[listen]").zip(profile.find("[hear]")).map(|(from, to)| &profile[from..to]);
         for (file, profile) in [
-            ("conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
-            ("video.toml", include_str!("../../mappings/profile/video.toml")),
+            ("conversation.toml", include_str!("../../../mappings/profile/conversation.toml")),
+            ("video.toml", include_str!("../../../mappings/profile/video.toml")),
         ] {
             let mut profile = profile.to_owned() + "\n" + listen.expect("the profile has both sections");
             if interim != "interim_ms = 0 " {

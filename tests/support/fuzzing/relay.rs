@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{LIBRARY, assert_json, dialects};
-use crate::{
+use voxbridge::{
     downstream::relay::RelayCodec,
     error::Error,
     event::{

@@ -1,9 +1,7 @@
-//! Bodies of the fuzz targets (`tests/fuzz`). They are part of the crate so that a test can run their seeds
-//! (`tests/core/fuzz_seeds.rs`).
+//! Bodies of the fuzz targets (`tests/fuzz`). A test runs their seeds as well (`tests/core/fuzz_seeds.rs`).
 //!
-//! Each body accepts any bytes and panics at a violation. Not a public interface.
+//! Each body accepts any bytes and panics at a violation.
 
-#[cfg(feature = "io")]
 mod access;
 mod conversation;
 mod lines;
@@ -13,10 +11,9 @@ use std::{sync::LazyLock, time::Duration};
 
 use serde::de::IgnoredAny;
 
-#[cfg(feature = "io")]
 pub use self::access::access;
 pub use self::conversation::bridge_inputs;
-use crate::{
+use voxbridge::{
     audio::{SPEECH_RATE_HZ, wav as wav_file},
     downstream::Codec,
     error::Error,

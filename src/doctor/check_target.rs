@@ -1,0 +1,69 @@
+//! What the doctor checks: an upstream, its modes, and the texts and voice of the sessions.
+
+use std::sync::Arc;
+
+use crate::{
+    audio::SPEECH_RATE_HZ,
+    config::UpstreamConfig,
+    event::{ConversationInit, LaneCommand, UnitInput, VoiceSample},
+    mapping::{
+        UpstreamMapping,
+        upstream::{Mode, VoiceEncoding},
+    },
+    session::tts::voices::VoiceEncodingChoice,
+};
+
+/// Upstream to check, with the mode and the texts to use.
+#[derive(Clone)]
+pub(crate) struct CheckTarget {
+    pub(crate) config: UpstreamConfig,
+    pub(crate) dialect: Arc<UpstreamMapping>,
+    /// Mode to check.
+    pub(crate) mode: Mode,
+    /// Other modes that the routes need.
+    pub(crate) other_modes: Vec<Mode>,
+    pub(crate) texts: SessionTexts,
+}
+
+/// Texts and voice of the sessions.
+#[derive(Clone)]
+pub(crate) struct SessionTexts {
+    /// System prompt of a conversation.
+    pub(crate) prompt: String,
+    /// Settings of a conversation, a JSON object.
+    pub(crate) config: Arc<str>,
+    /// Prompt for the transcription of a recording in a chat.
+    pub(crate) transcribe_prompt: String,
+    /// Default voice.
+    pub(crate) voice: Option<VoiceSample>,
+}
+
+impl SessionTexts {
+    /// Command that opens a session in this mode.
+    pub(super) fn init_command(&self, mode: Mode, encoding: Option<VoiceEncoding>) -> LaneCommand {
+        let voice = self.voice.clone().filter(|_| encoding.is_some());
+        let command = match mode {
+            Mode::Chat => LaneCommand::Init(voice),
+            Mode::Audio | Mode::Video => LaneCommand::InitConversation(Box::new(ConversationInit {
+                prompt: self.prompt.clone(),
+                config: self.config.clone(),
+                voice,
+            })),
+        };
+        VoiceEncodingChoice::new(encoding.into_iter().collect()).encode_voice(command).0
+    }
+
+    /// Command that sends one silent second, as a unit of a conversation or as a recording.
+    pub(super) fn question_command(&self, mode: Mode) -> LaneCommand {
+        let audio = Arc::new(vec![0; SPEECH_RATE_HZ as usize]);
+        match mode {
+            Mode::Chat => LaneCommand::Transcribe { prompt: self.transcribe_prompt.clone(), audio },
+            Mode::Audio | Mode::Video => LaneCommand::Append(UnitInput {
+                audio,
+                input_id: "".into(),
+                force_listen: false,
+                frame: None,
+            }),
+        }
+    }
+}

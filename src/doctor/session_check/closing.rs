@@ -1,0 +1,112 @@
+//! End of a checked session: a clean close, or an end that the server reports.
+
+use std::time::{Duration, Instant};
+
+use super::{CheckPhase, Depth, SessionCheck};
+use crate::{
+    doctor::{
+        step::{CheckOutcome, DoctorStep},
+        symptom::Symptom,
+    },
+    event::{EndKind, LaneCommand, UpstreamEnd},
+};
+
+/// How long the check waits for the server to end the connection after the session.
+const TRANSPORT_END_WAIT: Duration = Duration::from_secs(1);
+
+impl SessionCheck {
+    /// Stops the check and closes the session. A worker answers the close only after its initialisation.
+    pub fn stop(&mut self, now: Instant, reason: &str) {
+        let ready_by = self.step_started_at + self.plan.limits.step_timeout;
+        let readable_at = match self.phase {
+            CheckPhase::Closing { .. }
+            | CheckPhase::EndedByServer { .. }
+            | CheckPhase::ClosingTransport { .. }
+            | CheckPhase::Finished => return,
+            CheckPhase::Initialising => ready_by,
+            CheckPhase::Queued | CheckPhase::AwaitingAnswer => now,
+        };
+        self.outcomes.push_back(CheckOutcome::skipped(self.current_step(), reason));
+        self.start_closing(now, readable_at);
+    }
+
+    /// Handles the end of the session reported by the server.
+    pub(super) fn handle_closed(&mut self, now: Instant, end: &UpstreamEnd) {
+        let took = now - self.step_started_at;
+        match self.phase {
+            CheckPhase::Closing { .. } => {
+                let outcome =
+                    CheckOutcome::completed(DoctorStep::Close, took, self.plan.limits.close_timeout, "");
+                self.outcomes.push_back(outcome);
+            }
+            // The server keeps the connection and the worker until the client closes the session.
+            _ if end.kind == EndKind::LimitReachedStillOpen => {
+                let symptom = Symptom::RecoverableError(end.detail.clone());
+                return self.fail(now, symptom);
+            }
+            // Some back-ends end a chat when the transcript of silence is empty (field notes minicpm-o.md §2).
+            CheckPhase::AwaitingAnswer if end.kind == EndKind::EmptyAnswer => {
+                self.reached = Some(Depth::Answer);
+                let note = "one question, with an empty answer";
+                self.outcomes.push_back(CheckOutcome::completed(
+                    DoctorStep::Answer,
+                    took,
+                    self.plan.limits.question_usual,
+                    note,
+                ));
+                self.mark_server_left();
+            }
+            _ => self.unreported_end = Some((self.current_step(), took, end.clone())),
+        }
+        self.step_started_at = now;
+        self.phase =
+            CheckPhase::EndedByServer { until: now + self.plan.limits.close_timeout.min(TRANSPORT_END_WAIT) };
+    }
+
+    pub(super) fn report_session_ended(
+        &mut self,
+        step: DoctorStep,
+        took: Duration,
+        end: UpstreamEnd,
+        code: Option<u16>,
+    ) {
+        self.outcomes.push_back(CheckOutcome::failed(step, took, self.session_ended_symptom(end, code)));
+        self.mark_server_left();
+    }
+
+    pub(super) fn session_ended_symptom(&self, end: UpstreamEnd, code: Option<u16>) -> Symptom {
+        let had_voice = matches!(&self.plan.init, LaneCommand::Init(Some(_)))
+            || matches!(&self.plan.init, LaneCommand::InitConversation(opening) if opening.voice.is_some());
+        Symptom::SessionEnded { detail: end.detail, kind: end.kind, code, had_voice }
+    }
+
+    /// Logs the close step as skipped, because the server has ended the session.
+    pub(super) fn mark_server_left(&mut self) {
+        if !std::mem::replace(&mut self.has_server_left, true) {
+            self.outcomes.push_back(CheckOutcome::skipped(DoctorStep::Close, "the server ended the session"));
+        }
+    }
+
+    /// Sends the close command for a worker that may be assigned. The worker reads it from `readable_at` on (field notes
+    /// minicpm-o.md §1.2).
+    pub(super) fn start_closing(&mut self, now: Instant, readable_at: Instant) {
+        if !self.has_worker && self.queue_position.is_some() {
+            self.outcomes
+                .push_back(CheckOutcome::skipped(DoctorStep::Close, "a queued session needs no close"));
+            return self.close_transport(now);
+        }
+        self.outgoing.push_back(self.encoder().encode(&LaneCommand::Close));
+        self.step_started_at = now;
+        self.phase = CheckPhase::Closing { until: readable_at.max(now) + self.plan.limits.close_timeout };
+    }
+
+    pub(super) fn close_transport(&mut self, now: Instant) {
+        self.step_started_at = now;
+        self.phase = CheckPhase::ClosingTransport { until: now + self.plan.limits.close_timeout };
+    }
+
+    pub(super) fn finish(&mut self) {
+        self.outgoing.clear();
+        self.phase = CheckPhase::Finished;
+    }
+}

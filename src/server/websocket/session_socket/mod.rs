@@ -1,0 +1,303 @@
+//! One WebSocket of a session with its outbox, pings, timeouts and closing handshake.
+//!
+//! The session's task polls it. It has no task or timer of its own, except for the closing handshake.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{Stream as _, StreamExt as _};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
+    time::Instant,
+};
+use tokio_tungstenite::tungstenite::{
+    Error as WsError, Message as WsMessage,
+    protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
+};
+
+use super::{WebSocket, outbox::Outbox, pausable_stream::PausableRead};
+use crate::{
+    event::{DisconnectReason, Message, TurnTag},
+    net::Traffic,
+};
+
+/// Interval between pings, as uvicorn's (field notes macaw.md §1.1).
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// Silence, pongs included, after which a peer counts as gone: two pings unanswered.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Read buffer of the library per socket. It is small because there are many sockets, and `WebSocket` reads ahead
+/// anyway.
+const READ_BUFFER_BYTES: usize = 1024;
+/// A peer that takes no byte for this long does not read.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An event of a socket.
+#[derive(Debug)]
+pub(crate) enum SocketEvent {
+    /// A text or binary message.
+    Message(WsMessage),
+    /// The end of the connection.
+    End(DisconnectReason),
+}
+
+/// A WebSocket and the byte counters under it: while bytes of a long message flow, the peer is alive.
+pub struct MeteredWebSocket<S> {
+    pub(crate) stream: WebSocket<S>,
+    pub(crate) traffic: Arc<Traffic>,
+}
+
+/// One WebSocket of a session.
+pub(crate) struct SessionSocket<S> {
+    stream: WebSocket<S>,
+    traffic: Arc<Traffic>,
+    /// Value of the traffic counter when the outbox was last polled.
+    bytes_taken: u64,
+    /// Value of the traffic counter when the socket was last read.
+    bytes_heard: u64,
+    outbox: Outbox,
+    /// When the peer stopped taking bytes.
+    stalled_since: Option<Instant>,
+    last_heard: Instant,
+    next_ping: Instant,
+    /// The peer's close frame.
+    close_reason: Option<DisconnectReason>,
+    /// The last read found no further message.
+    fully_read: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
+    pub(crate) fn new(socket: MeteredWebSocket<S>) -> Self {
+        let now = Instant::now();
+        let MeteredWebSocket { stream, traffic } = socket;
+        Self {
+            stream,
+            traffic,
+            bytes_taken: 0,
+            bytes_heard: 0,
+            outbox: Outbox::default(),
+            stalled_since: None,
+            last_heard: now,
+            next_ping: now + PING_INTERVAL,
+            close_reason: None,
+            fully_read: false,
+        }
+    }
+
+    /// Puts a message into the outbox.
+    pub(crate) fn send(&mut self, message: Message) {
+        self.send_tagged(message, None);
+    }
+
+    /// Puts a message into the outbox that [`SessionSocket::drop_turn`] may discard.
+    pub(crate) fn send_tagged(&mut self, message: Message, turn: Option<TurnTag>) {
+        let message = match message {
+            Message::Text(text) => WsMessage::text(text),
+            Message::Binary(bytes) => WsMessage::Binary(bytes),
+            Message::Close(code, reason) => {
+                WsMessage::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))
+            }
+        };
+        self.outbox.push(message, turn);
+    }
+
+    /// Discards the unsent messages of a text or turn.
+    pub(crate) fn drop_turn(&mut self, turn: TurnTag) {
+        self.outbox.drop_turn(turn);
+    }
+
+    /// Memory of the messages in the outbox, bytes.
+    pub(crate) const fn outbox_bytes(&self) -> usize {
+        self.outbox.bytes()
+    }
+
+    /// When to call [`SessionSocket::handle_timer`].
+    pub(crate) fn timer_deadline(&self) -> Instant {
+        let stall_deadline = self.stalled_since.map(|since| since + STALL_TIMEOUT);
+        stall_deadline.into_iter().fold(self.next_ping.min(self.last_heard + SILENCE_TIMEOUT), Instant::min)
+    }
+
+    /// Sends a due ping. Returns why the peer is lost if it is silent or does not read.
+    pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
+        if now >= self.last_heard + SILENCE_TIMEOUT {
+            return Some(DisconnectReason::Lost(format!(
+                "nothing heard for {} s, pings included",
+                SILENCE_TIMEOUT.as_secs()
+            )));
+        }
+        if self.stalled_since.is_some_and(|since| now >= since + STALL_TIMEOUT) {
+            return Some(DisconnectReason::Lost(format!(
+                "the peer has not read for {} s",
+                STALL_TIMEOUT.as_secs()
+            )));
+        }
+        if now >= self.next_ping {
+            self.next_ping = now + PING_INTERVAL;
+            self.outbox.push(WsMessage::Ping(Bytes::new()), None);
+        }
+        None
+    }
+
+    /// Writes as much as the stream takes; ready when the outbox is empty and flushed, or when the peer is gone.
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
+        if self.outbox.is_flushed() {
+            self.stalled_since = None;
+            return Poll::Ready(Ok(()));
+        }
+        let queued = self.outbox.len();
+        let written = self.outbox.poll_flush(&mut self.stream, cx);
+        let bytes_taken = self.traffic.bytes_written();
+        let has_progress = std::mem::replace(&mut self.bytes_taken, bytes_taken) != bytes_taken
+            || self.outbox.len() < queued;
+        match written {
+            Poll::Pending if has_progress || self.stalled_since.is_none() => {
+                self.stalled_since = Some(Instant::now());
+            }
+            Poll::Pending => {}
+            Poll::Ready(_) => self.stalled_since = None,
+        }
+        written.map_err(|error| DisconnectReason::Lost(error.to_string()))
+    }
+
+    /// Under back-pressure the socket is not read, so silence does not count.
+    pub(crate) fn reset_silence_timer(&mut self) {
+        self.last_heard = Instant::now();
+    }
+
+    /// The next message, or the end of the connection. After a close frame this waits for the end of the transport.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<SocketEvent> {
+        loop {
+            let next = Pin::new(&mut self.stream).poll_next(cx);
+            self.fully_read = next.is_pending();
+            // Part of a message is a sign of life as well.
+            let bytes_heard = self.traffic.bytes_read();
+            if std::mem::replace(&mut self.bytes_heard, bytes_heard) != bytes_heard || next.is_ready() {
+                self.last_heard = Instant::now();
+            }
+            let next = ready!(next);
+            match next {
+                Some(Ok(WsMessage::Close(frame))) => {
+                    let (code, reason) = frame
+                        .map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
+                    self.close_reason = Some(DisconnectReason::Closed(code, reason));
+                }
+                Some(Ok(message @ (WsMessage::Text(_) | WsMessage::Binary(_)))) => {
+                    return Poll::Ready(SocketEvent::Message(message));
+                }
+                // The library answers pings. Pongs only count as a sign of life.
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Poll::Ready(SocketEvent::End(self.answer_protocol_error(&error))),
+                None => {
+                    let reason = self
+                        .close_reason
+                        .take()
+                        .unwrap_or_else(|| DisconnectReason::Lost("end of stream".to_owned()));
+                    return Poll::Ready(SocketEvent::End(reason));
+                }
+            }
+        }
+    }
+
+    /// Answers a protocol error of the peer with the matching close frame (RFC 6455 §7.4.1).
+    fn answer_protocol_error(&mut self, error: &WsError) -> DisconnectReason {
+        if let Some(reason) = self.close_reason.take() {
+            return reason;
+        }
+        let code = match error {
+            WsError::Capacity(_) => Some(CloseCode::Size),
+            WsError::Utf8(_) => Some(CloseCode::Invalid),
+            WsError::Protocol(problem) if !is_abrupt_reset(problem) => Some(CloseCode::Protocol),
+            _ => None,
+        };
+        if let Some(code) = code {
+            let frame = CloseFrame { code, reason: truncate_reason(&error.to_string()).into() };
+            self.outbox.push(WsMessage::Close(Some(frame)), None);
+        }
+        DisconnectReason::Lost(error.to_string())
+    }
+
+    /// Sends the rest of the outbox and waits for the peer to close, at most for `timeout`, in a task of its own. The
+    /// session need not wait, and unread bytes must not turn the close frame into a reset.
+    ///
+    /// Holds `drain_guard` until then, so that the program does not end before the close frame is sent.
+    pub(crate) fn close_in_background(mut self, timeout: Duration, drain_guard: mpsc::Sender<()>) {
+        tokio::spawn(async move {
+            let closing_handshake = async {
+                let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
+                if written.is_ok() {
+                    while let Some(Ok(_)) = self.stream.next().await {}
+                    // RFC 6455 §7.1.1: the server closes the TCP connection first.
+                    if self.stream.get_mut().shutdown().await.is_ok() {
+                        // The close frame is out; reading the rest only avoids a reset.
+                        drop(drain_guard);
+                        let mut rest = [0; 4096];
+                        while matches!(self.stream.get_mut().read(&mut rest).await, Ok(1..)) {}
+                    }
+                }
+            };
+            // A peer that exceeds the timeout is dropped.
+            let _ = tokio::time::timeout(timeout, closing_handshake).await;
+        });
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
+    /// True if the last read found no further message.
+    pub(crate) const fn is_fully_read(&self) -> bool {
+        self.fully_read
+    }
+
+    /// Pauses or resumes reading on events.
+    pub(crate) fn set_read_paused(&mut self, paused: bool) {
+        let stream = self.stream.get_mut();
+        match paused {
+            true if !stream.is_paused() => stream.pause(),
+            false if stream.is_paused() => {
+                stream.resume();
+                // Data may have come since the last read.
+                self.fully_read = false;
+            }
+            _ => {}
+        }
+    }
+
+    /// True while reading on events is paused.
+    pub(crate) fn is_read_paused(&self) -> bool {
+        self.stream.get_ref().is_paused()
+    }
+
+    /// Allows one read of a paused stream, until nothing is left.
+    pub(crate) fn allow_read(&mut self) {
+        self.stream.get_mut().allow_read();
+        self.fully_read = false;
+    }
+}
+
+/// The library's settings. Its defaults bound neither what waits to be written nor, far enough, what is read (field
+/// notes libraries.md). Messages are written at once, because the outbox queues them.
+pub(crate) fn websocket_config(message_max_bytes: usize) -> WebSocketConfig {
+    WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(0)
+        .max_write_buffer_size(message_max_bytes)
+        .max_message_size(Some(message_max_bytes))
+        .max_frame_size(Some(message_max_bytes))
+}
+
+fn is_abrupt_reset(problem: &tokio_tungstenite::tungstenite::error::ProtocolError) -> bool {
+    use tokio_tungstenite::tungstenite::error::ProtocolError;
+    matches!(problem, ProtocolError::ResetWithoutClosingHandshake)
+}
+
+/// RFC 6455 §5.5: a close reason has at most 123 bytes.
+fn truncate_reason(text: &str) -> &str {
+    &text[..text.floor_char_boundary(123)]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Sends, reads and times a socket out in virtual time.
+
+use super::*;
+use crate::net::CountedStream;
+use tokio::io::DuplexStream;
+use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
+
+#[tokio::test]
+async fn drop_turn_discards_unsent_messages_of_that_turn_only() {
+    let (near, far) = tokio::io::duplex(1024);
+    let near = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
+    let mut socket = SessionSocket::new(MeteredWebSocket { stream: near, traffic: Arc::default() });
+    let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+    socket.send(Message::Text("start".into()));
+    for _ in 0..10 {
+        socket.send_tagged(Message::Binary(Bytes::from_static(&[1; 5000])), Some(TurnTag(1)));
+    }
+    let stuck = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx).is_pending())).await;
+    assert!(stuck && socket.outbox_bytes() > 30_000, "the outbox fills because the client does not read");
+    socket.drop_turn(TurnTag(1));
+    assert_eq!(socket.outbox_bytes(), 0);
+    socket.send(Message::Text("end".into()));
+    let reading = async {
+        let mut seen = Vec::new();
+        while seen.last() != Some(&WsMessage::text("end")) {
+            seen.push(client.next().await.unwrap().unwrap());
+        }
+        seen
+    };
+    let (written, seen) = tokio::join!(std::future::poll_fn(|cx| socket.poll_write(cx)), reading);
+    written.unwrap();
+    assert_eq!(seen[0], WsMessage::text("start"));
+    let audio = seen.iter().filter(|message| message.is_binary()).count();
+    assert_eq!((audio, seen.len()), (1, 3), "a partly sent message arrives whole");
+}
+
+/// Empty frames of a client, masked with zeros.
+const PONG: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
+const TEXT: [u8; 6] = [0x81, 0x80, 0, 0, 0, 0];
+
+/// A server's socket with byte counters, and the client's raw end.
+fn socket_pair() -> (SessionSocket<CountedStream<DuplexStream>>, DuplexStream) {
+    let (near, far) = tokio::io::duplex(1024);
+    let (near, traffic) = CountedStream::new(near);
+    let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
+    (SessionSocket::new(MeteredWebSocket { stream, traffic }), far)
+}
+
+/// Polls a socket like the session's task until an event comes.
+async fn next_event(socket: &mut SessionSocket<CountedStream<DuplexStream>>) -> SocketEvent {
+    loop {
+        let mut timer = Box::pin(tokio::time::sleep_until(socket.timer_deadline()));
+        let event = std::future::poll_fn(|cx| {
+            if let Poll::Ready(Err(reason)) = socket.poll_write(cx) {
+                return Poll::Ready(Some(SocketEvent::End(reason)));
+            }
+            match socket.poll_read(cx) {
+                Poll::Ready(event) => Poll::Ready(Some(event)),
+                Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
+            }
+        });
+        if let Some(event) = event.await {
+            return event;
+        }
+        if let Some(reason) = socket.handle_timer(Instant::now()) {
+            return SocketEvent::End(reason);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_outgoing_message_on_slow_connection_is_not_a_stall() {
+    let (mut socket, mut far) = socket_pair();
+    socket.send(Message::Binary(vec![1; 200 * 1024].into()));
+    let client = async {
+        let mut chunk = [0; 1024];
+        for second in 0..200 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            far.read_exact(&mut chunk).await.unwrap();
+            if second % 20 == 0 {
+                far.write_all(&PONG).await.unwrap();
+            }
+        }
+        far.write_all(&TEXT).await.unwrap();
+    };
+    let (event, ()) = tokio::join!(next_event(&mut socket), client);
+    assert!(matches!(event, SocketEvent::Message(WsMessage::Text(_))), "{event:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_incoming_message_on_slow_connection_is_not_silence() {
+    let (mut socket, mut far) = socket_pair();
+    let client = async {
+        far.write_all(&[0x82, 0xff, 0, 0, 0, 0, 0, 3, 0x20, 0, 0, 0, 0, 0]).await.unwrap();
+        for _ in 0..200 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            far.write_all(&[0; 1024]).await.unwrap();
+        }
+    };
+    let (event, ()) = tokio::join!(next_event(&mut socket), client);
+    let SocketEvent::Message(WsMessage::Binary(bytes)) = event else { panic!("{event:?}") };
+    assert_eq!(bytes.len(), 200 * 1024);
+}
+
+#[tokio::test(start_paused = true)]
+async fn peer_that_stops_reading_or_sending_is_lost() {
+    for (bytes, timeout, expected) in
+        [(200 * 1024, STALL_TIMEOUT, "has not read for 30 s"), (0, SILENCE_TIMEOUT, "nothing heard for 60 s")]
+    {
+        let (mut socket, _far) = socket_pair();
+        socket.send(Message::Binary(vec![1; bytes].into()));
+        let start = Instant::now();
+        let event = next_event(&mut socket).await;
+        assert!(
+            matches!(&event, SocketEvent::End(DisconnectReason::Lost(reason)) if reason.contains(expected)),
+            "{event:?}"
+        );
+        let late = start.elapsed().saturating_sub(timeout);
+        assert!(start.elapsed() >= timeout && late < Duration::from_millis(10), "{late:?}");
+    }
+}
