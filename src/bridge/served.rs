@@ -6,7 +6,7 @@ use super::{Input, Output};
 use crate::{
     downstream::{Codec, ConnectQuery, IgnoredField},
     error::Error,
-    event::{ClientCommand, CloseReason, Message},
+    event::{ClientCommand, CloseReason, Frame, Message},
     mapping::UpstreamMapping,
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, ReadWindow, SampleCounts, Session,
@@ -126,11 +126,14 @@ impl ServedBridge {
         match input {
             Input::Client(_) if !self.is_client_open => {}
             Input::Client(frame) => {
+                let has_fields = matches!(frame, Frame::Text(_));
                 match self.codec.decode(frame) {
                     Ok(event) => session.handle_client_event(now, event),
                     Err(error) => session.report_error(error),
                 }
-                self.report_ignored_fields();
+                if has_fields {
+                    self.report_ignored_fields();
+                }
             }
             Input::ClientClosed => {
                 self.is_client_open = false;
@@ -206,7 +209,7 @@ impl ServedBridge {
                 Action::Observe(observation) => return Output::Observe(observation),
             }
         }
-        if session.is_finished() { Output::Finished } else { Output::Wait(session.next_timeout(now)) }
+        if session.is_finished() { Output::Finished } else { Output::Wait(session.next_timeout()) }
     }
 
     /// Reports fields that the codec accepted without effect.
