@@ -120,6 +120,7 @@ impl RelayBridge {
             Input::Close(within) => relay.drain(now, within, RelayEndReason::Operator),
             Input::Rollover => relay.reject_rollover(),
         }
+        relay.arm_idle();
     }
 
     pub(super) fn poll_output(&mut self, _now: Instant) -> Output {

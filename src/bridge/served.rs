@@ -6,7 +6,7 @@ use super::{Input, Output};
 use crate::{
     downstream::{Codec, ConnectQuery, IgnoredField},
     error::Error,
-    event::{ClientCommand, CloseReason, Message},
+    event::{ClientCommand, CloseReason, Frame, Message},
     mapping::UpstreamMapping,
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, ReadWindow, SampleCounts, Session,
@@ -126,11 +126,14 @@ impl ServedBridge {
         match input {
             Input::Client(_) if !self.is_client_open => {}
             Input::Client(frame) => {
+                let has_fields = matches!(frame, Frame::Text(_));
                 let decoded = self.codec.decode(frame, |event| session.handle_client_event(now, event));
                 if let Err(error) = decoded {
                     session.report_error(error);
                 }
-                self.report_ignored_fields();
+                if has_fields {
+                    self.report_ignored_fields();
+                }
             }
             Input::ClientClosed => {
                 self.is_client_open = false;
@@ -186,7 +189,7 @@ impl ServedBridge {
             }
         }
         match &self.session {
-            Some(session) if !session.is_finished() => Output::Wait(session.next_timeout(now)),
+            Some(session) if !session.is_finished() => Output::Wait(session.next_timeout()),
             _ => Output::Finished,
         }
     }

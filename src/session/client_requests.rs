@@ -7,7 +7,6 @@ use super::{
     input::speech_input::SpeechEvent,
     millis,
     outbox::lockstep::AwaitedReply,
-    settings::transcribe_options,
     tts::queue::{TtsQueue, TtsQueueItem},
 };
 use crate::{
@@ -46,8 +45,7 @@ impl Session {
     pub(super) fn finalize_transcripts(&mut self, now: Instant) {
         self.speech_input.end_utterance(&mut self.speech_events);
         self.process_speech_events(now);
-        let options = transcribe_options(&self.setup.profile, &self.settings);
-        self.transcriber.finalize(now, &options, &mut self.context);
+        self.transcriber.finalize(now, &mut self.context);
         self.context.out.await_reply(AwaitedReply::Final);
     }
 
@@ -57,7 +55,7 @@ impl Session {
             SpeechEvent::Started { .. } => self.last_utterance_end_ms = None,
             SpeechEvent::Segment(segment) if segment.ends_utterance && segment.has_speech => {
                 self.last_utterance_end_ms =
-                    Some(segment.end_ms.saturating_sub(self.speech_input.settings().end_silence_ms.into()));
+                    Some(segment.end_ms.saturating_sub(self.speech_input.settings.end_silence_ms.into()));
             }
             SpeechEvent::Segment(_) | SpeechEvent::Interrupted => {}
         }

@@ -4,9 +4,7 @@ use std::time::Instant;
 
 use super::{
     Session, SessionPhase,
-    settings::{speak_options, transcribe_options},
-    upstream::LaneContext,
-    upstream::connection::UpstreamConnection,
+    upstream::{LaneContext, connection::UpstreamConnection},
 };
 use crate::event::{DisconnectReason, Lane, LaneEvent, MessageMeta};
 
@@ -22,6 +20,7 @@ impl Session {
         } else {
             self.with_closing(lane, |connection, context| connection.handle_opened(now, context));
         }
+        self.arm_outputs(now);
     }
 
     /// Handles an upstream event.
@@ -34,20 +33,14 @@ impl Session {
     ) {
         let view = self.session_view();
         if self.transcriber.lane() == Some(lane) {
-            let options = transcribe_options(&self.setup.profile, &self.settings);
-            self.transcriber.handle_lane_event(now, event, &options, &mut self.context);
+            self.transcriber.handle_lane_event(now, event, &mut self.context);
         } else if self.synthesizer.lane() == Some(lane) {
-            let is_queued = self.synthesizer.handle_lane_event(
-                now,
-                event,
-                &speak_options(&self.setup.profile),
-                &mut self.context,
-            );
-            if is_queued {
+            if self.synthesizer.handle_lane_event(now, event, &mut self.context) {
                 self.release_idle_workers(now);
             }
         } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
             dialogue.handle_event(now, lane, event, meta, &view, &mut self.context);
+            return self.after_model_output(now);
         } else {
             self.with_closing(lane, |connection, context| {
                 connection.handle_event(now, event, context);
@@ -70,15 +63,9 @@ impl Session {
     pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
         let view = self.session_view();
         if self.transcriber.lane() == Some(lane) {
-            let options = transcribe_options(&self.setup.profile, &self.settings);
-            self.transcriber.handle_closed(now, reason, &options, &mut self.context);
+            self.transcriber.handle_closed(now, reason, &mut self.context);
         } else if self.synthesizer.lane() == Some(lane) {
-            self.synthesizer.handle_closed(
-                now,
-                reason,
-                &speak_options(&self.setup.profile),
-                &mut self.context,
-            );
+            self.synthesizer.handle_closed(now, reason, &mut self.context);
         } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
             dialogue.handle_closed(now, lane, reason, &view, &mut self.context);
         } else {
@@ -104,9 +91,8 @@ impl Session {
     /// Dials lanes that had to wait until another lane was gone.
     pub(super) fn resume_dialling(&mut self, now: Instant) {
         if self.phase != SessionPhase::Ended {
-            let options = transcribe_options(&self.setup.profile, &self.settings);
-            self.transcriber.resume_dialling(now, &options, &mut self.context);
-            self.synthesizer.resume_dialling(now, &speak_options(&self.setup.profile), &mut self.context);
+            self.transcriber.advance(now, &mut self.context);
+            self.synthesizer.advance(now, &mut self.context);
         }
     }
 
@@ -116,19 +102,8 @@ impl Session {
         let dialogue = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.holds_worker());
         self.context.holds_worker =
             closing || dialogue || self.transcriber.holds_worker() || self.synthesizer.holds_worker();
-        let options = transcribe_options(&self.setup.profile, &self.settings);
-        if self.transcriber.is_interim_due(now)
-            && let Some(audio) = self.speech_input.current_recording()
-        {
-            self.transcriber.request_interim(
-                now,
-                (audio, self.speech_input.listened_ms()),
-                &options,
-                &mut self.context,
-            );
-        }
-        self.transcriber.handle_timeout(now, &options, &mut self.context);
-        self.synthesizer.handle_timeout(now, &speak_options(&self.setup.profile), &mut self.context);
+        self.transcriber.handle_timeout(now, &mut self.context);
+        self.synthesizer.handle_timeout(now, &mut self.context);
         let view = self.session_view();
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.handle_timeout(now, &view, &mut self.context);
@@ -143,13 +118,10 @@ impl Session {
     }
 
     /// Earliest deadline of the lanes.
-    pub(super) fn next_lanes_timeout(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn lane_deadline(&self) -> Option<Instant> {
         let closing = self.context.closing.iter().filter_map(UpstreamConnection::deadline).min();
-        let transcriber = self.transcriber.next_timeout(&self.setup.profile.hear);
-        let dialogue = self
-            .dialogue
-            .as_ref()
-            .and_then(|dialogue| dialogue.next_timeout(now, &self.session_view(), &self.context));
-        [closing, transcriber, dialogue, self.synthesizer.next_timeout()].into_iter().flatten().min()
+        let dialogue = self.dialogue.as_ref().and_then(|dialogue| dialogue.lane_deadline());
+        let (transcriber, synthesizer) = (self.transcriber.lane_deadline(), self.synthesizer.lane_deadline());
+        [closing, transcriber, synthesizer, dialogue].into_iter().flatten().min()
     }
 }

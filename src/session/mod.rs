@@ -8,13 +8,41 @@
 //! - [`tts`] turns texts into audio and plays it; [`outbox::lockstep`] serves clients that wait for one reply per message
 //! - [`dialogue`] is the conversation with the model, with its [`dialogue::history`]
 //! - [`upstream`] is the life of one lane and the state that lanes share, [`lane_routing`] finds a lane's owner
-//! - [`shutdown`] handles timeouts and the end of a session, [`drain_plan`] the deadlines of a graceful end
+//! - [`timers`] is the table of all deadlines
+//! - [`follow_up`] has the steps below; [`shutdown`] ends a session, [`drain_plan`] has the deadlines of a graceful end
 //! - [`measurement`] and [`status`] serve operators
 //! - a client of the model's own protocol has another kind of session: [`crate::bridge`]'s relay
+//!
+//! # What an input changes
+//!
+//! Each input is handled by its owner first. Then it takes these steps, in this order:
+//!
+//! 1. `play`: sends audio that is due, if [`timers::Timer::Playout`] has expired
+//! 2. `speak_next_queued`: speaks the next queued text once nothing else is being spoken
+//! 3. `advance_dialogue`: lets the conversation continue ([`dialogue`] lists its own steps)
+//! 4. `finish_if_quiet`: starts to close a draining session that interrupts no one
+//! 5. `report_transcripts`: reports silence, and replies to a client in lock step
+//! 6. `track_backpressure`: arms the timer of an utterance without audio
+//! 7. `track_replies`: arms the timer of an idle client
+//! 8. `arm_outputs`: arms the timers of the player and of the lanes
+//! 9. `finish_if_answered`: ends a closing session whose replies are sent
+//!
+//! | input | steps |
+//! |---|---|
+//! | a frame of audio that decides nothing | the next unit of a conversation, and 5 |
+//! | a frame that starts or ends an utterance, or interrupts | 1–9 |
+//! | a keep-alive, a picture | none |
+//! | any other message of the client | 1–9 |
+//! | output of the conversation's model | 1–4, 7–9 |
+//! | a message or the end of another lane | 1–9 |
+//! | a timer, a drain, an operator's request | its handler, by name, then 1–9 |
+//!
+//! A frame takes all steps while the session drains, and when a timer has expired by its instant.
 
 mod client_requests;
 pub(crate) mod dialogue;
 pub(crate) mod drain_plan;
+mod follow_up;
 pub(crate) mod input;
 mod lane_routing;
 pub(crate) mod measurement;
@@ -24,6 +52,7 @@ mod setup;
 mod shutdown;
 mod status;
 pub(crate) mod stt;
+pub(crate) mod timers;
 pub(crate) mod tts;
 pub(crate) mod upstream;
 
@@ -50,8 +79,9 @@ use self::{
         speech_input::{InputSettings, InputUse, SpeechEvent, SpeechInput},
     },
     outbox::lockstep::AwaitedReply,
-    settings::{Settings, saturating_u32, transcribe_options},
+    settings::{Settings, saturating_u32},
     stt::transcriber::Transcriber,
+    timers::Timer,
     tts::{
         player::{PlaybackSource, Player},
         queue::TtsQueue,
@@ -71,8 +101,8 @@ use crate::{
 enum SessionPhase {
     /// The session accepts input.
     Open,
-    /// The session closes once all replies are sent, or at this instant.
-    Finishing(CloseReason, Instant),
+    /// The session closes once all replies are sent, or [`Timer::Finish`] expires.
+    Finishing(CloseReason),
     /// The client side is closed; lanes may still be closing.
     Ended,
 }
@@ -87,8 +117,6 @@ pub(crate) struct Session {
     phase: SessionPhase,
     /// Plan of a graceful end, while the session waits for a moment that interrupts no one.
     drain_plan: Option<DrainPlan<CloseReason>>,
-    /// End of the longest permitted duration.
-    time_limit_at: Option<Instant>,
     idle_timeout: Option<Duration>,
     idle_since: Instant,
     /// The client waited for a reply after the last input.
@@ -99,12 +127,8 @@ pub(crate) struct Session {
     last_audio_at: Instant,
     /// Length of the last audio frame.
     last_frame_length: Duration,
-    /// Like `last_audio_at`, but `None` until the first frame.
-    client_audio_at: Option<Instant>,
-    /// Arrival and length of the last frame that was not muted.
-    last_mic_frame: Option<(Instant, Duration)>,
-    /// When the detector last found the user's speech.
-    user_voice_at: Option<Instant>,
+    /// Facts for the conversation, as of its last step; those on the user's audio are always current.
+    view: SessionSnapshot,
     rate_limiter: RateLimiter,
     dropped_groups: u64,
     audio_totals: AudioTotals,
@@ -130,6 +154,9 @@ impl Session {
         let voice_encoding = VoiceEncodingChoice::new(Arc::clone(&setup.voice_encodings));
         let mut context = LaneContext::new(setup.profile.lanes, voice_encoding, player, history, setup.seed);
         let session_id = format!("sess_{:012x}", context.rng.u64(..) & 0xffff_ffff_ffff);
+        if setup.session_max_ms > 0 {
+            context.timers.set(Timer::TimeLimit, now + Duration::from_millis(setup.session_max_ms));
+        }
         if setup.lock_step {
             context.out.enable_lockstep();
         }
@@ -148,8 +175,6 @@ impl Session {
         let mut session = Self {
             settings: Settings {
                 language: None,
-                hot_words: Vec::new(),
-                partials: setup.profile.hear.partials,
                 tts_model: None,
                 voice: None,
                 microphone: talk.as_ref().map_or(MicrophoneMode::Muted, |talk| talk.converse.microphone),
@@ -161,24 +186,20 @@ impl Session {
             opened_at: now,
             phase: SessionPhase::Open,
             drain_plan: None,
-            time_limit_at: (setup.session_max_ms > 0)
-                .then(|| now + Duration::from_millis(setup.session_max_ms)),
             idle_timeout,
             idle_since: now,
             was_awaiting_reply: false,
             last_replied_at: None,
             last_audio_at: now,
             last_frame_length: Duration::ZERO,
-            client_audio_at: None,
-            last_mic_frame: None,
-            user_voice_at: None,
+            view: SessionSnapshot::default(),
             rate_limiter: RateLimiter::new(setup.audio_in.rate_limit, setup.audio_in.max_ahead_ms),
             dropped_groups: 0,
             audio_totals: AudioTotals::default(),
             speech_input: SpeechInput::new(setup.profile.listen.clone(), input_settings, input_use),
             speech_events: Vec::new(),
-            transcriber: Transcriber::new(setup.audio_in.backpressure_ms > 0),
-            synthesizer: Synthesizer::default(),
+            transcriber: Transcriber::new(Arc::clone(&setup.profile), setup.audio_in.backpressure_ms > 0),
+            synthesizer: Synthesizer::new(Arc::clone(&setup.profile)),
             tts_queue: TtsQueue::default(),
             last_utterance_end_ms: None,
             had_backpressure: false,
@@ -197,6 +218,8 @@ impl Session {
         if let Some(talk) = talk {
             session.open_dialogue(now, talk);
         }
+        session.arm_idle();
+        session.arm_outputs(now);
         session
     }
 
@@ -241,8 +264,14 @@ impl Session {
         }
         match event {
             ClientEvent::Audio(bytes) => {
-                self.handle_audio(now, bytes);
-                self.context.out.await_reply(AwaitedReply::Current);
+                let is_decisive = self.view.client_audio_at.is_none();
+                let is_decisive = self.handle_audio(now, bytes) || is_decisive;
+                if self.setup.lock_step {
+                    self.context.out.await_reply(AwaitedReply::Current);
+                }
+                if !is_decisive {
+                    return self.after_frame(now);
+                }
             }
             ClientEvent::Played(turn) => self.context.player.confirm_played(now, turn, &mut self.context.out),
             ClientEvent::Configure(settings) => {
@@ -259,7 +288,10 @@ impl Session {
             }
             ClientEvent::Finalize => self.finalize_transcripts(now),
             ClientEvent::Finish => self.finish_after_replies(now),
-            ClientEvent::KeepAlive => self.idle_since = now,
+            ClientEvent::KeepAlive => {
+                self.idle_since = now;
+                return self.run_expired(now);
+            }
             ClientEvent::Speak(request) => self.start_speech(now, *request),
             ClientEvent::CancelSpeech => {
                 self.stop_speech(now);
@@ -275,6 +307,7 @@ impl Session {
                     let note = format!("a picture does nothing in profile {profile}: its model sees nothing");
                     self.context.out.observe(Observation::NoEffect(note));
                 }
+                return self.run_expired(now);
             }
             ClientEvent::Close(reason) => self.begin_shutdown(now, reason),
         }
@@ -307,13 +340,14 @@ impl Session {
         self.context.out.observe(observation);
     }
 
-    fn handle_audio(&mut self, now: Instant, bytes: &[u8]) {
+    /// Handles a frame of audio. Returns true if it starts or ends an utterance, or interrupts.
+    fn handle_audio(&mut self, now: Instant, bytes: &[u8]) -> bool {
         self.idle_since = now;
         self.last_audio_at = now;
-        self.client_audio_at = Some(now);
+        self.view.client_audio_at = Some(now);
         let groups = self.speech_input.count_groups(bytes.len());
         let length =
-            Duration::from_secs_f64(groups as f64 / f64::from(self.speech_input.settings().rate_hz.max(1)));
+            Duration::from_secs_f64(groups as f64 / f64::from(self.speech_input.settings.rate_hz.max(1)));
         self.audio_totals.received += length;
         self.last_frame_length = length;
         if groups > 0 {
@@ -327,7 +361,8 @@ impl Session {
                     self.dropped_groups += groups;
                     self.audio_totals.dropped_too_fast += length;
                     let dropped_ms = millis(length).max(1);
-                    return self.context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
+                    self.context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
+                    return false;
                 }
             }
         }
@@ -339,22 +374,24 @@ impl Session {
             self.speech_input.push_frame(bytes, &mut self.speech_events);
             // The dialogue does not wait for audio that the model gets as silence.
             if !self.is_uplink_silenced() {
-                self.last_mic_frame = Some((now, length));
+                self.view.last_mic_frame = Some((now, length));
             }
         }
         // A muted frame only completes the audio before it, so its speech is not current.
         if self.speech_input.take_speech_flag() && !is_muted {
-            self.user_voice_at = Some(now);
+            self.view.voice_at = Some(now);
             self.context.player.note_user_speech(now);
         }
+        let is_decisive = !self.speech_events.is_empty();
         self.process_speech_events(now);
+        is_decisive
     }
 
     /// Passes microphone audio to the conversation.
     fn forward_to_dialogue(&mut self) {
         let silenced = self.is_uplink_silenced();
         if let (Some(dialogue), Some(samples)) = (&mut self.dialogue, self.speech_input.pending_stream()) {
-            dialogue.push_audio(samples, silenced);
+            dialogue.uplink.push(samples, silenced);
         }
     }
 
@@ -372,8 +409,7 @@ impl Session {
                 self.handle_barge_in(now);
             }
             self.track_utterance_end(&event);
-            let options = transcribe_options(&self.setup.profile, &self.settings);
-            self.transcriber.handle_speech_event(now, event, &options, &mut self.context);
+            self.transcriber.handle_speech_event(now, event, &mut self.context);
         }
         self.speech_events = events;
     }
@@ -397,14 +433,12 @@ impl Session {
     /// Facts about the session that the conversation needs.
     fn session_view(&self) -> SessionSnapshot {
         SessionSnapshot {
-            client_audio_at: self.client_audio_at,
-            last_mic_frame: self.last_mic_frame,
-            voice_at: self.user_voice_at,
             in_speech: self.speech_input.is_in_speech(),
             is_tts_active: self.is_floor_taken(),
             is_synthesizing: self.synthesizer.is_busy(),
-            partials: self.settings.partials,
+            partials: self.transcriber.options.partials,
             rollover_events: self.settings.rollover_events,
+            ..self.view
         }
     }
 

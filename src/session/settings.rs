@@ -5,17 +5,12 @@ use std::time::{Duration, Instant};
 use super::{
     Session, millis,
     outbox::Observation,
-    stt::transcriber::TranscribeOptions,
-    tts::{
-        synthesizer::{SpeakOptions, SpeechJob},
-        text_normalization,
-    },
+    tts::{synthesizer::SpeechJob, text_normalization},
 };
 use crate::{
     audio::encoding::Encoding,
     error::{Error, ErrorKind},
     event::{MicrophoneMode, Setting, SpeakRequest, VoiceSample},
-    mapping::Profile,
 };
 
 /// Error text for a client that sends a text to an upstream without chat turns.
@@ -25,8 +20,6 @@ const NO_CHAT_MODE: &str = "the upstream's dialect has no chat mode, and so cann
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) language: Option<String>,
-    pub(super) hot_words: Vec<String>,
-    pub(super) partials: bool,
     pub(super) tts_model: Option<String>,
     pub(super) voice: Option<String>,
     pub(super) microphone: MicrophoneMode,
@@ -39,12 +32,15 @@ pub(super) struct Settings {
 
 impl Session {
     pub(super) fn apply_settings(&mut self, now: Instant, settings: Vec<Setting>) {
-        let mut input = self.speech_input.settings().clone();
+        let mut input = self.speech_input.settings.clone();
         for setting in settings {
             match setting {
-                Setting::Language(language) => self.settings.language = Some(language),
-                Setting::HotWords(words) => self.settings.hot_words = words,
-                Setting::Partials(on) => self.settings.partials = on,
+                Setting::Language(language) => {
+                    self.transcriber.options.language.clone_from(&language);
+                    self.settings.language = Some(language);
+                }
+                Setting::HotWords(words) => self.transcriber.options.hot_words = words,
+                Setting::Partials(on) => self.transcriber.options.partials = on,
                 Setting::SpeakModel(model) => self.settings.tts_model = Some(model),
                 Setting::SpeakModelIfKnown(model) if self.setup.voice_catalog.is_known_model(&model) => {
                     self.settings.tts_model = Some(model);
@@ -139,22 +135,8 @@ impl Session {
             voice,
         };
         self.interrupt_dialogue(now);
-        self.synthesizer.start_job(now, job, &speak_options(&self.setup.profile), &mut self.context);
+        self.synthesizer.start_job(now, job, &mut self.context);
     }
-}
-
-pub(super) fn transcribe_options<'s>(profile: &'s Profile, settings: &'s Settings) -> TranscribeOptions<'s> {
-    TranscribeOptions {
-        rules: &profile.hear,
-        wants_transcript: profile.dialogue.as_ref().is_none_or(|talk| talk.converse.transcribe_user),
-        language: settings.language.as_deref().unwrap_or(&profile.hear.language),
-        hot_words: &settings.hot_words,
-        partials: settings.partials,
-    }
-}
-
-pub(super) fn speak_options(profile: &Profile) -> SpeakOptions<'_> {
-    SpeakOptions { rules: &profile.speak }
 }
 
 pub(super) fn saturating_u32(number: u64) -> u32 {

@@ -1,26 +1,22 @@
-//! Timeouts and the end of a session: reports the end of every utterance and playback, and closes every lane.
+//! End of a session: reports the end of every utterance and playback, and closes every lane.
 
 use std::time::{Duration, Instant};
 
 use super::{
     Session, SessionPhase,
-    drain_plan::{DrainPlan, TIME_LIMIT_GRACE},
+    drain_plan::DrainPlan,
     measurement::{EndReason, Measurement},
     millis,
     outbox::{Action, Observation, lockstep::AwaitedReply},
-    settings::transcribe_options,
+    timers::Timer,
 };
-use crate::{
-    error::{Error, ErrorKind},
-    event::{ClientCommand, ClientEvent, CloseReason},
-};
-
-/// Longest playback to a client that sends nothing: no upstream session lasts longer (field notes §1.6). Without this
-/// bound, a model that never stops would keep an abandoned session alive.
-const UNATTENDED_TALK_MAX: Duration = Duration::from_secs(600);
+use crate::event::{ClientCommand, ClientEvent, CloseReason};
 
 /// Longest wait for pending replies after the client's end of input: longer than any upstream queue.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Timers of a session that takes input.
+const OPEN_TIMERS: [Timer; 4] = [Timer::Stall, Timer::Idle, Timer::TimeLimit, Timer::Drain];
 
 impl Session {
     /// Ends the session because the client's transport is gone.
@@ -36,12 +32,12 @@ impl Session {
     pub(crate) fn drain(&mut self, now: Instant, within: Duration, reason: CloseReason) {
         let plan = DrainPlan::new(now, within, reason);
         self.context.set_drain_deadline(plan.drain_deadline);
-        match &mut self.phase {
+        match self.phase {
             SessionPhase::Open => {
                 let earlier = self.drain_plan.filter(|planned| planned.reply_deadline <= plan.reply_deadline);
                 self.drain_plan = earlier.or(Some(plan));
             }
-            SessionPhase::Finishing(_, until) => *until = plan.reply_deadline.min(*until),
+            SessionPhase::Finishing(_) => self.context.timers.set_earlier(Timer::Finish, plan.reply_deadline),
             SessionPhase::Ended => return,
         }
         self.update(now);
@@ -62,23 +58,26 @@ impl Session {
     /// Shortens a drain when the client closes the session meanwhile: to the wait of a normal close.
     pub(super) fn handle_late_client_event(&mut self, now: Instant, event: &ClientEvent<'_>) {
         let max_wait = self.setup.profile.hear.speech_end_wait;
-        if let (SessionPhase::Finishing(_, until), Some(_), ClientEvent::Close(_)) =
-            (&mut self.phase, self.drain_plan, event)
+        if let (SessionPhase::Finishing(_), Some(_), ClientEvent::Close(_)) =
+            (self.phase, self.drain_plan, event)
         {
-            *until = (now + max_wait).min(*until);
+            self.context.timers.set_earlier(Timer::Finish, now + max_wait);
         }
     }
 
-    /// Ends a draining session once that interrupts no one.
-    fn finish_if_quiet(&mut self, now: Instant) {
+    /// Closes a draining session once that interrupts no one, and moves [`Timer::Drain`] to the next such instant.
+    pub(super) fn finish_if_quiet(&mut self, now: Instant) {
         let (Some(plan), SessionPhase::Open) = (self.drain_plan, self.phase) else { return };
-        if now >= plan.speech_deadline || self.quiet_at(now).is_some_and(|at| at <= now) {
-            self.begin_shutdown(now, plan.reason);
+        let quiet_at = self.quiet_at(now);
+        if now >= plan.speech_deadline || quiet_at.is_some_and(|at| at <= now) {
+            return self.begin_shutdown(now, plan.reason);
         }
+        let next = quiet_at.map_or(plan.speech_deadline, |at| at.min(plan.speech_deadline));
+        self.context.timers.set(Timer::Drain, next);
     }
 
     /// Earliest instant at which ending interrupts no one; `None` while someone speaks or waits.
-    fn quiet_at(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn quiet_at(&self, now: Instant) -> Option<Instant> {
         let is_recording = self.speech_input.current_recording().is_some();
         let dialogue_end = match &self.dialogue {
             Some(dialogue) => dialogue.graceful_end_at(now, &self.session_view(), &self.context),
@@ -87,85 +86,14 @@ impl Session {
         dialogue_end.filter(|_| !is_recording)
     }
 
-    /// Runs the timers that have expired.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.handle_lanes_timeout(now);
-        if self.stall_deadline().is_some_and(|due| due <= now) {
-            self.speech_input.end_utterance(&mut self.speech_events);
-            self.process_speech_events(now);
-        }
-        if self.idle_deadline().is_some_and(|due| due <= now) {
-            self.begin_shutdown(now, CloseReason::Idle);
-        }
-        if self.time_limit_deadline().is_some_and(|due| due <= now) {
-            self.time_limit_at = None;
-            self.drain(now, TIME_LIMIT_GRACE, CloseReason::TimeLimit);
-        }
-        self.update(now);
-    }
-
-    /// Earliest deadline of the session.
-    pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        let finishing = match self.phase {
-            SessionPhase::Finishing(_, until) => Some(until),
-            SessionPhase::Open | SessionPhase::Ended => None,
-        };
-        let (lanes, player) = (self.next_lanes_timeout(now), self.context.player.next_timeout(now));
-        let drain = [self.next_drain_check(now), self.time_limit_deadline()];
-        let deadlines = [finishing, lanes, player, self.stall_deadline(), self.idle_deadline()];
-        deadlines.into_iter().chain(drain).flatten().min()
-    }
-
-    /// Next check of [`Session::finish_if_quiet`].
-    fn next_drain_check(&self, now: Instant) -> Option<Instant> {
-        let plan = self.drain_plan.filter(|_| self.phase == SessionPhase::Open)?;
-        let quiet = self.quiet_at(now).filter(|at| *at > now);
-        Some(quiet.map_or(plan.speech_deadline, |at| at.min(plan.speech_deadline)))
-    }
-
-    /// End of the session's longest permitted duration.
-    fn time_limit_deadline(&self) -> Option<Instant> {
-        self.time_limit_at.filter(|_| self.phase == SessionPhase::Open)
-    }
-
-    /// Instant at which an utterance ends because its audio has stopped arriving.
-    fn stall_deadline(&self) -> Option<Instant> {
-        let is_recording = self.phase == SessionPhase::Open
-            && !self.had_backpressure
-            && self.speech_input.current_recording().is_some();
-        let stall = Duration::from_millis(self.setup.profile.listen.stall_ms.into());
-        is_recording.then(|| self.last_audio_at + stall)
-    }
-
-    /// True if the client waits for a transcript or for speech.
-    pub(super) fn awaits_reply(&self) -> bool {
-        self.is_speaking() || self.tts_queue.has_waiting() || !self.transcriber.is_settled()
-    }
-
-    /// True if audio is playing or being synthesized.
-    pub(super) fn is_speaking(&self) -> bool {
-        self.synthesizer.is_busy() || self.context.player.is_busy()
-    }
-
-    /// Instant at which the session ends because the client sends nothing. A client that listens or waits for a transcript
-    /// may stay silent longer: as long as playback lasts, or as an upstream's queue may take.
-    fn idle_deadline(&self) -> Option<Instant> {
-        let idle =
-            self.idle_timeout.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken())?;
-        let is_playing = self.context.player.is_busy();
-        let due = if is_playing { self.last_audio_at + UNATTENDED_TALK_MAX } else { self.idle_since + idle };
-        let queue_max = Duration::from_millis(self.setup.profile.lanes.queue_max_ms);
-        Some(if self.transcriber.is_settled() { due } else { due.max(self.last_audio_at + queue_max) })
-    }
-
     /// True if the session has ended, the outbox is empty and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
-        let has_dialogue_lanes = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.has_lanes());
-        let has_lanes = has_dialogue_lanes
-            || self.transcriber.lane().is_some()
-            || self.synthesizer.is_busy()
-            || !self.context.closing.is_empty();
-        self.phase == SessionPhase::Ended && !has_lanes && self.context.out.is_empty()
+        self.phase == SessionPhase::Ended
+            && !self.dialogue.as_ref().is_some_and(|dialogue| dialogue.has_lanes())
+            && self.transcriber.lane().is_none()
+            && !self.synthesizer.is_busy()
+            && self.context.closing.is_empty()
+            && self.context.out.is_empty()
     }
 
     /// Takes the next action.
@@ -182,7 +110,7 @@ impl Session {
         self.tts_queue.enqueue_unflushed();
         self.stop_dialogue(now);
         self.context.out.await_reply(AwaitedReply::Final);
-        self.phase = SessionPhase::Finishing(CloseReason::ClientClose, now + FINISH_TIMEOUT);
+        self.finish(CloseReason::ClientClose, now + FINISH_TIMEOUT);
     }
 
     /// Starts to close the session. Unfinished speech is dropped as on the Macaw server; complete utterances still get
@@ -198,44 +126,27 @@ impl Session {
         }
         self.speech_input.stop();
         self.stop_dialogue(now);
-        let options = transcribe_options(&self.setup.profile, &self.settings);
-        self.transcriber.abandon_recording(now, self.speech_input.listened_ms(), &options, &mut self.context);
+        self.transcriber.abandon_recording(now, self.speech_input.listened_ms(), &mut self.context);
         let until = now + self.setup.profile.hear.speech_end_wait;
         let until = match self.drain_plan {
             Some(plan) if reason == plan.reason => plan.reply_deadline,
             Some(plan) => until.min(plan.reply_deadline),
             None => until,
         };
-        self.phase = SessionPhase::Finishing(reason, until);
+        self.finish(reason, until);
     }
 
-    /// Brings playback, queue, dialogue and lifecycle up to date after an input.
-    pub(super) fn update(&mut self, now: Instant) {
-        self.context.player.advance(now, &mut self.context.out);
-        self.speak_next_queued(now);
-        if self.phase == SessionPhase::Open {
-            self.advance_dialogue(now);
-        }
-        self.finish_if_quiet(now);
-        self.report_utterance_gap();
-        self.context.out.push_replies(self.transcriber.is_settled());
-        // Under back-pressure, missing audio does not count as silence.
-        if self.had_backpressure {
-            self.last_audio_at = now;
-        }
-        self.had_backpressure = self.needs_backpressure();
-        let awaits_reply = self.awaits_reply();
-        let is_listening =
-            self.is_floor_taken() || (self.is_speaking() && now < self.last_audio_at + UNATTENDED_TALK_MAX);
-        if self.was_awaiting_reply && !awaits_reply {
-            self.last_replied_at = Some(now);
-        }
-        if is_listening || (self.was_awaiting_reply && !awaits_reply) {
-            self.idle_since = now;
-        }
-        self.was_awaiting_reply = awaits_reply;
-        let SessionPhase::Finishing(reason, until) = self.phase else { return };
-        if self.awaits_reply() && now < until {
+    /// Stops to take input. The session closes once all replies are sent, at this instant at the latest.
+    fn finish(&mut self, reason: CloseReason, until: Instant) {
+        self.phase = SessionPhase::Finishing(reason);
+        self.context.timers.clear(&OPEN_TIMERS);
+        self.context.timers.set(Timer::Finish, until);
+    }
+
+    /// Ends a closing session once all replies are sent, or its time is up.
+    pub(super) fn finish_if_answered(&mut self, now: Instant) {
+        let SessionPhase::Finishing(reason) = self.phase else { return };
+        if self.awaits_reply() && !self.context.timers.take_expired(Timer::Finish, now) {
             return;
         }
         self.end_session(now);
@@ -250,17 +161,6 @@ impl Session {
         self.context.out.push(Action::CloseClient(reason));
     }
 
-    fn advance_dialogue(&mut self, now: Instant) {
-        self.update_barge_in_watch();
-        let view = self.session_view();
-        let Some(dialogue) = &mut self.dialogue else { return };
-        dialogue.advance(now, &view, &mut self.context);
-        if let Some(failure) = dialogue.take_failure() {
-            self.context.out.push_error(Error::new(ErrorKind::ConversationLost, failure.detail));
-            self.begin_shutdown(now, CloseReason::Upstream);
-        }
-    }
-
     fn stop_dialogue(&mut self, now: Instant) {
         let view = self.session_view();
         if let Some(dialogue) = &mut self.dialogue {
@@ -271,11 +171,13 @@ impl Session {
     /// Ends every utterance and playback, and leaves every lane.
     fn end_session(&mut self, now: Instant) {
         self.phase = SessionPhase::Ended;
+        self.context.timers.clear(&OPEN_TIMERS);
+        self.context.timers.clear(&[Timer::Finish]);
         self.tts_queue.discard_all();
         self.speech_input.stop();
         self.stop_speech(now);
         self.stop_dialogue(now);
-        let options = transcribe_options(&self.setup.profile, &self.settings);
-        self.transcriber.stop(now, self.speech_input.listened_ms(), &options, &mut self.context);
+        self.transcriber.stop(now, self.speech_input.listened_ms(), &mut self.context);
+        self.arm_outputs(now);
     }
 }

@@ -6,6 +6,7 @@ use super::{ClientMessage, Relay, RelayPhase, RelayStart};
 use crate::session::{
     measurement::LanePurpose,
     outbox::{Action, Observation},
+    timers::Timer,
     upstream::{
         backoff::{ConnectionFailure, RetryState},
         connection::{ConnectionEvent, UpstreamConnection},
@@ -25,8 +26,8 @@ const USEFUL_ANSWERS: u64 = 3;
 pub(super) enum RelayUpstream {
     /// Open or being opened.
     Connected(Box<UpstreamConnection>),
-    /// Dials at this instant.
-    Scheduled(Instant),
+    /// Dials when [`Timer::Redial`] expires.
+    Scheduled,
     /// No session, and none is wanted.
     Stopped,
 }
@@ -126,7 +127,7 @@ impl Relay {
     ) -> ConnectionEvent {
         match &mut self.upstream {
             RelayUpstream::Connected(connection) => act(connection, &mut self.context),
-            RelayUpstream::Scheduled(_) | RelayUpstream::Stopped => ConnectionEvent::None,
+            RelayUpstream::Scheduled | RelayUpstream::Stopped => ConnectionEvent::None,
         }
     }
 
@@ -234,6 +235,7 @@ impl Relay {
         self.refusals = 0;
         self.ready_at = Some(now);
         self.answer_count = 0;
+        self.context.timers.clear(&[Timer::Resume]);
         if let Some(outage) = self.outage.take() {
             let (kept, dropped) = (self.pending.len() as u64, std::mem::take(&mut self.pending.dropped));
             let gap_ms = crate::session::millis(now - outage.since);
@@ -276,13 +278,17 @@ impl Relay {
         }
         self.pending.dropped += too_long as u64;
         unanswered.into_iter().for_each(|message| self.pending.push_front(message));
-        self.outage = self.outage.or(Some(RelayOutage { since: now }));
+        if self.outage.is_none() {
+            self.outage = Some(RelayOutage { since: now });
+            let resume_max = Duration::from_millis(self.rules.resume_max_ms);
+            self.context.timers.set(Timer::Resume, now + resume_max);
+        }
         self.redial(now, detail);
     }
 
     fn end_after_loss(&mut self, now: Instant) {
         match self.phase {
-            RelayPhase::Finishing(_, reason) => self.end(now, reason, None),
+            RelayPhase::Finishing(reason) => self.end(now, reason, None),
             RelayPhase::Closing(_) => self.confirm_close(now),
             RelayPhase::Open | RelayPhase::Over => {}
         }
@@ -302,17 +308,22 @@ impl Relay {
         RetryState::record_failure(&mut self.retry, now, ErrorKind::ConversationLost, detail);
         let Some(retry) = &self.retry else { return };
         match retry.next_attempt(now, now, &self.context.lane_times, &mut self.context.rng) {
-            Ok(at) => self.upstream = RelayUpstream::Scheduled(at),
+            Ok(at) => self.schedule_dial(at),
             Err(failure) => self.fail_permanently(now, failure),
         }
     }
 
+    fn schedule_dial(&mut self, at: Instant) {
+        self.upstream = RelayUpstream::Scheduled;
+        self.context.timers.set(Timer::Redial, at);
+    }
+
     pub(super) fn dial(&mut self, now: Instant) {
+        self.context.timers.clear(&[Timer::Redial]);
         if !self.context.can_dial() {
             // Closing lanes still hold workers, and one client may take only a few.
             let pause = Duration::from_millis(self.context.lane_times.retry_first_ms.max(1));
-            self.upstream = RelayUpstream::Scheduled(now + pause);
-            return;
+            return self.schedule_dial(now + pause);
         }
         let connection = UpstreamConnection::open_with_optional_init(
             now,
@@ -332,7 +343,8 @@ impl Relay {
         self.pending.clear();
         self.in_flight.take_unanswered();
         (self.opened_sent, self.outage) = (false, None);
-        if matches!(&self.upstream, RelayUpstream::Scheduled(_))
+        self.context.timers.clear(&[Timer::Resume]);
+        if matches!(&self.upstream, RelayUpstream::Scheduled)
             || matches!(&self.upstream, RelayUpstream::Connected(connection) if !connection.holds_worker())
         {
             // Only the opening changes. The position in the queue stays.
@@ -340,12 +352,6 @@ impl Relay {
         }
         self.leave_upstream(now);
         self.dial(now);
-    }
-
-    /// When a lost upstream session must have been replaced.
-    fn resume_deadline(&self) -> Option<Instant> {
-        let outage = self.outage.filter(|_| self.phase == RelayPhase::Open)?;
-        Some(outage.since + Duration::from_millis(self.rules.resume_max_ms))
     }
 
     fn fail_resume(&mut self, now: Instant) {
@@ -375,6 +381,7 @@ impl Relay {
 
     /// Hands a closing connection over to the session.
     pub(super) fn detach_connection(&mut self) {
+        self.context.timers.clear(&[Timer::Redial]);
         if let RelayUpstream::Connected(connection) =
             std::mem::replace(&mut self.upstream, RelayUpstream::Stopped)
             && !connection.is_gone()
@@ -385,6 +392,7 @@ impl Relay {
 
     /// Leaves the upstream politely. An answer in progress is drained.
     pub(super) fn leave_upstream(&mut self, now: Instant) {
+        self.context.timers.clear(&[Timer::Redial]);
         let RelayUpstream::Connected(mut connection) =
             std::mem::replace(&mut self.upstream, RelayUpstream::Stopped)
         else {
@@ -399,12 +407,10 @@ impl Relay {
 
     /// Handles the expired timers of the lanes.
     pub(super) fn handle_lane_timeouts(&mut self, now: Instant) {
-        if self.resume_deadline().is_some_and(|due| due <= now) {
+        if self.context.timers.take_expired(Timer::Resume, now) {
             self.fail_resume(now);
         }
-        if let RelayUpstream::Scheduled(at) = self.upstream
-            && at <= now
-        {
+        if self.context.timers.take_expired(Timer::Redial, now) {
             self.dial(now);
         }
         let connection_event =
@@ -418,18 +424,12 @@ impl Relay {
         }
     }
 
-    pub(super) fn next_lanes_timeout(&self) -> Option<Instant> {
+    /// Deadlines of all lanes.
+    pub(super) fn lane_deadlines(&self) -> impl Iterator<Item = Instant> {
         let connection = match &self.upstream {
             RelayUpstream::Connected(connection) => connection.deadline(),
-            RelayUpstream::Scheduled(at) => Some(*at),
-            RelayUpstream::Stopped => None,
+            RelayUpstream::Scheduled | RelayUpstream::Stopped => None,
         };
-        self.context
-            .closing
-            .iter()
-            .filter_map(UpstreamConnection::deadline)
-            .chain(connection)
-            .chain(self.resume_deadline())
-            .min()
+        self.context.closing.iter().filter_map(UpstreamConnection::deadline).chain(connection)
     }
 }

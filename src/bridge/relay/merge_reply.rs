@@ -59,7 +59,8 @@ impl ReplyMerger {
         }
     }
 
-    pub(super) const fn next_timeout(&self) -> Option<Instant> {
+    /// When the held parts must be sent.
+    pub(super) const fn flush_at(&self) -> Option<Instant> {
         self.flush_at
     }
 
@@ -134,12 +135,10 @@ impl ReplyMerger {
     }
 
     /// Emits held parts whose time is over.
-    pub(super) fn handle_timeout(&mut self, now: Instant, emit: &mut NoticeSink<'_>) {
-        if self.flush_at.is_some_and(|due| due <= now) {
-            // The held text may be empty, and then nothing is emitted.
-            self.flush_at = None;
-            self.flush(emit);
-        }
+    pub(super) fn handle_timeout(&mut self, emit: &mut NoticeSink<'_>) {
+        // The held text may be empty, and then nothing is emitted.
+        self.flush_at = None;
+        self.flush(emit);
     }
 
     /// Ends the turn, if one is open.
@@ -208,7 +207,7 @@ mod tests {
                 "!" => merger.reset_steps(),
                 _ => {
                     now += Duration::from_millis(600);
-                    merger.handle_timeout(now, &mut emit);
+                    merger.handle_timeout(&mut emit);
                 }
             }
         }
@@ -236,8 +235,8 @@ mod tests {
         let mut merger = ReplyMerger::new(40, 500);
         let mut emit = |notice: &ClientNotice<'_>, _: Option<u32>| panic!("{notice:?}");
         merger.push_text(now, "", StepMeta::default(), &mut emit);
-        merger.handle_timeout(now + Duration::from_millis(600), &mut emit);
-        assert_eq!(merger.next_timeout(), None);
+        merger.handle_timeout(&mut emit);
+        assert_eq!(merger.flush_at(), None);
     }
 
     #[test]

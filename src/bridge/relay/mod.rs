@@ -37,6 +37,7 @@ use crate::{
         Observation, RelaySetup,
         dialogue::history::History,
         outbox::Action,
+        timers::Timer,
         tts::{
             player::{Player, PlayerOptions},
             voices::VoiceEncodingChoice,
@@ -52,8 +53,8 @@ enum RelayPhase {
     Open,
     /// The client closed the session, with this reason. The upstream's confirmation is awaited.
     Closing(Option<String>),
-    /// The session ends for this reason once the current answer is complete, at this instant at the latest.
-    Finishing(Instant, RelayEndReason),
+    /// The session ends for this reason once the current answer is complete, or [`Timer::Finish`] expires.
+    Finishing(RelayEndReason),
     /// The client is gone or has received its last event.
     Over,
 }
@@ -116,8 +117,6 @@ pub(crate) struct Relay {
     /// Set while there is no upstream session.
     outage: Option<lane::RelayOutage>,
     idle_limit: Option<Duration>,
-    /// End of the longest session.
-    ends_at: Option<Instant>,
     client_heard_at: Instant,
 }
 
@@ -141,6 +140,9 @@ impl Relay {
             History::new(0),
             setup.seed,
         );
+        if setup.session_max_ms > 0 {
+            context.timers.set(Timer::TimeLimit, now + Duration::from_millis(setup.session_max_ms));
+        }
         let id = format!("relay_{:012x}", context.rng.u64(..) & 0xffff_ffff_ffff);
         let idle = Duration::from_millis(setup.idle_ms.unwrap_or(rules.idle_ms));
         let mode = codecs.mode();
@@ -175,7 +177,6 @@ impl Relay {
             answer_count: 0,
             outage: None,
             idle_limit: Some(idle).filter(|idle| !idle.is_zero()),
-            ends_at: (setup.session_max_ms > 0).then(|| now + Duration::from_millis(setup.session_max_ms)),
             client_heard_at: now,
         })
     }

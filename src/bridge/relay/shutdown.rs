@@ -11,6 +11,7 @@ use crate::session::{
     drain_plan::{DrainPlan, TIME_LIMIT_GRACE},
     measurement::{EndReason, Measurement, SessionState},
     outbox::{Action, Observation},
+    timers::Timer,
     upstream::connection::ConnectionEvent,
 };
 
@@ -25,7 +26,7 @@ impl Relay {
             },
             _ if self.outage.is_some() => SessionState::RollingOver,
             RelayUpstream::Connected(connection) if connection.is_queued() => SessionState::Queued,
-            RelayUpstream::Connected(_) | RelayUpstream::Scheduled(_) | RelayUpstream::Stopped => {
+            RelayUpstream::Connected(_) | RelayUpstream::Scheduled | RelayUpstream::Stopped => {
                 SessionState::Opening
             }
         }
@@ -34,6 +35,7 @@ impl Relay {
     /// Handles the client's close message.
     pub(super) fn handle_client_close(&mut self, now: Instant, reason: Option<&str>, text: &str) {
         self.phase = RelayPhase::Closing(reason.map(str::to_owned));
+        self.context.timers.clear(&[Timer::Finish, Timer::Resume]);
         if !self.is_open() {
             return self.confirm_close(now);
         }
@@ -93,6 +95,7 @@ impl Relay {
         self.pending.clear();
         self.first_message = None;
         self.leave_upstream(now);
+        self.context.timers.clear(&[Timer::Finish, Timer::Resume, Timer::TimeLimit, Timer::HeldOutput]);
     }
 
     /// The client's transport closed.
@@ -109,9 +112,13 @@ impl Relay {
         let DrainPlan { reply_deadline, drain_deadline, .. } = DrainPlan::new(now, within, ());
         self.context.set_drain_deadline(drain_deadline);
         let until = reply_deadline.min(now + Duration::from_millis(self.rules.finish_max_ms));
-        match &mut self.phase {
-            RelayPhase::Open => self.phase = RelayPhase::Finishing(until, reason),
-            RelayPhase::Finishing(known, _) => *known = until.min(*known),
+        match self.phase {
+            RelayPhase::Open => {
+                self.phase = RelayPhase::Finishing(reason);
+                self.context.timers.set(Timer::Finish, until);
+                self.context.timers.clear(&[Timer::Resume]);
+            }
+            RelayPhase::Finishing(_) => self.context.timers.set_earlier(Timer::Finish, until),
             RelayPhase::Closing(_) | RelayPhase::Over => return,
         }
         self.finish_if_answered(now);
@@ -125,9 +132,10 @@ impl Relay {
 
     /// Ends a draining session once its answer is complete.
     pub(super) fn finish_if_answered(&mut self, now: Instant) {
-        let RelayPhase::Finishing(until, reason) = self.phase else { return };
+        let RelayPhase::Finishing(reason) = self.phase else { return };
+        let is_overdue = self.context.timers.take_expired(Timer::Finish, now);
         let is_answer_pending = self.mode == Mode::Chat && self.in_flight.len() > 0;
-        if now >= until || !self.is_open() || (self.turn.is_none() && !is_answer_pending) {
+        if is_overdue || !self.is_open() || (self.turn.is_none() && !is_answer_pending) {
             self.end(now, reason, None);
         }
     }
@@ -137,30 +145,27 @@ impl Relay {
         self.handle_merge_timeout(now);
         self.handle_lane_timeouts(now);
         self.finish_if_answered(now);
-        if self.idle_deadline().is_some_and(|due| due <= now) {
+        self.arm_idle();
+        if self.context.timers.take_expired(Timer::Idle, now) {
             self.end(now, RelayEndReason::Idle, None);
         }
-        if self.ends_at.is_some_and(|at| at <= now) {
-            self.ends_at = None;
+        if self.context.timers.take_expired(Timer::TimeLimit, now) {
             self.drain(now, TIME_LIMIT_GRACE, RelayEndReason::Timeout);
         }
     }
 
     /// When [`Relay::handle_timeout`] must run.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let finishing = match self.phase {
-            RelayPhase::Finishing(until, _) => Some(until),
-            _ => None,
-        };
-        let held = self.merger.next_timeout();
-        let ends_at = self.ends_at.filter(|_| self.phase != RelayPhase::Over);
-        [finishing, held, ends_at, self.idle_deadline(), self.next_lanes_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        self.lane_deadlines().chain(self.context.timers.next()).min()
     }
 
-    fn idle_deadline(&self) -> Option<Instant> {
+    /// Arms [`Timer::Idle`] while a worker waits for the client. Follows each input.
+    pub(crate) fn arm_idle(&mut self) {
+        let idle_at = self.idle_at();
+        self.context.timers.set_or_clear(Timer::Idle, idle_at);
+    }
+
+    fn idle_at(&self) -> Option<Instant> {
         let RelayUpstream::Connected(connection) = &self.upstream else { return None };
         let worker_since =
             connection.granted_at().filter(|_| self.phase == RelayPhase::Open && connection.holds_worker());

@@ -7,7 +7,7 @@ use super::{
     merge_reply::{NoticeSink, StepMeta},
     pending::{AppendMeta, ReplyStage},
 };
-use crate::session::{measurement::Measurement, upstream::connection::ConnectionEvent};
+use crate::session::{measurement::Measurement, timers::Timer, upstream::connection::ConnectionEvent};
 use crate::{
     error::{Error, ErrorKind},
     event::{
@@ -249,7 +249,9 @@ impl Relay {
 
     /// Sends held parts whose time is over.
     pub(super) fn handle_merge_timeout(&mut self, now: Instant) {
-        self.with_merger(now, |merger, emit| merger.handle_timeout(now, emit));
+        if self.context.timers.take_expired(Timer::HeldOutput, now) {
+            self.with_merger(now, |merger, emit| merger.handle_timeout(emit));
+        }
     }
 
     fn with_merger(&mut self, now: Instant, act: impl FnOnce(&mut ReplyMerger, &mut NoticeSink<'_>)) {
@@ -263,6 +265,7 @@ impl Relay {
             let encoded = codecs.encode_notice(notice, &notice_meta).map(Message::Text);
             context.out.push_raw(encoded);
         });
+        context.timers.set_or_clear(Timer::HeldOutput, merger.flush_at());
     }
 
     /// Handles an error that the upstream reported.

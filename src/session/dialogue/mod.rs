@@ -34,10 +34,11 @@ use self::{
 use super::{
     millis,
     outbox::Observation,
+    timers::Timer,
     upstream::{
         LaneContext,
         backoff::{ConnectionFailure, RetryState},
-        connection::ConnectionEvent,
+        connection::{ConnectionEvent, UpstreamConnection},
     },
 };
 use crate::{
@@ -53,7 +54,7 @@ use crate::{
 };
 
 /// State of the surrounding session at this instant.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SessionSnapshot {
     /// Time of the client's last audio, muted or not.
     pub(crate) client_audio_at: Option<Instant>,
@@ -86,11 +87,14 @@ pub(crate) struct Dialogue {
     replaced_standby: Option<Lane>,
     /// No second worker was available during this upstream session.
     standby_unavailable: bool,
-    uplink: Uplink,
+    /// The user's audio on its way to the model.
+    pub(super) uplink: Uplink,
     turns: Turns,
     video_frame: Option<VideoFrame>,
     /// An operator requested a rollover.
     rollover_requested: bool,
+    /// A rollover is due and waits for a quiet moment, a standby or an answer.
+    awaits_rollover: bool,
     /// Set while no model receives the audio.
     outage: Option<Outage>,
     retry: Option<RetryState>,
@@ -123,6 +127,7 @@ impl Dialogue {
             turns: Turns::default(),
             video_frame: None,
             rollover_requested: false,
+            awaits_rollover: false,
             outage: None,
             retry: None,
             outage_reported: false,
@@ -140,11 +145,6 @@ impl Dialogue {
     /// Sets the voice of the next upstream sessions.
     pub(crate) fn set_voice(&mut self, voice: Option<VoiceSample>) {
         self.voice = voice;
-    }
-
-    /// Takes the user's audio. If `silenced`, the model receives silence in its place.
-    pub(crate) fn push_audio(&mut self, samples: &mut Vec<i16>, silenced: bool) {
-        self.uplink.push(samples, silenced);
     }
 
     /// Keeps the newest camera picture for the next unit. Returns false if the mode has no pictures.
@@ -168,12 +168,12 @@ impl Dialogue {
 
     /// True while the model's turn is open.
     pub(crate) const fn is_speaking(&self) -> bool {
-        self.turns.is_open()
+        self.turns.open.is_some()
     }
 
     /// Stops the model's turn and its playout.
     pub(crate) fn interrupt(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        if self.turns.is_open() || context.player.is_busy() {
+        if self.turns.open.is_some() || context.player.is_busy() {
             context.out.observe(Observation::Interrupted);
         }
         self.turns.interrupt(now, self.transcript_options(view), context);
@@ -224,6 +224,7 @@ impl Dialogue {
         let options = self.transcript_options(view);
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         let answered = session.handle_reply(now, event, meta, &self.limits, context);
+        self.arm_reply(context);
         match event {
             LaneEvent::Listen => self.turns.handle_listen(now, answered.as_ref(), meta, options, context),
             LaneEvent::Text(text) => self.turns.handle_text(now, text, meta, options, context),
@@ -233,7 +234,7 @@ impl Dialogue {
             }
             _ => {}
         }
-        if self.turns.is_open() {
+        if self.turns.open.is_some() {
             self.uplink.clear_unanswered();
         }
     }
@@ -273,21 +274,47 @@ impl Dialogue {
             let connection_event = connection.handle_timeout(now, context);
             self.handle_connection_event(now, connection_event, view, context);
         }
-        if let DialogueUpstream::Active(session) = &mut self.upstream {
-            session.handle_timeout(now, &self.limits, context);
+        if context.timers.take_expired(Timer::ReplyEnd, now)
+            && let DialogueUpstream::Active(session) = &mut self.upstream
+        {
+            session.end_reply(now, &self.limits, context);
+            self.arm_reply(context);
         }
     }
 
+    /// Earliest deadline of the lanes.
+    pub(crate) fn lane_deadline(&self) -> Option<Instant> {
+        self.connections().filter_map(UpstreamConnection::deadline).min()
+    }
+
+    /// True if the user's audio makes a difference: a unit is complete, or a rollover waits for a quiet moment.
+    pub(crate) fn needs_advance(&self) -> bool {
+        self.awaits_rollover || self.uplink.has_unit()
+    }
+
+    /// Continues after a frame of the user's audio that makes no difference yet: moves the timers that silence defines.
+    pub(crate) fn after_frame(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+        if self.turns.fence.is_some() {
+            self.turns.arm_fence_lift(view, &self.rules.barge_in, context);
+        }
+        self.send_due_unit(now, view, context);
+    }
+
+    /// Continues after any other input:
+    ///
+    /// 1. drops audio that is too old
+    /// 2. `check_yielding`: lifts the fence ([`Timer::FenceLift`]), or replaces a session that talks on ([`Timer::Yield`])
+    /// 3. `check_reply_timeout`: replaces a session that does not answer ([`Timer::Reply`])
+    /// 4. `check_limits`: replaces a session that reaches a limit ([`Timer::Limits`])
+    /// 5. `feed_standby`: sends the standby its next unit ([`Timer::Standby`])
+    /// 6. `redial_if_due`: dials the next session ([`Timer::Redial`])
+    /// 7. `report_connect_error`: informs the client of an outage, once
+    /// 8. `send_due_unit`: sends the next unit ([`Timer::Unit`])
     pub(crate) fn advance(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         if !view.is_tts_active {
             self.uplink.discard_held();
         }
-        let dropped_ms = self
-            .uplink
-            .drop_excess(matches!(self.upstream, DialogueUpstream::Active(_)), &self.rules.converse);
-        if dropped_ms > 0 {
-            context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
-        }
+        self.drop_excess(context);
         self.check_yielding(now, view, context);
         self.check_reply_timeout(now, view, context);
         self.check_limits(now, view, context);
@@ -295,29 +322,36 @@ impl Dialogue {
         self.redial_if_due(now, view, context);
         self.report_connect_error(context);
         self.send_due_unit(now, view, context);
+        self.arm_limits(now, view, context);
+    }
+
+    /// Drops audio that is too old to be sent.
+    fn drop_excess(&mut self, context: &mut LaneContext) {
+        let talking = matches!(self.upstream, DialogueUpstream::Active(_));
+        let dropped_ms = self.uplink.drop_excess(talking, &self.rules.converse);
+        if dropped_ms > 0 {
+            context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
+        }
     }
 
     /// Lifts the fence when the model has listened; replaces a session that does not yield.
     fn check_yielding(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         let DialogueUpstream::Active(session) = &self.upstream else { return };
-        let rules = &self.rules.barge_in;
-        self.turns.lift_fence_if_due(
-            now,
-            view.voice_at,
-            session.tracker.sent_count(),
-            view.is_tts_active,
-            rules,
-        );
-        if self.turns.yield_deadline(rules).is_some_and(|due| due <= now) {
+        self.turns.arm_fence_lift(view, &self.rules.barge_in, context);
+        if context.timers.take_expired(Timer::FenceLift, now) {
+            self.turns.lift_fence(session.tracker.sent_count, context);
+        }
+        if context.timers.take_expired(Timer::Yield, now) {
             self.roll_over(now, RolloverReason::NotYielding, view, context);
         }
     }
 
     /// Treats an upstream that does not answer a unit as lost.
     fn check_reply_timeout(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        let DialogueUpstream::Active(session) = &mut self.upstream else { return };
-        let bound = self.rules.converse.unit_reply_max;
-        if session.tracker.in_flight().is_some_and(|unit| now >= unit.sent_at + bound) {
+        if context.timers.take_expired(Timer::Reply, now)
+            && let DialogueUpstream::Active(session) = &mut self.upstream
+        {
+            let bound = self.rules.converse.unit_reply_max;
             session.connection.close(now, context);
             let detail = format!("the upstream did not answer 1 s of audio within {} ms", millis(bound));
             let lane = session.connection.lane();
@@ -338,28 +372,23 @@ impl Dialogue {
 
     /// Sends the next unit if it is due.
     fn send_due_unit(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        match self.next_unit_at(now, view, context.player.is_audible()) {
-            None if self.is_idle() => return self.uplink.release_memory(),
-            None => return,
-            Some(due) if due > now => return,
-            Some(_) => {}
+        self.arm_unit(now, view, context);
+        if !context.timers.take_expired(Timer::Unit, now) {
+            return;
         }
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
-        let last = session.tracker.last_sent_at().unwrap_or(session.ready_at);
+        let last = session.tracker.last_sent_at.unwrap_or(session.ready_at);
         let voiced = view.in_speech || view.voice_at.is_some_and(|at| at >= last);
         if view.voice_at.is_some_and(|at| now >= at + self.rules.converse.trailing_silence) {
             self.uplink.clear_unanswered();
         }
-        let mut unit = self.uplink.take(voiced && !self.turns.is_open());
-        unit.force_listen = self.turns.force_listen(now, session.tracker.sent_count() + 1);
-        unit.has_speech = view.in_speech || self.turns.is_open();
+        let mut unit = self.uplink.take(voiced && !self.turns.open.is_some());
+        let number = session.tracker.sent_count + 1;
+        unit.force_listen = self.turns.force_listen(now, number, &self.rules.barge_in, context);
+        unit.has_speech = view.in_speech || self.turns.open.is_some();
         unit.frame = self.video_frame.take();
         session.send_unit(now, unit, context);
-    }
-
-    /// True if no unit is in flight and no rollover is pending.
-    fn is_idle(&self) -> bool {
-        matches!(&self.upstream, DialogueUpstream::Active(session) if session.tracker.in_flight().is_none() && session.pending_rollover.is_none())
+        self.arm_reply(context);
     }
 
     fn handle_connection_event(

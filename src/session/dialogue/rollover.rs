@@ -13,6 +13,7 @@ use crate::session::{
     measurement::{LanePurpose, Measurement, SessionState},
     millis,
     outbox::{Action, Observation},
+    timers::Timer,
     upstream::{
         LaneContext,
         backoff::{ConnectionFailure, RetryState},
@@ -60,6 +61,9 @@ pub(super) struct Outage {
     reason: RolloverReason,
     since: Instant,
 }
+
+/// Timers of an upstream session.
+const SESSION_TIMERS: [Timer; 5] = [Timer::Reply, Timer::ReplyEnd, Timer::Limits, Timer::Unit, Timer::Redial];
 
 /// Answered units after which an upstream session was useful: a new model only listens for three units.
 const USEFUL_UNITS: u64 = 3;
@@ -125,13 +129,8 @@ impl UpstreamSession {
     }
 
     /// Completes a unit whose end the upstream did not report in time.
-    pub(super) fn handle_timeout(
-        &mut self,
-        now: Instant,
-        limits: &RolloverLimits,
-        context: &mut LaneContext,
-    ) {
-        if let Some(unit) = self.tracker.handle_timeout(now) {
+    pub(super) fn end_reply(&mut self, now: Instant, limits: &RolloverLimits, context: &mut LaneContext) {
+        if let Some(unit) = self.tracker.complete_in_flight() {
             self.record_answer(now, &unit, limits, context);
         }
     }
@@ -140,7 +139,7 @@ impl UpstreamSession {
     /// attempts.
     fn was_healthy(&self, now: Instant, times: &LaneTimeouts) -> bool {
         let lived = now - self.ready_at;
-        self.tracker.answered_count() >= HEALTHY_UNITS || lived >= Duration::from_millis(times.retry_total_ms)
+        self.tracker.answered_count >= HEALTHY_UNITS || lived >= Duration::from_millis(times.retry_total_ms)
     }
 
     fn record_answer(
@@ -219,28 +218,20 @@ impl Dialogue {
         )));
     }
 
-    /// Dials if the scheduled time has come and nothing blocks it.
+    /// Dials the next session at its time, unless something blocks it. The end of what blocks it calls this again.
     pub(super) fn redial_if_due(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         let DialogueUpstream::Scheduled { at, after } = self.upstream else { return };
-        if now < at || after.is_some_and(|lane| context.is_closing(lane)) || !context.can_dial() {
-            return;
-        }
         // A text that needs the worker goes first. The worker is free when the text is synthesised, long before its
         // playout ends.
         let worker_lent = self.outage.is_some_and(|outage| outage.reason == RolloverReason::WorkerLent);
-        if worker_lent
-            && (view.is_synthesizing || context.closing.iter().any(UpstreamConnection::holds_worker))
-        {
-            return;
+        let is_worker_taken = worker_lent
+            && (view.is_synthesizing || context.closing.iter().any(UpstreamConnection::holds_worker));
+        let is_blocked =
+            is_worker_taken || after.is_some_and(|lane| context.is_closing(lane)) || !context.can_dial();
+        context.timers.set_or_clear(Timer::Redial, Some(at).filter(|_| !is_blocked));
+        if context.timers.take_expired(Timer::Redial, now) {
+            self.dial(now, context);
         }
-        self.dial(now, context);
-    }
-
-    pub(super) fn redial_at(&self, context: &LaneContext) -> Option<Instant> {
-        let DialogueUpstream::Scheduled { at, after } = self.upstream else { return None };
-        let blocked = after.is_some_and(|lane| context.is_closing(lane)) || !context.can_dial();
-        let worker_lent = self.outage.is_some_and(|outage| outage.reason == RolloverReason::WorkerLent);
-        (!blocked && !worker_lent).then_some(at)
     }
 
     /// Continues the conversation in a session that has become ready.
@@ -272,6 +263,7 @@ impl Dialogue {
         self.standby_unavailable = false;
         self.replaced_standby = None;
         self.outage_reported = false;
+        self.arm_reply(context);
         let Some(Outage { reason, since }) = self.outage.take() else { return };
         let gap_ms = millis(now - since);
         let kept_ms = self.uplink.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
@@ -290,7 +282,7 @@ impl Dialogue {
         view: &SessionSnapshot,
         context: &mut LaneContext,
     ) {
-        let was_useful = matches!(&self.upstream, DialogueUpstream::Active(session) if session.tracker.answered_count() >= USEFUL_UNITS);
+        let was_useful = matches!(&self.upstream, DialogueUpstream::Active(session) if session.tracker.answered_count >= USEFUL_UNITS);
         let resend_unanswered = reason == RolloverReason::NotYielding;
         let after = self.leave_upstream(now, resend_unanswered, view, context);
         self.outage = Some(Outage { reason, since: now });
@@ -344,17 +336,17 @@ impl Dialogue {
         context: &mut LaneContext,
     ) -> Option<Lane> {
         let options = self.transcript_options(view);
+        context.timers.clear(&SESSION_TIMERS);
         match std::mem::replace(&mut self.upstream, DialogueUpstream::Stopped) {
             DialogueUpstream::Active(mut session) => {
                 self.rollover_requested = false;
                 if session.was_healthy(now, &context.lane_times) {
                     self.retry = None;
-                } else if let Some(retry) =
-                    self.retry.as_mut().filter(|_| session.tracker.answered_count() > 0)
+                } else if let Some(retry) = self.retry.as_mut().filter(|_| session.tracker.answered_count > 0)
                 {
                     retry.exclude_uptime(now - session.ready_at);
                 }
-                if let Some(UnitInFlight { mut unit, .. }) = session.tracker.take_in_flight() {
+                if let Some(UnitInFlight { mut unit, .. }) = session.tracker.in_flight.take() {
                     self.uplink.give_back(&unit);
                     self.video_frame = self.video_frame.take().or(unit.frame.take());
                 }
@@ -426,19 +418,22 @@ impl Dialogue {
             standby.session.connection.retire(now, context);
         }
         self.leave_upstream(now, false, view, context);
+        context.timers.clear(&[Timer::Standby]);
         self.outage = None;
     }
 
     /// Replaces the upstream session if a limit requires it, at a quiet moment if there is time.
     pub(super) fn check_limits(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        let Some(due) = self.rollover_due(now) else { return };
+        let due = self.rollover_due(now);
+        self.awaits_rollover = due.is_some();
+        let Some(due) = due else { return };
         let quiet = self.quiet_at(view, context).is_some_and(|at| at <= now);
         let ready = self.prepare_standby(now, quiet && !due.hard, context);
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         // The answer to the unit in flight may have ended the quiet moment.
         session.pending_rollover = (due.hard || (quiet && ready)).then_some(due.reason);
         if let Some(reason) = session.pending_rollover
-            && session.tracker.in_flight().is_none()
+            && session.tracker.in_flight.is_none()
         {
             self.roll_over(now, reason, view, context);
         }
@@ -452,17 +447,15 @@ impl Dialogue {
         self.limits.rollover_due(now, session.connection.granted_at()?, session.context_usage).or(requested)
     }
 
-    pub(super) fn limits_deadline(
-        &self,
-        now: Instant,
-        view: &SessionSnapshot,
-        context: &LaneContext,
-    ) -> Option<Instant> {
-        let DialogueUpstream::Active(session) = &self.upstream else { return None };
-        let granted_at = session.connection.granted_at()?;
-        let next = self.limits.next_time_limit(now, granted_at);
+    /// Arms [`Timer::Limits`] for the next time limit, or the next quiet moment if a rollover is due.
+    pub(super) fn arm_limits(&self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+        let granted_at = match &self.upstream {
+            DialogueUpstream::Active(session) => session.connection.granted_at(),
+            _ => None,
+        };
+        let next = granted_at.and_then(|granted_at| self.limits.next_time_limit(now, granted_at));
         let quiet = self.rollover_due(now).and_then(|_| self.quiet_at(view, context)).filter(|at| *at > now);
-        next.into_iter().chain(quiet).min()
+        context.timers.set_or_clear(Timer::Limits, next.into_iter().chain(quiet).min());
     }
 
     /// Instant from which ending the conversation interrupts no one; `None` while someone speaks or waits.
@@ -483,8 +476,8 @@ impl Dialogue {
 
     /// Instant from which the conversation is quiet; `None` while someone speaks or waits for an answer.
     fn quiet_at(&self, view: &SessionSnapshot, context: &LaneContext) -> Option<Instant> {
-        let busy = self.turns.is_open()
-            || self.turns.is_fenced()
+        let busy = self.turns.open.is_some()
+            || self.turns.fence.is_some()
             || context.player.is_busy()
             || self.uplink.has_unit();
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
@@ -493,7 +486,7 @@ impl Dialogue {
         }
         let Some(voice_at) = view.voice_at else { return Some(session.ready_at) };
         // Speech without an answer waits for one, so that the user need not repeat it.
-        let answered = self.turns.ended_at().is_some_and(|ended| ended >= voice_at);
+        let answered = self.turns.ended_at.is_some_and(|ended| ended >= voice_at);
         let rest = if answered {
             Duration::from_millis(self.rules.rollover.quiet_ms)
         } else {

@@ -12,6 +12,7 @@ use super::{
 use crate::event::{LaneEvent, MessageMeta};
 use crate::session::{
     measurement::LanePurpose,
+    timers::Timer,
     upstream::LaneContext,
     upstream::{
         connection::{ConnectionEvent, UpstreamConnection},
@@ -32,8 +33,8 @@ impl Standby {
     /// True once it has answered the units during which a new model only listens.
     fn is_warmed_up(&self, units: u32) -> bool {
         self.session.connection.is_engaged()
-            && self.session.tracker.answered_count() >= u64::from(units)
-            && self.session.tracker.in_flight().is_none()
+            && self.session.tracker.answered_count >= u64::from(units)
+            && self.session.tracker.in_flight.is_none()
     }
 }
 
@@ -145,27 +146,31 @@ impl Dialogue {
 
     /// Sends the standby its silence. Gives it up if it does not answer.
     pub(super) fn feed_standby(&mut self, now: Instant, context: &mut LaneContext) {
-        if self.standby_deadline().is_none_or(|due| due > now) {
+        self.arm_standby(context);
+        if !context.timers.take_expired(Timer::Standby, now) {
             return;
         }
         let Some(Standby { session, .. }) = &mut self.standby else { return };
-        if session.tracker.in_flight().is_some() {
+        if session.tracker.in_flight.is_some() {
             self.standby_unavailable = true;
             self.retire_standby(now, context);
         } else {
             session.send_unit(now, UplinkUnit::silence(), context);
+            self.arm_standby(context);
         }
     }
 
-    /// When [`Dialogue::feed_standby`] must run.
-    pub(super) fn standby_deadline(&self) -> Option<Instant> {
-        let Standby { session, .. } = self.standby.as_ref()?;
-        if let Some(unit) = session.tracker.in_flight() {
-            return Some(unit.sent_at + self.rules.converse.unit_reply_max);
-        }
-        let is_fully_fed = session.tracker.sent_count() >= u64::from(self.rules.rollover.standby_units);
-        let at =
-            session.tracker.last_sent_at().map_or(session.ready_at, |at| at + self.rules.converse.unit_min);
-        (session.connection.is_engaged() && !is_fully_fed).then_some(at)
+    /// Arms [`Timer::Standby`] for the next unit of silence, or for the answer to the last one.
+    fn arm_standby(&self, context: &mut LaneContext) {
+        let due = self.standby.as_ref().and_then(|Standby { session, .. }| {
+            if let Some(unit) = session.tracker.in_flight.as_ref() {
+                return Some(unit.sent_at + self.rules.converse.unit_reply_max);
+            }
+            let is_fully_fed = session.tracker.sent_count >= u64::from(self.rules.rollover.standby_units);
+            let last_sent_at = session.tracker.last_sent_at;
+            let at = last_sent_at.map_or(session.ready_at, |at| at + self.rules.converse.unit_min);
+            (session.connection.is_engaged() && !is_fully_fed).then_some(at)
+        });
+        context.timers.set_or_clear(Timer::Standby, due);
     }
 }

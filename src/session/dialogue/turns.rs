@@ -13,9 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::turn::{AssistantTurn, TranscriptOptions};
+use super::{
+    SessionSnapshot,
+    turn::{AssistantTurn, TranscriptOptions},
+};
 use crate::session::{
     measurement::{BargeInStage, Measurement},
+    timers::Timer,
     tts::player::PlaybackSource,
     upstream::LaneContext,
     upstream::{output_filter::OutputFilter, reply_tracker::UnitInFlight},
@@ -37,28 +41,29 @@ struct EndedTurn {
 
 /// Fence against an interrupted turn.
 #[derive(Debug)]
-struct Fence {
+pub(super) struct Fence {
     since: Instant,
-    /// Number and time of the first unit that forced the model to listen.
-    first_forced: Option<(u64, Instant)>,
+    /// Number of the first unit that forced the model to listen.
+    pub(super) first_forced: Option<u64>,
     acknowledged: bool,
 }
 
 /// Turns of one conversation.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    open: Option<AssistantTurn>,
+    pub(super) open: Option<AssistantTurn>,
     /// Last ended turn. The C++ back-end makes audio in a thread of its own, so some may arrive late (field notes
     /// §1.7).
     last_ended: Option<EndedTurn>,
-    fence: Option<Fence>,
+    /// Set while the model is forced to listen.
+    pub(super) fence: Option<Fence>,
     stale_ids: VecDeque<Box<str>>,
     /// Answers to units up to this number belong to an interrupted turn.
     stale_through_unit: u64,
     filter: OutputFilter,
     unit_contents: UnitContents,
     /// When the last turn ended.
-    ended_at: Option<Instant>,
+    pub(super) ended_at: Option<Instant>,
 }
 
 /// Contents of the current unit, to detect repetitions.
@@ -71,26 +76,6 @@ struct UnitContents {
 }
 
 impl Turns {
-    /// True while a turn is open.
-    pub(super) const fn is_open(&self) -> bool {
-        self.open.is_some()
-    }
-
-    /// True while the model is forced to listen.
-    pub(super) const fn is_fenced(&self) -> bool {
-        self.fence.is_some()
-    }
-
-    /// True if the model must listen and no unit has said so yet.
-    pub(super) fn needs_force_listen(&self) -> bool {
-        self.fence.as_ref().is_some_and(|fence| fence.first_forced.is_none())
-    }
-
-    /// When the last turn ended.
-    pub(super) const fn ended_at(&self) -> Option<Instant> {
-        self.ended_at
-    }
-
     /// Handles text of the model.
     pub(super) fn handle_text(
         &mut self,
@@ -187,10 +172,11 @@ impl Turns {
         if let Some(fence) = &mut self.fence {
             let named = meta.input_id.and_then(|id| id.parse().ok());
             let number = named.or(answered.map(|unit| unit.number));
-            let first = fence.first_forced.map(|(first, _)| first);
             let forced = answered.is_some_and(|unit| unit.unit.force_listen);
-            let is_acknowledged = forced || first.zip(number).is_some_and(|(first, number)| number >= first);
+            let is_acknowledged =
+                forced || fence.first_forced.zip(number).is_some_and(|(first, number)| number >= first);
             if is_acknowledged && !std::mem::replace(&mut fence.acknowledged, true) {
+                context.timers.clear(&[Timer::Yield]);
                 let (stage, after) = (BargeInStage::ModelYielded, now - fence.since);
                 context.out.measure(Measurement::BargeIn { stage, after });
             }
@@ -204,7 +190,7 @@ impl Turns {
     /// Ends the turn with its upstream session. Audio received so far is played to its end.
     pub(super) fn reset(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
         self.end_turn(now, options, context);
-        self.fence = None;
+        self.clear_fence(context);
         self.last_ended = None;
         self.stale_ids.clear();
         self.stale_through_unit = 0;
@@ -245,40 +231,46 @@ impl Turns {
     }
 
     /// True if the unit with this number must force the model to listen. Called when the unit is sent.
-    pub(super) fn force_listen(&mut self, now: Instant, number: u64) -> bool {
+    pub(super) fn force_listen(
+        &mut self,
+        now: Instant,
+        number: u64,
+        rules: &BargeInRules,
+        context: &mut LaneContext,
+    ) -> bool {
         let Some(fence) = &mut self.fence else { return false };
-        fence.first_forced.get_or_insert((number, now));
+        if fence.first_forced.is_none() {
+            fence.first_forced = Some(number);
+            context.timers.set(Timer::Yield, now + Duration::from_millis(rules.yield_max_ms));
+        }
         true
     }
 
-    /// Lifts the fence if the model has listened and the user is quiet. `last_sent` is the number of the last unit.
-    pub(super) fn lift_fence_if_due(
-        &mut self,
-        now: Instant,
-        voice_at: Option<Instant>,
-        last_sent: u64,
-        is_tts_active: bool,
+    /// Arms [`Timer::FenceLift`] for a model that has listened, once the user is quiet and no text is spoken.
+    pub(super) fn arm_fence_lift(
+        &self,
+        view: &SessionSnapshot,
         rules: &BargeInRules,
+        context: &mut LaneContext,
     ) {
-        if is_tts_active || self.fence_lift_at(voice_at, rules).is_none_or(|due| due > now) {
-            return;
-        }
-        self.fence = None;
+        let fence = self.fence.as_ref().filter(|fence| fence.acknowledged && !view.is_tts_active);
+        let lift_at = fence.map(|fence| {
+            let quiet_since = view.voice_at.map_or(fence.since, |voice_at| voice_at.max(fence.since));
+            let ms = Duration::from_millis;
+            (quiet_since + ms(rules.quiet_ms)).min(fence.since + ms(rules.suppress_max_ms))
+        });
+        context.timers.set_or_clear(Timer::FenceLift, lift_at);
+    }
+
+    /// Lets output be heard again. `last_sent` is the number of the last unit.
+    pub(super) fn lift_fence(&mut self, last_sent: u64, context: &mut LaneContext) {
+        self.clear_fence(context);
         self.stale_through_unit = last_sent;
     }
 
-    /// When the fence is lifted; `None` until the model has listened.
-    pub(super) fn fence_lift_at(&self, voice_at: Option<Instant>, rules: &BargeInRules) -> Option<Instant> {
-        let ms = Duration::from_millis;
-        let fence = self.fence.as_ref().filter(|fence| fence.acknowledged)?;
-        let quiet_since = voice_at.map_or(fence.since, |voice_at| voice_at.max(fence.since));
-        Some((quiet_since + ms(rules.quiet_ms)).min(fence.since + ms(rules.suppress_max_ms)))
-    }
-
-    /// When a model that keeps talking is given up.
-    pub(super) fn yield_deadline(&self, rules: &BargeInRules) -> Option<Instant> {
-        let fence = self.fence.as_ref().filter(|fence| !fence.acknowledged)?;
-        fence.first_forced.map(|(_, at)| at + Duration::from_millis(rules.yield_max_ms))
+    fn clear_fence(&mut self, context: &mut LaneContext) {
+        self.fence = None;
+        context.timers.clear(&[Timer::FenceLift, Timer::Yield]);
     }
 
     /// True if output may be heard. Raises the fence for output that starts while a requested text is being spoken.

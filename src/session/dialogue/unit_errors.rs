@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::{Dialogue, SessionSnapshot, rollover::DialogueUpstream};
-use crate::session::{outbox::Observation, upstream::LaneContext};
+use crate::session::{outbox::Observation, timers::Timer, upstream::LaneContext};
 
 /// Consecutive failures after which a session is lost. One may be an accident; three units are what a new session needs
 /// to become useful.
@@ -22,7 +22,8 @@ impl Dialogue {
     ) {
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         // The unit is not counted as answered.
-        session.tracker.take_in_flight();
+        session.tracker.in_flight.take();
+        context.timers.clear(&[Timer::Reply, Timer::ReplyEnd]);
         session.unit_errors += 1;
         if session.unit_errors < UNIT_ERRORS_MAX || !session.connection.is_engaged() {
             return;

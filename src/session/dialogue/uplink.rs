@@ -44,7 +44,7 @@ pub struct UplinkCounts {
 
 /// Microphone audio of one session.
 #[derive(Debug)]
-pub(super) struct Uplink {
+pub(crate) struct Uplink {
     units: UnitQueue,
     held: VecDeque<i16>,
     level: Option<Agc>,
@@ -119,7 +119,7 @@ impl Uplink {
     }
 
     /// Takes the user's audio. If `silenced`, holds it while the model receives silence.
-    pub(super) fn push(&mut self, samples: &mut Vec<i16>, silenced: bool) {
+    pub(crate) fn push(&mut self, samples: &mut Vec<i16>, silenced: bool) {
         if let Some(level) = &mut self.level {
             level.apply(samples);
         }

@@ -1,7 +1,9 @@
 //! Speech to text: utterances of the speech input become transcripts.
 //!
 //! - [`transcriber`] sends utterances to an upstream and reports their transcripts in order
+//! - [`interim`] is the decode of an unfinished utterance
 //! - [`utterance`] is one segment of speech with its state
 
+mod interim;
 pub(crate) mod transcriber;
 pub(crate) mod utterance;

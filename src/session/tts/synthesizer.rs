@@ -3,7 +3,7 @@
 //! An upstream cannot stop an answer (MiniCPM-o field notes §2). After a cancel the client hears silence at once; the
 //! lane is drained before its worker is returned.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use super::player::PlaybackSource;
 use crate::session::{
@@ -18,7 +18,7 @@ use crate::session::{
 use crate::{
     error::{Error, ErrorKind},
     event::{DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, VoiceSample},
-    mapping::profile::SpeakRules,
+    mapping::Profile,
 };
 
 /// A text prepared for speaking.
@@ -33,14 +33,10 @@ pub(crate) struct SpeechJob {
     pub(crate) voice: Option<VoiceSample>,
 }
 
-/// Settings of the session that apply to speaking.
-pub(crate) struct SpeakOptions<'s> {
-    pub(crate) rules: &'s SpeakRules,
-}
-
 /// The text being synthesized in a session, if any.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Synthesizer {
+    profile: Arc<Profile>,
     current: Option<ActiveJob>,
 }
 
@@ -57,6 +53,10 @@ struct ActiveJob {
 }
 
 impl Synthesizer {
+    pub(crate) const fn new(profile: Arc<Profile>) -> Self {
+        Self { profile, current: None }
+    }
+
     /// True if a text is being synthesized or about to be.
     pub(crate) const fn is_busy(&self) -> bool {
         self.current.is_some()
@@ -86,13 +86,7 @@ impl Synthesizer {
     }
 
     /// Cancels the current text and speaks this one.
-    pub(crate) fn start_job(
-        &mut self,
-        now: Instant,
-        job: SpeechJob,
-        options: &SpeakOptions<'_>,
-        context: &mut LaneContext,
-    ) {
+    pub(crate) fn start_job(&mut self, now: Instant, job: SpeechJob, context: &mut LaneContext) {
         context.player.cancel_all(now, &mut context.out);
         let init = LaneCommand::Init(job.voice.clone());
         let reusable = self.current.take().and_then(|active| active.connection).and_then(|connection| {
@@ -111,7 +105,7 @@ impl Synthesizer {
             silent_parts: 0,
             attempts: 0,
         });
-        self.advance(now, options, context);
+        self.advance(now, context);
     }
 
     /// Stops speaking. Sends nothing if no text is being spoken (golden c10i).
@@ -134,18 +128,17 @@ impl Synthesizer {
         &mut self,
         now: Instant,
         event: &LaneEvent<'_>,
-        options: &SpeakOptions<'_>,
         context: &mut LaneContext,
     ) -> bool {
         let Some(connection) = self.connection_mut() else { return false };
         let was_awaiting_reply = connection.is_awaiting_reply();
         let connection_event = connection.handle_event(now, event, context);
         let is_queued = connection_event == ConnectionEvent::Queued;
-        self.handle_connection_event(now, connection_event, options, context);
+        self.handle_connection_event(now, connection_event, context);
         if was_awaiting_reply {
             match event {
                 LaneEvent::Audio(samples) => self.push_audio(now, samples, context),
-                LaneEvent::Done { audio, .. } => self.finish_part(now, audio, options, context),
+                LaneEvent::Done { audio, .. } => self.finish_part(now, audio, context),
                 _ => {}
             }
         }
@@ -159,13 +152,7 @@ impl Synthesizer {
     }
 
     /// Completes a part of the text. `audio` is all of its audio if the upstream did not stream.
-    fn finish_part(
-        &mut self,
-        now: Instant,
-        audio: &[f32],
-        options: &SpeakOptions<'_>,
-        context: &mut LaneContext,
-    ) {
+    fn finish_part(&mut self, now: Instant, audio: &[f32], context: &mut LaneContext) {
         let Some(active) = &mut self.current else { return };
         if let Some(connection) = &mut active.connection {
             connection.complete_reply();
@@ -182,7 +169,7 @@ impl Synthesizer {
         if self.current.as_ref().is_some_and(|active| active.job.parts.is_empty()) {
             self.finish_job(now, context);
         }
-        self.advance(now, options, context);
+        self.advance(now, context);
     }
 
     /// Completes the whole text.
@@ -202,12 +189,11 @@ impl Synthesizer {
         &mut self,
         now: Instant,
         connection_event: ConnectionEvent,
-        options: &SpeakOptions<'_>,
         context: &mut LaneContext,
     ) {
         match connection_event {
             ConnectionEvent::None | ConnectionEvent::Queued => {}
-            ConnectionEvent::Ready => self.advance(now, options, context),
+            ConnectionEvent::Ready => self.advance(now, context),
             ConnectionEvent::QueueStuck(words) => {
                 context.out.push_error(Error::new(ErrorKind::QueueStuck, words));
             }
@@ -216,30 +202,25 @@ impl Synthesizer {
                 if let Some(connection) = self.current.as_mut().and_then(|active| active.connection.take()) {
                     connection.retire(now, context);
                 }
-                self.finish_part(now, &[], options, context);
+                self.finish_part(now, &[], context);
             }
-            ConnectionEvent::Failed(failure) => self.handle_failure(now, failure, options, context),
+            ConnectionEvent::Failed(failure) => self.handle_failure(now, failure, context),
         }
     }
 
-    fn handle_failure(
-        &mut self,
-        now: Instant,
-        failure: ConnectionFailure,
-        options: &SpeakOptions<'_>,
-        context: &mut LaneContext,
-    ) {
+    fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, context: &mut LaneContext) {
         let Some(active) = &mut self.current else { return };
         if let Some(connection) = active.connection.take() {
             connection.retire(now, context);
         }
         active.attempts += 1;
-        if failure.was_in_use && !context.player.is_audible() && active.attempts < options.rules.attempts {
+        if failure.was_in_use && !context.player.is_audible() && active.attempts < self.profile.speak.attempts
+        {
             context.out.observe(Observation::AskedAgain(failure.detail));
             // No audio was audible yet, so the part is repeated from its start.
             active.part_has_audio = false;
             context.player.restart_item();
-            return self.advance(now, options, context);
+            return self.advance(now, context);
         }
         let kind = if failure.was_in_use { ErrorKind::SpeakFailed } else { failure.kind };
         context.out.push_error(Error::new(kind, failure.detail));
@@ -258,44 +239,29 @@ impl Synthesizer {
         &mut self,
         now: Instant,
         reason: &DisconnectReason,
-        options: &SpeakOptions<'_>,
         context: &mut LaneContext,
     ) {
         if let Some(connection) = self.connection_mut() {
             let connection_event = connection.handle_closed(now, reason, context);
-            self.handle_connection_event(now, connection_event, options, context);
+            self.handle_connection_event(now, connection_event, context);
         }
     }
 
-    pub(crate) fn handle_timeout(
-        &mut self,
-        now: Instant,
-        options: &SpeakOptions<'_>,
-        context: &mut LaneContext,
-    ) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, context: &mut LaneContext) {
         if let Some(connection) = self.connection_mut() {
             let connection_event = connection.handle_timeout(now, context);
-            self.handle_connection_event(now, connection_event, options, context);
+            self.handle_connection_event(now, connection_event, context);
         }
-        self.advance(now, options, context);
+        self.advance(now, context);
     }
 
-    /// Continues after a lane was freed for dialling.
-    pub(crate) fn resume_dialling(
-        &mut self,
-        now: Instant,
-        options: &SpeakOptions<'_>,
-        context: &mut LaneContext,
-    ) {
-        self.advance(now, options, context);
-    }
-
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+    /// Deadline of the lane.
+    pub(crate) fn lane_deadline(&self) -> Option<Instant> {
         self.connection()?.deadline()
     }
 
     /// Dials, or sends the next part to a ready lane.
-    fn advance(&mut self, now: Instant, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+    pub(crate) fn advance(&mut self, now: Instant, context: &mut LaneContext) {
         let Some(active) = &mut self.current else { return };
         match &mut active.connection {
             None if context.can_dial() => {
@@ -307,9 +273,9 @@ impl Synthesizer {
             Some(connection) if connection.is_ready() && !context.player.is_far_ahead(now) => {
                 let Some(part) = active.job.parts.front() else { return };
                 let request = LaneCommand::Speak {
-                    before_voice: options.rules.before_voice.clone(),
-                    after_voice: options.rules.system_prompt_end(active.job.instruction.as_deref()),
-                    request: options.rules.read_aloud_request(part),
+                    before_voice: self.profile.speak.before_voice.clone(),
+                    after_voice: self.profile.speak.system_prompt_end(active.job.instruction.as_deref()),
+                    request: self.profile.speak.read_aloud_request(part),
                     voice: active.job.voice.clone(),
                 };
                 connection.send_request(now, request, context);

@@ -16,6 +16,7 @@ use self::connection::UpstreamConnection;
 use super::{
     dialogue::history::History,
     outbox::Actions,
+    timers::Timers,
     tts::{player::Player, voices::VoiceEncodingChoice},
 };
 use crate::{event::Lane, mapping::profile::LaneTimeouts};
@@ -24,6 +25,7 @@ use crate::{event::Lane, mapping::profile::LaneTimeouts};
 #[derive(Debug)]
 pub(crate) struct LaneContext {
     pub(crate) out: Actions,
+    pub(crate) timers: Timers,
     pub(crate) player: Player,
     pub(crate) history: History,
     pub(crate) segment_ids: SegmentIds,
@@ -50,6 +52,7 @@ impl LaneContext {
         let rng = fastrand::Rng::with_seed(seed);
         Self {
             out: Actions::default(),
+            timers: Timers::default(),
             player,
             history,
             segment_ids: SegmentIds::default(),

@@ -75,13 +75,16 @@ pub(crate) struct UnitInFlight {
 /// Steps of one upstream session.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyTracker {
-    sent_count: u64,
-    answered_count: u64,
+    /// Number of the last unit sent; the first is 1.
+    pub(crate) sent_count: u64,
+    /// Number of answered units.
+    pub(crate) answered_count: u64,
     slow_count: u64,
-    last_sent_at: Option<Instant>,
+    /// When the last unit was sent.
+    pub(crate) last_sent_at: Option<Instant>,
     /// When the last unit with microphone audio was sent.
-    mic_sent_at: Option<Instant>,
-    in_flight: Option<UnitInFlight>,
+    pub(crate) mic_sent_at: Option<Instant>,
+    pub(crate) in_flight: Option<UnitInFlight>,
     /// Response id that ended the last step, and the kind of its end.
     last_ended: Option<(Box<str>, ReplyKind)>,
     /// The upstream ends every step with `done`.
@@ -98,35 +101,6 @@ const REPLY_END_TIMEOUT: Duration = Duration::from_millis(500);
 const REPLY_END_TIMEOUT_WITH_DONE: Duration = Duration::from_secs(3);
 
 impl ReplyTracker {
-    /// Number of the last unit sent; the first is 1.
-    pub(crate) const fn sent_count(&self) -> u64 {
-        self.sent_count
-    }
-
-    /// Number of answered units.
-    pub(crate) const fn answered_count(&self) -> u64 {
-        self.answered_count
-    }
-
-    /// When the last unit was sent.
-    pub(crate) const fn last_sent_at(&self) -> Option<Instant> {
-        self.last_sent_at
-    }
-
-    /// When the last unit with microphone audio was sent.
-    pub(crate) const fn mic_sent_at(&self) -> Option<Instant> {
-        self.mic_sent_at
-    }
-
-    pub(crate) const fn in_flight(&self) -> Option<&UnitInFlight> {
-        self.in_flight.as_ref()
-    }
-
-    /// Takes back the unit in flight.
-    pub(crate) const fn take_in_flight(&mut self) -> Option<UnitInFlight> {
-        self.in_flight.take()
-    }
-
     /// Records a unit that is sent. Returns its id for the upstream.
     pub(crate) fn record_sent(&mut self, now: Instant, unit: UplinkUnit) -> Box<str> {
         self.sent_count += 1;
@@ -170,14 +144,8 @@ impl ReplyTracker {
         if ends { self.complete_in_flight() } else { None }
     }
 
-    /// Ends a step whose end the upstream did not report.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<UnitInFlight> {
-        let due = self.reply_end_deadline()?;
-        if due <= now { self.complete_in_flight() } else { None }
-    }
-
     /// When a step ends without a report of the upstream.
-    pub(crate) fn reply_end_deadline(&self) -> Option<Instant> {
+    pub(crate) fn reply_end_at(&self) -> Option<Instant> {
         let last_delta_at = self.in_flight.as_ref()?.last_delta_at?;
         Some(last_delta_at + if self.sends_done { REPLY_END_TIMEOUT_WITH_DONE } else { REPLY_END_TIMEOUT })
     }
@@ -193,7 +161,8 @@ impl ReplyTracker {
         (self.slow_count % REPORT_EVERY == 1).then_some(self.slow_count)
     }
 
-    fn complete_in_flight(&mut self) -> Option<UnitInFlight> {
+    /// Ends the step of the unit in flight.
+    pub(crate) fn complete_in_flight(&mut self) -> Option<UnitInFlight> {
         let unit = self.in_flight.take()?;
         self.answered_count += 1;
         if let Some(id) = &unit.response_id
@@ -232,7 +201,7 @@ mod tests {
     }
 
     fn send_unit(tracker: &mut ReplyTracker, now: Instant) {
-        assert!(tracker.in_flight().is_none(), "only one unit may be in flight");
+        assert!(tracker.in_flight.is_none(), "only one unit may be in flight");
         tracker.record_sent(now, UplinkUnit::silence());
     }
 
@@ -275,7 +244,7 @@ mod tests {
                 tracker.handle_reply(now, *ends.last().unwrap(), meta(answer, "")).is_none(),
                 "late repetition of {answer}"
             );
-            tracker.take_in_flight();
+            tracker.in_flight.take();
         }
     }
 
@@ -321,7 +290,7 @@ mod tests {
             Some(now + REPLY_END_TIMEOUT_WITH_DONE),
             "this upstream reports `done`"
         );
-        assert_eq!(tracker.answered_count(), 3);
+        assert_eq!(tracker.answered_count, 3);
     }
 
     #[test]

@@ -95,7 +95,8 @@ pub(crate) struct InputUse {
 #[derive(Debug)]
 pub(crate) struct SpeechInput {
     rules: ListenRules,
-    settings: InputSettings,
+    /// Settings in force.
+    pub(crate) settings: InputSettings,
     input_use: InputUse,
     pipeline: Option<Box<Pipeline>>,
     muted: bool,
@@ -153,11 +154,6 @@ impl SpeechInput {
     pub(crate) fn time_to_decision(&self) -> Duration {
         let samples = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.samples_to_decision());
         Duration::from_micros(samples * 1000 / SAMPLES_PER_MS)
-    }
-
-    /// Settings in force.
-    pub(crate) const fn settings(&self) -> &InputSettings {
-        &self.settings
     }
 
     /// Applies new settings to the audio from now on.

@@ -3,16 +3,21 @@
 //! The order of events is the Macaw server's (field notes macaw.md §1.8): start, partials, final, end. If a final takes
 //! too long, the end goes first and the final still follows.
 
-mod finality;
-mod interim;
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
-
-use super::utterance::{Transcript, Utterance, UtteranceState, length_ms};
+use super::{
+    interim::InterimDecode,
+    utterance::{Transcript, Utterance, UtteranceState, length_ms},
+};
 use crate::session::{
     input::speech_input::{SpeechEvent, SpeechSegment},
     measurement::LanePurpose,
     outbox::Observation,
+    timers::Timer,
     upstream::LaneContext,
     upstream::{
         backoff::ConnectionFailure,
@@ -22,26 +27,33 @@ use crate::session::{
 use crate::{
     error::{Error, ErrorKind},
     event::{ClientCommand, DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, Speaker},
-    mapping::profile::HearRules,
+    mapping::{Profile, profile::HearRules},
 };
-use interim::InterimDecode;
 
 /// Purpose and upstream mode of the transcriber's lanes.
 const LANE_PURPOSE_AND_MODE: (LanePurpose, Mode) = (LanePurpose::Transcribe, Mode::Chat);
 
-/// Settings of the session that apply to transcription.
-pub(crate) struct TranscribeOptions<'s> {
-    pub(crate) rules: &'s HearRules,
-    /// False if the profile drops the user's words.
-    pub(crate) wants_transcript: bool,
-    pub(crate) language: &'s str,
-    pub(crate) hot_words: &'s [String],
+/// Most utterances that wait at a time while further finality requests still get a marker of their own.
+const MAX_FINALITY_MARKERS: usize = 64;
+/// Shortest time between two interim decodes.
+const MIN_INTERIM_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Settings of the client that apply to transcription.
+#[derive(Debug)]
+pub(crate) struct TranscribeOptions {
+    pub(crate) language: String,
+    pub(crate) hot_words: Vec<String>,
+    /// The client wants partial transcripts.
     pub(crate) partials: bool,
 }
 
 /// Utterances of a session that are not reported completely, and the lane that serves them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Transcriber {
+    profile: Arc<Profile>,
+    /// False if the profile drops the user's words.
+    wants_transcript: bool,
+    pub(crate) options: TranscribeOptions,
     utterances: VecDeque<Utterance>,
     connection: Option<UpstreamConnection>,
     /// The connection was released for a text to speak, or failed; the next utterance opens another.
@@ -50,15 +62,38 @@ pub(crate) struct Transcriber {
     /// Waiting audio is never dropped, because back-pressure stops the client instead.
     keeps_backlog: bool,
     interim: Option<InterimDecode>,
-    next_interim_at: Option<Instant>,
     /// Audio dropped because too much waited, ms.
     dropped_ms: u64,
 }
 
 impl Transcriber {
     /// Creates a transcriber. With `keeps_backlog`, no waiting audio is ever dropped.
-    pub(crate) fn new(keeps_backlog: bool) -> Self {
-        Self { keeps_backlog, ..Self::default() }
+    pub(crate) fn new(profile: Arc<Profile>, keeps_backlog: bool) -> Self {
+        let options = TranscribeOptions {
+            language: profile.hear.language.clone(),
+            hot_words: Vec::new(),
+            partials: profile.hear.partials,
+        };
+        Self {
+            wants_transcript: profile.dialogue.as_ref().is_none_or(|talk| talk.converse.transcribe_user),
+            profile,
+            options,
+            utterances: VecDeque::new(),
+            connection: None,
+            worker_released: false,
+            segment_count: 0,
+            keeps_backlog,
+            interim: None,
+            dropped_ms: 0,
+        }
+    }
+
+    fn rules(&self) -> &HearRules {
+        &self.profile.hear
+    }
+
+    fn prompt(&self) -> String {
+        self.rules().prompt(&self.options.language, &self.options.hot_words)
     }
 
     /// Number of segments so far that were transcribed or will be.
@@ -96,32 +131,26 @@ impl Transcriber {
         &mut self,
         now: Instant,
         event: SpeechEvent,
-        options: &TranscribeOptions<'_>,
         context: &mut LaneContext,
     ) {
         match event {
             SpeechEvent::Started { at_ms } => {
                 self.utterances.push_back(Utterance::open(context.segment_ids.next_id(), Some(at_ms)));
                 self.worker_released = false;
-                self.next_interim_at =
-                    (!options.rules.interim.is_zero()).then(|| now + options.rules.interim);
+                let interval = self.rules().interim;
+                context.timers.set_or_clear(Timer::Interim, (!interval.is_zero()).then(|| now + interval));
             }
-            SpeechEvent::Segment(segment) => self.complete_segment(now, segment, options, context),
+            SpeechEvent::Segment(segment) => self.complete_segment(now, segment, context),
             SpeechEvent::Interrupted => {}
         }
-        self.limit_backlog(options, context);
-        self.advance(now, options, context);
+        self.limit_backlog(context);
+        self.advance(now, context);
     }
 
-    fn complete_segment(
-        &mut self,
-        now: Instant,
-        segment: SpeechSegment,
-        options: &TranscribeOptions<'_>,
-        context: &mut LaneContext,
-    ) {
-        self.next_interim_at = None;
-        self.segment_count += u32::from(options.wants_transcript);
+    fn complete_segment(&mut self, now: Instant, segment: SpeechSegment, context: &mut LaneContext) {
+        context.timers.clear(&[Timer::Interim]);
+        self.segment_count += u32::from(self.wants_transcript);
+        let prompt = self.prompt();
         let Some(utterance) = self.utterances.back_mut() else { return };
         if !segment.has_speech && !segment.ends_utterance {
             // An empty commit has nothing to transcribe or report: the utterance continues.
@@ -131,11 +160,11 @@ impl Transcriber {
         utterance.completed_at = Some(now);
         utterance.audio_start_ms = segment.end_ms.saturating_sub(length_ms(&segment.audio));
         // Settings of the moment of speech: the client may change them before the request is sent.
-        utterance.prompt = options.prompt();
-        utterance.language = options.language.to_owned();
+        utterance.prompt = prompt;
+        utterance.language = self.options.language.clone();
         utterance.speech_end_ms = segment.ends_utterance.then_some(segment.end_ms);
         // A segment without speech, such as the rest after a commit, has no transcript.
-        utterance.state = if segment.has_speech && options.wants_transcript {
+        utterance.state = if segment.has_speech && self.wants_transcript {
             UtteranceState::Waiting(Arc::new(segment.audio))
         } else {
             UtteranceState::Settled(None)
@@ -146,17 +175,18 @@ impl Transcriber {
     }
 
     /// Bounds the audio that waits for the upstream: drops the oldest and notifies the client.
-    fn limit_backlog(&mut self, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    fn limit_backlog(&mut self, context: &mut LaneContext) {
         if self.keeps_backlog {
             return;
         }
+        let backlog_max_ms = self.rules().backlog_max_ms;
         let waiting = |utterance: &Utterance| match &utterance.state {
             UtteranceState::Waiting(audio) => length_ms(audio),
             _ => 0,
         };
         let mut total: u64 = self.utterances.iter().map(waiting).sum();
         for utterance in &mut self.utterances {
-            if total <= options.rules.backlog_max_ms {
+            if total <= backlog_max_ms {
                 break;
             }
             if let UtteranceState::Waiting(audio) = &utterance.state {
@@ -174,30 +204,23 @@ impl Transcriber {
         &mut self,
         now: Instant,
         event: &LaneEvent<'_>,
-        options: &TranscribeOptions<'_>,
         context: &mut LaneContext,
     ) {
         let Some(connection) = &mut self.connection else { return };
         let was_awaiting_reply = connection.is_awaiting_reply();
         let connection_event = connection.handle_event(now, event, context);
-        self.handle_connection_event(now, connection_event, options, context);
+        self.handle_connection_event(now, connection_event, context);
         if !was_awaiting_reply {
             return;
         }
         match event {
-            LaneEvent::Text(text) => self.append_text(now, text, options, context),
-            LaneEvent::Done { text, .. } => self.complete_reply(now, *text, options, context),
+            LaneEvent::Text(text) => self.append_text(now, text, context),
+            LaneEvent::Done { text, .. } => self.complete_reply(now, *text, context),
             _ => {}
         }
     }
 
-    fn append_text(
-        &mut self,
-        now: Instant,
-        text: &str,
-        options: &TranscribeOptions<'_>,
-        context: &mut LaneContext,
-    ) {
+    fn append_text(&mut self, now: Instant, text: &str, context: &mut LaneContext) {
         if let Some(interim) = &mut self.interim {
             interim.text.push_str(text);
             return;
@@ -209,7 +232,7 @@ impl Transcriber {
         let Some((index, utterance)) = requested else { return };
         let UtteranceState::Requested(audio, reply) = &mut utterance.state else { return };
         reply.push_str(text);
-        if options.partials && front == Some(index) && !reply.trim().is_empty() {
+        if self.options.partials && front == Some(index) && !reply.trim().is_empty() {
             utterance.first_transcript.record(now, utterance.completed_at, context);
             context.out.push_client(ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
@@ -222,18 +245,12 @@ impl Transcriber {
     }
 
     /// Completes an answer. `text` is the whole answer if the upstream repeats it.
-    fn complete_reply(
-        &mut self,
-        now: Instant,
-        text: Option<&str>,
-        options: &TranscribeOptions<'_>,
-        context: &mut LaneContext,
-    ) {
+    fn complete_reply(&mut self, now: Instant, text: Option<&str>, context: &mut LaneContext) {
         if let Some(connection) = &mut self.connection {
             connection.complete_reply();
         }
         if let Some(interim) = self.interim.take() {
-            self.report_interim(text.unwrap_or(&interim.text), &interim, options, context);
+            self.report_interim(text.unwrap_or(&interim.text), &interim, context);
         } else if let Some(utterance) = self.utterances.iter_mut().find(|utterance| utterance.is_requested())
             && let UtteranceState::Requested(audio, reply) = &utterance.state
         {
@@ -244,40 +261,35 @@ impl Transcriber {
         }
         // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.
         self.retire_connection(now, context);
-        self.advance(now, options, context);
+        self.advance(now, context);
     }
 
     fn handle_connection_event(
         &mut self,
         now: Instant,
         connection_event: ConnectionEvent,
-        options: &TranscribeOptions<'_>,
         context: &mut LaneContext,
     ) {
         match connection_event {
             ConnectionEvent::None | ConnectionEvent::Queued => {}
-            ConnectionEvent::Ready => self.advance(now, options, context),
+            ConnectionEvent::Ready => self.advance(now, context),
             ConnectionEvent::QueueStuck(words) => {
                 context.out.push_error(Error::new(ErrorKind::QueueStuck, words));
             }
-            ConnectionEvent::EmptyAnswer => self.complete_reply(now, Some(""), options, context),
+            ConnectionEvent::EmptyAnswer => self.complete_reply(now, Some(""), context),
             ConnectionEvent::Failed(failure) => {
-                self.handle_failure(failure, options, context);
+                self.handle_failure(failure, context);
                 self.retire_connection(now, context);
-                self.advance(now, options, context);
+                self.advance(now, context);
             }
         }
     }
 
-    fn handle_failure(
-        &mut self,
-        failure: ConnectionFailure,
-        options: &TranscribeOptions<'_>,
-        context: &mut LaneContext,
-    ) {
+    fn handle_failure(&mut self, failure: ConnectionFailure, context: &mut LaneContext) {
         if self.interim.take().is_some() {
             return;
         }
+        let max_attempts = self.rules().attempts;
         let requested = self.utterances.iter_mut().find(|utterance| {
             if failure.was_in_use {
                 utterance.is_requested()
@@ -292,7 +304,7 @@ impl Transcriber {
         };
         utterance.attempts += 1;
         if let UtteranceState::Requested(audio, _) = &utterance.state
-            && utterance.attempts < options.rules.attempts
+            && utterance.attempts < max_attempts
         {
             utterance.state = UtteranceState::Waiting(audio.clone());
             context.out.observe(Observation::AskedAgain(failure.detail));
@@ -314,45 +326,76 @@ impl Transcriber {
         &mut self,
         now: Instant,
         reason: &DisconnectReason,
-        options: &TranscribeOptions<'_>,
         context: &mut LaneContext,
     ) {
         if let Some(connection) = &mut self.connection {
             let connection_event = connection.handle_closed(now, reason, context);
-            self.handle_connection_event(now, connection_event, options, context);
+            self.handle_connection_event(now, connection_event, context);
         }
     }
 
-    pub(crate) fn handle_timeout(
-        &mut self,
-        now: Instant,
-        options: &TranscribeOptions<'_>,
-        context: &mut LaneContext,
-    ) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, context: &mut LaneContext) {
         if let Some(connection) = &mut self.connection {
             let connection_event = connection.handle_timeout(now, context);
-            self.handle_connection_event(now, connection_event, options, context);
+            self.handle_connection_event(now, connection_event, context);
         }
-        self.advance(now, options, context);
+        self.advance(now, context);
     }
 
-    /// Continues after a lane was freed for dialling.
-    pub(crate) fn resume_dialling(
+    /// Earliest deadline of the lane.
+    pub(crate) fn lane_deadline(&self) -> Option<Instant> {
+        self.connection.as_ref()?.deadline()
+    }
+
+    /// Sends the unfinished utterance's audio, which ends at `end_ms`, if the lane is ready; schedules the next decode.
+    pub(crate) fn request_interim(
         &mut self,
         now: Instant,
-        options: &TranscribeOptions<'_>,
+        audio: &[i16],
+        end_ms: u64,
         context: &mut LaneContext,
     ) {
-        self.advance(now, options, context);
+        context.timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
+        let prompt = self.prompt();
+        let ready = self.connection.as_mut().filter(|connection| connection.is_ready());
+        if let (Some(connection), None) = (ready, &self.interim) {
+            self.interim = Some(InterimDecode::request(now, connection, prompt, audio, end_ms, context));
+        }
     }
 
-    pub(crate) fn next_timeout(&self, rules: &HearRules) -> Option<Instant> {
-        let connection_timeout = self.connection.as_ref().and_then(UpstreamConnection::deadline);
-        let release = self
-            .oldest_unreleased()
-            .and_then(|front| front.completed_at)
-            .map(|at| at + rules.speech_end_wait);
-        [connection_timeout, release, self.next_interim_at].into_iter().flatten().min()
+    fn report_interim(&self, text: &str, interim: &InterimDecode, context: &mut LaneContext) {
+        let front =
+            self.utterances.front().filter(|utterance| matches!(utterance.state, UtteranceState::Recording));
+        if let (Some(utterance), true, false) = (front, self.options.partials, text.trim().is_empty()) {
+            context.out.push_client(ClientCommand::TranscriptPartial {
+                speaker: Speaker::User,
+                text: text.trim().to_owned(),
+                segment_id: utterance.segment_id,
+                audio_ms: interim.audio_ms,
+                start_ms: interim.audio_start_ms,
+            });
+        }
+    }
+
+    /// Audio that waits for its transcript, ms.
+    pub(crate) fn backlog_ms(&self) -> u64 {
+        let waiting = |utterance: &Utterance| match &utterance.state {
+            UtteranceState::Waiting(audio) | UtteranceState::Requested(audio, _) => length_ms(audio),
+            UtteranceState::Recording | UtteranceState::Settled(_) => 0,
+        };
+        self.utterances.iter().map(waiting).sum()
+    }
+
+    /// Makes the audio so far final. The client gets one more final transcript, which may be empty.
+    pub(crate) fn finalize(&mut self, now: Instant, context: &mut LaneContext) {
+        let can_be_finalized =
+            |last: &&mut Utterance| !last.finalized && !matches!(last.state, UtteranceState::Recording);
+        if let Some(last) = self.utterances.back_mut().filter(can_be_finalized) {
+            last.finalized = true;
+        } else if self.utterances.len() < MAX_FINALITY_MARKERS {
+            self.utterances.push_back(Utterance::finality_marker(context.segment_ids.next_id()));
+        }
+        self.advance(now, context);
     }
 
     /// Returns an idle worker, because a text to speak waits for one.
@@ -366,13 +409,7 @@ impl Transcriber {
     }
 
     /// Drops the unfinished utterance because the session ends; its speech ends at `at_ms`.
-    pub(crate) fn abandon_recording(
-        &mut self,
-        now: Instant,
-        at_ms: u64,
-        options: &TranscribeOptions<'_>,
-        context: &mut LaneContext,
-    ) {
+    pub(crate) fn abandon_recording(&mut self, now: Instant, at_ms: u64, context: &mut LaneContext) {
         if let Some(utterance) = self
             .utterances
             .back_mut()
@@ -382,18 +419,12 @@ impl Transcriber {
             utterance.speech_end_ms = Some(at_ms);
             utterance.completed_at = Some(now);
         }
-        self.next_interim_at = None;
-        self.advance(now, options, context);
+        context.timers.clear(&[Timer::Interim]);
+        self.advance(now, context);
     }
 
     /// Gives up all pending transcripts: reports every end of speech, an open one at `at_ms`, and leaves the lane.
-    pub(crate) fn stop(
-        &mut self,
-        now: Instant,
-        at_ms: u64,
-        options: &TranscribeOptions<'_>,
-        context: &mut LaneContext,
-    ) {
+    pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, context: &mut LaneContext) {
         for utterance in &mut self.utterances {
             if !matches!(utterance.state, UtteranceState::Settled(_)) {
                 utterance.state = UtteranceState::Settled(None);
@@ -403,8 +434,8 @@ impl Transcriber {
             utterance.speech_end_ms = utterance.speech_end_ms.or(Some(at_ms));
         }
         self.interim = None;
-        self.next_interim_at = None;
-        self.advance(now, options, context);
+        context.timers.clear(&[Timer::Interim]);
+        self.advance(now, context);
         self.retire_connection(now, context);
     }
 
@@ -415,8 +446,8 @@ impl Transcriber {
     }
 
     /// Reports finished utterances, sends the next request, and dials or leaves the lane as needed.
-    fn advance(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
-        self.report_progress(now, options, context);
+    pub(crate) fn advance(&mut self, now: Instant, context: &mut LaneContext) {
+        self.report_progress(now, context);
         let is_settled = self.utterances.is_empty();
         let waiting = self
             .utterances
@@ -446,7 +477,7 @@ impl Transcriber {
                 ));
             }
             // Dials at the first sound, so that queueing and initialisation overlap the user's speech.
-            (None, None) if !is_settled && !self.worker_released && options.wants_transcript => {
+            (None, None) if !is_settled && !self.worker_released && self.wants_transcript => {
                 self.connection = Some(UpstreamConnection::open(
                     now,
                     LANE_PURPOSE_AND_MODE,
@@ -459,12 +490,9 @@ impl Transcriber {
         }
     }
 
-    fn oldest_unreleased(&self) -> Option<&Utterance> {
-        self.utterances.iter().find(|utterance| !utterance.released)
-    }
-
     /// Reports what is due to the client, in the order of speech.
-    fn report_progress(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    fn report_progress(&mut self, now: Instant, context: &mut LaneContext) {
+        let max_wait = self.rules().speech_end_wait;
         let mut index = 0;
         while let Some(utterance) = self.utterances.get_mut(index) {
             if let (Some(at_ms), false) = (utterance.speech_start_ms, utterance.start_reported) {
@@ -475,25 +503,18 @@ impl Transcriber {
                 self.utterances.remove(index);
                 continue;
             }
-            let is_overdue = utterance
-                .completed_at
-                .is_some_and(|complete| now >= complete + options.rules.speech_end_wait);
-            if is_overdue && !utterance.released {
+            if !utterance.released {
+                let release_at = utterance.completed_at.map(|complete| complete + max_wait);
+                if release_at.is_none_or(|at| at > now) {
+                    return context.timers.set_or_clear(Timer::SpeechEnd, release_at);
+                }
                 utterance.released = true;
                 if let Some(at_ms) = utterance.speech_end_ms {
                     context.out.push_client(ClientCommand::SpeechEnded { at_ms });
                 }
             }
-            if !utterance.released {
-                return;
-            }
             index += 1;
         }
-    }
-}
-
-impl TranscribeOptions<'_> {
-    fn prompt(&self) -> String {
-        self.rules.prompt(self.language, self.hot_words)
+        context.timers.clear(&[Timer::SpeechEnd]);
     }
 }

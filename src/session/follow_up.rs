@@ -1,0 +1,196 @@
+//! Follow-up of an input: the steps that it can require, and the timers of the session.
+//!
+//! [`super`] lists which input calls which steps.
+
+use std::time::{Duration, Instant};
+
+use super::{Session, SessionPhase, drain_plan::TIME_LIMIT_GRACE, timers::Timer};
+use crate::{
+    error::{Error, ErrorKind},
+    event::CloseReason,
+};
+
+/// Longest playback to a client that sends nothing: no upstream session lasts longer (field notes §1.6). Without this
+/// bound, a model that never stops would keep an abandoned session alive.
+const UNATTENDED_TALK_MAX: Duration = Duration::from_secs(600);
+
+impl Session {
+    /// Runs the timers that have expired: the lanes' own, those of this function, and those of the steps in
+    /// [`Session::update`].
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.context.timers.take_expired(Timer::Interim, now)
+            && let Some(audio) = self.speech_input.current_recording()
+        {
+            let end_ms = self.speech_input.listened_ms();
+            self.transcriber.request_interim(now, audio, end_ms, &mut self.context);
+        }
+        self.context.timers.clear(&[Timer::Lanes]);
+        self.handle_lanes_timeout(now);
+        // Frames of audio only move these two timers later, and so leave them as they are.
+        self.arm_stall();
+        if self.context.timers.take_expired(Timer::Stall, now) {
+            self.speech_input.end_utterance(&mut self.speech_events);
+            self.process_speech_events(now);
+        }
+        self.arm_idle();
+        if self.context.timers.take_expired(Timer::Idle, now) {
+            self.begin_shutdown(now, CloseReason::Idle);
+        }
+        if self.context.timers.take_expired(Timer::TimeLimit, now) {
+            self.drain(now, TIME_LIMIT_GRACE, CloseReason::TimeLimit);
+        }
+        self.update(now);
+    }
+
+    /// Earliest instant at which [`Session::handle_timeout`] has work to do.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.context.timers.next()
+    }
+
+    /// Follows an input that changes nothing by itself: runs the timers that have expired by its instant.
+    pub(super) fn run_expired(&mut self, now: Instant) {
+        if self.context.timers.next().is_some_and(|at| at <= now) {
+            self.update(now);
+        }
+    }
+
+    /// Follows a frame of audio that decided nothing.
+    pub(super) fn after_frame(&mut self, now: Instant) {
+        if self.drain_plan.is_some() || self.context.timers.next().is_some_and(|at| at <= now) {
+            return self.update(now);
+        }
+        if let Some(dialogue) = &mut self.dialogue {
+            if dialogue.needs_advance() {
+                return self.update(now);
+            }
+            dialogue.after_frame(now, &self.view, &mut self.context);
+        }
+        if self.setup.lock_step || self.last_utterance_end_ms.is_some() {
+            self.report_transcripts();
+        }
+    }
+
+    /// Follows output of the model, which cannot change a transcript.
+    pub(super) fn after_model_output(&mut self, now: Instant) {
+        self.play(now);
+        self.speak_next_queued(now);
+        self.advance_dialogue(now);
+        self.finish_if_quiet(now);
+        self.track_replies(now);
+        self.arm_outputs(now);
+        self.finish_if_answered(now);
+    }
+
+    /// Follows an input that may concern every part of the session.
+    pub(super) fn update(&mut self, now: Instant) {
+        self.play(now);
+        self.speak_next_queued(now);
+        self.advance_dialogue(now);
+        self.finish_if_quiet(now);
+        self.report_transcripts();
+        self.track_backpressure(now);
+        self.track_replies(now);
+        self.arm_outputs(now);
+        self.finish_if_answered(now);
+    }
+
+    /// Sends the audio that is due, and ends texts that were played.
+    fn play(&mut self, now: Instant) {
+        if self.context.timers.take_expired(Timer::Playout, now) {
+            self.context.player.advance(now, &mut self.context.out);
+        }
+    }
+
+    /// Arms [`Timer::Playout`] for the player's next frame or end, and [`Timer::Lanes`] for the lanes.
+    pub(super) fn arm_outputs(&mut self, now: Instant) {
+        self.context.timers.set_or_clear(Timer::Playout, self.context.player.next_timeout(now));
+        let deadline = self.lane_deadline();
+        self.context.timers.set_or_clear(Timer::Lanes, deadline);
+    }
+
+    /// Lets the conversation continue.
+    fn advance_dialogue(&mut self, now: Instant) {
+        if self.phase != SessionPhase::Open || self.dialogue.is_none() {
+            return;
+        }
+        self.update_barge_in_watch();
+        let view = self.session_view();
+        self.view = view;
+        let Some(dialogue) = &mut self.dialogue else { return };
+        dialogue.advance(now, &view, &mut self.context);
+        if let Some(failure) = dialogue.take_failure() {
+            self.context.out.push_error(Error::new(ErrorKind::ConversationLost, failure.detail));
+            self.begin_shutdown(now, CloseReason::Upstream);
+        }
+    }
+
+    /// Reports silence, and replies to a client in lock step.
+    fn report_transcripts(&mut self) {
+        if self.last_utterance_end_ms.is_some() {
+            self.report_utterance_gap();
+        }
+        self.context.out.push_replies(self.transcriber.is_settled());
+    }
+
+    /// Notes whether reading from the client is paused. Meanwhile, missing audio does not count as silence.
+    fn track_backpressure(&mut self, now: Instant) {
+        if self.had_backpressure {
+            self.last_audio_at = now;
+        }
+        self.had_backpressure = self.needs_backpressure();
+        self.arm_stall();
+    }
+
+    /// Arms [`Timer::Stall`] while an utterance is being received.
+    fn arm_stall(&mut self) {
+        let is_receiving = self.phase == SessionPhase::Open
+            && !self.had_backpressure
+            && self.speech_input.current_recording().is_some();
+        let stall = Duration::from_millis(self.setup.profile.listen.stall_ms.into());
+        let at = is_receiving.then(|| self.last_audio_at + stall);
+        self.context.timers.set_or_clear(Timer::Stall, at);
+    }
+
+    /// Notes whether the client waits for a reply. A client that has just got one, or listens, is not idle.
+    fn track_replies(&mut self, now: Instant) {
+        if self.had_backpressure {
+            self.last_audio_at = now;
+        }
+        let awaits_reply = self.awaits_reply();
+        let is_listening =
+            self.is_floor_taken() || (self.is_speaking() && now < self.last_audio_at + UNATTENDED_TALK_MAX);
+        let was_answered = self.was_awaiting_reply && !awaits_reply;
+        if was_answered {
+            self.last_replied_at = Some(now);
+        }
+        if is_listening || was_answered {
+            self.idle_since = now;
+        }
+        self.was_awaiting_reply = awaits_reply;
+        self.arm_idle();
+    }
+
+    /// True if the client waits for a transcript or for speech.
+    pub(super) fn awaits_reply(&self) -> bool {
+        self.is_speaking() || self.tts_queue.has_waiting() || !self.transcriber.is_settled()
+    }
+
+    /// True if audio is playing or being synthesized.
+    pub(super) fn is_speaking(&self) -> bool {
+        self.synthesizer.is_busy() || self.context.player.is_busy()
+    }
+
+    /// Arms [`Timer::Idle`] for a client that sends nothing. A client that listens or waits for a transcript may stay
+    /// silent longer: as long as playback lasts, or as an upstream's queue may take.
+    pub(super) fn arm_idle(&mut self) {
+        let idle = self.idle_timeout.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken());
+        let at = idle.map(|idle| {
+            let is_playing = self.context.player.is_busy();
+            let at =
+                if is_playing { self.last_audio_at + UNATTENDED_TALK_MAX } else { self.idle_since + idle };
+            let queue_max = Duration::from_millis(self.setup.profile.lanes.queue_max_ms);
+            if self.transcriber.is_settled() { at } else { at.max(self.last_audio_at + queue_max) }
+        });
+        self.context.timers.set_or_clear(Timer::Idle, at);
+    }
+}

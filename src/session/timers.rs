@@ -1,0 +1,109 @@
+//! Timer table of a session or a relay: each deadline is armed and cleared here by the code that causes it.
+//!
+//! Each lane keeps its own deadline, because the number of lanes varies ([`super::upstream::connection`]). The earliest of
+//! them stands here. The design is that of quinn's `connection/timer.rs`.
+
+use std::time::Instant;
+
+/// A deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// Armed with the earliest deadline of all lanes. Expiry lets each lane handle its own.
+    Lanes,
+    /// Armed when an utterance starts and by each interim decode. Expiry transcribes the unfinished utterance.
+    Interim,
+    /// Armed while the oldest utterance waits for its transcript. Expiry reports the end of its speech before that.
+    SpeechEnd,
+    /// Armed by a frame of an utterance. Expiry ends an utterance whose audio has stopped arriving.
+    Stall,
+    /// Armed while the client is expected to send. Expiry closes a session whose client has sent nothing.
+    Idle,
+    /// Armed when the session opens. Expiry drains a session that has reached its longest permitted duration.
+    TimeLimit,
+    /// Armed by each change of the player. Expiry sends the next audio frame, or ends a text that was played.
+    Playout,
+    /// Armed by output of the model. Expiry ends an answer whose end the upstream did not report.
+    ReplyEnd,
+    /// Armed when the model has listened after an interruption. Expiry lets its output be heard again.
+    FenceLift,
+    /// Armed by the first unit that forces the model to listen. Expiry replaces a session that keeps talking.
+    Yield,
+    /// Armed by a unit. Expiry replaces a session that has not answered the unit.
+    Reply,
+    /// Armed for the next limit of an upstream session, or the next quiet moment after it. Expiry rolls over.
+    Limits,
+    /// Armed by each unit of the standby and its answer. Expiry sends the next unit, or gives the standby up.
+    Standby,
+    /// Armed after the end of an upstream session. Expiry dials the next one.
+    Redial,
+    /// Armed by audio, silence and answers of a conversation. Expiry sends the next unit.
+    Unit,
+    /// Armed while the session drains, for its next quiet moment. Expiry starts to close the session.
+    Drain,
+    /// Armed when the session starts to close. Expiry closes it although replies are pending.
+    Finish,
+    /// Armed by output that a relay holds back. Expiry sends it to the client.
+    HeldOutput,
+    /// Armed by the loss of a relay's upstream. Expiry ends a session that found no other upstream.
+    Resume,
+}
+
+/// Instants of all armed timers.
+#[derive(Debug, Default)]
+pub(crate) struct Timers([Option<Instant>; Timer::Resume as usize + 1]);
+
+impl Timers {
+    /// Arms a timer, or moves it.
+    pub(crate) const fn set(&mut self, timer: Timer, at: Instant) {
+        self.0[timer as usize] = Some(at);
+    }
+
+    /// Arms a timer at this instant; clears it for `None`.
+    pub(crate) const fn set_or_clear(&mut self, timer: Timer, at: Option<Instant>) {
+        self.0[timer as usize] = at;
+    }
+
+    /// Arms a timer, or moves it to an earlier instant.
+    pub(crate) fn set_earlier(&mut self, timer: Timer, at: Instant) {
+        let slot = &mut self.0[timer as usize];
+        *slot = Some(slot.map_or(at, |armed| armed.min(at)));
+    }
+
+    /// Clears these timers.
+    pub(crate) fn clear(&mut self, timers: &[Timer]) {
+        timers.iter().for_each(|timer| self.0[*timer as usize] = None);
+    }
+
+    /// Clears a timer that has expired; returns false for any other.
+    pub(crate) fn take_expired(&mut self, timer: Timer, now: Instant) -> bool {
+        self.0[timer as usize].take_if(|at| *at <= now).is_some()
+    }
+
+    /// Earliest armed instant.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.0.iter().flatten().min().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn expired_timers_are_taken_once_and_the_earliest_is_next() {
+        #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let mut timers = Timers::default();
+        timers.set(Timer::Finish, later);
+        timers.set(Timer::Idle, now);
+        assert_eq!(timers.next(), Some(now));
+        assert!(timers.take_expired(Timer::Idle, now) && !timers.take_expired(Timer::Idle, now));
+        assert!(!timers.take_expired(Timer::Finish, now));
+        timers.set_earlier(Timer::Finish, later + Duration::from_secs(1));
+        assert_eq!(timers.next(), Some(later));
+        timers.clear(&[Timer::Finish, Timer::Unit]);
+        assert_eq!(timers.next(), None);
+    }
+}
