@@ -94,6 +94,11 @@ impl Codec {
         mut handle: impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
         let mut values = self.read_fields(&command.name, &command.fields, found)?;
+        if let [only] = command.verbs.as_slice()
+            && only.conditions.is_empty()
+        {
+            return self.pass_verb(only.verb, command, found, values, &mut handle);
+        }
         let mut verbs = command.verbs.iter().filter(|verb| verb.applies(found)).peekable();
         while let Some(verb) = verbs.next() {
             let values = if verbs.peek().is_some() { values.clone() } else { std::mem::take(&mut values) };

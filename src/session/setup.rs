@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{VoiceCatalog, tts::player::PlayerOptions};
 use crate::mapping::{
     ClientMapping, Profile, UpstreamMapping,
-    client::{AudioIn, AudioOut, Verb},
+    client::{AudioIn, AudioOut},
     profile::PlayoutRules,
     upstream::{DuplexLimits, Mode, VoiceEncoding},
 };
@@ -48,7 +48,7 @@ impl SessionSetup {
             profile,
             audio_in: client.audio_in.clone(),
             audio_out: client.audio_out.clone(),
-            confirms_playback: client.has_verb(Verb::Played),
+            confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
             audio_max_ms: dialect.audio_max_ms,
             duplex: dialect.duplex.clone(),

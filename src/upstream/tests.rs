@@ -190,8 +190,7 @@ fn legacy_commands_are_encoded_as_its_server_expects() {
 fn voice_as_wav_file_keeps_its_audio_and_cannot_be_mistaken_for_raw_floats() {
     use base64::Engine as _;
     for samples in [vec![], vec![1i16, -2, 3], vec![i16::MIN, i16::MAX, 0, 7]] {
-        let voice =
-            VoiceSample { encoding: crate::event::VoiceEncoding::Wav, ..VoiceSample::new(samples.clone()) };
+        let voice = VoiceSample { encoding: VoiceEncoding::Wav, ..VoiceSample::new(samples.clone()) };
         let json: serde_json::Value =
             serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)))).unwrap();
         let base64 =

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use voxbridge::{
     audio::wav,
     config::Config,
-    simulator::{SimulatorConfig, engines::SpeechEngines as _, process::EngineProcess},
+    simulator::{SimulatorConfig, process::EngineProcess},
 };
 use voxbridge_test_support::bench::{Bench, Options, scratch};
 

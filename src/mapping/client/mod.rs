@@ -59,6 +59,8 @@ pub struct ClientMapping {
     pub values: Vec<ValueRule>,
     /// Audio comes in a field of a command; there are no binary frames.
     pub has_audio_in_json: bool,
+    /// The client confirms when it has played a text or turn.
+    pub confirms_playback: bool,
     /// Commands, recognised by the value at the command key, by a present field or as an empty message.
     pub commands: Vec<ProtocolCommand>,
     /// Events of the protocol that voxbridge never sends, and why.
@@ -137,6 +139,7 @@ impl ClientMapping {
             audio_out: read.audio_out,
             values,
             has_audio_in_json: has_verb(&commands, Verb::Audio),
+            confirms_playback: has_verb(&commands, Verb::Played),
             commands,
             never_sent: read.never_sent,
             relay: None,
@@ -170,6 +173,7 @@ impl ClientMapping {
             audio_out: AudioOut::default(),
             values: Vec::new(),
             has_audio_in_json: false,
+            confirms_playback: false,
             commands: Vec::new(),
             never_sent: std::mem::take(&mut read.never_sent),
             relay: Some(read.compile(file, source)?),
