@@ -42,7 +42,7 @@ impl SessionCheck {
             // The server keeps the connection and the worker until the client closes the session.
             _ if end.kind == EndKind::LimitReachedStillOpen => {
                 let symptom = Symptom::RecoverableError(end.detail.clone());
-                return self.fail(now, self.current_step(), symptom);
+                return self.fail(now, symptom);
             }
             // Some back-ends end a chat when the transcript of silence is empty (field notes minicpm-o.md §2).
             CheckPhase::AwaitingAnswer if end.kind == EndKind::EmptyAnswer => {

@@ -193,7 +193,7 @@ impl SessionCheck {
             }
             (CheckPhase::Queued, LaneEvent::Granted) => self.handle_granted(now),
             (CheckPhase::Queued, LaneEvent::Ready { .. }) => {
-                self.fail(now, DoctorStep::Queue, Symptom::UnrequestedSession);
+                self.fail(now, Symptom::UnrequestedSession);
             }
             (CheckPhase::Initialising, LaneEvent::Ready { session_id }) => {
                 let backend = meta.backend.map(|backend| format!("back-end {backend}"));
@@ -201,11 +201,8 @@ impl SessionCheck {
                 let note = [backend, session].into_iter().flatten().collect::<Vec<_>>().join(", ");
                 self.handle_ready(now, note);
             }
-            (CheckPhase::Initialising, LaneEvent::RecoverableError(detail)) => {
-                self.fail(now, DoctorStep::Init, Symptom::RecoverableError((*detail).to_owned()));
-            }
-            (CheckPhase::AwaitingAnswer, LaneEvent::RecoverableError(detail)) => {
-                self.fail(now, DoctorStep::Answer, Symptom::RecoverableError((*detail).to_owned()));
+            (CheckPhase::Initialising | CheckPhase::AwaitingAnswer, LaneEvent::RecoverableError(detail)) => {
+                self.fail(now, Symptom::RecoverableError((*detail).to_owned()));
             }
             (CheckPhase::AwaitingAnswer, LaneEvent::Done { .. }) => self.handle_answer(now),
             // In a conversation these events answer the unit; in a chat they only begin the answer.
@@ -258,13 +255,10 @@ impl SessionCheck {
                     (None, Some(detail)) => Symptom::UnknownMessage(detail.clone()),
                     (None, None) => Symptom::NoAnswer { waited },
                 };
-                self.fail(now, DoctorStep::Queue, symptom);
+                self.fail(now, symptom);
             }
-            CheckPhase::Initialising if is_due => {
-                self.fail(now, DoctorStep::Init, Symptom::NoAnswer { waited });
-            }
-            CheckPhase::AwaitingAnswer if is_due => {
-                self.fail(now, DoctorStep::Answer, Symptom::NoAnswer { waited });
+            CheckPhase::Initialising | CheckPhase::AwaitingAnswer if is_due => {
+                self.fail(now, Symptom::NoAnswer { waited });
             }
             CheckPhase::Closing { until } if now >= until => {
                 let detail = "no answer to session.close".to_owned();
@@ -395,8 +389,10 @@ impl SessionCheck {
         self.start_closing(now, now);
     }
 
-    fn fail(&mut self, now: Instant, step: DoctorStep, symptom: Symptom) {
-        self.outcomes.push_back(CheckOutcome::failed(step, now - self.step_started_at, symptom));
+    /// Fails the current step and closes the session.
+    fn fail(&mut self, now: Instant, symptom: Symptom) {
+        let (step, took) = (self.current_step(), now - self.step_started_at);
+        self.outcomes.push_back(CheckOutcome::failed(step, took, symptom));
         self.start_closing(now, now);
     }
 
