@@ -48,24 +48,12 @@ impl ReadLog {
 }
 
 fn window_of(received: Duration, frame: Duration, until_decision: Duration) -> ReadWindow {
-    ReadWindow {
-        received,
-        last_frame_length: frame,
-        until_decision,
-        urgent: true,
-        frame_max_bytes: 0,
-        max_delay: WITHIN,
-    }
+    ReadWindow { received, last_frame_length: frame, until_decision, frame_max_bytes: 0, max_delay: WITHIN }
 }
 
-/// Simulates a client whose frames arrive at these times. Each `decided_every` of audio completes an urgent decision. Reads
-/// the client like [`crate::server::session_task::SessionTask`].
+/// Simulates a client whose frames arrive at these times. Each `decided_every` of audio completes a decision. Reads the
+/// client like [`crate::server::session_task::SessionTask`].
 fn simulate(arrivals: &[Duration], decided_every: Duration) -> ReadLog {
-    simulate_with_urgency(arrivals, decided_every, true)
-}
-
-/// Like [`simulate`], with urgent or other decisions.
-fn simulate_with_urgency(arrivals: &[Duration], decided_every: Duration, urgent: bool) -> ReadLog {
     let start = Instant::now();
     let (mut reader, mut log) = (AdaptiveReader::new(start), ReadLog::default());
     let (mut now, mut read, mut is_scheduled) = (Duration::ZERO, 0, false);
@@ -75,7 +63,7 @@ fn simulate_with_urgency(arrivals: &[Duration], decided_every: Duration, urgent:
         let decided = received.as_micros() / decided_every.as_micros() + 1;
         let next = decided_every * u32::try_from(decided).unwrap();
         let frame = if read == 0 { Duration::ZERO } else { FRAME };
-        let window = Some(ReadWindow { urgent, ..window_of(received, frame, next - received) });
+        let window = Some(window_of(received, frame, next - received));
         let at = reader.next_poll(start + now, WakeSlots::new(start, MANY_SESSIONS), window, !is_scheduled);
         is_scheduled = at.is_some();
         match at {
@@ -133,28 +121,28 @@ fn decision_intervals() -> impl Strategy<Value = Duration> {
 proptest! {
     #[test]
     fn decision_is_read_at_once_when_frames_come_evenly(
-        phase_us in 0u64..20_000, drift_ppm in -300i64..300, interval in decision_intervals(), urgent: bool
+        phase_us in 0u64..20_000, drift_ppm in -300i64..300, interval in decision_intervals()
     ) {
-        let log = simulate_with_urgency(&microphone(phase_us, drift_ppm, &[0; LENGTH_FRAMES]), interval, urgent);
-        let latest = Duration::from_millis(if urgent { 2 } else { 6 });
-        prop_assert!(log.max_delay(DETECTION_TIME) <= latest, "{:?} {:?}", log.max_delay(DETECTION_TIME), log);
+        let log = simulate(&microphone(phase_us, drift_ppm, &[0; LENGTH_FRAMES]), interval);
+        prop_assert!(log.max_delay(DETECTION_TIME) <= Duration::from_millis(2), "{:?} {:?}", log.max_delay(DETECTION_TIME), log);
         let (from, to) = (DETECTION_TIME, DETECTION_TIME + Duration::from_secs(10));
-        prop_assert!(log.reads_between(from, to) <= 160, "{:?}", log);
+        prop_assert!(log.reads_between(from, to) <= 120, "{:?}", log);
+        // Three frames before each decision, and the time of the frame that completes it.
+        let decisions = 10_000 / interval.as_millis() as u32 + 1;
         let listened = log.listened_between(from, to);
-        prop_assert!(listened <= Duration::from_millis(if urgent { 100 } else { 0 }), "{:?} {:?}", listened, log);
+        prop_assert!(listened <= 3 * FRAME * decisions, "{:?} {:?}", listened, log);
     }
 
     #[test]
-    fn jitter_delays_reads_by_at_most_worst_frame_plus_one_step(
+    fn jitter_delays_reads_by_no_more_than_itself(
         phase_us in 0u64..20_000, drift_ppm in -300i64..300, interval in decision_intervals(), max_jitter_us in 0u64..15_000,
-        urgent: bool, seeds in prop::collection::vec(0u64..1_000, LENGTH_FRAMES)
+        seeds in prop::collection::vec(0u64..1_000, LENGTH_FRAMES)
     ) {
         let jitter: Vec<u64> = seeds.iter().map(|seed| seed * max_jitter_us / 1_000).collect();
-        let log = simulate_with_urgency(&microphone(phase_us, drift_ppm, &jitter), interval, urgent);
-        // The longest later step, and a wake slot; urgent decisions take no steps.
-        let bound = Duration::from_micros(max_jitter_us) + Duration::from_millis(if urgent { 2 } else { 11 });
+        let log = simulate(&microphone(phase_us, drift_ppm, &jitter), interval);
+        let bound = Duration::from_micros(max_jitter_us) + Duration::from_millis(2);
         prop_assert!(log.max_delay(Duration::ZERO) <= bound, "{:?} {:?}", log.max_delay(DETECTION_TIME), log);
-        prop_assert!(log.reads_between(DETECTION_TIME, DETECTION_TIME + Duration::from_secs(10)) <= 170, "{:?}", log);
+        prop_assert!(log.reads_between(DETECTION_TIME, DETECTION_TIME + Duration::from_secs(10)) <= 120, "{:?}", log);
     }
 }
 
@@ -164,13 +152,13 @@ fn at_speed(speed: f64, frames: u32) -> Vec<Duration> {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Event-driven reading within a few seconds, after reads that came slightly early.
-const BRIEF_LISTENING: Duration = Duration::from_millis(20);
+/// Event-driven reading of a client that streams, per decision.
+const LISTENED_PER_DECISION: Duration = Duration::from_millis(60);
 
 #[test]
 fn one_late_frame_does_not_delay_later_reads() {
     let mut arrivals = at_speed(1.0, 1_000);
-    // An urgent decision depends on the late frame.
+    // A decision depends on the late frame.
     arrivals[499] += Duration::from_millis(15);
     let log = simulate(&arrivals, SECOND);
     assert!(log.delays.iter().any(|(at, _)| *at == arrivals[499]), "{log:?}");
@@ -183,13 +171,14 @@ fn client_that_stops_is_event_driven_after_few_reads() {
     let stopped = *arrivals.last().unwrap();
     arrivals.extend(at_speed(1.0, 250).iter().map(|at| stopped + 60 * SECOND + *at));
     let log = simulate(&arrivals, SECOND);
-    assert!(log.listened_between(DETECTION_TIME, stopped) <= BRIEF_LISTENING, "{log:?}");
+    assert!(log.listened_between(DETECTION_TIME, stopped) <= 4 * LISTENED_PER_DECISION, "{log:?}");
     let back = stopped + 60 * SECOND;
     let reads = log.reads_between(stopped, back);
-    assert!(reads <= 2 * FUTILE_READS_MAX as usize, "{reads}");
+    assert!(reads <= 1, "{reads}");
     assert!(log.listened_between(stopped, back) >= 59 * SECOND, "{log:?}");
     // The next frame is read on its event, and the client is soon recognised as streaming.
-    assert!(log.listened_between(back + DETECTION_TIME, back + 5 * SECOND) <= BRIEF_LISTENING, "{log:?}");
+    let listened = log.listened_between(back + DETECTION_TIME, back + 5 * SECOND);
+    assert!(listened <= 5 * LISTENED_PER_DECISION, "{log:?}");
     assert!(log.max_delay(stopped) <= Duration::from_millis(4), "{log:?}");
 }
 
@@ -239,7 +228,7 @@ fn client_without_read_window_is_event_driven() {
 }
 
 #[test]
-fn unrelated_wakeup_keeps_frame_forecast() {
+fn unrelated_wakeup_changes_no_schedule() {
     let start = Instant::now();
     let slots = WakeSlots::new(start, MANY_SESSIONS);
     let mut reader = AdaptiveReader::new(start);
@@ -247,65 +236,46 @@ fn unrelated_wakeup_keeps_frame_forecast() {
     for at in (20..=600).step_by(20) {
         reader.next_poll(start + ms(at), slots, Some(window_of(ms(at), FRAME, SECOND)), true);
     }
-    let next = reader.next_poll(start + ms(613), slots, Some(window_of(ms(600), FRAME, FRAME)), true);
-    assert_eq!(next, Some(start + ms(620)));
-}
-
-#[test]
-fn decision_already_made_causes_no_busy_reads() {
-    let start = Instant::now();
-    let (mut reader, mut reads, mut is_scheduled) = (AdaptiveReader::new(start), 0, false);
-    let mut received = Duration::ZERO;
-    // As in a conversation without a model, where a complete unit waits.
-    for ms in 0..10_000 {
-        let now = start + TIMER_RESOLUTION * ms;
-        let mut reads_in_a_row = 0;
-        loop {
-            if !is_scheduled {
-                received = FRAME * (ms / 20);
-            }
-            let window = Some(window_of(received, FRAME, Duration::ZERO));
-            let at = reader.next_poll(now, WakeSlots::new(start, MANY_SESSIONS), window, !is_scheduled);
-            is_scheduled = at.is_some();
-            if at.is_none_or(|at| at > now) {
-                break;
-            }
-            reader.on_read(now);
-            received = FRAME * (ms / 20);
-            reads += 1;
-            reads_in_a_row += 1;
-            assert!(reads_in_a_row < 3, "busy reads at {ms} ms");
-        }
+    for was_event_driven in [true, false] {
+        let next = reader.next_poll(
+            start + ms(613),
+            slots,
+            Some(window_of(ms(600), FRAME, 3 * FRAME)),
+            was_event_driven,
+        );
+        assert_eq!(next, Some(start + ms(640)), "one frame before the decision");
     }
-    assert!((300..900).contains(&reads), "one read per frame: {reads}");
 }
 
 #[test]
-fn non_urgent_read_is_aligned_to_wake_slot() {
+fn decision_already_made_is_event_driven() {
+    let start = Instant::now();
+    let slots = WakeSlots::new(start, MANY_SESSIONS);
+    let mut reader = AdaptiveReader::new(start);
+    // As in a conversation without a model, where a complete unit waits.
+    for ms in (20..10_000).map(Duration::from_millis).step_by(20) {
+        assert_eq!(
+            reader.next_poll(start + ms, slots, Some(window_of(ms, FRAME, Duration::ZERO)), true),
+            None
+        );
+    }
+}
+
+#[test]
+fn read_is_aligned_to_wake_slot() {
     let start = Instant::now();
     let ms = Duration::from_millis;
     // The first wake slot is no whole number of slots before the session.
     let slots = WakeSlots::new(start - ms(1), MANY_SESSIONS);
     let mut reader = AdaptiveReader::new(start);
-    let (mut listened, mut next) = (0, None);
-    for at in (20..=600).step_by(20) {
-        next = reader.next_poll(start + ms(at), slots, Some(window_of(ms(at), FRAME, 2 * FRAME)), true);
-        listened += u32::from(next.is_none());
-    }
-    assert!(listened > 0);
-    assert_eq!(next, Some(start + ms(640)), "when the second frame should arrive");
-    let idle = ReadWindow { urgent: false, ..window_of(ms(600), FRAME, 2 * FRAME) };
-    assert_eq!(
-        reader.next_poll(start + ms(600), slots, Some(idle), true),
-        Some(start + ms(641)),
-        "on a wake slot"
-    );
-    let bound = window_of(ms(600), FRAME, SECOND);
-    assert_eq!(
-        reader.next_poll(start + ms(600), slots, Some(bound), true),
-        Some(start + ms(701)),
-        "on a wake slot, because no decision is due"
-    );
+    let mut next = |at, until_decision| {
+        reader.next_poll(start + ms(at), slots, Some(window_of(ms(at), FRAME, until_decision)), true)
+    };
+    let listened = (20..600).step_by(20).filter(|at| next(*at, 4 * FRAME).is_none()).count();
+    assert!(listened > 0, "the client is not yet recognised as streaming");
+    assert_eq!(next(600, 4 * FRAME), Some(start + ms(661)), "one frame before the decision");
+    assert_eq!(next(600, SECOND), Some(start + ms(701)), "after the maximum delay");
+    assert_eq!(next(600, 2 * FRAME), None, "the next frames may complete the decision");
 }
 
 /// The message that the reader returns without waiting.

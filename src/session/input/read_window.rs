@@ -22,8 +22,6 @@ pub struct ReadWindow {
     pub last_frame_length: Duration,
     /// How much more audio the next decision needs.
     pub until_decision: Duration,
-    /// The model waits for this decision.
-    pub urgent: bool,
     /// Size limit for frames that are joined into one, bytes; no frame of the client protocol is longer.
     pub frame_max_bytes: usize,
     /// Longest time the client may stay unread, because a command may follow the audio.
@@ -53,7 +51,6 @@ impl Session {
             received: self.audio_totals.received,
             last_frame_length: self.last_frame_length,
             until_decision: until_edge.min(until_unit),
-            urgent: until_unit <= until_edge,
             frame_max_bytes: usize::MAX,
             max_delay,
         })
