@@ -14,8 +14,8 @@ use super::args::SpeakArgs;
 use super::client::{Client, ClientTiming, ServerMessage, server_error};
 use super::dial::ServerTarget;
 use super::error::ClientError;
-use super::server_events::MacawEvent;
 use super::read_input;
+use super::server_events::MacawEvent;
 
 /// Maximum characters of a `tts.speak` (Macaw field notes §1.4).
 pub(super) const CHUNK_MAX_CHARS: usize = 4096;
@@ -66,7 +66,8 @@ pub(super) async fn speak(
     let mut result = Ok(());
     for (number, chunk) in chunks.into_iter().enumerate() {
         // A second request would cancel a running one (field notes §1.8), so requests are sequential.
-        result = speak_chunk(&mut client, &chunk, voice, &format!("speak_{number}"), speech).await.map(|_| ());
+        result =
+            speak_chunk(&mut client, &chunk, voice, &format!("speak_{number}"), speech).await.map(|_| ());
         if result.is_err() {
             break;
         }

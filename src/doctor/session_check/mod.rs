@@ -202,7 +202,7 @@ impl SessionCheck {
                 self.handle_ready(now, note);
             }
             (CheckPhase::Initialising | CheckPhase::AwaitingAnswer, LaneEvent::RecoverableError(detail)) => {
-                self.fail(now, Symptom::RecoverableError((*detail).to_owned()))
+                self.fail(now, Symptom::RecoverableError((*detail).to_owned()));
             }
             (CheckPhase::AwaitingAnswer, LaneEvent::Done { .. }) => self.handle_answer(now),
             // In a conversation these events answer the unit; in a chat they only begin the answer.
