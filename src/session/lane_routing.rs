@@ -4,7 +4,11 @@ use std::time::Instant;
 
 use super::{
     Session, SessionPhase,
-    upstream::{LaneContext, connection::UpstreamConnection},
+    dialogue::EventEffect,
+    upstream::{
+        LaneContext,
+        connection::{ConnectionEvent, UpstreamConnection},
+    },
 };
 use crate::event::{DisconnectReason, Lane, LaneEvent, MessageMeta};
 
@@ -31,16 +35,27 @@ impl Session {
         event: &LaneEvent<'_>,
         meta: MessageMeta<'_>,
     ) {
-        let view = self.session_view();
+        if let Some(dialogue) = &mut self.dialogue {
+            match dialogue.handle_event(now, lane, event, meta, &self.view, &mut self.context) {
+                EventEffect::NotOwned => {}
+                EventEffect::Continued => return self.after_delta(now),
+                EventEffect::Changed => return self.after_model_output(now),
+            }
+        }
         if self.transcriber.lane() == Some(lane) {
             self.transcriber.handle_lane_event(now, event, &mut self.context);
         } else if self.synthesizer.lane() == Some(lane) {
-            if self.synthesizer.handle_lane_event(now, event, &mut self.context) {
+            let was_audible = self.context.player.is_audible();
+            let connection_event = self.synthesizer.handle_lane_event(now, event, &mut self.context);
+            if was_audible
+                && matches!(event, LaneEvent::Text(_) | LaneEvent::Audio(_))
+                && connection_event == ConnectionEvent::None
+            {
+                return self.after_delta(now);
+            }
+            if connection_event == ConnectionEvent::Queued {
                 self.release_idle_workers(now);
             }
-        } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
-            dialogue.handle_event(now, lane, event, meta, &view, &mut self.context);
-            return self.after_model_output(now);
         } else {
             self.with_closing(lane, |connection, context| {
                 connection.handle_event(now, event, context);

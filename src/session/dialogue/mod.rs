@@ -42,6 +42,7 @@ use super::{
     },
 };
 use crate::{
+    audio::units::UNIT_SAMPLES,
     error::{Error, ErrorKind},
     event::{
         ClientCommand, DisconnectReason, Lane, LaneCommand, LaneEvent, MessageMeta, Mode, RolloverReason,
@@ -72,6 +73,17 @@ pub(crate) struct SessionSnapshot {
     pub(crate) partials: bool,
     /// The client wants rollover events.
     pub(crate) rollover_events: bool,
+}
+
+/// Effect of an upstream's message on the conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventEffect {
+    /// The lane does not belong to the conversation.
+    NotOwned,
+    /// More text or audio of the turn that is being played.
+    Continued,
+    /// Anything else.
+    Changed,
 }
 
 /// Conversation of one session.
@@ -190,7 +202,7 @@ impl Dialogue {
         self.failure.take()
     }
 
-    /// Handles a message of the upstream on one of the conversation's lanes.
+    /// Handles a message of the upstream, if the lane belongs to the conversation.
     pub(crate) fn handle_event(
         &mut self,
         now: Instant,
@@ -199,14 +211,31 @@ impl Dialogue {
         meta: MessageMeta<'_>,
         view: &SessionSnapshot,
         context: &mut LaneContext,
-    ) {
+    ) -> EventEffect {
         if self.is_standby(lane) {
-            return self.handle_standby_event(now, event, meta, context);
+            self.handle_standby_event(now, event, meta, context);
+            return EventEffect::Changed;
         }
-        let Some(connection) = self.upstream.connection_mut() else { return };
+        let Some(connection) = self.upstream.connection_mut().filter(|connection| connection.lane() == lane)
+        else {
+            return EventEffect::NotOwned;
+        };
         let connection_event = connection.handle_event(now, event, context);
-        self.handle_connection_event(now, connection_event, view, context);
+        if connection_event != ConnectionEvent::None {
+            self.handle_connection_event(now, connection_event, view, context);
+            self.handle_model_output(now, event, meta, view, context);
+            return EventEffect::Changed;
+        }
+        let is_open = self.turns.open.as_ref().is_some_and(|turn| turn.playout_started);
         self.handle_model_output(now, event, meta, view, context);
+        let is_plain = matches!(event, LaneEvent::Text(_) | LaneEvent::Audio(_))
+            && self.turns.fence.is_none()
+            && !self.awaits_rollover;
+        if is_open && is_plain && self.rollover_due(now).is_none() {
+            EventEffect::Continued
+        } else {
+            EventEffect::Changed
+        }
     }
 
     /// Handles output of the model.
@@ -287,17 +316,22 @@ impl Dialogue {
         self.connections().filter_map(UpstreamConnection::deadline).min()
     }
 
-    /// True if the user's audio makes a difference: a unit is complete, or a rollover waits for a quiet moment.
-    pub(crate) fn needs_advance(&self) -> bool {
-        self.awaits_rollover || self.uplink.has_unit()
-    }
-
-    /// Continues after a frame of the user's audio that makes no difference yet: moves the timers that silence defines.
-    pub(crate) fn after_frame(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+    /// Continues after a frame of the user's audio, or more audio of the model: moves the timers that silence defines.
+    /// Returns false if that is not enough: a unit is complete, or a rollover waits for a quiet moment.
+    pub(crate) fn after_frame(
+        &mut self,
+        now: Instant,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) -> bool {
+        if self.awaits_rollover || self.uplink.len() >= UNIT_SAMPLES {
+            return false;
+        }
         if self.turns.fence.is_some() {
             self.turns.arm_fence_lift(view, &self.rules.barge_in, context);
         }
-        self.send_due_unit(now, view, context);
+        self.arm_unit(now, view, context);
+        true
     }
 
     /// Continues after any other input:

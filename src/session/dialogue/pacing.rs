@@ -10,6 +10,7 @@ use super::{
     Dialogue, SessionSnapshot,
     rollover::{DialogueUpstream, UpstreamSession},
 };
+use crate::audio::units::UNIT_SAMPLES;
 use crate::session::{
     timers::Timer,
     upstream::{
@@ -48,7 +49,7 @@ impl Dialogue {
             return Some(now);
         }
         let not_before = session.tracker.last_sent_at.map(|at| at + self.rules.converse.unit_min);
-        if self.uplink.has_unit() {
+        if self.uplink.len() >= UNIT_SAMPLES {
             return Some(not_before.map_or(now, |at| at.max(now)));
         }
         self.silence_fill_at(session, view, audible)

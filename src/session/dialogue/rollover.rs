@@ -22,7 +22,7 @@ use crate::session::{
     },
 };
 use crate::{
-    audio::SPEECH_RATE_HZ,
+    audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
     error::{Error, ErrorKind},
     event::{ClientCommand, Lane, LaneCommand, LaneEvent, MessageMeta, RolloverReason, UnitInput},
     mapping::profile::LaneTimeouts,
@@ -439,7 +439,7 @@ impl Dialogue {
         }
     }
 
-    fn rollover_due(&self, now: Instant) -> Option<RolloverDue> {
+    pub(super) fn rollover_due(&self, now: Instant) -> Option<RolloverDue> {
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
         let requested = self
             .rollover_requested
@@ -479,7 +479,7 @@ impl Dialogue {
         let busy = self.turns.open.is_some()
             || self.turns.fence.is_some()
             || context.player.is_busy()
-            || self.uplink.has_unit();
+            || self.uplink.len() >= UNIT_SAMPLES;
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
         if busy || view.is_tts_active || view.in_speech {
             return None;
