@@ -5,10 +5,7 @@ use std::time::Instant;
 use super::{
     Session, SessionPhase,
     dialogue::EventEffect,
-    upstream::{
-        LaneContext,
-        connection::{ConnectionEvent, UpstreamConnection},
-    },
+    upstream::connection::{ConnectionEvent, UpstreamConnection},
 };
 use crate::event::{DisconnectReason, Lane, LaneEvent, MessageMeta};
 
@@ -22,7 +19,7 @@ impl Session {
         } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
             dialogue.handle_opened(now, lane, &mut self.context);
         } else {
-            self.with_closing(lane, |connection, context| connection.handle_opened(now, context));
+            self.context.with_closing(lane, |connection, context| connection.handle_opened(now, context));
         }
         self.arm_outputs(now);
     }
@@ -57,7 +54,7 @@ impl Session {
                 self.release_idle_workers(now);
             }
         } else {
-            self.with_closing(lane, |connection, context| {
+            self.context.with_closing(lane, |connection, context| {
                 connection.handle_event(now, event, context);
             });
             self.resume_dialling(now);
@@ -84,23 +81,12 @@ impl Session {
         } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
             dialogue.handle_closed(now, lane, reason, &view, &mut self.context);
         } else {
-            self.with_closing(lane, |connection, context| {
+            self.context.with_closing(lane, |connection, context| {
                 connection.handle_closed(now, reason, context);
             });
             self.resume_dialling(now);
         }
         self.update(now);
-    }
-
-    fn with_closing(&mut self, lane: Lane, act: impl FnOnce(&mut UpstreamConnection, &mut LaneContext)) {
-        let Some(index) = self.context.closing.iter().position(|connection| connection.lane() == lane) else {
-            return;
-        };
-        let mut connection = self.context.closing.swap_remove(index);
-        act(&mut connection, &mut self.context);
-        if !connection.is_gone() {
-            self.context.closing.push(connection);
-        }
     }
 
     /// Dials lanes that had to wait until another lane was gone.
@@ -123,12 +109,7 @@ impl Session {
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.handle_timeout(now, &view, &mut self.context);
         }
-        for mut connection in std::mem::take(&mut self.context.closing) {
-            connection.handle_timeout(now, &mut self.context);
-            if !connection.is_gone() {
-                self.context.closing.push(connection);
-            }
-        }
+        self.context.handle_closing_timeouts(now);
         self.resume_dialling(now);
     }
 

@@ -4,7 +4,7 @@
 //! or task.
 //!
 //! - [`setup`] holds the inputs of a new session, [`settings`] the client's settings, [`client_requests`] other requests
-//! - [`input`] turns microphone audio into utterances, [`stt`] utterances into transcripts
+//! - [`microphone`] takes the client's audio, [`input`] turns it into utterances, [`stt`] utterances into transcripts
 //! - [`tts`] turns texts into audio and plays it; [`outbox::lockstep`] serves clients that wait for one reply per message
 //! - [`dialogue`] is the conversation with the model, with its [`dialogue::history`]
 //! - [`upstream`] is the life of one lane and the state that lanes share, [`lane_routing`] finds a lane's owner
@@ -47,6 +47,7 @@ mod follow_up;
 pub(crate) mod input;
 mod lane_routing;
 pub(crate) mod measurement;
+mod microphone;
 pub(crate) mod outbox;
 mod settings;
 mod setup;
@@ -76,9 +77,10 @@ use self::{
     dialogue::{Dialogue, SessionSnapshot, history::History},
     drain_plan::DrainPlan,
     input::{
-        rate_limiter::{RateDecision, RateLimiter},
-        speech_input::{InputSettings, InputUse, SpeechEvent, SpeechInput},
+        rate_limiter::RateLimiter,
+        speech_input::{InputSettings, InputUse, SpeechInput},
     },
+    microphone::AudioIntake,
     outbox::lockstep::AwaitedReply,
     settings::{Settings, saturating_u32},
     stt::transcriber::Transcriber,
@@ -124,20 +126,6 @@ struct ClientActivity {
     last_frame_length: Duration,
     /// The client was under back-pressure after the last input.
     had_backpressure: bool,
-}
-
-/// The client's audio, from its arrival to the events found in it.
-#[derive(Debug)]
-struct AudioIntake {
-    rate_limiter: RateLimiter,
-    /// Sample groups dropped as too far ahead of the clock.
-    dropped_groups: u64,
-    audio_totals: AudioTotals,
-    speech_input: SpeechInput,
-    /// Events of the current input.
-    speech_events: Vec<SpeechEvent>,
-    /// End of the last utterance, ms, until silence after it is reported.
-    last_utterance_end_ms: Option<u64>,
 }
 
 /// One client session.
@@ -359,97 +347,6 @@ impl Session {
         self.context.out.observe(observation);
     }
 
-    /// Handles a frame of audio. Returns true if it starts or ends an utterance, or interrupts.
-    fn handle_audio(&mut self, now: Instant, bytes: &[u8]) -> bool {
-        self.activity.idle_since = now;
-        self.activity.last_audio_at = now;
-        self.view.client_audio_at = Some(now);
-        let groups = self.intake.speech_input.count_groups(bytes.len());
-        let length = Duration::from_secs_f64(
-            groups as f64 / f64::from(self.intake.speech_input.settings.rate_hz.max(1)),
-        );
-        self.intake.audio_totals.received += length;
-        self.activity.last_frame_length = length;
-        if groups > 0 {
-            match self.intake.rate_limiter.check_frame(now, length) {
-                RateDecision::Accept => {}
-                RateDecision::AcceptAndWarn(delay_ms) => {
-                    self.context.out.push_client(ClientCommand::RateLimited { delay_ms });
-                }
-                RateDecision::Drop => {
-                    self.intake.speech_input.discard_frame(bytes);
-                    self.intake.dropped_groups += groups;
-                    self.intake.audio_totals.dropped_too_fast += length;
-                    let dropped_ms = millis(length).max(1);
-                    self.context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
-                    return false;
-                }
-            }
-        }
-        let is_muted = self.context.player.is_audible() && self.settings.microphone == MicrophoneMode::Muted;
-        let mut has_speech = false;
-        if is_muted {
-            self.intake.audio_totals.muted += length;
-            self.intake.speech_input.mute_frame(bytes, &mut self.intake.speech_events);
-        } else {
-            has_speech = self.intake.speech_input.push_frame(bytes, &mut self.intake.speech_events);
-            // The dialogue does not wait for audio that the model gets as silence.
-            if !self.is_uplink_silenced() {
-                self.view.last_mic_frame = Some((now, length));
-            }
-        }
-        if has_speech {
-            self.view.voice_at = Some(now);
-            self.context.player.note_user_speech(now);
-        }
-        if self.intake.speech_events.is_empty() {
-            self.forward_to_dialogue();
-            return false;
-        }
-        self.process_speech_events(now);
-        true
-    }
-
-    /// Passes microphone audio to the conversation.
-    fn forward_to_dialogue(&mut self) {
-        let silenced = self.is_uplink_silenced();
-        if let (Some(dialogue), Some(samples)) =
-            (&mut self.dialogue, self.intake.speech_input.pending_stream())
-        {
-            dialogue.uplink.push(samples, silenced);
-        }
-    }
-
-    /// True while the model hears silence: the client plays a text that it asked for.
-    fn is_uplink_silenced(&self) -> bool {
-        self.context.player.is_audible() && self.context.player.is_busy_with(PlaybackSource::Request)
-    }
-
-    /// Passes audio to the conversation and speech events to the transcriber.
-    fn process_speech_events(&mut self, now: Instant) {
-        self.forward_to_dialogue();
-        let mut events = std::mem::take(&mut self.intake.speech_events);
-        for event in events.drain(..) {
-            if event == SpeechEvent::Interrupted {
-                self.handle_barge_in(now);
-            }
-            self.track_utterance_end(&event);
-            self.transcriber.handle_speech_event(now, event, &mut self.context);
-        }
-        self.intake.speech_events = events;
-    }
-
-    /// Handles a barge-in: the user speaks during playback.
-    fn handle_barge_in(&mut self, now: Instant) {
-        let after = self.intake.speech_input.speech_length();
-        self.context.out.measure(Measurement::BargeIn { stage: BargeInStage::Noticed, after });
-        let is_floor_taken = self.is_floor_taken();
-        if let Some(dialogue) = self.dialogue.as_mut().filter(|_| is_floor_taken) {
-            dialogue.restore_held();
-        }
-        self.stop_speech(now);
-    }
-
     /// True if a text of the client is being spoken or about to be.
     fn is_floor_taken(&self) -> bool {
         self.synthesizer.is_busy() || self.context.player.is_busy_with(PlaybackSource::Request)
@@ -465,15 +362,6 @@ impl Session {
             rollover_events: self.settings.rollover_events,
             ..self.view
         }
-    }
-
-    /// Watches for barge-ins while something is playing and the microphone is open.
-    fn update_barge_in_watch(&mut self) {
-        let Some(talk) = &self.setup.profile.dialogue else { return };
-        let is_speaking = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
-            || self.context.player.is_audible();
-        let is_mic_open = self.settings.microphone == MicrophoneMode::Open;
-        self.intake.speech_input.watch_barge_in(Some(&talk.barge_in).filter(|_| is_speaking && is_mic_open));
     }
 }
 

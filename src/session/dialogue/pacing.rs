@@ -6,10 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{
-    Dialogue, SessionSnapshot,
-    rollover::{DialogueUpstream, UpstreamSession},
-};
+use super::{Dialogue, SessionSnapshot, rollover::DialogueUpstream, upstream_session::UpstreamSession};
 use crate::audio::units::UNIT_SAMPLES;
 use crate::session::{
     timers::Timer,
