@@ -20,7 +20,7 @@ impl Session {
         now: Instant,
         act: impl FnOnce(&mut TtsQueue) -> Result<(), String>,
     ) {
-        self.idle_since = now;
+        self.activity.idle_since = now;
         if let Err(problem) = act(&mut self.tts_queue) {
             self.report_error(Error::new(ErrorKind::SpeakFailed, problem));
         }
@@ -43,7 +43,7 @@ impl Session {
 
     /// Ends the current utterance and makes all transcripts so far final.
     pub(super) fn finalize_transcripts(&mut self, now: Instant) {
-        self.speech_input.end_utterance(&mut self.speech_events);
+        self.intake.speech_input.end_utterance(&mut self.intake.speech_events);
         self.process_speech_events(now);
         self.transcriber.finalize(now, &mut self.context);
         self.context.out.await_reply(AwaitedReply::Final);
@@ -52,10 +52,11 @@ impl Session {
     /// Tracks the end of the last utterance, for the report of silence.
     pub(super) fn track_utterance_end(&mut self, event: &SpeechEvent) {
         match event {
-            SpeechEvent::Started { .. } => self.last_utterance_end_ms = None,
+            SpeechEvent::Started { .. } => self.intake.last_utterance_end_ms = None,
             SpeechEvent::Segment(segment) if segment.ends_utterance && segment.has_speech => {
-                self.last_utterance_end_ms =
-                    Some(segment.end_ms.saturating_sub(self.speech_input.settings.end_silence_ms.into()));
+                self.intake.last_utterance_end_ms = Some(
+                    segment.end_ms.saturating_sub(self.intake.speech_input.settings.end_silence_ms.into()),
+                );
             }
             SpeechEvent::Segment(_) | SpeechEvent::Interrupted => {}
         }
@@ -64,11 +65,11 @@ impl Session {
     /// Reports silence of the length that the client asked for, after the transcripts before it.
     pub(super) fn report_utterance_gap(&mut self) {
         let gap = self.settings.utterance_gap.map(millis);
-        if let (Some(gap), Some(last_ms)) = (gap, self.last_utterance_end_ms)
-            && self.speech_input.listened_ms() >= last_ms + gap
+        if let (Some(gap), Some(last_ms)) = (gap, self.intake.last_utterance_end_ms)
+            && self.intake.speech_input.listened_ms() >= last_ms + gap
             && self.transcriber.is_settled()
         {
-            self.last_utterance_end_ms = None;
+            self.intake.last_utterance_end_ms = None;
             self.context.out.push_client(ClientCommand::UtteranceGap { last_ms });
         }
     }

@@ -19,9 +19,9 @@ impl Session {
     /// [`Session::update`].
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if self.context.timers.take_expired(Timer::Interim, now)
-            && let Some(audio) = self.speech_input.current_recording()
+            && let Some(audio) = self.intake.speech_input.current_recording()
         {
-            let end_ms = self.speech_input.listened_ms();
+            let end_ms = self.intake.speech_input.listened_ms();
             self.transcriber.request_interim(now, audio, end_ms, &mut self.context);
         }
         self.context.timers.clear(&[Timer::Lanes]);
@@ -29,7 +29,7 @@ impl Session {
         // Frames of audio only move these two timers later, and so leave them as they are.
         self.arm_stall();
         if self.context.timers.take_expired(Timer::Stall, now) {
-            self.speech_input.end_utterance(&mut self.speech_events);
+            self.intake.speech_input.end_utterance(&mut self.intake.speech_events);
             self.process_speech_events(now);
         }
         self.arm_idle();
@@ -56,21 +56,32 @@ impl Session {
 
     /// Follows a frame of audio that decided nothing.
     pub(super) fn after_frame(&mut self, now: Instant) {
-        if self.drain_plan.is_some() || self.context.timers.next().is_some_and(|at| at <= now) {
+        if self.has_due_steps(now) {
             return self.update(now);
         }
-        if let Some(dialogue) = &mut self.dialogue {
-            if dialogue.needs_advance() {
-                return self.update(now);
-            }
-            dialogue.after_frame(now, &self.view, &mut self.context);
-        }
-        if self.setup.lock_step || self.last_utterance_end_ms.is_some() {
+        if self.setup.lock_step || self.intake.last_utterance_end_ms.is_some() {
             self.report_transcripts();
         }
     }
 
-    /// Follows output of the model, which cannot change a transcript.
+    /// Follows more text or audio of a text or turn that is being played.
+    pub(super) fn after_delta(&mut self, now: Instant) {
+        self.context.timers.set_or_clear(Timer::Playout, self.context.player.next_timeout(now));
+        if self.has_due_steps(now) {
+            self.after_model_output(now);
+        }
+    }
+
+    /// Moves the timers that silence defines. Returns true if a step is due now.
+    fn has_due_steps(&mut self, now: Instant) -> bool {
+        let needs_advance = match &mut self.dialogue {
+            Some(dialogue) => !dialogue.after_frame(now, &self.view, &mut self.context),
+            None => false,
+        };
+        needs_advance || self.drain_plan.is_some() || self.context.timers.next().is_some_and(|at| at <= now)
+    }
+
+    /// Follows other output of the model, which cannot change a transcript.
     pub(super) fn after_model_output(&mut self, now: Instant) {
         self.play(now);
         self.speak_next_queued(now);
@@ -126,7 +137,7 @@ impl Session {
 
     /// Reports silence, and replies to a client in lock step.
     fn report_transcripts(&mut self) {
-        if self.last_utterance_end_ms.is_some() {
+        if self.intake.last_utterance_end_ms.is_some() {
             self.report_utterance_gap();
         }
         self.context.out.push_replies(self.transcriber.is_settled());
@@ -134,39 +145,39 @@ impl Session {
 
     /// Notes whether reading from the client is paused. Meanwhile, missing audio does not count as silence.
     fn track_backpressure(&mut self, now: Instant) {
-        if self.had_backpressure {
-            self.last_audio_at = now;
+        if self.activity.had_backpressure {
+            self.activity.last_audio_at = now;
         }
-        self.had_backpressure = self.needs_backpressure();
+        self.activity.had_backpressure = self.needs_backpressure();
         self.arm_stall();
     }
 
     /// Arms [`Timer::Stall`] while an utterance is being received.
     fn arm_stall(&mut self) {
         let is_receiving = self.phase == SessionPhase::Open
-            && !self.had_backpressure
-            && self.speech_input.current_recording().is_some();
+            && !self.activity.had_backpressure
+            && self.intake.speech_input.current_recording().is_some();
         let stall = Duration::from_millis(self.setup.profile.listen.stall_ms.into());
-        let at = is_receiving.then(|| self.last_audio_at + stall);
+        let at = is_receiving.then(|| self.activity.last_audio_at + stall);
         self.context.timers.set_or_clear(Timer::Stall, at);
     }
 
     /// Notes whether the client waits for a reply. A client that has just got one, or listens, is not idle.
     fn track_replies(&mut self, now: Instant) {
-        if self.had_backpressure {
-            self.last_audio_at = now;
+        if self.activity.had_backpressure {
+            self.activity.last_audio_at = now;
         }
         let awaits_reply = self.awaits_reply();
-        let is_listening =
-            self.is_floor_taken() || (self.is_speaking() && now < self.last_audio_at + UNATTENDED_TALK_MAX);
-        let was_answered = self.was_awaiting_reply && !awaits_reply;
+        let is_listening = self.is_floor_taken()
+            || (self.is_speaking() && now < self.activity.last_audio_at + UNATTENDED_TALK_MAX);
+        let was_answered = self.activity.was_awaiting_reply && !awaits_reply;
         if was_answered {
-            self.last_replied_at = Some(now);
+            self.activity.last_replied_at = Some(now);
         }
         if is_listening || was_answered {
-            self.idle_since = now;
+            self.activity.idle_since = now;
         }
-        self.was_awaiting_reply = awaits_reply;
+        self.activity.was_awaiting_reply = awaits_reply;
         self.arm_idle();
     }
 
@@ -183,13 +194,17 @@ impl Session {
     /// Arms [`Timer::Idle`] for a client that sends nothing. A client that listens or waits for a transcript may stay
     /// silent longer: as long as playback lasts, or as an upstream's queue may take.
     pub(super) fn arm_idle(&mut self) {
-        let idle = self.idle_timeout.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken());
+        let idle =
+            self.activity.idle_timeout.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken());
         let at = idle.map(|idle| {
             let is_playing = self.context.player.is_busy();
-            let at =
-                if is_playing { self.last_audio_at + UNATTENDED_TALK_MAX } else { self.idle_since + idle };
+            let at = if is_playing {
+                self.activity.last_audio_at + UNATTENDED_TALK_MAX
+            } else {
+                self.activity.idle_since + idle
+            };
             let queue_max = Duration::from_millis(self.setup.profile.lanes.queue_max_ms);
-            if self.transcriber.is_settled() { at } else { at.max(self.last_audio_at + queue_max) }
+            if self.transcriber.is_settled() { at } else { at.max(self.activity.last_audio_at + queue_max) }
         });
         self.context.timers.set_or_clear(Timer::Idle, at);
     }

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::{
     Session, SessionPhase,
-    upstream::{LaneContext, connection::UpstreamConnection},
+    dialogue::EventEffect,
+    upstream::connection::{ConnectionEvent, UpstreamConnection},
 };
 use crate::event::{DisconnectReason, Lane, LaneEvent, MessageMeta};
 
@@ -18,7 +19,7 @@ impl Session {
         } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
             dialogue.handle_opened(now, lane, &mut self.context);
         } else {
-            self.with_closing(lane, |connection, context| connection.handle_opened(now, context));
+            self.context.with_closing(lane, |connection, context| connection.handle_opened(now, context));
         }
         self.arm_outputs(now);
     }
@@ -31,18 +32,29 @@ impl Session {
         event: &LaneEvent<'_>,
         meta: MessageMeta<'_>,
     ) {
-        let view = self.session_view();
+        if let Some(dialogue) = &mut self.dialogue {
+            match dialogue.handle_event(now, lane, event, meta, &self.view, &mut self.context) {
+                EventEffect::NotOwned => {}
+                EventEffect::Continued => return self.after_delta(now),
+                EventEffect::Changed => return self.after_model_output(now),
+            }
+        }
         if self.transcriber.lane() == Some(lane) {
             self.transcriber.handle_lane_event(now, event, &mut self.context);
         } else if self.synthesizer.lane() == Some(lane) {
-            if self.synthesizer.handle_lane_event(now, event, &mut self.context) {
+            let was_audible = self.context.player.is_audible();
+            let connection_event = self.synthesizer.handle_lane_event(now, event, &mut self.context);
+            if was_audible
+                && matches!(event, LaneEvent::Text(_) | LaneEvent::Audio(_))
+                && connection_event == ConnectionEvent::None
+            {
+                return self.after_delta(now);
+            }
+            if connection_event == ConnectionEvent::Queued {
                 self.release_idle_workers(now);
             }
-        } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
-            dialogue.handle_event(now, lane, event, meta, &view, &mut self.context);
-            return self.after_model_output(now);
         } else {
-            self.with_closing(lane, |connection, context| {
+            self.context.with_closing(lane, |connection, context| {
                 connection.handle_event(now, event, context);
             });
             self.resume_dialling(now);
@@ -69,23 +81,12 @@ impl Session {
         } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
             dialogue.handle_closed(now, lane, reason, &view, &mut self.context);
         } else {
-            self.with_closing(lane, |connection, context| {
+            self.context.with_closing(lane, |connection, context| {
                 connection.handle_closed(now, reason, context);
             });
             self.resume_dialling(now);
         }
         self.update(now);
-    }
-
-    fn with_closing(&mut self, lane: Lane, act: impl FnOnce(&mut UpstreamConnection, &mut LaneContext)) {
-        let Some(index) = self.context.closing.iter().position(|connection| connection.lane() == lane) else {
-            return;
-        };
-        let mut connection = self.context.closing.swap_remove(index);
-        act(&mut connection, &mut self.context);
-        if !connection.is_gone() {
-            self.context.closing.push(connection);
-        }
     }
 
     /// Dials lanes that had to wait until another lane was gone.
@@ -108,12 +109,7 @@ impl Session {
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.handle_timeout(now, &view, &mut self.context);
         }
-        for mut connection in std::mem::take(&mut self.context.closing) {
-            connection.handle_timeout(now, &mut self.context);
-            if !connection.is_gone() {
-                self.context.closing.push(connection);
-            }
-        }
+        self.context.handle_closing_timeouts(now);
         self.resume_dialling(now);
     }
 

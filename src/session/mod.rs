@@ -4,7 +4,7 @@
 //! or task.
 //!
 //! - [`setup`] holds the inputs of a new session, [`settings`] the client's settings, [`client_requests`] other requests
-//! - [`input`] turns microphone audio into utterances, [`stt`] utterances into transcripts
+//! - [`microphone`] takes the client's audio, [`input`] turns it into utterances, [`stt`] utterances into transcripts
 //! - [`tts`] turns texts into audio and plays it; [`outbox::lockstep`] serves clients that wait for one reply per message
 //! - [`dialogue`] is the conversation with the model, with its [`dialogue::history`]
 //! - [`upstream`] is the life of one lane and the state that lanes share, [`lane_routing`] finds a lane's owner
@@ -33,11 +33,12 @@
 //! | a frame that starts or ends an utterance, or interrupts | 1–9 |
 //! | a keep-alive, a picture | none |
 //! | any other message of the client | 1–9 |
-//! | output of the conversation's model | 1–4, 7–9 |
+//! | more audio or text of the text or turn that is being played | the next unit of a conversation, and the player's timer |
+//! | other output of the conversation's model | 1–4, 7–9 |
 //! | a message or the end of another lane | 1–9 |
 //! | a timer, a drain, an operator's request | its handler, by name, then 1–9 |
 //!
-//! A frame takes all steps while the session drains, and when a timer has expired by its instant.
+//! A frame or delta takes all steps while the session drains, and when a timer has expired by its instant.
 
 mod client_requests;
 pub(crate) mod dialogue;
@@ -46,6 +47,7 @@ mod follow_up;
 pub(crate) mod input;
 mod lane_routing;
 pub(crate) mod measurement;
+mod microphone;
 pub(crate) mod outbox;
 mod settings;
 mod setup;
@@ -75,9 +77,10 @@ use self::{
     dialogue::{Dialogue, SessionSnapshot, history::History},
     drain_plan::DrainPlan,
     input::{
-        rate_limiter::{RateDecision, RateLimiter},
-        speech_input::{InputSettings, InputUse, SpeechEvent, SpeechInput},
+        rate_limiter::RateLimiter,
+        speech_input::{InputSettings, InputUse, SpeechInput},
     },
+    microphone::AudioIntake,
     outbox::lockstep::AwaitedReply,
     settings::{Settings, saturating_u32},
     stt::transcriber::Transcriber,
@@ -107,16 +110,10 @@ enum SessionPhase {
     Ended,
 }
 
-/// One client session.
+/// What the client did last, and whether it waits.
 #[derive(Debug)]
-pub(crate) struct Session {
-    setup: SessionSetup,
-    settings: Settings,
-    session_id: String,
-    opened_at: Instant,
-    phase: SessionPhase,
-    /// Plan of a graceful end, while the session waits for a moment that interrupts no one.
-    drain_plan: Option<DrainPlan<CloseReason>>,
+struct ClientActivity {
+    /// The client may be silent for this long; `None` without a limit.
     idle_timeout: Option<Duration>,
     idle_since: Instant,
     /// The client waited for a reply after the last input.
@@ -127,20 +124,27 @@ pub(crate) struct Session {
     last_audio_at: Instant,
     /// Length of the last audio frame.
     last_frame_length: Duration,
+    /// The client was under back-pressure after the last input.
+    had_backpressure: bool,
+}
+
+/// One client session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    setup: SessionSetup,
+    settings: Settings,
+    session_id: String,
+    opened_at: Instant,
+    phase: SessionPhase,
+    /// Plan of a graceful end, while the session waits for a moment that interrupts no one.
+    drain_plan: Option<DrainPlan<CloseReason>>,
+    activity: ClientActivity,
     /// Facts for the conversation, as of its last step; those on the user's audio are always current.
     view: SessionSnapshot,
-    rate_limiter: RateLimiter,
-    dropped_groups: u64,
-    audio_totals: AudioTotals,
-    speech_input: SpeechInput,
-    speech_events: Vec<SpeechEvent>,
+    intake: AudioIntake,
     transcriber: Transcriber,
     synthesizer: Synthesizer,
     tts_queue: TtsQueue,
-    /// End of the last utterance, ms, until silence after it is reported.
-    last_utterance_end_ms: Option<u64>,
-    /// The client was under back-pressure after the last input.
-    had_backpressure: bool,
     dialogue: Option<Box<Dialogue>>,
     context: LaneContext,
 }
@@ -186,23 +190,27 @@ impl Session {
             opened_at: now,
             phase: SessionPhase::Open,
             drain_plan: None,
-            idle_timeout,
-            idle_since: now,
-            was_awaiting_reply: false,
-            last_replied_at: None,
-            last_audio_at: now,
-            last_frame_length: Duration::ZERO,
+            activity: ClientActivity {
+                idle_timeout,
+                idle_since: now,
+                was_awaiting_reply: false,
+                last_replied_at: None,
+                last_audio_at: now,
+                last_frame_length: Duration::ZERO,
+                had_backpressure: false,
+            },
             view: SessionSnapshot::default(),
-            rate_limiter: RateLimiter::new(setup.audio_in.rate_limit, setup.audio_in.max_ahead_ms),
-            dropped_groups: 0,
-            audio_totals: AudioTotals::default(),
-            speech_input: SpeechInput::new(setup.profile.listen.clone(), input_settings, input_use),
-            speech_events: Vec::new(),
+            intake: AudioIntake {
+                rate_limiter: RateLimiter::new(setup.audio_in.rate_limit, setup.audio_in.max_ahead_ms),
+                dropped_groups: 0,
+                audio_totals: AudioTotals::default(),
+                speech_input: SpeechInput::new(setup.profile.listen.clone(), input_settings, input_use),
+                speech_events: Vec::new(),
+                last_utterance_end_ms: None,
+            },
             transcriber: Transcriber::new(Arc::clone(&setup.profile), setup.audio_in.backpressure_ms > 0),
             synthesizer: Synthesizer::new(Arc::clone(&setup.profile)),
             tts_queue: TtsQueue::default(),
-            last_utterance_end_ms: None,
-            had_backpressure: false,
             dialogue: None,
             context,
             setup,
@@ -235,7 +243,7 @@ impl Session {
 
     /// Counts of all samples, and the number of sample groups dropped as too far ahead of the clock.
     pub(crate) fn sample_counts(&self) -> (SampleCounts, u64) {
-        (self.speech_input.sample_counts(), self.dropped_groups)
+        (self.intake.speech_input.sample_counts(), self.intake.dropped_groups)
     }
 
     /// Counts of the conversation's audio; `None` without a conversation.
@@ -283,22 +291,22 @@ impl Session {
             ClientEvent::Clear => {
                 let sequence = self.tts_queue.clear();
                 self.stop_speech(now);
-                self.idle_since = now;
+                self.activity.idle_since = now;
                 self.context.out.push_client(ClientCommand::Cleared { sequence });
             }
             ClientEvent::Finalize => self.finalize_transcripts(now),
             ClientEvent::Finish => self.finish_after_replies(now),
             ClientEvent::KeepAlive => {
-                self.idle_since = now;
+                self.activity.idle_since = now;
                 return self.run_expired(now);
             }
             ClientEvent::Speak(request) => self.start_speech(now, *request),
             ClientEvent::CancelSpeech => {
                 self.stop_speech(now);
-                self.idle_since = now;
+                self.activity.idle_since = now;
             }
             ClientEvent::Commit => {
-                self.speech_input.commit_segment(&mut self.speech_events);
+                self.intake.speech_input.commit_segment(&mut self.intake.speech_events);
                 self.process_speech_events(now);
             }
             ClientEvent::VideoFrame(frame) => {
@@ -340,91 +348,6 @@ impl Session {
         self.context.out.observe(observation);
     }
 
-    /// Handles a frame of audio. Returns true if it starts or ends an utterance, or interrupts.
-    fn handle_audio(&mut self, now: Instant, bytes: &[u8]) -> bool {
-        self.idle_since = now;
-        self.last_audio_at = now;
-        self.view.client_audio_at = Some(now);
-        let groups = self.speech_input.count_groups(bytes.len());
-        let length =
-            Duration::from_secs_f64(groups as f64 / f64::from(self.speech_input.settings.rate_hz.max(1)));
-        self.audio_totals.received += length;
-        self.last_frame_length = length;
-        if groups > 0 {
-            match self.rate_limiter.check_frame(now, length) {
-                RateDecision::Accept => {}
-                RateDecision::AcceptAndWarn(delay_ms) => {
-                    self.context.out.push_client(ClientCommand::RateLimited { delay_ms });
-                }
-                RateDecision::Drop => {
-                    self.speech_input.discard_frame(bytes);
-                    self.dropped_groups += groups;
-                    self.audio_totals.dropped_too_fast += length;
-                    let dropped_ms = millis(length).max(1);
-                    self.context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
-                    return false;
-                }
-            }
-        }
-        let is_muted = self.context.player.is_audible() && self.settings.microphone == MicrophoneMode::Muted;
-        if is_muted {
-            self.audio_totals.muted += length;
-            self.speech_input.mute_frame(bytes, &mut self.speech_events);
-        } else {
-            self.speech_input.push_frame(bytes, &mut self.speech_events);
-            // The dialogue does not wait for audio that the model gets as silence.
-            if !self.is_uplink_silenced() {
-                self.view.last_mic_frame = Some((now, length));
-            }
-        }
-        // A muted frame only completes the audio before it, so its speech is not current.
-        if self.speech_input.take_speech_flag() && !is_muted {
-            self.view.voice_at = Some(now);
-            self.context.player.note_user_speech(now);
-        }
-        let is_decisive = !self.speech_events.is_empty();
-        self.process_speech_events(now);
-        is_decisive
-    }
-
-    /// Passes microphone audio to the conversation.
-    fn forward_to_dialogue(&mut self) {
-        let silenced = self.is_uplink_silenced();
-        if let (Some(dialogue), Some(samples)) = (&mut self.dialogue, self.speech_input.pending_stream()) {
-            dialogue.uplink.push(samples, silenced);
-        }
-    }
-
-    /// True while the model hears silence: the client plays a text that it asked for.
-    fn is_uplink_silenced(&self) -> bool {
-        self.context.player.is_audible() && self.context.player.is_busy_with(PlaybackSource::Request)
-    }
-
-    /// Passes audio to the conversation and speech events to the transcriber.
-    fn process_speech_events(&mut self, now: Instant) {
-        self.forward_to_dialogue();
-        let mut events = std::mem::take(&mut self.speech_events);
-        for event in events.drain(..) {
-            if event == SpeechEvent::Interrupted {
-                self.handle_barge_in(now);
-            }
-            self.track_utterance_end(&event);
-            self.transcriber.handle_speech_event(now, event, &mut self.context);
-        }
-        self.speech_events = events;
-    }
-
-    /// Handles a barge-in: the user speaks during playback.
-    fn handle_barge_in(&mut self, now: Instant) {
-        let after = self.speech_input.speech_length();
-        self.context.out.measure(Measurement::BargeIn { stage: BargeInStage::Noticed, after });
-        let is_floor_taken = self.is_floor_taken();
-        if let Some(dialogue) = self.dialogue.as_mut().filter(|_| is_floor_taken) {
-            dialogue.restore_held();
-        }
-        self.stop_speech(now);
-    }
-
     /// True if a text of the client is being spoken or about to be.
     fn is_floor_taken(&self) -> bool {
         self.synthesizer.is_busy() || self.context.player.is_busy_with(PlaybackSource::Request)
@@ -433,22 +356,13 @@ impl Session {
     /// Facts about the session that the conversation needs.
     fn session_view(&self) -> SessionSnapshot {
         SessionSnapshot {
-            in_speech: self.speech_input.is_in_speech(),
+            in_speech: self.intake.speech_input.is_in_speech(),
             is_tts_active: self.is_floor_taken(),
             is_synthesizing: self.synthesizer.is_busy(),
             partials: self.transcriber.options.partials,
             rollover_events: self.settings.rollover_events,
             ..self.view
         }
-    }
-
-    /// Watches for barge-ins while something is playing and the microphone is open.
-    fn update_barge_in_watch(&mut self) {
-        let Some(talk) = &self.setup.profile.dialogue else { return };
-        let is_speaking = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
-            || self.context.player.is_audible();
-        let is_mic_open = self.settings.microphone == MicrophoneMode::Open;
-        self.speech_input.watch_barge_in(Some(&talk.barge_in).filter(|_| is_speaking && is_mic_open));
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Settings {
 
 impl Session {
     pub(super) fn apply_settings(&mut self, now: Instant, settings: Vec<Setting>) {
-        let mut input = self.speech_input.settings.clone();
+        let mut input = self.intake.speech_input.settings.clone();
         for setting in settings {
             match setting {
                 Setting::Language(language) => {
@@ -80,7 +80,7 @@ impl Session {
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.set_voice(voice);
         }
-        if let Err(error) = self.speech_input.apply_settings(input, &mut self.speech_events) {
+        if let Err(error) = self.intake.speech_input.apply_settings(input, &mut self.intake.speech_events) {
             self.report_error(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
         }
         self.process_speech_events(now);

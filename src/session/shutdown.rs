@@ -78,7 +78,7 @@ impl Session {
 
     /// Earliest instant at which ending interrupts no one; `None` while someone speaks or waits.
     pub(super) fn quiet_at(&self, now: Instant) -> Option<Instant> {
-        let is_recording = self.speech_input.current_recording().is_some();
+        let is_recording = self.intake.speech_input.current_recording().is_some();
         let dialogue_end = match &self.dialogue {
             Some(dialogue) => dialogue.graceful_end_at(now, &self.session_view(), &self.context),
             None => Some(now),
@@ -104,9 +104,9 @@ impl Session {
     /// Ends the session after the client's end of input, once all replies are sent.
     pub(super) fn finish_after_replies(&mut self, now: Instant) {
         self.context.out.measure(Measurement::SessionEnding(EndReason::ClientClose));
-        self.speech_input.end_utterance(&mut self.speech_events);
+        self.intake.speech_input.end_utterance(&mut self.intake.speech_events);
         self.process_speech_events(now);
-        self.speech_input.stop();
+        self.intake.speech_input.stop();
         self.tts_queue.enqueue_unflushed();
         self.stop_dialogue(now);
         self.context.out.await_reply(AwaitedReply::Final);
@@ -118,15 +118,15 @@ impl Session {
     pub(super) fn begin_shutdown(&mut self, now: Instant, reason: CloseReason) {
         self.context.out.measure(Measurement::SessionEnding(reason.into()));
         if matches!(reason, CloseReason::Shutdown | CloseReason::Operator | CloseReason::TimeLimit) {
-            self.speech_input.commit_segment(&mut self.speech_events);
+            self.intake.speech_input.commit_segment(&mut self.intake.speech_events);
             self.process_speech_events(now);
         } else {
             self.tts_queue.discard_all();
             self.stop_speech(now);
         }
-        self.speech_input.stop();
+        self.intake.speech_input.stop();
         self.stop_dialogue(now);
-        self.transcriber.abandon_recording(now, self.speech_input.listened_ms(), &mut self.context);
+        self.transcriber.abandon_recording(now, self.intake.speech_input.listened_ms(), &mut self.context);
         let until = now + self.setup.profile.hear.speech_end_wait;
         let until = match self.drain_plan {
             Some(plan) if reason == plan.reason => plan.reply_deadline,
@@ -154,7 +154,7 @@ impl Session {
         self.context.out.push_client(ClientCommand::SessionClosed {
             reason,
             total_ms: millis(now - self.opened_at),
-            audio_ms: self.speech_input.listened_ms(),
+            audio_ms: self.intake.speech_input.listened_ms(),
             segments: self.transcriber.segment_count(),
             session_id: self.session_id.clone(),
         });
@@ -174,10 +174,10 @@ impl Session {
         self.context.timers.clear(&OPEN_TIMERS);
         self.context.timers.clear(&[Timer::Finish]);
         self.tts_queue.discard_all();
-        self.speech_input.stop();
+        self.intake.speech_input.stop();
         self.stop_speech(now);
         self.stop_dialogue(now);
-        self.transcriber.stop(now, self.speech_input.listened_ms(), &mut self.context);
+        self.transcriber.stop(now, self.intake.speech_input.listened_ms(), &mut self.context);
         self.arm_outputs(now);
     }
 }

@@ -19,7 +19,7 @@ impl Session {
         }
         if self.context.player.is_audible() {
             SessionState::Speaking
-        } else if self.speech_input.is_in_speech() {
+        } else if self.intake.speech_input.is_in_speech() {
             SessionState::Listening
         } else if self.transcriber.is_queued() || self.synthesizer.is_queued() {
             SessionState::Queued
@@ -38,7 +38,7 @@ impl Session {
             dropped_backlog: Duration::from_millis(self.transcriber.dropped_ms()),
             waiting,
             sent: self.context.player.sent_length(),
-            ..self.audio_totals
+            ..self.intake.audio_totals
         };
         let Some(uplink) = self.uplink_counts() else { return totals };
         AudioTotals {

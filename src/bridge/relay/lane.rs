@@ -54,14 +54,16 @@ impl Relay {
             RelayUpstream::Connected(connection) if connection.lane() == lane => {
                 connection.handle_opened(now, &mut self.context);
             }
-            _ => self.with_closing(lane, |connection, context| connection.handle_opened(now, context)),
+            _ => {
+                self.context.with_closing(lane, |connection, context| connection.handle_opened(now, context))
+            }
         }
     }
 
     /// A lane's transport closed.
     pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
         if !self.owns_lane(lane) {
-            return self.with_closing(lane, |connection, context| {
+            return self.context.with_closing(lane, |connection, context| {
                 connection.handle_closed(now, reason, context);
             });
         }
@@ -101,24 +103,9 @@ impl Relay {
 
     /// Handles a message on a lane that was left.
     pub(super) fn handle_closing_event(&mut self, now: Instant, lane: Lane, event: &LaneEvent<'_>) {
-        self.with_closing(lane, |connection, context| {
+        self.context.with_closing(lane, |connection, context| {
             connection.handle_event(now, event, context);
         });
-    }
-
-    fn with_closing(
-        &mut self,
-        lane: Lane,
-        act: impl FnOnce(&mut UpstreamConnection, &mut super::LaneContext),
-    ) {
-        let Some(at) = self.context.closing.iter().position(|connection| connection.lane() == lane) else {
-            return;
-        };
-        let mut connection = self.context.closing.swap_remove(at);
-        act(&mut connection, &mut self.context);
-        if !connection.is_gone() {
-            self.context.closing.push(connection);
-        }
     }
 
     pub(super) fn with_connection(
@@ -416,12 +403,7 @@ impl Relay {
         let connection_event =
             self.with_connection(|connection, context| connection.handle_timeout(now, context));
         self.handle_connection_event(now, connection_event);
-        for mut connection in std::mem::take(&mut self.context.closing) {
-            connection.handle_timeout(now, &mut self.context);
-            if !connection.is_gone() {
-                self.context.closing.push(connection);
-            }
-        }
+        self.context.handle_closing_timeouts(now);
     }
 
     /// Deadlines of all lanes.

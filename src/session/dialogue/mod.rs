@@ -1,10 +1,11 @@
 //! Conversation with the model in full duplex: microphone audio goes up in units of one second, the model speaks when
 //! it decides to.
 //!
+//! - [`steps`] lists what the conversation does after an input
 //! - [`uplink`] keeps microphone audio until it is sent; [`pacing`] computes when the next unit is due
 //! - [`turns`] tracks the model's turns and decides which output the client may hear; [`turn`] is one of them
 //! - [`rollover`] opens, replaces and leaves the upstream session; [`rollover_limits`] are the limits that trigger a
-//!   rollover; [`standby`] prepares the next session; [`unit_errors`] counts failed units
+//!   rollover; [`upstream_session`] is the session in use; [`standby`] prepares the next session; [`unit_errors`] counts failed units
 //! - [`history`] is the text that the next session gets in its prompt
 
 pub(crate) mod history;
@@ -12,10 +13,12 @@ mod pacing;
 mod rollover;
 mod rollover_limits;
 mod standby;
+mod steps;
 mod turn;
 mod turns;
 mod unit_errors;
 mod uplink;
+mod upstream_session;
 
 use std::{
     sync::Arc,
@@ -32,7 +35,6 @@ use self::{
     uplink::Uplink,
 };
 use super::{
-    millis,
     outbox::Observation,
     timers::Timer,
     upstream::{
@@ -43,10 +45,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{
-        ClientCommand, DisconnectReason, Lane, LaneCommand, LaneEvent, MessageMeta, Mode, RolloverReason,
-        VideoFrame, VoiceSample,
-    },
+    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, MessageMeta, Mode, VideoFrame, VoiceSample},
     mapping::{
         profile::{AssistantText, DialogueRules},
         upstream::DuplexLimits,
@@ -72,6 +71,17 @@ pub(crate) struct SessionSnapshot {
     pub(crate) partials: bool,
     /// The client wants rollover events.
     pub(crate) rollover_events: bool,
+}
+
+/// Effect of an upstream's message on the conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventEffect {
+    /// The lane does not belong to the conversation.
+    NotOwned,
+    /// More text or audio of the turn that is being played.
+    Continued,
+    /// Anything else.
+    Changed,
 }
 
 /// Conversation of one session.
@@ -190,7 +200,7 @@ impl Dialogue {
         self.failure.take()
     }
 
-    /// Handles a message of the upstream on one of the conversation's lanes.
+    /// Handles a message of the upstream, if the lane belongs to the conversation.
     pub(crate) fn handle_event(
         &mut self,
         now: Instant,
@@ -199,14 +209,31 @@ impl Dialogue {
         meta: MessageMeta<'_>,
         view: &SessionSnapshot,
         context: &mut LaneContext,
-    ) {
+    ) -> EventEffect {
         if self.is_standby(lane) {
-            return self.handle_standby_event(now, event, meta, context);
+            self.handle_standby_event(now, event, meta, context);
+            return EventEffect::Changed;
         }
-        let Some(connection) = self.upstream.connection_mut() else { return };
+        let Some(connection) = self.upstream.connection_mut().filter(|connection| connection.lane() == lane)
+        else {
+            return EventEffect::NotOwned;
+        };
         let connection_event = connection.handle_event(now, event, context);
-        self.handle_connection_event(now, connection_event, view, context);
+        if connection_event != ConnectionEvent::None {
+            self.handle_connection_event(now, connection_event, view, context);
+            self.handle_model_output(now, event, meta, view, context);
+            return EventEffect::Changed;
+        }
+        let is_open = self.turns.open.as_ref().is_some_and(|turn| turn.playout_started);
         self.handle_model_output(now, event, meta, view, context);
+        let is_plain = matches!(event, LaneEvent::Text(_) | LaneEvent::Audio(_))
+            && self.turns.fence.is_none()
+            && !self.awaits_rollover;
+        if is_open && is_plain && self.rollover_due(now).is_none() {
+            EventEffect::Continued
+        } else {
+            EventEffect::Changed
+        }
     }
 
     /// Handles output of the model.
@@ -285,110 +312,6 @@ impl Dialogue {
     /// Earliest deadline of the lanes.
     pub(crate) fn lane_deadline(&self) -> Option<Instant> {
         self.connections().filter_map(UpstreamConnection::deadline).min()
-    }
-
-    /// True if the user's audio makes a difference: a unit is complete, or a rollover waits for a quiet moment.
-    pub(crate) fn needs_advance(&self) -> bool {
-        self.awaits_rollover || self.uplink.has_unit()
-    }
-
-    /// Continues after a frame of the user's audio that makes no difference yet: moves the timers that silence defines.
-    pub(crate) fn after_frame(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        if self.turns.fence.is_some() {
-            self.turns.arm_fence_lift(view, &self.rules.barge_in, context);
-        }
-        self.send_due_unit(now, view, context);
-    }
-
-    /// Continues after any other input:
-    ///
-    /// 1. drops audio that is too old
-    /// 2. `check_yielding`: lifts the fence ([`Timer::FenceLift`]), or replaces a session that talks on ([`Timer::Yield`])
-    /// 3. `check_reply_timeout`: replaces a session that does not answer ([`Timer::Reply`])
-    /// 4. `check_limits`: replaces a session that reaches a limit ([`Timer::Limits`])
-    /// 5. `feed_standby`: sends the standby its next unit ([`Timer::Standby`])
-    /// 6. `redial_if_due`: dials the next session ([`Timer::Redial`])
-    /// 7. `report_connect_error`: informs the client of an outage, once
-    /// 8. `send_due_unit`: sends the next unit ([`Timer::Unit`])
-    pub(crate) fn advance(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        if !view.is_tts_active {
-            self.uplink.discard_held();
-        }
-        self.drop_excess(context);
-        self.check_yielding(now, view, context);
-        self.check_reply_timeout(now, view, context);
-        self.check_limits(now, view, context);
-        self.feed_standby(now, context);
-        self.redial_if_due(now, view, context);
-        self.report_connect_error(context);
-        self.send_due_unit(now, view, context);
-        self.arm_limits(now, view, context);
-    }
-
-    /// Drops audio that is too old to be sent.
-    fn drop_excess(&mut self, context: &mut LaneContext) {
-        let talking = matches!(self.upstream, DialogueUpstream::Active(_));
-        let dropped_ms = self.uplink.drop_excess(talking, &self.rules.converse);
-        if dropped_ms > 0 {
-            context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
-        }
-    }
-
-    /// Lifts the fence when the model has listened; replaces a session that does not yield.
-    fn check_yielding(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        let DialogueUpstream::Active(session) = &self.upstream else { return };
-        self.turns.arm_fence_lift(view, &self.rules.barge_in, context);
-        if context.timers.take_expired(Timer::FenceLift, now) {
-            self.turns.lift_fence(session.tracker.sent_count, context);
-        }
-        if context.timers.take_expired(Timer::Yield, now) {
-            self.roll_over(now, RolloverReason::NotYielding, view, context);
-        }
-    }
-
-    /// Treats an upstream that does not answer a unit as lost.
-    fn check_reply_timeout(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        if context.timers.take_expired(Timer::Reply, now)
-            && let DialogueUpstream::Active(session) = &mut self.upstream
-        {
-            let bound = self.rules.converse.unit_reply_max;
-            session.connection.close(now, context);
-            let detail = format!("the upstream did not answer 1 s of audio within {} ms", millis(bound));
-            let lane = session.connection.lane();
-            context.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
-            self.handle_upstream_loss(now, detail, view, context);
-        }
-    }
-
-    /// Reports once why no model is ready yet.
-    fn report_connect_error(&mut self, context: &mut LaneContext) {
-        let DialogueUpstream::Connecting(connection) = &self.upstream else { return };
-        if let (Some(detail), false) = (connection.last_error(), self.outage_reported) {
-            self.outage_reported = true;
-            let detail = format!("no model is ready yet: {detail}; retrying");
-            context.out.push_error(Error::new(ErrorKind::Unavailable, detail));
-        }
-    }
-
-    /// Sends the next unit if it is due.
-    fn send_due_unit(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        self.arm_unit(now, view, context);
-        if !context.timers.take_expired(Timer::Unit, now) {
-            return;
-        }
-        let DialogueUpstream::Active(session) = &mut self.upstream else { return };
-        let last = session.tracker.last_sent_at.unwrap_or(session.ready_at);
-        let voiced = view.in_speech || view.voice_at.is_some_and(|at| at >= last);
-        if view.voice_at.is_some_and(|at| now >= at + self.rules.converse.trailing_silence) {
-            self.uplink.clear_unanswered();
-        }
-        let mut unit = self.uplink.take(voiced && !self.turns.open.is_some());
-        let number = session.tracker.sent_count + 1;
-        unit.force_listen = self.turns.force_listen(now, number, &self.rules.barge_in, context);
-        unit.has_speech = view.in_speech || self.turns.open.is_some();
-        unit.frame = self.video_frame.take();
-        session.send_unit(now, unit, context);
-        self.arm_reply(context);
     }
 
     fn handle_connection_event(

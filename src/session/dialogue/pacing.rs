@@ -6,10 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{
-    Dialogue, SessionSnapshot,
-    rollover::{DialogueUpstream, UpstreamSession},
-};
+use super::{Dialogue, SessionSnapshot, rollover::DialogueUpstream, upstream_session::UpstreamSession};
+use crate::audio::units::UNIT_SAMPLES;
 use crate::session::{
     timers::Timer,
     upstream::{
@@ -48,7 +46,7 @@ impl Dialogue {
             return Some(now);
         }
         let not_before = session.tracker.last_sent_at.map(|at| at + self.rules.converse.unit_min);
-        if self.uplink.has_unit() {
+        if self.uplink.len() >= UNIT_SAMPLES {
             return Some(not_before.map_or(now, |at| at.max(now)));
         }
         self.silence_fill_at(session, view, audible)

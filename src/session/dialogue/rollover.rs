@@ -5,27 +5,23 @@
 
 use std::time::{Duration, Instant};
 
-use super::{
-    Dialogue, SessionSnapshot,
-    rollover_limits::{ContextUsage, RolloverDue, RolloverLimits},
-};
+use super::{Dialogue, SessionSnapshot, rollover_limits::RolloverDue, upstream_session::UpstreamSession};
 use crate::session::{
-    measurement::{LanePurpose, Measurement, SessionState},
+    measurement::{LanePurpose, SessionState},
     millis,
-    outbox::{Action, Observation},
+    outbox::Observation,
     timers::Timer,
     upstream::{
         LaneContext,
         backoff::{ConnectionFailure, RetryState},
         connection::UpstreamConnection,
-        reply_tracker::{ReplyKind, ReplyTracker, UNIT_DURATION, UnitInFlight, UplinkUnit},
+        reply_tracker::UnitInFlight,
     },
 };
 use crate::{
-    audio::SPEECH_RATE_HZ,
+    audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
     error::{Error, ErrorKind},
-    event::{ClientCommand, Lane, LaneCommand, LaneEvent, MessageMeta, RolloverReason, UnitInput},
-    mapping::profile::LaneTimeouts,
+    event::{ClientCommand, Lane, RolloverReason},
 };
 
 /// State of the conversation's upstream session.
@@ -41,20 +37,6 @@ pub(super) enum DialogueUpstream {
     Active(Box<UpstreamSession>),
 }
 
-/// Upstream session in use.
-#[derive(Debug)]
-pub(super) struct UpstreamSession {
-    pub(super) connection: UpstreamConnection,
-    pub(super) ready_at: Instant,
-    pub(super) tracker: ReplyTracker,
-    pub(super) context_usage: ContextUsage,
-    pub(super) frame_since_answer: bool,
-    /// Consecutive units that the upstream failed to process.
-    pub(super) unit_errors: u32,
-    /// Rollover that follows as soon as the unit in flight is answered.
-    pub(super) pending_rollover: Option<RolloverReason>,
-}
-
 /// Time without a model, and its cause.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outage {
@@ -67,9 +49,6 @@ const SESSION_TIMERS: [Timer; 5] = [Timer::Reply, Timer::ReplyEnd, Timer::Limits
 
 /// Answered units after which an upstream session was useful: a new model only listens for three units.
 const USEFUL_UNITS: u64 = 3;
-
-/// Answered units after which an upstream session counts as healthy.
-const HEALTHY_UNITS: u64 = 10;
 
 impl DialogueUpstream {
     pub(super) fn connection(&self) -> Option<&UpstreamConnection> {
@@ -85,80 +64,6 @@ impl DialogueUpstream {
             Self::Stopped | Self::Scheduled { .. } => None,
             Self::Connecting(connection) => Some(connection),
             Self::Active(session) => Some(&mut session.connection),
-        }
-    }
-}
-
-impl UpstreamSession {
-    pub(super) fn new(now: Instant, connection: UpstreamConnection) -> Self {
-        Self {
-            connection,
-            ready_at: now,
-            tracker: ReplyTracker::default(),
-            context_usage: ContextUsage::default(),
-            frame_since_answer: false,
-            unit_errors: 0,
-            pending_rollover: None,
-        }
-    }
-
-    /// Sends a unit.
-    pub(super) fn send_unit(&mut self, now: Instant, unit: UplinkUnit, context: &mut LaneContext) {
-        self.frame_since_answer |= unit.frame.is_some();
-        let (audio, force_listen, frame) = (unit.audio.clone(), unit.force_listen, unit.frame.clone());
-        let input_id = self.tracker.record_sent(now, unit);
-        let append = UnitInput { audio, input_id, force_listen, frame };
-        context.out.push(Action::ToLane(self.connection.lane(), LaneCommand::Append(append)));
-    }
-
-    /// Handles output of the model. Returns the unit that it completed.
-    pub(super) fn handle_reply(
-        &mut self,
-        now: Instant,
-        event: &LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        limits: &RolloverLimits,
-        context: &mut LaneContext,
-    ) -> Option<UnitInFlight> {
-        let kind = ReplyKind::of(event)?;
-        self.unit_errors = 0;
-        self.context_usage.report(meta.context_tokens);
-        let unit = self.tracker.handle_reply(now, kind, meta)?;
-        self.record_answer(now, &unit, limits, context);
-        Some(unit)
-    }
-
-    /// Completes a unit whose end the upstream did not report in time.
-    pub(super) fn end_reply(&mut self, now: Instant, limits: &RolloverLimits, context: &mut LaneContext) {
-        if let Some(unit) = self.tracker.complete_in_flight() {
-            self.record_answer(now, &unit, limits, context);
-        }
-    }
-
-    /// True if the session was useful, or lasted longer than all retries may take. Its loss then starts a new series of
-    /// attempts.
-    fn was_healthy(&self, now: Instant, times: &LaneTimeouts) -> bool {
-        let lived = now - self.ready_at;
-        self.tracker.answered_count >= HEALTHY_UNITS || lived >= Duration::from_millis(times.retry_total_ms)
-    }
-
-    fn record_answer(
-        &mut self,
-        now: Instant,
-        unit: &UnitInFlight,
-        limits: &RolloverLimits,
-        context: &mut LaneContext,
-    ) {
-        self.context_usage.add_unit(
-            unit.unit.has_speech,
-            std::mem::take(&mut self.frame_since_answer),
-            limits,
-        );
-        let (took, lane) = (now - unit.sent_at, self.connection.lane());
-        context.out.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });
-        context.out.measure(Measurement::ContextUsage { lane, tokens: self.context_usage.tokens() });
-        if let Some(count) = self.tracker.count_slow_reply(took) {
-            context.out.observe(Observation::SlowStep { step_ms: millis(took), count });
         }
     }
 }
@@ -439,7 +344,7 @@ impl Dialogue {
         }
     }
 
-    fn rollover_due(&self, now: Instant) -> Option<RolloverDue> {
+    pub(super) fn rollover_due(&self, now: Instant) -> Option<RolloverDue> {
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
         let requested = self
             .rollover_requested
@@ -479,7 +384,7 @@ impl Dialogue {
         let busy = self.turns.open.is_some()
             || self.turns.fence.is_some()
             || context.player.is_busy()
-            || self.uplink.has_unit();
+            || self.uplink.len() >= UNIT_SAMPLES;
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
         if busy || view.is_tts_active || view.in_speech {
             return None;

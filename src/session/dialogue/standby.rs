@@ -5,10 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{
-    Dialogue,
-    rollover::{DialogueUpstream, UpstreamSession},
-};
+use super::{Dialogue, rollover::DialogueUpstream, upstream_session::UpstreamSession};
 use crate::event::{LaneEvent, MessageMeta};
 use crate::session::{
     measurement::LanePurpose,

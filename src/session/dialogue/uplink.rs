@@ -157,11 +157,6 @@ impl Uplink {
         self.units.len()
     }
 
-    /// True if a whole unit of the user's audio waits.
-    pub(super) fn has_unit(&self) -> bool {
-        self.units.has_unit()
-    }
-
     /// Takes the next unit out, filled up with silence. With `keep_until_answered` its audio is kept for another
     /// attempt.
     pub(super) fn take(&mut self, keep_until_answered: bool) -> UplinkUnit {

@@ -46,10 +46,10 @@ impl Session {
             let missing = UNIT_SAMPLES - dialogue.waiting_samples() % UNIT_SAMPLES;
             Duration::from_micros(missing as u64 * 1_000_000 / u64::from(SPEECH_RATE_HZ))
         });
-        let until_edge = self.speech_input.time_to_decision();
+        let until_edge = self.intake.speech_input.time_to_decision();
         Some(ReadWindow {
-            received: self.audio_totals.received,
-            last_frame_length: self.last_frame_length,
+            received: self.intake.audio_totals.received,
+            last_frame_length: self.activity.last_frame_length,
             until_decision: until_edge.min(until_unit),
             frame_max_bytes: usize::MAX,
             max_delay,
@@ -58,7 +58,7 @@ impl Session {
 
     /// True if an urgent command may come. In a conversation the model answers, not the client.
     fn expects_urgent_command(&self, now: Instant) -> bool {
-        let may_reply = self.last_replied_at.is_some_and(|at| now < at + REPLY_WINDOW);
+        let may_reply = self.activity.last_replied_at.is_some_and(|at| now < at + REPLY_WINDOW);
         self.dialogue.is_none()
             && (may_reply
                 || self.is_speaking()

@@ -123,18 +123,19 @@ impl Synthesizer {
         }
     }
 
-    /// Handles an upstream event of the lane; returns true if the lane has to wait in a queue.
+    /// Handles an upstream event of the lane; returns what it meant for the connection.
     pub(crate) fn handle_lane_event(
         &mut self,
         now: Instant,
         event: &LaneEvent<'_>,
         context: &mut LaneContext,
-    ) -> bool {
-        let Some(connection) = self.connection_mut() else { return false };
+    ) -> ConnectionEvent {
+        let Some(connection) = self.connection_mut() else { return ConnectionEvent::None };
         let was_awaiting_reply = connection.is_awaiting_reply();
         let connection_event = connection.handle_event(now, event, context);
-        let is_queued = connection_event == ConnectionEvent::Queued;
-        self.handle_connection_event(now, connection_event, context);
+        if connection_event != ConnectionEvent::None {
+            self.handle_connection_event(now, connection_event.clone(), context);
+        }
         if was_awaiting_reply {
             match event {
                 LaneEvent::Audio(samples) => self.push_audio(now, samples, context),
@@ -142,7 +143,7 @@ impl Synthesizer {
                 _ => {}
             }
         }
-        is_queued
+        connection_event
     }
 
     fn push_audio(&mut self, now: Instant, samples: &[f32], context: &mut LaneContext) {

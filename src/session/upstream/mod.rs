@@ -91,6 +91,28 @@ impl LaneContext {
         self.closing.iter().any(|connection| connection.lane() == lane)
     }
 
+    /// Lets a closing lane handle its transport or a message. Forgets the lane once it is gone.
+    pub(crate) fn with_closing(&mut self, lane: Lane, act: impl FnOnce(&mut UpstreamConnection, &mut Self)) {
+        let Some(index) = self.closing.iter().position(|connection| connection.lane() == lane) else {
+            return;
+        };
+        let mut connection = self.closing.swap_remove(index);
+        act(&mut connection, self);
+        if !connection.is_gone() {
+            self.closing.push(connection);
+        }
+    }
+
+    /// Runs the expired timers of the closing lanes.
+    pub(crate) fn handle_closing_timeouts(&mut self, now: Instant) {
+        for mut connection in std::mem::take(&mut self.closing) {
+            connection.handle_timeout(now, self);
+            if !connection.is_gone() {
+                self.closing.push(connection);
+            }
+        }
+    }
+
     /// Latest end of a cancelled answer that is drained from now on.
     pub(crate) fn lane_drain_deadline(&self, now: Instant) -> Instant {
         let unhurried = now + Duration::from_millis(self.lane_times.drain_max_ms);

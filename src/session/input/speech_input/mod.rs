@@ -134,11 +134,6 @@ impl SpeechInput {
             .filter(|stream| !stream.is_empty())
     }
 
-    /// True if the detector found speech since the last call.
-    pub(crate) fn take_speech_flag(&mut self) -> bool {
-        self.pipeline.as_mut().is_some_and(|pipeline| std::mem::take(&mut pipeline.speech_flag))
-    }
-
     /// Length of the user's current speech.
     pub(crate) fn speech_length(&self) -> Duration {
         let samples = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.speech_samples);
@@ -201,14 +196,15 @@ impl SpeechInput {
         }
     }
 
-    /// Processes a frame.
-    pub(crate) fn push_frame(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) {
+    /// Processes a frame. Returns true if the detector found speech.
+    pub(crate) fn push_frame(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) -> bool {
         self.muted = false;
-        let Some(pipeline) = self.pipeline_mut() else { return };
+        let Some(pipeline) = self.pipeline_mut() else { return false };
         let start = pipeline.resampled.len();
         pipeline.converter.push(bytes, &mut pipeline.resampled);
         pipeline.stream_from(start);
         pipeline.process_hops(out);
+        std::mem::take(&mut pipeline.speech_flag)
     }
 
     /// Mutes a frame. Audio that arrived before the muting is processed to its end first.
@@ -219,6 +215,8 @@ impl SpeechInput {
             pipeline.flush_resampler(out);
         }
         pipeline.converter.skip_muted(bytes);
+        // The speech before it is not current.
+        pipeline.speech_flag = false;
     }
 
     /// Completes the current segment, if any; the utterance continues.

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Result for the owner.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ConnectionEvent {
     /// Nothing to do.
     None,

@@ -1,0 +1,122 @@
+//! Steps of a conversation: what it does after an input, in order.
+
+use std::time::Instant;
+
+use super::{Dialogue, SessionSnapshot, rollover::DialogueUpstream};
+use crate::{
+    audio::units::UNIT_SAMPLES,
+    error::{Error, ErrorKind},
+    event::{ClientCommand, RolloverReason},
+    session::{millis, outbox::Observation, timers::Timer, upstream::LaneContext},
+};
+
+impl Dialogue {
+    /// Continues after a frame of the user's audio, or more audio of the model: moves the timers that silence defines.
+    /// Returns false if that is not enough: a unit is complete, or a rollover waits for a quiet moment.
+    pub(crate) fn after_frame(
+        &mut self,
+        now: Instant,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) -> bool {
+        if self.awaits_rollover || self.uplink.len() >= UNIT_SAMPLES {
+            return false;
+        }
+        if self.turns.fence.is_some() {
+            self.turns.arm_fence_lift(view, &self.rules.barge_in, context);
+        }
+        self.arm_unit(now, view, context);
+        true
+    }
+
+    /// Continues after any other input:
+    ///
+    /// 1. drops audio that is too old
+    /// 2. `check_yielding`: lifts the fence ([`Timer::FenceLift`]), or replaces a session that talks on ([`Timer::Yield`])
+    /// 3. `check_reply_timeout`: replaces a session that does not answer ([`Timer::Reply`])
+    /// 4. `check_limits`: replaces a session that reaches a limit ([`Timer::Limits`])
+    /// 5. `feed_standby`: sends the standby its next unit ([`Timer::Standby`])
+    /// 6. `redial_if_due`: dials the next session ([`Timer::Redial`])
+    /// 7. `report_connect_error`: informs the client of an outage, once
+    /// 8. `send_due_unit`: sends the next unit ([`Timer::Unit`])
+    pub(crate) fn advance(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+        if !view.is_tts_active {
+            self.uplink.discard_held();
+        }
+        self.drop_excess(context);
+        self.check_yielding(now, view, context);
+        self.check_reply_timeout(now, view, context);
+        self.check_limits(now, view, context);
+        self.feed_standby(now, context);
+        self.redial_if_due(now, view, context);
+        self.report_connect_error(context);
+        self.send_due_unit(now, view, context);
+        self.arm_limits(now, view, context);
+    }
+
+    /// Drops audio that is too old to be sent.
+    fn drop_excess(&mut self, context: &mut LaneContext) {
+        let talking = matches!(self.upstream, DialogueUpstream::Active(_));
+        let dropped_ms = self.uplink.drop_excess(talking, &self.rules.converse);
+        if dropped_ms > 0 {
+            context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
+        }
+    }
+
+    /// Lifts the fence when the model has listened; replaces a session that does not yield.
+    fn check_yielding(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+        let DialogueUpstream::Active(session) = &self.upstream else { return };
+        self.turns.arm_fence_lift(view, &self.rules.barge_in, context);
+        if context.timers.take_expired(Timer::FenceLift, now) {
+            self.turns.lift_fence(session.tracker.sent_count, context);
+        }
+        if context.timers.take_expired(Timer::Yield, now) {
+            self.roll_over(now, RolloverReason::NotYielding, view, context);
+        }
+    }
+
+    /// Treats an upstream that does not answer a unit as lost.
+    fn check_reply_timeout(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+        if context.timers.take_expired(Timer::Reply, now)
+            && let DialogueUpstream::Active(session) = &mut self.upstream
+        {
+            let bound = self.rules.converse.unit_reply_max;
+            session.connection.close(now, context);
+            let detail = format!("the upstream did not answer 1 s of audio within {} ms", millis(bound));
+            let lane = session.connection.lane();
+            context.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
+            self.handle_upstream_loss(now, detail, view, context);
+        }
+    }
+
+    /// Reports once why no model is ready yet.
+    fn report_connect_error(&mut self, context: &mut LaneContext) {
+        let DialogueUpstream::Connecting(connection) = &self.upstream else { return };
+        if let (Some(detail), false) = (connection.last_error(), self.outage_reported) {
+            self.outage_reported = true;
+            let detail = format!("no model is ready yet: {detail}; retrying");
+            context.out.push_error(Error::new(ErrorKind::Unavailable, detail));
+        }
+    }
+
+    /// Sends the next unit if it is due.
+    fn send_due_unit(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+        self.arm_unit(now, view, context);
+        if !context.timers.take_expired(Timer::Unit, now) {
+            return;
+        }
+        let DialogueUpstream::Active(session) = &mut self.upstream else { return };
+        let last = session.tracker.last_sent_at.unwrap_or(session.ready_at);
+        let voiced = view.in_speech || view.voice_at.is_some_and(|at| at >= last);
+        if view.voice_at.is_some_and(|at| now >= at + self.rules.converse.trailing_silence) {
+            self.uplink.clear_unanswered();
+        }
+        let mut unit = self.uplink.take(voiced && !self.turns.open.is_some());
+        let number = session.tracker.sent_count + 1;
+        unit.force_listen = self.turns.force_listen(now, number, &self.rules.barge_in, context);
+        unit.has_speech = view.in_speech || self.turns.open.is_some();
+        unit.frame = self.video_frame.take();
+        session.send_unit(now, unit, context);
+        self.arm_reply(context);
+    }
+}

@@ -1,0 +1,110 @@
+//! Upstream session in use: its units, their answers, and the use of its context.
+
+use std::time::{Duration, Instant};
+
+use super::rollover_limits::{ContextUsage, RolloverLimits};
+use crate::{
+    event::{LaneCommand, LaneEvent, MessageMeta, RolloverReason, UnitInput},
+    mapping::profile::LaneTimeouts,
+    session::{
+        measurement::Measurement,
+        millis,
+        outbox::{Action, Observation},
+        upstream::{
+            LaneContext,
+            connection::UpstreamConnection,
+            reply_tracker::{ReplyKind, ReplyTracker, UNIT_DURATION, UnitInFlight, UplinkUnit},
+        },
+    },
+};
+
+/// Answered units after which an upstream session counts as healthy.
+const HEALTHY_UNITS: u64 = 10;
+
+/// Upstream session in use.
+#[derive(Debug)]
+pub(super) struct UpstreamSession {
+    pub(super) connection: UpstreamConnection,
+    pub(super) ready_at: Instant,
+    pub(super) tracker: ReplyTracker,
+    pub(super) context_usage: ContextUsage,
+    pub(super) frame_since_answer: bool,
+    /// Consecutive units that the upstream failed to process.
+    pub(super) unit_errors: u32,
+    /// Rollover that follows as soon as the unit in flight is answered.
+    pub(super) pending_rollover: Option<RolloverReason>,
+}
+
+impl UpstreamSession {
+    pub(super) fn new(now: Instant, connection: UpstreamConnection) -> Self {
+        Self {
+            connection,
+            ready_at: now,
+            tracker: ReplyTracker::default(),
+            context_usage: ContextUsage::default(),
+            frame_since_answer: false,
+            unit_errors: 0,
+            pending_rollover: None,
+        }
+    }
+
+    /// Sends a unit.
+    pub(super) fn send_unit(&mut self, now: Instant, unit: UplinkUnit, context: &mut LaneContext) {
+        self.frame_since_answer |= unit.frame.is_some();
+        let (audio, force_listen, frame) = (unit.audio.clone(), unit.force_listen, unit.frame.clone());
+        let input_id = self.tracker.record_sent(now, unit);
+        let append = UnitInput { audio, input_id, force_listen, frame };
+        context.out.push(Action::ToLane(self.connection.lane(), LaneCommand::Append(append)));
+    }
+
+    /// Handles output of the model. Returns the unit that it completed.
+    pub(super) fn handle_reply(
+        &mut self,
+        now: Instant,
+        event: &LaneEvent<'_>,
+        meta: MessageMeta<'_>,
+        limits: &RolloverLimits,
+        context: &mut LaneContext,
+    ) -> Option<UnitInFlight> {
+        let kind = ReplyKind::of(event)?;
+        self.unit_errors = 0;
+        self.context_usage.report(meta.context_tokens);
+        let unit = self.tracker.handle_reply(now, kind, meta)?;
+        self.record_answer(now, &unit, limits, context);
+        Some(unit)
+    }
+
+    /// Completes a unit whose end the upstream did not report in time.
+    pub(super) fn end_reply(&mut self, now: Instant, limits: &RolloverLimits, context: &mut LaneContext) {
+        if let Some(unit) = self.tracker.complete_in_flight() {
+            self.record_answer(now, &unit, limits, context);
+        }
+    }
+
+    /// True if the session was useful, or lasted longer than all retries may take. Its loss then starts a new series of
+    /// attempts.
+    pub(super) fn was_healthy(&self, now: Instant, times: &LaneTimeouts) -> bool {
+        let lived = now - self.ready_at;
+        self.tracker.answered_count >= HEALTHY_UNITS || lived >= Duration::from_millis(times.retry_total_ms)
+    }
+
+    fn record_answer(
+        &mut self,
+        now: Instant,
+        unit: &UnitInFlight,
+        limits: &RolloverLimits,
+        context: &mut LaneContext,
+    ) {
+        self.context_usage.add_unit(
+            unit.unit.has_speech,
+            std::mem::take(&mut self.frame_since_answer),
+            limits,
+        );
+        let (took, lane) = (now - unit.sent_at, self.connection.lane());
+        context.out.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });
+        context.out.measure(Measurement::ContextUsage { lane, tokens: self.context_usage.tokens() });
+        if let Some(count) = self.tracker.count_slow_reply(took) {
+            context.out.observe(Observation::SlowStep { step_ms: millis(took), count });
+        }
+    }
+}

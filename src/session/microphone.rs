@@ -1,0 +1,131 @@
+//! Microphone: the way of the client's audio to the speech input, the conversation and the transcriber.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    Session,
+    input::{
+        rate_limiter::{RateDecision, RateLimiter},
+        speech_input::{SpeechEvent, SpeechInput},
+    },
+    measurement::{AudioTotals, BargeInStage, Measurement},
+    millis,
+    tts::player::PlaybackSource,
+};
+use crate::event::{ClientCommand, MicrophoneMode};
+
+/// The client's audio, from its arrival to the events found in it.
+#[derive(Debug)]
+pub(super) struct AudioIntake {
+    pub(super) rate_limiter: RateLimiter,
+    /// Sample groups dropped as too far ahead of the clock.
+    pub(super) dropped_groups: u64,
+    pub(super) audio_totals: AudioTotals,
+    pub(super) speech_input: SpeechInput,
+    /// Events of the current input.
+    pub(super) speech_events: Vec<SpeechEvent>,
+    /// End of the last utterance, ms, until silence after it is reported.
+    pub(super) last_utterance_end_ms: Option<u64>,
+}
+
+impl Session {
+    /// Handles a frame of audio. Returns true if it starts or ends an utterance, or interrupts.
+    pub(super) fn handle_audio(&mut self, now: Instant, bytes: &[u8]) -> bool {
+        self.activity.idle_since = now;
+        self.activity.last_audio_at = now;
+        self.view.client_audio_at = Some(now);
+        let groups = self.intake.speech_input.count_groups(bytes.len());
+        let length = Duration::from_secs_f64(
+            groups as f64 / f64::from(self.intake.speech_input.settings.rate_hz.max(1)),
+        );
+        self.intake.audio_totals.received += length;
+        self.activity.last_frame_length = length;
+        if groups > 0 {
+            match self.intake.rate_limiter.check_frame(now, length) {
+                RateDecision::Accept => {}
+                RateDecision::AcceptAndWarn(delay_ms) => {
+                    self.context.out.push_client(ClientCommand::RateLimited { delay_ms });
+                }
+                RateDecision::Drop => {
+                    self.intake.speech_input.discard_frame(bytes);
+                    self.intake.dropped_groups += groups;
+                    self.intake.audio_totals.dropped_too_fast += length;
+                    let dropped_ms = millis(length).max(1);
+                    self.context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
+                    return false;
+                }
+            }
+        }
+        let is_muted = self.context.player.is_audible() && self.settings.microphone == MicrophoneMode::Muted;
+        let mut has_speech = false;
+        if is_muted {
+            self.intake.audio_totals.muted += length;
+            self.intake.speech_input.mute_frame(bytes, &mut self.intake.speech_events);
+        } else {
+            has_speech = self.intake.speech_input.push_frame(bytes, &mut self.intake.speech_events);
+            // The dialogue does not wait for audio that the model gets as silence.
+            if !self.is_uplink_silenced() {
+                self.view.last_mic_frame = Some((now, length));
+            }
+        }
+        if has_speech {
+            self.view.voice_at = Some(now);
+            self.context.player.note_user_speech(now);
+        }
+        if self.intake.speech_events.is_empty() {
+            self.forward_to_dialogue();
+            return false;
+        }
+        self.process_speech_events(now);
+        true
+    }
+
+    /// Passes microphone audio to the conversation.
+    fn forward_to_dialogue(&mut self) {
+        let silenced = self.is_uplink_silenced();
+        if let (Some(dialogue), Some(samples)) =
+            (&mut self.dialogue, self.intake.speech_input.pending_stream())
+        {
+            dialogue.uplink.push(samples, silenced);
+        }
+    }
+
+    /// True while the model hears silence: the client plays a text that it asked for.
+    fn is_uplink_silenced(&self) -> bool {
+        self.context.player.is_audible() && self.context.player.is_busy_with(PlaybackSource::Request)
+    }
+
+    /// Passes audio to the conversation and speech events to the transcriber.
+    pub(super) fn process_speech_events(&mut self, now: Instant) {
+        self.forward_to_dialogue();
+        let mut events = std::mem::take(&mut self.intake.speech_events);
+        for event in events.drain(..) {
+            if event == SpeechEvent::Interrupted {
+                self.handle_barge_in(now);
+            }
+            self.track_utterance_end(&event);
+            self.transcriber.handle_speech_event(now, event, &mut self.context);
+        }
+        self.intake.speech_events = events;
+    }
+
+    /// Handles a barge-in: the user speaks during playback.
+    fn handle_barge_in(&mut self, now: Instant) {
+        let after = self.intake.speech_input.speech_length();
+        self.context.out.measure(Measurement::BargeIn { stage: BargeInStage::Noticed, after });
+        let is_floor_taken = self.is_floor_taken();
+        if let Some(dialogue) = self.dialogue.as_mut().filter(|_| is_floor_taken) {
+            dialogue.restore_held();
+        }
+        self.stop_speech(now);
+    }
+
+    /// Watches for barge-ins while something is playing and the microphone is open.
+    pub(super) fn update_barge_in_watch(&mut self) {
+        let Some(talk) = &self.setup.profile.dialogue else { return };
+        let is_speaking = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
+            || self.context.player.is_audible();
+        let is_mic_open = self.settings.microphone == MicrophoneMode::Open;
+        self.intake.speech_input.watch_barge_in(Some(&talk.barge_in).filter(|_| is_speaking && is_mic_open));
+    }
+}
