@@ -88,7 +88,8 @@ impl Relay {
 
     /// True if upstreams have refused every variant of the opening, and often enough.
     pub(super) fn is_init_exhausted(&self) -> bool {
-        let variant_count = if let RelayStart::Init(variants) = &self.opening.start { variants.len() } else { 1 };
+        let variant_count =
+            if let RelayStart::Init(variants) = &self.opening.start { variants.len() } else { 1 };
         self.opening.refusals as usize >= variant_count.max(self.rules.open_attempts as usize)
     }
 
@@ -165,7 +166,10 @@ impl Relay {
 
     /// Opens the session with the next message, if the client sent no opening.
     pub(super) fn init_with_first_message(&mut self, now: Instant) {
-        if self.opening.start == RelayStart::FirstMessage && self.opening.first_message.is_none() && !self.is_open() {
+        if self.opening.start == RelayStart::FirstMessage
+            && self.opening.first_message.is_none()
+            && !self.is_open()
+        {
             self.opening.first_message = self.messages.pending.pop();
             self.initialise(now);
         }
@@ -208,7 +212,8 @@ impl Relay {
     /// Waits for another opening after the upstream refused the last one and the messages behind it.
     pub(super) fn await_new_opening(&mut self) {
         (0..self.sent_early_count()).for_each(|_| drop(self.messages.pending.pop()));
-        (self.opening.start, self.opening.first_message, self.messages.sent_early) = (RelayStart::Unknown, None, None);
+        (self.opening.start, self.opening.first_message, self.messages.sent_early) =
+            (RelayStart::Unknown, None, None);
         if let RelayUpstream::Connected(connection) = &mut self.upstream {
             connection.await_init();
         }
@@ -224,7 +229,8 @@ impl Relay {
         self.answer_count = 0;
         self.context.timers.clear(&[Timer::Resume]);
         if let Some(outage) = self.outage.take() {
-            let (kept, dropped) = (self.messages.pending.len() as u64, std::mem::take(&mut self.messages.pending.dropped));
+            let (kept, dropped) =
+                (self.messages.pending.len() as u64, std::mem::take(&mut self.messages.pending.dropped));
             let gap_ms = crate::session::millis(now - outage.since);
             self.context.out.observe(Observation::RelayResumed { gap_ms, kept, dropped });
         }
