@@ -37,7 +37,8 @@
 //!
 //! 1. `bridge/mod` and `bridge/served`: `handle_input`, `handle_input`
 //! 2. `downstream/decode`: `decode`, `decode_audio`
-//! 3. `session/mod`: `handle_client_event`, `handle_audio`, `is_uplink_silenced`, `forward_to_dialogue`
+//! 3. `session/mod` and `session/microphone`: `handle_client_event`, `handle_audio`, `is_uplink_silenced`,
+//!    `forward_to_dialogue`
 //! 4. `session/input`: `count_groups`, `check_frame`, `push_frame`, `pipeline_mut`, `pending_stream`
 //! 5. `session/tts/player`: `is_audible`, and `note_user_speech` if there is speech
 //! 6. `audio/input_converter` and `audio/encoding`: `completed_groups`, `push`, `split`, `fill_from`, `decode_first`

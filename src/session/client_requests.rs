@@ -67,7 +67,7 @@ impl Session {
         let gap = self.settings.utterance_gap.map(millis);
         if let (Some(gap), Some(last_ms)) = (gap, self.intake.last_utterance_end_ms)
             && self.intake.speech_input.listened_ms() >= last_ms + gap
-            && self.transcriber.is_settled()
+            && self.transcriber.queue.is_settled()
         {
             self.intake.last_utterance_end_ms = None;
             self.context.out.push_client(ClientCommand::UtteranceGap { last_ms });

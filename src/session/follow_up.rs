@@ -140,7 +140,7 @@ impl Session {
         if self.intake.last_utterance_end_ms.is_some() {
             self.report_utterance_gap();
         }
-        self.context.out.push_replies(self.transcriber.is_settled());
+        self.context.out.push_replies(self.transcriber.queue.is_settled());
     }
 
     /// Notes whether reading from the client is paused. Meanwhile, missing audio does not count as silence.
@@ -183,7 +183,7 @@ impl Session {
 
     /// True if the client waits for a transcript or for speech.
     pub(super) fn awaits_reply(&self) -> bool {
-        self.is_speaking() || self.tts_queue.has_waiting() || !self.transcriber.is_settled()
+        self.is_speaking() || self.tts_queue.has_waiting() || !self.transcriber.queue.is_settled()
     }
 
     /// True if audio is playing or being synthesized.
@@ -204,7 +204,11 @@ impl Session {
                 self.activity.idle_since + idle
             };
             let queue_max = Duration::from_millis(self.setup.profile.lanes.queue_max_ms);
-            if self.transcriber.is_settled() { at } else { at.max(self.activity.last_audio_at + queue_max) }
+            if self.transcriber.queue.is_settled() {
+                at
+            } else {
+                at.max(self.activity.last_audio_at + queue_max)
+            }
         });
         self.context.timers.set_or_clear(Timer::Idle, at);
     }

@@ -261,7 +261,7 @@ impl Session {
     pub(crate) fn needs_backpressure(&self) -> bool {
         let max_backlog_ms = self.setup.audio_in.backpressure_ms;
         self.phase == SessionPhase::Open
-            && ((max_backlog_ms > 0 && self.transcriber.backlog_ms() > max_backlog_ms)
+            && ((max_backlog_ms > 0 && self.transcriber.queue.backlog_ms() > max_backlog_ms)
                 || self.context.out.awaits_final())
     }
 

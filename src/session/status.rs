@@ -33,9 +33,9 @@ impl Session {
 
     /// Audio totals so far.
     pub(crate) fn audio_totals(&self) -> AudioTotals {
-        let waiting = Duration::from_millis(self.transcriber.backlog_ms());
+        let waiting = Duration::from_millis(self.transcriber.queue.backlog_ms());
         let totals = AudioTotals {
-            dropped_backlog: Duration::from_millis(self.transcriber.dropped_ms()),
+            dropped_backlog: Duration::from_millis(self.transcriber.queue.dropped_ms),
             waiting,
             sent: self.context.player.sent_length(),
             ..self.intake.audio_totals

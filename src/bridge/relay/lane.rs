@@ -67,11 +67,11 @@ impl Relay {
                 connection.handle_closed(now, reason, context);
             });
         }
-        let refused_init = !self.opened_sent && self.is_initialising();
+        let refused_init = !self.reported.opened && self.is_initialising();
         self.try_next_init_variant(now);
         let connection_event =
             self.with_connection(|connection, context| connection.handle_closed(now, reason, context));
-        self.refusals += u32::from(refused_init);
+        self.opening.refusals += u32::from(refused_init);
         if refused_init && self.is_init_exhausted() {
             let detail = format!("the upstream {reason} in every attempt to open the session");
             return self.fail_permanently(
@@ -88,15 +88,16 @@ impl Relay {
 
     /// True if upstreams have refused every variant of the opening, and often enough.
     pub(super) fn is_init_exhausted(&self) -> bool {
-        let variant_count = if let RelayStart::Init(variants) = &self.start { variants.len() } else { 1 };
-        self.refusals as usize >= variant_count.max(self.rules.open_attempts as usize)
+        let variant_count =
+            if let RelayStart::Init(variants) = &self.opening.start { variants.len() } else { 1 };
+        self.opening.refusals as usize >= variant_count.max(self.rules.open_attempts as usize)
     }
 
     /// Tries the next variant of the opening after a failed initialisation: this upstream may not accept the current
     /// one.
     pub(super) fn try_next_init_variant(&mut self, now: Instant) {
         if self.is_initialising() {
-            self.init_variant += 1;
+            self.opening.init_variant += 1;
             self.initialise(now);
         }
     }
@@ -148,9 +149,9 @@ impl Relay {
 
     /// Initialises the upstream session with the client's opening, if both exist.
     pub(super) fn initialise(&mut self, now: Instant) {
-        let init = match (&self.start, &self.first_message) {
+        let init = match (&self.opening.start, &self.opening.first_message) {
             (RelayStart::Init(variants), _) => {
-                match variants.get(self.init_variant % variants.len().max(1)) {
+                match variants.get(self.opening.init_variant % variants.len().max(1)) {
                     Some(init) => init.clone(),
                     None => return,
                 }
@@ -165,8 +166,11 @@ impl Relay {
 
     /// Opens the session with the next message, if the client sent no opening.
     pub(super) fn init_with_first_message(&mut self, now: Instant) {
-        if self.start == RelayStart::FirstMessage && self.first_message.is_none() && !self.is_open() {
-            self.first_message = self.pending.pop();
+        if self.opening.start == RelayStart::FirstMessage
+            && self.opening.first_message.is_none()
+            && !self.is_open()
+        {
+            self.opening.first_message = self.messages.pending.pop();
             self.initialise(now);
         }
     }
@@ -174,12 +178,12 @@ impl Relay {
     /// Replaces a first message that did not open the session by the client's opening.
     pub(super) fn replace_first_message(&mut self, now: Instant, variants: Vec<String>) {
         let sent_early = self.sent_early_count() + usize::from(self.is_initialising());
-        if let Some(first) = self.first_message.take() {
-            self.pending.push_front(first);
+        if let Some(first) = self.opening.first_message.take() {
+            self.messages.pending.push_front(first);
         }
-        self.start = RelayStart::Init(variants);
+        self.opening.start = RelayStart::Init(variants);
         if let RelayUpstream::Connected(connection) = &mut self.upstream {
-            self.sent_early = Some((connection.lane(), sent_early));
+            self.messages.sent_early = Some((connection.lane(), sent_early));
             connection.await_init();
         }
         self.initialise(now);
@@ -191,24 +195,25 @@ impl Relay {
     pub(super) fn send_early(&mut self) {
         let sent = self.sent_early_count();
         let RelayUpstream::Connected(connection) = &self.upstream else { return };
-        if !self.codecs.is_passthrough() || self.opened_sent || !connection.is_initialising() {
+        if !self.codecs.is_passthrough() || self.reported.opened || !connection.is_initialising() {
             return;
         }
         let lane = connection.lane();
-        for message in self.pending.iter_after(sent) {
+        for message in self.messages.pending.iter_after(sent) {
             self.context.out.push(Action::ToLane(lane, LaneCommand::RawText(message.text.clone())));
         }
-        self.sent_early = Some((lane, self.pending.len()));
+        self.messages.sent_early = Some((lane, self.messages.pending.len()));
     }
 
     fn sent_early_count(&self) -> usize {
-        self.sent_early.filter(|(lane, _)| self.owns_lane(*lane)).map_or(0, |(_, count)| count)
+        self.messages.sent_early.filter(|(lane, _)| self.owns_lane(*lane)).map_or(0, |(_, count)| count)
     }
 
     /// Waits for another opening after the upstream refused the last one and the messages behind it.
     pub(super) fn await_new_opening(&mut self) {
-        (0..self.sent_early_count()).for_each(|_| drop(self.pending.pop()));
-        (self.start, self.first_message, self.sent_early) = (RelayStart::Unknown, None, None);
+        (0..self.sent_early_count()).for_each(|_| drop(self.messages.pending.pop()));
+        (self.opening.start, self.opening.first_message, self.messages.sent_early) =
+            (RelayStart::Unknown, None, None);
         if let RelayUpstream::Connected(connection) = &mut self.upstream {
             connection.await_init();
         }
@@ -219,24 +224,25 @@ impl Relay {
         if let RelayUpstream::Connected(connection) = &mut self.upstream {
             connection.engage();
         }
-        self.refusals = 0;
+        self.opening.refusals = 0;
         self.ready_at = Some(now);
         self.answer_count = 0;
         self.context.timers.clear(&[Timer::Resume]);
         if let Some(outage) = self.outage.take() {
-            let (kept, dropped) = (self.pending.len() as u64, std::mem::take(&mut self.pending.dropped));
+            let (kept, dropped) =
+                (self.messages.pending.len() as u64, std::mem::take(&mut self.messages.pending.dropped));
             let gap_ms = crate::session::millis(now - outage.since);
             self.context.out.observe(Observation::RelayResumed { gap_ms, kept, dropped });
         }
-        if let Some(ClientMessage { text, append: Some(append) }) = self.first_message.take() {
-            self.in_flight.push(text, append);
+        if let Some(ClientMessage { text, append: Some(append) }) = self.opening.first_message.take() {
+            self.messages.in_flight.push(text, append);
         }
         let sent_early = self.sent_early_count();
-        self.sent_early = None;
+        self.messages.sent_early = None;
         for at in 0.. {
-            match self.pending.pop() {
+            match self.messages.pending.pop() {
                 Some(ClientMessage { text, append: Some(append) }) if at < sent_early => {
-                    self.in_flight.push(text, append);
+                    self.messages.in_flight.push(text, append);
                 }
                 Some(_) if at < sent_early => {}
                 Some(message) => self.send_upstream(message),
@@ -258,13 +264,13 @@ impl Relay {
         }
         self.close_turn(now);
         self.merger.reset_steps();
-        let (unanswered, too_long) = self.in_flight.take_unanswered();
+        let (unanswered, too_long) = self.messages.in_flight.take_unanswered();
         if too_long > 0 && self.mode == Mode::Chat {
             let error = format!("{detail}; the request is too long to send again");
             return self.fail(now, &Error::new(ErrorKind::ConversationLost, error));
         }
-        self.pending.dropped += too_long as u64;
-        unanswered.into_iter().for_each(|message| self.pending.push_front(message));
+        self.messages.pending.dropped += too_long as u64;
+        unanswered.into_iter().for_each(|message| self.messages.pending.push_front(message));
         if self.outage.is_none() {
             self.outage = Some(RelayOutage { since: now });
             let resume_max = Duration::from_millis(self.rules.resume_max_ms);
@@ -327,9 +333,9 @@ impl Relay {
     pub(super) fn reopen(&mut self, now: Instant) {
         self.close_turn(now);
         self.merger.reset_steps();
-        self.pending.clear();
-        self.in_flight.take_unanswered();
-        (self.opened_sent, self.outage) = (false, None);
+        self.messages.pending.clear();
+        self.messages.in_flight.take_unanswered();
+        (self.reported.opened, self.outage) = (false, None);
         self.context.timers.clear(&[Timer::Resume]);
         if matches!(&self.upstream, RelayUpstream::Scheduled)
             || matches!(&self.upstream, RelayUpstream::Connected(connection) if !connection.holds_worker())
@@ -362,7 +368,7 @@ impl Relay {
     fn fail_permanently(&mut self, now: Instant, failure: ConnectionFailure) {
         // Cancels a connection that would retry.
         self.leave_upstream(now);
-        let kind = if self.opened_sent { ErrorKind::ConversationLost } else { failure.kind };
+        let kind = if self.reported.opened { ErrorKind::ConversationLost } else { failure.kind };
         self.fail(now, &Error::new(kind, failure.detail));
     }
 
@@ -386,7 +392,7 @@ impl Relay {
             return;
         };
         if self.mode == Mode::Chat {
-            let answers = u16::try_from(self.in_flight.len()).unwrap_or(u16::MAX);
+            let answers = u16::try_from(self.messages.in_flight.len()).unwrap_or(u16::MAX);
             connection.await_replies(now, answers, &self.context.lane_times);
         }
         connection.retire(now, &mut self.context);

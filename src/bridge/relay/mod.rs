@@ -71,6 +71,44 @@ enum RelayStart {
     FirstMessage,
 }
 
+/// The client's opening, and how upstreams took it.
+#[derive(Debug)]
+struct Opening {
+    start: RelayStart,
+    /// Message that opens the upstream session, while the session is not open.
+    first_message: Option<ClientMessage>,
+    /// Index of the opening variant in use.
+    init_variant: usize,
+    /// How often upstreams ended the session while it was initialised.
+    refusals: u32,
+    /// Length of the client's prompt, characters.
+    prompt_chars: u64,
+    /// Most slices per picture.
+    max_slices: Option<i64>,
+}
+
+/// What the client was told about the way to an open session.
+#[derive(Debug, Default)]
+struct ReportedProgress {
+    /// A worker is assigned.
+    granted: bool,
+    /// The position in the queue.
+    queued: bool,
+    /// The session is open.
+    opened: bool,
+}
+
+/// The client's messages on their way to the upstream.
+#[derive(Debug)]
+struct Messages {
+    pending: Pending,
+    /// Lane that is not open yet, and the number of waiting messages already sent on it.
+    sent_early: Option<(Lane, usize)>,
+    in_flight: InFlightAppends,
+    /// Appends so far that got an id of the relay.
+    append_count: u64,
+}
+
 /// One relayed session.
 #[derive(Debug)]
 pub(crate) struct Relay {
@@ -82,35 +120,16 @@ pub(crate) struct Relay {
     opened_at: Instant,
     phase: RelayPhase,
     upstream: RelayUpstream,
-    start: RelayStart,
-    /// Message that opens the upstream session, while the session is not open.
-    first_message: Option<ClientMessage>,
-    /// The client was informed that a worker is assigned.
-    granted_sent: bool,
-    /// The client was informed of its queue position.
-    queued_sent: bool,
-    /// The client was informed that the session is open.
-    opened_sent: bool,
-    /// Length of the client's prompt, characters.
-    prompt_chars: u64,
-    /// Most slices per picture, from the opening.
-    max_slices: Option<i64>,
+    opening: Opening,
+    reported: ReportedProgress,
     /// Upstream's session id.
     session_id: Option<String>,
     context_tokens: Option<u32>,
     /// Open answer.
     turn: Option<RelayTurn>,
-    /// Index of the opening variant in use.
-    init_variant: usize,
-    /// How often upstreams ended the session while it was initialised.
-    refusals: u32,
     retry: Option<RetryState>,
-    pending: Pending,
-    /// Lane that is not open yet, and the number of waiting messages already sent on it.
-    sent_early: Option<(Lane, usize)>,
-    in_flight: InFlightAppends,
+    messages: Messages,
     merger: ReplyMerger,
-    append_count: u64,
     /// When the upstream session opened.
     ready_at: Option<Instant>,
     answer_count: u64,
@@ -155,24 +174,26 @@ impl Relay {
             id,
             opened_at: now,
             phase: RelayPhase::Open,
-            start: RelayStart::Unknown,
-            first_message: None,
-            granted_sent: false,
-            queued_sent: false,
-            opened_sent: false,
-            prompt_chars: 0,
-            max_slices: None,
+            opening: Opening {
+                start: RelayStart::Unknown,
+                first_message: None,
+                init_variant: 0,
+                refusals: 0,
+                prompt_chars: 0,
+                max_slices: None,
+            },
+            reported: ReportedProgress::default(),
             session_id: None,
             context_tokens: None,
             turn: None,
-            init_variant: 0,
-            refusals: 0,
             retry: None,
-            pending: Pending::default(),
-            sent_early: None,
-            in_flight: InFlightAppends::new(rules.buffer_max_bytes),
+            messages: Messages {
+                pending: Pending::default(),
+                sent_early: None,
+                in_flight: InFlightAppends::new(rules.buffer_max_bytes),
+                append_count: 0,
+            },
             merger: ReplyMerger::new(rules.audio_hold_ms, rules.text_hold_ms),
-            append_count: 0,
             ready_at: None,
             answer_count: 0,
             outage: None,
@@ -242,24 +263,24 @@ impl Relay {
             );
             return self.report_error(now, &Error::new(ErrorKind::TooMuch, detail));
         }
-        if self.start != RelayStart::Unknown && self.codecs.is_passthrough() {
+        if self.opening.start != RelayStart::Unknown && self.codecs.is_passthrough() {
             // The server decides on a second opening.
-            if matches!(self.start, RelayStart::Init(_)) {
-                self.start = RelayStart::Init(variants);
-            } else if self.first_message.as_ref().is_some_and(|first| first.append.is_none()) {
+            if matches!(self.opening.start, RelayStart::Init(_)) {
+                self.opening.start = RelayStart::Init(variants);
+            } else if self.opening.first_message.as_ref().is_some_and(|first| first.append.is_none()) {
                 return self.replace_first_message(now, variants);
             }
             return self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None });
         }
-        self.max_slices = opening.slice_max;
-        self.prompt_chars = opening.prompt.map_or(0, |prompt| prompt.chars().count() as u64);
-        let is_reopening = self.start != RelayStart::Unknown;
-        (self.start, self.init_variant) = (RelayStart::Init(variants), 0);
+        self.opening.max_slices = opening.slice_max;
+        self.opening.prompt_chars = opening.prompt.map_or(0, |prompt| prompt.chars().count() as u64);
+        let is_reopening = self.opening.start != RelayStart::Unknown;
+        (self.opening.start, self.opening.init_variant) = (RelayStart::Init(variants), 0);
         if is_reopening { self.reopen(now) } else { self.initialise(now) }
     }
 
     fn handle_client_append(&mut self, now: Instant, input: &RelayInput<'_>, text: &str) {
-        if !self.opened_sent && !self.codecs.accepts_early_appends() {
+        if !self.reported.opened && !self.codecs.accepts_early_appends() {
             let detail = "the session is not open yet: wait for the event that says so";
             return self.report_error(now, &Error::new(ErrorKind::NotReady, detail));
         }
@@ -267,12 +288,12 @@ impl Relay {
             Some(id) => Some(id.into()),
             None if self.codecs.is_passthrough() => None,
             None => {
-                self.append_count += 1;
-                Some(format!("a{}", self.append_count).into_boxed_str())
+                self.messages.append_count += 1;
+                Some(format!("a{}", self.messages.append_count).into_boxed_str())
             }
         };
         // Some clients send the limit once, others with every picture.
-        let slice_max = input.slice_max.or(self.max_slices.filter(|_| input.frames.is_some()));
+        let slice_max = input.slice_max.or(self.opening.max_slices.filter(|_| input.frames.is_some()));
         let text = if self.codecs.is_passthrough() {
             text.to_owned()
         } else {
@@ -285,9 +306,9 @@ impl Relay {
             force_listen: input.force_listen == Some(true),
             audio_ms: self.codecs.audio_duration_ms(input),
         };
-        if self.start == RelayStart::Unknown && !self.codecs.is_passthrough() {
+        if self.opening.start == RelayStart::Unknown && !self.codecs.is_passthrough() {
             match self.codecs.encode_opening(&RelayOpening::default()) {
-                Ok(variants) => self.start = RelayStart::Init(variants),
+                Ok(variants) => self.opening.start = RelayStart::Init(variants),
                 Err(error) => return self.report_error(now, &error),
             }
             self.initialise(now);
@@ -300,10 +321,10 @@ impl Relay {
         if self.is_open() {
             return self.send_upstream(message);
         }
-        if self.start == RelayStart::Unknown {
-            self.start = RelayStart::FirstMessage;
+        if self.opening.start == RelayStart::Unknown {
+            self.opening.start = RelayStart::FirstMessage;
         }
-        self.pending.push(message);
+        self.messages.pending.push(message);
         self.init_with_first_message(now);
         self.send_early();
         self.limit_pending();
@@ -314,7 +335,7 @@ impl Relay {
         let lane = connection.lane();
         let ClientMessage { text, append } = message;
         if let Some(append) = append {
-            self.in_flight.push(text.clone(), append);
+            self.messages.in_flight.push(text.clone(), append);
         }
         self.context.out.push(Action::ToLane(lane, LaneCommand::RawText(text)));
     }
@@ -322,12 +343,12 @@ impl Relay {
     /// Drops the oldest messages of a conversation whose upstream is being replaced.
     fn limit_pending(&mut self) {
         if self.can_drop_pending() {
-            self.pending.drop_oldest(self.rules.buffer_max_bytes, self.rules.outage_audio_max_ms);
+            self.messages.pending.drop_oldest(self.rules.buffer_max_bytes, self.rules.outage_audio_max_ms);
         }
     }
 
     fn can_drop_pending(&self) -> bool {
-        self.opened_sent && self.mode != Mode::Chat
+        self.reported.opened && self.mode != Mode::Chat
     }
 
     /// True while the driver should stop reading from the client: too much waits for an upstream.
@@ -335,7 +356,7 @@ impl Relay {
         let is_waiting = !self.is_open()
             && !self.can_drop_pending()
             && matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..));
-        is_waiting && self.pending.bytes() > self.rules.buffer_max_bytes
+        is_waiting && self.messages.pending.bytes() > self.rules.buffer_max_bytes
     }
 
     /// Reports an error to the client. Some errors end the session.
@@ -347,7 +368,7 @@ impl Relay {
         let notice = self.codecs.encode_error(error, &notice_meta);
         self.context.out.observe(Observation::ErrorTold(error.clone()));
         let ends_session = notice.session_end.is_some() || notice.close.is_some();
-        if ends_session && self.opened_sent {
+        if ends_session && self.reported.opened {
             self.close_turn(now);
         }
         for text in [notice.event, notice.session_end].into_iter().flatten() {

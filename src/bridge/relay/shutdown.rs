@@ -92,8 +92,8 @@ impl Relay {
     /// Leaves the upstream. Nothing more is sent to the client.
     pub(super) fn stop(&mut self, now: Instant) {
         self.phase = RelayPhase::Over;
-        self.pending.clear();
-        self.first_message = None;
+        self.messages.pending.clear();
+        self.opening.first_message = None;
         self.leave_upstream(now);
         self.context.timers.clear(&[Timer::Finish, Timer::Resume, Timer::TimeLimit, Timer::HeldOutput]);
     }
@@ -134,7 +134,7 @@ impl Relay {
     pub(super) fn finish_if_answered(&mut self, now: Instant) {
         let RelayPhase::Finishing(reason) = self.phase else { return };
         let is_overdue = self.context.timers.take_expired(Timer::Finish, now);
-        let is_answer_pending = self.mode == Mode::Chat && self.in_flight.len() > 0;
+        let is_answer_pending = self.mode == Mode::Chat && self.messages.in_flight.len() > 0;
         if is_overdue || !self.is_open() || (self.turn.is_none() && !is_answer_pending) {
             self.end(now, reason, None);
         }
@@ -172,20 +172,20 @@ impl Relay {
         // A client that waits in the queue need not send anything.
         let granted_at = worker_since?;
         let silent_since =
-            if self.opened_sent { self.client_heard_at } else { self.client_heard_at.max(granted_at) };
+            if self.reported.opened { self.client_heard_at } else { self.client_heard_at.max(granted_at) };
         let idle = self.idle_limit.map(|idle| silent_since + idle);
         let granted_max = Duration::from_millis(self.rules.open_wait_max_ms);
-        let unopened = (!self.opened_sent && self.has_no_opening()).then(|| granted_at + granted_max);
+        let unopened = (!self.reported.opened && self.has_no_opening()).then(|| granted_at + granted_max);
         [idle, unopened].into_iter().flatten().min()
     }
 
     /// True if the client has sent nothing yet that opens an upstream session.
     fn has_no_opening(&self) -> bool {
-        match self.start {
+        match self.opening.start {
             RelayStart::Unknown => true,
             RelayStart::Init(_) => false,
             RelayStart::FirstMessage => {
-                self.first_message.as_ref().is_some_and(|first| first.append.is_none())
+                self.opening.first_message.as_ref().is_some_and(|first| first.append.is_none())
             }
         }
     }

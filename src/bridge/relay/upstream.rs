@@ -63,7 +63,7 @@ impl Relay {
 
     /// True if model output goes to the client: the session is open, or the client waits for its close to be confirmed.
     fn needs_forwarding(&self) -> bool {
-        self.opened_sent && (self.is_open() || matches!(self.phase, RelayPhase::Closing(_)))
+        self.reported.opened && (self.is_open() || matches!(self.phase, RelayPhase::Closing(_)))
     }
 
     /// Reports queue position and opening, once each over all attempts.
@@ -73,15 +73,15 @@ impl Relay {
             _ if self.is_open() && self.codecs.is_passthrough() => {
                 return self.send_client(Message::Text(text.to_owned()));
             }
-            RelayUpstreamEvent::Queued(place) if !self.granted_sent => ClientNotice::Queued {
+            RelayUpstreamEvent::Queued(place) if !self.reported.granted => ClientNotice::Queued {
                 queue: *place,
-                is_update: std::mem::replace(&mut self.queued_sent, true),
+                is_update: std::mem::replace(&mut self.reported.queued, true),
             },
-            RelayUpstreamEvent::Granted if !std::mem::replace(&mut self.granted_sent, true) => {
+            RelayUpstreamEvent::Granted if !std::mem::replace(&mut self.reported.granted, true) => {
                 ClientNotice::Granted
             }
-            RelayUpstreamEvent::Opened(_) if !std::mem::replace(&mut self.opened_sent, true) => {
-                ClientNotice::Opened { prompt_chars: self.prompt_chars }
+            RelayUpstreamEvent::Opened(_) if !std::mem::replace(&mut self.reported.opened, true) => {
+                ClientNotice::Opened { prompt_chars: self.opening.prompt_chars }
             }
             _ => return,
         };
@@ -110,9 +110,9 @@ impl Relay {
         text: &str,
     ) {
         let append = match event {
-            _ if self.mode == Mode::Chat => self.in_flight.current_append(meta.input_id),
-            RelayUpstreamEvent::Output(_) => self.in_flight.match_whole_answer(),
-            _ => self.in_flight.match_reply(
+            _ if self.mode == Mode::Chat => self.messages.in_flight.current_append(meta.input_id),
+            RelayUpstreamEvent::Output(_) => self.messages.in_flight.match_whole_answer(),
+            _ => self.messages.in_flight.match_reply(
                 reply_stage(event),
                 meta.input_id,
                 meta.response_id,
@@ -157,7 +157,7 @@ impl Relay {
             | RelayUpstreamEvent::Output(StepOutput { end_of_turn: true, .. }) => self.turn = None,
             RelayUpstreamEvent::Answered(..) if self.mode == Mode::Chat => {
                 self.turn = None;
-                self.in_flight.complete_answer(meta.input_id);
+                self.messages.in_flight.complete_answer(meta.input_id);
             }
             _ => {}
         }
@@ -291,9 +291,9 @@ impl Relay {
         if self.mode == Mode::Chat {
             // No answer, or no more of it, will follow.
             self.turn = None;
-            self.in_flight.complete_answer(None);
+            self.messages.in_flight.complete_answer(None);
         } else {
-            self.in_flight.match_whole_answer();
+            self.messages.in_flight.match_whole_answer();
         }
         if self.codecs.is_passthrough() {
             self.send_client(Message::Text(text.to_owned()));
@@ -315,7 +315,7 @@ impl Relay {
             self.send_client(Message::Text(text.to_owned()));
             return true;
         }
-        self.refusals += 1;
+        self.opening.refusals += 1;
         let is_exhausted = self.is_init_exhausted();
         if is_exhausted {
             self.end(now, RelayEndReason::Failed, Some(&end.detail));
@@ -327,10 +327,10 @@ impl Relay {
     fn handle_upstream_end(&mut self, now: Instant, reason: RelayEndReason, end: &UpstreamEnd, text: &str) {
         let was_initialising = self.is_initialising();
         let is_opening = !self.is_open() && !matches!(self.phase, RelayPhase::Closing(_));
-        self.refusals += u32::from(was_initialising);
+        self.opening.refusals += u32::from(was_initialising);
         self.try_next_init_variant(now);
         let is_final = matches!(reason, RelayEndReason::Timeout | RelayEndReason::ContextFull);
-        let can_retry = is_opening && self.refusals < self.rules.open_attempts.max(1) && !is_final;
+        let can_retry = is_opening && self.opening.refusals < self.rules.open_attempts.max(1) && !is_final;
         let event = RelayUpstreamEvent::Ended(reason, end.clone());
         let connection_event = self.with_connection(|connection, context| {
             connection.handle_event(now, &event.to_lane_event(), context)

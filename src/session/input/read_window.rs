@@ -63,6 +63,6 @@ impl Session {
             && (may_reply
                 || self.is_speaking()
                 || self.tts_queue.has_waiting()
-                || self.transcriber.backlog_ms() > 0)
+                || self.transcriber.queue.backlog_ms() > 0)
     }
 }

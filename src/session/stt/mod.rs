@@ -2,8 +2,10 @@
 //!
 //! - [`transcriber`] sends utterances to an upstream and reports their transcripts in order
 //! - [`interim`] is the decode of an unfinished utterance
+//! - [`utterance_queue`] keeps utterances until they are reported
 //! - [`utterance`] is one segment of speech with its state
 
 mod interim;
 pub(crate) mod transcriber;
 pub(crate) mod utterance;
+mod utterance_queue;

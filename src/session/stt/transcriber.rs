@@ -4,7 +4,6 @@
 //! too long, the end goes first and the final still follows.
 
 use std::{
-    collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,6 +11,7 @@ use std::{
 use super::{
     interim::InterimDecode,
     utterance::{Transcript, Utterance, UtteranceState, length_ms},
+    utterance_queue::UtteranceQueue,
 };
 use crate::session::{
     input::speech_input::{SpeechEvent, SpeechSegment},
@@ -33,8 +33,6 @@ use crate::{
 /// Purpose and upstream mode of the transcriber's lanes.
 const LANE_PURPOSE_AND_MODE: (LanePurpose, Mode) = (LanePurpose::Transcribe, Mode::Chat);
 
-/// Most utterances that wait at a time while further finality requests still get a marker of their own.
-const MAX_FINALITY_MARKERS: usize = 64;
 /// Shortest time between two interim decodes.
 const MIN_INTERIM_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -54,16 +52,12 @@ pub(crate) struct Transcriber {
     /// False if the profile drops the user's words.
     wants_transcript: bool,
     pub(crate) options: TranscribeOptions,
-    utterances: VecDeque<Utterance>,
+    pub(crate) queue: UtteranceQueue,
     connection: Option<UpstreamConnection>,
     /// The connection was released for a text to speak, or failed; the next utterance opens another.
     worker_released: bool,
     segment_count: u32,
-    /// Waiting audio is never dropped, because back-pressure stops the client instead.
-    keeps_backlog: bool,
     interim: Option<InterimDecode>,
-    /// Audio dropped because too much waited, ms.
-    dropped_ms: u64,
 }
 
 impl Transcriber {
@@ -78,13 +72,11 @@ impl Transcriber {
             wants_transcript: profile.dialogue.as_ref().is_none_or(|talk| talk.converse.transcribe_user),
             profile,
             options,
-            utterances: VecDeque::new(),
+            queue: UtteranceQueue::new(keeps_backlog),
             connection: None,
             worker_released: false,
             segment_count: 0,
-            keeps_backlog,
             interim: None,
-            dropped_ms: 0,
         }
     }
 
@@ -99,16 +91,6 @@ impl Transcriber {
     /// Number of segments so far that were transcribed or will be.
     pub(crate) const fn segment_count(&self) -> u32 {
         self.segment_count
-    }
-
-    /// True if the client waits for no transcript and for no end of speech.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.utterances.is_empty()
-    }
-
-    /// Audio dropped because too much waited, ms.
-    pub(crate) const fn dropped_ms(&self) -> u64 {
-        self.dropped_ms
     }
 
     /// True if the lane waits in the upstream's queue.
@@ -135,7 +117,7 @@ impl Transcriber {
     ) {
         match event {
             SpeechEvent::Started { at_ms } => {
-                self.utterances.push_back(Utterance::open(context.segment_ids.next_id(), Some(at_ms)));
+                self.queue.utterances.push_back(Utterance::open(context.segment_ids.next_id(), Some(at_ms)));
                 self.worker_released = false;
                 let interval = self.rules().interim;
                 context.timers.set_or_clear(Timer::Interim, (!interval.is_zero()).then(|| now + interval));
@@ -143,7 +125,7 @@ impl Transcriber {
             SpeechEvent::Segment(segment) => self.complete_segment(now, segment, context),
             SpeechEvent::Interrupted => {}
         }
-        self.limit_backlog(context);
+        self.queue.drop_excess(self.profile.hear.backlog_max_ms, context);
         self.advance(now, context);
     }
 
@@ -151,7 +133,7 @@ impl Transcriber {
         context.timers.clear(&[Timer::Interim]);
         self.segment_count += u32::from(self.wants_transcript);
         let prompt = self.prompt();
-        let Some(utterance) = self.utterances.back_mut() else { return };
+        let Some(utterance) = self.queue.utterances.back_mut() else { return };
         if !segment.has_speech && !segment.ends_utterance {
             // An empty commit has nothing to transcribe or report: the utterance continues.
             utterance.segment_id = context.segment_ids.next_id();
@@ -170,32 +152,7 @@ impl Transcriber {
             UtteranceState::Settled(None)
         };
         if !segment.ends_utterance {
-            self.utterances.push_back(Utterance::open(context.segment_ids.next_id(), None));
-        }
-    }
-
-    /// Bounds the audio that waits for the upstream: drops the oldest and notifies the client.
-    fn limit_backlog(&mut self, context: &mut LaneContext) {
-        if self.keeps_backlog {
-            return;
-        }
-        let backlog_max_ms = self.rules().backlog_max_ms;
-        let waiting = |utterance: &Utterance| match &utterance.state {
-            UtteranceState::Waiting(audio) => length_ms(audio),
-            _ => 0,
-        };
-        let mut total: u64 = self.utterances.iter().map(waiting).sum();
-        for utterance in &mut self.utterances {
-            if total <= backlog_max_ms {
-                break;
-            }
-            if let UtteranceState::Waiting(audio) = &utterance.state {
-                let dropped_ms = length_ms(audio);
-                total -= dropped_ms;
-                self.dropped_ms += dropped_ms;
-                utterance.state = UtteranceState::Settled(None);
-                context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
-            }
+            self.queue.utterances.push_back(Utterance::open(context.segment_ids.next_id(), None));
         }
     }
 
@@ -226,9 +183,9 @@ impl Transcriber {
             return;
         }
         // Only the oldest unreported utterance gets partials; a late one only gets its final.
-        let front = self.utterances.iter().position(|utterance| !utterance.released);
+        let front = self.queue.utterances.iter().position(|utterance| !utterance.released);
         let requested =
-            self.utterances.iter_mut().enumerate().find(|(_, utterance)| utterance.is_requested());
+            self.queue.utterances.iter_mut().enumerate().find(|(_, utterance)| utterance.is_requested());
         let Some((index, utterance)) = requested else { return };
         let UtteranceState::Requested(audio, reply) = &mut utterance.state else { return };
         reply.push_str(text);
@@ -251,7 +208,8 @@ impl Transcriber {
         }
         if let Some(interim) = self.interim.take() {
             self.report_interim(text.unwrap_or(&interim.text), &interim, context);
-        } else if let Some(utterance) = self.utterances.iter_mut().find(|utterance| utterance.is_requested())
+        } else if let Some(utterance) =
+            self.queue.utterances.iter_mut().find(|utterance| utterance.is_requested())
             && let UtteranceState::Requested(audio, reply) = &utterance.state
         {
             let text = text.filter(|text| !text.trim().is_empty()).unwrap_or(reply).trim().to_owned();
@@ -290,7 +248,7 @@ impl Transcriber {
             return;
         }
         let max_attempts = self.rules().attempts;
-        let requested = self.utterances.iter_mut().find(|utterance| {
+        let requested = self.queue.utterances.iter_mut().find(|utterance| {
             if failure.was_in_use {
                 utterance.is_requested()
             } else {
@@ -364,8 +322,11 @@ impl Transcriber {
     }
 
     fn report_interim(&self, text: &str, interim: &InterimDecode, context: &mut LaneContext) {
-        let front =
-            self.utterances.front().filter(|utterance| matches!(utterance.state, UtteranceState::Recording));
+        let front = self
+            .queue
+            .utterances
+            .front()
+            .filter(|utterance| matches!(utterance.state, UtteranceState::Recording));
         if let (Some(utterance), true, false) = (front, self.options.partials, text.trim().is_empty()) {
             context.out.push_client(ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
@@ -377,31 +338,20 @@ impl Transcriber {
         }
     }
 
-    /// Audio that waits for its transcript, ms.
-    pub(crate) fn backlog_ms(&self) -> u64 {
-        let waiting = |utterance: &Utterance| match &utterance.state {
-            UtteranceState::Waiting(audio) | UtteranceState::Requested(audio, _) => length_ms(audio),
-            UtteranceState::Recording | UtteranceState::Settled(_) => 0,
-        };
-        self.utterances.iter().map(waiting).sum()
-    }
-
     /// Makes the audio so far final. The client gets one more final transcript, which may be empty.
     pub(crate) fn finalize(&mut self, now: Instant, context: &mut LaneContext) {
-        let can_be_finalized =
-            |last: &&mut Utterance| !last.finalized && !matches!(last.state, UtteranceState::Recording);
-        if let Some(last) = self.utterances.back_mut().filter(can_be_finalized) {
-            last.finalized = true;
-        } else if self.utterances.len() < MAX_FINALITY_MARKERS {
-            self.utterances.push_back(Utterance::finality_marker(context.segment_ids.next_id()));
-        }
+        self.queue.finalize(context);
         self.advance(now, context);
     }
 
     /// Returns an idle worker, because a text to speak waits for one.
     pub(crate) fn release_idle_worker(&mut self, now: Instant, context: &mut LaneContext) {
         let is_busy = self.connection.as_ref().is_some_and(UpstreamConnection::is_awaiting_reply)
-            || self.utterances.iter().any(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
+            || self
+                .queue
+                .utterances
+                .iter()
+                .any(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
         if self.connection.is_some() && !is_busy {
             self.worker_released = true;
             self.retire_connection(now, context);
@@ -410,29 +360,14 @@ impl Transcriber {
 
     /// Drops the unfinished utterance because the session ends; its speech ends at `at_ms`.
     pub(crate) fn abandon_recording(&mut self, now: Instant, at_ms: u64, context: &mut LaneContext) {
-        if let Some(utterance) = self
-            .utterances
-            .back_mut()
-            .filter(|utterance| matches!(utterance.state, UtteranceState::Recording))
-        {
-            utterance.state = UtteranceState::Settled(None);
-            utterance.speech_end_ms = Some(at_ms);
-            utterance.completed_at = Some(now);
-        }
+        self.queue.abandon_recording(now, at_ms);
         context.timers.clear(&[Timer::Interim]);
         self.advance(now, context);
     }
 
     /// Gives up all pending transcripts: reports every end of speech, an open one at `at_ms`, and leaves the lane.
     pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, context: &mut LaneContext) {
-        for utterance in &mut self.utterances {
-            if !matches!(utterance.state, UtteranceState::Settled(_)) {
-                utterance.state = UtteranceState::Settled(None);
-            }
-        }
-        if let Some(utterance) = self.utterances.back_mut() {
-            utterance.speech_end_ms = utterance.speech_end_ms.or(Some(at_ms));
-        }
+        self.queue.settle_all(at_ms);
         self.interim = None;
         context.timers.clear(&[Timer::Interim]);
         self.advance(now, context);
@@ -447,9 +382,10 @@ impl Transcriber {
 
     /// Reports finished utterances, sends the next request, and dials or leaves the lane as needed.
     pub(crate) fn advance(&mut self, now: Instant, context: &mut LaneContext) {
-        self.report_progress(now, context);
-        let is_settled = self.utterances.is_empty();
+        self.queue.report_progress(now, self.profile.hear.speech_end_wait, context);
+        let is_settled = self.queue.utterances.is_empty();
         let waiting = self
+            .queue
             .utterances
             .iter_mut()
             .find(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
@@ -488,33 +424,5 @@ impl Transcriber {
             (Some(_), None) if is_settled && self.interim.is_none() => self.retire_connection(now, context),
             (Some(_) | None, None) => {}
         }
-    }
-
-    /// Reports what is due to the client, in the order of speech.
-    fn report_progress(&mut self, now: Instant, context: &mut LaneContext) {
-        let max_wait = self.rules().speech_end_wait;
-        let mut index = 0;
-        while let Some(utterance) = self.utterances.get_mut(index) {
-            if let (Some(at_ms), false) = (utterance.speech_start_ms, utterance.start_reported) {
-                utterance.start_reported = true;
-                context.out.push_client(ClientCommand::SpeechStarted { at_ms });
-            }
-            if utterance.report_if_settled(now, context) {
-                self.utterances.remove(index);
-                continue;
-            }
-            if !utterance.released {
-                let release_at = utterance.completed_at.map(|complete| complete + max_wait);
-                if release_at.is_none_or(|at| at > now) {
-                    return context.timers.set_or_clear(Timer::SpeechEnd, release_at);
-                }
-                utterance.released = true;
-                if let Some(at_ms) = utterance.speech_end_ms {
-                    context.out.push_client(ClientCommand::SpeechEnded { at_ms });
-                }
-            }
-            index += 1;
-        }
-        context.timers.clear(&[Timer::SpeechEnd]);
     }
 }

@@ -1,0 +1,135 @@
+//! Utterances that are not reported completely, in the order of speech.
+//!
+//! Bounds the audio that waits, and reports to the client. [`super::transcriber`] has the upstream transcribe them.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use super::utterance::{Utterance, UtteranceState, length_ms};
+use crate::{
+    event::ClientCommand,
+    session::{timers::Timer, upstream::LaneContext},
+};
+
+/// Most utterances that wait at a time while further finality requests still get a marker of their own.
+const MAX_FINALITY_MARKERS: usize = 64;
+
+/// Queue of utterances, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct UtteranceQueue {
+    pub(super) utterances: VecDeque<Utterance>,
+    /// Waiting audio is never dropped, because back-pressure stops the client instead.
+    keeps_backlog: bool,
+    /// Audio dropped because too much waited, ms.
+    pub(crate) dropped_ms: u64,
+}
+
+impl UtteranceQueue {
+    pub(super) fn new(keeps_backlog: bool) -> Self {
+        Self { keeps_backlog, ..Self::default() }
+    }
+
+    /// Bounds the audio that waits for the upstream: drops the oldest and notifies the client.
+    pub(super) fn drop_excess(&mut self, backlog_max_ms: u64, context: &mut LaneContext) {
+        if self.keeps_backlog {
+            return;
+        }
+        let waiting = |utterance: &Utterance| match &utterance.state {
+            UtteranceState::Waiting(audio) => length_ms(audio),
+            _ => 0,
+        };
+        let mut total: u64 = self.utterances.iter().map(waiting).sum();
+        for utterance in &mut self.utterances {
+            if total <= backlog_max_ms {
+                break;
+            }
+            if let UtteranceState::Waiting(audio) = &utterance.state {
+                let dropped_ms = length_ms(audio);
+                total -= dropped_ms;
+                self.dropped_ms += dropped_ms;
+                utterance.state = UtteranceState::Settled(None);
+                context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
+            }
+        }
+    }
+
+    /// Audio that waits for its transcript, ms.
+    pub(crate) fn backlog_ms(&self) -> u64 {
+        let waiting = |utterance: &Utterance| match &utterance.state {
+            UtteranceState::Waiting(audio) | UtteranceState::Requested(audio, _) => length_ms(audio),
+            UtteranceState::Recording | UtteranceState::Settled(_) => 0,
+        };
+        self.utterances.iter().map(waiting).sum()
+    }
+
+    /// True if the client waits for no transcript and for no end of speech.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.utterances.is_empty()
+    }
+
+    /// Makes the audio so far final. The client gets one more final transcript, which may be empty.
+    pub(super) fn finalize(&mut self, context: &mut LaneContext) {
+        let can_be_finalized =
+            |last: &&mut Utterance| !last.finalized && !matches!(last.state, UtteranceState::Recording);
+        if let Some(last) = self.utterances.back_mut().filter(can_be_finalized) {
+            last.finalized = true;
+        } else if self.utterances.len() < MAX_FINALITY_MARKERS {
+            self.utterances.push_back(Utterance::finality_marker(context.segment_ids.next_id()));
+        }
+    }
+
+    /// Drops the unfinished utterance, whose speech ends at `at_ms`.
+    pub(super) fn abandon_recording(&mut self, now: Instant, at_ms: u64) {
+        if let Some(utterance) = self
+            .utterances
+            .back_mut()
+            .filter(|utterance| matches!(utterance.state, UtteranceState::Recording))
+        {
+            utterance.state = UtteranceState::Settled(None);
+            utterance.speech_end_ms = Some(at_ms);
+            utterance.completed_at = Some(now);
+        }
+    }
+
+    /// Gives up all transcripts. Speech that has not ended ends at `at_ms`.
+    pub(super) fn settle_all(&mut self, at_ms: u64) {
+        for utterance in &mut self.utterances {
+            if !matches!(utterance.state, UtteranceState::Settled(_)) {
+                utterance.state = UtteranceState::Settled(None);
+            }
+        }
+        if let Some(utterance) = self.utterances.back_mut() {
+            utterance.speech_end_ms = utterance.speech_end_ms.or(Some(at_ms));
+        }
+    }
+
+    /// Reports what is due to the client, in the order of speech.
+    /// An utterance waits for its transcript for `max_wait` at most.
+    pub(super) fn report_progress(&mut self, now: Instant, max_wait: Duration, context: &mut LaneContext) {
+        let mut index = 0;
+        while let Some(utterance) = self.utterances.get_mut(index) {
+            if let (Some(at_ms), false) = (utterance.speech_start_ms, utterance.start_reported) {
+                utterance.start_reported = true;
+                context.out.push_client(ClientCommand::SpeechStarted { at_ms });
+            }
+            if utterance.report_if_settled(now, context) {
+                self.utterances.remove(index);
+                continue;
+            }
+            if !utterance.released {
+                let release_at = utterance.completed_at.map(|complete| complete + max_wait);
+                if release_at.is_none_or(|at| at > now) {
+                    return context.timers.set_or_clear(Timer::SpeechEnd, release_at);
+                }
+                utterance.released = true;
+                if let Some(at_ms) = utterance.speech_end_ms {
+                    context.out.push_client(ClientCommand::SpeechEnded { at_ms });
+                }
+            }
+            index += 1;
+        }
+        context.timers.clear(&[Timer::SpeechEnd]);
+    }
+}
