@@ -1,4 +1,4 @@
-//! What the doctor checks: an upstream, its modes, and the texts and voice of the sessions.
+//! The target of the checks: an upstream, its modes, and the texts and voice of the sessions.
 
 use std::sync::Arc;
 

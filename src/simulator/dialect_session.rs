@@ -1,4 +1,4 @@
-//! What the gateway asks of a session on a worker, whatever its dialect.
+//! Interface of the gateway to a session on a worker, in either dialect.
 
 use std::{fmt::Debug, time::Instant};
 

@@ -216,7 +216,7 @@ fn to_json(voice: &VoiceSample) -> String {
 fn from_json(json: &str) -> VoiceSample {
     let (base64, _) = fill_with_silence(json.trim_matches('"'));
     let mut samples = Vec::new();
-    // A text that is not base64 of samples leaves no sample.
+    // A text that is not base64 of samples becomes an empty voice sample.
     let _ = pcm::decode_base64_f32(&base64, &mut samples);
     VoiceSample::new(samples.into_iter().map(pcm::to_i16).collect::<Vec<_>>())
 }

@@ -87,7 +87,7 @@ struct Opening {
     max_slices: Option<i64>,
 }
 
-/// What the client was told about the way to an open session.
+/// Events sent to the client on the way to an open session.
 #[derive(Debug, Default)]
 struct ReportedProgress {
     /// A worker is assigned.

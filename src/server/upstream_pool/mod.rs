@@ -178,8 +178,9 @@ where
 }
 
 impl<D: Clone> PoolShared<D> {
-    /// The least loaded that is in service, rather not the one that failed this session last; when none is, the one that is
-    /// to be probed first: nobody is refused without a try, and the lanes pace their attempts themselves.
+    /// Chooses the least loaded upstream in service, and avoids the one that failed this session last. If none is in
+    /// service, it chooses the upstream whose probe is due first, so that a session always gets an attempt. The lanes pace
+    /// their attempts themselves.
     fn choose(&self, names: Option<&[String]>, avoided: &AvoidedUpstream) -> Option<(D, Lease)> {
         let mut next_index = self.next_index.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, start) = (self.members.len(), *next_index);
