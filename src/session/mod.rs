@@ -110,7 +110,7 @@ enum SessionPhase {
     Ended,
 }
 
-/// What the client did last, and whether it waits.
+/// Last activity of the client, and whether it waits.
 #[derive(Debug)]
 struct ClientActivity {
     /// The client may be silent for this long; `None` without a limit.

@@ -84,7 +84,7 @@ struct Opening {
     max_slices: Option<i64>,
 }
 
-/// What the client was told about the way to an open session.
+/// Progress towards an open session that the client has been informed of.
 #[derive(Debug, Default)]
 struct ReportedProgress {
     /// A worker is assigned.
