@@ -38,10 +38,7 @@ use crate::{
         dialogue::history::History,
         outbox::Action,
         timers::Timer,
-        tts::{
-            player::{Player, PlayerOptions},
-            voices::VoiceEncodingChoice,
-        },
+        tts::{player::Player, voices::VoiceEncodingChoice},
         upstream::LaneContext,
         upstream::backoff::RetryState,
     },
@@ -87,7 +84,7 @@ struct Opening {
     max_slices: Option<i64>,
 }
 
-/// Events sent to the client on the way to an open session.
+/// Progress towards an open session that the client has been informed of.
 #[derive(Debug, Default)]
 struct ReportedProgress {
     /// A worker is assigned.
@@ -150,8 +147,7 @@ impl Relay {
     pub(crate) fn open(now: Instant, setup: &RelaySetup, codecs: RelayCodecs) -> Option<Self> {
         let rules = setup.profile.relay?;
         // A relay plays no audio. The player is part of the context that all sessions share.
-        let playout = setup.profile.playout;
-        let player = Player::new(PlayerOptions { frame_max_bytes: 2, playout, ..PlayerOptions::default() });
+        let player = Player::new(2, setup.profile.playout);
         let mut context = LaneContext::new(
             setup.profile.lanes,
             VoiceEncodingChoice::new([].into()),

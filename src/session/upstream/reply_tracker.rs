@@ -274,8 +274,8 @@ mod tests {
                 tracker.handle_reply(later, kind, meta("s_1", "")).is_none(),
                 "more output restarts the timeout"
             );
-            assert!(tracker.handle_timeout(now + REPLY_END_TIMEOUT).is_none());
-            assert!(tracker.handle_timeout(later + REPLY_END_TIMEOUT).is_some());
+            assert_eq!(tracker.reply_end_at(), Some(later + REPLY_END_TIMEOUT));
+            assert!(tracker.complete_in_flight().is_some());
         }
         send_unit(&mut tracker, now);
         assert!(
@@ -286,7 +286,7 @@ mod tests {
         send_unit(&mut tracker, now);
         assert!(tracker.handle_reply(now, ReplyKind::Text, meta("s_3", "")).is_none());
         assert_eq!(
-            tracker.reply_end_deadline(),
+            tracker.reply_end_at(),
             Some(now + REPLY_END_TIMEOUT_WITH_DONE),
             "this upstream reports `done`"
         );
@@ -308,6 +308,6 @@ mod tests {
         let (mut tracker, now) = (ReplyTracker::default(), start());
         send_unit(&mut tracker, now);
         assert!(tracker.handle_reply(now, ReplyKind::Text, meta("r", "7")).is_none());
-        assert_eq!(tracker.reply_end_deadline(), None);
+        assert_eq!(tracker.reply_end_at(), None);
     }
 }
