@@ -55,7 +55,7 @@ impl Relay {
                 connection.handle_opened(now, &mut self.context);
             }
             _ => {
-                self.context.with_closing(lane, |connection, context| connection.handle_opened(now, context))
+                self.context.with_closing(lane, |connection, context| connection.handle_opened(now, context));
             }
         }
     }

@@ -111,7 +111,7 @@ impl Dialogue {
         if view.voice_at.is_some_and(|at| now >= at + self.rules.converse.trailing_silence) {
             self.uplink.clear_unanswered();
         }
-        let mut unit = self.uplink.take(voiced && !self.turns.open.is_some());
+        let mut unit = self.uplink.take(voiced && self.turns.open.is_none());
         let number = session.tracker.sent_count + 1;
         unit.force_listen = self.turns.force_listen(now, number, &self.rules.barge_in, context);
         unit.has_speech = view.in_speech || self.turns.open.is_some();
