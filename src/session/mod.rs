@@ -154,7 +154,7 @@ impl Session {
     pub(crate) fn open(now: Instant, setup: SessionSetup, model: String, mut settings: Vec<Setting>) -> Self {
         let talk = setup.profile.dialogue.clone();
         let history = History::new(talk.as_ref().map_or(0, |talk| talk.converse.history_max_chars));
-        let player = Player::new(setup.audio_out.frame_max_bytes, setup.profile.playout);
+        let player = Player::new(setup.player_options());
         let voice_encoding = VoiceEncodingChoice::new(Arc::clone(&setup.voice_encodings));
         let mut context = LaneContext::new(setup.profile.lanes, voice_encoding, player, history, setup.seed);
         let session_id = format!("sess_{:012x}", context.rng.u64(..) & 0xffff_ffff_ffff);
@@ -253,7 +253,7 @@ impl Session {
 
     /// True if audio leaves at the pace of playback.
     pub(crate) fn is_paced(&self) -> bool {
-        self.setup.profile.playout.pace == PlayoutPace::RealTime
+        self.setup.playout().pace == PlayoutPace::RealTime
     }
 
     /// True while the driver should stop reading from the client: too much audio waits for a transcript, or the client
@@ -281,6 +281,7 @@ impl Session {
                     return self.after_frame(now);
                 }
             }
+            ClientEvent::Played(turn) => self.context.player.confirm_played(now, turn, &mut self.context.out),
             ClientEvent::Configure(settings) => {
                 self.apply_settings(now, settings);
                 self.context.out.push_client(ClientCommand::Configured);

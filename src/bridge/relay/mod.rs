@@ -38,7 +38,10 @@ use crate::{
         dialogue::history::History,
         outbox::Action,
         timers::Timer,
-        tts::{player::Player, voices::VoiceEncodingChoice},
+        tts::{
+            player::{Player, PlayerOptions},
+            voices::VoiceEncodingChoice,
+        },
         upstream::LaneContext,
         upstream::backoff::RetryState,
     },
@@ -147,7 +150,8 @@ impl Relay {
     pub(crate) fn open(now: Instant, setup: &RelaySetup, codecs: RelayCodecs) -> Option<Self> {
         let rules = setup.profile.relay?;
         // A relay plays no audio. The player is part of the context that all sessions share.
-        let player = Player::new(2, setup.profile.playout);
+        let playout = setup.profile.playout;
+        let player = Player::new(PlayerOptions { frame_max_bytes: 2, playout, ..PlayerOptions::default() });
         let mut context = LaneContext::new(
             setup.profile.lanes,
             VoiceEncodingChoice::new([].into()),

@@ -109,7 +109,10 @@ proptest! {
         }
         let created = harness.events("session.created").len();
         let granted = harness.events("session.queue_done").len();
-        prop_assert!(granted <= 1 && (created <= 1 || clients.contains(&"minicpm-o-legacy")));
+        // A server of the other dialect gets a fresh session when the client opens its session again. An append opens one too.
+        let openings = actions.iter().filter(|action| matches!(action, ClientAction::Message(0 | 7))).count();
+        let created_max = if server < 2 { 1 } else { 1 + openings };
+        prop_assert!(granted <= 1 && (created <= created_max || clients.contains(&"minicpm-o-legacy")));
         let names = harness.names();
         let closed = names.iter().position(|name| name.starts_with("close "));
         prop_assert!(closed.is_none_or(|at| at == names.len() - 1));
