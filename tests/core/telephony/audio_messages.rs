@@ -117,9 +117,9 @@ fn empty_message_may_be_a_command() {
         );
         let mut harness = open(&[replaced, ("KIND", kind)]);
         if is_text {
-            harness.send_text("")
+            harness.send_text("");
         } else {
-            harness.send_binary(&[])
+            harness.send_binary(&[]);
         }
         harness.advance(Duration::from_secs(10));
         assert!(harness.is_closed(), "{kind}");
