@@ -3,8 +3,11 @@
 //! A message of 128 kB with one base64 string costs one scan and no copy of the string: [`LongStrings`] finds its end with
 //! vector instructions, and the JSON parser sees the message without it. Values without a pointer are skipped.
 
+mod long_strings;
+
 use std::{borrow::Cow, fmt};
 
+use self::long_strings::LongStrings;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// A value found in a message.
@@ -167,7 +170,7 @@ impl Extractor {
         if let Some(cut) = LongStrings::cut(text)
             && let Ok(found) = self.parse(&cut.rest, unknown.clone())
         {
-            let nodes = found.0.into_iter().map(|node| node.map(|node| cut.restore(node, text)));
+            let nodes = found.0.into_iter().map(|node| node.map(|node| restore(node, &cut, text)));
             return Ok(ExtractedValues(nodes.collect(), found.1));
         }
         // A mistake is reported with its place in the whole message.
@@ -190,77 +193,18 @@ impl Extractor {
     }
 }
 
-/// A message without the contents of its long strings, which are most of its bytes and need no parsing.
-struct LongStrings {
-    /// The message; a long string is empty here.
-    rest: String,
-    /// Where the long strings were, as offsets in `rest`, and their lengths.
-    cuts: Vec<(usize, usize)>,
-}
-
-impl LongStrings {
-    /// Shorter strings are parsed faster than they are cut out.
-    const MIN_BYTES: usize = 1024;
-
-    /// Cuts the long strings out of a JSON text; `None` if there are none. Strings with escapes or control characters stay,
-    /// because they need the parser.
-    fn cut(text: &str) -> Option<Self> {
-        let bytes = text.as_bytes();
-        if bytes.len() < Self::MIN_BYTES {
-            return None;
-        }
-        let (mut cut, mut copied, mut at) = (Self { rest: String::new(), cuts: Vec::new() }, 0, 0);
-        while let Some(open) = memchr::memchr(b'"', &bytes[at..]).map(|found| at + found) {
-            let (close, has_escapes) = string_end(bytes, open + 1)?;
-            let string = &bytes[open + 1..close];
-            if string.len() >= Self::MIN_BYTES && !has_escapes && !string.iter().any(|byte| *byte < 0x20) {
-                cut.rest.push_str(&text[copied..=open]);
-                cut.cuts.push((cut.rest.len(), string.len()));
-                copied = close;
-            }
-            at = close + 1;
-        }
-        cut.rest.push_str(&text[copied..]);
-        Some(cut).filter(|cut| !cut.cuts.is_empty())
-    }
-
-    /// A value of `rest` as it stands in the whole text.
-    fn restore<'a>(&self, node: Node<'_>, text: &'a str) -> Node<'a> {
-        match node {
-            Node::Str(Cow::Borrowed(string)) => Node::Str(Cow::Borrowed(self.original(string, text))),
-            Node::Raw(json) => Node::Raw(self.original(json, text)),
-            Node::Str(Cow::Owned(string)) => Node::Str(Cow::Owned(string)),
-            Node::List(items) => Node::List(items.into_iter().map(|item| self.restore(item, text)).collect()),
-            Node::Null => Node::Null,
-            Node::Bool(value) => Node::Bool(value),
-            Node::Int(value) => Node::Int(value),
-            Node::Float(value) => Node::Float(value),
-            Node::Object => Node::Object,
-        }
-    }
-
-    /// The part of `text` that a part of `rest` was, with the strings that were cut out of it.
-    fn original<'a>(&self, part: &str, text: &'a str) -> &'a str {
-        let from = part.as_ptr() as usize - self.rest.as_ptr() as usize;
-        let to = from + part.len();
-        let cut_before = |within: &dyn Fn(usize) -> bool| -> usize {
-            self.cuts.iter().filter(|(at, _)| within(*at)).map(|(_, length)| length).sum()
-        };
-        // An empty string at a cut is the string that was cut.
-        &text[from + cut_before(&|at| at < from)..to + cut_before(&|at| at <= to)]
-    }
-}
-
-/// The end of the string that begins at `from`, and whether it has escapes; `None` if it never ends.
-fn string_end(bytes: &[u8], from: usize) -> Option<(usize, bool)> {
-    let (mut at, mut has_escapes) = (from, false);
-    loop {
-        at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
-        if bytes[at] == b'"' {
-            return Some((at, has_escapes));
-        }
-        has_escapes = true;
-        at += 2;
+/// A value of the message without long strings, as it stands in the whole text.
+fn restore<'a>(node: Node<'_>, cut: &LongStrings, text: &'a str) -> Node<'a> {
+    match node {
+        Node::Str(Cow::Borrowed(string)) => Node::Str(Cow::Borrowed(cut.original(string, text))),
+        Node::Raw(json) => Node::Raw(cut.original(json, text)),
+        Node::Str(Cow::Owned(string)) => Node::Str(Cow::Owned(string)),
+        Node::List(items) => Node::List(items.into_iter().map(|item| restore(item, cut, text)).collect()),
+        Node::Null => Node::Null,
+        Node::Bool(value) => Node::Bool(value),
+        Node::Int(value) => Node::Int(value),
+        Node::Float(value) => Node::Float(value),
+        Node::Object => Node::Object,
     }
 }
 
@@ -420,121 +364,4 @@ impl<'s> Visitor<'_> for KeyLookup<'s> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn test_extractor() -> Extractor {
-        Extractor::compile(["/type", "/metrics/kv_cache_length", "/audio", "/words", "/a~1b"])
-    }
-
-    #[test]
-    fn finds_nested_values_and_borrows_long_strings() {
-        let text = r#"{"x":[{"type":"no"}],"type":"t","metrics":{"kv_cache_length":75,"y":{}},"audio":"AAAA","a/b":1.5}"#;
-        let found = test_extractor().extract(text).unwrap();
-        assert_eq!(
-            found.get(0).and_then(Node::as_str),
-            Some("t"),
-            "a `type` inside an array is not the message's"
-        );
-        assert_eq!(found.get(1), Some(&Node::Int(75)));
-        assert!(matches!(found.get(2), Some(Node::Str(Cow::Borrowed("AAAA")))));
-        assert_eq!(found.get(3), None);
-        assert_eq!(found.get(4), Some(&Node::Float(1.5)));
-    }
-
-    #[test]
-    fn lists_keep_scalars_and_the_last_of_repeated_keys_counts() {
-        let found =
-            test_extractor().extract(r#"{"words":["a","b\n",{"q":[1]}],"type":1,"type":"x"}"#).unwrap();
-        let words = vec![Node::Str("a".into()), Node::Str("b\n".into()), Node::Object];
-        assert_eq!(found.get(3), Some(&Node::List(words)));
-        assert_eq!(found.get(0).and_then(Node::as_str), Some("x"));
-    }
-
-    #[test]
-    fn non_object_is_an_error_with_its_type() {
-        for (text, name) in [("[1,2]", "array"), ("null", "null"), ("5", "integer"), ("\"x\"", "string")] {
-            assert_eq!(test_extractor().extract(text).unwrap_err(), ExtractError::NotAnObject(name));
-        }
-        for text in ["", "{", "{}x", "\u{feff}{}", "nul"] {
-            assert!(matches!(test_extractor().extract(text), Err(ExtractError::Json(_))), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn raw_values_are_returned_verbatim() {
-        let mut extractor = test_extractor();
-        let raw = extractor.add_raw("/in/config");
-        let found = extractor.extract(r#"{"in":{"config": {"a": 1.10, "type":"no"} },"type":"t"}"#).unwrap();
-        assert_eq!(found.get(raw), Some(&Node::Raw(r#"{"a": 1.10, "type":"no"}"#)));
-        assert_eq!(found.get(0).and_then(Node::as_str), Some("t"));
-    }
-
-    #[test]
-    fn unknown_keys_are_noted_beside_known_ones() {
-        let text = r#"{"type":"t","x":{"deep":1},"metrics":{"kv_cache_length":75,"y":{}},"audio":{"z":1}}"#;
-        assert_eq!(test_extractor().extract_with_unknown(text).unwrap().unknown(), ["x", "y"]);
-        assert!(test_extractor().extract(text).unwrap().unknown().is_empty());
-    }
-
-    #[test]
-    fn long_strings_are_found_at_their_places() {
-        let long = "QUJD".repeat(1000);
-        let mut extractor = test_extractor();
-        let raw = extractor.add_raw("/in/config");
-        let text = format!(
-            r#"{{"audio":"{long}","x":"{long}","type":"","words":["a","{long}","","b\n{long}"],"in":{{"config":{{"a":"{long}","b":1}}}},"a/b":"é"}}"#
-        );
-        let found = extractor.extract(&text).unwrap();
-        assert!(matches!(found.get(2), Some(Node::Str(Cow::Borrowed(audio))) if *audio == long));
-        assert_eq!(found.get(0), Some(&Node::Str("".into())));
-        let escaped = format!("b\n{long}");
-        let words = ["a", &long, "", &escaped].map(|word| Node::Str(word.to_owned().into()));
-        assert_eq!(found.get(3), Some(&Node::List(words.to_vec())));
-        let config = format!(r#"{{"a":"{long}","b":1}}"#);
-        assert_eq!(found.get(raw), Some(&Node::Raw(&config)));
-        assert_eq!(found.get(4), Some(&Node::Str("é".into())));
-    }
-
-    #[test]
-    fn mistakes_beside_long_strings_keep_their_place() {
-        let long = "A".repeat(5000);
-        for text in [
-            format!(r#"{{"audio":"{long}",}}"#),
-            format!(r#"{{"audio":"{long}"#),
-            format!("{{\"audio\":\"{long}\u{1}\"}}"),
-            format!(r#"{{"audio":"{long}\q"}}"#),
-            format!(r#""{long}""#),
-        ] {
-            let parsed = serde_json::from_str::<serde_json::Value>(&text);
-            let found = test_extractor().extract(&text).map(drop);
-            match parsed {
-                Err(error) => assert_eq!(found, Err(ExtractError::Json(error.to_string()))),
-                Ok(_) => assert_eq!(found, Err(ExtractError::NotAnObject("string"))),
-            }
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn long_strings_change_nothing(
-            pieces in proptest::collection::vec(("[a-c\"\\\\{}\\[\\]:,é\n ]{0,6}", 0usize..1500), 0..8),
-            keys in proptest::collection::vec(("type|audio|words|x", 0usize..3000), 0..5),
-        ) {
-            let broken: String = pieces.iter().map(|(text, long)| text.clone() + &"Q".repeat(*long)).collect();
-            let members = keys.iter().map(|(key, long)| format!("{key:?}:[{:?},\"é\\n\"]", "Q".repeat(*long)));
-            let valid = format!("{{{}}}", members.collect::<Vec<_>>().join(","));
-            for text in [broken, valid] {
-                let extractor = test_extractor();
-                let (cut, whole) = (extractor.extract(&text), extractor.parse(&text, None));
-                proptest::prop_assert_eq!(cut.map(|found| found.0), whole.map(|found| found.0));
-            }
-        }
-    }
-
-    #[test]
-    fn nesting_is_bounded() {
-        let deep = format!("{}{}", "{\"type\":".repeat(5000), "[".repeat(5000));
-        assert!(matches!(test_extractor().extract(&deep), Err(ExtractError::Json(_))));
-    }
-}
+mod tests;
