@@ -29,16 +29,16 @@ const SINC_OVERSAMPLING: usize = 256;
 
 const WINDOW: WindowFunction = WindowFunction::BlackmanHarris2;
 
-/// Most chunks in one half of a transform. A gathered read of a streaming client holds fewer than twice this number.
-const MAX_HALF_CHUNKS: usize = 5;
+/// New chunks that one transform takes at most. A gathered read of a streaming client holds fewer than this.
+const MAX_NEW_CHUNKS: usize = 10;
 
 /// Overlap-save for one pair of rates: tables and working buffers, without any state of a stream.
 pub(super) struct OverlapSave {
     /// Samples of a chunk at the input and at the output. The filter is as long as a chunk.
     chunk_in: usize,
     chunk_out: usize,
-    /// The transform for each number of chunks in one half, from one on.
-    blocks: [Option<BlockFilter>; MAX_HALF_CHUNKS],
+    /// The transform for each number of half chunks that one half of the new audio has, from one on.
+    blocks: [Option<BlockFilter>; MAX_NEW_CHUNKS],
     spectrum: Vec<Complex32>,
     output: Vec<Complex32>,
     scratch: Vec<Complex32>,
@@ -50,7 +50,7 @@ impl OverlapSave {
         Self {
             chunk_in,
             chunk_out: chunk_in * to_hz as usize / from_hz as usize,
-            blocks: [const { None }; MAX_HALF_CHUNKS],
+            blocks: [const { None }; MAX_NEW_CHUNKS],
             spectrum: Vec::new(),
             output: Vec::new(),
             scratch: Vec::new(),
@@ -67,10 +67,9 @@ impl OverlapSave {
     pub(super) fn process(&mut self, chunks: &[f32], sink: &mut Vec<f32>) {
         let (mut from, count) = (0, chunks.len() / self.chunk_in);
         while from + 1 < count {
-            let new_chunks = (count - from - 1).min(2 * MAX_HALF_CHUNKS);
-            let half_chunks = new_chunks.div_ceil(2);
-            self.transform(&chunks[from * self.chunk_in..][..(new_chunks + 1) * self.chunk_in], half_chunks);
-            let (first, both) = (half_chunks * self.chunk_out, new_chunks * self.chunk_out);
+            let new_chunks = (count - from - 1).min(MAX_NEW_CHUNKS);
+            let first = self.transform(&chunks[from * self.chunk_in..][..(new_chunks + 1) * self.chunk_in]);
+            let both = new_chunks * self.chunk_out;
             // The first chunk of the output lacks its past.
             let produced = &self.output[self.chunk_out..];
             sink.reserve(both);
@@ -81,12 +80,17 @@ impl OverlapSave {
     }
 
     /// Filters both halves of the new chunks at once: the first as the real part, the second as the imaginary part, each
-    /// behind the chunk of audio before it. An odd last chunk leaves the end of the second half silent.
-    fn transform(&mut self, chunks: &[f32], half_chunks: usize) {
+    /// behind the chunk of audio before it. A single chunk has two halves, too. Gives the length of a half in output samples.
+    fn transform(&mut self, chunks: &[f32]) -> usize {
         let Self { chunk_in, chunk_out, spectrum, output, scratch, .. } = self;
+        let new_chunks = chunks.len() / *chunk_in - 1;
+        // Half a chunk may be no whole number of samples; then a half is rounded up to whole chunks.
+        let splits = chunk_in.is_multiple_of(2) && chunk_out.is_multiple_of(2);
+        let half_chunks = if splits { new_chunks } else { new_chunks.next_multiple_of(2) };
+        let (half_in, half_out) = (half_chunks * *chunk_in / 2, half_chunks * *chunk_out / 2);
         let block = self.blocks[half_chunks - 1]
-            .get_or_insert_with(|| BlockFilter::new(*chunk_in, *chunk_out, half_chunks + 1));
-        let (first, second) = (&chunks[..(half_chunks + 1) * *chunk_in], &chunks[half_chunks * *chunk_in..]);
+            .get_or_insert_with(|| BlockFilter::new(*chunk_in, *chunk_out, half_chunks));
+        let (first, second) = (&chunks[..*chunk_in + half_in], &chunks[half_in..]);
         spectrum.resize(first.len(), Complex32::default());
         let (both, rest) = spectrum.split_at_mut(second.len());
         for ((line, re), im) in both.iter_mut().zip(first).zip(second) {
@@ -95,9 +99,10 @@ impl OverlapSave {
         for (line, re) in rest.iter_mut().zip(&first[second.len()..]) {
             *line = Complex32::new(*re, 0.0);
         }
-        output.resize((half_chunks + 1) * *chunk_out, Complex32::default());
+        output.resize(*chunk_out + half_out, Complex32::default());
         scratch.resize(block.scratch, Complex32::default());
         block.filter(spectrum, output, scratch);
+        half_out
     }
 }
 
@@ -113,8 +118,10 @@ struct BlockFilter {
 }
 
 impl BlockFilter {
-    fn new(chunk_in: usize, chunk_out: usize, chunks: usize) -> Self {
-        let (len_in, len_out) = (chunks * chunk_in, chunks * chunk_out);
+    /// The transforms of a block that holds the past chunk and `half_chunks` halves of a chunk.
+    fn new(chunk_in: usize, chunk_out: usize, half_chunks: usize) -> Self {
+        let len = |chunk: usize| chunk + half_chunks * chunk / 2;
+        let (len_in, len_out) = (len(chunk_in), len(chunk_out));
         let mut planner = FftPlanner::new();
         let (forward, inverse) = (planner.plan_fft_forward(len_in), planner.plan_fft_inverse(len_out));
         // rustfft does not divide by the length.
