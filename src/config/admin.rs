@@ -4,11 +4,9 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    server::{
-        admin::{AdminSecurity, auth::AdminAuth},
-        tls::{ReloadableAcceptor, TlsConfig, TlsFiles},
-    },
+use crate::server::{
+    admin::{AdminSecurity, auth::AdminAuth},
+    tls::{ReloadableAcceptor, TlsConfig, TlsFiles},
 };
 
 /// `[admin]`. The listener is off unless `listen` is set.
