@@ -26,7 +26,7 @@ impl LongStrings {
         while let Some(open) = memchr::memchr(b'"', &bytes[at..]).map(|found| at + found) {
             let (close, has_escapes) = string_end(bytes, open + 1)?;
             let string = &bytes[open + 1..close];
-            if string.len() >= Self::MIN_BYTES && !has_escapes && !string.iter().any(|byte| *byte < 0x20) {
+            if string.len() >= Self::MIN_BYTES && !has_escapes && !has_control_characters(string) {
                 cut.rest.push_str(&text[copied..=open]);
                 cut.cuts.push((cut.rest.len(), string.len()));
                 copied = close;
@@ -47,6 +47,12 @@ impl LongStrings {
         // An empty string at a cut is the string that was cut.
         &text[from + cut_before(&|at| at < from)..to + cut_before(&|at| at <= to)]
     }
+}
+
+/// True if JSON forbids a byte of the string. Searches for the least byte, in a loop that the compiler turns into vector
+/// instructions; a search that ends early is four times slower.
+fn has_control_characters(string: &[u8]) -> bool {
+    string.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < 0x20
 }
 
 /// The end of the string that begins at `from`, and whether it has escapes; `None` if it never ends.
