@@ -93,16 +93,16 @@ impl Codec {
         found: &ExtractedValues<'_>,
         mut handle: impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
-        let mut values = self.read_fields(&command.name, &command.fields, found)?;
-        if let [only] = command.verbs.as_slice()
-            && only.conditions.is_empty()
-        {
-            return self.pass_verb(only.verb, command, found, values, &mut handle);
+        let values = self.read_fields(&command.name, &command.fields, found)?;
+        if let [only] = command.verbs.as_slice() {
+            return if only.applies(found) {
+                self.pass_verb(only.verb, command, found, values, &mut handle)
+            } else {
+                Ok(())
+            };
         }
-        let mut verbs = command.verbs.iter().filter(|verb| verb.applies(found)).peekable();
-        while let Some(verb) = verbs.next() {
-            let values = if verbs.peek().is_some() { values.clone() } else { std::mem::take(&mut values) };
-            self.pass_verb(verb.verb, command, found, values, &mut handle)?;
+        for it in command.verbs.iter().filter(|it| it.applies(found)) {
+            self.pass_verb(it.verb, command, found, values.clone(), &mut handle)?;
         }
         Ok(())
     }
