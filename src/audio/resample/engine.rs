@@ -155,7 +155,7 @@ fn multiply(product: &mut [Complex32], left: &[Complex32], right: &[Complex32]) 
 }
 
 /// Taps of the filter: a windowed sinc as long as a chunk, with unit gain.
-fn filter_taps(chunk_in: usize, chunk_out: usize) -> impl Iterator<Item = f32> {
+pub(super) fn filter_taps(chunk_in: usize, chunk_out: usize) -> impl Iterator<Item = f32> {
     let cutoff = match chunk_in > chunk_out {
         true => calculate_cutoff::<f64>(chunk_out, WINDOW) * chunk_out as f64 / chunk_in as f64,
         false => calculate_cutoff::<f64>(chunk_in, WINDOW),
