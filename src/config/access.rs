@@ -22,6 +22,7 @@ use crate::{
             origin::AllowedOrigins,
             signature::SignatureCheck,
         },
+        memory::MemoryBudget,
         tls::{ClientCerts, ReloadableAcceptor},
     },
 };
@@ -84,6 +85,9 @@ pub struct LimitsConfig {
     pub session_duration_max_ms: Option<u64>,
     /// Longest message in bytes; the protocol's own limit applies where it is lower.
     pub message_max_bytes: Option<usize>,
+    /// Memory of all messages that are not sent or not read to their end, in bytes, beyond 128 KiB per connection. Whoever
+    /// would exceed it is disconnected with close code 1013.
+    pub memory_max_bytes: Option<usize>,
 }
 
 impl AccessConfig {
@@ -162,6 +166,7 @@ impl LimitsConfig {
             ("sessions_per_address", self.sessions_per_address),
             ("handshakes_max", self.handshakes_max),
             ("message_max_bytes", self.message_max_bytes),
+            ("memory_max_bytes", self.memory_max_bytes),
         ];
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
             return Err(format!("limits.{name}: must be 1 or more; leave it out for no limit"));
@@ -182,6 +187,7 @@ impl LimitsConfig {
                 .map_or(ClientLimits::DEFAULT_HANDSHAKE_TIMEOUT, Duration::from_millis),
             session_duration_max_ms: self.session_duration_max_ms.unwrap_or_default(),
             message_max_bytes: self.message_max_bytes,
+            memory_max_bytes: self.memory_max_bytes.unwrap_or(MemoryBudget::DEFAULT_MAX_BYTES),
         })
     }
 }

@@ -8,6 +8,7 @@
 //!   says when to read a client that streams
 //! - [`websocket`]: the WebSockets and the byte streams under them; [`tls`] encrypts those of clients
 //! - [`upstream_pool`]: chooses and dials upstreams; [`session_task::lane_leases`] reports to it how each lane fares
+//! - [`memory`]: bounds what messages in transit hold, over all connections
 //! - [`registry`]: the running sessions, their statistics and operator orders; [`registry::observer`] keeps metrics
 //!   and the access log
 //! - [`process`]: lifecycle, worker threads, file descriptors, service manager
@@ -19,6 +20,7 @@ pub mod access;
 mod active_config;
 pub(crate) mod adaptive_read;
 pub mod admin;
+pub(crate) mod memory;
 pub mod process;
 pub mod registry;
 pub mod route;
@@ -227,6 +229,7 @@ impl Server {
             workers: workers.unwrap_or_else(Workers::current_runtime),
             quotas: Quotas::default(),
             handshakes: Handshakes::default(),
+            memory: Arc::default(),
             drain,
             cut_off,
             drain_guard,
@@ -365,6 +368,8 @@ struct ServerContext {
     quotas: Quotas,
     /// Connections that have no session yet.
     handshakes: Handshakes,
+    /// Messages in transit of all connections.
+    memory: Arc<memory::MemoryBudget>,
     /// Set to the drain timeout when sessions must finish.
     drain: watch::Receiver<Option<Duration>>,
     /// Set when sessions that still run are cut off.

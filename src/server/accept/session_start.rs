@@ -17,6 +17,7 @@ use super::protocol_detection;
 use crate::server::{
     ServerContext, ServiceConfig,
     access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
+    memory::MemoryShare,
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
@@ -80,7 +81,9 @@ pub(crate) async fn run_session(
     admission: Admission,
 ) {
     let limits = config.limits.for_key(admission.key.as_deref());
+    let memory = || MemoryShare::new(server.memory.clone(), limits.memory_max_bytes);
     let Some(mut client) = upgrade_websocket(upgraded, &request, limits).await else { return };
+    client.stream.set_memory(memory());
     let Ok(first_message) = detect_protocol(&mut client, &mut request, &config).await else { return };
     let Some(mapping) = request.candidates.first() else { return };
     let opened = match mapping.is_relayed() {
@@ -107,7 +110,9 @@ pub(crate) async fn run_session(
     let (tap, drain, drain_guard) = (config.tap.clone(), server.drain.clone(), server.drain_guard.clone());
     let close_timeout = config.drain_policy.timeout;
     let pool = config.pool.subset(upstreams.names);
+    let memory = (server.memory.clone(), limits.memory_max_bytes);
     let context = SessionContext {
+        memory,
         tap,
         trace,
         trace_context: request.trace_context,

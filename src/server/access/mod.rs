@@ -23,6 +23,8 @@ use hyper::{
     header::{HeaderValue, ORIGIN, SEC_WEBSOCKET_PROTOCOL},
 };
 
+use super::memory::MemoryBudget;
+
 use self::{
     address::TrustedProxies,
     credential::{Credentials, SUBPROTOCOL},
@@ -61,6 +63,8 @@ pub struct ClientLimits {
     pub session_duration_max_ms: u64,
     /// Maximum size of a message regardless of its protocol, bytes.
     pub message_max_bytes: Option<usize>,
+    /// Maximum memory of all messages in transit, bytes; see [`MemoryBudget`].
+    pub memory_max_bytes: usize,
 }
 
 impl ClientLimits {
@@ -87,6 +91,7 @@ impl Default for ClientLimits {
             handshake_timeout: Self::DEFAULT_HANDSHAKE_TIMEOUT,
             session_duration_max_ms: 0,
             message_max_bytes: None,
+            memory_max_bytes: MemoryBudget::DEFAULT_MAX_BYTES,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     bridge::Input,
     event::{DisconnectReason, Frame, Lane},
     server::{
+        memory::MemoryShare,
         registry::{
             OperatorOrder,
             observer::{FrameDirection, close_code},
@@ -82,7 +83,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn handle_lane_dialled(&mut self, lane: Lane, dialled: DialledLane<UpstreamSocket>) {
-        let DialledLane { socket, lease } = dialled;
+        let DialledLane { mut socket, lease } = dialled;
+        let (budget, max_bytes) = &self.memory;
+        socket.stream.set_memory(MemoryShare::new(budget.clone(), *max_bytes));
         debug!(lane = lane.0, upstream = lease.upstream(), "lane connected");
         if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             if let Some(SessionRegistration { observer, .. }) = &mut self.registration {

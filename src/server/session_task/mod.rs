@@ -24,6 +24,7 @@ use tracing::{debug, info, trace};
 
 use super::{
     adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
+    memory::MemoryBudget,
     registry::{
         OperatorOrder, RegistryEntry,
         observer::{FrameDirection, Observer},
@@ -64,6 +65,8 @@ pub(super) struct SessionRegistration {
 /// Everything a session needs from its server.
 pub(super) struct SessionContext {
     pub(super) tap: Option<Arc<dyn Tap>>,
+    /// The budget for messages in transit, and its bound in bytes.
+    pub(super) memory: (Arc<MemoryBudget>, usize),
     pub(super) trace: Option<SessionTrace>,
     /// The trace context of the request.
     pub(super) trace_context: Arc<TraceContext>,
@@ -87,6 +90,8 @@ pub(super) struct SessionTask<C> {
     lanes: Vec<(Lane, LaneSocket)>,
     pool: Pool,
     lane_leases: LaneLeases,
+    /// The budget for messages in transit, and its bound in bytes.
+    memory: (Arc<MemoryBudget>, usize),
     tap: Option<Arc<dyn Tap>>,
     trace: Option<SessionTrace>,
     trace_context: Arc<TraceContext>,
@@ -113,8 +118,16 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         pool: Pool,
         context: SessionContext,
     ) -> Self {
-        let SessionContext { tap, trace, trace_context, registration, drain, close_timeout, drain_guard } =
-            context;
+        let SessionContext {
+            memory,
+            tap,
+            trace,
+            trace_context,
+            registration,
+            drain,
+            close_timeout,
+            drain_guard,
+        } = context;
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
             close_timeout,
@@ -125,6 +138,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             lanes: Vec::new(),
             pool,
             lane_leases: LaneLeases::default(),
+            memory,
             tap,
             trace,
             trace_context,

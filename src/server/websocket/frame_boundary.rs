@@ -14,6 +14,8 @@ pub(super) struct FrameBoundary {
     /// A fragmented message is incomplete.
     message_is_open: bool,
     longest_payload: usize,
+    /// Payload bytes of the incomplete message, as announced so far.
+    message_bytes: u64,
 }
 
 impl FrameBoundary {
@@ -36,6 +38,13 @@ impl FrameBoundary {
     /// True if no frame and no fragmented message is incomplete.
     pub(super) const fn is_at_boundary(&self) -> bool {
         self.header_bytes == 0 && self.payload_left == 0 && !self.message_is_open
+    }
+
+    /// Payload of the incomplete message that has come, bytes; 0 between messages.
+    pub(super) fn incomplete_bytes(&self) -> usize {
+        let bytes =
+            if self.is_at_boundary() { 0 } else { self.message_bytes.saturating_sub(self.payload_left) };
+        usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
     /// The longest payload so far, bytes.
@@ -65,6 +74,8 @@ impl FrameBoundary {
         self.header_bytes = 0;
         // Control frames may come between the frames of a message.
         if first & 0x08 == 0 {
+            let earlier_frames = if self.message_is_open { self.message_bytes } else { 0 };
+            self.message_bytes = earlier_frames.saturating_add(self.payload_left);
             self.message_is_open = first & 0x80 == 0;
         }
     }

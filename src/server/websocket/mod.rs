@@ -29,12 +29,17 @@ use tokio_tungstenite::tungstenite::{
 };
 
 use self::frame_boundary::FrameBoundary;
+use super::memory::MemoryShare;
 
 /// Size of one read: covers everything a client sends between two scheduled reads. For bulk data, reads of 16 KiB cost
 /// least (field notes libraries.md).
 const READ_BUFFER_BYTES: usize = 24 * 1024;
 /// Buffers that held longer payloads are replaced.
 const RETAINED_BUFFER_BYTES: usize = 8 * 1024;
+/// Room for answers to pings that the peer does not read, beside the one message that is being written, bytes.
+const PONG_ROOM_BYTES: usize = 4 * 1024;
+/// The longest frame header, bytes (RFC 6455 §5.2).
+const HEADER_MAX_BYTES: usize = 14;
 
 thread_local! {
     /// The read buffer of a thread; empty until the first read.
@@ -52,6 +57,8 @@ pub(crate) struct WebSocket<S> {
     frame_boundary: FrameBoundary,
     /// The longest message written since the buffers were replaced, bytes.
     longest_sent: usize,
+    /// What it holds of messages in transit.
+    memory: MemoryShare,
     /// All written bytes have left.
     is_flushed: bool,
     /// A close frame was sent or received.
@@ -69,10 +76,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             read_ahead: read_ahead.into(),
             frame_boundary: FrameBoundary::default(),
             longest_sent: 0,
+            memory: MemoryShare::default(),
             is_flushed: true,
             is_closing: false,
             has_ended: false,
         }
+    }
+
+    /// Counts the messages in transit from now on.
+    pub(crate) fn set_memory(&mut self, memory: MemoryShare) {
+        self.memory = memory;
+    }
+
+    /// Counts the messages that wait for the peer, bytes. False if the server has no memory for them.
+    pub(super) fn hold_outgoing(&mut self, bytes: usize) -> bool {
+        self.memory.hold_outgoing(bytes)
     }
 
     /// The underlying stream.
@@ -95,6 +113,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     /// # Errors
     /// Fails with the library's error.
     pub(super) fn start_send(&mut self, cx: &mut Context<'_>, message: Message) -> Result<(), WsError> {
+        // One message is written at a time, so it has room whatever its length. What peers may send is bounded apart.
+        let room = PONG_ROOM_BYTES + HEADER_MAX_BYTES + message.len();
+        self.context.set_config(|config| config.max_write_buffer_size = room);
         self.longest_sent = self.longest_sent.max(message.len());
         self.is_closing |= message.is_close();
         let written = self.with_context(cx, |context, io| context.write(io, message));
@@ -166,6 +187,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
         }
         match self.with_context(cx, |context, io| context.read(io)) {
             Poll::Pending => {
+                let incomplete_bytes = self.frame_boundary.incomplete_bytes();
+                if !self.memory.hold_incoming(incomplete_bytes) {
+                    self.has_ended = true;
+                    return Poll::Ready(Some(Err(WsError::Io(io::ErrorKind::OutOfMemory.into()))));
+                }
                 self.shrink_buffers(cx);
                 Poll::Pending
             }

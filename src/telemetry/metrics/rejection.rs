@@ -22,6 +22,8 @@ named_enum! {
         Stopping = "stopping",
         /// The server's session limit is reached.
         TooManySessions = "too_many_sessions",
+        /// Messages in transit fill the memory.
+        OutOfMemory = "out_of_memory",
         /// The API key is missing or unknown.
         Unauthorized = "unauthorized",
         /// The API key or certificate does not permit this request.
@@ -59,7 +61,7 @@ impl RejectReason {
             Self::MethodNotAllowed => "405",
             Self::NoUpgrade => "426",
             Self::KeyLimit | Self::AddressLimit | Self::RateLimit => "429",
-            Self::Stopping | Self::TooManySessions => "503",
+            Self::Stopping | Self::TooManySessions | Self::OutOfMemory => "503",
             Self::Tls | Self::Timeout | Self::HandshakeOverflow | Self::UnknownModel | Self::BadRequest => {
                 "none"
             }

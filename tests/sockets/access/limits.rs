@@ -1,9 +1,9 @@
 //! Limits per key, per address and in total, and session time limits.
 
-use tokio::{io::AsyncWriteExt as _, net::TcpSocket};
+use tokio::{io::AsyncWriteExt as _, net::TcpSocket, time::timeout};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::access_server::{AccessServer, MACAW, assert_disconnected, send_request};
+use super::access_server::{AccessServer, MACAW, PATIENCE, assert_disconnected, send_request};
 
 fn bearer(key: &str) -> String {
     format!("Authorization: Bearer {key}\r\n")
@@ -135,6 +135,61 @@ async fn message_length_limit_is_enforced() {
         let Some(Message::Close(Some(frame))) = served.message().await else { panic!("no close frame") };
         assert_eq!(u16::from(frame.code), 1009);
     }
+}
+
+#[tokio::test]
+async fn limit_of_incoming_messages_does_not_limit_audio() {
+    for limit in [1024, 4096, 32_768] {
+        let toml = format!("[limits]\nmessage_max_bytes = {limit}\n");
+        let server = AccessServer::start("outgoing", &toml, &[]).await;
+        let mut client = server.connect(MACAW, "").await;
+        client
+            .send(Message::text(r#"{"type":"tts.speak","text":"Audio is longer than its command."}"#))
+            .await;
+        let mut audio_bytes = 0;
+        let end = loop {
+            match client.message().await {
+                Some(Message::Binary(audio)) => audio_bytes += audio.len(),
+                Some(Message::Text(text)) if text.contains("tts.speaking_end") => break text,
+                Some(Message::Text(_)) => {}
+                other => panic!("{limit}: {other:?}"),
+            }
+        };
+        assert!(
+            audio_bytes > 10_000 && end.contains(r#""cancelled":false"#),
+            "{limit}: {audio_bytes} bytes, {end}"
+        );
+        client.assert_alive().await;
+    }
+}
+
+#[tokio::test]
+async fn memory_of_unfinished_messages_is_bounded() {
+    let server = AccessServer::start("memory", "[limits]\nmemory_max_bytes = 3000000\n", &[]).await;
+    let begin_message = async |bytes: usize| {
+        let mut client = server.connect(MACAW, "").await;
+        assert_eq!(client.status, 101);
+        assert_eq!(client.wait_for_event().await["type"], "session.created");
+        let head = [&[0x82, 0xff][..], &(16_u64 << 20).to_be_bytes(), &[0; 4]].concat();
+        let stream = client.socket.get_mut();
+        // The server disconnects the one that sends too much.
+        let _ = stream.write_all(&[head, vec![0; bytes]].concat()).await;
+        client
+    };
+    let mut healthy = server.connect(MACAW, "").await;
+    let first = begin_message(1_500_000).await;
+    let mut second = begin_message(2_500_000).await;
+    let Some(Message::Close(Some(frame))) = second.message().await else { panic!("no close frame") };
+    assert_eq!(u16::from(frame.code), 1013, "{}", frame.reason);
+    healthy.assert_alive().await;
+    drop((first, second));
+    // The memory is free again.
+    let third = begin_message(2_900_000).await;
+    let refused = async { while server.connect(MACAW, "").await.status != 503 {} };
+    timeout(PATIENCE, refused).await.expect("new connections are refused");
+    drop(third);
+    server.connect_until_accepted(MACAW, "").await.assert_alive().await;
+    healthy.assert_alive().await;
 }
 
 #[tokio::test]

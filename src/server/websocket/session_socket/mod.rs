@@ -3,6 +3,7 @@
 //! The session's task polls it. It has no task or timer of its own, except for the closing handshake.
 
 use std::{
+    io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -21,7 +22,7 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
 };
 
-use super::{WebSocket, outbox::Outbox, pausable_stream::PausableRead};
+use super::{PONG_ROOM_BYTES, WebSocket, outbox::Outbox, pausable_stream::PausableRead};
 use crate::{
     event::{DisconnectReason, Message, TurnTag},
     net::Traffic,
@@ -36,6 +37,8 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 const READ_BUFFER_BYTES: usize = 1024;
 /// A peer that takes no byte for this long does not read.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Why a peer is disconnected whose messages do not fit.
+const OUT_OF_MEMORY: &str = "no memory for messages of this size ([limits] memory_max_bytes)";
 
 /// An event of a socket.
 #[derive(Debug)]
@@ -154,6 +157,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         let bytes_taken = self.traffic.bytes_written();
         let has_progress = std::mem::replace(&mut self.bytes_taken, bytes_taken) != bytes_taken
             || self.outbox.len() < queued;
+        let waiting_bytes = if written.is_pending() { self.outbox.bytes() } else { 0 };
+        if !self.stream.hold_outgoing(waiting_bytes) {
+            return Poll::Ready(Err(DisconnectReason::Lost(OUT_OF_MEMORY.to_owned())));
+        }
         match written {
             Poll::Pending if has_progress || self.stalled_since.is_none() => {
                 self.stalled_since = Some(Instant::now());
@@ -208,17 +215,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         if let Some(reason) = self.close_reason.take() {
             return reason;
         }
+        let is_out_of_memory =
+            matches!(error, WsError::Io(error) if error.kind() == io::ErrorKind::OutOfMemory);
+        let detail = if is_out_of_memory { OUT_OF_MEMORY.to_owned() } else { error.to_string() };
         let code = match error {
+            _ if is_out_of_memory => Some(CloseCode::Again),
             WsError::Capacity(_) => Some(CloseCode::Size),
             WsError::Utf8(_) => Some(CloseCode::Invalid),
             WsError::Protocol(problem) if !is_abrupt_reset(problem) => Some(CloseCode::Protocol),
             _ => None,
         };
         if let Some(code) = code {
-            let frame = CloseFrame { code, reason: truncate_reason(&error.to_string()).into() };
+            let frame = CloseFrame { code, reason: truncate_reason(&detail).into() };
             self.outbox.push(WsMessage::Close(Some(frame)), None);
         }
-        DisconnectReason::Lost(error.to_string())
+        DisconnectReason::Lost(detail)
     }
 
     /// Sends the rest of the outbox and waits for the peer to close, at most for `timeout`, in a task of its own. The
@@ -284,7 +295,7 @@ pub(crate) fn websocket_config(message_max_bytes: usize) -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(0)
-        .max_write_buffer_size(message_max_bytes)
+        .max_write_buffer_size(PONG_ROOM_BYTES)
         .max_message_size(Some(message_max_bytes))
         .max_frame_size(Some(message_max_bytes))
 }
