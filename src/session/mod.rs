@@ -44,6 +44,7 @@ mod client_requests;
 pub(crate) mod dialogue;
 pub(crate) mod drain_plan;
 mod follow_up;
+pub(crate) mod growing_text;
 pub(crate) mod input;
 mod lane_routing;
 pub(crate) mod measurement;

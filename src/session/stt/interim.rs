@@ -5,14 +5,17 @@ use std::{sync::Arc, time::Instant};
 use super::utterance::length_ms;
 use crate::{
     event::LaneCommand,
-    session::upstream::{LaneContext, connection::UpstreamConnection},
+    session::{
+        growing_text::GrowingText,
+        upstream::{LaneContext, connection::UpstreamConnection},
+    },
 };
 
 /// A pending decode of an unfinished utterance.
 #[derive(Debug)]
 pub(crate) struct InterimDecode {
     /// Text received so far.
-    pub(crate) text: String,
+    pub(crate) text: GrowingText,
     /// Length of the audio sent, ms.
     pub(crate) audio_ms: u64,
     /// Start of that audio, ms.
@@ -32,6 +35,6 @@ impl InterimDecode {
         let audio_ms = length_ms(audio);
         let audio = Arc::new(audio.to_vec());
         connection.send_request(now, LaneCommand::Transcribe { prompt, audio }, context);
-        Self { text: String::new(), audio_ms, audio_start_ms: end_ms.saturating_sub(audio_ms) }
+        Self { text: GrowingText::default(), audio_ms, audio_start_ms: end_ms.saturating_sub(audio_ms) }
     }
 }

@@ -14,6 +14,7 @@ use super::{
     utterance_queue::UtteranceQueue,
 };
 use crate::session::{
+    growing_text::{GrowingText, TEXT_MAX_BYTES},
     input::speech_input::{SpeechEvent, SpeechSegment},
     measurement::LanePurpose,
     outbox::Observation,
@@ -179,7 +180,8 @@ impl Transcriber {
 
     fn append_text(&mut self, now: Instant, text: &str, context: &mut LaneContext) {
         if let Some(interim) = &mut self.interim {
-            interim.text.push_str(text);
+            // Too long a text is cut; the final transcript decides.
+            interim.text.push(text);
             return;
         }
         // Only the oldest unreported utterance gets partials; a late one only gets its final.
@@ -188,17 +190,37 @@ impl Transcriber {
             self.queue.utterances.iter_mut().enumerate().find(|(_, utterance)| utterance.is_requested());
         let Some((index, utterance)) = requested else { return };
         let UtteranceState::Requested(audio, reply) = &mut utterance.state else { return };
-        reply.push_str(text);
-        if self.options.partials && front == Some(index) && !reply.trim().is_empty() {
+        if !reply.push(text) {
+            return self.fail_endless_reply(now, context);
+        }
+        if self.options.partials
+            && front == Some(index)
+            && let Some(text) = reply.due_report()
+        {
             utterance.first_transcript.record(now, utterance.completed_at, context);
             context.out.push_client(ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
-                text: reply.trim().to_owned(),
+                text: text.to_owned(),
                 segment_id: utterance.segment_id,
                 audio_ms: length_ms(audio),
                 start_ms: utterance.audio_start_ms,
             });
         }
+    }
+
+    /// Ends an answer that does not end by itself.
+    fn fail_endless_reply(&mut self, now: Instant, context: &mut LaneContext) {
+        let requested = self.queue.utterances.iter_mut().find(|utterance| utterance.is_requested());
+        if let Some(utterance) = requested {
+            let id = utterance.segment_id;
+            let detail = format!(
+                "utterance {id} was not transcribed: its transcript has more than {TEXT_MAX_BYTES} bytes"
+            );
+            let error = Error { kind: ErrorKind::TranscribeFailed, detail, segment_id: Some(id) };
+            utterance.state = UtteranceState::Settled(Some(Err(error)));
+        }
+        self.retire_connection(now, context);
+        self.advance(now, context);
     }
 
     /// Completes an answer. `text` is the whole answer if the upstream repeats it.
@@ -207,12 +229,13 @@ impl Transcriber {
             connection.complete_reply();
         }
         if let Some(interim) = self.interim.take() {
-            self.report_interim(text.unwrap_or(&interim.text), &interim, context);
+            self.report_interim(text.unwrap_or(interim.text.as_str()), &interim, context);
         } else if let Some(utterance) =
             self.queue.utterances.iter_mut().find(|utterance| utterance.is_requested())
             && let UtteranceState::Requested(audio, reply) = &utterance.state
         {
-            let text = text.filter(|text| !text.trim().is_empty()).unwrap_or(reply).trim().to_owned();
+            let text =
+                text.filter(|text| !text.trim().is_empty()).unwrap_or(reply.as_str()).trim().to_owned();
             let transcript =
                 Transcript { text, duration_ms: length_ms(audio), language: utterance.language.clone() };
             utterance.state = UtteranceState::Settled(Some(Ok(transcript)));
@@ -399,7 +422,7 @@ impl Transcriber {
                         LaneCommand::Transcribe { prompt, audio: audio.clone() },
                         context,
                     );
-                    utterance.state = UtteranceState::Requested(audio, String::new());
+                    utterance.state = UtteranceState::Requested(audio, GrowingText::default());
                 }
             }
             (None, _) if !context.can_dial() => {}

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use crate::session::{measurement::Measurement, upstream::LaneContext};
+use crate::session::{growing_text::GrowingText, measurement::Measurement, upstream::LaneContext};
 use crate::{
     audio::SPEECH_RATE_HZ,
     error::Error,
@@ -54,7 +54,7 @@ pub(crate) enum UtteranceState {
     /// The audio waits for an upstream.
     Waiting(Arc<Vec<i16>>),
     /// The audio was sent; the text received so far.
-    Requested(Arc<Vec<i16>>, String),
+    Requested(Arc<Vec<i16>>, GrowingText),
     /// Done; the result to report to the client.
     Settled(Option<Result<Transcript, Error>>),
 }

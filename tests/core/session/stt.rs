@@ -306,3 +306,23 @@ fn client_waiting_for_transcript_is_not_idle() {
     harness.advance(secs(70));
     assert_eq!(harness.events("session.closed")[0]["reason"], "inactivity_timeout");
 }
+
+#[test]
+fn transcript_that_never_ends_is_an_error_and_its_partials_are_bounded() {
+    let mut harness = Harness::new(HarnessConfig { latency: ms(500), ..HarnessConfig::with_faults(&[]) });
+    harness.stream(&utterance(), 40);
+    let is_requested = |harness: &Harness| harness.sent_containing("input.append").len() == 1;
+    harness.run_until(|harness| is_requested(harness), secs(20)).unwrap();
+    let lane = harness.lanes()[0];
+    let piece = json!({"type": "response.output.delta", "kind": "text", "text": "and so on "}).to_string();
+    for _ in 0..20_000 {
+        harness.inject_upstream_text(lane, &piece);
+    }
+    let partial_bytes: usize = harness.texts.iter().map(String::len).sum();
+    assert!(partial_bytes < 5_000_000, "{partial_bytes} bytes");
+    harness.run_until(|harness| !harness.events("vad.speech_end").is_empty(), secs(20)).unwrap();
+    let errors = errors(&harness);
+    assert!(errors.len() == 1 && errors[0].1.contains("more than 65536 bytes"), "{errors:?}");
+    assert_transcribes(&mut harness);
+    assert_closes_cleanly(harness);
+}
