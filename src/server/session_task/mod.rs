@@ -161,10 +161,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 None => self.next_wakeup(due).await,
             };
             self.handle_wakeup(wakeup);
+            // A peer whose messages never end must not keep the thread from other sessions.
+            tokio::task::coop::consume_budget().await;
         }
         self.close_client();
         if let Some(registration) = self.registration.take() {
-            registration.observer.finish(&self.bridge, self.drain_guard.clone());
+            registration.observer.finish(&self.bridge);
         }
     }
 
@@ -286,7 +288,7 @@ impl<C> Drop for SessionTask<C> {
     fn drop(&mut self) {
         if let Some(SessionRegistration { mut observer, .. }) = self.registration.take() {
             observer.mark_cut_off();
-            observer.finish(&self.bridge, self.drain_guard.clone());
+            observer.finish(&self.bridge);
         }
     }
 }

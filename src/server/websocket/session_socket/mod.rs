@@ -37,6 +37,8 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 const READ_BUFFER_BYTES: usize = 1024;
 /// A peer that takes no byte for this long does not read.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pings and pongs that one poll reads at most.
+const CONTROL_FRAMES_PER_POLL: usize = 64;
 /// Why a peer is disconnected whose messages do not fit.
 const OUT_OF_MEMORY: &str = "no memory for messages of this size ([limits] memory_max_bytes)";
 
@@ -178,7 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
 
     /// The next message, or the end of the connection. After a close frame this waits for the end of the transport.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<SocketEvent> {
-        loop {
+        for _ in 0..CONTROL_FRAMES_PER_POLL {
             let next = Pin::new(&mut self.stream).poll_next(cx);
             self.fully_read = next.is_pending();
             // Part of a message is a sign of life as well.
@@ -208,6 +210,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
                 }
             }
         }
+        // Others get their turn before the rest of a flood of pings.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Answers a protocol error of the peer with the matching close frame (RFC 6455 §7.4.1).

@@ -119,3 +119,51 @@ async fn peer_that_stops_reading_or_sending_is_lost() {
         assert!(start.elapsed() >= timeout && late < Duration::from_millis(10), "{late:?}");
     }
 }
+
+#[tokio::test]
+async fn flood_of_pings_lets_others_run() {
+    let (near, mut far) = tokio::io::duplex(1 << 20);
+    let (near, traffic) = CountedStream::new(near);
+    let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
+    let mut socket = SessionSocket::new(MeteredWebSocket { stream, traffic });
+    let count = 10 * CONTROL_FRAMES_PER_POLL;
+    far.write_all(&[PONG.repeat(count), TEXT.to_vec()].concat()).await.unwrap();
+    let mut polls = 0;
+    let event = std::future::poll_fn(|cx| {
+        polls += 1;
+        socket.poll_read(cx)
+    });
+    assert!(matches!(event.await, SocketEvent::Message(_)));
+    assert_eq!(polls, 11, "each poll but the last gives way");
+}
+
+#[tokio::test]
+async fn unread_pongs_are_bounded() {
+    let (near, mut far) = tokio::io::duplex(1024);
+    let (near, traffic) = CountedStream::new(near);
+    let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(16 << 20));
+    let mut socket = SessionSocket::new(MeteredWebSocket { stream, traffic });
+    // Masked pings with 125 bytes each; their answers are not read.
+    let ping = [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'p'; 125]].concat();
+    let pings = async {
+        for _ in 0..10_000 {
+            far.write_all(&ping).await.unwrap();
+        }
+        far.write_all(&TEXT).await.unwrap();
+    };
+    let (event, ()) = tokio::join!(std::future::poll_fn(|cx| socket.poll_read(cx)), pings);
+    assert!(matches!(event, SocketEvent::Message(_)), "{event:?}");
+    socket.send(Message::Text("answer".into()));
+    let flushing = std::future::poll_fn(|cx| socket.poll_write(cx));
+    let reading = async {
+        let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+        while !bytes.windows(6).any(|six| six == b"answer") {
+            let count = far.read(&mut chunk).await.unwrap();
+            bytes.extend_from_slice(&chunk[..count]);
+        }
+        bytes.len()
+    };
+    let (written, bytes) = tokio::join!(flushing, reading);
+    written.unwrap();
+    assert!(bytes < 1024 + 2 * PONG_ROOM_BYTES, "{bytes} bytes of pongs waited");
+}
