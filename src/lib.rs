@@ -93,6 +93,7 @@ pub mod doctor;
 pub mod downstream;
 pub mod error;
 pub mod event;
+mod foreign;
 pub mod mapping;
 mod named_enum;
 #[cfg(feature = "io")]

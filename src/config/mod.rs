@@ -43,7 +43,7 @@ use crate::{
         trace_files::{self, TraceDirectory},
     },
     session::VoiceCatalog,
-    telemetry::access_log::{AccessLog, LogTarget},
+    telemetry::{access_log::AccessLog, line_writer::LogTarget},
     trace::AudioRetention,
 };
 

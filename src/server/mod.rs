@@ -31,7 +31,12 @@ pub mod trace_files;
 pub mod upstream_pool;
 mod websocket;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::{
     net::TcpListener,
@@ -51,6 +56,7 @@ use self::{
 };
 use crate::telemetry::{
     access_log::AccessLog,
+    line_writer::FLUSH_TIMEOUT,
     metrics::{
         Metrics, RejectReason,
         scrape::{ServerSnapshot, UpstreamSnapshot},
@@ -63,7 +69,7 @@ pub struct Server {
     config: ActiveConfig,
     registry: SessionRegistry,
     metrics: Metrics,
-    access_log: Option<AccessLog>,
+    access_log: Arc<OnceLock<AccessLog>>,
     workers: Option<Workers>,
     session_slots: SessionSlots,
     lifecycle: Lifecycle,
@@ -123,7 +129,9 @@ impl Server {
         let listener = TcpListener::bind(listen).await?;
         let (config, registry) = (ActiveConfig::new(config), SessionRegistry::default());
         let (active_config, sessions) = (config.clone(), registry.clone());
-        let metrics = Metrics::new(move || metrics_snapshot(&active_config.get(), &sessions));
+        let access_log = Arc::<OnceLock<AccessLog>>::default();
+        let log = access_log.clone();
+        let metrics = Metrics::new(move || metrics_snapshot(&active_config.get(), &sessions, log.get()));
         let (ping_sender, pings) = mpsc::channel(1);
         let session_slots = SessionSlots::new(config.get().sessions_max);
         Ok(Self {
@@ -131,7 +139,7 @@ impl Server {
             config,
             registry,
             metrics,
-            access_log: None,
+            access_log,
             workers: None,
             session_slots,
             lifecycle: Lifecycle::default(),
@@ -177,9 +185,9 @@ impl Server {
         self.metrics.clone()
     }
 
-    /// Writes a line to `log` for every session that ends from now on.
+    /// Writes a line to `log` for every session that ends from now on. Only the first call has an effect.
     pub fn set_access_log(&mut self, log: AccessLog) {
-        self.access_log = Some(log);
+        let _ = self.access_log.set(log);
     }
 
     /// Runs sessions on these threads. Without a call they run on the current runtime.
@@ -218,6 +226,7 @@ impl Server {
         let ((drain_sender, drain), (cut_off_sender, cut_off)) =
             (watch::channel(None), watch::channel(false));
         let (drain_guard, all_gone) = mpsc::channel::<()>(1);
+        let access_log = access_log.get().cloned();
         let (slots, log) = (session_slots.clone(), access_log.clone());
         let server = Arc::new(ServerContext {
             session_slots: session_slots.semaphore.clone(),
@@ -254,21 +263,16 @@ impl Server {
         let outcome = wait_for_sessions((all_gone, drain_timeout), &registry, &mut pings, &lifecycle).await;
         cut_off_sender.send_replace(true);
         lifecycle.stop();
-        let log_flushed = timeout(ACCESS_LOG_FLUSH_TIMEOUT, async {
-            slots.wait_until_all_free().await;
-            if let Some(log) = log {
-                log.flush().await;
-            }
-        });
-        if log_flushed.await.is_err() {
+        // Sessions that were cut off still write their lines.
+        let _ = timeout(FLUSH_TIMEOUT, slots.wait_until_all_free()).await;
+        if let Some(log) = log
+            && !log.flush().await
+        {
             warn!("access log not written completely within 1 s: some lines are lost");
         }
         outcome
     }
 }
-
-/// Time to write the access log lines of sessions that were cut off.
-const ACCESS_LOG_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pause after a failed accept: an immediate retry would fail again and flood the log.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -335,7 +339,11 @@ async fn wait_for_sessions(
 }
 
 /// The state of sessions and upstreams when metrics are scraped.
-fn metrics_snapshot(config: &ServiceConfig, registry: &SessionRegistry) -> ServerSnapshot {
+fn metrics_snapshot(
+    config: &ServiceConfig,
+    registry: &SessionRegistry,
+    access_log: Option<&AccessLog>,
+) -> ServerSnapshot {
     let sessions = registry.all().into_iter();
     let kind = |session: Arc<registry::LiveSession>| {
         (session.info.client.as_str().into(), session.info.profile.as_str().into(), session.state())
@@ -351,6 +359,8 @@ fn metrics_snapshot(config: &ServiceConfig, registry: &SessionRegistry) -> Serve
         kinds: config.routes.session_kinds(&config.library),
         sessions: sessions.map(kind).collect(),
         upstreams: config.pool.statuses().into_iter().map(upstream).collect(),
+        access_log_lines_lost: access_log.map_or(0, AccessLog::lost_lines),
+        log_lines_lost: crate::telemetry::log::lost_lines(),
         trace_lines_lost: config.traces.as_ref().map_or(0, |traces| traces.lost_lines()),
     }
 }

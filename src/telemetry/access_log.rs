@@ -1,23 +1,13 @@
 //! Access log: one line of JSON per session, written at its end.
 //!
-//! Sessions pass their lines through a bounded channel to a writer thread. Lines that the thread cannot keep up
-//! with are dropped and counted. Rejected connections have no line; they appear in the metrics and in the log.
+//! Rejected connections have no line; they appear in the metrics and in the log.
 
-use std::{
-    fs::OpenOptions,
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
-    time::Duration,
-};
+use std::{io, time::Duration};
 
 use serde::Serialize;
-use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
-/// Capacity of the channel: enough for a thousand sessions that end at once.
-const PENDING_LINES_MAX: usize = 4096;
+use super::line_writer::{LineWriter, LogNotices, LogTarget};
 
 /// Access log line of one session; `null` for events that did not happen and unknown values.
 ///
@@ -100,120 +90,44 @@ pub struct AccessRecord {
     pub upstream_closed_by: Option<&'static str>,
 }
 
-/// Destination of the lines.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LogTarget {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-    /// A file to append to.
-    File(PathBuf),
-}
-
-impl LogTarget {
-    /// Parses `-` or `stdout`, `stderr`, or a path.
-    pub fn from_path(path: &Path) -> Self {
-        match path.to_str() {
-            Some("-" | "stdout") => Self::Stdout,
-            Some("stderr") => Self::Stderr,
-            _ => Self::File(path.to_owned()),
-        }
-    }
-
-    fn open(&self) -> io::Result<Box<dyn Write + Send>> {
-        Ok(match self {
-            Self::Stdout => Box::new(io::stdout()),
-            Self::Stderr => Box::new(io::stderr()),
-            Self::File(path) => {
-                Box::new(OpenOptions::new().create(true).append(true).mode(0o640).open(path)?)
-            }
-        })
-    }
-}
-
-enum WriterCommand {
-    /// Writes a line; the guard is dropped afterwards.
-    Write(String, mpsc::Sender<()>),
-    Reopen,
-}
-
-/// Handle of the access log; clones share it. The thread ends with the last handle.
+/// Handle of the access log; clones share it.
 #[derive(Debug, Clone)]
-pub struct AccessLog {
-    commands: SyncSender<WriterCommand>,
-    /// Number of lines not written yet.
-    pending_lines: watch::Sender<usize>,
-}
+pub struct AccessLog(LineWriter);
 
 impl AccessLog {
-    /// Opens the target and starts the writer thread.
+    /// Opens the target and starts the writer's thread.
     ///
     /// # Errors
     /// The system's error.
     pub fn open(target: LogTarget) -> io::Result<Self> {
-        let out = target.open()?;
-        let (commands, receiver) = sync_channel(PENDING_LINES_MAX);
-        let pending_lines = watch::Sender::new(0);
-        std::thread::Builder::new().name("access-log".to_owned()).spawn({
-            let pending_lines = pending_lines.clone();
-            move || run_writer(&target, out, &receiver, &pending_lines)
-        })?;
-        Ok(Self { commands, pending_lines })
+        let write_failed = |error: &io::Error| warn!(%error, "cannot write the access log");
+        LineWriter::open("access-log", target, LogNotices { lines_lost: None, write_failed }).map(Self)
     }
 
     /// Reopens the file, after logrotate has moved it.
     pub fn reopen(&self) {
-        if self.commands.try_send(WriterCommand::Reopen).is_err() {
+        if !self.0.reopen() {
             warn!("the access log was not reopened, because its queue is full; send SIGHUP again");
         }
     }
 
-    /// Queues a line for writing and drops `written_guard` once it is written. Returns false if the queue is
-    /// full.
-    pub(crate) fn write(&self, record: &AccessRecord, written_guard: mpsc::Sender<()>) -> bool {
-        let Ok(mut line) = serde_json::to_string(record) else { return false };
-        line.push('\n');
-        self.pending_lines.send_modify(|pending_lines| *pending_lines += 1);
-        let is_queued = self.commands.try_send(WriterCommand::Write(line, written_guard)).is_ok();
-        if !is_queued {
-            self.pending_lines.send_modify(|pending_lines| *pending_lines -= 1);
+    /// Queues a session's line. It is lost if the queue is full.
+    pub(crate) fn write(&self, record: &AccessRecord) {
+        if let Ok(mut line) = serde_json::to_vec(record) {
+            line.push(b'\n');
+            self.0.write(line);
         }
-        is_queued
     }
 
-    /// Waits until every queued line is written or has failed.
-    pub(crate) async fn flush(&self) {
-        // Cannot fail: `self` holds the sender.
-        let _ = self.pending_lines.subscribe().wait_for(|pending_lines| *pending_lines == 0).await;
+    /// Waits until every queued line is written or lost. Returns false after a second.
+    pub(crate) async fn flush(&self) -> bool {
+        let lines = self.0.clone();
+        tokio::task::spawn_blocking(move || lines.flush()).await.unwrap_or(false)
     }
-}
 
-fn run_writer(
-    target: &LogTarget,
-    mut out: Box<dyn Write + Send>,
-    commands: &Receiver<WriterCommand>,
-    pending_lines: &watch::Sender<usize>,
-) {
-    let mut has_warned = false;
-    for command in commands {
-        let result = match command {
-            // One write per line, so that readers never see half a line.
-            WriterCommand::Write(line, _alive) => {
-                let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-                pending_lines.send_modify(|pending_lines| *pending_lines -= 1);
-                written
-            }
-            WriterCommand::Reopen => target.open().map(|opened| out = opened),
-        };
-        match result {
-            Ok(()) => has_warned = false,
-            // Warn once, because a full disk fails every line.
-            Err(error) if !std::mem::replace(&mut has_warned, true) => {
-                warn!(%error, "cannot write the access log");
-            }
-            Err(_) => {}
-        }
+    /// Lines lost so far.
+    pub(crate) fn lost_lines(&self) -> u64 {
+        self.0.lost_lines()
     }
 }
 
@@ -248,27 +162,5 @@ mod tests {
         ] {
             assert_eq!(rfc3339(Duration::from_millis(unix_ms)), told);
         }
-    }
-
-    #[tokio::test]
-    async fn line_is_written_whole_and_reopen_follows_the_renamed_file() {
-        let dir = std::env::temp_dir().join(format!("voxbridge-access-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let (path, moved) = (dir.join("access.log"), dir.join("access.log.1"));
-        let log = AccessLog::open(LogTarget::from_path(&path)).unwrap();
-        let (alive, mut written) = mpsc::channel(1);
-        assert!(log.write(&AccessRecord { session: "a".to_owned(), ..AccessRecord::default() }, alive));
-        assert_eq!(written.recv().await, None, "the guard is dropped once the line is written");
-        std::fs::rename(&path, &moved).unwrap();
-        log.reopen();
-        let (alive, mut written) = mpsc::channel(1);
-        assert!(log.write(&AccessRecord { session: "b".to_owned(), ..AccessRecord::default() }, alive));
-        assert_eq!(written.recv().await, None);
-        for (path, session) in [(&moved, "a"), (&path, "b")] {
-            let text = std::fs::read_to_string(path).unwrap();
-            let line: serde_json::Value = serde_json::from_str(text.strip_suffix('\n').unwrap()).unwrap();
-            assert_eq!(line["session"], session);
-        }
-        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -1,21 +1,31 @@
 //! Process log: set up once from the configuration. Also logs the observations of sessions.
+//!
+//! Every value is escaped and shortened here, because peers determine many of them. A thread of its own writes the
+//! lines, so that no session waits for whoever reads standard error.
 
 use std::{
+    fmt::Write as _,
     io::{self, IsTerminal as _},
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use tracing::{Metadata, debug, info, level_filters::LevelFilter, trace, warn};
+use tracing::{Metadata, debug, field::Field, info, level_filters::LevelFilter, trace, warn};
 use tracing_subscriber::{
     EnvFilter, Layer as _, Registry,
+    field::MakeExt as _,
     filter::{FilterFn, filter_fn},
-    fmt,
+    fmt::{self, FormatFields, format::Writer},
     layer::{Layered, SubscriberExt as _},
     reload,
     util::SubscriberInitExt as _,
 };
 
-use crate::{config::LogConfig, session::Observation};
+use super::line_writer::{LineWriter, LogNotices, LogTarget};
+use crate::{
+    config::LogConfig,
+    foreign::{MAX_CHARS, PrintableWriter},
+    session::Observation,
+};
 
 /// Crates of the WebSocket library. At level trace, they log whole requests, with upstream tokens, and every
 /// frame with its contents; at level debug, close frames.
@@ -23,6 +33,9 @@ const WEBSOCKET_CRATES: [&str; 2] = ["tungstenite", "tokio_tungstenite"];
 
 /// The current level and the handle to change it. The log is global to the process.
 static LEVEL: OnceLock<(reload::Handle<EnvFilter, Registry>, Mutex<String>)> = OnceLock::new();
+
+/// The lines on their way to standard error.
+static LINES: OnceLock<LineWriter> = OnceLock::new();
 
 type FilteredRegistry = Layered<FilterFn, Layered<reload::Layer<EnvFilter, Registry>, Registry>>;
 
@@ -33,16 +46,52 @@ type FilteredRegistry = Layered<FilterFn, Layered<reload::Layer<EnvFilter, Regis
 pub fn init(log: &LogConfig) -> Result<(), String> {
     let level = log.level.as_deref().unwrap_or("info");
     let (filter, handle) = reload::Layer::new(parse_filter(level)?);
-    let lines = fmt::layer().with_writer(io::stderr);
-    let lines = match log.format.as_deref().unwrap_or("text") {
-        "text" => lines.with_ansi(io::stderr().is_terminal()).with_target(false).boxed(),
-        "json" => lines.json().flatten_event(true).boxed(),
+    let format = log.format.as_deref().unwrap_or("text");
+    let lines_lost = match format {
+        "text" => |count| format!(" WARN {count} log lines were lost, because nobody read them in time\n"),
+        "json" => {
+            |count| format!("{{\"level\":\"WARN\",\"message\":\"log lines were lost\",\"count\":{count}}}\n")
+        }
         other => return Err(format!("unknown log format {other:?}; use text or json")),
     };
-    registry_with(filter).with(lines).try_init().map_err(|error| error.to_string())?;
+    let notices = LogNotices { lines_lost: Some(lines_lost), write_failed: |_| {} };
+    let lines = LineWriter::open("log", LogTarget::Stderr, notices)
+        .map_err(|error| format!("standard error: {error}"))?;
+    let layer = fmt::layer().with_writer(lines.clone());
+    let layer = if format == "json" {
+        layer.json().flatten_event(true).boxed()
+    } else {
+        layer.with_ansi(io::stderr().is_terminal()).with_target(false).fmt_fields(safe_fields()).boxed()
+    };
+    registry_with(filter).with(layer).try_init().map_err(|error| error.to_string())?;
+    // Cannot fail, like the next one.
+    let _ = LINES.set(lines);
     // Cannot fail: `try_init` succeeds only once per process.
     let _ = LEVEL.set((handle, Mutex::new(level.to_owned())));
     Ok(())
+}
+
+/// Waits until every line is written, at most for a second; blocks the thread.
+pub(crate) fn flush() {
+    if let Some(lines) = LINES.get() {
+        lines.flush();
+    }
+}
+
+/// Lines that were lost, because they could not be written in time.
+pub(crate) fn lost_lines() -> u64 {
+    LINES.get().map_or(0, LineWriter::lost_lines)
+}
+
+/// Formats the fields of lines of text: escaped and shortened, whoever determined them.
+fn safe_fields() -> impl for<'w> FormatFields<'w> + 'static {
+    let write_field = |out: &mut Writer<'_>, field: &Field, value: &dyn std::fmt::Debug| {
+        if field.name() != "message" {
+            write!(out, "{}=", field.name())?;
+        }
+        write!(PrintableWriter::new(out, MAX_CHARS), "{value:?}")
+    };
+    fmt::format::debug_fn(write_field).delimited(" ")
 }
 
 /// Changes the log level or filter, such as `info,voxbridge::server=debug`.
@@ -146,6 +195,28 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn values_of_peers_are_one_short_printable_line() {
+        let log = LogBuffer::default();
+        let into = log.clone();
+        let layer = fmt::layer().with_writer(move || into.clone()).with_ansi(false).fmt_fields(safe_fields());
+        let (filter, _handle) = reload::Layer::new(parse_filter("info").unwrap());
+        tracing::subscriber::with_default(registry_with(filter).with(layer), || {
+            let forged = "x\n2026-01-01T00:00:00Z ERROR forged \u{1b}[31m";
+            let target = "voxbridge::server";
+            let _in = tracing::error_span!(target: "voxbridge::server", "session", id = forged).entered();
+            info!(target: "voxbridge::server", model = forged, reason = %forged, "rejected: {forged}");
+            info!(target: "voxbridge::server", reason = %"y".repeat(2_000_000), target, "closed");
+        });
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(
+            !text.contains('\u{1b}') && text.matches(r"\nERROR").count() == 0 && text.len() < 4_000,
+            "{text}"
+        );
+        assert!(text.contains(r"rejected: x\n2026") && text.contains("reason=yyy"), "{text}");
     }
 
     #[test]

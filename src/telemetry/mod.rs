@@ -3,6 +3,7 @@
 //! - [`log`]: set up once; its level can change at runtime
 //! - [`metrics`]: counted continuously, rendered on request
 //! - [`access_log`]: one line per session
+//! - [`line_writer`]: writes the lines of both logs, so that nobody waits for them
 //! - [`context`]: the distributed trace of a session
 //!
 //! None of them contains audio, text or credentials.
@@ -10,6 +11,8 @@
 #[cfg(feature = "io")]
 pub mod access_log;
 pub mod context;
+#[cfg(feature = "io")]
+pub mod line_writer;
 #[cfg(feature = "io")]
 pub mod log;
 #[cfg(feature = "io")]

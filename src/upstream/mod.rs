@@ -12,6 +12,7 @@ use crate::{
         EndKind, Frame, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd, VoiceEncoding,
         VoiceSample,
     },
+    foreign::shortened,
     mapping::{
         UpstreamMapping,
         extract::{ExtractedValues, Node},
@@ -159,6 +160,7 @@ fn emit_events(
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
     let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
+    let short = |slot: Option<usize>| text(slot).map(shortened);
     let count = |slot: Option<usize>| {
         let number = slot.and_then(|slot| found.get(slot)).and_then(Node::as_f64)?;
         Some(number.clamp(0.0, f64::from(u32::MAX)) as u32)
@@ -170,7 +172,7 @@ fn emit_events(
             wait_s: rule.wait_s.and_then(|slot| found.get(slot)).and_then(Node::as_f64),
         }),
         ReceiveName::Granted => emit(LaneEvent::Granted),
-        ReceiveName::Ready => emit(LaneEvent::Ready { session_id: text(rule.session_id) }),
+        ReceiveName::Ready => emit(LaneEvent::Ready { session_id: short(rule.session_id) }),
         ReceiveName::Listen => emit(LaneEvent::Listen),
         ReceiveName::Text => emit(LaneEvent::Text(text(rule.text).unwrap_or_default())),
         ReceiveName::Audio => emit(audio_event(text(rule.audio), samples)),
@@ -181,9 +183,9 @@ fn emit_events(
         }
         ReceiveName::Output => emit_output(rule, found, samples, emit),
         ReceiveName::Closed => {
-            emit(LaneEvent::Closed(upstream_end(mapping, text(rule.reason), text(rule.detail))));
+            emit(LaneEvent::Closed(upstream_end(mapping, short(rule.reason), short(rule.detail))));
         }
-        ReceiveName::Failed => emit_error(mapping, text(rule.code), text(rule.detail), emit),
+        ReceiveName::Failed => emit_error(mapping, short(rule.code), short(rule.detail), emit),
     }
 }
 

@@ -9,6 +9,7 @@ mod edge_cases;
 mod fd_limit;
 mod hot_reload;
 mod load;
+mod logs;
 mod packaging;
 mod process;
 mod readme;

@@ -8,7 +8,7 @@ use tokio::{
         AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, Lines,
     },
     net::TcpStream,
-    process::{Child, ChildStderr, Command},
+    process::{Child, ChildStderr, ChildStdout, Command},
     time::timeout,
 };
 
@@ -20,6 +20,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A server and its two addresses.
 pub(crate) struct Server {
     pub(crate) process: Child,
+    /// Standard output, open and not read any more.
+    _stdout: Lines<BufReader<ChildStdout>>,
     /// Lines of standard error; `None` if the server logs to a file.
     log: Option<Lines<BufReader<ChildStderr>>>,
     pub(crate) address: SocketAddr,
@@ -82,7 +84,7 @@ impl Server {
         };
         let (clients, admin) = (address("listening on ").await, address("admin at ").await);
         let log = process.stderr.take().map(|log| BufReader::new(log).lines());
-        Self { process, log, address: clients, admin }
+        Self { process, _stdout: lines, log, address: clients, admin }
     }
 
     pub(crate) async fn signal(&self, signal: &str) {

@@ -73,6 +73,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         CliCommand::Mappings(args) => mappings::run(args),
         CliCommand::Replay(args) => replay::run(&args),
     };
+    crate::telemetry::log::flush();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

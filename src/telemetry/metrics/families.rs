@@ -70,7 +70,6 @@ pub(crate) struct Families {
     pub(super) realtime_factor: HistogramFamily<UpstreamLabels>,
     pub(super) context_peak_tokens: HistogramFamily<UpstreamLabels>,
     pub(super) certificate_expiry: Family<CertificateLabel, FloatGauge>,
-    pub(super) access_log_lines_lost: Counter,
     config_reloads: Family<ResultLabel, Counter>,
     config_reloaded_at: FloatGauge,
 }
@@ -136,7 +135,6 @@ impl Families {
                 || Histogram::new(TOKEN_BUCKETS),
             ),
             certificate_expiry: r.seconds("certificate_expiry_timestamp", "Expiry of a certificate, since 1970"),
-            access_log_lines_lost: r.register("access_log_lines_lost", "Access log lines lost"),
             config_reloads: r.register("config_reloads", "Configuration reloads, by result"),
             config_reloaded_at: r.seconds(
                 "config_last_reload_success_timestamp",

@@ -84,11 +84,6 @@ impl Metrics {
             .set(unix_s);
     }
 
-    /// Records an access log line that was lost because the disk was too slow.
-    pub(crate) fn record_lost_access_log_line(&self) {
-        self.0.families.access_log_lines_lost.inc();
-    }
-
     pub(crate) fn families(&self) -> &Families {
         &self.0.families
     }

@@ -31,6 +31,10 @@ pub struct ServerSnapshot {
     pub upstreams: Vec<UpstreamSnapshot>,
     /// Trace lines lost in total.
     pub trace_lines_lost: u64,
+    /// Access log lines lost in total.
+    pub access_log_lines_lost: u64,
+    /// Log lines lost in total.
+    pub log_lines_lost: u64,
 }
 
 /// State of an upstream at a scrape.
@@ -136,8 +140,17 @@ impl Collector for ScrapeCollector {
         let (snapshot, mut writer) = ((self.source)(), MetricWriter(encoder));
         self.sessions(&snapshot, &mut writer)?;
         Self::upstreams(&snapshot, &mut writer)?;
-        let lost = snapshot.trace_lines_lost as f64;
-        writer.counter("trace_lines_lost", "Trace lines lost because the disk was too slow.", None, lost)?;
+        for (name, help, lost) in [
+            (
+                "trace_lines_lost",
+                "Trace lines lost because the disk was too slow.",
+                snapshot.trace_lines_lost,
+            ),
+            ("access_log_lines_lost", "Access log lines lost.", snapshot.access_log_lines_lost),
+            ("log_lines_lost", "Log lines lost because nobody read them in time.", snapshot.log_lines_lost),
+        ] {
+            writer.counter(name, help, None, lost as f64)?;
+        }
         self.process(&mut writer)
     }
 }

@@ -25,6 +25,8 @@ fn metrics_with_every_event() -> Metrics {
             ejections: 1,
         }],
         trace_lines_lost: 7,
+        access_log_lines_lost: 8,
+        log_lines_lost: 9,
     });
     let meters = SessionMeters::begin(&metrics, "macaw", "speech");
     let second = std::time::Duration::from_secs(1);
@@ -114,6 +116,8 @@ fn rendered_metrics_are_valid_openmetrics_with_expected_values() {
         (r#"voxbridge_lanes{upstream="gpu",purpose="speak"}"#.to_owned(), 0.0),
         (r#"voxbridge_upstream_load{upstream="gpu \"a\"\\"}"#.to_owned(), 3.0),
         ("voxbridge_trace_lines_lost_total".to_owned(), 7.0),
+        ("voxbridge_access_log_lines_lost_total".to_owned(), 8.0),
+        ("voxbridge_log_lines_lost_total".to_owned(), 9.0),
     ] {
         assert_eq!(samples.get(&series), Some(&value), "{series}\n{text}");
     }

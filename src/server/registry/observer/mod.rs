@@ -7,10 +7,7 @@ mod record;
 
 use std::sync::Arc;
 
-use tokio::{
-    sync::mpsc,
-    time::{Duration, Instant},
-};
+use tokio::time::{Duration, Instant};
 use tracing::info;
 
 use self::record::AccessLogNotes;
@@ -355,8 +352,8 @@ impl Observer {
         );
     }
 
-    /// Ends the observation and writes the access log line; `drain_guard` is held until the line is written.
-    pub(crate) fn finish(mut self, bridge: &Bridge, drain_guard: mpsc::Sender<()>) {
+    /// Ends the observation and writes the access log line.
+    pub(crate) fn finish(mut self, bridge: &Bridge) {
         for lane in self.lanes.iter().map(|observed| observed.lane).collect::<Vec<_>>() {
             self.lane_closed(lane, None);
         }
@@ -377,9 +374,7 @@ impl Observer {
             record.dropped_s = Some((tally.dropped_too_fast + tally.dropped_backlog).as_secs_f64());
             record.muted_s = Some((tally.muted + tally.silenced).as_secs_f64());
         }
-        if !log.write(&record, drain_guard) {
-            self.sinks.metrics.record_lost_access_log_line();
-        }
+        log.write(&record);
     }
 }
 

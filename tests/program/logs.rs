@@ -1,0 +1,84 @@
+//! Logs that nobody reads or that cannot be written: they end nothing but themselves.
+
+use std::{fs::OpenOptions, process::Stdio};
+
+use serde_json::json;
+use tokio::time::timeout;
+use voxbridge::simulator::SimulatorConfig;
+use voxbridge_test_support::bench::{RunningServer, instant_simulator, recording, scratch, start_simulator};
+
+use crate::server_process::{PATIENCE, Server, config, voxbridge};
+
+/// Sessions whose access log lines fill a pipe.
+const SESSIONS: usize = 150;
+/// Commands whose log lines fill a pipe and the queue in front of it.
+const BAD_COMMANDS: usize = 8_000;
+
+async fn upstream() -> (String, RunningServer) {
+    let simulator = SimulatorConfig { record: false, workers: 4, ..instant_simulator() };
+    let (address, running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
+    (format!("ws://{address}/v1/realtime"), running)
+}
+
+/// One utterance and one text.
+async fn converse(server: &Server) {
+    let mut client = server.client().await;
+    let samples: Vec<u8> = recording("goforward").iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    client.send_audio(&[samples, vec![0; 16_000]].concat(), 640).await;
+    client.wait_for_event("transcript.final").await;
+    client.send_json(json!({"type": "tts.speak", "text": "Good morning."})).await;
+    client.wait_for_event("tts.speaking_end").await;
+    client.close().await;
+}
+
+async fn assert_stops(mut server: Server) {
+    server.signal("-TERM").await;
+    let status = timeout(PATIENCE, server.process.wait()).await.expect("the server stops").unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn unread_logs_block_neither_sessions_nor_shutdown() {
+    let (upstream, _simulator) = upstream().await;
+    let dir = scratch("unread-logs");
+    // A shutdown that waited for a log would take all of this time.
+    let path = config(&dir, "[access_log]\npath = \"stdout\"\n[drain]\ntimeout_ms = 600000\n");
+    // Nobody reads standard error, nor standard output after its first lines.
+    let server = Server::start(&upstream, &["--log", "trace", "--config", &path]).await;
+    for _ in 0..SESSIONS {
+        server.client().await.close().await;
+    }
+    let mut client = server.client().await;
+    for _ in 0..BAD_COMMANDS {
+        client.send_json(json!({"type": "no.such"})).await;
+    }
+    for _ in 0..BAD_COMMANDS {
+        client.wait_for_event("error").await;
+        client.received.clear();
+    }
+    client.close().await;
+    converse(&server).await;
+    let metrics = server.request("GET", "/metrics").await.body;
+    let lost = metrics.lines().find_map(|line| line.strip_prefix("voxbridge_log_lines_lost_total "));
+    assert!(lost.unwrap().parse::<f64>().unwrap() > 1.0, "{lost:?}");
+    assert_stops(server).await;
+}
+
+#[tokio::test]
+async fn full_disk_ends_only_the_logs() {
+    let (upstream, _simulator) = upstream().await;
+    let dir = scratch("full-logs");
+    let path = config(&dir, "[access_log]\npath = \"/dev/full\"\n");
+    let admin = ["--admin", "127.0.0.1:0"];
+    let args =
+        ["serve", "--listen", "127.0.0.1:0", "--upstream", &upstream, "--log", "debug", "--config", &path];
+    let mut command = voxbridge(&[&args[..], &admin].concat());
+    command.stderr(Stdio::from(OpenOptions::new().write(true).open("/dev/full").unwrap()));
+    let server = Server::spawn(command).await;
+    converse(&server).await;
+    let metrics = server.request("GET", "/metrics").await.body;
+    for name in ["voxbridge_access_log_lines_lost_total 1.0", "voxbridge_log_lines_lost_total "] {
+        assert!(metrics.contains(name), "{name}: {metrics}");
+    }
+    assert_stops(server).await;
+}
