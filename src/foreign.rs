@@ -2,16 +2,18 @@
 
 use std::fmt::{self, Write};
 
-/// Longest text that is printed, in characters.
-pub(crate) const MAX_CHARS: usize = 1024;
+/// Longest printed text, in characters.
+const PRINTED_MAX_CHARS: usize = 300;
+/// Longest id, reason or message of a peer that is kept, in bytes.
+const KEPT_MAX_BYTES: usize = 1024;
 
 /// A text in safe form: control characters are escaped as in Rust (`\n`, `\u{1b}`), and a text of more than
-/// [`MAX_CHARS`] characters ends in an ellipsis.
+/// 300 characters ends in an ellipsis.
 pub(crate) struct Printable<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        PrintableWriter::new(f, MAX_CHARS).write_str(self.0)
+        PrintableWriter::new(f, PRINTED_MAX_CHARS).write_str(self.0)
     }
 }
 
@@ -53,9 +55,9 @@ fn is_printable(letter: char) -> bool {
         && !matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The beginning of a peer's text, for ids and reasons that are kept: at most [`MAX_CHARS`] bytes.
+/// The beginning of a peer's text, for ids and reasons that are kept: at most 1024 bytes.
 pub(crate) fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_CHARS)]
+    &text[..text.floor_char_boundary(KEPT_MAX_BYTES)]
 }
 
 #[cfg(test)]
@@ -72,9 +74,9 @@ mod tests {
         ] {
             assert_eq!(Printable(text).to_string(), safe);
         }
-        let long = "é".repeat(3 * MAX_CHARS);
+        let long = "é".repeat(KEPT_MAX_BYTES);
         let safe = Printable(&long).to_string();
-        assert!(safe.chars().count() == MAX_CHARS + 1 && safe.ends_with('…'));
-        assert!(shortened(&long).len() <= MAX_CHARS && shortened("short") == "short");
+        assert!(safe.chars().count() == PRINTED_MAX_CHARS + 1 && safe.ends_with('…'));
+        assert!(shortened(&long).len() == KEPT_MAX_BYTES && shortened("short") == "short");
     }
 }

@@ -9,9 +9,7 @@ use super::{
     step::{CheckOutcome, DoctorStep, StepVerdict},
     symptom::format_duration,
 };
-
-/// Maximum length of a server's text in the report.
-const SERVER_TEXT_MAX_CHARS: usize = 300;
+use crate::foreign::Printable;
 
 /// Report of one upstream or of the client path.
 #[derive(Debug, Clone, Default)]
@@ -66,12 +64,12 @@ impl CheckReport {
         let json_step = |outcome: &CheckOutcome| {
             let problem = diagnoses.iter().find(|(step, _)| *step == outcome.step).map(|(_, diagnosis)| {
                 json!({
-                    "seen": printable(&diagnosis.seen),
+                    "seen": Printable(&diagnosis.seen).to_string(),
                     "cause": diagnosis.cause, "advice": diagnosis.advice,
                 })
             });
             let took_ms = outcome.took.map(|took| (took.as_secs_f64() * 1e4).round() / 10.0);
-            let note = printable(&outcome.note);
+            let note = Printable(&outcome.note).to_string();
             json!(JsonStep {
                 step: outcome.step.name(),
                 verdict: outcome.verdict.name(),
@@ -104,7 +102,7 @@ pub fn format_step_line(outcome: &CheckOutcome) -> String {
         "  {:<8} {:<13} {took:>7}  {}",
         outcome.verdict.name(),
         outcome.step.name(),
-        printable(&note)
+        Printable(&note)
     );
     line.trim_end().to_owned()
 }
@@ -113,7 +111,7 @@ pub fn format_step_line(outcome: &CheckOutcome) -> String {
 pub fn format_diagnosis(step: DoctorStep, diagnosis: &Diagnosis) -> String {
     let Diagnosis { seen, cause, advice } = diagnosis;
     let text =
-        format!("{}: {} {cause} What to do: {}", step.name(), printable(seen), lowercase_first(advice));
+        format!("{}: {} {cause} What to do: {}", step.name(), Printable(seen), lowercase_first(advice));
     wrap_lines(&text, 100)
 }
 
@@ -123,15 +121,6 @@ pub fn skipped_steps(taken: &[CheckOutcome], steps: &[DoctorStep]) -> Vec<CheckO
     let reason = failed.map_or("interrupted".to_owned(), |outcome| format!("{} failed", outcome.step.name()));
     let missing = steps.iter().filter(|step| !taken.iter().any(|outcome| outcome.step == **step));
     missing.map(|step| CheckOutcome::skipped(*step, reason.clone())).collect()
-}
-
-/// Truncates a server's text and replaces control characters by spaces.
-fn printable(text: &str) -> String {
-    let mut printable_text: String = text.chars().take(SERVER_TEXT_MAX_CHARS).collect();
-    if printable_text.len() < text.len() {
-        printable_text.push('…');
-    }
-    printable_text.replace(char::is_control, " ")
 }
 
 /// Lowercases the first letter, except in words of capitals or code.

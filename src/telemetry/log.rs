@@ -21,11 +21,7 @@ use tracing_subscriber::{
 };
 
 use super::line_writer::{LineWriter, LogNotices, LogTarget};
-use crate::{
-    config::LogConfig,
-    foreign::{MAX_CHARS, PrintableWriter},
-    session::Observation,
-};
+use crate::{config::LogConfig, foreign::PrintableWriter, session::Observation};
 
 /// Crates of the WebSocket library. At level trace, they log whole requests, with upstream tokens, and every
 /// frame with its contents; at level debug, close frames.
@@ -33,6 +29,9 @@ const WEBSOCKET_CRATES: [&str; 2] = ["tungstenite", "tokio_tungstenite"];
 
 /// The current level and the handle to change it. The log is global to the process.
 static LEVEL: OnceLock<(reload::Handle<EnvFilter, Registry>, Mutex<String>)> = OnceLock::new();
+
+/// Longest value in a line, in characters.
+const VALUE_MAX_CHARS: usize = 1024;
 
 /// The lines on their way to standard error.
 static LINES: OnceLock<LineWriter> = OnceLock::new();
@@ -89,7 +88,7 @@ fn safe_fields() -> impl for<'w> FormatFields<'w> + 'static {
         if field.name() != "message" {
             write!(out, "{}=", field.name())?;
         }
-        write!(PrintableWriter::new(out, MAX_CHARS), "{value:?}")
+        write!(PrintableWriter::new(out, VALUE_MAX_CHARS), "{value:?}")
     };
     fmt::format::debug_fn(write_field).delimited(" ")
 }
