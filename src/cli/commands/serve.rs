@@ -13,6 +13,7 @@ use crate::{
         Server, ServiceConfig,
         admin::{AdminContext, AdminListener},
         process::{
+            allocator,
             certificate_watch::watch_certificates,
             fd_limit,
             lifecycle::{LifecycleState, ShutdownOutcome},
@@ -29,6 +30,7 @@ const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const IDLE_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
+    allocator::restart_with_fixed_threshold();
     let config = load_config(args.clone())?;
     telemetry::init(&config.log).map_err(CommandError::usage)?;
     let service = config.build_service().map_err(CommandError::usage)?;

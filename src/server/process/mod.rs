@@ -1,5 +1,6 @@
-//! The server as a process: lifecycle, worker threads, file descriptors, service manager.
+//! The server as a process: memory allocator, lifecycle, worker threads, file descriptors, service manager.
 
+pub mod allocator;
 pub mod certificate_watch;
 pub mod fd_limit;
 pub mod lifecycle;

@@ -1,0 +1,122 @@
+//! Hostile clients in rounds: the server's memory is bounded while they last and given back after them, and a healthy
+//! client is served all the time.
+//!
+//! `VOXBRIDGE_ROUNDS=10` sets the number of rounds; the default is smaller. The test prints its figures.
+
+use futures_util::future::join_all;
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::{Duration, Instant, timeout},
+};
+use voxbridge::simulator::SimulatorConfig;
+use voxbridge_test_support::bench::{Client, instant_simulator, scratch, start_simulator};
+
+use crate::server_process::{Server, config};
+
+/// Clients of each kind in a round.
+const CLIENTS: usize = 50;
+/// What the server may keep after the rounds, KiB.
+const KEPT_MAX_KIB: u64 = 64 * 1024;
+/// The default bound of messages in transit, with the rest that so many connections need, KiB.
+const PEAK_MAX_KIB: u64 = (256 + 128) * 1024;
+
+#[derive(Clone, Copy, Debug)]
+enum Hostile {
+    /// Sends 15 MB of a message of 16 MiB.
+    UnfinishedMessage,
+    /// Sends pings and reads no answer.
+    UnreadPongs,
+    /// Sends invalid commands and reads no answer.
+    UnreadErrors,
+    /// Sends a message in fragments without end.
+    EndlessFragments,
+}
+
+const KINDS: [Hostile; 4] =
+    [Hostile::UnfinishedMessage, Hostile::UnreadPongs, Hostile::UnreadErrors, Hostile::EndlessFragments];
+
+impl Hostile {
+    fn bytes(self) -> Vec<u8> {
+        let masked = |first: u8, payload: &[u8]| {
+            [&[first, 0x80 | u8::try_from(payload.len()).unwrap(), 0, 0, 0, 0][..], payload].concat()
+        };
+        match self {
+            Self::UnfinishedMessage => {
+                [&[0x82, 0xff][..], &(16_u64 << 20).to_be_bytes(), &[0; 4], &vec![1; 15_000_000]].concat()
+            }
+            Self::UnreadPongs => masked(0x89, &[b'p'; 125]).repeat(50_000),
+            Self::UnreadErrors => masked(0x81, b"{}").repeat(100_000),
+            Self::EndlessFragments => {
+                [masked(0x01, b"{"), masked(0x00, &[b' '; 125]).repeat(50_000)].concat()
+            }
+        }
+    }
+}
+
+/// Connects, sends everything or as much as the server takes, and holds the connection for a while.
+async fn attack(server: &Server, bytes: &[u8]) {
+    let Ok(mut stream) = TcpStream::connect(server.address).await else { return };
+    let head =
+        b"GET /v1/realtime?model=m HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(head).await.unwrap();
+    // The server may refuse or disconnect it, and does not have to read everything.
+    let _ = stream.read(&mut [0; 16]).await;
+    let _ = timeout(Duration::from_secs(2), stream.write_all(bytes)).await;
+}
+
+/// How long a healthy client waits for answers meanwhile, in ascending order.
+async fn answer_times_during<T>(attacks: impl Future<Output = T>, healthy: &mut Client) -> Vec<Duration> {
+    let mut times = Vec::new();
+    tokio::pin!(attacks);
+    loop {
+        let asked = Instant::now();
+        healthy.send_json(json!({"type": "no.such"})).await;
+        healthy.wait_for_event("error").await;
+        times.push(asked.elapsed());
+        if timeout(Duration::from_millis(5), &mut attacks).await.is_ok() {
+            times.sort();
+            return times;
+        }
+    }
+}
+
+fn resident_kib(server: &Server, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.id().unwrap())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "how many there are is said from outside")]
+fn rounds() -> usize {
+    std::env::var("VOXBRIDGE_ROUNDS").ok().map_or(2, |count| count.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_bounded_during_attacks_and_given_back() {
+    let simulator = SimulatorConfig { record: false, workers: 8, ..instant_simulator() };
+    let (address, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
+    let path = config(&scratch("hostile"), "sessions_max = 500\n");
+    let upstream = format!("ws://{address}/v1/realtime");
+    let server = Server::start(&upstream, &["--log", "error", "--config", &path]).await;
+    let mut healthy = server.client().await;
+    let idle = resident_kib(&server, "VmRSS");
+    for round in 0..rounds() {
+        for kind in KINDS {
+            let bytes = kind.bytes();
+            let attacks = join_all((0..CLIENTS).map(|_| attack(&server, &bytes)));
+            let times = answer_times_during(attacks, &mut healthy).await;
+            healthy.send_json(json!({"type": "tts.speak", "text": "Still here."})).await;
+            healthy.wait_for_event("tts.speaking_end").await;
+            let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+            println!("healthy client: p50 {p50:.1?}, p99 {p99:.1?} of {}", times.len());
+            let (now, peak) = (resident_kib(&server, "VmRSS"), resident_kib(&server, "VmHWM"));
+            println!("round {round}, {kind:?}: idle {idle}, now {now}, peak {peak} KiB");
+            assert!(peak < idle + PEAK_MAX_KIB, "{kind:?}: {peak} KiB");
+        }
+    }
+    server.request_until("/sessions", |answer| answer.json()["count"] == 1).await;
+    server.request_until("/metrics", |_| resident_kib(&server, "VmRSS") < idle + KEPT_MAX_KIB).await;
+}
