@@ -229,14 +229,20 @@ impl HearRules {
     /// Renders the transcription prompt for a language and hot words.
     #[must_use]
     pub fn prompt(&self, language: &str, hot_words: &[String]) -> String {
-        let base = language.split(['-', '_']).next().unwrap_or(language);
-        let known = [language, base, self.language.as_str()];
-        let mut prompt = known.iter().find_map(|name| self.prompts.get(*name)).cloned().unwrap_or_default();
+        let language = self.prompt_language(language).unwrap_or(&self.language);
+        let mut prompt = self.prompts.get(language).cloned().unwrap_or_default();
         if !hot_words.is_empty() {
             let words = hot_words.join(", ");
             self.hot_words.render_plain(&mut prompt, |_| super::template::SlotValue::Str(&words));
         }
         prompt
+    }
+
+    /// The language whose prompt serves this one, such as `en` for `en-GB`; `None` if the default language's does.
+    #[must_use]
+    pub fn prompt_language<'l>(&self, language: &'l str) -> Option<&'l str> {
+        let base = language.split(['-', '_']).next().unwrap_or(language);
+        [language, base].into_iter().find(|name| self.prompts.contains_key(*name))
     }
 
     /// Languages with their own prompt.

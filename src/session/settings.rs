@@ -36,6 +36,7 @@ impl Session {
         for setting in settings {
             match setting {
                 Setting::Language(language) => {
+                    self.note_missing_prompt(&language);
                     self.transcriber.options.language.clone_from(&language);
                     self.settings.language = Some(language);
                 }
@@ -84,6 +85,18 @@ impl Session {
             self.report_error(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
         }
         self.process_speech_events(now);
+    }
+
+    /// Tells the operator that the model will not be asked in this language.
+    fn note_missing_prompt(&mut self, language: &str) {
+        let hear = &self.setup.profile.hear;
+        if self.settings.language.as_deref() != Some(language) && hear.prompt_language(language).is_none() {
+            let note = format!(
+                "language {language:?}: the profile has no transcription prompt for it, so its prompt for {:?} is used",
+                hear.language
+            );
+            self.context.out.observe(Observation::NoEffect(note));
+        }
     }
 
     fn set_output_format(&mut self, (encoding, rate_hz): (Encoding, u32)) {

@@ -84,6 +84,7 @@ pub fn build_explanation(
             (sent_rows(client, profile, dialect), received_rows(client, profile, dialect), vec![profile.mode])
         }
     };
+    let language_note = client.relay.is_none().then(|| describe_languages(profile));
     Explanation {
         client: client.name.clone(),
         client_title: client.title.clone(),
@@ -91,13 +92,29 @@ pub fn build_explanation(
         dialect: dialect.name.clone(),
         dialect_title: dialect.title.clone(),
         because: check_compatible(client, profile, dialect).err(),
-        notes: [&client.notes, &profile.notes, &dialect.notes].into_iter().flatten().cloned().collect(),
+        notes: [&client.notes, &profile.notes, &dialect.notes]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .chain(language_note)
+            .collect(),
         sends,
         gets,
         paths: client.paths.clone(),
         upstream_path: dialect.path.clone(),
         modes,
     }
+}
+
+/// Which languages the user's speech is transcribed in.
+fn describe_languages(profile: &Profile) -> String {
+    let known: Vec<&str> = profile.hear.languages().collect();
+    format!(
+        "Languages with a transcription prompt: {}. Speech in any other language is transcribed with the prompt for `{}`; a \
+         profile of your own can add `[hear] prompts.<language>`.",
+        known.join(", "),
+        profile.hear.language
+    )
 }
 
 /// Renders an explanation as Markdown, which also reads well as plain text.

@@ -1,6 +1,6 @@
 //! The user's words: no loss, no repetition, in order, and in time where the upstream permits.
 
-use voxbridge::simulator::SimulatorConfig;
+use voxbridge::{session::Observation, simulator::SimulatorConfig};
 
 use super::*;
 
@@ -325,4 +325,22 @@ fn transcript_that_never_ends_is_an_error_and_its_partials_are_bounded() {
     assert!(errors.len() == 1 && errors[0].1.contains("more than 65536 bytes"), "{errors:?}");
     assert_transcribes(&mut harness);
     assert_closes_cleanly(harness);
+}
+
+#[test]
+fn language_without_prompt_is_noted_once() {
+    let mut harness = Harness::new(HarnessConfig::with_faults(&[]));
+    let notes = |harness: &Harness| {
+        let notes = harness.observations.iter().filter_map(|it| match it {
+            Observation::NoEffect(note) if note.contains("no transcription prompt") => Some(note.clone()),
+            _ => None,
+        });
+        notes.collect::<Vec<_>>()
+    };
+    for (language, expected) in [("zh", 0), ("en-GB", 0), ("de", 1), ("de", 1), ("fr", 2)] {
+        harness.send_json(&json!({"type": "session.configure", "language": language}));
+        assert_eq!(notes(&harness).len(), expected, "{language}");
+    }
+    assert!(notes(&harness)[0].contains(r#"language "de""#) && notes(&harness)[0].contains(r#"for "en""#));
+    assert_transcribes(&mut harness);
 }
