@@ -2,8 +2,10 @@
 
 use std::{path::PathBuf, sync::OnceLock, time::Duration};
 
+use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio_tungstenite::{accept_async, tungstenite::Message};
 use voxbridge::{
     config::Config,
     simulator::{SimTiming, SimulatorConfig},
@@ -254,4 +256,22 @@ async fn silent_upstream_is_named() {
     assert_pairs_closed(&frames);
     assert_error(&frames, "worker_unavailable", &["did not answer the connection within 1000 ms"]);
     client.close().await;
+}
+
+#[tokio::test]
+async fn lane_that_is_no_longer_needed_is_closed_after_its_handshake() {
+    let upstream = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = Config { upstream: vec![upstream_at(upstream.local_addr().unwrap())], ..Config::default() };
+    let bench = Bench::with_config(instant_simulator(), config).await;
+    let mut client = bench.client("model=x").await;
+    client.send_json(json!({"type": "tts.speak", "text": "Nobody will hear this."})).await;
+    let (stream, _) = upstream.accept().await.unwrap();
+    // The client leaves during the handshake.
+    client.close().await;
+    while !bench.sessions.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let mut socket = accept_async(stream).await.unwrap();
+    let received = socket.next().await.expect("a frame, not the bare end").unwrap();
+    assert!(matches!(received, Message::Close(Some(_))), "{received:?}");
 }

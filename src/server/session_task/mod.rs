@@ -53,6 +53,8 @@ use crate::{
 const CLIENT_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for an upstream to answer the close frame.
 const LANE_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for a connection that is no longer needed to be established, so that it can be closed.
+const DIAL_FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running session's registration, its operator orders and its observer.
 pub(super) struct SessionRegistration {
@@ -193,9 +195,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 }
                 Output::CloseLane(lane) => {
                     self.with_observer(|observer| observer.lane_closed(lane, None));
-                    if let Some(LaneSocket::Connected(mut socket)) = self.take_lane_socket(lane) {
-                        socket.send(Message::Close(1000, String::new()));
-                        socket.close_in_background(LANE_CLOSE_TIMEOUT, self.drain_guard.clone());
+                    if let Some(socket) = self.take_lane_socket(lane) {
+                        close_lane(socket, self.drain_guard.clone());
                     }
                 }
                 Output::Observe(observation) => self.handle_observation(&observation),
@@ -280,6 +281,25 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     fn take_lane_socket(&mut self, lane: Lane) -> Option<LaneSocket> {
         let index = self.lanes.iter().position(|(known, _)| *known == lane)?;
         Some(self.lanes.swap_remove(index).1)
+    }
+}
+
+/// Closes a lane politely, which the session does not wait for. A connection that is still being dialled would reach an
+/// upstream that then waits for its session: it is finished first.
+fn close_lane(lane_socket: LaneSocket, drain_guard: mpsc::Sender<()>) {
+    let close = |mut socket: SessionSocket<_>, drain_guard| {
+        socket.send(Message::Close(1000, String::new()));
+        socket.close_in_background(LANE_CLOSE_TIMEOUT, drain_guard);
+    };
+    match lane_socket {
+        LaneSocket::Connected(socket) => close(*socket, drain_guard),
+        LaneSocket::Dialling(dial) => {
+            tokio::spawn(async move {
+                if let Ok(Ok(dialled)) = tokio::time::timeout(DIAL_FINISH_TIMEOUT, dial).await {
+                    close(SessionSocket::new(dialled.socket), drain_guard);
+                }
+            });
+        }
     }
 }
 
