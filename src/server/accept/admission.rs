@@ -19,6 +19,7 @@ use hyper::{
         TRANSFER_ENCODING, UPGRADE,
     },
 };
+use serde_json::json;
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
     time::Instant,
@@ -38,7 +39,7 @@ use crate::{
         ServerContext, ServiceConfig,
         access::{
             address::client_subnet,
-            credential::SUBPROTOCOL,
+            credential::{SUBPROTOCOL, split_query_parameter},
             has_own_subprotocol,
             keys::{AccessTarget, ApiKey},
             quota::{Quota, QuotaExceeded, QuotaSubject, QuotaTicket},
@@ -82,7 +83,7 @@ fn admit(
 
     let candidates = protocol_detection::candidates_for_request(&config, &path, &query);
     check_path(&config, &path, &candidates)?;
-    check_upgrade(&request, &path, candidates.as_deref().unwrap_or_default())?;
+    check_upgrade(&request, (&path, &query), candidates.as_deref().unwrap_or_default())?;
     check_origin(&config, headers)?;
     let key = match check_signature(&config, headers, &path, request.uri().query())? {
         true => None,
@@ -146,26 +147,39 @@ fn check_path(
     }
 }
 
-/// Rejects requests that are no WebSocket upgrade.
+/// Rejects requests that are no WebSocket upgrade, in the words of the real Macaw server (field notes macaw.md §1.1).
 fn check_upgrade(
     request: &Request<Incoming>,
-    path: &str,
+    (path, query): (&str, &str),
     candidates: &[Arc<ClientMapping>],
 ) -> Result<(), Box<HttpError>> {
     if request.method() != Method::GET {
-        let message = "Only GET is allowed, to open a WebSocket";
         let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
-        return Err(HttpError::new(reason, status, "method_not_allowed", message).with_header(ALLOW, "GET"));
+        let body = json!({"detail": "Method Not Allowed"}).to_string();
+        return Err(HttpError::with_body(reason, status, body).with_header(ALLOW, "GET"));
     }
     let upgrade = request.headers().get(UPGRADE).and_then(|value| value.to_str().ok());
     if upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
         return Ok(());
     }
-    let model = candidates.iter().find_map(|client| client.required_model_parameter());
-    let example = model.map_or(String::new(), |model| format!("?{model}=<name>"));
-    let message = format!("This endpoint requires a WebSocket connection: ws://<host>{path}{example}");
-    let (reason, status) = (RejectReason::NoUpgrade, StatusCode::UPGRADE_REQUIRED);
-    Err(HttpError::new(reason, status, "upgrade_required", &message).with_header(UPGRADE, "websocket"))
+    let parameter = candidates.iter().find_map(|client| client.required_model_parameter());
+    let model = parameter.map(|parameter| (parameter, split_query_parameter(query, parameter).1));
+    let reason = RejectReason::NoUpgrade;
+    if let Some((parameter, None)) = model {
+        // A text, because a JSON object would sort its keys.
+        let body = format!(
+            r#"{{"detail":[{{"type":"missing","loc":["query",{}],"msg":"Field required","input":null}}]}}"#,
+            json!(parameter)
+        );
+        return Err(HttpError::with_body(reason, StatusCode::UNPROCESSABLE_ENTITY, body));
+    }
+    let model = model.map_or(String::new(), |(name, value)| format!("?{name}={}", value.unwrap_or_default()));
+    let body = json!({
+        "error": "This endpoint requires a WebSocket connection",
+        "hint": format!("Connect using: ws://<host>{path}{model}"),
+    });
+    Err(HttpError::with_body(reason, StatusCode::UPGRADE_REQUIRED, body.to_string())
+        .with_header(UPGRADE, "websocket"))
 }
 
 /// Rejects browsers' requests from pages that are not allowed.

@@ -33,7 +33,8 @@ async fn unauthenticated_clients_learn_nothing() {
     )
     .await;
     assert_eq!((posted.status, posted.header("allow")), (405, Some("get")));
-    let plain = send_request(server.tcp().await, b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let plain =
+        send_request(server.tcp().await, b"GET /v1/realtime?model=x HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!((plain.status, plain.header("upgrade")), (426, Some("websocket")));
 
     let foreign_origin = server.connect(MACAW, "Origin: https://evil.example\r\n").await;
