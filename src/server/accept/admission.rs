@@ -15,8 +15,8 @@ use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
     header::{
-        ALLOW, CONTENT_LENGTH, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
-        TRANSFER_ENCODING, UPGRADE,
+        ALLOW, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
+        SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
     },
 };
 use serde_json::json;
@@ -41,7 +41,7 @@ use crate::{
             address::client_subnet,
             credential::{SUBPROTOCOL, split_query_parameter},
             has_own_subprotocol,
-            keys::{AccessTarget, ApiKey},
+            keys::{AccessTarget, ApiKey, KeyRejection},
             quota::{Quota, QuotaExceeded, QuotaSubject, QuotaTicket},
         },
     },
@@ -77,8 +77,9 @@ fn admit(
 ) -> Result<HttpResponse, Box<HttpError>> {
     let config = server.config();
     let path = request.uri().path().to_owned();
-    let (query, query_key) = config.access.extract_query_key(request.uri().query().unwrap_or_default());
+    let (query, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
     let headers = request.headers();
+    check_single_headers(headers)?;
     let client_address = config.access.client_address(peer.address.ip(), headers);
 
     let candidates = protocol_detection::candidates_for_request(&config, &path, &query);
@@ -87,7 +88,7 @@ fn admit(
     check_origin(&config, headers)?;
     let key = match check_signature(&config, headers, &path, request.uri().query())? {
         true => None,
-        false => authenticate(&config, headers, query_key.as_deref(), peer, &path)?,
+        false => authenticate(&config, headers, &query_keys, peer, &path)?,
     };
     let candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
     let candidates = authorize(&config, key.as_deref(), &path, &query, candidates)?;
@@ -147,6 +148,19 @@ fn check_path(
     }
 }
 
+/// Rejects requests in which a header that may occur once occurs repeatedly: a proxy in front may have looked at
+/// another one (RFC 9112 §3.2 for `Host`).
+fn check_single_headers(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+    let count = |name: &HeaderName| headers.get_all(name).iter().count();
+    match [HOST, AUTHORIZATION].iter().find(|name| count(name) > 1) {
+        Some(name) => {
+            let message = format!("The request has {} {name} headers; send one", count(name));
+            Err(HttpError::bad_request(&message))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Rejects requests that are no WebSocket upgrade, in the words of the real Macaw server (field notes macaw.md §1.1).
 fn check_upgrade(
     request: &Request<Incoming>,
@@ -163,7 +177,8 @@ fn check_upgrade(
         return Ok(());
     }
     let parameter = candidates.iter().find_map(|client| client.required_model_parameter());
-    let model = parameter.map(|parameter| (parameter, split_query_parameter(query, parameter).1));
+    let value_of = |parameter: &str| split_query_parameter(query, parameter).1.into_iter().next_back();
+    let model = parameter.map(|parameter| (parameter, value_of(parameter)));
     let reason = RejectReason::NoUpgrade;
     if let Some((parameter, None)) = model {
         // A text, because a JSON object would sort its keys.
@@ -173,7 +188,8 @@ fn check_upgrade(
         );
         return Err(HttpError::with_body(reason, StatusCode::UNPROCESSABLE_ENTITY, body));
     }
-    let model = model.map_or(String::new(), |(name, value)| format!("?{name}={}", value.unwrap_or_default()));
+    let model =
+        model.map_or_else(String::new, |(name, value)| format!("?{name}={}", value.unwrap_or_default()));
     let body = json!({
         "error": "This endpoint requires a WebSocket connection",
         "hint": format!("Connect using: ws://<host>{path}{model}"),
@@ -219,17 +235,25 @@ fn check_signature(
 fn authenticate(
     config: &ServiceConfig,
     headers: &HeaderMap,
-    query_key: Option<&str>,
+    query_keys: &[String],
     peer: &ClientPeer,
     path: &str,
 ) -> Result<Option<Arc<ApiKey>>, Box<HttpError>> {
     let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let names: Vec<&str> = at_path.flat_map(|client| &client.subprotocols).map(String::as_str).collect();
-    let authenticated =
-        config.access.authenticate(headers, query_key, &names, &peer.certificate_names, unix_now().as_secs());
+    let authenticated = config.access.authenticate(
+        headers,
+        query_keys,
+        &names,
+        &peer.certificate_names,
+        unix_now().as_secs(),
+    );
     authenticated.map_err(|refused| {
         info!(peer = %peer.address, reason = %refused, "rejected: missing or unknown API key");
-        HttpError::unauthorized(&refused.to_string())
+        match refused {
+            KeyRejection::Several => HttpError::bad_request(&refused.to_string()),
+            _ => HttpError::unauthorized(&refused.to_string()),
+        }
     })
 }
 
@@ -266,18 +290,11 @@ fn handshake_response(request: &Request<Incoming>) -> Result<HttpResponse, Box<H
     if request.headers().contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0") {
         // A proxy in front might take a body for the first bytes of the session, or the reverse.
         let message = "A WebSocket handshake must not have a body (Content-Length or Transfer-Encoding)";
-        return Err(HttpError::new(
-            RejectReason::BadHandshake,
-            StatusCode::BAD_REQUEST,
-            "bad_handshake",
-            message,
-        ));
+        return Err(HttpError::bad_request(message));
     }
     create_response_with_body(request, Full::default).map_err(|error| {
-        let (reason, status) = (RejectReason::BadHandshake, StatusCode::BAD_REQUEST);
         // RFC 6455 §4.4: name the supported version.
-        HttpError::new(reason, status, "bad_handshake", &error.to_string())
-            .with_header(SEC_WEBSOCKET_VERSION, "13")
+        HttpError::bad_request(&error.to_string()).with_header(SEC_WEBSOCKET_VERSION, "13")
     })
 }
 

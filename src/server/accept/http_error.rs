@@ -51,6 +51,11 @@ impl HttpError {
         self
     }
 
+    /// HTTP 400: the handshake is malformed.
+    pub(crate) fn bad_request(message: &str) -> Box<Self> {
+        Self::new(RejectReason::BadHandshake, StatusCode::BAD_REQUEST, "bad_handshake", message)
+    }
+
     /// HTTP 401: the API key is missing or wrong.
     pub(crate) fn unauthorized(message: &str) -> Box<Self> {
         Self::new(RejectReason::Unauthorized, StatusCode::UNAUTHORIZED, "unauthorized", message)

@@ -84,6 +84,25 @@ async fn invalid_key_is_rejected() {
 }
 
 #[tokio::test]
+async fn repeated_host_and_different_keys_are_bad_requests() {
+    let server = server_with_keys("repeated").await;
+    let ann = bearer("ann-s3cret");
+    for (path, headers, words) in [
+        (MACAW, format!("{ann}Host: other\r\n"), "2 host headers"),
+        (MACAW, format!("{ann}{ann}"), "2 authorization headers"),
+        (MACAW, format!("{ann}X-API-Key: other-s3cret\r\n"), "several different keys"),
+        ("/v1/realtime?model=m&api_key=other-s3cret", ann.clone(), "several different keys"),
+        ("/v1/realtime?model=m&api_key=ann-s3cret&api_key=b", String::new(), "several different keys"),
+    ] {
+        let refused = server.connect(path, &headers).await;
+        assert_eq!((refused.status, refused.code().as_str()), (400, "bad_handshake"), "{path} {headers}");
+        assert!(refused.body.contains(words) && !refused.body.contains("s3cret"), "{}", refused.body);
+    }
+    let twice = server.connect("/v1/realtime?model=m&api_key=ann-s3cret", &ann).await;
+    assert_eq!(twice.status, 101, "the same key in two places");
+}
+
+#[tokio::test]
 async fn every_credential_form_is_accepted() {
     let server = server_with_keys("sources").await;
     let protocol = |names: &str| format!("Sec-WebSocket-Protocol: {names}\r\n");
