@@ -313,7 +313,7 @@ async fn wait_for_sessions(
     loop {
         tokio::select! {
             biased;
-            _ = all_gone.recv() => return ShutdownOutcome::Drained,
+            _ = all_gone.recv() => return drain_outcome(registry.cut_off_count(), drain_timeout),
             () = lifecycle.wait_for(LifecycleState::Stopped) => {
                 warn!(sessions = registry.len(), "forced stop: sessions are cut off");
                 return ShutdownOutcome::Forced(registry.len());
@@ -324,11 +324,16 @@ async fn wait_for_sessions(
                 if left > 0 {
                     warn!(sessions = left, timeout_s = drain_timeout.as_secs_f64(), "drain timeout: sessions are cut off");
                 }
-                return if left > 0 { ShutdownOutcome::TimedOut(left, drain_timeout) } else { ShutdownOutcome::Drained };
+                return drain_outcome(left + registry.cut_off_count(), drain_timeout);
             }
             Some(reply) = pings.recv() => drop(reply.send(())),
         }
     }
+}
+
+/// The outcome of a drain that cut off this number of sessions.
+const fn drain_outcome(cut_off: usize, within: Duration) -> ShutdownOutcome {
+    if cut_off == 0 { ShutdownOutcome::Drained } else { ShutdownOutcome::TimedOut(cut_off, within) }
 }
 
 /// The state of sessions and upstreams when metrics are scraped.

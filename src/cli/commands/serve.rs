@@ -165,7 +165,7 @@ async fn exit_result(outcome: ShutdownOutcome, signals: JoinHandle<u8>) -> Resul
         ShutdownOutcome::TimedOut(sessions, within) => {
             let time = within.as_millis();
             let message = format!(
-                "cut off {sessions} sessions that had not finished after {time} ms (drain.timeout_ms)"
+                "cut off {sessions} sessions that could not finish within {time} ms (drain.timeout_ms)"
             );
             Err(CommandError::with_code(SESSIONS_CUT_OFF, message))
         }

@@ -189,6 +189,7 @@ fn drain_lets_chat_answer_finish_and_sends_server_shutdown() {
     busy.advance(ms(10_000));
     let names = busy.names();
     assert_eq!(names[names.len() - 3..], ["response.done", "session.closed", "close 1012"]);
+    assert!(!idle.was_cut_off() && !busy.was_cut_off());
 
     let mut stuck = open_session(config("mode=chat", &["never-answers"]));
     stuck.send_json(&chat_message("Hello"));
@@ -196,7 +197,7 @@ fn drain_lets_chat_answer_finish_and_sends_server_shutdown() {
     stuck.advance(ms(9000));
     assert!(!stuck.is_closed());
     stuck.advance(ms(2000));
-    assert!(stuck.is_closed());
+    assert!(stuck.is_closed() && stuck.was_cut_off());
     stuck.advance(ms(30_000));
     assert!(stuck.finished);
 }
