@@ -256,6 +256,21 @@ async fn second_signal_stops_immediately() {
     }
 }
 
+#[tokio::test]
+async fn only_stop_signals_end_the_server() {
+    let (url, _simulator) = upstream().await;
+    let server = Server::start(&url, &[]).await;
+    let mut client = server.client().await;
+    for ignored in ["-USR1", "-USR2", "-XFSZ", "-PIPE"] {
+        server.signal(ignored).await;
+        assert_eq!(server.request("GET", "/readyz").await.status, 200, "{ignored}");
+    }
+    server.signal("-QUIT").await;
+    client.read_to_end().await;
+    assert_goodbye(&client);
+    assert_eq!(server.wait_for_end().await, 0);
+}
+
 /// A service manager that receives the server's notifications.
 struct ServiceManager {
     socket: UnixDatagram,
