@@ -34,12 +34,13 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc, oneshot, watch},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tracing::{info, warn};
 
 pub use self::active_config::{ActiveConfig, ServiceConfig};
 use self::{
+    accept::failure_log::FailureLog,
     access::{handshakes::Handshakes, quota::Quotas},
     process::{
         lifecycle::{DrainPolicy, Lifecycle, LifecycleState, ShutdownOutcome},
@@ -280,6 +281,7 @@ async fn accept_until(
     until: impl Future<Output = ()>,
 ) {
     tokio::pin!(until);
+    let mut failure_log = FailureLog::default();
     loop {
         tokio::select! {
             () = &mut until => return,
@@ -293,7 +295,9 @@ async fn accept_until(
                     if evicted {
                         server.metrics.record_rejection(RejectReason::HandshakeOverflow);
                     }
-                    warn!(%error, evicted_handshake = evicted, "cannot accept a connection; retrying");
+                    if let Some(failures) = failure_log.count(Instant::now().into_std()) {
+                        warn!(%error, failures, evicted_handshake = evicted, "cannot accept connections; retrying");
+                    }
                     tokio::time::sleep(if evicted { ACCEPT_RETRY_DELAY_AFTER_EVICTION } else { ACCEPT_RETRY_DELAY }).await;
                 }
             },
