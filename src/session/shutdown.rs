@@ -165,6 +165,7 @@ impl Session {
                 self.report_cut_off(plan);
             }
         }
+        self.flush_drop_report(now);
         self.end_session(now);
         self.context.out.push_replies(true);
         self.context.out.push_client(ClientCommand::SessionClosed {
@@ -188,7 +189,7 @@ impl Session {
     fn end_session(&mut self, now: Instant) {
         self.phase = SessionPhase::Ended;
         self.context.timers.clear(&OPEN_TIMERS);
-        self.context.timers.clear(&[Timer::Finish]);
+        self.context.timers.clear(&[Timer::Finish, Timer::DropReport]);
         self.tts_queue.discard_all();
         self.intake.speech_input.stop();
         self.stop_speech(now);

@@ -125,7 +125,7 @@ impl Transcriber {
             SpeechEvent::Segment(segment) => self.complete_segment(now, segment, context),
             SpeechEvent::Interrupted => {}
         }
-        self.queue.drop_excess(self.profile.hear.backlog_max_ms, context);
+        self.queue.drop_excess(self.profile.hear.backlog_max_ms);
         self.advance(now, context);
     }
 
