@@ -22,7 +22,7 @@ use crate::server::{
         observer::{Observer, ObserverSinks},
     },
     route::{Route, RouteUpstreams},
-    session_task::{SessionContext, SessionRegistration, SessionTask},
+    session_task::{SessionContext, SessionRegistration, SessionTask, wait_for_drain_order},
     websocket::{
         WebSocket,
         session_socket::{MeteredWebSocket, websocket_config},
@@ -81,7 +81,13 @@ pub(crate) async fn run_session(
 ) {
     let limits = config.limits.for_key(admission.key.as_deref());
     let Some(mut client) = upgrade_websocket(upgraded, &request, limits).await else { return };
-    let Ok(first_message) = detect_protocol(&mut client, &mut request, &config).await else { return };
+    let detected = tokio::select! {
+        detected = detect_protocol(&mut client, &mut request, &config) => detected,
+        _ = wait_for_drain_order(server.drain.clone()) => {
+            return protocol_detection::close_unidentified(&mut client.stream).await;
+        }
+    };
+    let Ok(first_message) = detected else { return };
     let Some(mapping) = request.candidates.first() else { return };
     let opened = match mapping.is_relayed() {
         true => open_relay_session(&request, &config, limits),
@@ -146,7 +152,9 @@ async fn detect_protocol(
     if has_single_route(request, config) {
         return Ok(None);
     }
-    let Ok(first_message) = protocol_detection::read_first_message(&mut client.stream).await else {
+    let Ok(first_message) =
+        protocol_detection::read_first_message(&mut client.stream, &request.candidates).await
+    else {
         debug!(peer = %request.peer, "client disconnected before its protocol was detected");
         return Err(());
     };
