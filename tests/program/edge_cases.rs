@@ -192,6 +192,22 @@ async fn orders_during_shutdown_do_not_change_it() {
 }
 
 #[tokio::test]
+async fn start_logs_url_of_each_served_protocol() {
+    let mut server = Server::start("ws://127.0.0.1:9/v1/realtime", &[]).await;
+    let address = server.address;
+    for (protocol, target) in [
+        ("deepgram-listen", "/v1/listen"),
+        ("macaw", "/v1/realtime?model=NAME"),
+        ("macaw", "/api/v1/realtime?model=NAME"),
+        ("minicpm-o", "/v1/realtime?mode=audio"),
+        ("twilio", "/twilio"),
+    ] {
+        let line = server.wait_for_log(&format!("ws://{address}{target}")).await;
+        assert!(line.contains(protocol) && line.contains("serving clients"), "{line}");
+    }
+}
+
+#[tokio::test]
 async fn exhausted_descriptors_keep_sessions_and_recover() {
     let (url, _simulator) = upstream().await;
     let program =
