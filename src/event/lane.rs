@@ -71,6 +71,8 @@ pub struct UpstreamEnd {
 pub enum EndKind {
     /// Any other end.
     Other,
+    /// The server lost its back-end, or refused a message that it does not know: the two look the same.
+    BackendLost,
     /// The model had no answer.
     EmptyAnswer,
     /// The queue is full.

@@ -150,10 +150,11 @@ pub struct LaneTimeouts {
     /// Longest wait in the queue, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub queue_max_ms: u64,
-    /// Longest time from `init` to ready, in ms.
+    /// Longest time from `init` to ready, in ms. It counts towards `retry_total_ms`.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub init_max_ms: u64,
-    /// Longest silence of the model while an answer is due, in ms.
+    /// Longest silence of the model while an answer is due, in ms. The request is then repeated, as often as `attempts`
+    /// says.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub answer_max_ms: u64,
     /// Longest drain of a cancelled answer before its worker is released, in ms.

@@ -51,6 +51,24 @@ impl ServiceConfig {
         self.pool = self.pool.with_state_of(&previous.pool);
         self
     }
+
+    /// URLs for clients at this address: the name of each protocol that a route serves, and an example for each of its
+    /// paths.
+    pub fn client_urls(&self, address: &str) -> Vec<(String, String)> {
+        let scheme = if self.tls.is_some() { "wss" } else { "ws" };
+        let served = self.library.clients().filter(|client| self.routes.can_serve(client));
+        let urls = served.flat_map(|client| {
+            let model = client.required_model_parameter().map(|model| format!("?{model}=NAME"));
+            let mode = client.relay.as_ref().and_then(|relay| {
+                let mode = relay.mode.values.keys().next()?;
+                Some(format!("?{}={mode}", relay.mode.key))
+            });
+            let query = model.or(mode).unwrap_or_default();
+            let url = move |path: &String| format!("{scheme}://{address}{path}{query}");
+            client.paths.iter().map(move |path| (client.name.clone(), url(path)))
+        });
+        urls.collect()
+    }
 }
 
 /// The current [`ServiceConfig`], which a reload replaces between two sessions.

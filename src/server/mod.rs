@@ -41,12 +41,13 @@ use std::{
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc, oneshot, watch},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tracing::{info, warn};
 
 pub use self::active_config::{ActiveConfig, ServiceConfig};
 use self::{
+    accept::failure_log::FailureLog,
     access::{handshakes::Handshakes, quota::Quotas},
     process::{
         lifecycle::{DrainPolicy, Lifecycle, LifecycleState, ShutdownOutcome},
@@ -287,6 +288,7 @@ async fn accept_until(
     until: impl Future<Output = ()>,
 ) {
     tokio::pin!(until);
+    let mut failure_log = FailureLog::default();
     loop {
         tokio::select! {
             () = &mut until => return,
@@ -300,7 +302,9 @@ async fn accept_until(
                     if evicted {
                         server.metrics.record_rejection(RejectReason::HandshakeOverflow);
                     }
-                    warn!(%error, evicted_handshake = evicted, "cannot accept a connection; retrying");
+                    if let Some(failures) = failure_log.count(Instant::now().into_std()) {
+                        warn!(%error, failures, evicted_handshake = evicted, "cannot accept connections; retrying");
+                    }
                     tokio::time::sleep(if evicted { ACCEPT_RETRY_DELAY_AFTER_EVICTION } else { ACCEPT_RETRY_DELAY }).await;
                 }
             },
@@ -320,7 +324,7 @@ async fn wait_for_sessions(
     loop {
         tokio::select! {
             biased;
-            _ = all_gone.recv() => return ShutdownOutcome::Drained,
+            _ = all_gone.recv() => return drain_outcome(registry.cut_off_count(), drain_timeout),
             () = lifecycle.wait_for(LifecycleState::Stopped) => {
                 warn!(sessions = registry.len(), "forced stop: sessions are cut off");
                 return ShutdownOutcome::Forced(registry.len());
@@ -331,11 +335,16 @@ async fn wait_for_sessions(
                 if left > 0 {
                     warn!(sessions = left, timeout_s = drain_timeout.as_secs_f64(), "drain timeout: sessions are cut off");
                 }
-                return if left > 0 { ShutdownOutcome::TimedOut(left, drain_timeout) } else { ShutdownOutcome::Drained };
+                return drain_outcome(left + registry.cut_off_count(), drain_timeout);
             }
             Some(reply) = pings.recv() => drop(reply.send(())),
         }
     }
+}
+
+/// The outcome of a drain that cut off this number of sessions.
+const fn drain_outcome(cut_off: usize, within: Duration) -> ShutdownOutcome {
+    if cut_off == 0 { ShutdownOutcome::Drained } else { ShutdownOutcome::TimedOut(cut_off, within) }
 }
 
 /// The state of sessions and upstreams when metrics are scraped.

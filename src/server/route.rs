@@ -105,6 +105,11 @@ impl Routes {
         self.0.iter()
     }
 
+    /// True if some route serves clients of this protocol at some path and with some model.
+    pub fn can_serve(&self, client: &ClientMapping) -> bool {
+        self.0.iter().any(|route| route.can_serve(client))
+    }
+
     /// The protocol that connections at this path speak because a route says so.
     pub fn forced_protocol(&self, path: &str) -> Option<&Arc<ClientMapping>> {
         self.0

@@ -86,6 +86,7 @@ impl Session {
         self.play(now);
         self.speak_next_queued(now);
         self.advance_dialogue(now);
+        self.report_dropped(now);
         self.finish_if_quiet(now);
         self.track_replies(now);
         self.arm_outputs(now);
@@ -97,6 +98,7 @@ impl Session {
         self.play(now);
         self.speak_next_queued(now);
         self.advance_dialogue(now);
+        self.report_dropped(now);
         self.finish_if_quiet(now);
         self.report_transcripts();
         self.track_backpressure(now);

@@ -223,7 +223,8 @@ pub enum EndReason {
     UpstreamExhausted,
     /// The upstream was lost permanently.
     Upstream,
-    /// The session was cut off before it could close: voxbridge had no time left, or failed.
+    /// The session, or its last speech or answer, was cut off: voxbridge had no time left, or failed. Overrides
+    /// [`EndReason::Shutdown`].
     CutOff,
 }
 

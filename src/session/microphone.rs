@@ -9,7 +9,6 @@ use super::{
         speech_input::{SpeechEvent, SpeechInput},
     },
     measurement::{AudioTotals, BargeInStage, Measurement},
-    millis,
     tts::player::PlaybackSource,
 };
 use crate::event::{ClientCommand, MicrophoneMode};
@@ -50,8 +49,7 @@ impl Session {
                     self.intake.speech_input.discard_frame(bytes);
                     self.intake.dropped_groups += groups;
                     self.intake.audio_totals.dropped_too_fast += length;
-                    let dropped_ms = millis(length).max(1);
-                    self.context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
+                    self.report_dropped(now);
                     return false;
                 }
             }

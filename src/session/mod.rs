@@ -5,6 +5,7 @@
 //!
 //! - [`setup`] holds the inputs of a new session, [`settings`] the client's settings, [`client_requests`] other requests
 //! - [`microphone`] takes the client's audio, [`input`] turns it into utterances, [`stt`] utterances into transcripts
+//! - [`drop_report`] reports audio that was dropped
 //! - [`tts`] turns texts into audio and plays it; [`outbox::lockstep`] serves clients that wait for one reply per message
 //! - [`dialogue`] is the conversation with the model, with its [`dialogue::history`]
 //! - [`upstream`] is the life of one lane and the state that lanes share, [`lane_routing`] finds a lane's owner
@@ -20,29 +21,31 @@
 //! 1. `play`: sends audio that is due, if [`timers::Timer::Playout`] has expired
 //! 2. `speak_next_queued`: speaks the next queued text once nothing else is being spoken
 //! 3. `advance_dialogue`: lets the conversation continue ([`dialogue`] lists its own steps)
-//! 4. `finish_if_quiet`: starts to close a draining session that interrupts no one
-//! 5. `report_transcripts`: reports silence, and replies to a client in lock step
-//! 6. `track_backpressure`: arms the timer of an utterance without audio
-//! 7. `track_replies`: arms the timer of an idle client
-//! 8. `arm_outputs`: arms the timers of the player and of the lanes
-//! 9. `finish_if_answered`: ends a closing session whose replies are sent
+//! 4. `report_dropped`: reports audio that was dropped
+//! 5. `finish_if_quiet`: starts to close a draining session that interrupts no one
+//! 6. `report_transcripts`: reports silence, and replies to a client in lock step
+//! 7. `track_backpressure`: arms the timer of an utterance without audio
+//! 8. `track_replies`: arms the timer of an idle client
+//! 9. `arm_outputs`: arms the timers of the player and of the lanes
+//! 10. `finish_if_answered`: ends a closing session whose replies are sent
 //!
 //! | input | steps |
 //! |---|---|
-//! | a frame of audio that decides nothing | the next unit of a conversation, and 5 |
-//! | a frame that starts or ends an utterance, or interrupts | 1–9 |
+//! | a frame of audio that decides nothing | the next unit of a conversation, and 6 |
+//! | a frame that starts or ends an utterance, or interrupts | 1–10 |
 //! | a keep-alive, a picture | none |
-//! | any other message of the client | 1–9 |
+//! | any other message of the client | 1–10 |
 //! | more audio or text of the text or turn that is being played | the next unit of a conversation, and the player's timer |
-//! | other output of the conversation's model | 1–4, 7–9 |
-//! | a message or the end of another lane | 1–9 |
-//! | a timer, a drain, an operator's request | its handler, by name, then 1–9 |
+//! | other output of the conversation's model | 1–5, 8–10 |
+//! | a message or the end of another lane | 1–10 |
+//! | a timer, a drain, an operator's request | its handler, by name, then 1–10 |
 //!
 //! A frame or delta takes all steps while the session drains, and when a timer has expired by its instant.
 
 mod client_requests;
 pub(crate) mod dialogue;
 pub(crate) mod drain_plan;
+mod drop_report;
 mod follow_up;
 pub(crate) mod growing_text;
 pub(crate) mod input;
@@ -77,6 +80,7 @@ pub use self::{
 use self::{
     dialogue::{Dialogue, SessionSnapshot, history::History},
     drain_plan::DrainPlan,
+    drop_report::DropReport,
     input::{
         rate_limiter::RateLimiter,
         speech_input::{InputSettings, InputUse, SpeechInput},
@@ -143,6 +147,7 @@ pub(crate) struct Session {
     /// Facts for the conversation, as of its last step; those on the user's audio are always current.
     view: SessionSnapshot,
     intake: AudioIntake,
+    drop_report: DropReport,
     transcriber: Transcriber,
     synthesizer: Synthesizer,
     tts_queue: TtsQueue,
@@ -209,6 +214,7 @@ impl Session {
                 speech_events: Vec::new(),
                 last_utterance_end_ms: None,
             },
+            drop_report: DropReport::default(),
             transcriber: Transcriber::new(Arc::clone(&setup.profile), setup.audio_in.backpressure_ms > 0),
             synthesizer: Synthesizer::new(Arc::clone(&setup.profile)),
             tts_queue: TtsQueue::default(),

@@ -37,7 +37,10 @@ impl Session {
                 let earlier = self.drain_plan.filter(|planned| planned.reply_deadline <= plan.reply_deadline);
                 self.drain_plan = earlier.or(Some(plan));
             }
-            SessionPhase::Finishing(_) => self.context.timers.set_earlier(Timer::Finish, plan.reply_deadline),
+            SessionPhase::Finishing(_) => {
+                self.drain_plan.get_or_insert(plan);
+                self.context.timers.set_earlier(Timer::Finish, plan.reply_deadline);
+            }
             SessionPhase::Ended => return,
         }
         self.update(now);
@@ -69,11 +72,22 @@ impl Session {
     pub(super) fn finish_if_quiet(&mut self, now: Instant) {
         let (Some(plan), SessionPhase::Open) = (self.drain_plan, self.phase) else { return };
         let quiet_at = self.quiet_at(now);
-        if now >= plan.speech_deadline || quiet_at.is_some_and(|at| at <= now) {
+        let is_quiet = quiet_at.is_some_and(|at| at <= now);
+        if is_quiet || now >= plan.speech_deadline {
+            if !is_quiet {
+                self.report_cut_off(plan);
+            }
             return self.begin_shutdown(now, plan.reason);
         }
         let next = quiet_at.map_or(plan.speech_deadline, |at| at.min(plan.speech_deadline));
         self.context.timers.set(Timer::Drain, next);
+    }
+
+    /// Reports speech or a reply that a stopping voxbridge cuts off.
+    fn report_cut_off(&mut self, plan: DrainPlan<CloseReason>) {
+        if plan.reason == CloseReason::Shutdown {
+            self.context.out.measure(Measurement::SessionEnding(EndReason::CutOff));
+        }
     }
 
     /// Earliest instant at which ending interrupts no one; `None` while someone speaks or waits.
@@ -128,16 +142,13 @@ impl Session {
         self.stop_dialogue(now);
         self.transcriber.abandon_recording(now, self.intake.speech_input.listened_ms(), &mut self.context);
         let until = now + self.setup.profile.hear.speech_end_wait;
-        let until = match self.drain_plan {
-            Some(plan) if reason == plan.reason => plan.reply_deadline,
-            Some(plan) => until.min(plan.reply_deadline),
-            None => until,
-        };
-        self.finish(reason, until);
+        let plan = self.drain_plan.filter(|plan| plan.reason == reason);
+        self.finish(reason, plan.map_or(until, |plan| plan.reply_deadline));
     }
 
     /// Stops to take input. The session closes once all replies are sent, at this instant at the latest.
     fn finish(&mut self, reason: CloseReason, until: Instant) {
+        let until = self.drain_plan.map_or(until, |plan| until.min(plan.reply_deadline));
         self.phase = SessionPhase::Finishing(reason);
         self.context.timers.clear(&OPEN_TIMERS);
         self.context.timers.set(Timer::Finish, until);
@@ -146,9 +157,15 @@ impl Session {
     /// Ends a closing session once all replies are sent, or its time is up.
     pub(super) fn finish_if_answered(&mut self, now: Instant) {
         let SessionPhase::Finishing(reason) = self.phase else { return };
-        if self.awaits_reply() && !self.context.timers.take_expired(Timer::Finish, now) {
-            return;
+        if self.awaits_reply() {
+            if !self.context.timers.take_expired(Timer::Finish, now) {
+                return;
+            }
+            if let Some(plan) = self.drain_plan.filter(|plan| plan.reply_deadline <= now) {
+                self.report_cut_off(plan);
+            }
         }
+        self.flush_drop_report(now);
         self.end_session(now);
         self.context.out.push_replies(true);
         self.context.out.push_client(ClientCommand::SessionClosed {
@@ -172,7 +189,7 @@ impl Session {
     fn end_session(&mut self, now: Instant) {
         self.phase = SessionPhase::Ended;
         self.context.timers.clear(&OPEN_TIMERS);
-        self.context.timers.clear(&[Timer::Finish]);
+        self.context.timers.clear(&[Timer::Finish, Timer::DropReport]);
         self.tts_queue.discard_all();
         self.intake.speech_input.stop();
         self.stop_speech(now);

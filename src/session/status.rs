@@ -35,7 +35,7 @@ impl Session {
     pub(crate) fn audio_totals(&self) -> AudioTotals {
         let waiting = Duration::from_millis(self.transcriber.queue.backlog_ms());
         let totals = AudioTotals {
-            dropped_backlog: Duration::from_millis(self.transcriber.queue.dropped_ms),
+            dropped_backlog: self.dropped_backlog(),
             waiting,
             sent: self.context.player.sent_length(),
             ..self.intake.audio_totals
@@ -44,10 +44,15 @@ impl Session {
         AudioTotals {
             appended: length_of(uplink.appended),
             silenced: length_of(uplink.silenced),
-            dropped_backlog: totals.dropped_backlog + length_of(uplink.dropped),
             waiting: waiting.max(length_of(uplink.waiting)),
             ..totals
         }
+    }
+
+    /// Audio dropped so far because too much waited for an upstream.
+    pub(super) fn dropped_backlog(&self) -> Duration {
+        let uplink = self.uplink_counts().map_or(Duration::ZERO, |uplink| length_of(uplink.dropped));
+        Duration::from_millis(self.transcriber.queue.dropped_ms) + uplink
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) enum Timer {
     Redial,
     /// Armed by audio, silence and answers of a conversation. Expiry sends the next unit.
     Unit,
+    /// Armed by audio that is dropped soon after a report of dropped audio. Expiry sends the next report.
+    DropReport,
     /// Armed while the session drains, for its next quiet moment. Expiry starts to close the session.
     Drain,
     /// Armed when the session starts to close. Expiry closes it although replies are pending.

@@ -263,6 +263,8 @@ fn upstream_end(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<
     } else if matches_any(&mapping.meanings.limit_reached, reason) {
         let stays_open = matches_any(&mapping.meanings.stays_open, reason);
         if stays_open { EndKind::LimitReachedStillOpen } else { EndKind::LimitReached }
+    } else if detail.is_none() && matches_any(&mapping.meanings.backend_lost, reason) {
+        EndKind::BackendLost
     } else {
         EndKind::Other
     };

@@ -46,7 +46,11 @@ fn captured_server_messages_are_decoded() {
         (r#"{"type":"response.done","text":"x","audio":null}"#, "Done { text: Some(\"x\"), audio: [] }"),
         (
             r#"{"type":"session.closed","session_id":null,"reason":"backend_error"}"#,
-            "Closed(UpstreamEnd { kind: Other, detail: \"backend_error\" })",
+            "Closed(UpstreamEnd { kind: BackendLost, detail: \"backend_error\" })",
+        ),
+        (
+            r#"{"type":"session.closed","reason":"backend_error","diagnostic":{"message":"bad"}}"#,
+            "Closed(UpstreamEnd { kind: Other, detail: \"backend_error: bad\" })",
         ),
         (
             r#"{"type":"error","error":{"code":"queue_full","message":"Queue full","type":"server_error"}}"#,

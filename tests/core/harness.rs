@@ -19,7 +19,7 @@ use voxbridge::{
     error::Error,
     event::{DisconnectReason, Frame, Lane, Message, Mode},
     mapping::Library,
-    session::{Observation, ReadWindow, RelaySetup, SessionSetup, VoiceCatalog},
+    session::{EndReason, Measurement, Observation, ReadWindow, RelaySetup, SessionSetup, VoiceCatalog},
     simulator::{
         ConnId, DuplexOpening, DuplexUnit, Gateway, SimDialect, SimInput, SimOutput, SimulatorConfig,
     },
@@ -333,6 +333,12 @@ impl Harness {
     /// Starts the drain, as a stopping voxbridge does.
     pub(crate) fn drain(&mut self) {
         self.feed_bridge_and_settle(Input::Drain(DRAIN_TIME));
+    }
+
+    /// True if the session reported that a drain cut off speech or an answer.
+    pub(crate) fn was_cut_off(&self) -> bool {
+        let cut_off = Observation::Measured(Measurement::SessionEnding(EndReason::CutOff));
+        self.observations.contains(&cut_off)
     }
 
     /// An operator closes the session.

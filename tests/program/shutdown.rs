@@ -167,21 +167,22 @@ async fn unfinished_session_is_cut_off_at_drain_limit() {
     let mut server = Server::start(&stuck, &["--config", &path]).await;
     let mut client = server.client().await;
     client.send_utterance(&recording("goforward")).await;
+    client.wait_for_event("vad.speech_start").await;
     server.signal("-TERM").await;
     client.read_to_end().await;
     assert_goodbye(&client);
     server.wait_for_log("draining").await;
-    let code = server.wait_for_end().await;
-    assert!(code == 0 || code == 3, "3 if a lane was cut off: {code}");
+    assert_eq!(server.wait_for_end().await, 3, "the pending transcript is cut off");
 
     // An endless speaker is heard for two thirds of the drain time.
-    let server = Server::start(&url, &["--config", &path]).await;
+    let mut server = Server::start(&url, &["--config", &path]).await;
     let (mut client, _) = client_mid_utterance(&server).await;
     server.signal("-TERM").await;
     client.read_to_end().await;
     assert_goodbye(&client);
     assert_eq!(events(&client.received, "transcript.final").len(), 1, "the speech so far is transcribed");
-    assert_eq!(server.wait_for_end().await, 0);
+    server.wait_for_log("cut off 1 sessions that could not finish within 300 ms (drain.timeout_ms)").await;
+    assert_eq!(server.wait_for_end().await, 3, "the speaker is cut off");
 }
 
 /// Reads the records of the access log.
@@ -226,10 +227,10 @@ async fn cut_off_session_is_logged_and_sets_exit_code() {
     server.signal("-TERM").await;
     client.read_to_end().await;
     assert_goodbye(&client);
-    server.wait_for_log("cut off 1 sessions that had not finished after 400 ms (drain.timeout_ms)").await;
+    server.wait_for_log("cut off 1 sessions that could not finish within 400 ms (drain.timeout_ms)").await;
     assert_eq!(server.wait_for_end().await, 3);
     let lines = read_log_lines(&dir);
-    assert!(lines.len() == 1 && lines[0]["reason"] == "shutdown", "{lines:?}");
+    assert!(lines.len() == 1 && lines[0]["reason"] == "cut_off", "{lines:?}");
 }
 
 #[tokio::test]
@@ -253,6 +254,21 @@ async fn second_signal_stops_immediately() {
         assert!(lines.len() == 1 && lines[0]["reason"] == "cut_off", "{lines:?}");
         assert!(lines[0]["audio_in_s"].as_f64() >= Some(1.0), "{lines:?}");
     }
+}
+
+#[tokio::test]
+async fn only_stop_signals_end_the_server() {
+    let (url, _simulator) = upstream().await;
+    let server = Server::start(&url, &[]).await;
+    let mut client = server.client().await;
+    for ignored in ["-USR1", "-USR2", "-XFSZ", "-PIPE"] {
+        server.signal(ignored).await;
+        assert_eq!(server.request("GET", "/readyz").await.status, 200, "{ignored}");
+    }
+    server.signal("-QUIT").await;
+    client.read_to_end().await;
+    assert_goodbye(&client);
+    assert_eq!(server.wait_for_end().await, 0);
 }
 
 /// A service manager that receives the server's notifications.

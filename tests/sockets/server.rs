@@ -71,10 +71,9 @@ async fn plain_http_requests_get_http_answers() {
         let bench = &bench;
         async move { bench.http(&request).await.to_lowercase() }
     };
-    let plain = ask("GET /v1/realtime?model=x", "").await;
-    assert!(plain.starts_with("http/1.1 426 ") && plain.contains("\r\nupgrade: websocket\r\n"), "{plain}");
     let posted = ask("POST /v1/realtime?model=x", "Content-Length: 0\r\n").await;
     assert!(posted.starts_with("http/1.1 405 ") && posted.contains("\r\nallow: get\r\n"), "{posted}");
+    assert!(posted.ends_with(r#"{"detail":"method not allowed"}"#), "{posted}");
     let lost = ask("GET /v2/realtime?model=x", "").await;
     assert!(
         lost.starts_with("http/1.1 404 ") && lost.contains("/api/v1/realtime, /twilio, /v1/listen"),
@@ -84,6 +83,33 @@ async fn plain_http_requests_get_http_answers() {
     assert!(long.starts_with("http/1.1 431 "), "{long}");
     let junk = bench.http("\u{16}\u{3}\u{1} this is no HTTP\r\n\r\n").await;
     assert!(junk.starts_with("HTTP/1.1 400 "), "{junk}");
+}
+
+/// Bodies of the real Macaw server (field notes macaw.md §1.1). The other protocols' servers are not known to answer.
+#[tokio::test]
+async fn get_without_upgrade_is_answered_as_by_macaw_server() {
+    let bench = Bench::start().await;
+    const MISSING: &str =
+        r#"{"detail":[{"type":"missing","loc":["query","model"],"msg":"Field required","input":null}]}"#;
+    let hint = |url: &str| {
+        format!(
+            r#"{{"error":"This endpoint requires a WebSocket connection","hint":"Connect using: ws://<host>{url}"}}"#
+        )
+    };
+    for (target, status, body) in [
+        ("/v1/realtime?model=faster-whisper-tiny", 426, hint("/v1/realtime?model=faster-whisper-tiny")),
+        ("/v1/realtime?language=en&model=a%20b", 426, hint("/v1/realtime?model=a b")),
+        ("/v1/realtime", 422, MISSING.to_owned()),
+        ("/api/v1/realtime?language=en", 422, MISSING.to_owned()),
+        ("/v1/realtime?mode=audio", 426, hint("/v1/realtime")),
+        ("/v1/listen", 426, hint("/v1/listen")),
+    ] {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let answer = bench.http(&request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
+        assert_eq!(answer.split_once("\r\n\r\n").unwrap().1, body, "{target}");
+        assert_eq!(answer.contains("\r\nupgrade: websocket\r\n"), status == 426, "{target}: {answer}");
+    }
 }
 
 #[tokio::test]

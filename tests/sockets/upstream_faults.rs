@@ -114,7 +114,6 @@ async fn transient_faults_are_invisible() {
         "busy,times=2",
         "403-after-queue=2",
         "slow-init=0.2,times=1",
-        "slow-init=5,times=1",
         "die-before-created,times=1",
         "die-mid-answer=0,times=1",
         "die-mid-answer=1,times=1",
@@ -154,7 +153,7 @@ async fn rejecting_upstream_is_utterance_error() {
         let frames = send_utterance_and_collect(&mut client).await;
         assert_pairs_closed(&frames);
         assert!(events(&frames, "transcript.final").is_empty());
-        let error = assert_error(&frames, code, &["utterance 0 was not transcribed", words, "attempts in"]);
+        let error = assert_error(&frames, code, &["utterance 0 was not transcribed", words, " attempt"]);
         assert_eq!(error["resume_segment_id"], 0, "{fault}");
         // The session continues, and a text gets its own error.
         let frames = speak_and_collect(&mut client).await;

@@ -225,6 +225,7 @@ impl Relay {
             connection.engage();
         }
         self.opening.refusals = 0;
+        self.messages.sent_unchecked = false;
         self.ready_at = Some(now);
         self.answer_count = 0;
         self.context.timers.clear(&[Timer::Resume]);
@@ -244,7 +245,7 @@ impl Relay {
                 Some(ClientMessage { text, append: Some(append) }) if at < sent_early => {
                     self.messages.in_flight.push(text, append);
                 }
-                Some(_) if at < sent_early => {}
+                Some(_) if at < sent_early => self.messages.sent_unchecked = true,
                 Some(message) => self.send_upstream(message),
                 None => break,
             }

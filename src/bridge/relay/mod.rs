@@ -105,6 +105,8 @@ struct Messages {
     /// Lane that is not open yet, and the number of waiting messages already sent on it.
     sent_early: Option<(Lane, usize)>,
     in_flight: InFlightAppends,
+    /// This upstream session got a message that the server may refuse.
+    sent_unchecked: bool,
     /// Appends so far that got an id of the relay.
     append_count: u64,
 }
@@ -191,6 +193,7 @@ impl Relay {
                 pending: Pending::default(),
                 sent_early: None,
                 in_flight: InFlightAppends::new(rules.buffer_max_bytes),
+                sent_unchecked: false,
                 append_count: 0,
             },
             merger: ReplyMerger::new(rules.audio_hold_ms, rules.text_hold_ms),
@@ -334,8 +337,9 @@ impl Relay {
         let RelayUpstream::Connected(connection) = &self.upstream else { return };
         let lane = connection.lane();
         let ClientMessage { text, append } = message;
-        if let Some(append) = append {
-            self.messages.in_flight.push(text.clone(), append);
+        match append {
+            Some(append) => self.messages.in_flight.push(text.clone(), append),
+            None => self.messages.sent_unchecked = true,
         }
         self.context.out.push(Action::ToLane(lane, LaneCommand::RawText(text)));
     }

@@ -135,7 +135,11 @@ impl Relay {
         let RelayPhase::Finishing(reason) = self.phase else { return };
         let is_overdue = self.context.timers.take_expired(Timer::Finish, now);
         let is_answer_pending = self.mode == Mode::Chat && self.messages.in_flight.len() > 0;
-        if is_overdue || !self.is_open() || (self.turn.is_none() && !is_answer_pending) {
+        let is_busy = self.is_open() && (self.turn.is_some() || is_answer_pending);
+        if is_overdue || !is_busy {
+            if is_busy && reason == RelayEndReason::Shutdown {
+                self.context.out.measure(Measurement::SessionEnding(EndReason::CutOff));
+            }
             self.end(now, reason, None);
         }
     }

@@ -11,7 +11,7 @@ use crate::session::{measurement::Measurement, timers::Timer, upstream::connecti
 use crate::{
     error::{Error, ErrorKind},
     event::{
-        Lane, Message, MessageMeta, Mode, UpstreamEnd,
+        EndKind, Lane, Message, MessageMeta, Mode, UpstreamEnd,
         relay::{ClientNotice, NoticeMeta, RelayEndReason, RelayUpstreamEvent, StepOutput},
     },
 };
@@ -330,12 +330,16 @@ impl Relay {
         self.opening.refusals += u32::from(was_initialising);
         self.try_next_init_variant(now);
         let is_final = matches!(reason, RelayEndReason::Timeout | RelayEndReason::ContextFull);
+        let is_backend_lost = end.kind == EndKind::BackendLost
+            && self.is_open()
+            && self.phase == RelayPhase::Open
+            && !self.messages.sent_unchecked;
         let can_retry = is_opening && self.opening.refusals < self.rules.open_attempts.max(1) && !is_final;
         let event = RelayUpstreamEvent::Ended(reason, end.clone());
         let connection_event = self.with_connection(|connection, context| {
             connection.handle_event(now, &event.to_lane_event(), context)
         });
-        if can_retry {
+        if can_retry || is_backend_lost {
             return self.handle_connection_event(now, connection_event);
         }
         if is_opening {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinHandle;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{CommandError, SESSIONS_CUT_OFF, SIGNAL_BASE, config_layers::load_config, reload, signals};
 use crate::{
@@ -90,6 +90,9 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     // The server already serves when a script reads this line.
     lifecycle.wait_for(LifecycleState::Serving).await;
     println!("listening on {address}");
+    for (protocol, url) in control.current.get().client_urls(&address) {
+        info!(protocol, url, "serving clients");
+    }
     // Only the readiness check of the admin listener needs these probes.
     let probing = admin
         .is_some()
@@ -167,7 +170,7 @@ async fn exit_result(outcome: ShutdownOutcome, signals: JoinHandle<u8>) -> Resul
         ShutdownOutcome::TimedOut(sessions, within) => {
             let time = within.as_millis();
             let message = format!(
-                "cut off {sessions} sessions that had not finished after {time} ms (drain.timeout_ms)"
+                "cut off {sessions} sessions that could not finish within {time} ms (drain.timeout_ms)"
             );
             Err(CommandError::with_code(SESSIONS_CUT_OFF, message))
         }

@@ -1,4 +1,5 @@
-//! Handles SIGTERM and SIGINT of `voxbridge serve`: the first signal drains, the second stops at once.
+//! Signals of `voxbridge serve`: of SIGTERM, SIGINT and SIGQUIT, the first drains and the second stops at once. Others
+//! that would end the process are ignored.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
@@ -6,18 +7,28 @@ use tracing::info;
 use super::CommandError;
 use crate::server::process::lifecycle::Lifecycle;
 
+/// Number of SIGXFSZ on every Unix that tokio supports: a file has reached its size limit (`ulimit -f`).
+const FILE_SIZE_LIMIT: SignalKind = SignalKind::from_raw(25);
+
 /// Drains at the first signal and stops at the second; returns the number of the second signal.
 ///
 /// # Errors
 /// The signal handlers cannot be installed.
 pub(super) fn drain_on_signals(lifecycle: Lifecycle) -> Result<impl Future<Output = u8>, CommandError> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(CommandError::failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(CommandError::failed)?;
+    let listen = |kind| signal(kind).map_err(CommandError::failed);
+    // A handler stays after its listener is dropped. With one for SIGXFSZ, the write fails with EFBIG instead.
+    for ignored in [SignalKind::user_defined1(), SignalKind::user_defined2(), FILE_SIZE_LIMIT] {
+        drop(listen(ignored)?);
+    }
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut quit = listen(SignalKind::quit())?;
     Ok(async move {
         let mut next = async || {
             tokio::select! {
                 _ = interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
                 _ = terminate.recv() => ("SIGTERM", SignalKind::terminate()),
+                _ = quit.recv() => ("SIGQUIT", SignalKind::quit()),
             }
         };
         let (name, _) = next().await;

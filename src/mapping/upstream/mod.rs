@@ -130,6 +130,9 @@ pub struct FailureMeanings {
     pub queue_full: Vec<String>,
     /// Reasons of a session closed because its time or the model's context was used up, which is no failure.
     pub limit_reached: Vec<String>,
+    /// For relayed clients: reasons of a session that, closed without a detail, may have lost its back-end.
+    #[serde(default)]
+    pub backend_lost: Vec<String>,
     /// For relayed clients: reasons of a session closed at the client's request.
     #[serde(default)]
     pub client_close: Vec<String>,

@@ -15,10 +15,11 @@ use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
     header::{
-        ALLOW, CONTENT_LENGTH, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
-        TRANSFER_ENCODING, UPGRADE,
+        ALLOW, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
+        SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
     },
 };
+use serde_json::json;
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
     time::Instant,
@@ -38,9 +39,9 @@ use crate::{
         ServerContext, ServiceConfig,
         access::{
             address::client_subnet,
-            credential::SUBPROTOCOL,
+            credential::{SUBPROTOCOL, split_query_parameter},
             has_own_subprotocol,
-            keys::{AccessTarget, ApiKey},
+            keys::{AccessTarget, ApiKey, KeyRejection},
             quota::{Quota, QuotaExceeded, QuotaSubject, QuotaTicket},
         },
     },
@@ -76,17 +77,18 @@ fn admit(
 ) -> Result<HttpResponse, Box<HttpError>> {
     let config = server.config();
     let path = request.uri().path().to_owned();
-    let (query, query_key) = config.access.extract_query_key(request.uri().query().unwrap_or_default());
+    let (query, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
     let headers = request.headers();
+    check_single_headers(headers)?;
     let client_address = config.access.client_address(peer.address.ip(), headers);
 
     let candidates = protocol_detection::candidates_for_request(&config, &path, &query);
     check_path(&config, &path, &candidates)?;
-    check_upgrade(&request, &path, candidates.as_deref().unwrap_or_default())?;
+    check_upgrade(&request, (&path, &query), candidates.as_deref().unwrap_or_default())?;
     check_origin(&config, headers)?;
     let key = match check_signature(&config, headers, &path, request.uri().query())? {
         true => None,
-        false => authenticate(&config, headers, query_key.as_deref(), peer, &path)?,
+        false => authenticate(&config, headers, &query_keys, peer, &path)?,
     };
     let candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
     let candidates = authorize(&config, key.as_deref(), &path, &query, candidates)?;
@@ -146,26 +148,54 @@ fn check_path(
     }
 }
 
-/// Rejects requests that are no WebSocket upgrade.
+/// Rejects requests in which a header that may occur once occurs repeatedly: a proxy in front may have looked at
+/// another one (RFC 9112 §3.2 for `Host`).
+fn check_single_headers(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+    let count = |name: &HeaderName| headers.get_all(name).iter().count();
+    match [HOST, AUTHORIZATION].iter().find(|name| count(name) > 1) {
+        Some(name) => {
+            let message = format!("The request has {} {name} headers; send one", count(name));
+            Err(HttpError::bad_request(&message))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Rejects requests that are no WebSocket upgrade, in the words of the real Macaw server (field notes macaw.md §1.1).
 fn check_upgrade(
     request: &Request<Incoming>,
-    path: &str,
+    (path, query): (&str, &str),
     candidates: &[Arc<ClientMapping>],
 ) -> Result<(), Box<HttpError>> {
     if request.method() != Method::GET {
-        let message = "Only GET is allowed, to open a WebSocket";
         let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
-        return Err(HttpError::new(reason, status, "method_not_allowed", message).with_header(ALLOW, "GET"));
+        let body = json!({"detail": "Method Not Allowed"}).to_string();
+        return Err(HttpError::with_body(reason, status, body).with_header(ALLOW, "GET"));
     }
     let upgrade = request.headers().get(UPGRADE).and_then(|value| value.to_str().ok());
     if upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
         return Ok(());
     }
-    let model = candidates.iter().find_map(|client| client.required_model_parameter());
-    let example = model.map_or(String::new(), |model| format!("?{model}=<name>"));
-    let message = format!("This endpoint requires a WebSocket connection: ws://<host>{path}{example}");
-    let (reason, status) = (RejectReason::NoUpgrade, StatusCode::UPGRADE_REQUIRED);
-    Err(HttpError::new(reason, status, "upgrade_required", &message).with_header(UPGRADE, "websocket"))
+    let parameter = candidates.iter().find_map(|client| client.required_model_parameter());
+    let value_of = |parameter: &str| split_query_parameter(query, parameter).1.into_iter().next_back();
+    let model = parameter.map(|parameter| (parameter, value_of(parameter)));
+    let reason = RejectReason::NoUpgrade;
+    if let Some((parameter, None)) = model {
+        // A text, because a JSON object would sort its keys.
+        let body = format!(
+            r#"{{"detail":[{{"type":"missing","loc":["query",{}],"msg":"Field required","input":null}}]}}"#,
+            json!(parameter)
+        );
+        return Err(HttpError::with_body(reason, StatusCode::UNPROCESSABLE_ENTITY, body));
+    }
+    let model =
+        model.map_or_else(String::new, |(name, value)| format!("?{name}={}", value.unwrap_or_default()));
+    let body = json!({
+        "error": "This endpoint requires a WebSocket connection",
+        "hint": format!("Connect using: ws://<host>{path}{model}"),
+    });
+    Err(HttpError::with_body(reason, StatusCode::UPGRADE_REQUIRED, body.to_string())
+        .with_header(UPGRADE, "websocket"))
 }
 
 /// Rejects browsers' requests from pages that are not allowed.
@@ -205,17 +235,25 @@ fn check_signature(
 fn authenticate(
     config: &ServiceConfig,
     headers: &HeaderMap,
-    query_key: Option<&str>,
+    query_keys: &[String],
     peer: &ClientPeer,
     path: &str,
 ) -> Result<Option<Arc<ApiKey>>, Box<HttpError>> {
     let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let names: Vec<&str> = at_path.flat_map(|client| &client.subprotocols).map(String::as_str).collect();
-    let authenticated =
-        config.access.authenticate(headers, query_key, &names, &peer.certificate_names, unix_now().as_secs());
+    let authenticated = config.access.authenticate(
+        headers,
+        query_keys,
+        &names,
+        &peer.certificate_names,
+        unix_now().as_secs(),
+    );
     authenticated.map_err(|refused| {
         info!(peer = %peer.address, reason = %refused, "rejected: missing or unknown API key");
-        HttpError::unauthorized(&refused.to_string())
+        match refused {
+            KeyRejection::Several => HttpError::bad_request(&refused.to_string()),
+            _ => HttpError::unauthorized(&refused.to_string()),
+        }
     })
 }
 
@@ -252,18 +290,11 @@ fn handshake_response(request: &Request<Incoming>) -> Result<HttpResponse, Box<H
     if request.headers().contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0") {
         // A proxy in front might take a body for the first bytes of the session, or the reverse.
         let message = "A WebSocket handshake must not have a body (Content-Length or Transfer-Encoding)";
-        return Err(HttpError::new(
-            RejectReason::BadHandshake,
-            StatusCode::BAD_REQUEST,
-            "bad_handshake",
-            message,
-        ));
+        return Err(HttpError::bad_request(message));
     }
     create_response_with_body(request, Full::default).map_err(|error| {
-        let (reason, status) = (RejectReason::BadHandshake, StatusCode::BAD_REQUEST);
         // RFC 6455 §4.4: name the supported version.
-        HttpError::new(reason, status, "bad_handshake", &error.to_string())
-            .with_header(SEC_WEBSOCKET_VERSION, "13")
+        HttpError::bad_request(&error.to_string()).with_header(SEC_WEBSOCKET_VERSION, "13")
     })
 }
 

@@ -1,4 +1,5 @@
-//! HTTP errors for connections that are not upgraded, in the shape of the Macaw server's (field notes macaw.md §6).
+//! HTTP errors for connections that are not upgraded, in the shape of the Macaw server's (field notes macaw.md §1.1
+//! and §6).
 
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use hyper::{
     Response, StatusCode,
     header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
+use serde_json::json;
 
 use crate::telemetry::metrics::RejectReason;
 
@@ -31,8 +33,13 @@ impl HttpError {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             _ => "invalid_request_error",
         };
-        let body = serde_json::json!({"error": {"message": message, "type": kind, "code": code}});
-        let mut response = Response::new(Full::from(body.to_string()));
+        let body = json!({"error": {"message": message, "type": kind, "code": code}});
+        Self::with_body(reason, status, body.to_string())
+    }
+
+    /// An error response with a body of another shape.
+    pub(crate) fn with_body(reason: RejectReason, status: StatusCode, body: String) -> Box<Self> {
+        let mut response = Response::new(Full::from(body));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Box::new(Self { reason, response })
@@ -42,6 +49,11 @@ impl HttpError {
     pub(crate) fn with_header(mut self: Box<Self>, name: HeaderName, value: &'static str) -> Box<Self> {
         self.response.headers_mut().insert(name, HeaderValue::from_static(value));
         self
+    }
+
+    /// HTTP 400: the handshake is malformed.
+    pub(crate) fn bad_request(message: &str) -> Box<Self> {
+        Self::new(RejectReason::BadHandshake, StatusCode::BAD_REQUEST, "bad_handshake", message)
     }
 
     /// HTTP 401: the API key is missing or wrong.

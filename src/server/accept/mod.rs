@@ -1,10 +1,12 @@
 //! Accepts a client's connection: TLS and HTTP, up to the upgrade.
 //!
 //! - [`admission`]: the checks that may reject a request
+//! - [`failure_log`]: the log of connections that could not be accepted
 //! - [`protocol_detection`]: the client protocols that a request may speak
 //! - [`session_start`]: the session after the upgrade
 
 mod admission;
+pub(super) mod failure_log;
 pub(crate) mod http_error;
 pub(crate) mod protocol_detection;
 pub(crate) mod session_start;

@@ -17,6 +17,10 @@ use crate::server::{ServiceConfig, websocket::WebSocket};
 /// How long to wait for a first message where nothing else tells protocols apart. The page of older MiniCPM-o servers
 /// speaks after 100 ms (field notes §4). For clients that wait for the server this delay is harmless.
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long to wait for the first message of a client that is rejected if it stays silent.
+const FIRST_MESSAGE_TIMEOUT_BEFORE_REJECTION: Duration = Duration::from_secs(2);
+/// Time for the closing handshake with a client whose protocol is not detected when the server drains.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why no protocol can serve a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,9 +59,15 @@ pub(crate) fn candidates_for_request(
         |client: &ClientMapping| parameter_names.iter().filter(|name| client.has_parameter(name)).count();
     let max_known = candidates.iter().map(|client| count_known_parameters(client)).max();
     candidates.retain(|client| Some(count_known_parameters(client)) == max_known);
-    // Relayed clients name no model, and need a route.
-    let has_route =
-        |client: &ClientMapping| !client.is_relayed() || config.routes.find(path, client, "").is_some();
+    // Relayed clients name no model, and need a route. Other protocols reject a model without a route themselves, unless
+    // they have none for any model and relayed ones do.
+    let is_relayable =
+        |client: &ClientMapping| client.is_relayed() && config.routes.find(path, client, "").is_some();
+    let has_relay = candidates.iter().any(|client| is_relayable(client));
+    let has_route = |client: &ClientMapping| match client.is_relayed() {
+        true => is_relayable(client),
+        false => !has_relay || config.routes.can_serve(client),
+    };
     let likeliest = candidates.first().map_or(first.name.clone(), |client| client.name.clone());
     candidates.retain(|client| has_route(client));
     // Protocols that require a model come last if the request names none.
@@ -77,6 +87,7 @@ pub(crate) fn candidates_for_request(
 /// Reads the first message, or `None` if none comes in time. Fails if the client disconnects.
 pub(crate) async fn read_first_message<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut WebSocket<S>,
+    candidates: &[Arc<ClientMapping>],
 ) -> Result<Option<Message>, ()> {
     let first_message = async {
         while let Some(message) = stream.next().await {
@@ -93,25 +104,49 @@ pub(crate) async fn read_first_message<S: AsyncRead + AsyncWrite + Unpin>(
         }
         Err(())
     };
-    match tokio::time::timeout(FIRST_MESSAGE_TIMEOUT, first_message).await {
+    let is_rejected_if_silent = is_unnamed(candidates);
+    let limit =
+        if is_rejected_if_silent { FIRST_MESSAGE_TIMEOUT_BEFORE_REJECTION } else { FIRST_MESSAGE_TIMEOUT };
+    match tokio::time::timeout(limit, first_message).await {
         Ok(first) => first.map(Some),
         Err(_) => Ok(None),
     }
 }
 
+/// Tells a client without a detected protocol that the server restarts, and closes its connection.
+pub(crate) async fn close_unidentified<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut WebSocket<S>) {
+    let closing_handshake = async {
+        let frame = CloseFrame { code: CloseCode::Restart, reason: "server_shutdown".into() };
+        if stream.close(frame).await.is_ok() {
+            while let Some(Ok(_)) = stream.next().await {}
+        }
+    };
+    // A client that exceeds the timeout is dropped.
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing_handshake).await;
+}
+
+/// True if the request names neither a model nor a mode, so that the client may speak any of these protocols.
+fn is_unnamed(candidates: &[Arc<ClientMapping>]) -> bool {
+    candidates.first().is_some_and(|client| client.is_relayed())
+        && candidates.iter().any(|client| !client.is_relayed())
+}
+
 /// Picks the first protocol that knows the message, or the likeliest if none does. Without a message the likeliest
-/// wins; if that protocol is relayed, all relayed ones stay, because their clients wait for the server and can be
-/// told apart later.
+/// wins; if all protocols are relayed, all stay, because their clients wait for the server and can be told apart later.
+/// A silent client that named nothing gets no worker: it gets the error of the protocol that requires a model.
 pub(crate) fn candidates_for_message(
     candidates: &[Arc<ClientMapping>],
     first: Option<&Message>,
 ) -> Vec<Arc<ClientMapping>> {
-    if first.is_none() && candidates.first().is_some_and(|client| client.is_relayed()) {
+    if first.is_none()
+        && candidates.first().is_some_and(|client| client.is_relayed())
+        && !is_unnamed(candidates)
+    {
         return candidates.iter().filter(|client| client.is_relayed()).cloned().collect();
     }
     let knows_message = |client: &&Arc<ClientMapping>| match first {
         Some(Message::Text(text)) => client.has_command(text),
-        // Relayed clients send no binary messages.
+        // Relayed clients send no binary messages, and name their mode if they wait for the server.
         _ => !client.is_relayed(),
     };
     // A protocol voxbridge serves itself answers unknown messages best.

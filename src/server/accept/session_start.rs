@@ -23,7 +23,7 @@ use crate::server::{
         observer::{Observer, ObserverSinks},
     },
     route::{Route, RouteUpstreams},
-    session_task::{SessionContext, SessionRegistration, SessionTask},
+    session_task::{SessionContext, SessionRegistration, SessionTask, wait_for_drain_order},
     websocket::{
         WebSocket,
         session_socket::{MeteredWebSocket, websocket_config},
@@ -81,10 +81,15 @@ pub(crate) async fn run_session(
     admission: Admission,
 ) {
     let limits = config.limits.for_key(admission.key.as_deref());
-    let memory = || MemoryShare::new(server.memory.clone(), limits.memory_max_bytes);
     let Some(mut client) = upgrade_websocket(upgraded, &request, limits).await else { return };
-    client.stream.set_memory(memory());
-    let Ok(first_message) = detect_protocol(&mut client, &mut request, &config).await else { return };
+    client.stream.set_memory(MemoryShare::new(server.memory.clone(), limits.memory_max_bytes));
+    let detected = tokio::select! {
+        detected = detect_protocol(&mut client, &mut request, &config) => detected,
+        _ = wait_for_drain_order(server.drain.clone()) => {
+            return protocol_detection::close_unidentified(&mut client.stream).await;
+        }
+    };
+    let Ok(first_message) = detected else { return };
     let Some(mapping) = request.candidates.first() else { return };
     let opened = match mapping.is_relayed() {
         true => open_relay_session(&request, &config, limits),
@@ -151,7 +156,9 @@ async fn detect_protocol(
     if has_single_route(request, config) {
         return Ok(None);
     }
-    let Ok(first_message) = protocol_detection::read_first_message(&mut client.stream).await else {
+    let Ok(first_message) =
+        protocol_detection::read_first_message(&mut client.stream, &request.candidates).await
+    else {
         debug!(peer = %request.peer, "client disconnected before its protocol was detected");
         return Err(());
     };

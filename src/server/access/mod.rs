@@ -27,7 +27,7 @@ use super::memory::MemoryBudget;
 
 use self::{
     address::TrustedProxies,
-    credential::{Credentials, SUBPROTOCOL},
+    credential::{SUBPROTOCOL, find_key},
     keys::{ApiKey, ApiKeys, KeyRejection},
     origin::AllowedOrigins,
     signature::SignatureCheck,
@@ -118,14 +118,14 @@ impl AccessPolicy {
     pub(super) fn authenticate(
         &self,
         headers: &HeaderMap,
-        query_key: Option<&str>,
+        query_keys: &[String],
         subprotocols: &[&str],
         certificate_names: &[String],
         unix_s: u64,
     ) -> Result<Option<Arc<ApiKey>>, KeyRejection> {
         let Some(keys) = &self.keys else { return Ok(None) };
-        let credentials = Credentials::from_request(headers, query_key, subprotocols);
-        match keys.authenticate(credentials.iter(), certificate_names, unix_s) {
+        let key = find_key(headers, query_keys, subprotocols).map_err(|_| KeyRejection::Several)?;
+        match keys.authenticate(key.as_deref(), certificate_names, unix_s) {
             Err(KeyRejection::Missing) if !self.required => Ok(None),
             found => found.map(Some),
         }
@@ -147,11 +147,11 @@ impl AccessPolicy {
         })
     }
 
-    /// Removes the key parameter from a query string; returns the rest and the key. Later code never sees the key.
-    pub(super) fn extract_query_key(&self, query: &str) -> (String, Option<String>) {
+    /// Removes the key parameter from a query string; returns the rest and the keys. Later code never sees a key.
+    pub(super) fn extract_query_keys(&self, query: &str) -> (String, Vec<String>) {
         match &self.query_parameter {
             Some(parameter) => credential::split_query_parameter(query, parameter),
-            None => (query.to_owned(), None),
+            None => (query.to_owned(), Vec::new()),
         }
     }
 }

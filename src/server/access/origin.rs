@@ -13,7 +13,7 @@ pub struct AllowedOrigins(Option<Vec<String>>);
 
 impl AllowedOrigins {
     /// Creates a list of `scheme://host` or `scheme://host:port`. `*` matches any run of characters, `:*` any port or
-    /// none.
+    /// none. Wildcards in a port stand for digits only.
     ///
     /// # Errors
     /// The malformed entry, with an example of a valid one.
@@ -35,9 +35,13 @@ impl AllowedOrigins {
     pub fn is_allowed(&self, origin: &str) -> bool {
         let Some(list) = &self.0 else { return true };
         let origin = origin.trim().to_ascii_lowercase();
-        list.iter().any(|known| {
-            let matches_any_port = known.strip_suffix(":*").is_some_and(|known| matches_glob(known, &origin));
-            matches_glob(known, &origin) || matches_any_port
+        let (site, port) = split_port(&origin, |port| port.bytes().all(|byte| byte.is_ascii_digit()));
+        list.iter().any(|known| match split_port(known, |glob| glob.contains(['*', '?'])) {
+            (known_site, Some("*")) => matches_glob(known_site, site),
+            (known_site, Some(glob)) => {
+                matches_glob(known_site, site) && port.is_some_and(|port| matches_glob(glob, port))
+            }
+            (_, None) => matches_glob(known, &origin),
         })
     }
 
@@ -47,14 +51,30 @@ impl AllowedOrigins {
     }
 }
 
+/// Splits a port off an origin or a pattern, if the text after the last colon is one.
+fn split_port(origin: &str, is_port: impl Fn(&str) -> bool) -> (&str, Option<&str>) {
+    match origin.rsplit_once(':') {
+        Some((site, port)) if !port.is_empty() && !port.starts_with("//") && is_port(port) => {
+            (site, Some(port))
+        }
+        _ => (origin, None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_listed_origins_are_allowed() {
-        let list =
-            ["https://App.example.com", "http://localhost:*", "https://*.example.org"].map(str::to_owned);
+        let list = [
+            "https://App.example.com",
+            "http://localhost:*",
+            "https://*.example.org",
+            "http://[::1]:*",
+            "http://127.0.0.1:30??",
+        ];
+        let list = list.map(str::to_owned);
         let origins = AllowedOrigins::new(Some(&list)).unwrap();
         for good in [
             "https://app.example.com",
@@ -62,6 +82,9 @@ mod tests {
             "http://localhost",
             "http://localhost:5173",
             "https://a.b.example.org",
+            "http://[::1]",
+            "http://[::1]:80",
+            "http://127.0.0.1:3000",
         ] {
             assert!(origins.is_allowed(good), "{good}");
         }
@@ -70,6 +93,12 @@ mod tests {
             "https://app.example.com:8443",
             "https://app.example.com.evil.net",
             "http://localhost.evil.net",
+            "http://localhost:1.evil.com",
+            "http://localhost:80:1.evil.com",
+            "http://localhost:",
+            "http://127.0.0.1:30ab",
+            "http://127.0.0.1:30.0",
+            "http://127.0.0.1",
             "https://example.org",
             "null",
             "",

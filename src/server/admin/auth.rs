@@ -55,6 +55,7 @@ impl AdminAuth {
 
     /// Authorizes a request for a protected endpoint.
     pub(super) fn authorize(&self, headers: &HeaderMap, peer: AdminPeer) -> Result<(), AuthFailure> {
+        reject_repeated_headers(headers)?;
         self.reject_foreign_browser(headers)?;
         if self.is_open() || (self.accepts_certificates && peer.has_certificate) {
             return Ok(());
@@ -111,6 +112,20 @@ impl AdminAuth {
     }
 }
 
+/// Rejects a request in which a header occurs repeatedly that decides on access: a proxy in front may have looked at
+/// another one.
+fn reject_repeated_headers(headers: &HeaderMap) -> Result<(), AuthFailure> {
+    let is_repeated = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
+    match [HOST, AUTHORIZATION, ORIGIN].iter().find(is_repeated) {
+        Some(name) => Err(AuthFailure {
+            status: StatusCode::BAD_REQUEST,
+            code: "repeated_header",
+            message: format!("the request has several {name} headers; send one"),
+        }),
+        None => Ok(()),
+    }
+}
+
 fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     // A value that is not text matches no name or token.
     headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"))
@@ -138,8 +153,11 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let pairs = pairs.iter();
-        pairs.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers
     }
 
     fn rejection_code(auth: &AdminAuth, pairs: &[(&'static str, &'static str)]) -> &'static str {
@@ -160,6 +178,19 @@ mod tests {
             assert_eq!(rejection_code(&auth, &[("host", unknown)]), "unknown_host", "{unknown}");
         }
         assert_eq!(rejection_code(&auth, &[]), "", "HTTP/1.0 has no host, and browsers do not use it");
+    }
+
+    #[test]
+    fn repeated_header_that_decides_on_access_is_rejected() {
+        let auth = AdminAuth { token: Some(Secret::new("hunter2")), ..AdminAuth::default() };
+        let token = ("authorization", "Bearer hunter2");
+        let host = ("host", "localhost:9000");
+        assert_eq!(rejection_code(&auth, &[host, token]), "");
+        for pairs in
+            [&[host, token, ("host", "evil.example")][..], &[host, token, ("authorization", "Bearer x")]]
+        {
+            assert_eq!(rejection_code(&auth, pairs), "repeated_header", "{pairs:?}");
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Default for DrainPolicy {
 pub enum ShutdownOutcome {
     /// Every session finished.
     Drained,
-    /// The number of sessions that had not finished within the timeout.
+    /// The number of sessions whose speech, answer or end did not fit into the timeout.
     TimedOut(usize, Duration),
     /// The number of sessions that ran when the server was forced to stop.
     Forced(usize),

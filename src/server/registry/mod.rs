@@ -8,7 +8,10 @@ mod stats;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -69,6 +72,8 @@ pub struct LiveSession {
     pub info: SessionInfo,
     /// Start of the session.
     pub opened: Instant,
+    /// Its last speech or answer was cut off by the drain timeout.
+    cut_off: AtomicBool,
     stats: Mutex<SessionStats>,
     orders: mpsc::Sender<OperatorOrder>,
 }
@@ -82,7 +87,14 @@ impl LiveSession {
 
 /// All running sessions.
 #[derive(Debug, Clone, Default)]
-pub struct SessionRegistry(Arc<Mutex<SessionMap>>);
+pub struct SessionRegistry(Arc<RegistryState>);
+
+#[derive(Debug, Default)]
+struct RegistryState {
+    sessions: Mutex<SessionMap>,
+    /// Ended sessions whose last speech or answer was cut off by the drain timeout.
+    cut_off: AtomicUsize,
+}
 
 type SessionMap = BTreeMap<String, Weak<LiveSession>>;
 
@@ -90,8 +102,13 @@ impl SessionRegistry {
     /// Registers a session, which stays registered while the returned entry lives.
     pub fn register(&self, info: SessionInfo) -> (RegistryEntry, mpsc::Receiver<OperatorOrder>) {
         let (sender, orders) = mpsc::channel(PENDING_ORDERS_MAX);
-        let session =
-            Arc::new(LiveSession { info, opened: Instant::now(), stats: Mutex::default(), orders: sender });
+        let session = Arc::new(LiveSession {
+            info,
+            opened: Instant::now(),
+            cut_off: AtomicBool::new(false),
+            stats: Mutex::default(),
+            orders: sender,
+        });
         self.sessions().insert(session.info.id.clone(), Arc::downgrade(&session));
         (RegistryEntry { session, registry: self.clone() }, orders)
     }
@@ -116,9 +133,14 @@ impl SessionRegistry {
         self.len() == 0
     }
 
+    /// Number of ended sessions whose last speech or answer was cut off by the drain timeout.
+    pub(super) fn cut_off_count(&self) -> usize {
+        self.0.cut_off.load(Ordering::Relaxed)
+    }
+
     fn sessions(&self) -> MutexGuard<'_, SessionMap> {
         // Every change leaves a valid map, so a poisoned lock holds one.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -146,6 +168,9 @@ impl std::ops::Deref for RegistryEntry {
 
 impl Drop for RegistryEntry {
     fn drop(&mut self) {
+        if self.session.cut_off.load(Ordering::Relaxed) {
+            self.registry.0.cut_off.fetch_add(1, Ordering::Relaxed);
+        }
         self.registry.sessions().remove(&self.session.info.id);
     }
 }

@@ -6,7 +6,7 @@ use super::{Dialogue, SessionSnapshot, rollover::DialogueUpstream};
 use crate::{
     audio::units::UNIT_SAMPLES,
     error::{Error, ErrorKind},
-    event::{ClientCommand, RolloverReason},
+    event::RolloverReason,
     session::{millis, outbox::Observation, timers::Timer, upstream::LaneContext},
 };
 
@@ -43,7 +43,7 @@ impl Dialogue {
         if !view.is_tts_active {
             self.uplink.discard_held();
         }
-        self.drop_excess(context);
+        self.uplink.drop_excess(matches!(self.upstream, DialogueUpstream::Active(_)), &self.rules.converse);
         self.check_yielding(now, view, context);
         self.check_reply_timeout(now, view, context);
         self.check_limits(now, view, context);
@@ -52,15 +52,6 @@ impl Dialogue {
         self.report_connect_error(context);
         self.send_due_unit(now, view, context);
         self.arm_limits(now, view, context);
-    }
-
-    /// Drops audio that is too old to be sent.
-    fn drop_excess(&mut self, context: &mut LaneContext) {
-        let talking = matches!(self.upstream, DialogueUpstream::Active(_));
-        let dropped_ms = self.uplink.drop_excess(talking, &self.rules.converse);
-        if dropped_ms > 0 {
-            context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
-        }
     }
 
     /// Lifts the fence when the model has listened; replaces a session that does not yield.

@@ -209,7 +209,7 @@ impl Uplink {
     }
 
     /// Drops the oldest audio above the limit. Returns the dropped length, ms.
-    pub(super) fn drop_excess(&mut self, talking: bool, rules: &ConverseRules) -> u64 {
+    pub(super) fn drop_excess(&mut self, talking: bool, rules: &ConverseRules) {
         let samples = |ms: u64| ms.saturating_mul(u64::from(SPEECH_RATE_HZ) / 1000) as usize;
         let max_samples = if talking {
             samples(rules.backlog_max_ms)
@@ -218,7 +218,7 @@ impl Uplink {
         } else {
             samples(rules.replay_max_ms)
         };
-        self.units.drop_excess(max_samples) * 1000 / u64::from(SPEECH_RATE_HZ)
+        self.units.drop_excess(max_samples);
     }
 
     /// Where the audio went.

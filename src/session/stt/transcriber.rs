@@ -21,7 +21,7 @@ use crate::session::{
     timers::Timer,
     upstream::LaneContext,
     upstream::{
-        backoff::ConnectionFailure,
+        backoff::{ConnectionFailure, describe_attempts},
         connection::{ConnectionEvent, UpstreamConnection},
     },
 };
@@ -126,7 +126,7 @@ impl Transcriber {
             SpeechEvent::Segment(segment) => self.complete_segment(now, segment, context),
             SpeechEvent::Interrupted => {}
         }
-        self.queue.drop_excess(self.profile.hear.backlog_max_ms, context);
+        self.queue.drop_excess(self.profile.hear.backlog_max_ms);
         self.advance(now, context);
     }
 
@@ -259,14 +259,14 @@ impl Transcriber {
             }
             ConnectionEvent::EmptyAnswer => self.complete_reply(now, Some(""), context),
             ConnectionEvent::Failed(failure) => {
-                self.handle_failure(failure, context);
+                self.handle_failure(now, failure, context);
                 self.retire_connection(now, context);
                 self.advance(now, context);
             }
         }
     }
 
-    fn handle_failure(&mut self, failure: ConnectionFailure, context: &mut LaneContext) {
+    fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, context: &mut LaneContext) {
         if self.interim.take().is_some() {
             return;
         }
@@ -292,7 +292,12 @@ impl Transcriber {
             return;
         }
         let kind = if failure.was_in_use { ErrorKind::TranscribeFailed } else { failure.kind };
-        let detail = format!("utterance {} was not transcribed: {}", utterance.segment_id, failure.detail);
+        let is_repeated = failure.was_in_use && utterance.attempts > 1;
+        let cause = match utterance.completed_at.filter(|_| is_repeated) {
+            Some(at) => describe_attempts(&failure.detail, utterance.attempts, now - at),
+            None => failure.detail,
+        };
+        let detail = format!("utterance {} was not transcribed: {cause}", utterance.segment_id);
         let error = Error { kind, detail, segment_id: Some(utterance.segment_id) };
         utterance.state = UtteranceState::Settled(Some(Err(error)));
     }

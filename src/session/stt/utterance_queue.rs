@@ -31,8 +31,8 @@ impl UtteranceQueue {
         Self { keeps_backlog, ..Self::default() }
     }
 
-    /// Bounds the audio that waits for the upstream: drops the oldest and notifies the client.
-    pub(super) fn drop_excess(&mut self, backlog_max_ms: u64, context: &mut LaneContext) {
+    /// Bounds the audio that waits for the upstream: drops the oldest.
+    pub(super) fn drop_excess(&mut self, backlog_max_ms: u64) {
         if self.keeps_backlog {
             return;
         }
@@ -50,7 +50,6 @@ impl UtteranceQueue {
                 total -= dropped_ms;
                 self.dropped_ms += dropped_ms;
                 utterance.state = UtteranceState::Settled(None);
-                context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
             }
         }
     }

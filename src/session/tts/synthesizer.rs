@@ -11,7 +11,7 @@ use crate::session::{
     outbox::Observation,
     upstream::LaneContext,
     upstream::{
-        backoff::ConnectionFailure,
+        backoff::{ConnectionFailure, describe_attempts},
         connection::{ConnectionEvent, UpstreamConnection},
     },
 };
@@ -50,6 +50,8 @@ struct ActiveJob {
     parts_done: usize,
     silent_parts: usize,
     attempts: u32,
+    /// When the current part was first requested.
+    part_requested_at: Option<Instant>,
 }
 
 impl Synthesizer {
@@ -104,6 +106,7 @@ impl Synthesizer {
             parts_done: 0,
             silent_parts: 0,
             attempts: 0,
+            part_requested_at: None,
         });
         self.advance(now, context);
     }
@@ -160,6 +163,7 @@ impl Synthesizer {
         }
         let had_audio = std::mem::take(&mut active.part_has_audio);
         active.job.parts.pop_front();
+        active.part_requested_at = None;
         active.parts_done += 1;
         if !had_audio {
             self.push_audio(now, audio, context);
@@ -224,7 +228,12 @@ impl Synthesizer {
             return self.advance(now, context);
         }
         let kind = if failure.was_in_use { ErrorKind::SpeakFailed } else { failure.kind };
-        context.out.push_error(Error::new(kind, failure.detail));
+        let is_repeated = failure.was_in_use && active.attempts > 1;
+        let detail = match active.part_requested_at.filter(|_| is_repeated) {
+            Some(at) => describe_attempts(&failure.detail, active.attempts, now - at),
+            None => failure.detail,
+        };
+        context.out.push_error(Error::new(kind, detail));
         // The error goes first, then a normal end (golden c10l).
         context.player.finish_item(now, &mut context.out);
         self.current = None;
@@ -280,6 +289,7 @@ impl Synthesizer {
                     voice: active.job.voice.clone(),
                 };
                 connection.send_request(now, request, context);
+                active.part_requested_at.get_or_insert(now);
             }
             _ => {}
         }

@@ -25,9 +25,10 @@ pub(crate) struct RetryState {
 }
 
 impl RetryState {
-    /// Counts a failed attempt.
-    pub(crate) fn record_failure(retry: &mut Option<Self>, now: Instant, kind: ErrorKind, detail: String) {
-        let (since, attempts) = retry.as_ref().map_or((now, 0), |retry| (retry.since, retry.attempts));
+    /// Counts a failed attempt. The limit of all attempts counts from `since` of the first: when it failed, or when it
+    /// began to stall.
+    pub(crate) fn record_failure(retry: &mut Option<Self>, since: Instant, kind: ErrorKind, detail: String) {
+        let (since, attempts) = retry.as_ref().map_or((since, 0), |retry| (retry.since, retry.attempts));
         *retry = Some(Self { since, attempts: attempts + 1, kind, detail });
     }
 
@@ -57,8 +58,7 @@ impl RetryState {
         let total_cap = Duration::from_millis(times.queue_max_ms) + cap;
         let spent = now.saturating_duration_since(self.since);
         if spent >= cap || now - opened_at >= total_cap {
-            let detail =
-                format!("{} ({} attempts in {:.1} s)", self.detail, self.attempts, spent.as_secs_f64());
+            let detail = describe_attempts(&self.detail, self.attempts, spent);
             return Err(ConnectionFailure { kind: self.kind, detail, was_in_use: false });
         }
         let doubled = times.retry_first_ms.saturating_mul(1 << (self.attempts - 1).min(16));
@@ -67,6 +67,12 @@ impl RetryState {
         // The last attempt is made exactly at the limit.
         Ok((now + pause).min(self.since + cap))
     }
+}
+
+/// A failure with the number of attempts and their total time.
+pub(crate) fn describe_attempts(detail: &str, attempts: u32, spent: Duration) -> String {
+    let s = if attempts == 1 { "" } else { "s" };
+    format!("{detail} ({attempts} attempt{s} in {:.1} s)", spent.as_secs_f64())
 }
 
 #[cfg(test)]

@@ -51,7 +51,8 @@ named_enum! {
 
 impl RejectReason {
     /// HTTP status of the rejection; `none` without a request or after the upgrade. A dialect may use another
-    /// status for a missing mode, which this does not show.
+    /// status for a missing mode, and a request without an upgrade and without a required model gets 422; this does not
+    /// show either.
     pub const fn status(self) -> &'static str {
         match self {
             Self::BadHandshake => "400",

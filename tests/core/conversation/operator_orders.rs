@@ -80,6 +80,7 @@ fn drain_answers_pending_question_first() {
             let (reason, close) =
                 if operator { ("operator_request", "close 1001") } else { ("server_shutdown", "close 1012") };
             assert_eq!(conversation.harness.events("session.closed")[0]["reason"], reason);
+            assert!(!conversation.harness.was_cut_off());
             assert_eq!(conversation.harness.names().last().unwrap(), close);
             conversation.harness.advance(secs(5));
             assert!(conversation.harness.finished);
@@ -104,6 +105,7 @@ fn drain_hears_endless_speaker_for_two_thirds_of_drain_time() {
         let took = conversation.harness.now() - from;
         assert!(took > secs(15) && took < secs(25), "{backend:?}: {took:?}");
         assert_eq!(conversation.harness.names().last().unwrap(), "close 1012");
+        assert!(conversation.harness.was_cut_off(), "{backend:?}");
     }
 }
 

@@ -189,6 +189,7 @@ fn drain_lets_chat_answer_finish_and_sends_server_shutdown() {
     busy.advance(ms(10_000));
     let names = busy.names();
     assert_eq!(names[names.len() - 3..], ["response.done", "session.closed", "close 1012"]);
+    assert!(!idle.was_cut_off() && !busy.was_cut_off());
 
     let mut stuck = open_session(config("mode=chat", &["never-answers"]));
     stuck.send_json(&chat_message("Hello"));
@@ -196,7 +197,7 @@ fn drain_lets_chat_answer_finish_and_sends_server_shutdown() {
     stuck.advance(ms(9000));
     assert!(!stuck.is_closed());
     stuck.advance(ms(2000));
-    assert!(stuck.is_closed());
+    assert!(stuck.is_closed() && stuck.was_cut_off());
     stuck.advance(ms(30_000));
     assert!(stuck.finished);
 }
@@ -227,4 +228,54 @@ fn session_time_limit_waits_for_pending_answer() {
     assert!(stuck.is_closed());
     stuck.advance(ms(30_000));
     assert!(stuck.finished);
+}
+
+/// What the worker sends when its back-end is gone, or when it does not know a message.
+const WORKER_CLOSE: &str = r#"{"type":"session.closed","session_id":"s","reason":"backend_error"}"#;
+
+#[test]
+fn crashed_backend_is_replaced() {
+    for mode in ["mode=audio", "mode=chat"] {
+        let mut harness = open_session(config(mode, &[]));
+        let lane = newest_lane(&harness);
+        if mode == "mode=chat" {
+            harness.send_json(&chat_message("Hello"));
+        }
+        harness.inject_upstream_text(lane, WORKER_CLOSE);
+        harness.break_lane(lane);
+        harness.advance(ms(10_000));
+        assert!(!harness.is_closed() && newest_lane(&harness) != lane, "{mode}: {:?}", harness.names());
+        if mode == "mode=chat" {
+            assert_eq!(harness.events("response.done").len(), 1, "the question is asked again");
+        }
+    }
+}
+
+#[test]
+fn refused_message_or_diagnostic_ends_session() {
+    let mut refused = open_session(config("mode=audio", &[]));
+    refused.send_json(&json!({"type": "response.cancel"}));
+    refused.advance(ms(10_000));
+    assert_eq!((refused.names().last().unwrap().as_str(), refused.openings.len()), ("close 1000", 1));
+
+    let mut failed = open_session(config("mode=audio", &[]));
+    let diagnostic = WORKER_CLOSE.replace('}', r#","diagnostic":{"message":"CUDA error"}}"#);
+    failed.inject_upstream_text(newest_lane(&failed), &diagnostic);
+    failed.advance(ms(10_000));
+    assert_eq!((failed.names().last().unwrap().as_str(), failed.openings.len()), ("close 1000", 1));
+}
+
+#[test]
+fn repeatedly_crashing_backend_is_given_up() {
+    let mut harness = open_session(config("mode=audio", &[]));
+    while !harness.is_closed() && harness.now() < ms(60_000) {
+        let openings = harness.openings.len();
+        let lane = newest_lane(&harness);
+        harness.inject_upstream_text(lane, WORKER_CLOSE);
+        harness.break_lane(lane);
+        harness.run_until(|harness| harness.is_closed() || harness.openings.len() > openings, ms(20_000));
+        harness.advance(ms(100));
+    }
+    assert_eq!(harness.events("session.closed")[0]["reason"], "backend_error");
+    assert!(harness.is_closed() && dial_count(&harness) < 20);
 }

@@ -344,3 +344,23 @@ fn language_without_prompt_is_noted_once() {
     assert!(notes(&harness)[0].contains(r#"language "de""#) && notes(&harness)[0].contains(r#"for "en""#));
     assert_transcribes(&mut harness);
 }
+
+/// Frames of an eighth of a millisecond: rounded one by one, they would count as eight times as much.
+#[test]
+fn dropped_audio_is_reported_once_a_second_without_rounding_errors() {
+    let mut harness = Harness::new(HarnessConfig::default());
+    harness.send_binary(&harness::bytes_of(&zeros(10_000)));
+    for _ in 0..8_000 {
+        harness.send_binary(&[0; 4]);
+    }
+    assert_eq!(harness.events("session.frames_dropped").len(), 1, "the others wait for a second");
+    harness.advance(secs(2));
+    let reported = harness.events("session.frames_dropped").into_iter();
+    let reported: Vec<u64> = reported.map(|event| event["dropped_ms"].as_u64().unwrap()).collect();
+    assert_eq!(reported, [1, 999]);
+    harness.send_binary(&harness::bytes_of(&zeros(3_000)));
+    harness.send_json(&json!({"type": "session.close"}));
+    let names = harness.names();
+    let dropped = names.iter().filter(|name| *name == "session.frames_dropped").count();
+    assert_eq!(dropped, 3, "before the session closes: {names:?}");
+}

@@ -73,9 +73,29 @@ fn unanswered_utterance_is_reported_after_a_minute() {
         without_partials(&harness),
         ["session.created", "vad.speech_start", "vad.speech_end", "error"]
     );
-    assert!(errors(&harness)[0].1.contains("did not answer"), "{:?}", errors(&harness));
+    let reported = &errors(&harness)[0].1;
+    assert!(reported.contains("did not answer within 30000 ms (2 attempts in 6"), "{reported}");
     assert_transcribes(&mut harness);
     assert_closes_cleanly(harness);
+}
+
+#[test]
+fn silent_initialisation_is_reported_after_one_minute() {
+    let mut harness = Harness::new(HarnessConfig::with_faults(&["slow-init=100"]));
+    send_speak(&mut harness, LONG, "silent");
+    harness.run_until(|harness| !harness.events("error").is_empty(), secs(130));
+    assert!(harness.now() < secs(64), "{:?}", harness.now());
+    let reported = &errors(&harness)[0].1;
+    assert!(reported.contains("did not initialise within 60000 ms (1 attempt in 63.0 s)"), "{reported}");
+}
+
+#[test]
+fn silent_answer_is_reported_with_all_attempts() {
+    let mut harness = Harness::new(HarnessConfig::with_faults(&["never-answers,times=2"]));
+    send_speak(&mut harness, LONG, "silent");
+    harness.run_until(|harness| !harness.events("error").is_empty(), secs(130));
+    let reported = &errors(&harness)[0].1;
+    assert!(reported.contains("did not answer within 30000 ms (2 attempts in 60."), "{reported}");
 }
 
 #[test]

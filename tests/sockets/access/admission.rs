@@ -33,7 +33,8 @@ async fn unauthenticated_clients_learn_nothing() {
     )
     .await;
     assert_eq!((posted.status, posted.header("allow")), (405, Some("get")));
-    let plain = send_request(server.tcp().await, b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let plain =
+        send_request(server.tcp().await, b"GET /v1/realtime?model=x HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!((plain.status, plain.header("upgrade")), (426, Some("websocket")));
 
     let foreign_origin = server.connect(MACAW, "Origin: https://evil.example\r\n").await;
@@ -80,6 +81,25 @@ async fn invalid_key_is_rejected() {
         401,
         "a wrong key is rejected even if keys are optional"
     );
+}
+
+#[tokio::test]
+async fn repeated_host_and_different_keys_are_bad_requests() {
+    let server = server_with_keys("repeated").await;
+    let ann = bearer("ann-s3cret");
+    for (path, headers, words) in [
+        (MACAW, format!("{ann}Host: other\r\n"), "2 host headers"),
+        (MACAW, format!("{ann}{ann}"), "2 authorization headers"),
+        (MACAW, format!("{ann}X-API-Key: other-s3cret\r\n"), "several different keys"),
+        ("/v1/realtime?model=m&api_key=other-s3cret", ann.clone(), "several different keys"),
+        ("/v1/realtime?model=m&api_key=ann-s3cret&api_key=b", String::new(), "several different keys"),
+    ] {
+        let refused = server.connect(path, &headers).await;
+        assert_eq!((refused.status, refused.code().as_str()), (400, "bad_handshake"), "{path} {headers}");
+        assert!(refused.body.contains(words) && !refused.body.contains("s3cret"), "{}", refused.body);
+    }
+    let twice = server.connect("/v1/realtime?model=m&api_key=ann-s3cret", &ann).await;
+    assert_eq!(twice.status, 101, "the same key in two places");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Protocol detection and routing to an upstream.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
@@ -91,11 +93,27 @@ async fn protocol_is_detected_from_path_query_and_first_message() {
     }
 }
 
-/// A Macaw client without a model would be rejected. A client that waits for a worker, as the other protocols
-/// demand, would wait forever.
 #[tokio::test]
-async fn silent_unnamed_client_gets_queue_events() {
+async fn silent_client_without_model_or_mode_gets_no_worker() {
     let bench = Bench::start().await;
+    for path in ["/v1/realtime", "/v1/realtime?unknown=1"] {
+        let mut client = bench.dial(path).await;
+        let ClientFrame::Event(error) = client.next().await else { panic!("{}", client.describe_received()) };
+        assert_eq!(error["message"], "Query parameter 'model' is required", "{path}");
+        client.read_to_end().await;
+        assert_close(&client, 1008);
+    }
+    let mut late = bench.dial("/v1/realtime").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    late.send(Message::text(RelayDialect::Current.opening().to_string())).await;
+    assert_eq!(detected_protocol(late).await, DetectedProtocol::Relayed(RelayDialect::Current));
+}
+
+/// Where only relayed clients are served, a silent one waits for a worker, as on the real servers.
+#[tokio::test]
+async fn silent_unnamed_client_gets_queue_events_where_all_clients_are_relayed() {
+    let relayed_only = config("[[route]]\nprofile = \"relay\"\n");
+    let bench = Bench::with_config(instant_simulator(), relayed_only).await;
     for dialect in [RelayDialect::Current, RelayDialect::Legacy] {
         let mut client = bench.dial("/v1/realtime").await;
         assert_eq!(client.next().await.kind(), "session.queue_done");

@@ -113,9 +113,11 @@ impl ApiKey {
 /// Reason of a failed authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRejection {
-    /// The request has no credentials.
+    /// The request has no key.
     Missing,
-    /// No key matches the credentials.
+    /// The request has several different keys.
+    Several,
+    /// The key is not in the file.
     Unknown,
     /// The matching key has expired.
     Expired,
@@ -127,6 +129,10 @@ impl fmt::Display for KeyRejection {
             Self::Missing => {
                 "A key is needed: Authorization: Bearer <key>, X-API-Key: <key>, or from browsers the \
                  WebSocket subprotocols voxbridge and voxbridge.key.<key>"
+            }
+            Self::Several => {
+                "The request contains several different keys (Authorization, X-API-Key, Sec-WebSocket-Protocol or the \
+                 query); send one"
             }
             Self::Unknown => "The key is not known here",
             Self::Expired => "The key has expired",
@@ -164,31 +170,28 @@ impl ApiKeys {
         Ok(Self(keys))
     }
 
-    /// Finds the key for these credentials or certificate names; `unix_s` is the Unix time in seconds.
+    /// Finds the entry of the client's key, or without one of its certificate names; `unix_s` is the Unix time in
+    /// seconds.
     ///
     /// # Errors
     /// The reason of the rejection.
-    pub fn authenticate<'s>(
+    pub fn authenticate(
         &self,
-        credentials: impl Iterator<Item = &'s str>,
+        key: Option<&str>,
         certificate_names: &[String],
         unix_s: u64,
     ) -> Result<Arc<ApiKey>, KeyRejection> {
-        let mut rejection = KeyRejection::Missing;
-        for digest in credentials.map(SecretDigest::of) {
+        let found = if let Some(digest) = key.map(SecretDigest::of) {
             // Compares with all keys, so that the duration does not reveal which one matches.
             let matching = self.0.iter().filter(|key| key.digest.is_some_and(|own| own == digest));
-            match matching.fold(None, |_, key| Some(key)) {
-                Some(key) => return key.check_expiry(unix_s),
-                None => rejection = KeyRejection::Unknown,
-            }
-        }
-        let is_named =
-            |key: &&Arc<ApiKey>| key.certificate.as_ref().is_some_and(|own| certificate_names.contains(own));
-        match self.0.iter().find(is_named) {
-            Some(key) if rejection == KeyRejection::Missing => key.check_expiry(unix_s),
-            _ => Err(rejection),
-        }
+            matching.fold(None, |_, key| Some(key)).ok_or(KeyRejection::Unknown)
+        } else {
+            let is_named = |key: &&Arc<ApiKey>| {
+                key.certificate.as_ref().is_some_and(|own| certificate_names.contains(own))
+            };
+            self.0.iter().find(is_named).ok_or(KeyRejection::Missing)
+        };
+        found?.check_expiry(unix_s)
     }
 
     /// Iterates over all keys.

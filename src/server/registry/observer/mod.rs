@@ -5,7 +5,7 @@
 
 mod record;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use tokio::time::{Duration, Instant};
 use tracing::info;
@@ -241,6 +241,10 @@ impl Observer {
             Measurement::BargeIn { stage, after } => self.meters.record_barge_in(stage, after),
             Measurement::SessionEnding(reason) => {
                 session.record_event("ending");
+                if reason == EndReason::CutOff {
+                    self.notes.reason = Some(reason);
+                    session.cut_off.store(true, Ordering::Relaxed);
+                }
                 self.notes.reason.get_or_insert(reason);
             }
         }

@@ -135,7 +135,7 @@ impl UpstreamConnection {
             ConnectionPhase::Initialising => {
                 self.report_encoding_failure(context);
                 let detail = format!("the upstream could not initialise: {detail}");
-                self.close_and_retry(now, detail, context);
+                self.close_and_retry(now, now, detail, context);
                 ConnectionEvent::None
             }
             ConnectionPhase::AwaitingReply => {
@@ -158,9 +158,9 @@ impl UpstreamConnection {
         }
     }
 
-    /// Closes politely and then retries.
-    fn close_and_retry(&mut self, now: Instant, detail: String, context: &mut LaneContext) {
-        RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
+    /// Closes politely and then retries, unless the attempts since `since` took too long already.
+    fn close_and_retry(&mut self, now: Instant, since: Instant, detail: String, context: &mut LaneContext) {
+        RetryState::record_failure(&mut self.retry, since, ErrorKind::Unavailable, detail);
         context.out.push(Action::ToLane(self.lane, LaneCommand::Close));
         self.start_closing(now, true, context);
     }
@@ -287,7 +287,9 @@ impl UpstreamConnection {
             }
             ConnectionPhase::Initialising => {
                 let detail = format!("the upstream did not initialise within {} ms", times.init_max_ms);
-                self.close_and_retry(now, detail, context);
+                // The time counts as spent on attempts, so that it does not come twice.
+                let since = now - Duration::from_millis(times.init_max_ms);
+                self.close_and_retry(now, since, detail, context);
                 ConnectionEvent::None
             }
             ConnectionPhase::Draining => {
