@@ -6,6 +6,7 @@ mod admin;
 mod changes;
 mod drain;
 mod effective;
+mod outputs;
 mod reload;
 mod routes;
 mod upstreams;
@@ -250,13 +251,14 @@ impl Config {
         })
     }
 
-    /// Checks the configuration. Unlike [`build_service`](Self::build_service), accepts one without
-    /// upstreams.
+    /// Checks the configuration, and that the files it names can be written. Unlike
+    /// [`build_service`](Self::build_service), accepts one without upstreams.
     ///
     /// # Errors
     /// A message that names the key.
     pub fn check(&self) -> Result<(), String> {
         self.admin.resolve()?.map(AdminSettings::load).transpose()?;
+        self.check_outputs()?;
         if !self.upstream.is_empty() {
             return self.build_service().map(drop);
         }

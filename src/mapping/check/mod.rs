@@ -1,6 +1,7 @@
 //! Errors in TOML files, with file, line, column and the nearest valid spelling.
 
 pub(crate) mod all_errors;
+pub(super) mod values;
 
 use std::fmt;
 

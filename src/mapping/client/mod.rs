@@ -1,5 +1,6 @@
 //! A client protocol's file: paths, limits, commands, events, errors, closes. The schema is `mappings/README.md`.
 
+mod audio_check;
 mod compile;
 mod file;
 mod slot;
@@ -29,6 +30,9 @@ use super::{
     template::Template,
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
+
+/// Error for a protocol without paths.
+const NO_PATHS: &str = "`paths` must not be empty, such as [\"/v1/realtime\"]";
 
 /// Compiled mapping of a client protocol.
 #[derive(Debug)]
@@ -113,7 +117,7 @@ impl ClientMapping {
         super::check_kind(file, source, read.kind, super::MappingKind::Client)?;
         let source_file = SourceFile { file, source };
         let mut extractor = Extractor::default();
-        let command_key = read.command_key.as_ref().map_or("", |key| key.get_ref().as_str());
+        let command_key = read.command_key.as_ref().map_or("", |key| key.0.as_str());
         extractor.add(command_key);
         let values = compile_values(read.values, source_file)?;
         let commands = read.commands.into_iter().map(|(name, command)| {
@@ -129,7 +133,7 @@ impl ClientMapping {
             name: read.name,
             title: read.title,
             notes: read.notes,
-            paths: read.paths,
+            paths: read.paths.into_iter().map(|path| path.0).collect(),
             subprotocols: compile_subprotocols(read.subprotocols, source_file)?,
             signature_header: read.signature_header,
             command_key: command_key.to_owned(),
@@ -157,17 +161,17 @@ impl ClientMapping {
         let mut read: RelayProtocolFile = check::parse_toml(file, source)?;
         super::check_kind(file, source, read.kind, super::MappingKind::Client)?;
         if read.paths.is_empty() {
-            return Err(FileError::for_file(file, "`paths` must not be empty"));
+            return Err(FileError::at_key(file, source, &["paths"], NO_PATHS));
         }
         Ok(Self {
             name: std::mem::take(&mut read.name),
             title: std::mem::take(&mut read.title),
             notes: std::mem::take(&mut read.notes),
-            paths: std::mem::take(&mut read.paths),
+            paths: read.paths.drain(..).map(|path| path.0).collect(),
             subprotocols: Vec::new(),
             lock_step: false,
             signature_header: None,
-            command_key: read.command_key.clone(),
+            command_key: read.command_key.0.clone(),
             query: Vec::new(),
             audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
             audio_out: AudioOut::default(),
@@ -224,11 +228,19 @@ impl ClientMapping {
             problems.push(error_at_key(&["audio_out", "frame_max_bytes"], message));
         }
         if self.paths.is_empty() {
-            problems.push(error_at_key(
-                &["paths"],
-                "`paths` must not be empty, such as [\"/v1/realtime\"]".to_owned(),
-            ));
+            problems.push(error_at_key(&["paths"], NO_PATHS.to_owned()));
         }
+        if !self.query.iter().any(names_model) {
+            let message = format!(
+                "no parameter has `to = \"model\"`, and a connection without a model finds no route; for clients that name \
+                 none, add `model = {{ to = \"model\", type = \"text\", max = 256, default = {:?} }}` to [query]",
+                self.name
+            );
+            problems.push(error_at_key(&["query"], message));
+        }
+        problems.extend(
+            self.audio_problems().into_iter().map(|(section, key, text)| error_at_key(&[section, key], text)),
+        );
         FileError::combine(problems)
     }
 
@@ -241,10 +253,7 @@ impl ClientMapping {
     /// Query parameter in which clients must name a model; `None` if they need not.
     #[must_use]
     pub fn required_model_parameter(&self) -> Option<&str> {
-        let model = |field: &&ProtocolField| {
-            matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
-        };
-        let field = self.query.iter().find(model)?;
+        let field = self.query.iter().find(|field| names_model(field))?;
         field.file.default.is_none().then_some(field.name.as_str())
     }
 
@@ -303,6 +312,10 @@ impl ClientMapping {
     }
 }
 
+fn names_model(field: &ProtocolField) -> bool {
+    matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
+}
+
 fn has_verb(commands: &[ProtocolCommand], verb: Verb) -> bool {
     commands.iter().flat_map(|command| &command.verbs).any(|it| it.verb == verb)
 }
@@ -312,6 +325,8 @@ mod tests {
     use crate::mapping::Library;
 
     const LISTEN: &str = include_str!("../../../mappings/client/deepgram-listen.toml");
+    const MACAW: &str = include_str!("../../../mappings/client/macaw.toml");
+    const RELAYED: &str = include_str!("../../../mappings/client/minicpm-o.toml");
     const VOSK: &str = include_str!("../../../mappings/client/vosk.toml");
 
     #[test]
@@ -320,6 +335,52 @@ mod tests {
             (VOSK, "present = \"/eof\"", "", "[commands.eof]", "needs `present`"),
             (VOSK, "present = \"/eof\"", "present = \"eof\"", "present = \"eof\"", "begins with `/`"),
             (VOSK, "present = \"/eof\"", "presnt = \"/eof\"", "presnt", "did you mean `present`"),
+            (VOSK, "paths = [\"/\"]", "paths = [\"vosk\"]", "paths", "write \"/vosk\""),
+            (VOSK, "paths = [\"/\"]", "paths = [\"/?a\"]", "paths", "has no query"),
+            (VOSK, "paths = [\"/\"]", "paths = []", "paths", "must not be empty"),
+            (
+                VOSK,
+                "model = { to = \"model\", ",
+                "modle = { to = \"voice\", ",
+                "[query]",
+                "default = \"vosk\"",
+            ),
+            (VOSK, "rate_hz = 8000", "rate_hz = 0", "rate_hz = 0", "0"),
+            (VOSK, "rate_hz = 24000", "rate_hz = 7999", "rate_hz = 7999", "7999"),
+            (VOSK, "channels = 1", "channels = 0", "channels", "0 audio channels"),
+            (
+                VOSK,
+                "message_max_bytes = 1048576",
+                "message_max_bytes = 0",
+                "message_max_bytes",
+                "every message",
+            ),
+            (VOSK, "eof\", code = 1000", "eof\", code = 1006", "client_close", "cannot send close code 1006"),
+            (VOSK, "close = { code = 1007", "close = { code = 2000", "malformed_json", "close code 2000"),
+            (LISTEN, "command_key = \"/type\"", "command_key = \"type\"", "command_key", "write \"/type\""),
+            (
+                MACAW,
+                "text = { to = \"text\", ",
+                "txt = { because = \"x\", ",
+                "verb = \"speak\"",
+                "`to = \"text\"`",
+            ),
+            (
+                MACAW,
+                "image = { to = \"image\", ",
+                "image = { because = \"x\", ",
+                "verb = \"frame\"",
+                "`to = \"image\"`",
+            ),
+            (RELAYED, "paths = [\"", "paths = [\"x", "paths", "begins with `/`"),
+            (RELAYED, "command_key = \"/", "command_key = \"", "command_key", "begins with `/`"),
+            (
+                RELAYED,
+                "use_client_reason = true, code = 1000",
+                "code = 999",
+                "client_close",
+                "close code 999",
+            ),
             (VOSK, "at = \"/config/words\"", "at = \"config/words\"", "words =", "no JSON pointer"),
             (VOSK, "verb = \"finish\"", "verb = \"finsh\"", "verb = \"finsh\"", "did you mean `finish`"),
             (LISTEN, "mulaw = \"mulaw\"", "mulaw = \"ulaw\"", "encoding = {", "did you mean `mulaw`"),
