@@ -6,6 +6,7 @@ mod admin;
 mod changes;
 mod drain;
 mod effective;
+mod listen;
 mod outputs;
 mod reload;
 mod routes;
@@ -26,6 +27,7 @@ pub use self::{
     admin::{AdminConfig, AdminSettings},
     changes::{Changes, ReferencedFiles},
     drain::DrainConfig,
+    listen::complete_address,
     reload::{ConfigReloader, FindConfig, ReloadTargets},
     upstreams::UpstreamConfig,
 };
@@ -66,7 +68,8 @@ const TRACE_MIN_BYTES: u64 = 64 * 1024;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Address and port to listen on.
+    /// Address and port to listen on, completed by [`complete_address`].
+    #[serde(default, deserialize_with = "listen::deserialize_address")]
     pub listen: Option<String>,
     /// Profile for connections that match no route.
     pub profile: Option<String>,
@@ -259,6 +262,8 @@ impl Config {
     pub fn check(&self) -> Result<(), String> {
         self.admin.resolve()?.map(AdminSettings::load).transpose()?;
         self.check_outputs()?;
+        let listen = self.listen.as_deref().unwrap_or(DEFAULT_LISTEN);
+        listen::resolve_address(listen).map_err(|problem| format!("listen: {problem}"))?;
         if !self.upstream.is_empty() {
             return self.build_service().map(drop);
         }

@@ -8,7 +8,7 @@ const UPSTREAM: &str = "[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n";
 
 #[test]
 fn upper_layer_overrides_lower() {
-    let file = config(&format!("listen = \"a\"\nprofile = \"speech\"\n{UPSTREAM}"));
+    let file = config(&format!("listen = \"a:1\"\nprofile = \"speech\"\n{UPSTREAM}"));
     let flags = Config {
         listen: Some("b".into()),
         upstream: vec![UpstreamConfig { url: "ws://x".into(), ..UpstreamConfig::with_default_dialect() }],

@@ -6,7 +6,6 @@
 mod clients;
 mod examples;
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use self::examples::{
     CHECK_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAPPINGS_EXAMPLES, REPLAY_EXAMPLES,
     SERVE_EXAMPLES, SIMULATE_EXAMPLES,
 };
+use crate::config::complete_address;
 
 /// Connects existing speech WebSocket clients to MiniCPM-o without changing them.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
@@ -92,9 +92,15 @@ pub struct ConfigArgs {
         hide_env_values = true
     )]
     pub upstream: Vec<String>,
-    /// Address to listen on [default: 127.0.0.1:8000]
-    #[arg(long, value_name = "IP:PORT", env = "VOXBRIDGE_LISTEN", hide_env_values = true)]
-    pub listen: Option<SocketAddr>,
+    /// Address to listen on: PORT for this machine only, or IP:PORT [default: 127.0.0.1:8000]
+    #[arg(
+        long,
+        value_name = "[IP:]PORT",
+        env = "VOXBRIDGE_LISTEN",
+        hide_env_values = true,
+        value_parser = complete_address
+    )]
+    pub listen: Option<String>,
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
@@ -139,8 +145,14 @@ pub struct ConfigArgs {
     pub trace_audio: bool,
     /// Address of the admin listener (health, metrics, sessions, commands) [default: no admin listener]. On a non-loopback
     /// address it requires a token or [admin.tls] in the configuration
-    #[arg(long, value_name = "IP:PORT", env = "VOXBRIDGE_ADMIN", hide_env_values = true)]
-    pub admin: Option<SocketAddr>,
+    #[arg(
+        long,
+        value_name = "[IP:]PORT",
+        env = "VOXBRIDGE_ADMIN",
+        hide_env_values = true,
+        value_parser = complete_address
+    )]
+    pub admin: Option<String>,
     /// File with the token that the admin listener requires
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_ADMIN_TOKEN_FILE", hide_env_values = true)]
     pub admin_token_file: Option<PathBuf>,
@@ -234,8 +246,13 @@ pub enum LogFormat {
 #[command(after_help = SIMULATE_EXAMPLES)]
 pub struct SimulateArgs {
     /// Address to listen on
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8006")]
-    pub listen: SocketAddr,
+    #[arg(
+        long,
+        value_name = "[IP:]PORT",
+        default_value = "127.0.0.1:8006",
+        value_parser = complete_address
+    )]
+    pub listen: String,
     /// Dialect of the simulated server: minicpm-o or minicpm-o-legacy
     #[arg(long, value_name = "NAME", default_value = "minicpm-o", hide_possible_values = true)]
     pub dialect: DialectArg,

@@ -46,6 +46,12 @@ fn serve_arguments_default_to_none_and_text_may_start_with_hyphen() {
     assert!(serve.upstream.is_empty() && serve.listen.is_none() && serve.log.level.is_none());
     let speak = Cli::parse_from(["voxbridge", "speak", "-1 degree", "-o", "-"]).command;
     assert!(matches!(speak, CliCommand::Speak(SpeakArgs { text, .. }) if text == "-1 degree"));
+    for (given, address) in [("8000", "127.0.0.1:8000"), ("localhost:1", "127.0.0.1:1")] {
+        for (command, flag) in [("serve", "--listen"), ("serve", "--admin"), ("simulate", "--listen")] {
+            let parsed = format!("{:?}", Cli::parse_from(["voxbridge", command, flag, given]).command);
+            assert!(parsed.contains(&format!("{address:?}")), "{command} {flag} {given}: {parsed}");
+        }
+    }
     let version = Cli::try_parse_from(["voxbridge", "--version"]).unwrap_err();
     assert_eq!(version.kind(), ErrorKind::DisplayVersion);
 }

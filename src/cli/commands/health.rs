@@ -12,6 +12,7 @@ use tokio::{
 use super::CommandError;
 use crate::{
     cli::{args::HealthArgs, error::EXIT_UNAVAILABLE},
+    config::complete_address,
     net::Endpoint,
 };
 
@@ -46,9 +47,10 @@ pub(super) async fn run(args: HealthArgs) -> Result<(), CommandError> {
 /// Endpoint of the admin listener. [`Endpoint`] knows only WebSocket schemes, so `http` becomes `ws`.
 fn endpoint(args: &HealthArgs) -> Result<Endpoint, CommandError> {
     let (scheme, authority) = match args.admin.split_once("://") {
-        None => ("ws", args.admin.as_str()),
-        Some(("http", authority)) => ("ws", authority),
-        Some(("https", authority)) => ("wss", authority),
+        // The same variable sets the address of `serve`.
+        None => ("ws", complete_address(&args.admin).unwrap_or_else(|_| args.admin.clone())),
+        Some(("http", authority)) => ("ws", authority.to_owned()),
+        Some(("https", authority)) => ("wss", authority.to_owned()),
         Some(_) => {
             return Err(CommandError::usage(format!(
                 "{:?} is neither IP:PORT nor http:// nor https://",

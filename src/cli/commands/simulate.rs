@@ -38,7 +38,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         None => None,
     };
     let config = SimulatorConfig { dialect, backend, faults, ..SimulatorConfig::default() };
-    let mut simulator = socket::bind(args.listen, config)
+    let mut simulator = socket::bind(&args.listen, config)
         .await
         .map_err(|error| CommandError::failed(format!("cannot listen on {}: {error}", args.listen)))?;
     if let Some(engines) = engines {
