@@ -145,6 +145,11 @@ impl ClientError {
         Self::ConnectionLost(format!("the server closed the session: {reason}"))
     }
 
+    /// True if the reader of standard output is gone, as after `| head -1`. That is not worth a message.
+    pub fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::UnwritableOutput { reason, .. } if reason.kind() == io::ErrorKind::BrokenPipe)
+    }
+
     /// A failure to write to the terminal or a pipe.
     pub(super) fn unwritable_stdout(reason: io::Error) -> Self {
         Self::UnwritableOutput { destination: PathBuf::from("standard output"), reason }

@@ -14,6 +14,7 @@ pub mod transcribe;
 mod dial;
 mod json_summary;
 mod key;
+mod output;
 mod read_input;
 mod stream_recording;
 #[cfg(test)]

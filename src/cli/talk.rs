@@ -10,6 +10,7 @@ use tokio::time::{Instant, interval};
 use super::args::TalkArgs;
 use super::client::{Client, ClientTiming, ServerMessage, printable, server_error};
 use super::error::ClientError;
+use super::output;
 use super::server_events::MacawEvent;
 use super::speak::{self, SpeechAudio};
 use super::stream_recording::{self, FRAME_SAMPLES, SILENT_FRAME};
@@ -37,19 +38,23 @@ pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
     let answer = ask_question(&mut client, &samples).await;
     client.close(|_| {}).await;
     let answer = answer?;
-    println!("{}", printable(&answer.text));
     speak::write_output(&args.output, &answer.speech.to_wav()).await?;
     print_summary(&answer, &args.output);
+    match args.output == Path::new("-") {
+        // Standard output holds the WAV file.
+        true => output::print_message(printable(&answer.text)),
+        false => output::print_line(printable(&answer.text))?,
+    }
     Ok(())
 }
 
 fn print_summary(answer: &SpokenAnswer, destination: &Path) {
-    eprintln!(
-        "voxbridge: {:.1} s of speech in {}, starting {:.1} s after the question",
+    output::print_message(format_args!(
+        "{:.1} s of speech in {}, starting {:.1} s after the question",
         answer.speech.duration().as_secs_f64(),
-        destination.display(),
+        speak::destination_name(destination),
         answer.latency.as_secs_f64()
-    );
+    ));
 }
 
 /// Sends a question in real time and waits for the complete answer. An early answer that the rest of the question
@@ -113,7 +118,7 @@ impl SpokenAnswer {
                 return Err(server_error(&code, &message));
             }
             MacawEvent::Error { code, message, .. } => {
-                eprintln!("voxbridge: {}", printable(&format!("the server reports {code}: {message}")));
+                output::print_message(printable(&format!("the server reports {code}: {message}")));
             }
             MacawEvent::SessionClosed { reason } => {
                 return Err(ClientError::session_closed(&reason));

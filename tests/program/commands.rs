@@ -347,6 +347,28 @@ async fn demo_prints_both_sides_and_saves_answer() {
     assert_wav(Path::new(&out));
 }
 
+#[tokio::test]
+async fn commands_end_quietly_when_the_reader_of_their_output_is_gone() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/text.jsonl").display().to_string();
+    for args in [
+        vec!["check"],
+        vec!["mappings", "list"],
+        vec!["mappings", "show", "macaw"],
+        vec!["mappings", "explain"],
+        vec!["mappings", "new", "mine"],
+        vec!["replay", &trace],
+        vec!["--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = voxbridge(&args);
+        command.stdout(writer).stderr(Stdio::piped());
+        let output = timeout(PATIENCE, command.spawn().unwrap().wait_with_output()).await.unwrap().unwrap();
+        let messages = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), messages.as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
 #[track_caller]
 fn assert_wav(path: &Path) {
     let wav = hound::WavReader::open(path).unwrap();

@@ -11,7 +11,7 @@ use tokio::{
 
 use super::CommandError;
 use crate::{
-    cli::{args::HealthArgs, error::EXIT_UNAVAILABLE},
+    cli::{args::HealthArgs, error::EXIT_UNAVAILABLE, output},
     config::complete_address,
     net::Endpoint,
 };
@@ -36,9 +36,9 @@ pub(super) async fn run(args: HealthArgs) -> Result<(), CommandError> {
         .map_err(|error| unavailable(error.to_string()))?;
     let (status, body) =
         parse_response(&response).ok_or_else(|| unavailable("the response is not HTTP/1.1".to_owned()))?;
-    println!("{}", body.trim());
+    let printed = output::print_line(body.trim());
     match status {
-        200 => Ok(()),
+        200 => printed.map_err(CommandError::from),
         503 => Err(CommandError::failed(format!("not ready: {}", not_ready_reasons(body)))),
         other => Err(CommandError::failed(format!("the admin listener answered with HTTP {other}"))),
     }

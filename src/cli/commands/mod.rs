@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use super::{
     Cli, CliCommand,
     error::{EXIT_FAILED, EXIT_USAGE},
-    speak, talk, transcribe,
+    output, speak, talk, transcribe,
 };
 
 /// The server drained, but cut off sessions that had not finished in time.
@@ -54,6 +54,9 @@ impl CommandError {
 
 impl From<super::ClientError> for CommandError {
     fn from(error: super::ClientError) -> Self {
+        if error.is_closed_pipe() {
+            return Self { exit_code: 0, message: String::new() };
+        }
         Self { exit_code: error.exit_code(), message: error.to_string() }
     }
 }
@@ -77,7 +80,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !error.message.is_empty() {
-                eprintln!("voxbridge: {}", error.message);
+                output::print_message(error.message);
             }
             ExitCode::from(error.exit_code)
         }
@@ -85,7 +88,7 @@ pub async fn run(cli: Cli) -> ExitCode {
 }
 
 /// Future that completes at SIGINT or SIGTERM.
-//////
+///
 /// # Errors
 /// The signal handlers cannot be installed.
 pub(super) fn stop_signal() -> Result<impl Future<Output = ()>, CommandError> {

@@ -4,7 +4,10 @@ use std::{path::Path, sync::Arc};
 
 use super::{CommandError, config_layers::log_config, stop_signal};
 use crate::{
-    cli::args::{BackendArg, DialectArg, SimulateArgs},
+    cli::{
+        args::{BackendArg, DialectArg, SimulateArgs},
+        output,
+    },
     simulator::{
         Backend, Fault, SimDialect, SimulatorConfig, engines::SpeechEngines, process::EngineProcess, socket,
     },
@@ -44,7 +47,8 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     if let Some(engines) = engines {
         simulator = simulator.with_engines(engines);
     }
-    println!("listening on {}", simulator.local_addr());
+    // A server goes on when nobody reads its output.
+    let _ = output::print_line(format_args!("listening on {}", simulator.local_addr()));
     simulator.run(stop).await;
     Ok(())
 }
