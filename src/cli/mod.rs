@@ -1,5 +1,7 @@
 //! Command line: arguments, client commands of Macaw servers, and all other commands in [`commands`].
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // they panic when the reader is gone: use `output`
+
 pub mod args;
 pub mod client;
 mod commands;

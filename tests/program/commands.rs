@@ -348,6 +348,27 @@ async fn demo_prints_both_sides_and_saves_answer() {
 }
 
 #[tokio::test]
+async fn ctrl_c_stops_the_demo() {
+    let out = scratch("program").join("stopped.wav").display().to_string();
+    let mut demo = voxbridge(&["demo", "-o", &out]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    while let Some(line) = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap() {
+        if line.contains("session.created") {
+            let id = demo.id().unwrap().to_string();
+            assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
+            break;
+        }
+    }
+    // The recording takes eleven seconds. The rest of the output is read, so that the demo is not stopped by a full pipe.
+    let mut rest = Vec::new();
+    while let Some(line) = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap() {
+        rest.push(line);
+    }
+    assert_eq!(timeout(PATIENCE, demo.wait()).await.unwrap().unwrap().code(), Some(130), "{rest:#?}");
+    assert!(!rest.iter().any(|line| line.starts_with("heard")), "{rest:#?}");
+}
+
+#[tokio::test]
 async fn commands_end_quietly_when_the_reader_of_their_output_is_gone() {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/text.jsonl").display().to_string();
     for args in [

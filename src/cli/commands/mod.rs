@@ -41,6 +41,11 @@ impl CommandError {
         Self { exit_code: EXIT_FAILED, message: String::new() }
     }
 
+    /// A signal stopped the command, as in shells.
+    pub(super) fn stopped_by(signal: u8) -> Self {
+        Self { exit_code: SIGNAL_BASE + signal, message: String::new() }
+    }
+
     /// The command line or the configuration is wrong.
     pub(super) fn usage(message: impl ToString) -> Self {
         Self::with_code(EXIT_USAGE, message)
@@ -87,18 +92,19 @@ pub async fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// Future that completes at SIGINT or SIGTERM.
+/// Future that completes at SIGINT or SIGTERM, with the number of the signal.
 ///
 /// # Errors
 /// The signal handlers cannot be installed.
-pub(super) fn stop_signal() -> Result<impl Future<Output = ()>, CommandError> {
+pub(super) fn stop_signal() -> Result<impl Future<Output = u8>, CommandError> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt()).map_err(CommandError::failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(CommandError::failed)?;
     Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        let kind = tokio::select! {
+            _ = interrupt.recv() => SignalKind::interrupt(),
+            _ = terminate.recv() => SignalKind::terminate(),
+        };
+        u8::try_from(kind.as_raw_value()).unwrap_or_default()
     })
 }

@@ -49,7 +49,11 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     }
     // A server goes on when nobody reads its output.
     let _ = output::print_line(format_args!("listening on {}", simulator.local_addr()));
-    simulator.run(stop).await;
+    simulator
+        .run(async {
+            stop.await;
+        })
+        .await;
     Ok(())
 }
 
