@@ -36,7 +36,6 @@ use crate::{
     mapping::{
         FileError, Library, Profile,
         check::{MAX_MS, parse_toml, suggest_known},
-        upstream::Mode,
     },
     secret::Secret,
     server::{
@@ -370,20 +369,14 @@ fn read_token(file: Option<&Path>, env: Option<&str>) -> Result<Option<Secret>, 
     }
 }
 
-fn profile_for_mode(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {
-    let wanted = match mode {
-        "chat" => Mode::Chat,
-        "audio" => Mode::Audio,
-        "video" => Mode::Video,
-        other => {
-            return Err(format!("upstream: unknown mode {other:?} in the URL; use chat, audio or video"));
-        }
-    };
-    library
-        .profiles()
-        .find(|profile| profile.mode == wanted && !profile.is_relay())
-        .cloned()
-        .ok_or_else(|| format!("upstream: no profile uses mode {mode:?}; choose a profile with --profile"))
+/// The default profile for a mode in the upstream URL.
+fn profile_for_mode(mode: &str) -> Result<&'static str, String> {
+    match mode {
+        "chat" => Ok("speech"),
+        "audio" => Ok("conversation"),
+        "video" => Ok("video"),
+        other => Err(format!("upstream: unknown mode {other:?} in the URL; use chat, audio or video")),
+    }
 }
 
 /// Reads the `.toml` files of a directory and its subdirectories, sorted by path.

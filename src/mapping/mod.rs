@@ -11,6 +11,7 @@ pub mod dialogue;
 pub mod explain;
 pub mod extract;
 pub mod field;
+mod inherit;
 pub mod profile;
 pub mod relay;
 pub mod scaffold;
@@ -48,7 +49,7 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 13] = [
+const EMBEDDED: [(&str, &str); 14] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
@@ -59,6 +60,7 @@ const EMBEDDED: [(&str, &str); 13] = [
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
     ("upstream/minicpm-o-legacy.toml", include_str!("../../mappings/upstream/minicpm-o-legacy.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
+    ("profile/live.toml", include_str!("../../mappings/profile/live.toml")),
     ("profile/conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
     ("profile/video.toml", include_str!("../../mappings/profile/video.toml")),
     ("profile/relay.toml", include_str!("../../mappings/profile/relay.toml")),
@@ -365,6 +367,36 @@ mod tests {
         let a = library.profile("a").unwrap();
         assert_eq!(a.dialogue.as_ref().map(|talk| talk.barge_in.start_ms), Some(1));
         assert_eq!(a.listen.start_ms, 250, "inherited from `speech` through two profiles");
+    }
+
+    #[test]
+    fn profiles_inherit_missing_keys_of_every_table() {
+        let mut library = Library::embedded().unwrap();
+        let (file, source) = profile("mine", "speech", "");
+        let rest = "[hear]\ninterim_ms = 500\n[listen.sensitivity]\nnormal = { threshold = 0.5 }\n";
+        library.add(&file, &(source.replace("mode = \"audio\"\n", "") + rest)).unwrap();
+        let (mine, speech) = (library.profile("mine").unwrap(), library.profile("speech").unwrap());
+        assert_eq!((mine.hear.interim.as_millis(), speech.hear.interim.as_millis()), (500, 0));
+        assert_eq!(mine.hear.prompt("zh", &[]), speech.hear.prompt("zh", &[]));
+        assert_eq!((mine.mode, mine.listen.start_ms), (speech.mode, speech.listen.start_ms));
+        let sensitivity = mine.listen.sensitivity.normal;
+        assert_eq!((sensitivity.threshold, sensitivity.gate_dbfs), (0.5, -65.0));
+        let problem =
+            library.add("f.toml", &(profile("f", "mine", "[hear]\nintrim_ms = 1\n").1)).unwrap_err();
+        assert!(problem.to_string().starts_with("f.toml:7:1: unknown key `intrim_ms`"), "{problem}");
+        let relay = "[relay]\nidle_ms = 5000\n";
+        let (file, source) = profile("r", "relay", relay);
+        library.add(&file, &source.replace("mode = \"audio\"\n", "")).unwrap();
+        let relay = library.profile("r").unwrap().relay.unwrap();
+        assert_eq!((relay.idle_ms, relay.open_attempts), (5000, 2));
+    }
+
+    #[test]
+    fn live_profile_is_speech_with_interim_transcripts() {
+        let library = Library::embedded().unwrap();
+        let (live, speech) = (library.profile("live").unwrap(), library.profile("speech").unwrap());
+        assert!(live.hear.interim > std::time::Duration::ZERO && live.hear.partials);
+        assert_eq!((live.mode, live.lanes.dial_max_ms), (speech.mode, speech.lanes.dial_max_ms));
     }
 
     #[test]
