@@ -67,11 +67,17 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
     let mut question_ended_at = None;
     let mut answer = SpokenAnswer::default();
     let mut last_message_at = Instant::now();
+    let mut transcribed_at: Option<Instant> = None;
     loop {
         tokio::select! {
             _ = ticks.tick() => {
                 if sent >= samples.len() && last_message_at.elapsed() > timing.answer_timeout {
                     return Err(ClientError::Stalled(timing.answer_timeout));
+                }
+                if sent >= samples.len()
+                    && transcribed_at.is_some_and(|at| at.elapsed() > timing.transcript_only_timeout)
+                {
+                    return Err(ClientError::NoConversation);
                 }
                 client.send_audio(frames.next().unwrap_or(&SILENT_FRAME)).await?;
                 sent += FRAME_SAMPLES;
@@ -85,6 +91,13 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
             message = client.next() => {
                 let message = message?.ok_or_else(|| client.connection_lost())?;
                 last_message_at = Instant::now();
+                match &message {
+                    ServerMessage::Event(event) if event.event.is_user_transcript() => {
+                        transcribed_at = Some(last_message_at);
+                    }
+                    ServerMessage::Event(event) if event.event.begins_answer() => transcribed_at = None,
+                    _ => {}
+                }
                 if answer.handle_message(message, question_ended_at)? && sent >= samples.len() {
                     return Ok(answer);
                 }

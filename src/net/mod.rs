@@ -261,11 +261,36 @@ fn without_os_code(error: io::Error) -> io::Error {
 fn describe_tls_error(error: io::Error) -> io::Error {
     let certificate = error.get_ref().and_then(|inner| inner.downcast_ref());
     if let Some(rustls::Error::InvalidCertificate(problem)) = certificate {
-        return io::Error::other(format!(
-            "the server's certificate is not trusted ({problem:?}); to trust it, set `ca` to a file with it"
-        ));
+        return io::Error::other(UntrustedCertificate(certificate_problem(problem)));
     }
     io::Error::other(format!("TLS: {error}"))
+}
+
+/// The server's certificate is not trusted, for this reason.
+#[derive(Debug, thiserror::Error)]
+#[error("the server's certificate is not trusted ({0}); to trust it, set `ca` to a file with it")]
+pub(crate) struct UntrustedCertificate(&'static str);
+
+impl UntrustedCertificate {
+    /// Problem of the certificate, if that is the cause of this error.
+    pub(crate) fn cause_of(error: &io::Error) -> Option<&'static str> {
+        error.get_ref()?.downcast_ref::<Self>().map(|certificate| certificate.0)
+    }
+}
+
+fn certificate_problem(problem: &rustls::CertificateError) -> &'static str {
+    use rustls::CertificateError::*;
+    match problem {
+        Expired | ExpiredContext { .. } => "it has expired",
+        NotValidYet | NotValidYetContext { .. } => "it is not valid yet",
+        NotValidForName | NotValidForNameContext { .. } => "it is for another name",
+        Revoked => "it has been revoked",
+        BadSignature => "its signature is wrong",
+        BadEncoding | UnhandledCriticalExtension => "it is malformed",
+        InvalidPurpose | InvalidPurposeContext { .. } => "it is not for servers",
+        // The gateway's certificate is its own authority: `Other(CaUsedAsEndEntity)`.
+        _ => "its issuer is unknown",
+    }
 }
 
 /// Builds the connector, and the digest of its certificates.
@@ -327,7 +352,11 @@ fn credentials_digest(pinned: &[CertificateDer<'_>], identity: Option<&ClientIde
     context.finish().as_ref().to_vec()
 }
 
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+/// Reads the certificates of a PEM file.
+///
+/// # Errors
+/// A message with the path.
+pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let file_error = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| file_error(&error))?;
     let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|error| file_error(&error))?;

@@ -314,6 +314,34 @@ async fn unreachable_server_has_its_own_exit_code() {
 }
 
 #[tokio::test]
+async fn untrusted_certificate_has_its_own_exit_code_and_ca_trusts_it() {
+    let (cert, key, _) = crate::tls::certificate();
+    let (cert, key) = (write_file("trust-cert.pem", &cert), write_file("trust-key.pem", &key));
+    let bridge =
+        ["serve", "--listen", "0", "--upstream", "ws://127.0.0.1:9", "--tls-cert", &cert, "--tls-key", &key];
+    let bridge = Server::start(&bridge).await;
+    let url = format!("wss://localhost:{}/v1/realtime", bridge.address.rsplit(':').next().unwrap());
+    let recording = speech_dir().join("goforward_16k.wav").display().to_string();
+    let out = scratch("program").join("never.wav").display().to_string();
+    for command in [
+        vec!["transcribe", &recording],
+        vec!["speak", "Hi.", "-o", &out],
+        vec!["talk", &recording, "-o", &out],
+    ] {
+        let untrusted = run(&[&command[..], &["--url", &url]].concat()).await;
+        assert_eq!(untrusted.code, 76, "{}", untrusted.stderr);
+        let words = "is not trusted: its issuer is unknown; to trust it, name a file with it by --ca";
+        assert!(untrusted.stderr.contains(words), "{}", untrusted.stderr);
+        let missing = run(&[&command[..], &["--url", &url, "--ca", "/nowhere.pem"]].concat()).await;
+        assert!(missing.code == 66 && missing.stderr.contains("--ca /nowhere.pem"), "{}", missing.stderr);
+    }
+    // The session opens; its upstream is unreachable.
+    let trusted = run(&["speak", "Hi.", "-o", &out, "--url", &url, "--ca", &cert]).await;
+    assert!(trusted.code == 1 && trusted.stderr.contains("the server reports"), "{}", trusted.stderr);
+    bridge.stop().await;
+}
+
+#[tokio::test]
 async fn recording_and_text_pass_through_both_servers() {
     let (simulator, bridge) = simulator_and_bridge().await;
     let recording = speech_dir().join("goforward_16k.wav").display().to_string();

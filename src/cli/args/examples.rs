@@ -9,6 +9,7 @@ Exit codes:
     65  the input has the wrong format (not a WAV file, no text)
   66  the input cannot be read
     69  no server answers at this address
+    76  the server's certificate is not trusted
     130, 143  a second SIGINT or SIGTERM stopped serve at once
 
 Try the demo first; it needs no installation and no server:
