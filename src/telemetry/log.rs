@@ -1,7 +1,7 @@
 //! Process log: set up once from the configuration. Also logs the observations of sessions.
 
 use std::{
-    io::{self, IsTerminal as _},
+    io,
     sync::{Mutex, OnceLock, PoisonError},
 };
 
@@ -35,7 +35,7 @@ pub fn init(log: &LogConfig) -> Result<(), String> {
     let (filter, handle) = reload::Layer::new(parse_filter(level)?);
     let lines = fmt::layer().with_writer(io::stderr);
     let lines = match log.format.as_deref().unwrap_or("text") {
-        "text" => lines.with_ansi(io::stderr().is_terminal()).with_target(false).boxed(),
+        "text" => lines.with_ansi(console::colors_enabled_stderr()).with_target(false).boxed(),
         "json" => lines.json().flatten_event(true).boxed(),
         other => return Err(format!("unknown log format {other:?}; use text or json")),
     };

@@ -37,8 +37,19 @@ pub(super) const CHECK_EXAMPLES: &str = "\
 Examples:
   voxbridge check --config voxbridge.toml
   voxbridge check --mappings my-mappings
+  voxbridge check --json
 
 It reads flags, environment and file as serve does, and prints the resulting configuration.";
+
+pub(super) const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  voxbridge completions bash > ~/.local/share/bash-completion/completions/voxbridge
+  voxbridge completions zsh > ~/.zfunc/_voxbridge";
+
+pub(super) const MAN_EXAMPLES: &str = "\
+Examples:
+  voxbridge man > voxbridge.1
+  voxbridge man serve | man -l -";
 
 pub(super) const DOCTOR_EXAMPLES: &str = "\
 Examples:

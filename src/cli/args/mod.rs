@@ -14,14 +14,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::clients::{KeyArgs, ServerArgs, SpeakArgs, TalkArgs, TranscribeArgs};
 use self::examples::{
-    CHECK_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAPPINGS_EXAMPLES, REPLAY_EXAMPLES,
-    SERVE_EXAMPLES, SIMULATE_EXAMPLES,
+    CHECK_EXAMPLES, COMPLETIONS_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAN_EXAMPLES,
+    MAPPINGS_EXAMPLES, REPLAY_EXAMPLES, SERVE_EXAMPLES, SIMULATE_EXAMPLES,
 };
 use crate::config::complete_address;
 
 /// Connects existing speech WebSocket clients to MiniCPM-o without changing them.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
-#[command(name = "voxbridge", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(name = "voxbridge", version = env!("VOXBRIDGE_VERSION"), after_help = EXIT_CODES, disable_help_subcommand = true)]
 pub struct Cli {
     /// Command to run.
     #[command(subcommand)]
@@ -48,7 +48,7 @@ pub enum CliCommand {
     Health(HealthArgs),
     /// Check the configuration and the mapping files without serving
     #[command(after_help = CHECK_EXAMPLES)]
-    Check(ConfigArgs),
+    Check(CheckArgs),
     /// Test the connection to each upstream step by step, and explain failures
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -56,6 +56,12 @@ pub enum CliCommand {
     Mappings(MappingsArgs),
     /// Replay a recorded session (serve --trace) and show which outputs differ
     Replay(ReplayArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Print the manual page of the program or of a command
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
 }
 
 /// Arguments of `voxbridge demo`.
@@ -159,6 +165,33 @@ pub struct ConfigArgs {
     /// Log options.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Arguments of `voxbridge check`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct CheckArgs {
+    /// Configuration to check.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Print the configuration, or the errors, as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `voxbridge completions`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct CompletionsArgs {
+    /// Shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `voxbridge man`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ManArgs {
+    /// Command, such as serve
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
 }
 
 /// Arguments of `voxbridge health`.

@@ -15,7 +15,7 @@ fn argument_definitions_are_consistent() {
 fn help_examples_parse() {
     let examples = [DEMO_EXAMPLES, SERVE_EXAMPLES, SIMULATE_EXAMPLES, TRANSCRIBE_EXAMPLES, SPEAK_EXAMPLES]
         .into_iter()
-        .chain([CHECK_EXAMPLES, MAPPINGS_EXAMPLES, EXIT_CODES])
+        .chain([CHECK_EXAMPLES, MAPPINGS_EXAMPLES, COMPLETIONS_EXAMPLES, MAN_EXAMPLES, EXIT_CODES])
         .flat_map(str::lines);
     let mut example_count = 0;
     for line in examples.filter(|line| line.starts_with("  ")) {

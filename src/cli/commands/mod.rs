@@ -4,6 +4,7 @@ mod check;
 mod config_layers;
 mod demo;
 mod doctor;
+mod generate;
 mod health;
 mod mappings;
 mod reload;
@@ -80,6 +81,8 @@ pub async fn run(cli: Cli) -> ExitCode {
         CliCommand::Doctor(args) => doctor::run(args).await,
         CliCommand::Mappings(args) => mappings::run(args),
         CliCommand::Replay(args) => replay::run(&args),
+        CliCommand::Completions(args) => generate::print_completions(&args),
+        CliCommand::Man(args) => generate::print_manual(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -130,7 +130,7 @@ async fn print_steps(title: &str, mut steps: mpsc::Receiver<CheckOutcome>, is_pr
     }
     while let Some(outcome) = steps.recv().await {
         if is_printing {
-            let _ = print_line(&report::format_step_line(&outcome));
+            let _ = print_line(report::format_step_line(&outcome));
         }
     }
 }
@@ -141,7 +141,7 @@ fn print_diagnoses(report: &CheckReport, is_printing: bool) {
         return;
     }
     for (step, diagnosis) in report.diagnoses() {
-        let _ = print_line(&format!("\n{}", report::format_diagnosis(step, &diagnosis)));
+        let _ = print_line(format!("\n{}", report::format_diagnosis(step, &diagnosis)));
     }
     let _ = print_line("");
 }
