@@ -31,6 +31,9 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 pub(crate) mod probe;
+mod untrusted;
+
+pub(crate) use self::untrusted::UntrustedCertificate;
 
 /// Any bidirectional byte stream.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -261,36 +264,9 @@ fn without_os_code(error: io::Error) -> io::Error {
 fn describe_tls_error(error: io::Error) -> io::Error {
     let certificate = error.get_ref().and_then(|inner| inner.downcast_ref());
     if let Some(rustls::Error::InvalidCertificate(problem)) = certificate {
-        return io::Error::other(UntrustedCertificate(certificate_problem(problem)));
+        return io::Error::other(UntrustedCertificate::new(problem));
     }
     io::Error::other(format!("TLS: {error}"))
-}
-
-/// The server's certificate is not trusted, for this reason.
-#[derive(Debug, thiserror::Error)]
-#[error("the server's certificate is not trusted ({0}); to trust it, set `ca` to a file with it")]
-pub(crate) struct UntrustedCertificate(&'static str);
-
-impl UntrustedCertificate {
-    /// Problem of the certificate, if that is the cause of this error.
-    pub(crate) fn cause_of(error: &io::Error) -> Option<&'static str> {
-        error.get_ref()?.downcast_ref::<Self>().map(|certificate| certificate.0)
-    }
-}
-
-fn certificate_problem(problem: &rustls::CertificateError) -> &'static str {
-    use rustls::CertificateError::*;
-    match problem {
-        Expired | ExpiredContext { .. } => "it has expired",
-        NotValidYet | NotValidYetContext { .. } => "it is not valid yet",
-        NotValidForName | NotValidForNameContext { .. } => "it is for another name",
-        Revoked => "it has been revoked",
-        BadSignature => "its signature is wrong",
-        BadEncoding | UnhandledCriticalExtension => "it is malformed",
-        InvalidPurpose | InvalidPurposeContext { .. } => "it is not for servers",
-        // The gateway's certificate is its own authority: `Other(CaUsedAsEndEntity)`.
-        _ => "its issuer is unknown",
-    }
 }
 
 /// Builds the connector, and the digest of its certificates.

@@ -5,6 +5,7 @@
 
 mod clients;
 mod examples;
+mod simulate;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -15,8 +16,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use self::clients::{KeyArgs, ServerArgs, SpeakArgs, TalkArgs, TranscribeArgs};
 use self::examples::{
     CHECK_EXAMPLES, COMPLETIONS_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAN_EXAMPLES,
-    MAPPINGS_EXAMPLES, REPLAY_EXAMPLES, SERVE_EXAMPLES, SIMULATE_EXAMPLES,
+    MAPPINGS_EXAMPLES, REPLAY_EXAMPLES, SERVE_EXAMPLES,
 };
+pub use self::simulate::{BackendArg, DialectArg, SimulateArgs};
 use crate::config::complete_address;
 
 /// Connects existing speech WebSocket clients to MiniCPM-o without changing them.
@@ -272,56 +274,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line
     Json,
-}
-
-/// Arguments of `voxbridge simulate`.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-#[command(after_help = SIMULATE_EXAMPLES)]
-pub struct SimulateArgs {
-    /// Address to listen on
-    #[arg(
-        long,
-        value_name = "[IP:]PORT",
-        default_value = "127.0.0.1:8006",
-        value_parser = complete_address
-    )]
-    pub listen: String,
-    /// Dialect of the simulated server: minicpm-o or minicpm-o-legacy
-    #[arg(long, value_name = "NAME", default_value = "minicpm-o", hide_possible_values = true)]
-    pub dialect: DialectArg,
-    /// Follow the document of the legacy dialect where the real server deviates from it
-    #[arg(long)]
-    pub as_documented: bool,
-    /// Back-end whose messages to imitate: pytorch or cpp
-    #[arg(long, value_name = "NAME", default_value = "pytorch", hide_possible_values = true)]
-    pub backend: BackendArg,
-    /// Directory with real speech engines, as created by examples/engines/setup
-    #[arg(long, value_name = "DIR")]
-    pub engines: Option<PathBuf>,
-    /// Fault to inject; can be repeated
-    #[arg(long = "fault", value_name = "NAME[=VALUE]")]
-    pub faults: Vec<String>,
-    /// Log options.
-    #[command(flatten)]
-    pub log: LogArgs,
-}
-
-/// Dialect of the MiniCPM-o Realtime API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DialectArg {
-    /// Current dialect
-    MinicpmO,
-    /// Previous dialect
-    MinicpmOLegacy,
-}
-
-/// Back-end of a MiniCPM-o server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BackendArg {
-    /// PyTorch back-end of the MiniCPM-o demo
-    Pytorch,
-    /// C++ back-end, llama.cpp-omni
-    Cpp,
 }
 
 /// Arguments of `voxbridge replay`.

@@ -1,7 +1,7 @@
 //! Tests of the argument definitions and of the examples in the help texts.
 
 use super::{
-    examples::{SPEAK_EXAMPLES, TRANSCRIBE_EXAMPLES},
+    examples::{SIMULATE_EXAMPLES, SPEAK_EXAMPLES, TRANSCRIBE_EXAMPLES},
     *,
 };
 use clap::{CommandFactory as _, error::ErrorKind};
