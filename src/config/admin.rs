@@ -213,7 +213,6 @@ mod tests {
     #[test]
     fn invalid_admin_settings_name_their_key() {
         for (toml, words) in [
-            ("listen = \"9000\"", "admin.listen: \"9000\""),
             ("listen = \"127.0.0.1:1\"\ntoken_file = \"/nowhere\"", "admin.token_file: /nowhere"),
             ("listen = \"127.0.0.1:1\"\ntoken_file = \"/dev/null\"", "admin.token_file: the token is empty"),
             ("listen = \"127.0.0.1:1\"\ntoken_env = \"VOXBRIDGE_NO_SUCH\"", "no variable VOXBRIDGE_NO_SUCH"),
