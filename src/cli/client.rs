@@ -26,6 +26,8 @@ pub struct ClientTiming {
     pub late_transcript_timeout: Duration,
     /// How long an utterance may stay open without any event after the end of the recording.
     pub stall_timeout: Duration,
+    /// How long a transcript of the user may be the only answer to a question.
+    pub transcript_only_timeout: Duration,
     /// How long the client waits for the next message of a spoken answer.
     pub answer_timeout: Duration,
     /// Interval between empty frames while the client sends nothing else.
@@ -43,6 +45,8 @@ impl Default for ClientTiming {
             quiet_timeout: Duration::from_secs(1),
             late_transcript_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(30),
+            // A conversation may transcribe the user too, and begins its answer within six seconds of silence.
+            transcript_only_timeout: Duration::from_secs(8),
             // A busy model server queues requests; voxbridge itself gives up earlier than this.
             answer_timeout: Duration::from_secs(120),
             // The server closes after 60 s without a binary frame, even while it speaks (field notes §1.6).
@@ -235,9 +239,10 @@ impl Client {
             Ok(Err(reason)) => Err(ClientError::ConnectionLost(
                 self.read_final_error().await.unwrap_or_else(|| reason.to_string()),
             )),
-            Err(_) => {
-                Err(ClientError::ConnectionLost(format!("the server accepted no data for {SEND_TIMEOUT:?}")))
-            }
+            Err(_) => Err(ClientError::ConnectionLost(format!(
+                "the server accepted no data for {} s",
+                SEND_TIMEOUT.as_secs()
+            ))),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Opens the WebSocket of a client: builds the URL, connects by TCP, and by TLS for `wss://`, and upgrades.
 
-use std::{path::Path, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{
@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::{
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::error::ClientError;
-use crate::net::{Endpoint, Transport};
+use crate::net::{Endpoint, Transport, UntrustedCertificate, read_certificates};
 use crate::secret::Secret;
 
 /// Server and session parameters of a client.
@@ -24,6 +24,8 @@ pub struct ServerTarget {
     pub model: Option<String>,
     /// Language of the speech, ISO 639-1.
     pub language: Option<String>,
+    /// CA certificates (PEM) to trust besides those of the system.
+    pub ca: Option<PathBuf>,
     /// The key to show, where one is wanted.
     pub key: Option<Secret>,
 }
@@ -48,28 +50,31 @@ const WRITE_MAX_BYTES: usize = 1 << 20;
 
 /// Connects and upgrades within [`CONNECT_TIMEOUT`].
 pub(super) async fn dial(target: &ServerTarget) -> Result<ClientWebSocket, ClientError> {
-    let (endpoint, uri) = endpoint_and_uri(target, None)?;
+    let (endpoint, uri) = endpoint_and_uri(target)?;
     let unreachable = |reason: String| ClientError::Unreachable { url: target.url.clone(), reason };
     match timeout(CONNECT_TIMEOUT, connect_and_upgrade(&endpoint, &uri, target.key.as_ref())).await {
         Ok(Ok(socket)) => Ok(socket),
         Ok(Err(tungstenite::Error::Http(response))) => {
             Err(ClientError::HttpRejected { url: target.url.clone(), status: response.status().as_u16() })
         }
-        Ok(Err(tungstenite::Error::Io(reason))) => Err(unreachable(reason.to_string())),
+        Ok(Err(tungstenite::Error::Io(reason))) => Err(match UntrustedCertificate::cause_of(&reason) {
+            Some(problem) => ClientError::UntrustedCertificate { url: target.url.clone(), problem },
+            None => unreachable(reason.to_string()),
+        }),
         Ok(Err(reason)) => Err(unreachable(reason.to_string())),
-        Err(_) => Err(unreachable(format!("no answer within {CONNECT_TIMEOUT:?}"))),
+        Err(_) => Err(unreachable(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()))),
     }
 }
 
-/// Endpoint and complete URL of the server. The endpoint also trusts the CA certificates in the PEM file `ca`.
-pub(super) fn endpoint_and_uri(
-    target: &ServerTarget,
-    ca: Option<&Path>,
-) -> Result<(Endpoint, Uri), ClientError> {
+/// Endpoint and complete URL of the server.
+pub(super) fn endpoint_and_uri(target: &ServerTarget) -> Result<(Endpoint, Uri), ClientError> {
     let invalid_url =
         |reason: &str| ClientError::InvalidUrl { url: target.url.clone(), reason: reason.to_owned() };
     let given: Uri = target.url.parse().map_err(|reason| invalid_url(&format!("{reason}")))?;
-    let endpoint = Endpoint::from_uri(&given, ca).map_err(|reason| invalid_url(&reason))?;
+    if let Some(ca) = &target.ca {
+        read_certificates(ca).map_err(ClientError::UnreadableCa)?;
+    }
+    let endpoint = Endpoint::from_uri(&given, target.ca.as_deref()).map_err(|reason| invalid_url(&reason))?;
     let path = match given.path() {
         "" | "/" => DEFAULT_PATH,
         path => path,
@@ -131,9 +136,9 @@ mod tests {
             url: url.into(),
             model: model.map(Into::into),
             language: language.map(Into::into),
-            key: None,
+            ..ServerTarget::default()
         };
-        endpoint_and_uri(&target, None).map(|(_, uri)| uri.to_string())
+        endpoint_and_uri(&target).map(|(_, uri)| uri.to_string())
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(super) const EXIT_INVALID_DATA: u8 = 65;
 pub(super) const EXIT_NO_INPUT: u8 = 66;
 /// EX_UNAVAILABLE: no server answers at the address.
 pub(super) const EXIT_UNAVAILABLE: u8 = 69;
+/// EX_PROTOCOL: the server at the address cannot be trusted to be the right one.
+pub(super) const EXIT_UNTRUSTED: u8 = 76;
 
 /// Failure of a client command.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,23 @@ pub enum ClientError {
         /// Error of the connection.
         reason: String,
     },
+    /// The certificate of the server is not trusted.
+    #[error("the certificate of {url} is not trusted: {problem}; to trust it, name a file with it by --ca")]
+    UntrustedCertificate {
+        /// Where.
+        url: String,
+        /// Problem of the certificate.
+        problem: &'static str,
+    },
+    /// The file of `--ca` holds no certificates.
+    #[error("--ca {0}")]
+    UnreadableCa(String),
+    /// The server only transcribes.
+    #[error(
+        "the server transcribes the question but does not answer it; talk needs a conversation: `voxbridge serve \
+         --profile conversation`, or a route of that profile for the name given by --model"
+    )]
+    NoConversation,
     /// The server rejected the WebSocket upgrade with an HTTP status.
     #[error("{url} rejected the connection with HTTP {status}{}", status_hint(*status))]
     HttpRejected {
@@ -75,7 +94,7 @@ pub enum ClientError {
     #[error("the connection was lost: {0}")]
     ConnectionLost(String),
     /// The server is connected but silent.
-    #[error("the server has not answered for {0:.0?}")]
+    #[error("the server has not answered for {} s", .0.as_secs_f64().round())]
     Stalled(Duration),
     /// The server reported errors beside transcripts.
     #[error("the transcript may be incomplete: the server reported {count} errors; last: {last}")]
@@ -125,12 +144,14 @@ impl ClientError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::InvalidUrl { .. } | Self::InvalidKey { .. } => EXIT_USAGE,
+            Self::UntrustedCertificate { .. } => EXIT_UNTRUSTED,
             Self::Unreachable { .. } | Self::HttpRejected { .. } | Self::SessionNotOpened { .. } => {
                 EXIT_UNAVAILABLE
             }
-            Self::UnreadableInput { .. } => EXIT_NO_INPUT,
+            Self::UnreadableInput { .. } | Self::UnreadableCa(_) => EXIT_NO_INPUT,
             Self::InvalidAudio { .. } | Self::InvalidText(_) => EXIT_INVALID_DATA,
-            Self::Server { .. }
+            Self::NoConversation
+            | Self::Server { .. }
             | Self::ConnectionLost(_)
             | Self::Stalled(_)
             | Self::IncompleteTranscript { .. }
@@ -143,6 +164,11 @@ impl ClientError {
     /// Error for a session that the server closed before the command was done.
     pub(super) fn session_closed(reason: &str) -> Self {
         Self::ConnectionLost(format!("the server closed the session: {reason}"))
+    }
+
+    /// True if the reader of standard output is gone, as after `| head -1`. That is not worth a message.
+    pub fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::UnwritableOutput { reason, .. } if reason.kind() == io::ErrorKind::BrokenPipe)
     }
 
     /// A failure to write to the terminal or a pipe.

@@ -1,5 +1,7 @@
 //! Command line: arguments, client commands of Macaw servers, and all other commands in [`commands`].
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // they panic when the reader is gone: use `output`
+
 pub mod args;
 pub mod client;
 mod commands;
@@ -14,6 +16,7 @@ pub mod transcribe;
 mod dial;
 mod json_summary;
 mod key;
+mod output;
 mod read_input;
 mod stream_recording;
 #[cfg(test)]

@@ -72,6 +72,16 @@ pub enum MacawEvent {
 }
 
 impl MacawEvent {
+    /// True for a transcript of the user, which a server for speech to text sends in place of an answer.
+    pub(super) const fn is_user_transcript(&self) -> bool {
+        matches!(self, Self::Final { assistant: false, .. })
+    }
+
+    /// True for the first words or the first audio of an answer.
+    pub(super) const fn begins_answer(&self) -> bool {
+        matches!(self, Self::Final { assistant: true, .. } | Self::SpeakingStarted { .. })
+    }
+
     /// Parses a text message. Never fails: a malformed message is [`Self::Unknown`].
     pub fn parse(message: &str) -> Self {
         let value: Value = serde_json::from_str(message).unwrap_or_default();

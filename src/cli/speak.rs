@@ -14,6 +14,7 @@ use super::args::SpeakArgs;
 use super::client::{Client, ClientTiming, ServerMessage, server_error};
 use super::dial::ServerTarget;
 use super::error::ClientError;
+use super::output;
 use super::read_input;
 use super::server_events::MacawEvent;
 
@@ -39,15 +40,18 @@ pub async fn run(args: &SpeakArgs) -> Result<(), ClientError> {
     // Audio received before an error is worth keeping.
     if !speech.bytes.is_empty() {
         write_output(&args.output, &speech.to_wav()).await?;
-        let destination =
-            if args.output == Path::new("-") { Path::new("standard output") } else { &args.output };
-        eprintln!(
-            "voxbridge: {:.1} s of speech in {}",
+        output::print_message(format_args!(
+            "{:.1} s of speech in {}",
             speech.duration().as_secs_f64(),
-            destination.display()
-        );
+            destination_name(&args.output)
+        ));
     }
     result
+}
+
+/// Name of the output for messages; `-` is standard output.
+pub(super) fn destination_name(output: &Path) -> std::path::Display<'_> {
+    if output == Path::new("-") { Path::new("standard output") } else { output }.display()
 }
 
 /// Speaks the whole text in one session and collects the audio, without terminal and files.

@@ -10,6 +10,7 @@ use tokio::time::{Instant, interval};
 use super::args::TalkArgs;
 use super::client::{Client, ClientTiming, ServerMessage, printable, server_error};
 use super::error::ClientError;
+use super::output;
 use super::server_events::MacawEvent;
 use super::speak::{self, SpeechAudio};
 use super::stream_recording::{self, FRAME_SAMPLES, SILENT_FRAME};
@@ -37,19 +38,23 @@ pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
     let answer = ask_question(&mut client, &samples).await;
     client.close(|_| {}).await;
     let answer = answer?;
-    println!("{}", printable(&answer.text));
     speak::write_output(&args.output, &answer.speech.to_wav()).await?;
     print_summary(&answer, &args.output);
+    match args.output == Path::new("-") {
+        // Standard output holds the WAV file.
+        true => output::print_message(printable(&answer.text)),
+        false => output::print_line(printable(&answer.text))?,
+    }
     Ok(())
 }
 
 fn print_summary(answer: &SpokenAnswer, destination: &Path) {
-    eprintln!(
-        "voxbridge: {:.1} s of speech in {}, starting {:.1} s after the question",
+    output::print_message(format_args!(
+        "{:.1} s of speech in {}, starting {:.1} s after the question",
         answer.speech.duration().as_secs_f64(),
-        destination.display(),
+        speak::destination_name(destination),
         answer.latency.as_secs_f64()
-    );
+    ));
 }
 
 /// Sends a question in real time and waits for the complete answer. An early answer that the rest of the question
@@ -62,11 +67,17 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
     let mut question_ended_at = None;
     let mut answer = SpokenAnswer::default();
     let mut last_message_at = Instant::now();
+    let mut transcribed_at: Option<Instant> = None;
     loop {
         tokio::select! {
             _ = ticks.tick() => {
                 if sent >= samples.len() && last_message_at.elapsed() > timing.answer_timeout {
                     return Err(ClientError::Stalled(timing.answer_timeout));
+                }
+                if sent >= samples.len()
+                    && transcribed_at.is_some_and(|at| at.elapsed() > timing.transcript_only_timeout)
+                {
+                    return Err(ClientError::NoConversation);
                 }
                 client.send_audio(frames.next().unwrap_or(&SILENT_FRAME)).await?;
                 sent += FRAME_SAMPLES;
@@ -80,6 +91,13 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
             message = client.next() => {
                 let message = message?.ok_or_else(|| client.connection_lost())?;
                 last_message_at = Instant::now();
+                match &message {
+                    ServerMessage::Event(event) if event.event.is_user_transcript() => {
+                        transcribed_at = Some(last_message_at);
+                    }
+                    ServerMessage::Event(event) if event.event.begins_answer() => transcribed_at = None,
+                    _ => {}
+                }
                 if answer.handle_message(message, question_ended_at)? && sent >= samples.len() {
                     return Ok(answer);
                 }
@@ -113,7 +131,7 @@ impl SpokenAnswer {
                 return Err(server_error(&code, &message));
             }
             MacawEvent::Error { code, message, .. } => {
-                eprintln!("voxbridge: {}", printable(&format!("the server reports {code}: {message}")));
+                output::print_message(printable(&format!("the server reports {code}: {message}")));
             }
             MacawEvent::SessionClosed { reason } => {
                 return Err(ClientError::session_closed(&reason));

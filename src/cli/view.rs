@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::audio::SPEECH_RATE_HZ;
 
 use super::client::{ReceivedEvent, printable};
+use super::output;
 use super::server_events::MacawEvent;
 use super::stream_recording::StreamProgress;
 
@@ -63,7 +64,7 @@ impl<W: Write> TranscriptView<W> {
 
     /// Prints a note on stderr, above the progress bar.
     pub(super) fn print_note(&self, note: &str) {
-        self.bar.suspend(|| eprintln!("voxbridge: {note}"));
+        self.bar.suspend(|| output::print_message(note));
     }
 
     /// Removes the progress bar and the partial transcript.

@@ -13,7 +13,8 @@ use crate::server::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdminConfig {
-    /// Address and port to listen on.
+    /// Address and port to listen on, completed by [`super::complete_address`].
+    #[serde(default, deserialize_with = "super::listen::deserialize_address")]
     pub listen: Option<String>,
     /// File with the admin token.
     pub token_file: Option<PathBuf>,
@@ -92,9 +93,8 @@ impl AdminConfig {
     pub fn resolve(&self) -> Result<Option<AdminSettings>, String> {
         let Some(listen) = &self.listen else { return Ok(None) };
         let bad = |problem: String| format!("admin.{problem}");
-        let listen: SocketAddr = listen.parse().map_err(|_| {
-            bad(format!("listen: {listen:?} is not an address and port such as 127.0.0.1:9000"))
-        })?;
+        let listen =
+            super::listen::resolve_address(listen).map_err(|problem| bad(format!("listen: {problem}")))?;
         let tls = self.tls.resolve().map_err(|problem| bad(format!("tls: {problem}")))?;
         let accepts_certificates = tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         let auth = AdminAuth {
@@ -213,7 +213,6 @@ mod tests {
     #[test]
     fn invalid_admin_settings_name_their_key() {
         for (toml, words) in [
-            ("listen = \"9000\"", "admin.listen: \"9000\""),
             ("listen = \"127.0.0.1:1\"\ntoken_file = \"/nowhere\"", "admin.token_file: /nowhere"),
             ("listen = \"127.0.0.1:1\"\ntoken_file = \"/dev/null\"", "admin.token_file: the token is empty"),
             ("listen = \"127.0.0.1:1\"\ntoken_env = \"VOXBRIDGE_NO_SUCH\"", "no variable VOXBRIDGE_NO_SUCH"),

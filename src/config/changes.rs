@@ -175,8 +175,8 @@ mod tests {
     fn changes_are_split_into_applied_and_after_restart() {
         let library = Library::embedded().unwrap();
         let config = |toml: &str| toml::from_str::<Config>(toml).unwrap();
-        let old = config("listen = \"a\"\nlanguage = \"en\"\n[[upstream]]\nurl = \"ws://a?token=secret\"");
-        let new = config("listen = \"b\"\nprofile = \"x\"\n[[upstream]]\nurl = \"ws://b?token=secret\"");
+        let old = config("listen = \"a:1\"\nlanguage = \"en\"\n[[upstream]]\nurl = \"ws://a?token=secret\"");
+        let new = config("listen = \"b:1\"\nprofile = \"x\"\n[[upstream]]\nurl = \"ws://b?token=secret\"");
         let mut other = library.clone();
         let source = library.source(crate::mapping::MappingKind::Profile, "speech").unwrap();
         other.add("s.toml", &source.replace("partials = true", "partials = false")).unwrap();

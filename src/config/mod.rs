@@ -6,6 +6,8 @@ mod admin;
 mod changes;
 mod drain;
 mod effective;
+mod listen;
+mod outputs;
 mod reload;
 mod routes;
 mod upstreams;
@@ -25,6 +27,7 @@ pub use self::{
     admin::{AdminConfig, AdminSettings},
     changes::{Changes, ReferencedFiles},
     drain::DrainConfig,
+    listen::complete_address,
     reload::{ConfigReloader, FindConfig, ReloadTargets},
     upstreams::UpstreamConfig,
 };
@@ -33,7 +36,6 @@ use crate::{
     mapping::{
         FileError, Library, Profile,
         check::{MAX_MS, parse_toml, suggest_known},
-        upstream::Mode,
     },
     secret::Secret,
     server::{
@@ -65,7 +67,8 @@ const TRACE_MIN_BYTES: u64 = 64 * 1024;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Address and port to listen on.
+    /// Address and port to listen on, completed by [`complete_address`].
+    #[serde(default, deserialize_with = "listen::deserialize_address")]
     pub listen: Option<String>,
     /// Profile for connections that match no route.
     pub profile: Option<String>,
@@ -250,13 +253,16 @@ impl Config {
         })
     }
 
-    /// Checks the configuration. Unlike [`build_service`](Self::build_service), accepts one without
-    /// upstreams.
+    /// Checks the configuration, and that the files it names can be written. Unlike
+    /// [`build_service`](Self::build_service), accepts one without upstreams.
     ///
     /// # Errors
     /// A message that names the key.
     pub fn check(&self) -> Result<(), String> {
         self.admin.resolve()?.map(AdminSettings::load).transpose()?;
+        self.check_outputs()?;
+        let listen = self.listen.as_deref().unwrap_or(DEFAULT_LISTEN);
+        listen::resolve_address(listen).map_err(|problem| format!("listen: {problem}"))?;
         if !self.upstream.is_empty() {
             return self.build_service().map(drop);
         }
@@ -363,20 +369,14 @@ fn read_token(file: Option<&Path>, env: Option<&str>) -> Result<Option<Secret>, 
     }
 }
 
-fn profile_for_mode(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {
-    let wanted = match mode {
-        "chat" => Mode::Chat,
-        "audio" => Mode::Audio,
-        "video" => Mode::Video,
-        other => {
-            return Err(format!("upstream: unknown mode {other:?} in the URL; use chat, audio or video"));
-        }
-    };
-    library
-        .profiles()
-        .find(|profile| profile.mode == wanted && !profile.is_relay())
-        .cloned()
-        .ok_or_else(|| format!("upstream: no profile uses mode {mode:?}; choose a profile with --profile"))
+/// The default profile for a mode in the upstream URL.
+fn profile_for_mode(mode: &str) -> Result<&'static str, String> {
+    match mode {
+        "chat" => Ok("speech"),
+        "audio" => Ok("conversation"),
+        "video" => Ok("video"),
+        other => Err(format!("upstream: unknown mode {other:?} in the URL; use chat, audio or video")),
+    }
 }
 
 /// Reads the `.toml` files of a directory and its subdirectories, sorted by path.

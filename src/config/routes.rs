@@ -41,7 +41,7 @@ impl Config {
             let profile = match (&self.profile, mode) {
                 (Some(name), _) => name.clone(),
                 (None, None) => "speech".to_owned(),
-                (None, Some(mode)) => profile_for_mode(library, mode)?.name.clone(),
+                (None, Some(mode)) => profile_for_mode(mode)?.to_owned(),
             };
             files.push((RouteConfig::catch_all(&profile), false));
             files.extend(

@@ -8,7 +8,7 @@ const UPSTREAM: &str = "[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n";
 
 #[test]
 fn upper_layer_overrides_lower() {
-    let file = config(&format!("listen = \"a\"\nprofile = \"speech\"\n{UPSTREAM}"));
+    let file = config(&format!("listen = \"a:1\"\nprofile = \"speech\"\n{UPSTREAM}"));
     let flags = Config {
         listen: Some("b".into()),
         upstream: vec![UpstreamConfig { url: "ws://x".into(), ..UpstreamConfig::with_default_dialect() }],
@@ -74,6 +74,33 @@ fn config_without_upstream_is_still_checked() {
         assert!(config(toml).check().is_err(), "{toml}");
     }
     assert!(config(&UPSTREAM.replace("ws://", "http://")).check().is_err());
+}
+
+#[test]
+fn outputs_that_cannot_be_written_are_rejected() {
+    let root = std::env::temp_dir().join(format!("voxbridge-outputs-{}", std::process::id()));
+    fs::create_dir_all(&root).unwrap();
+    fs::write(root.join("file"), "").unwrap();
+    let path = |name: &str| root.join(name).display().to_string();
+    let (log, trace) = (
+        |path: &str| format!("[access_log]\npath = {path:?}"),
+        |dir: &str| format!("[trace]\ndir = {dir:?}"),
+    );
+    for (toml, words) in [
+        (log(&path("none/access.log")), "none does not exist; create it"),
+        (log(&root.display().to_string()), "access_log.path"),
+        (log(&path("file/access.log")), "access_log.path"),
+        (trace(&path("file")), "cannot create a file in"),
+        (trace(&path("file/a/b")), "trace.dir"),
+    ] {
+        let problem = config(&toml).check().unwrap_err();
+        assert!(problem.contains(words), "{toml}: {problem}");
+    }
+    for toml in [log(&path("access.log")), log("-"), log("stderr"), trace(&path("a/b")), trace(&path(""))] {
+        assert_eq!(config(&toml).check(), Ok(()), "{toml}");
+    }
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "the check left files behind");
+    fs::remove_dir_all(root).unwrap();
 }
 
 #[test]

@@ -142,8 +142,8 @@ pub struct RolloverRules {
 }
 
 impl RolloverRules {
-    /// Checks the order of the bounds, which the types cannot express.
-    pub(super) fn check(&self, file: &str, source: &str) -> Result<(), FileError> {
+    /// These rules; an error if the order of the bounds, which the types cannot express, is wrong.
+    pub(super) fn checked(self, file: &str, source: &str) -> Result<Self, FileError> {
         if self.hard_before_ms >= self.soft_before_ms || self.soft_tokens >= self.hard_tokens {
             return Err(FileError::at_key(
                 file,
@@ -152,7 +152,7 @@ impl RolloverRules {
                 "[rollover] soft bounds must come before hard ones: set `soft_before_ms` above `hard_before_ms` and `soft_tokens` below `hard_tokens`",
             ));
         }
-        Ok(())
+        Ok(self)
     }
 }
 

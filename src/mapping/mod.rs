@@ -11,6 +11,7 @@ pub mod dialogue;
 pub mod explain;
 pub mod extract;
 pub mod field;
+mod inherit;
 pub mod profile;
 pub mod relay;
 pub mod scaffold;
@@ -48,7 +49,7 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 13] = [
+const EMBEDDED: [(&str, &str); 14] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
@@ -59,6 +60,7 @@ const EMBEDDED: [(&str, &str); 13] = [
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
     ("upstream/minicpm-o-legacy.toml", include_str!("../../mappings/upstream/minicpm-o-legacy.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
+    ("profile/live.toml", include_str!("../../mappings/profile/live.toml")),
     ("profile/conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
     ("profile/video.toml", include_str!("../../mappings/profile/video.toml")),
     ("profile/relay.toml", include_str!("../../mappings/profile/relay.toml")),
@@ -347,80 +349,4 @@ fn check_kind(file: &str, source: &str, found: MappingKind, expected: MappingKin
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn profile(name: &str, extends: &str, rest: &str) -> (String, String) {
-        let head = format!("kind = \"profile\"\nname = {name:?}\ntitle = \"t\"\nextends = {extends:?}\n");
-        (format!("{name}.toml"), format!("{head}mode = \"audio\"\n{rest}"))
-    }
-
-    const BARGE_IN_SECTION: &str =
-        "[barge_in]\nstart_ms = 1\nquiet_ms = 2\nsuppress_max_ms = 3\nyield_max_ms = 4\n";
-
-    #[test]
-    fn profiles_inherit_missing_sections_in_any_file_order() {
-        let mut library = Library::embedded().unwrap();
-        library.add_all(vec![profile("a", "b", ""), profile("b", "conversation", BARGE_IN_SECTION)]).unwrap();
-        let a = library.profile("a").unwrap();
-        assert_eq!(a.dialogue.as_ref().map(|talk| talk.barge_in.start_ms), Some(1));
-        assert_eq!(a.listen.start_ms, 250, "inherited from `speech` through two profiles");
-    }
-
-    #[test]
-    fn errors_of_every_file_in_a_directory_are_reported() {
-        let file = |name: &str, source: String| (format!("{name}.toml"), source);
-        let client = |name: &str| {
-            scaffold::generate(&Library::embedded().unwrap(), MappingKind::Client, name).unwrap()
-        };
-        let twice = client("two").replace("\"/two\"", "\"/elsewhere\"");
-        let copy =
-            scaffold::generate_from(&Library::embedded().unwrap(), MappingKind::Client, "macaw", "three")
-                .unwrap();
-        let same_path = copy.replace("\"/three\"", "\"/v1/realtime\"");
-        let files = vec![
-            file("a", client("one").replace("idle_ms", "idel_ms")),
-            file("b", client("two")),
-            file("c", twice),
-            file("d", same_path),
-            file("e", "kind = ".to_owned()),
-            profile("f", "conversatoin", ""),
-            file("g", client("six").replace("[closes]", "[cloeses]")),
-        ];
-        let told = Library::embedded().unwrap().add_all(files).unwrap_err().flatten();
-        let told: Vec<String> = told.iter().map(ToString::to_string).collect();
-        for (file, words) in [
-            ("a.toml:", "did you mean `idle_ms`?"),
-            ("c.toml:4:", "b.toml already defines client \"two\""),
-            ("d.toml:", "client macaw is served at the same path"),
-            ("e.toml:1:", ""),
-            ("g.toml:", "did you mean `closes`?"),
-        ] {
-            assert!(told.iter().any(|it| it.starts_with(file) && it.contains(words)), "{file}: {told:#?}");
-        }
-    }
-
-    #[test]
-    fn replaced_profile_changes_its_dependents() {
-        let mut library = Library::embedded().unwrap();
-        let (file, source) = profile("conversation", "conversation", BARGE_IN_SECTION);
-        library.add(&file, &source).unwrap();
-        for dependent in ["conversation", "video"] {
-            let talk = library.profile(dependent).unwrap().dialogue.clone();
-            assert_eq!(talk.map(|talk| talk.barge_in.start_ms), Some(1), "{dependent}");
-        }
-    }
-
-    #[test]
-    fn unknown_base_and_inheritance_cycle_are_rejected() {
-        let mut library = Library::embedded().unwrap();
-        let problem = library.add_all(vec![profile("a", "conversatoin", "")]).unwrap_err();
-        assert!(
-            problem.to_string().contains("a.toml:4") && problem.message.contains("`conversation`"),
-            "{problem}"
-        );
-        let (file, source) = profile("speech", "video", "");
-        let problem = library.add(&file, &source).unwrap_err();
-        assert!(problem.message.contains("would extend itself through `conversation`"), "{problem}");
-    }
-}
+mod tests;

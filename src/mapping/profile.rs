@@ -8,6 +8,7 @@ use toml::Spanned;
 use super::{
     check::{self, FileError},
     dialogue::ConverseFile,
+    inherit::parse_extended,
     relay::{RelayProfileFile, RelayRules},
     template::Template,
     upstream::Mode,
@@ -18,7 +19,7 @@ pub use super::dialogue::{
     RolloverRules,
 };
 
-/// The file as written. A missing section is inherited from the extended profile.
+/// The file, with what it inherits from the extended profile.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileFile {
@@ -176,6 +177,8 @@ pub struct Profile {
     pub notes: Vec<String>,
     /// Name of the profile it extends.
     pub extends: Option<String>,
+    /// The file with what it inherits, for profiles that extend this one.
+    pub(crate) document: Arc<str>,
     /// Upstream mode it needs.
     pub mode: Mode,
     /// How utterances are found.
@@ -310,29 +313,21 @@ impl Profile {
         if RelayProfileFile::is_relay_profile(file, source, base)? {
             return RelayProfileFile::compile(file, source, base);
         }
-        let read: ProfileFile = check::parse_toml(file, source)?;
+        let base = base.map(|base| &*base.document);
+        let (read, document): (ProfileFile, _) = parse_extended(file, source, base, |_| true)?;
         super::check_kind(file, source, read.kind, super::MappingKind::Profile)?;
-        let sections = Sections { file, source, base };
-        let hear = read.hear.map(|hear| hear.compile(file, source)).transpose()?;
-        let speak = read.speak.map(|speak| speak.compile(file, source)).transpose()?;
-        let converse = read.converse.map(|converse| converse.compile(file, source)).transpose()?;
-        let listen = sections.resolve("listen", read.listen, |base| Some(base.listen.clone()))?;
+        let sections = Sections { file, source };
+        let listen = sections.require("listen", read.listen)?;
         if listen.segment_max_ms < 1000 {
             let message = "`segment_max_ms` must be 1000 or more";
             return Err(FileError::at_key(file, source, &["listen", "segment_max_ms"], message));
         }
-        if let Some(rollover) = &read.rollover {
-            rollover.check(file, source)?;
-        }
         let dialogue = match read.mode {
             Mode::Chat => None,
             Mode::Audio | Mode::Video => Some(Arc::new(DialogueRules {
-                converse: sections
-                    .resolve("converse", converse, |base| Some(base.dialogue.as_ref()?.converse.clone()))?,
-                barge_in: sections
-                    .resolve("barge_in", read.barge_in, |base| Some(base.dialogue.as_ref()?.barge_in))?,
-                rollover: sections
-                    .resolve("rollover", read.rollover, |base| Some(base.dialogue.as_ref()?.rollover))?,
+                converse: sections.require("converse", read.converse)?.compile(file, source)?,
+                barge_in: sections.require("barge_in", read.barge_in)?,
+                rollover: sections.require("rollover", read.rollover)?.checked(file, source)?,
             })),
         };
         Ok(Self {
@@ -340,13 +335,14 @@ impl Profile {
             title: read.title,
             notes: read.notes,
             extends: read.extends,
+            document,
             mode: read.mode,
             listen,
-            read_window: sections.resolve("read_window", read.read_window, |base| Some(base.read_window))?,
-            hear: sections.resolve("hear", hear, |base| Some(base.hear.clone()))?,
-            speak: sections.resolve("speak", speak, |base| Some(base.speak.clone()))?,
-            playout: sections.resolve("playout", read.playout, |base| Some(base.playout))?,
-            lanes: sections.resolve("lanes", read.lanes, |base| Some(base.lanes))?,
+            read_window: sections.require("read_window", read.read_window)?,
+            hear: sections.require("hear", read.hear)?.compile(file, source)?,
+            speak: sections.require("speak", read.speak)?.compile(file, source)?,
+            playout: sections.require("playout", read.playout)?,
+            lanes: sections.require("lanes", read.lanes)?,
             dialogue,
             relay: None,
         })
@@ -359,23 +355,16 @@ impl Profile {
     }
 }
 
-/// Sections of a profile file, with inheritance.
+/// The file, for errors about its sections.
 struct Sections<'a> {
     file: &'a str,
     source: &'a str,
-    /// The extended profile.
-    base: Option<&'a Profile>,
 }
 
 impl Sections<'_> {
-    /// The section as written, or as inherited; an error if it is in neither profile.
-    fn resolve<T>(
-        &self,
-        name: &str,
-        written: Option<T>,
-        inherited: impl FnOnce(&Profile) -> Option<T>,
-    ) -> Result<T, FileError> {
-        written.or_else(|| self.base.and_then(inherited)).ok_or_else(|| {
+    /// The section; an error if it is in neither the file nor the profile that the file extends.
+    fn require<T>(&self, name: &str, section: Option<T>) -> Result<T, FileError> {
+        section.ok_or_else(|| {
             let message = format!(
                 "section [{name}] is missing, and there is no profile in `extends` to inherit it from"
             );

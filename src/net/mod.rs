@@ -31,6 +31,9 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 pub(crate) mod probe;
+mod untrusted;
+
+pub(crate) use self::untrusted::UntrustedCertificate;
 
 /// Any bidirectional byte stream.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -261,9 +264,7 @@ fn without_os_code(error: io::Error) -> io::Error {
 fn describe_tls_error(error: io::Error) -> io::Error {
     let certificate = error.get_ref().and_then(|inner| inner.downcast_ref());
     if let Some(rustls::Error::InvalidCertificate(problem)) = certificate {
-        return io::Error::other(format!(
-            "the server's certificate is not trusted ({problem:?}); to trust it, set `ca` to a file with it"
-        ));
+        return io::Error::other(UntrustedCertificate::new(problem));
     }
     io::Error::other(format!("TLS: {error}"))
 }
@@ -327,7 +328,11 @@ fn credentials_digest(pinned: &[CertificateDer<'_>], identity: Option<&ClientIde
     context.finish().as_ref().to_vec()
 }
 
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+/// Reads the certificates of a PEM file.
+///
+/// # Errors
+/// A message with the path.
+pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let file_error = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| file_error(&error))?;
     let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|error| file_error(&error))?;

@@ -5,7 +5,6 @@
 
 use std::{
     fmt::Write as _,
-    io::{self, IsTerminal as _},
     sync::{Mutex, OnceLock, PoisonError},
 };
 
@@ -60,7 +59,7 @@ pub fn init(log: &LogConfig) -> Result<(), String> {
     let layer = if format == "json" {
         layer.json().flatten_event(true).boxed()
     } else {
-        layer.with_ansi(io::stderr().is_terminal()).with_target(false).fmt_fields(safe_fields()).boxed()
+        layer.with_ansi(console::colors_enabled_stderr()).with_target(false).fmt_fields(safe_fields()).boxed()
     };
     registry_with(filter).with(layer).try_init().map_err(|error| error.to_string())?;
     // Cannot fail, like the next one.

@@ -93,15 +93,28 @@ fn write_file(name: &str, text: &str) -> String {
 #[tokio::test]
 async fn help_describes_every_command() {
     let version = run(&["--version"]).await;
-    assert_eq!(
-        (version.code, version.stdout.as_str()),
-        (0, concat!("voxbridge ", env!("CARGO_PKG_VERSION"), "\n"))
+    // A release build adds the commit.
+    assert!(
+        version.stdout.starts_with(concat!("voxbridge ", env!("CARGO_PKG_VERSION"))),
+        "{}",
+        version.stdout
     );
+    assert_eq!(version.code, 0);
     let help = run(&["--help"]).await;
     assert_eq!(help.code, 0);
-    for command in
-        ["demo", "serve", "simulate", "transcribe", "speak", "check", "doctor", "mappings", "replay"]
-    {
+    for command in [
+        "demo",
+        "serve",
+        "simulate",
+        "transcribe",
+        "speak",
+        "check",
+        "doctor",
+        "mappings",
+        "replay",
+        "completions",
+        "man",
+    ] {
         assert!(help.stdout.contains(&format!("\n  {command} ")), "{}", help.stdout);
         assert_eq!(run(&[command, "--help"]).await.code, 0, "{command}");
     }
@@ -143,6 +156,50 @@ async fn configuration_errors_name_line_and_key() {
     }
     let unset = run(&["serve"]).await;
     assert!(unset.code == 2 && unset.stderr.contains("--upstream"), "{}", unset.stderr);
+}
+
+#[tokio::test]
+async fn check_prints_configuration_and_errors_as_json() {
+    let json = |output: &CommandOutput| serde_json::from_str::<serde_json::Value>(&output.stdout).unwrap();
+    let good = run(&["check", "--json", "--listen", "8001"]).await;
+    assert_eq!(good.code, 0, "{}", good.stderr);
+    let report = json(&good);
+    assert_eq!((&report["ok"], &report["config"]["listen"]), (&true.into(), &"127.0.0.1:8001".into()));
+    assert!(report["mappings"].as_array().unwrap().iter().any(|file| file["name"] == "macaw"), "{report}");
+    let misspelt = write_file("misspelt.toml", "\nlisten = 8000\nidle_timeuot_ms = 5\n");
+    let bad = run(&["check", "--json", "--config", &misspelt]).await;
+    assert_eq!((bad.code, bad.stderr.as_str()), (2, ""));
+    let report = json(&bad);
+    let error = &report["errors"][0];
+    assert_eq!((&report["ok"], &error["line"], &error["column"]), (&false.into(), &3.into(), &1.into()));
+    assert_eq!(
+        (&error["file"], error["message"].as_str().unwrap().contains("`idle_timeout_ms`")),
+        (&misspelt.into(), true)
+    );
+    let unknown = run(&["check", "--json", "--profile", "spech"]).await;
+    assert!(json(&unknown)["errors"][0]["message"].as_str().unwrap().contains("did you mean `speech`"));
+}
+
+#[tokio::test]
+async fn completions_and_manual_pages_name_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completions", shell]).await;
+        assert!(
+            script.code == 0 && script.stdout.contains("serve") && script.stdout.contains("upstream-ca"),
+            "{shell}"
+        );
+    }
+    let page = run(&["man"]).await;
+    assert!(
+        page.code == 0 && page.stdout.contains(".TH voxbridge 1") && page.stdout.contains("serve"),
+        "{}",
+        page.stdout
+    );
+    let page = run(&["man", "serve"]).await.stdout;
+    assert!(page.contains(".TH voxbridge\\-serve 1") || page.contains(".TH voxbridge-serve 1"), "{page}");
+    assert!(page.contains("upstream") && page.contains("SIGHUP"), "{page}");
+    let unknown = run(&["man", "sevre"]).await;
+    assert!(unknown.code == 2 && unknown.stderr.contains("did you mean `serve`"), "{}", unknown.stderr);
 }
 
 #[tokio::test]
@@ -314,6 +371,34 @@ async fn unreachable_server_has_its_own_exit_code() {
 }
 
 #[tokio::test]
+async fn untrusted_certificate_has_its_own_exit_code_and_ca_trusts_it() {
+    let (cert, key, _) = crate::tls::certificate();
+    let (cert, key) = (write_file("trust-cert.pem", &cert), write_file("trust-key.pem", &key));
+    let bridge =
+        ["serve", "--listen", "0", "--upstream", "ws://127.0.0.1:9", "--tls-cert", &cert, "--tls-key", &key];
+    let bridge = Server::start(&bridge).await;
+    let url = format!("wss://localhost:{}/v1/realtime", bridge.address.rsplit(':').next().unwrap());
+    let recording = speech_dir().join("goforward_16k.wav").display().to_string();
+    let out = scratch("program").join("never.wav").display().to_string();
+    for command in [
+        vec!["transcribe", &recording],
+        vec!["speak", "Hi.", "-o", &out],
+        vec!["talk", &recording, "-o", &out],
+    ] {
+        let untrusted = run(&[&command[..], &["--url", &url]].concat()).await;
+        assert_eq!(untrusted.code, 76, "{}", untrusted.stderr);
+        let words = "is not trusted: its issuer is unknown; to trust it, name a file with it by --ca";
+        assert!(untrusted.stderr.contains(words), "{}", untrusted.stderr);
+        let missing = run(&[&command[..], &["--url", &url, "--ca", "/nowhere.pem"]].concat()).await;
+        assert!(missing.code == 66 && missing.stderr.contains("--ca /nowhere.pem"), "{}", missing.stderr);
+    }
+    // The session opens; its upstream is unreachable.
+    let trusted = run(&["speak", "Hi.", "-o", &out, "--url", &url, "--ca", &cert]).await;
+    assert!(trusted.code == 1 && trusted.stderr.contains("the server reports"), "{}", trusted.stderr);
+    bridge.stop().await;
+}
+
+#[tokio::test]
 async fn recording_and_text_pass_through_both_servers() {
     let (simulator, bridge) = simulator_and_bridge().await;
     let recording = speech_dir().join("goforward_16k.wav").display().to_string();
@@ -345,6 +430,49 @@ async fn demo_prints_both_sides_and_saves_answer() {
         assert!(shown.stdout.contains(words), "nothing about {words}: {}", shown.stdout);
     }
     assert_wav(Path::new(&out));
+}
+
+#[tokio::test]
+async fn ctrl_c_stops_the_demo() {
+    let out = scratch("program").join("stopped.wav").display().to_string();
+    let mut demo = voxbridge(&["demo", "-o", &out]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    while let Some(line) = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap() {
+        if line.contains("session.created") {
+            let id = demo.id().unwrap().to_string();
+            assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
+            break;
+        }
+    }
+    // The recording takes eleven seconds. The rest of the output is read, so that the demo is not stopped by a full pipe.
+    let mut rest = Vec::new();
+    while let Some(line) = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap() {
+        rest.push(line);
+    }
+    assert_eq!(timeout(PATIENCE, demo.wait()).await.unwrap().unwrap().code(), Some(130), "{rest:#?}");
+    assert!(!rest.iter().any(|line| line.starts_with("heard")), "{rest:#?}");
+}
+
+#[tokio::test]
+async fn commands_end_quietly_when_the_reader_of_their_output_is_gone() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/text.jsonl").display().to_string();
+    for args in [
+        vec!["check"],
+        vec!["mappings", "list"],
+        vec!["mappings", "show", "macaw"],
+        vec!["mappings", "explain"],
+        vec!["mappings", "new", "mine"],
+        vec!["replay", &trace],
+        vec!["--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = voxbridge(&args);
+        command.stdout(writer).stderr(Stdio::piped());
+        let output = timeout(PATIENCE, command.spawn().unwrap().wait_with_output()).await.unwrap().unwrap();
+        let messages = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), messages.as_str()), (Some(0), ""), "{args:?}");
+    }
 }
 
 #[track_caller]

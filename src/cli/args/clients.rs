@@ -67,6 +67,9 @@ pub struct ServerArgs {
     /// Model name; a Macaw server requires one of its models, voxbridge accepts any [default: minicpm-o]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
+    /// CA certificates (PEM) to trust for a wss:// server, in addition to the system's
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
     /// API key.
     #[command(flatten)]
     pub key: KeyArgs,
@@ -76,7 +79,13 @@ impl ServerArgs {
     /// Loads the key. The target has no language.
     pub(crate) fn target(&self) -> Result<ServerTarget, ClientError> {
         let key = load_key(self.key.key_file.as_deref())?;
-        Ok(ServerTarget { url: self.url.clone(), model: self.model.clone(), language: None, key })
+        Ok(ServerTarget {
+            url: self.url.clone(),
+            model: self.model.clone(),
+            language: None,
+            ca: self.ca.clone(),
+            key,
+        })
     }
 }
 

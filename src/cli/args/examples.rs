@@ -9,6 +9,7 @@ Exit codes:
     65  the input has the wrong format (not a WAV file, no text)
   66  the input cannot be read
     69  no server answers at this address
+    76  the server's certificate is not trusted
     130, 143  a second SIGINT or SIGTERM stopped serve at once
 
 Try the demo first; it needs no installation and no server:
@@ -36,8 +37,19 @@ pub(super) const CHECK_EXAMPLES: &str = "\
 Examples:
   voxbridge check --config voxbridge.toml
   voxbridge check --mappings my-mappings
+  voxbridge check --json
 
 It reads flags, environment and file as serve does, and prints the resulting configuration.";
+
+pub(super) const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  voxbridge completions bash > ~/.local/share/bash-completion/completions/voxbridge
+  voxbridge completions zsh > ~/.zfunc/_voxbridge";
+
+pub(super) const MAN_EXAMPLES: &str = "\
+Examples:
+  voxbridge man > voxbridge.1
+  voxbridge man serve | man -l -";
 
 pub(super) const DOCTOR_EXAMPLES: &str = "\
 Examples:

@@ -5,8 +5,8 @@
 
 mod clients;
 mod examples;
+mod simulate;
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,13 +15,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::clients::{KeyArgs, ServerArgs, SpeakArgs, TalkArgs, TranscribeArgs};
 use self::examples::{
-    CHECK_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAPPINGS_EXAMPLES, REPLAY_EXAMPLES,
-    SERVE_EXAMPLES, SIMULATE_EXAMPLES,
+    CHECK_EXAMPLES, COMPLETIONS_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAN_EXAMPLES,
+    MAPPINGS_EXAMPLES, REPLAY_EXAMPLES, SERVE_EXAMPLES,
 };
+pub use self::simulate::{BackendArg, DialectArg, SimulateArgs};
+use crate::config::complete_address;
 
 /// Connects existing speech WebSocket clients to MiniCPM-o without changing them.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
-#[command(name = "voxbridge", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(name = "voxbridge", version = env!("VOXBRIDGE_VERSION"), after_help = EXIT_CODES, disable_help_subcommand = true)]
 pub struct Cli {
     /// Command to run.
     #[command(subcommand)]
@@ -48,7 +50,7 @@ pub enum CliCommand {
     Health(HealthArgs),
     /// Check the configuration and the mapping files without serving
     #[command(after_help = CHECK_EXAMPLES)]
-    Check(ConfigArgs),
+    Check(CheckArgs),
     /// Test the connection to each upstream step by step, and explain failures
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -56,6 +58,12 @@ pub enum CliCommand {
     Mappings(MappingsArgs),
     /// Replay a recorded session (serve --trace) and show which outputs differ
     Replay(ReplayArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Print the manual page of the program or of a command
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
 }
 
 /// Arguments of `voxbridge demo`.
@@ -92,13 +100,19 @@ pub struct ConfigArgs {
         hide_env_values = true
     )]
     pub upstream: Vec<String>,
-    /// Address to listen on [default: 127.0.0.1:8000]
-    #[arg(long, value_name = "IP:PORT", env = "VOXBRIDGE_LISTEN", hide_env_values = true)]
-    pub listen: Option<SocketAddr>,
+    /// Address to listen on: PORT for this machine only, or IP:PORT [default: 127.0.0.1:8000]
+    #[arg(
+        long,
+        value_name = "[IP:]PORT",
+        env = "VOXBRIDGE_LISTEN",
+        hide_env_values = true,
+        value_parser = complete_address
+    )]
+    pub listen: Option<String>,
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
-    /// Function offered to clients: speech, conversation, video, or your own profile [default: speech]
+    /// Function offered to clients: speech, live, conversation, video, or your own profile [default: speech]
     #[arg(long, value_name = "NAME", env = "VOXBRIDGE_PROFILE", hide_env_values = true)]
     pub profile: Option<String>,
     /// Directory with mapping files that extend or override the built-in ones
@@ -139,14 +153,47 @@ pub struct ConfigArgs {
     pub trace_audio: bool,
     /// Address of the admin listener (health, metrics, sessions, commands) [default: no admin listener]. On a non-loopback
     /// address it requires a token or [admin.tls] in the configuration
-    #[arg(long, value_name = "IP:PORT", env = "VOXBRIDGE_ADMIN", hide_env_values = true)]
-    pub admin: Option<SocketAddr>,
+    #[arg(
+        long,
+        value_name = "[IP:]PORT",
+        env = "VOXBRIDGE_ADMIN",
+        hide_env_values = true,
+        value_parser = complete_address
+    )]
+    pub admin: Option<String>,
     /// File with the token that the admin listener requires
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_ADMIN_TOKEN_FILE", hide_env_values = true)]
     pub admin_token_file: Option<PathBuf>,
     /// Log options.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Arguments of `voxbridge check`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct CheckArgs {
+    /// Configuration to check.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Print the configuration, or the errors, as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `voxbridge completions`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct CompletionsArgs {
+    /// Shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `voxbridge man`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ManArgs {
+    /// Command, such as serve
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
 }
 
 /// Arguments of `voxbridge health`.
@@ -227,51 +274,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line
     Json,
-}
-
-/// Arguments of `voxbridge simulate`.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-#[command(after_help = SIMULATE_EXAMPLES)]
-pub struct SimulateArgs {
-    /// Address to listen on
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8006")]
-    pub listen: SocketAddr,
-    /// Dialect of the simulated server: minicpm-o or minicpm-o-legacy
-    #[arg(long, value_name = "NAME", default_value = "minicpm-o", hide_possible_values = true)]
-    pub dialect: DialectArg,
-    /// Follow the document of the legacy dialect where the real server deviates from it
-    #[arg(long)]
-    pub as_documented: bool,
-    /// Back-end whose messages to imitate: pytorch or cpp
-    #[arg(long, value_name = "NAME", default_value = "pytorch", hide_possible_values = true)]
-    pub backend: BackendArg,
-    /// Directory with real speech engines, as created by examples/engines/setup
-    #[arg(long, value_name = "DIR")]
-    pub engines: Option<PathBuf>,
-    /// Fault to inject; can be repeated
-    #[arg(long = "fault", value_name = "NAME[=VALUE]")]
-    pub faults: Vec<String>,
-    /// Log options.
-    #[command(flatten)]
-    pub log: LogArgs,
-}
-
-/// Dialect of the MiniCPM-o Realtime API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DialectArg {
-    /// Current dialect
-    MinicpmO,
-    /// Previous dialect
-    MinicpmOLegacy,
-}
-
-/// Back-end of a MiniCPM-o server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BackendArg {
-    /// PyTorch back-end of the MiniCPM-o demo
-    Pytorch,
-    /// C++ back-end, llama.cpp-omni
-    Cpp,
 }
 
 /// Arguments of `voxbridge replay`.

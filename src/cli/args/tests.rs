@@ -1,7 +1,7 @@
 //! Tests of the argument definitions and of the examples in the help texts.
 
 use super::{
-    examples::{SPEAK_EXAMPLES, TRANSCRIBE_EXAMPLES},
+    examples::{SIMULATE_EXAMPLES, SPEAK_EXAMPLES, TRANSCRIBE_EXAMPLES},
     *,
 };
 use clap::{CommandFactory as _, error::ErrorKind};
@@ -15,7 +15,7 @@ fn argument_definitions_are_consistent() {
 fn help_examples_parse() {
     let examples = [DEMO_EXAMPLES, SERVE_EXAMPLES, SIMULATE_EXAMPLES, TRANSCRIBE_EXAMPLES, SPEAK_EXAMPLES]
         .into_iter()
-        .chain([CHECK_EXAMPLES, MAPPINGS_EXAMPLES, EXIT_CODES])
+        .chain([CHECK_EXAMPLES, MAPPINGS_EXAMPLES, COMPLETIONS_EXAMPLES, MAN_EXAMPLES, EXIT_CODES])
         .flat_map(str::lines);
     let mut example_count = 0;
     for line in examples.filter(|line| line.starts_with("  ")) {
@@ -46,6 +46,12 @@ fn serve_arguments_default_to_none_and_text_may_start_with_hyphen() {
     assert!(serve.upstream.is_empty() && serve.listen.is_none() && serve.log.level.is_none());
     let speak = Cli::parse_from(["voxbridge", "speak", "-1 degree", "-o", "-"]).command;
     assert!(matches!(speak, CliCommand::Speak(SpeakArgs { text, .. }) if text == "-1 degree"));
+    for (given, address) in [("8000", "127.0.0.1:8000"), ("localhost:1", "127.0.0.1:1")] {
+        for (command, flag) in [("serve", "--listen"), ("serve", "--admin"), ("simulate", "--listen")] {
+            let parsed = format!("{:?}", Cli::parse_from(["voxbridge", command, flag, given]).command);
+            assert!(parsed.contains(&format!("{address:?}")), "{command} {flag} {given}: {parsed}");
+        }
+    }
     let version = Cli::try_parse_from(["voxbridge", "--version"]).unwrap_err();
     assert_eq!(version.kind(), ErrorKind::DisplayVersion);
 }

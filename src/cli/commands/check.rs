@@ -1,29 +1,104 @@
 //! `voxbridge check`: checks and prints the configuration and lists all mapping files, without serving.
 
-use super::{CommandError, config_layers::load_config};
-use crate::{cli::args::ConfigArgs, telemetry};
+use std::fmt::Write as _;
 
-pub(super) fn run(args: ConfigArgs) -> Result<(), CommandError> {
-    let config = load_config(args)?;
+use serde_json::{Value, json};
+
+use super::{CommandError, config_layers::load_config};
+use crate::{
+    cli::{
+        args::{CheckArgs, ConfigArgs},
+        output,
+    },
+    config::Config,
+    mapping::{FileError, Library},
+    telemetry,
+};
+
+pub(super) fn run(args: CheckArgs) -> Result<(), CommandError> {
+    let checked = check(args.config);
+    match (args.json, checked) {
+        (false, checked) => {
+            let (config, library) = checked.map_err(CommandError::usage)?;
+            output::print_line(toml::to_string_pretty(&config).map_err(CommandError::failed)?)?;
+            output::print(format_remarks(&config, &library))?;
+            Ok(())
+        }
+        (true, Ok((config, library))) => {
+            let mut report = config.effective_json(&library);
+            report["ok"] = json!(true);
+            report["notes"] = json!(config.notes());
+            report["warnings"] = json!(config.warnings());
+            Ok(output::print_line(format_args!("{report:#}"))?)
+        }
+        (true, Err(error)) => {
+            output::print_line(format_args!("{:#}", json!({"ok": false, "errors": error.to_json()})))?;
+            Err(CommandError::usage(""))
+        }
+    }
+}
+
+/// Reads and checks everything that `serve` reads.
+fn check(args: ConfigArgs) -> Result<(Config, Library), CheckError> {
+    // On its own first, for the positions of its errors.
+    args.config.as_deref().map(Config::read).transpose().map_err(CheckError::File)?;
+    let config = load_config(args).map_err(|error| CheckError::Setting(error.message))?;
     // Reports an invalid log filter.
-    telemetry::init(&config.log).map_err(CommandError::usage)?;
-    let library = config.load_library().map_err(CommandError::usage)?;
-    config.check().map_err(CommandError::usage)?;
-    println!("{}", toml::to_string_pretty(&config).map_err(CommandError::failed)?);
+    telemetry::init(&config.log).map_err(CheckError::Setting)?;
+    let library = config.load_library().map_err(CheckError::File)?;
+    config.check().map_err(CheckError::Setting)?;
+    Ok((config, library))
+}
+
+/// What is wrong.
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    /// Mistakes in a file.
+    #[error("{0}")]
+    File(FileError),
+    /// A mistake in a setting, wherever it comes from.
+    #[error("{0}")]
+    Setting(String),
+}
+
+impl CheckError {
+    /// One object for each mistake. File and position are null if unknown.
+    fn to_json(&self) -> Vec<Value> {
+        let known = |number: usize| (number > 0).then_some(number);
+        match self {
+            Self::Setting(message) => {
+                vec![json!({"file": null, "line": null, "column": null, "message": message})]
+            }
+            Self::File(error) => {
+                let object = |error: FileError| {
+                    json!({
+                        "file": error.file, "line": known(error.line), "column": known(error.column),
+                        "message": error.message
+                    })
+                };
+                error.clone().flatten().into_iter().map(object).collect()
+            }
+        }
+    }
+}
+
+/// Formats the mapping files, notes and warnings as comments of the configuration.
+fn format_remarks(config: &Config, library: &Library) -> String {
+    let mut out = String::new();
     for (kind, name, file, _) in library.files() {
-        println!("# ok: {} {name} ({file})", kind.name());
+        let _ = writeln!(out, "# ok: {} {name} ({file})", kind.name());
         if library.replaces_embedded(kind, name) {
-            println!("# {file} replaces the built-in {} {name}", kind.name());
+            let _ = writeln!(out, "# {file} replaces the built-in {} {name}", kind.name());
         }
     }
     for note in config.notes() {
-        println!("# note: {note}");
+        let _ = writeln!(out, "# note: {note}");
     }
     for warning in config.warnings() {
-        println!("# warning: {warning}");
+        let _ = writeln!(out, "# warning: {warning}");
     }
     if config.upstream.is_empty() {
-        println!("# no upstream is configured; serve needs at least one");
+        let _ = writeln!(out, "# no upstream is configured; serve needs at least one");
     }
-    Ok(())
+    out
 }

@@ -16,7 +16,7 @@ pub(super) fn load_config(args: ConfigArgs) -> Result<Config, CommandError> {
         ..UpstreamConfig::with_default_dialect()
     });
     let mut config = file.unwrap_or_default().overlaid_with(Config {
-        listen: args.listen.map(|listen| listen.to_string()),
+        listen: args.listen,
         profile: args.profile,
         mappings: args.mappings,
         idle_timeout_ms: args.idle_timeout_ms,
@@ -32,7 +32,7 @@ pub(super) fn load_config(args: ConfigArgs) -> Result<Config, CommandError> {
             ..TraceConfig::default()
         },
         admin: AdminConfig {
-            listen: args.admin.map(|listen| listen.to_string()),
+            listen: args.admin,
             token_file: args.admin_token_file,
             ..AdminConfig::default()
         },

@@ -1,6 +1,7 @@
 //! `voxbridge demo`: runs simulator, bridge and client in one process and prints the messages of both sides.
 
 use std::{
+    fmt::Write as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -9,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{CommandError, simulate::start_engines, stop_signal};
 use crate::{
-    cli::{args::DemoArgs, demo, side_by_side::SideBySide},
+    cli::{args::DemoArgs, demo, output, side_by_side::SideBySide},
     config::{Config, LogConfig, UpstreamConfig},
     server::Server,
     simulator::{SimulatorConfig, engines::SpeechEngines, process, socket},
@@ -49,17 +50,26 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     let serving = tokio::spawn(server.run(async { drop(server_stopped.await) }));
 
     view.header();
-    let result = match args.talk {
-        true => demo::run_conversation_demo(&url, &recording, &args.output).await,
-        false => demo::run_speech_demo(&url, recording, true, &args.output).await,
+    let destination = &args.output;
+    let playing = async {
+        match args.talk {
+            true => demo::run_conversation_demo(&url, &recording, destination).await,
+            false => demo::run_speech_demo(&url, recording, true, destination).await,
+        }
     };
-    if args.stay && result.is_ok() {
-        view.flush();
-        result.iter().for_each(print_result);
-        println!(
+    let mut stop = std::pin::pin!(stop);
+    // Ctrl-C drops the client; the bridge then closes its sessions with the simulator cleanly.
+    let result = tokio::select! {
+        result = playing => result.map_err(CommandError::from),
+        signal = &mut stop => Err(CommandError::stopped_by(signal)),
+    };
+    view.flush();
+    let mut printed = result.as_ref().map_or(Ok(()), |result| output::print(format_result(result)));
+    if args.stay && result.is_ok() && printed.is_ok() {
+        printed = output::print_line(format_args!(
             "\nserving Macaw clients at {url}?model=any, simulating MiniCPM-o at {}; Ctrl-C stops",
             upstream.url
-        );
+        ));
         stop.await;
     }
     // The bridge stops first, so that its lanes close their simulator sessions cleanly.
@@ -67,27 +77,26 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     let _ = serving.await;
     drop(stop_simulator);
     let _ = simulating.await;
-    if !args.stay {
-        view.flush();
-        result.iter().for_each(print_result);
-    }
-    result.map(|_| ()).map_err(CommandError::from)
+    result.and(printed.map_err(CommandError::from))
 }
 
-fn print_result(result: &demo::DemoResult) {
-    println!();
+fn format_result(result: &demo::DemoResult) -> String {
+    let mut out = String::from("\n");
     match result.transcripts.as_slice() {
         // A conversation has no transcripts.
         [] if result.reply.as_ref().is_some_and(|reply| reply.is_unprompted) => {}
-        [] => println!("heard   nothing that sounds like speech"),
-        transcripts => println!("heard   {}", transcripts.join(" ")),
+        [] => out.push_str("heard   nothing that sounds like speech\n"),
+        transcripts => {
+            let _ = writeln!(out, "heard   {}", transcripts.join(" "));
+        }
     }
     if let Some(latency) = result.final_latency {
-        println!("        {:.2} s after the last sound of the recording", latency.as_secs_f64());
+        let _ = writeln!(out, "        {:.2} s after the last sound of the recording", latency.as_secs_f64());
     }
     if let Some(reply) = &result.reply {
-        println!("said    {}", reply.text);
-        println!(
+        let _ = writeln!(out, "said    {}", reply.text);
+        let _ = writeln!(
+            out,
             "        {:.2} s of audio in {}, starting after {:.2} s{}",
             reply.duration.as_secs_f64(),
             reply.file.display(),
@@ -95,6 +104,7 @@ fn print_result(result: &demo::DemoResult) {
             if reply.is_unprompted { " of silence" } else { "" }
         );
     }
+    out
 }
 
 fn read_recording(path: &Path) -> Result<Vec<u8>, CommandError> {
@@ -107,11 +117,14 @@ fn read_recording(path: &Path) -> Result<Vec<u8>, CommandError> {
 async fn load_engines(directory: Option<&Path>) -> Result<Option<Arc<dyn SpeechEngines>>, CommandError> {
     let dir = directory.map_or_else(|| PathBuf::from(DEFAULT_ENGINES_DIR), Path::to_path_buf);
     if directory.is_none() && process::find_engines(&dir).is_err() {
-        println!(
-            "The simulated model does not recognise words; run examples/engines/setup once to use real speech engines.\n"
-        );
+        output::print_line(
+            "The simulated model does not recognise words; run examples/engines/setup once to use real speech engines.\n",
+        )?;
         return Ok(None);
     }
-    println!("The simulated model uses real speech engines from {}.\n", dir.display());
+    output::print_line(format_args!(
+        "The simulated model uses real speech engines from {}.\n",
+        dir.display()
+    ))?;
     start_engines(&dir).await.map(Some)
 }

@@ -11,7 +11,8 @@ use tokio::{
 
 use super::CommandError;
 use crate::{
-    cli::{args::HealthArgs, error::EXIT_UNAVAILABLE},
+    cli::{args::HealthArgs, error::EXIT_UNAVAILABLE, output},
+    config::complete_address,
     net::Endpoint,
 };
 
@@ -35,9 +36,9 @@ pub(super) async fn run(args: HealthArgs) -> Result<(), CommandError> {
         .map_err(|error| unavailable(error.to_string()))?;
     let (status, body) =
         parse_response(&response).ok_or_else(|| unavailable("the response is not HTTP/1.1".to_owned()))?;
-    println!("{}", body.trim());
+    let printed = output::print_line(body.trim());
     match status {
-        200 => Ok(()),
+        200 => printed.map_err(CommandError::from),
         503 => Err(CommandError::failed(format!("not ready: {}", not_ready_reasons(body)))),
         other => Err(CommandError::failed(format!("the admin listener answered with HTTP {other}"))),
     }
@@ -46,9 +47,10 @@ pub(super) async fn run(args: HealthArgs) -> Result<(), CommandError> {
 /// Endpoint of the admin listener. [`Endpoint`] knows only WebSocket schemes, so `http` becomes `ws`.
 fn endpoint(args: &HealthArgs) -> Result<Endpoint, CommandError> {
     let (scheme, authority) = match args.admin.split_once("://") {
-        None => ("ws", args.admin.as_str()),
-        Some(("http", authority)) => ("ws", authority),
-        Some(("https", authority)) => ("wss", authority),
+        // The same variable sets the address of `serve`.
+        None => ("ws", complete_address(&args.admin).unwrap_or_else(|_| args.admin.clone())),
+        Some(("http", authority)) => ("ws", authority.to_owned()),
+        Some(("https", authority)) => ("wss", authority.to_owned()),
         Some(_) => {
             return Err(CommandError::usage(format!(
                 "{:?} is neither IP:PORT nor http:// nor https://",

@@ -10,6 +10,7 @@ use crate::{
     cli::{
         args::{ExplainFormat, KindArg, MappingsArgs, MappingsCommand, TryFormat},
         error::EXIT_NO_INPUT,
+        output,
     },
     config::Config,
     mapping::{
@@ -32,23 +33,23 @@ pub(super) fn run(args: MappingsArgs) -> Result<(), CommandError> {
         .load_library()
         .map_err(CommandError::usage)?;
     match args.command {
-        MappingsCommand::List => print!("{}", list_mappings(&library)),
+        MappingsCommand::List => output::print(list_mappings(&library))?,
         MappingsCommand::Show { name, kind } => {
-            print!("{}", find_mapping(&library, kind.map(mapping_kind), &name)?.1);
+            output::print(find_mapping(&library, kind.map(mapping_kind), &name)?.1)?;
         }
         MappingsCommand::Explain { client, profile, dialect, format } => {
             let names = [client, profile, dialect];
-            print!("{}", explain(&library, names.each_ref().map(Option::as_deref), format)?);
+            output::print(explain(&library, names.each_ref().map(Option::as_deref), format)?)?;
         }
         MappingsCommand::New { name, kind, from, output, force } => {
             let source = new_mapping(&library, kind, from.as_deref(), &name)?;
             match output {
-                None => print!("{source}"),
+                None => output::print(source)?,
                 Some(path) => write_mapping(&path, &source, force)?,
             }
         }
         MappingsCommand::Try { file, trace, format } => {
-            print!("{}", try_mapping(library, &file, &trace, format)?);
+            output::print(try_mapping(library, &file, &trace, format)?)?;
         }
     }
     Ok(())
@@ -147,7 +148,10 @@ fn write_mapping(path: &Path, source: &str, force: bool) -> Result<(), CommandEr
     options.write(true).truncate(true).create(force).create_new(!force);
     let mut file = options.open(path).map_err(write_error)?;
     file.write_all(source.as_bytes()).map_err(write_error)?;
-    eprintln!("wrote {}; run `voxbridge check --mappings DIR` to check its directory", path.display());
+    output::print_message(format_args!(
+        "wrote {}; run `voxbridge check --mappings DIR` to check its directory",
+        path.display()
+    ));
     Ok(())
 }
 

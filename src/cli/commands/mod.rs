@@ -4,6 +4,7 @@ mod check;
 mod config_layers;
 mod demo;
 mod doctor;
+mod generate;
 mod health;
 mod mappings;
 mod reload;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 use super::{
     Cli, CliCommand,
     error::{EXIT_FAILED, EXIT_USAGE},
-    speak, talk, transcribe,
+    output, speak, talk, transcribe,
 };
 
 /// The server drained, but cut off sessions that had not finished in time.
@@ -41,6 +42,11 @@ impl CommandError {
         Self { exit_code: EXIT_FAILED, message: String::new() }
     }
 
+    /// A signal stopped the command, as in shells.
+    pub(super) fn stopped_by(signal: u8) -> Self {
+        Self { exit_code: SIGNAL_BASE + signal, message: String::new() }
+    }
+
     /// The command line or the configuration is wrong.
     pub(super) fn usage(message: impl ToString) -> Self {
         Self::with_code(EXIT_USAGE, message)
@@ -54,6 +60,9 @@ impl CommandError {
 
 impl From<super::ClientError> for CommandError {
     fn from(error: super::ClientError) -> Self {
+        if error.is_closed_pipe() {
+            return Self { exit_code: 0, message: String::new() };
+        }
         Self { exit_code: error.exit_code(), message: error.to_string() }
     }
 }
@@ -72,31 +81,34 @@ pub async fn run(cli: Cli) -> ExitCode {
         CliCommand::Doctor(args) => doctor::run(args).await,
         CliCommand::Mappings(args) => mappings::run(args),
         CliCommand::Replay(args) => replay::run(&args),
+        CliCommand::Completions(args) => generate::print_completions(&args),
+        CliCommand::Man(args) => generate::print_manual(&args),
     };
     crate::telemetry::log::flush();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !error.message.is_empty() {
-                eprintln!("voxbridge: {}", error.message);
+                output::print_message(error.message);
             }
             ExitCode::from(error.exit_code)
         }
     }
 }
 
-/// Future that completes at SIGINT or SIGTERM.
-//////
+/// Future that completes at SIGINT or SIGTERM, with the number of the signal.
+///
 /// # Errors
 /// The signal handlers cannot be installed.
-pub(super) fn stop_signal() -> Result<impl Future<Output = ()>, CommandError> {
+pub(super) fn stop_signal() -> Result<impl Future<Output = u8>, CommandError> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt()).map_err(CommandError::failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(CommandError::failed)?;
     Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        let kind = tokio::select! {
+            _ = interrupt.recv() => SignalKind::interrupt(),
+            _ = terminate.recv() => SignalKind::terminate(),
+        };
+        u8::try_from(kind.as_raw_value()).unwrap_or_default()
     })
 }

@@ -7,6 +7,7 @@ use crate::{
     cli::{
         args::ReplayArgs,
         error::{EXIT_INVALID_DATA, EXIT_NO_INPUT},
+        output,
     },
     config::Config,
     mapping::{Library, MappingKind},
@@ -34,8 +35,12 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
             replay_with_profile(&trace, &library, &profile, replay_epoch()).map_err(CommandError::failed)?
         }
     };
-    print!("{}", format_outcome(&outcome));
-    if outcome.is_same() { Ok(()) } else { Err(CommandError::already_reported()) }
+    let printed = output::print(format_outcome(&outcome));
+    if outcome.is_same() {
+        printed.map_err(CommandError::from)
+    } else {
+        Err(CommandError::already_reported())
+    }
 }
 
 /// Reads a trace.

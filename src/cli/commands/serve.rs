@@ -7,7 +7,7 @@ use tracing::{info, warn};
 
 use super::{CommandError, SESSIONS_CUT_OFF, SIGNAL_BASE, config_layers::load_config, reload, signals};
 use crate::{
-    cli::args::ConfigArgs,
+    cli::{args::ConfigArgs, output},
     config::{AdminSettings, Config, ConfigReloader, DEFAULT_LISTEN, ReloadTargets},
     server::{
         Server, ServiceConfig,
@@ -89,7 +89,8 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     let serving = tokio::spawn(server.serve());
     // The server already serves when a script reads this line.
     lifecycle.wait_for(LifecycleState::Serving).await;
-    println!("listening on {address}");
+    // A server goes on when nobody reads its output.
+    let _ = output::print_line(format_args!("listening on {address}"));
     for (protocol, url) in control.current.get().client_urls(&address) {
         info!(protocol, url, "serving clients");
     }
@@ -149,7 +150,8 @@ fn admin_control(server: &Server, configuration: Arc<ConfigReloader>) -> AdminCo
 /// Starts the admin listener and prints its address.
 fn serve_admin(admin: AdminListener, control: AdminContext) -> Result<JoinHandle<()>, CommandError> {
     let scheme = if admin.security().get().tls.is_some() { "https" } else { "http" };
-    println!("admin at {scheme}://{}", admin.local_addr().map_err(CommandError::failed)?);
+    let address = admin.local_addr().map_err(CommandError::failed)?;
+    let _ = output::print_line(format_args!("admin at {scheme}://{address}"));
     Ok(tokio::spawn(admin.run(control)))
 }
 

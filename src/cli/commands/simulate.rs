@@ -4,7 +4,10 @@ use std::{path::Path, sync::Arc};
 
 use super::{CommandError, config_layers::log_config, stop_signal};
 use crate::{
-    cli::args::{BackendArg, DialectArg, SimulateArgs},
+    cli::{
+        args::{BackendArg, DialectArg, SimulateArgs},
+        output,
+    },
     simulator::{
         Backend, Fault, SimDialect, SimulatorConfig, engines::SpeechEngines, process::EngineProcess, socket,
     },
@@ -38,14 +41,19 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         None => None,
     };
     let config = SimulatorConfig { dialect, backend, faults, ..SimulatorConfig::default() };
-    let mut simulator = socket::bind(args.listen, config)
+    let mut simulator = socket::bind(&args.listen, config)
         .await
         .map_err(|error| CommandError::failed(format!("cannot listen on {}: {error}", args.listen)))?;
     if let Some(engines) = engines {
         simulator = simulator.with_engines(engines);
     }
-    println!("listening on {}", simulator.local_addr());
-    simulator.run(stop).await;
+    // A server goes on when nobody reads its output.
+    let _ = output::print_line(format_args!("listening on {}", simulator.local_addr()));
+    simulator
+        .run(async {
+            stop.await;
+        })
+        .await;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! View of the demo: prints the messages on both sides of the bridge in two columns.
 //!
 //! The left column shows the client side, the right one the model side. An arrow to the right points towards the model.
+//! On a narrow terminal, both sides share the whole width, and the model side is indented.
 //! Each JSON message is one line. Consecutive binary audio frames share one line, because they would hide the rest.
 
 use std::fmt::Write as _;
@@ -20,6 +21,15 @@ const DEFAULT_COLUMNS: usize = 160;
 
 /// Minimum width; narrower columns would be unreadable.
 const MIN_COLUMNS: usize = 40;
+
+/// Minimum width for two columns. Half of a narrower terminal would cut the model's text off.
+const TWO_COLUMNS_MIN: usize = 120;
+
+/// Indentation of the model side on a narrow terminal.
+const MODEL_INDENT: &str = "        ";
+
+/// Width of the time before each message, with the space behind it.
+const TIME_WIDTH: usize = 9;
 
 /// Maximum audio of one direction on one line, so that long audio shows progress.
 const AUDIO_LINE_MAX: Duration = Duration::from_secs(5);
@@ -62,7 +72,14 @@ impl SideBySide {
     /// Prints the names of the columns; call it before the first session.
     pub fn header(&self) {
         self.with_printer(|printer| {
-            printer.write_row("", Column::Left, "client ⇄ voxbridge", Some("voxbridge ⇄ MiniCPM-o"));
+            let (client, model) = ("client ⇄ voxbridge", "voxbridge ⇄ MiniCPM-o");
+            match printer.has_two_columns() {
+                true => printer.write_row("", client, COLUMN_SEPARATOR, model),
+                false => {
+                    printer.write_row("", client, "", "");
+                    printer.write_row("", "", MODEL_INDENT, model);
+                }
+            }
         });
     }
 
@@ -183,32 +200,38 @@ impl ColumnPrinter {
 
     fn write_line(&mut self, at: Duration, column: Column, direction: Direction, text: &str) {
         let at = format!("{:8.2} ", at.as_secs_f64());
-        let width = self.column_width(at.len());
+        let (width, separator) = match (self.has_two_columns(), column) {
+            (true, _) => (self.column_width(), COLUMN_SEPARATOR),
+            (false, Column::Left) => (self.columns - TIME_WIDTH, ""),
+            (false, Column::Right) => (self.columns - TIME_WIDTH - MODEL_INDENT.len(), MODEL_INDENT),
+        };
         let truncated = console::truncate_str(text, width, "…");
         let coloured = if self.colour { colourize(&truncated, direction) } else { truncated.into_owned() };
-        self.write_row(&at, column, &coloured, None);
+        match column {
+            Column::Left => self.write_row(&at, &coloured, separator, ""),
+            Column::Right => self.write_row(&at, "", separator, &coloured),
+        }
     }
 
     /// Writes a whole line at once, so that sessions do not mix within a line.
-    fn write_row(&mut self, at: &str, column: Column, text: &str, right_text: Option<&str>) {
-        const TIME_WIDTH: usize = 9;
-        let width = self.column_width(TIME_WIDTH);
-        let (left, right) = match column {
-            Column::Left => (text, right_text.unwrap_or_default()),
-            Column::Right => ("", text),
-        };
+    fn write_row(&mut self, at: &str, left: &str, separator: &str, right: &str) {
+        let width = if self.has_two_columns() { self.column_width() } else { 0 };
         let left = console::pad_str(left, width, console::Alignment::Left, None);
         let mut line = String::with_capacity(self.columns * 2);
-        let _ = write!(line, "{at:TIME_WIDTH$}{left}{COLUMN_SEPARATOR}{right}");
+        let _ = write!(line, "{at:TIME_WIDTH$}{left}{separator}{right}");
         line.truncate(line.trim_end().len());
         line.push('\n');
         // After a write error, the session continues without the view.
         let _ = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
     }
 
-    /// Width of one column beside the time.
-    fn column_width(&self, time_width: usize) -> usize {
-        (self.columns - time_width - 3) / 2
+    const fn has_two_columns(&self) -> bool {
+        self.columns >= TWO_COLUMNS_MIN
+    }
+
+    /// Width of one of two columns.
+    fn column_width(&self) -> usize {
+        (self.columns - TIME_WIDTH - 3) / 2
     }
 }
 

@@ -42,7 +42,7 @@ const CONFIGURE: TapFrame<'_> = TapFrame::Text(r#"{"type":"session.configure","l
 #[test]
 fn client_and_upstream_messages_have_their_own_columns() {
     let lines = printed_lines(
-        92,
+        132,
         false,
         &[
             (0, TapPoint::FromClient, CONFIGURE),
@@ -54,10 +54,10 @@ fn client_and_upstream_messages_have_their_own_columns() {
     assert_eq!(
         lines,
         [
-            format!("    0.00 {:40} │", r#"→ session.configure language="en""#),
-            format!("    0.25 {:40} │ → #1 session.init", ""),
-            format!("    1.50 {:40} │ ← #1 closed with 1000", ""),
-            format!("    1.51 {:40} │", "← closed"),
+            format!("    0.00 {:60} │", r#"→ session.configure language="en""#),
+            format!("    0.25 {:60} │ → #1 session.init", ""),
+            format!("    1.50 {:60} │ ← #1 closed with 1000", ""),
+            format!("    1.51 {:60} │", "← closed"),
         ]
     );
 }
@@ -107,9 +107,23 @@ fn lines_fit_the_terminal() {
 }
 
 #[test]
+fn narrow_terminal_shows_whole_messages_of_both_sides() {
+    let text = r#"{"type":"response.output.delta","text":"ask not what your country can do"}"#;
+    let frames =
+        [(0, TapPoint::FromClient, CONFIGURE), (10, TapPoint::FromLane(Lane(1)), TapFrame::Text(text))];
+    assert_eq!(
+        printed_lines(80, false, &frames),
+        [
+            "    0.00 → session.configure language=\"en\"",
+            "    0.01         ← #1 response.output.delta text=\"ask not what your country can…",
+        ]
+    );
+}
+
+#[test]
 fn header_names_both_columns() {
     let buffer = SharedBuffer::default();
-    SideBySide::new(buffer.clone(), 100, false).header();
+    SideBySide::new(buffer.clone(), 132, false).header();
     let lines = buffer.lines();
     assert!(lines[0].contains("client ⇄ voxbridge") && lines[0].contains("│ voxbridge ⇄ MiniCPM-o"));
 }

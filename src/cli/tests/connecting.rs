@@ -21,8 +21,12 @@ async fn session_opens_and_closes_politely() {
         (peer.request_uri.clone(), peer.close_with_frame().await)
     })
     .await;
-    let target =
-        ServerTarget { url, model: Some("whisper large".into()), language: Some("de".into()), key: None };
+    let target = ServerTarget {
+        url,
+        model: Some("whisper large".into()),
+        language: Some("de".into()),
+        ..ServerTarget::default()
+    };
     let (client, created) = Client::connect(&target, quick_timing()).await.unwrap();
     assert_eq!(client.session_id(), "sess_1");
     assert!(matches!(created.event, MacawEvent::SessionCreated { .. }));

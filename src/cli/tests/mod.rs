@@ -19,6 +19,7 @@ fn quick_timing() -> ClientTiming {
         quiet_timeout: ms(100),
         late_transcript_timeout: ms(1000),
         stall_timeout: ms(1000),
+        transcript_only_timeout: ms(200),
         answer_timeout: ms(1000),
         keep_alive_interval: ms(30),
         created_timeout: ms(1000),

@@ -44,6 +44,19 @@ async fn interrupted_answer_is_replaced_by_answer_to_whole_question() {
 }
 
 #[tokio::test]
+async fn server_that_only_transcribes_is_reported_at_once() {
+    let (url, _server) = fake::serve(|mut peer| async move {
+        peer.send_created().await;
+        peer.wait_for_audio(640).await;
+        peer.send_event(json!({"type": "transcript.final", "text": "mine", "speaker": "user"})).await;
+        peer.close_with_frame().await
+    })
+    .await;
+    let error = ask_server(&url, &[0; 640]).await.unwrap_err();
+    assert!(matches!(error, ClientError::NoConversation), "{error}");
+}
+
+#[tokio::test]
 async fn missing_answer_and_server_error_are_reported() {
     let (url, _server) = fake::serve(|mut peer| async move {
         peer.send_created().await;

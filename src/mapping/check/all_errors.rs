@@ -34,16 +34,17 @@ pub(crate) fn find_all(
     model: &str,
     read: impl Fn(&str) -> Result<(), FileError>,
 ) -> Result<(), FileError> {
-    let mut copy = RepairedCopy { text: source.to_owned(), shifts: Vec::new() };
+    let mut copy = RepairedCopy { text: source.to_owned(), shifts: Vec::new(), guesses: Vec::new() };
     let mut found: Vec<FileError> = Vec::new();
-    while let Err(problem) = read(&copy.text) {
+    for _ in 0..MAX_PROBLEMS {
+        let Err(problem) = read(&copy.text) else { break };
         let problems = problem.flatten();
-        let reported =
-            problems.iter().map(|problem| copy.original_position(problem)).filter(|it| !found.contains(it));
-        let reported: Vec<FileError> = reported.collect();
-        let ends = reported.is_empty() || problems.len() > 1 || found.len() + reported.len() >= MAX_PROBLEMS;
-        found.extend(reported);
-        if ends || !copy.repair(&problems[0], model) {
+        let new = problems.iter().filter(|problem| !copy.is_consequence(problem));
+        let new =
+            new.map(|problem| copy.original_position(problem)).filter(|problem| !found.contains(problem));
+        let new: Vec<FileError> = new.collect();
+        found.extend(new);
+        if problems.len() > 1 || !copy.repair(&problems[0], model) {
             break;
         }
     }
@@ -55,6 +56,8 @@ struct RepairedCopy {
     text: String,
     /// Replacements so far: line, column, change in length in characters.
     shifts: Vec<(usize, usize, isize)>,
+    /// Paths of the entries whose repair was a guess, which may be wrong for the rest of the file.
+    guesses: Vec<Vec<String>>,
 }
 
 /// Key and value of a document.
@@ -78,6 +81,14 @@ impl RepairedCopy {
         problem
     }
 
+    /// True if the error may follow from a guess: both are in one command, one field, one section or the like.
+    fn is_consequence(&self, problem: &FileError) -> bool {
+        let is_at_start = (problem.line, problem.column) == (1, 1);
+        let entry = entry_at(&self.text, problem.offset(&self.text)).filter(|_| !is_at_start);
+        let path = entry.map(|entry| entry.path).unwrap_or_default();
+        self.guesses.iter().any(|guess| guess.iter().zip(&path).take(2).all(|(guess, key)| guess == key))
+    }
+
     /// Repairs an error: by the suggested spelling, by the model's value, or by blanking the entry. Returns
     /// false if it cannot.
     fn repair(&mut self, problem: &FileError, model: &str) -> bool {
@@ -89,13 +100,18 @@ impl RepairedCopy {
             Some(hint) if entry.value.contains(&offset) => {
                 self.replace(problem, entry.value, &format!("{hint:?}"));
             }
-            _ => match value_at(model, &entry.path).filter(|_| problem.message.starts_with("invalid")) {
-                Some(value) => self.replace(problem, entry.value, &value),
-                None => entry.ranges.into_iter().for_each(|range| {
-                    let range = widen_range(&self.text, range);
-                    blank_out(&mut self.text, range);
-                }),
-            },
+            _ => {
+                let value = value_at(model, &entry.path).filter(|_| entry.value.contains(&offset));
+                let value = value.filter(|value| self.text.get(entry.value.clone()) != Some(value));
+                self.guesses.push(entry.path);
+                match value {
+                    Some(value) => self.replace(problem, entry.value, &value),
+                    None => entry.ranges.into_iter().for_each(|range| {
+                        let range = widen_range(&self.text, range);
+                        blank_out(&mut self.text, range);
+                    }),
+                }
+            }
         }
         true
     }
@@ -215,7 +231,7 @@ mod tests {
         let told: Vec<String> = found.iter().map(ToString::to_string).collect();
         for (start, hint) in [
             ("comand_key", "did you mean `command_key`?"),
-            ("idle_ms = \"long\"", "expected u64"),
+            ("idle_ms = \"long\"", "expected a whole number, 0 or more, not \"long\""),
             ("verb = \"comit\"", "did you mean `commit`?"),
             ("speech_startd", "did you mean `speech_started`?"),
             ("unknwon_voice", "did you mean `unknown_voice`?"),
@@ -226,6 +242,60 @@ mod tests {
             assert!(told.iter().any(|it| it.starts_with(&place) && it.contains(hint)), "{start}: {told:#?}");
         }
         assert_eq!(found.len(), 7, "an error was reported that only follows from another: {told:#?}");
+    }
+
+    #[test]
+    fn one_mistake_gives_one_message() {
+        let client = crate::mapping::scaffold::generate(
+            &Library::embedded().unwrap(),
+            crate::mapping::MappingKind::Client,
+            "mine",
+        );
+        let client = client.unwrap();
+        for (from, to, words) in [
+            ("verb = \"speak\"", "verb = \"zzz\"", "unknown value `zzz`; known are `audio`"),
+            (
+                "verb = \"speak\"",
+                "verb = 5",
+                "expected a verb, a table with a verb, or a list of these, not 5",
+            ),
+            ("verb = \"speak\"", "verb = { verb = \"speak\", when = 5 }", "a JSON pointer, or a table"),
+            ("encoding = \"s16le\"", "encoding = \"opusss\"", "unknown value `opusss`; known are"),
+            ("channels = 1", "channels = \"1\"", "from 0 to 65535, not \"1\": remove the quotes"),
+            (
+                "recoverable = true",
+                "recoverable = \"true\"",
+                "expected true or false, not \"true\": remove the quotes",
+            ),
+            ("rate_hz = 16000", "rate_hz = -1", "not -1"),
+            ("type = \"text\", required", "type = \"zzz\", required", "unknown value `zzz`"),
+            ("text = { to = \"text\", type = \"text\", ", "text = { to = \"text\", ", "`type` is missing"),
+            ("to = \"partials\"", "to = \"nonsense\"", "unknown value `nonsense`"),
+            (
+                "speech_ended = '{\"type\": \"speech\", \"on\": false, \"at_ms\": ${at_ms}}'",
+                "speech_ended = 5",
+                "a template in quotes",
+            ),
+            (
+                "other = { code = \"failed\", recoverable = true }",
+                "other = \"failed\"",
+                "expected a table, not \"failed\"",
+            ),
+            (
+                "idle = { reason = \"silence\", code = 1000, text = \"silence\" }",
+                "idle = 1000",
+                "expected a table, not 1000",
+            ),
+            ("code = 1008, text = \"no model\"", "code = 1006, text = \"no model\"", "close code 1006"),
+            ("paths = [\"/mine\"]", "paths = \"/mine\"", "write [\"/mine\"]"),
+            ("title = \"mine\"", "title = 5", "expected text in quotes, not 5: write \"5\""),
+        ] {
+            assert!(client.contains(from), "{from}");
+            let source = client.replacen(from, to, 1);
+            let found = problems(&source);
+            let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+            assert!(told.len() == 1 && told[0].contains(words), "{to}: {told:#?}");
+        }
     }
 
     #[test]

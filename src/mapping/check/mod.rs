@@ -1,6 +1,8 @@
 //! Errors in TOML files, with file, line, column and the nearest valid spelling.
 
 pub(crate) mod all_errors;
+mod plain_message;
+pub(super) mod values;
 
 use std::fmt;
 
@@ -89,7 +91,7 @@ impl FileError {
     /// Converts an error of the TOML reader, adding the nearest valid key.
     #[must_use]
     pub fn from_toml(file: &str, source: &str, error: &toml::de::Error) -> Self {
-        let message = with_hint(error.message());
+        let message = plain_message::plain_message(error.message());
         match error.span() {
             Some(span) => Self::at_offset(file, source, span.start, message),
             None => Self::for_file(file, message),
@@ -167,18 +169,6 @@ pub(super) fn deserialize_rate<'de, D: Deserializer<'de>>(from: D) -> Result<f64
     rate.ok_or_else(|| D::Error::custom(format!("{number} must be 0 or more; 0 means never")))
 }
 
-/// Adds a hint to serde's message, which lists the expected words in backquotes behind the wrong one.
-fn with_hint(message: &str) -> String {
-    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    let message = message.trim_end();
-    match quoted.split_first() {
-        Some((wrong, known)) if message.starts_with("unknown ") => {
-            format!("{message}{}", did_you_mean(wrong, known.iter().copied()))
-        }
-        _ => message.to_owned(),
-    }
-}
-
 /// Returns `, did you mean …?` with the nearest known word, or an empty string if none is near.
 pub fn did_you_mean<'k>(wrong: &str, known: impl Iterator<Item = &'k str>) -> String {
     // Minimum Damerau-Levenshtein similarity: `langage` finds `language`, `colour` finds nothing.
@@ -221,7 +211,7 @@ mod tests {
     fn unknown_key_is_reported_with_position_and_hint() {
         let problem = parse_toml::<Sample>("x.toml", "\nlisten = \"a\"\n  lisen = \"b\"\n").unwrap_err();
         assert_eq!((problem.line, problem.column), (3, 3));
-        assert!(problem.to_string().starts_with("x.toml:3:3: unknown field `lisen`"), "{problem}");
+        assert!(problem.to_string().starts_with("x.toml:3:3: unknown key `lisen`"), "{problem}");
         assert!(problem.message.ends_with("did you mean `listen`?"), "{problem}");
     }
 

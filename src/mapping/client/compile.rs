@@ -86,6 +86,9 @@ impl CommandFile {
         for (verb, role, has_field) in [
             (Verb::Audio, "audio", audio.is_some()),
             (Verb::Played, "turn", slot_of(FieldRole::Turn).is_some()),
+            (Verb::Speak, "text", slot_of(FieldRole::Text).is_some()),
+            (Verb::AppendText, "text", slot_of(FieldRole::Text).is_some()),
+            (Verb::Frame, "image", slot_of(FieldRole::Image).is_some()),
         ] {
             if verbs.iter().any(|it| it.verb == verb) && !has_field {
                 let message = format!("command `{name}` needs a field with `to = \"{role}\"`");

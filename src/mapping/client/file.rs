@@ -11,7 +11,10 @@ use crate::{
     error::ErrorKind,
     mapping::{
         MappingKind,
-        check::{self, FileError},
+        check::{
+            self, FileError,
+            values::{JsonPointer, UrlPath, deserialize_close_code},
+        },
         field::FieldFile,
         profile::PlayoutPace,
         template::Template,
@@ -27,11 +30,11 @@ pub(super) struct ClientFile {
     pub(super) title: String,
     #[serde(default)]
     pub(super) notes: Vec<String>,
-    pub(super) paths: Vec<String>,
+    pub(super) paths: Vec<UrlPath>,
     #[serde(default)]
     pub(super) subprotocols: Vec<Spanned<String>>,
     pub(super) signature_header: Option<String>,
-    pub(super) command_key: Option<Spanned<String>>,
+    pub(super) command_key: Option<JsonPointer>,
     #[serde(default)]
     pub(super) lock_step: bool,
     #[serde(default)]
@@ -131,6 +134,7 @@ pub(super) struct ErrorFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CloseFile {
+    #[serde(deserialize_with = "deserialize_close_code")]
     pub(super) code: u16,
     pub(super) text: Spanned<String>,
 }
@@ -142,6 +146,7 @@ pub struct CloseSpelling {
     /// `reason` of the last event.
     pub reason: String,
     /// WebSocket close code (RFC 6455 §7.4).
+    #[serde(deserialize_with = "deserialize_close_code")]
     pub code: u16,
     /// WebSocket close reason.
     #[serde(default)]

@@ -1,5 +1,6 @@
 //! A client protocol's file: paths, limits, commands, events, errors, closes. The schema is `mappings/README.md`.
 
+mod audio_check;
 mod compile;
 mod file;
 mod slot;
@@ -29,6 +30,9 @@ use super::{
     template::Template,
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
+
+/// Error for a protocol without paths.
+const NO_PATHS: &str = "`paths` must not be empty, such as [\"/v1/realtime\"]";
 
 /// Compiled mapping of a client protocol.
 #[derive(Debug)]
@@ -113,7 +117,7 @@ impl ClientMapping {
         super::check_kind(file, source, read.kind, super::MappingKind::Client)?;
         let source_file = SourceFile { file, source };
         let mut extractor = Extractor::default();
-        let command_key = read.command_key.as_ref().map_or("", |key| key.get_ref().as_str());
+        let command_key = read.command_key.as_ref().map_or("", |key| key.0.as_str());
         extractor.add(command_key);
         let values = compile_values(read.values, source_file)?;
         let commands = read.commands.into_iter().map(|(name, command)| {
@@ -129,7 +133,7 @@ impl ClientMapping {
             name: read.name,
             title: read.title,
             notes: read.notes,
-            paths: read.paths,
+            paths: read.paths.into_iter().map(|path| path.0).collect(),
             subprotocols: compile_subprotocols(read.subprotocols, source_file)?,
             signature_header: read.signature_header,
             command_key: command_key.to_owned(),
@@ -157,17 +161,17 @@ impl ClientMapping {
         let mut read: RelayProtocolFile = check::parse_toml(file, source)?;
         super::check_kind(file, source, read.kind, super::MappingKind::Client)?;
         if read.paths.is_empty() {
-            return Err(FileError::for_file(file, "`paths` must not be empty"));
+            return Err(FileError::at_key(file, source, &["paths"], NO_PATHS));
         }
         Ok(Self {
             name: std::mem::take(&mut read.name),
             title: std::mem::take(&mut read.title),
             notes: std::mem::take(&mut read.notes),
-            paths: std::mem::take(&mut read.paths),
+            paths: read.paths.drain(..).map(|path| path.0).collect(),
             subprotocols: Vec::new(),
             lock_step: false,
             signature_header: None,
-            command_key: read.command_key.clone(),
+            command_key: read.command_key.0.clone(),
             query: Vec::new(),
             audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
             audio_out: AudioOut::default(),
@@ -224,11 +228,19 @@ impl ClientMapping {
             problems.push(error_at_key(&["audio_out", "frame_max_bytes"], message));
         }
         if self.paths.is_empty() {
-            problems.push(error_at_key(
-                &["paths"],
-                "`paths` must not be empty, such as [\"/v1/realtime\"]".to_owned(),
-            ));
+            problems.push(error_at_key(&["paths"], NO_PATHS.to_owned()));
         }
+        if !self.query.iter().any(names_model) {
+            let message = format!(
+                "no parameter has `to = \"model\"`, and a connection without a model finds no route; for clients that name \
+                 none, add `model = {{ to = \"model\", type = \"text\", max = 256, default = {:?} }}` to [query]",
+                self.name
+            );
+            problems.push(error_at_key(&["query"], message));
+        }
+        problems.extend(
+            self.audio_problems().into_iter().map(|(section, key, text)| error_at_key(&[section, key], text)),
+        );
         FileError::combine(problems)
     }
 
@@ -241,10 +253,7 @@ impl ClientMapping {
     /// Query parameter in which clients must name a model; `None` if they need not.
     #[must_use]
     pub fn required_model_parameter(&self) -> Option<&str> {
-        let model = |field: &&ProtocolField| {
-            matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
-        };
-        let field = self.query.iter().find(model)?;
+        let field = self.query.iter().find(|field| names_model(field))?;
         field.file.default.is_none().then_some(field.name.as_str())
     }
 
@@ -303,57 +312,13 @@ impl ClientMapping {
     }
 }
 
+fn names_model(field: &ProtocolField) -> bool {
+    matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
+}
+
 fn has_verb(commands: &[ProtocolCommand], verb: Verb) -> bool {
     commands.iter().flat_map(|command| &command.verbs).any(|it| it.verb == verb)
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::mapping::Library;
-
-    const LISTEN: &str = include_str!("../../../mappings/client/deepgram-listen.toml");
-    const VOSK: &str = include_str!("../../../mappings/client/vosk.toml");
-
-    #[test]
-    fn invalid_entries_are_rejected_with_their_position() {
-        for (source, old, new, place, words) in [
-            (VOSK, "present = \"/eof\"", "", "[commands.eof]", "needs `present`"),
-            (VOSK, "present = \"/eof\"", "present = \"eof\"", "present = \"eof\"", "begins with `/`"),
-            (VOSK, "present = \"/eof\"", "presnt = \"/eof\"", "presnt", "did you mean `present`"),
-            (VOSK, "at = \"/config/words\"", "at = \"config/words\"", "words =", "no JSON pointer"),
-            (VOSK, "verb = \"finish\"", "verb = \"finsh\"", "verb = \"finsh\"", "did you mean `finish`"),
-            (LISTEN, "mulaw = \"mulaw\"", "mulaw = \"ulaw\"", "encoding = {", "did you mean `mulaw`"),
-            (LISTEN, "default = \"false\" }", "default = \"never\" }", "interim_results", "refuse itself"),
-            (LISTEN, "[\"token\", ", "[\"a token\", ", "subprotocols", "subprotocol"),
-            (LISTEN, "rates_hz = { mulaw", "rates_hz = { ulaw", "rates_hz", "did you mean `mulaw`"),
-            (
-                LISTEN,
-                "keyterms = { to",
-                "keyterms = { default = \"a\", to",
-                "keyterms =",
-                "is for query parameters",
-            ),
-            (
-                LISTEN,
-                "features = { type",
-                "features = { value_map = { a = \"b\" }, type",
-                "features",
-                "cannot have",
-            ),
-        ] {
-            assert!(source.contains(old), "{old}");
-            let source = source.replacen(old, new, 1);
-            let problem = Library::default().add("f.toml", &source).unwrap_err();
-            let line = source.lines().position(|line| line.starts_with(place)).map(|at| at + 1);
-            assert!(problem.message.contains(words), "{new}: {problem}");
-            assert_eq!(Some(problem.line), line, "{new}: {problem}");
-        }
-    }
-
-    #[test]
-    fn backpressure_excludes_max_ahead() {
-        let both = LISTEN.replace("max_ahead_ms = 0", "max_ahead_ms = 1");
-        let problem = Library::default().add("f.toml", &both).unwrap_err();
-        assert!(problem.message.contains("one of them must be 0"), "{problem}");
-    }
-}
+mod tests;

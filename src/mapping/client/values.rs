@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::{EventName, Slot};
 use crate::mapping::{
-    check::{FileError, SourceFile, did_you_mean, quoted_list},
+    check::{FileError, SourceFile, suggest_known},
     template::Template,
 };
 
@@ -88,7 +88,7 @@ pub struct EventMessage {
 
 /// The templates of an event: one message, or several that are sent in this order.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a template in quotes, or a list of templates")]
 pub(super) enum EventFile {
     One(String),
     Several(Vec<String>),
@@ -120,13 +120,10 @@ pub(super) fn compile_values(
 pub(super) fn find_remembered(values: &[ValueRule], name: &str) -> Result<usize, String> {
     let remembered = |value: &&ValueRule| value.source == ValueSource::Remembered;
     let names = || values.iter().filter(remembered).map(|value| value.name.as_str());
-    values.iter().position(|value| value.name == name && remembered(&value)).ok_or_else(|| {
-        format!(
-            "[values] has no remembered value `{name}`{}; there is {}",
-            did_you_mean(name, names()),
-            quoted_list(names())
-        )
-    })
+    values
+        .iter()
+        .position(|value| value.name == name && remembered(&value))
+        .ok_or_else(|| format!("[values] has no remembered value `{name}`{}", suggest_known(name, names)))
 }
 
 pub(super) fn compile_event(

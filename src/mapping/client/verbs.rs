@@ -34,7 +34,7 @@ enum Condition {
 
 /// A value that a message is compared with.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected true, false, a whole number or text in quotes")]
 enum Scalar {
     Flag(bool),
     Integer(i64),
@@ -53,7 +53,7 @@ struct VerbFile {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a JSON pointer, or a table of JSON pointers and values")]
 enum ConditionFile {
     Given(String),
     Equal(BTreeMap<String, Scalar>),

@@ -12,7 +12,10 @@ use super::{
     field::RelayFieldFile,
 };
 use crate::error::ErrorKind;
-use crate::mapping::check;
+use crate::mapping::check::{
+    self,
+    values::{JsonPointer, UrlPath, deserialize_close_code},
+};
 
 /// File as written.
 #[derive(Debug, Deserialize)]
@@ -23,8 +26,8 @@ pub(in crate::mapping) struct RelayProtocolFile {
     pub(in crate::mapping) title: String,
     #[serde(default)]
     pub(in crate::mapping) notes: Vec<String>,
-    pub(in crate::mapping) paths: Vec<String>,
-    pub(in crate::mapping) command_key: String,
+    pub(in crate::mapping) paths: Vec<UrlPath>,
+    pub(in crate::mapping) command_key: JsonPointer,
     pub(in crate::mapping) message_max_bytes: usize,
     #[serde(default)]
     pub(in crate::mapping) never_sent: BTreeMap<String, String>,
@@ -63,6 +66,7 @@ struct RelayErrorFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RelayCloseFile {
+    #[serde(deserialize_with = "deserialize_close_code")]
     code: u16,
     text: Spanned<String>,
 }
@@ -79,7 +83,7 @@ impl RelayProtocolFile {
 
     pub(in crate::mapping) fn compile(self, file: &str, source: &str) -> Result<RelayProtocol, FileError> {
         let mut extractor = Extractor::default();
-        extractor.add(&self.command_key);
+        extractor.add(&self.command_key.0);
         let commands: Vec<RelayCommand> =
             self.commands.into_iter().map(|(name, command)| command.compile(name, &mut extractor)).collect();
         let template = |name: RelayEvent, text: &Spanned<String>| {

@@ -20,6 +20,7 @@ pub use self::{
 };
 pub(super) use self::{file::RelayProtocolFile, profile::RelayProfileFile};
 use super::{
+    check::values::deserialize_close_code,
     extract::{Extractor, Node},
     template::Template,
     upstream::Mode,
@@ -166,6 +167,7 @@ pub struct RelayEndSpelling {
     #[serde(default)]
     pub use_client_reason: bool,
     /// WebSocket close code (RFC 6455 §7.4).
+    #[serde(deserialize_with = "deserialize_close_code")]
     pub code: u16,
     /// WebSocket close reason.
     #[serde(default)]

@@ -5,12 +5,13 @@ use serde::Deserialize;
 use super::super::{
     MappingKind,
     check::FileError,
+    inherit::parse_extended,
     profile::{HearRules, LaneTimeouts, ListenRules, PlayoutRules, Profile, ReadWindowRules, SpeakRules},
     upstream::Mode,
 };
 use crate::mapping::check;
 
-/// File as written. A missing section is inherited from the profile that it extends.
+/// The file, with what it inherits from the extended profile.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::mapping) struct RelayProfileFile {
@@ -76,19 +77,20 @@ impl RelayProfileFile {
         source: &str,
         base: Option<&Profile>,
     ) -> Result<Profile, FileError> {
-        let read: Self = check::parse_toml(file, source)?;
+        let base = base.map(|base| &*base.document);
+        let is_inherited = |key: &str| ["relay", "lanes"].contains(&key);
+        let (read, document): (Self, _) = parse_extended(file, source, base, is_inherited)?;
         super::super::check_kind(file, source, read.kind, MappingKind::Profile)?;
         let missing = |section: &str| {
             let message = format!("there is no [{section}], and no profile it `extends` to take it from");
             FileError::for_file(file, message)
         };
-        let relay = read.relay.or_else(|| base.and_then(|base| base.relay));
-        let lanes = read.lanes.or_else(|| base.map(|base| base.lanes));
         Ok(Profile {
             name: read.name,
             title: read.title,
             notes: read.notes,
             extends: read.extends,
+            document,
             // Each client names its own mode, and a relay serves all modes.
             mode: Mode::Chat,
             listen: ListenRules::default(),
@@ -96,9 +98,9 @@ impl RelayProfileFile {
             hear: HearRules::default(),
             speak: SpeakRules::default(),
             playout: PlayoutRules::default(),
-            lanes: lanes.ok_or_else(|| missing("lanes"))?,
+            lanes: read.lanes.ok_or_else(|| missing("lanes"))?,
             dialogue: None,
-            relay: Some(relay.ok_or_else(|| missing("relay"))?),
+            relay: Some(read.relay.ok_or_else(|| missing("relay"))?),
         })
     }
 }

@@ -39,8 +39,9 @@ impl ClientCheck {
     /// Creates a check of `url`, with additional CA certificates and an API key from files.
     pub(super) fn new(url: String, ca: Option<&Path>, key: Option<&Path>) -> Result<Self, ClientError> {
         let key = key::load_key(key)?;
-        let target = ServerTarget { url, key, ..ServerTarget::default() };
-        let (endpoint, uri) = endpoint_and_uri(&target, ca)?;
+        let ca = ca.map(Path::to_path_buf);
+        let target = ServerTarget { url, key, ca, ..ServerTarget::default() };
+        let (endpoint, uri) = endpoint_and_uri(&target)?;
         Ok(Self { title: format!("{uri}  as a client"), target, endpoint, uri })
     }
 

@@ -2,14 +2,17 @@
 
 mod client;
 
-use std::{io::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 
 use super::{CommandError, config_layers::load_config, stop_signal};
 use crate::{
-    cli::{ClientError, args::DoctorArgs},
+    cli::{
+        args::DoctorArgs,
+        output::{self, print_line},
+    },
     config::Config,
     doctor::{
         check_target::{CheckTarget, SessionTexts},
@@ -42,7 +45,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
     let (stopping, stopped) = watch::channel(false);
     let watching = tokio::spawn(async move {
         stop.await;
-        eprintln!("voxbridge: stopping; closing open sessions");
+        output::print_message("stopping; closing open sessions");
         stopping.send_replace(true);
         // Keeps the sender alive, because receivers would take a closed channel for an error.
         std::future::pending::<()>().await;
@@ -53,12 +56,16 @@ pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
         reports.push(check_client_path(client, limits, &stopped, is_printing).await);
     }
     watching.abort();
+    let mut printed = Ok(());
     if args.json {
         let json =
             serde_json::to_string_pretty(&report::reports_to_json(&reports)).map_err(CommandError::failed)?;
-        print_line(&json)?;
+        printed = print_line(&json);
     }
-    if reports.iter().all(CheckReport::is_ok) { Ok(()) } else { Err(CommandError::already_reported()) }
+    if !reports.iter().all(CheckReport::is_ok) {
+        return Err(CommandError::already_reported());
+    }
+    printed.map_err(CommandError::from)
 }
 
 /// Checks all upstreams concurrently, with one session each. Prints them one after the other, each step when it is done.
@@ -123,7 +130,7 @@ async fn print_steps(title: &str, mut steps: mpsc::Receiver<CheckOutcome>, is_pr
     }
     while let Some(outcome) = steps.recv().await {
         if is_printing {
-            let _ = print_line(&report::format_step_line(&outcome));
+            let _ = print_line(report::format_step_line(&outcome));
         }
     }
 }
@@ -134,13 +141,9 @@ fn print_diagnoses(report: &CheckReport, is_printing: bool) {
         return;
     }
     for (step, diagnosis) in report.diagnoses() {
-        let _ = print_line(&format!("\n{}", report::format_diagnosis(step, &diagnosis)));
+        let _ = print_line(format!("\n{}", report::format_diagnosis(step, &diagnosis)));
     }
     let _ = print_line("");
-}
-
-fn print_line(text: &str) -> Result<(), CommandError> {
-    writeln!(std::io::stdout(), "{text}").map_err(|reason| ClientError::unwritable_stdout(reason).into())
 }
 
 /// All configured upstreams with the mode and the texts that sessions would use.

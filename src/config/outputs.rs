@@ -1,0 +1,62 @@
+//! Checks that `serve` can write the files and folders that the configuration names. The check leaves nothing behind.
+
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    path::Path,
+};
+
+use super::Config;
+use crate::telemetry::line_writer::LogTarget;
+
+impl Config {
+    /// Checks the access log and the folder of the traces.
+    ///
+    /// # Errors
+    /// A message with the key, the path and the system's error.
+    pub(super) fn check_outputs(&self) -> Result<(), String> {
+        if let Some(LogTarget::File(path)) = self.access_log.path.as_deref().map(LogTarget::from_path) {
+            check_file(&path).map_err(|problem| format!("access_log.path: {}: {problem}", path.display()))?;
+        }
+        if let Some(dir) = &self.trace.dir {
+            check_folder(dir).map_err(|problem| format!("trace.dir: {}: {problem}", dir.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks a file that `serve` appends to, and creates in an existing folder.
+fn check_file(path: &Path) -> Result<(), String> {
+    match OpenOptions::new().append(true).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().unwrap_or(path);
+            match fs::metadata(non_empty(folder)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    Err(format!("the folder {} does not exist; create it", folder.display()))
+                }
+                _ => create_file_in(folder),
+            }
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Checks a folder that `serve` writes to, and creates if it is missing.
+fn check_folder(dir: &Path) -> Result<(), String> {
+    let existing = dir.ancestors().find(|dir| non_empty(dir).exists());
+    create_file_in(existing.unwrap_or(dir))
+}
+
+/// Creates a file in the folder and removes it.
+fn create_file_in(folder: &Path) -> Result<(), String> {
+    let probe = folder.join(format!(".voxbridge-check-{}", std::process::id()));
+    let created = OpenOptions::new().write(true).create_new(true).open(&probe);
+    let created = created.map_err(|error| format!("cannot create a file in {}: {error}", folder.display()));
+    created.and_then(|_| fs::remove_file(&probe).map_err(|error| error.to_string()))
+}
+
+/// The folder; the current one for an empty path, which `parent` gives for a bare name.
+fn non_empty(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
+}

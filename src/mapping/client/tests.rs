@@ -1,0 +1,77 @@
+use crate::mapping::Library;
+
+const LISTEN: &str = include_str!("../../../mappings/client/deepgram-listen.toml");
+const MACAW: &str = include_str!("../../../mappings/client/macaw.toml");
+const RELAYED: &str = include_str!("../../../mappings/client/minicpm-o.toml");
+const VOSK: &str = include_str!("../../../mappings/client/vosk.toml");
+
+#[test]
+fn invalid_entries_are_rejected_with_their_position() {
+    for (source, old, new, place, words) in [
+        (VOSK, "present = \"/eof\"", "", "[commands.eof]", "needs `present`"),
+        (VOSK, "present = \"/eof\"", "present = \"eof\"", "present = \"eof\"", "begins with `/`"),
+        (VOSK, "present = \"/eof\"", "presnt = \"/eof\"", "presnt", "did you mean `present`"),
+        (VOSK, "paths = [\"/\"]", "paths = [\"vosk\"]", "paths", "write \"/vosk\""),
+        (VOSK, "paths = [\"/\"]", "paths = [\"/?a\"]", "paths", "has no query"),
+        (VOSK, "paths = [\"/\"]", "paths = []", "paths", "must not be empty"),
+        (VOSK, "model = { to = \"model\", ", "modle = { to = \"voice\", ", "[query]", "default = \"vosk\""),
+        (VOSK, "rate_hz = 8000", "rate_hz = 0", "rate_hz = 0", "0"),
+        (VOSK, "rate_hz = 24000", "rate_hz = 7999", "rate_hz = 7999", "7999"),
+        (VOSK, "channels = 1", "channels = 0", "channels", "0 audio channels"),
+        (VOSK, "message_max_bytes = 1048576", "message_max_bytes = 0", "message_max_bytes", "every message"),
+        (VOSK, "eof\", code = 1000", "eof\", code = 1006", "client_close", "cannot send close code 1006"),
+        (VOSK, "close = { code = 1007", "close = { code = 2000", "malformed_json", "close code 2000"),
+        (LISTEN, "command_key = \"/type\"", "command_key = \"type\"", "command_key", "write \"/type\""),
+        (
+            MACAW,
+            "text = { to = \"text\", ",
+            "txt = { because = \"x\", ",
+            "verb = \"speak\"",
+            "`to = \"text\"`",
+        ),
+        (
+            MACAW,
+            "image = { to = \"image\", ",
+            "image = { because = \"x\", ",
+            "verb = \"frame\"",
+            "`to = \"image\"`",
+        ),
+        (RELAYED, "paths = [\"", "paths = [\"x", "paths", "begins with `/`"),
+        (RELAYED, "command_key = \"/", "command_key = \"", "command_key", "begins with `/`"),
+        (RELAYED, "use_client_reason = true, code = 1000", "code = 999", "client_close", "close code 999"),
+        (VOSK, "at = \"/config/words\"", "at = \"config/words\"", "words =", "no JSON pointer"),
+        (VOSK, "verb = \"finish\"", "verb = \"finsh\"", "verb = \"finsh\"", "did you mean `finish`"),
+        (LISTEN, "mulaw = \"mulaw\"", "mulaw = \"ulaw\"", "encoding = {", "did you mean `mulaw`"),
+        (LISTEN, "default = \"false\" }", "default = \"never\" }", "interim_results", "refuse itself"),
+        (LISTEN, "[\"token\", ", "[\"a token\", ", "subprotocols", "subprotocol"),
+        (LISTEN, "rates_hz = { mulaw", "rates_hz = { ulaw", "rates_hz", "did you mean `mulaw`"),
+        (
+            LISTEN,
+            "keyterms = { to",
+            "keyterms = { default = \"a\", to",
+            "keyterms =",
+            "is for query parameters",
+        ),
+        (
+            LISTEN,
+            "features = { type",
+            "features = { value_map = { a = \"b\" }, type",
+            "features",
+            "cannot have",
+        ),
+    ] {
+        assert!(source.contains(old), "{old}");
+        let source = source.replacen(old, new, 1);
+        let problem = Library::default().add("f.toml", &source).unwrap_err();
+        let line = source.lines().position(|line| line.starts_with(place)).map(|at| at + 1);
+        assert!(problem.message.contains(words), "{new}: {problem}");
+        assert_eq!(Some(problem.line), line, "{new}: {problem}");
+    }
+}
+
+#[test]
+fn backpressure_excludes_max_ahead() {
+    let both = LISTEN.replace("max_ahead_ms = 0", "max_ahead_ms = 1");
+    let problem = Library::default().add("f.toml", &both).unwrap_err();
+    assert!(problem.message.contains("one of them must be 0"), "{problem}");
+}

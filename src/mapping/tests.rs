@@ -1,0 +1,102 @@
+use super::*;
+
+fn profile(name: &str, extends: &str, rest: &str) -> (String, String) {
+    let head = format!("kind = \"profile\"\nname = {name:?}\ntitle = \"t\"\nextends = {extends:?}\n");
+    (format!("{name}.toml"), format!("{head}mode = \"audio\"\n{rest}"))
+}
+
+const BARGE_IN_SECTION: &str =
+    "[barge_in]\nstart_ms = 1\nquiet_ms = 2\nsuppress_max_ms = 3\nyield_max_ms = 4\n";
+
+#[test]
+fn profiles_inherit_missing_sections_in_any_file_order() {
+    let mut library = Library::embedded().unwrap();
+    library.add_all(vec![profile("a", "b", ""), profile("b", "conversation", BARGE_IN_SECTION)]).unwrap();
+    let a = library.profile("a").unwrap();
+    assert_eq!(a.dialogue.as_ref().map(|talk| talk.barge_in.start_ms), Some(1));
+    assert_eq!(a.listen.start_ms, 250, "inherited from `speech` through two profiles");
+}
+
+#[test]
+fn profiles_inherit_missing_keys_of_every_table() {
+    let mut library = Library::embedded().unwrap();
+    let (file, source) = profile("mine", "speech", "");
+    let rest = "[hear]\ninterim_ms = 500\n[listen.sensitivity]\nnormal = { threshold = 0.5 }\n";
+    library.add(&file, &(source.replace("mode = \"audio\"\n", "") + rest)).unwrap();
+    let (mine, speech) = (library.profile("mine").unwrap(), library.profile("speech").unwrap());
+    assert_eq!((mine.hear.interim.as_millis(), speech.hear.interim.as_millis()), (500, 0));
+    assert_eq!(mine.hear.prompt("zh", &[]), speech.hear.prompt("zh", &[]));
+    assert_eq!((mine.mode, mine.listen.start_ms), (speech.mode, speech.listen.start_ms));
+    let sensitivity = mine.listen.sensitivity.normal;
+    assert_eq!((sensitivity.threshold, sensitivity.gate_dbfs), (0.5, -65.0));
+    let problem = library.add("f.toml", &(profile("f", "mine", "[hear]\nintrim_ms = 1\n").1)).unwrap_err();
+    assert!(problem.to_string().starts_with("f.toml:7:1: unknown key `intrim_ms`"), "{problem}");
+    let relay = "[relay]\nidle_ms = 5000\n";
+    let (file, source) = profile("r", "relay", relay);
+    library.add(&file, &source.replace("mode = \"audio\"\n", "")).unwrap();
+    let relay = library.profile("r").unwrap().relay.unwrap();
+    assert_eq!((relay.idle_ms, relay.open_attempts), (5000, 2));
+}
+
+#[test]
+fn live_profile_is_speech_with_interim_transcripts() {
+    let library = Library::embedded().unwrap();
+    let (live, speech) = (library.profile("live").unwrap(), library.profile("speech").unwrap());
+    assert!(live.hear.interim > std::time::Duration::ZERO && live.hear.partials);
+    assert_eq!((live.mode, live.lanes.dial_max_ms), (speech.mode, speech.lanes.dial_max_ms));
+}
+
+#[test]
+fn errors_of_every_file_in_a_directory_are_reported() {
+    let file = |name: &str, source: String| (format!("{name}.toml"), source);
+    let client =
+        |name: &str| scaffold::generate(&Library::embedded().unwrap(), MappingKind::Client, name).unwrap();
+    let twice = client("two").replace("\"/two\"", "\"/elsewhere\"");
+    let copy = scaffold::generate_from(&Library::embedded().unwrap(), MappingKind::Client, "macaw", "three")
+        .unwrap();
+    let same_path = copy.replace("\"/three\"", "\"/v1/realtime\"");
+    let files = vec![
+        file("a", client("one").replace("idle_ms", "idel_ms")),
+        file("b", client("two")),
+        file("c", twice),
+        file("d", same_path),
+        file("e", "kind = ".to_owned()),
+        profile("f", "conversatoin", ""),
+        file("g", client("six").replace("[closes]", "[cloeses]")),
+    ];
+    let told = Library::embedded().unwrap().add_all(files).unwrap_err().flatten();
+    let told: Vec<String> = told.iter().map(ToString::to_string).collect();
+    for (file, words) in [
+        ("a.toml:", "did you mean `idle_ms`?"),
+        ("c.toml:4:", "b.toml already defines client \"two\""),
+        ("d.toml:", "client macaw is served at the same path"),
+        ("e.toml:1:", ""),
+        ("g.toml:", "did you mean `closes`?"),
+    ] {
+        assert!(told.iter().any(|it| it.starts_with(file) && it.contains(words)), "{file}: {told:#?}");
+    }
+}
+
+#[test]
+fn replaced_profile_changes_its_dependents() {
+    let mut library = Library::embedded().unwrap();
+    let (file, source) = profile("conversation", "conversation", BARGE_IN_SECTION);
+    library.add(&file, &source).unwrap();
+    for dependent in ["conversation", "video"] {
+        let talk = library.profile(dependent).unwrap().dialogue.clone();
+        assert_eq!(talk.map(|talk| talk.barge_in.start_ms), Some(1), "{dependent}");
+    }
+}
+
+#[test]
+fn unknown_base_and_inheritance_cycle_are_rejected() {
+    let mut library = Library::embedded().unwrap();
+    let problem = library.add_all(vec![profile("a", "conversatoin", "")]).unwrap_err();
+    assert!(
+        problem.to_string().contains("a.toml:4") && problem.message.contains("`conversation`"),
+        "{problem}"
+    );
+    let (file, source) = profile("speech", "video", "");
+    let problem = library.add(&file, &source).unwrap_err();
+    assert!(problem.message.contains("would extend itself through `conversation`"), "{problem}");
+}
