@@ -178,7 +178,10 @@ pub(crate) fn log_observation(observation: &Observation) {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write, sync::Arc};
+    use std::{
+        io::{self, Write},
+        sync::Arc,
+    };
 
     use super::*;
 
