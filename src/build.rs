@@ -3,7 +3,7 @@
 use std::process::Command;
 
 fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=src/build.rs");
     let commit = commit().map(|commit| format!(" ({commit})")).unwrap_or_default();
     println!("cargo:rustc-env=VOXBRIDGE_VERSION={}{commit}", env!("CARGO_PKG_VERSION"));
 }
