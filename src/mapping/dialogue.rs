@@ -102,7 +102,7 @@ pub struct AgcRules {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BargeInRules {
-    /// Length of speech that interrupts, in ms.
+    /// Length of presumed speech that pauses playback, in ms. It interrupts once it starts an utterance.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub start_ms: u32,
     /// Silence of the user after which the model may speak again, in ms.

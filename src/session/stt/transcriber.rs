@@ -123,7 +123,7 @@ impl Transcriber {
                 context.timers.set_or_clear(Timer::Interim, (!interval.is_zero()).then(|| now + interval));
             }
             SpeechEvent::Segment(segment) => self.complete_segment(now, segment, context),
-            SpeechEvent::Interrupted => {}
+            _ => {}
         }
         self.queue.drop_excess(self.profile.hear.backlog_max_ms, context);
         self.advance(now, context);
@@ -336,6 +336,11 @@ impl Transcriber {
                 start_ms: interim.audio_start_ms,
             });
         }
+    }
+
+    /// Reports every start and end of speech now: an interruption does not wait for earlier transcripts.
+    pub(crate) fn report_speech_edges(&mut self, now: Instant, context: &mut LaneContext) {
+        self.queue.report_progress(now, Duration::ZERO, context);
     }
 
     /// Makes the audio so far final. The client gets one more final transcript, which may be empty.

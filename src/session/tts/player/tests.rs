@@ -95,3 +95,52 @@ fn turn_with_short_first_chunk_is_held_until_the_next_is_due() {
         "a turn that is over waits for nothing"
     );
 }
+
+#[test]
+fn pause_holds_audio_back_and_loses_nothing() {
+    for (resumed_after_ms, continues_after_ms) in [(Some(400), 400), (None, 600)] {
+        let (mut player, now, mut out) = player();
+        let at = |ms: u64| now + Duration::from_millis(ms);
+        player.begin_item(now, PlaybackSource::Turn, "t".into(), String::new());
+        player.push_audio(now, &SECOND, &mut out);
+        player.finish_item(now, &mut out);
+        assert_eq!(client_events(&mut out), ["start", "100", "100", "100"]);
+        player.pause(now);
+        player.advance(at(300), &mut out);
+        assert_eq!(client_events(&mut out), [""; 0]);
+        assert_eq!(player.next_timeout(at(300)), Some(at(600)), "a pause ends by itself");
+        match resumed_after_ms {
+            Some(ms) => player.resume(at(ms), &mut out),
+            None => player.advance(at(600), &mut out),
+        }
+        assert_eq!(player.unplayed_length(at(continues_after_ms)).as_millis(), 700);
+        assert_eq!(client_events(&mut out), ["100", "100", "100"], "and no underrun is counted");
+        assert_eq!(player.pace.next_hold(), Duration::ZERO);
+        for later in (continues_after_ms..2_000).step_by(20) {
+            player.advance(at(later), &mut out);
+        }
+        assert_eq!(client_events(&mut out), ["100", "100", "100", "100", "end 1000 false"]);
+    }
+}
+
+#[test]
+fn pause_ends_with_its_text() {
+    let (mut player, now, mut out) = player();
+    let at = |ms: u64| now + Duration::from_millis(ms);
+    for (ms, ended_by_cancel) in [(0, true), (1_000, false)] {
+        player.begin_item(at(ms), PlaybackSource::Turn, "t".into(), String::new());
+        player.push_audio(at(ms), &SECOND[..2_400], &mut out);
+        player.finish_item(at(ms), &mut out);
+        player.pause(at(ms));
+        if ended_by_cancel {
+            player.cancel_all(at(ms), &mut out);
+        }
+        player.advance(at(ms + 100), &mut out);
+        client_events(&mut out);
+        player.begin_item(at(ms + 100), PlaybackSource::Turn, "u".into(), String::new());
+        player.push_audio(at(ms + 100), &SECOND[..2_400], &mut out);
+        assert_eq!(client_events(&mut out), ["start", "100"]);
+        player.cancel_all(at(ms + 100), &mut out);
+        client_events(&mut out);
+    }
+}
