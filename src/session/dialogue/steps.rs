@@ -54,9 +54,18 @@ impl Dialogue {
         self.arm_limits(now, view, context);
     }
 
-    /// Drops audio that is too old to be sent.
+    /// Drops audio that is too old to be sent. While a unit is in flight, as without a model, more is kept: the upstream
+    /// may be lost, and its replacement needs the audio.
     fn drop_excess(&mut self, context: &mut LaneContext) {
-        let talking = matches!(self.upstream, DialogueUpstream::Active(_));
+        let talking = match &mut self.upstream {
+            DialogueUpstream::Active(session) => {
+                if std::mem::take(&mut session.has_stalled) {
+                    self.uplink.allow_catch_up();
+                }
+                session.tracker.in_flight.is_none()
+            }
+            _ => false,
+        };
         let dropped_ms = self.uplink.drop_excess(talking, &self.rules.converse);
         if dropped_ms > 0 {
             context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
@@ -80,7 +89,7 @@ impl Dialogue {
         if context.timers.take_expired(Timer::Reply, now)
             && let DialogueUpstream::Active(session) = &mut self.upstream
         {
-            let bound = self.rules.converse.unit_reply_max;
+            let bound = session.tracker.give_up_after(self.rules.converse.unit_reply_max);
             session.connection.close(now, context);
             let detail = format!("the upstream did not answer 1 s of audio within {} ms", millis(bound));
             let lane = session.connection.lane();
