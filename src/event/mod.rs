@@ -328,7 +328,7 @@ pub enum ClientCommand {
         request_id: String,
         /// Time since the request, ms.
         at_ms: u64,
-        /// The client cancelled the speech.
+        /// The speech was cancelled, or the rest of it was lost.
         cancelled: bool,
         /// Audio sent, ms.
         audio_ms: u64,

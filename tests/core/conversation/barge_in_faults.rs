@@ -227,6 +227,41 @@ fn duplicate_turn_ends_are_reported_once() {
     }
 }
 
+/// Words that the user never heard are neither transcribed nor counted.
+#[test]
+fn cancelled_turn_is_reported_as_far_as_it_was_heard() {
+    for backend in BACKENDS {
+        for heard_ms in [0, 700] {
+            let (mut harness, mut microphone) = open_conversation(backend, &["burst=34"]);
+            ask_and_await_answer(&mut harness, &mut microphone);
+            harness.advance(ms(heard_ms));
+            let started = spoken_texts(&harness)[0].started;
+            let played = harness.now() - started;
+            harness.send_json(&json!({"type": "tts.cancel"}));
+            let end = spoken_texts(&harness)[0].end.clone();
+            let told_ms = end["audio_ms"].as_u64().unwrap();
+            assert!(told_ms.abs_diff(played.as_millis() as u64) <= 1, "{backend:?}: {told_ms} of {played:?}");
+            let last = harness.events("transcript.final").pop().expect("a final transcript").clone();
+            let words = last["text"].as_str().unwrap().split_whitespace().count();
+            assert!(words <= 1 + told_ms as usize / 300, "{backend:?}: {last}");
+        }
+    }
+}
+
+#[test]
+fn turn_cancelled_before_its_first_sample_was_not_said() {
+    let (mut harness, mut microphone) = open_conversation(ServerKind::Documented, &[]);
+    microphone.silence(&mut harness, 1200);
+    ask(&mut harness, &mut microphone, 2);
+    let has_text = |harness: &Harness| !harness.events("transcript.partial").is_empty();
+    assert!(microphone.stream_until(&mut harness, has_text, 15_000));
+    assert!(harness.events("tts.speaking_start").is_empty(), "the short first audio is held");
+    harness.send_json(&json!({"type": "tts.cancel"}));
+    assert!(harness.events("tts.speaking_end").is_empty());
+    let finals = harness.events("transcript.final");
+    assert_eq!(finals.iter().map(|told| told["text"].as_str().unwrap()).collect::<Vec<_>>(), [""]);
+}
+
 #[test]
 fn muted_microphone_does_not_interrupt() {
     for backend in BACKENDS {

@@ -43,6 +43,8 @@ pub(super) struct PlaybackItem {
     pub(super) complete: bool,
     /// Some of it was dropped.
     pub(super) overflowed: bool,
+    /// The rest of it will never be made.
+    pub(super) truncated: bool,
     pub(super) sent_samples: u64,
     /// When its first audio was sent.
     pub(super) first_sent_at: Option<Instant>,
@@ -72,6 +74,7 @@ impl PlaybackItem {
             start_reported: false,
             complete: false,
             overflowed: false,
+            truncated: false,
             sent_samples: 0,
             first_sent_at: None,
             complete_reported: false,

@@ -208,6 +208,13 @@ impl Player {
         self.advance(now, out);
     }
 
+    /// Marks the back text as incomplete: the rest of it was lost. It ends as cancelled, after the audio so far.
+    pub(crate) fn truncate_item(&mut self) {
+        if let Some(item) = self.items.back_mut() {
+            item.truncated = true;
+        }
+    }
+
     /// Discards the audio of an unheard text, which is synthesised again.
     pub(crate) fn restart_item(&mut self) {
         self.converter.clear();
@@ -380,15 +387,18 @@ impl Player {
         if !item.start_reported {
             return;
         }
+        let mut heard_samples = item.sent_samples;
         if cancelled {
             let audio_bytes = item.sent_samples * self.encoding.bytes_per_sample() as u64;
             out.push(Action::DropTurn(item.turn, audio_bytes));
+            let unheard = self.pace.unplayed(now).as_secs_f64() * f64::from(self.out_rate_hz);
+            heard_samples = heard_samples.saturating_sub(unheard.round() as u64);
         }
         out.push_client(ClientCommand::SpeakingEnded {
             request_id: item.request_id,
             at_ms: millis(now - item.requested_at),
-            cancelled,
-            audio_ms: item.sent_samples * 1000 / u64::from(self.out_rate_hz),
+            cancelled: cancelled || item.truncated,
+            audio_ms: heard_samples * 1000 / u64::from(self.out_rate_hz),
         });
     }
 }

@@ -61,7 +61,7 @@ fn audio_too_far_ahead_is_dropped_and_reported_once() {
     assert_eq!(player.unplayed_length(now).as_secs(), 91);
     assert_eq!(client_events(&mut out).iter().filter(|event| *event == "error").count(), 1);
     player.cancel_all(now, &mut out);
-    assert_eq!((client_events(&mut out), player.is_busy()), (vec!["end 300 true".to_owned()], false));
+    assert_eq!((client_events(&mut out), player.is_busy()), (vec!["end 0 true".to_owned()], false));
 }
 
 /// How long the first audio of a text with such first pieces is held, ms.
@@ -143,4 +143,28 @@ fn pause_ends_with_its_text() {
         player.cancel_all(at(ms + 100), &mut out);
         client_events(&mut out);
     }
+}
+
+#[test]
+fn cancelled_text_counts_only_audio_that_was_played() {
+    for (after_ms, played_ms) in [(0, 0), (100, 100), (450, 450)] {
+        let (mut player, now, mut out) = player();
+        player.begin_item(now, PlaybackSource::Turn, "t".into(), String::new());
+        player.push_audio(now, &SECOND, &mut out);
+        let cancelled_at = now + Duration::from_millis(after_ms);
+        player.advance(cancelled_at, &mut out);
+        player.cancel_all(cancelled_at, &mut out);
+        assert_eq!(client_events(&mut out).pop(), Some(format!("end {played_ms} true")));
+    }
+}
+
+#[test]
+fn truncated_text_is_played_and_ends_as_cancelled() {
+    let (mut player, now, mut out) = player();
+    player.begin_item(now, PlaybackSource::Turn, "t".into(), String::new());
+    player.push_audio(now, &SECOND[..4_800], &mut out);
+    player.truncate_item();
+    player.finish_item(now, &mut out);
+    player.advance(now + Duration::from_millis(200), &mut out);
+    assert_eq!(client_events(&mut out), ["start", "100", "100", "end 200 true"]);
 }
