@@ -21,6 +21,8 @@ pub(super) enum EventSource<'e> {
         recoverable: bool,
         /// Utterance that the error belongs to.
         segment_id: Option<u32>,
+        /// Text to speak that the error belongs to.
+        request_id: Option<&'e str>,
     },
 }
 
@@ -37,15 +39,16 @@ impl Codec {
         }
         let own = match source {
             EventSource::Command(command) => self.own_value(command, slot),
-            EventSource::Error { code, message, recoverable, segment_id } => match slot {
+            EventSource::Error { code, message, recoverable, segment_id, request_id } => match slot {
                 Slot::Code => Some(SlotValue::Str(code)),
                 Slot::Message => Some(SlotValue::Str(message)),
                 Slot::Recoverable => Some(SlotValue::Bool(*recoverable)),
                 Slot::SegmentId => segment_id.map(|id| SlotValue::Int(id.into())),
+                Slot::RequestId => request_id.map(SlotValue::Str),
                 _ => None,
             },
         };
-        // `None` can only be an error without an utterance: files are checked against the slots of each event, and a
+        // `None` can only be an error without an utterance or text: files are checked against the slots of each event, and a
         // test asks for all of them.
         own.or_else(|| self.common_value(slot)).unwrap_or(SlotValue::Null)
     }

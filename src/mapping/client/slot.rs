@@ -166,7 +166,7 @@ impl EventName {
             Self::RateLimited => &[DelayMs],
             Self::FramesDropped => &[DroppedMs],
             Self::RolledOver => &[Reason, GapMs, Standby, KeptMs, UnixS],
-            Self::Error => &[Code, Message, Recoverable, SegmentId],
+            Self::Error => &[Code, Message, Recoverable, SegmentId, RequestId],
             Self::SessionClosed => &[Reason, TotalMs, AudioS, Segments],
         }
     }

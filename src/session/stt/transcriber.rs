@@ -270,7 +270,7 @@ impl Transcriber {
         }
         let kind = if failure.was_in_use { ErrorKind::TranscribeFailed } else { failure.kind };
         let detail = format!("utterance {} was not transcribed: {}", utterance.segment_id, failure.detail);
-        let error = Error { kind, detail, segment_id: Some(utterance.segment_id) };
+        let error = Error { segment_id: Some(utterance.segment_id), ..Error::new(kind, detail) };
         utterance.state = UtteranceState::Settled(Some(Err(error)));
     }
 

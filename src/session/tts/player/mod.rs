@@ -176,7 +176,11 @@ impl Player {
             let seconds = UNPLAYED_MAX.as_secs();
             let words =
                 format!("the upstream is more than {seconds} s ahead of what is heard; the rest is dropped");
-            out.push_error(Error::new(ErrorKind::SpeakFailed, words));
+            let error = Error::new(ErrorKind::SpeakFailed, words);
+            out.push_error(match item.source {
+                PlaybackSource::Request => error.for_request(item.request_id.clone()),
+                PlaybackSource::Turn => error,
+            });
         }
     }
 
@@ -213,6 +217,15 @@ impl Player {
         if let Some(item) = self.items.back_mut() {
             item.truncated = true;
         }
+    }
+
+    /// Ends the back text although no upstream speaks it. The client is told of its start, if it was not, and of its end.
+    pub(crate) fn fail_item(&mut self, now: Instant, out: &mut Actions) {
+        self.truncate_item();
+        if let Some(item) = self.items.back_mut() {
+            item.announce(now, out);
+        }
+        self.finish_item(now, out);
     }
 
     /// Discards the audio of an unheard text, which is synthesised again.
