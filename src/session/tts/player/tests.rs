@@ -152,7 +152,9 @@ fn cancelled_text_counts_only_audio_that_was_played() {
         player.begin_item(now, PlaybackSource::Turn, "t".into(), String::new());
         player.push_audio(now, &SECOND, &mut out);
         let cancelled_at = now + Duration::from_millis(after_ms);
-        player.advance(cancelled_at, &mut out);
+        for ms in (0..=after_ms).step_by(50) {
+            player.advance(now + Duration::from_millis(ms), &mut out);
+        }
         player.cancel_all(cancelled_at, &mut out);
         assert_eq!(client_events(&mut out).pop(), Some(format!("end {played_ms} true")));
     }
