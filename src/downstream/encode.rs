@@ -130,6 +130,7 @@ impl Codec {
             ClientCommand::Flushed { .. } => EventName::Flushed,
             ClientCommand::Cleared { .. } => EventName::Cleared,
             ClientCommand::Configured => EventName::Configured,
+            ClientCommand::Queued { .. } => EventName::Queued,
             ClientCommand::RateLimited { .. } => EventName::RateLimited,
             ClientCommand::FramesDropped { .. } => EventName::FramesDropped,
             ClientCommand::RolledOver { .. } => EventName::RolledOver,

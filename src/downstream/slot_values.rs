@@ -97,6 +97,12 @@ impl Codec {
             ClientCommand::Flushed { sequence } | ClientCommand::Cleared { sequence } => {
                 (slot == Slot::Sequence).then(|| SlotValue::Int((*sequence).into()))
             }
+            ClientCommand::Queued { position, waited_ms, wait_max_ms } => match slot {
+                Slot::Position => Some(SlotValue::Int((*position).into())),
+                Slot::WaitedMs => Some(integer(*waited_ms)),
+                Slot::WaitMaxMs => Some(integer(*wait_max_ms)),
+                _ => None,
+            },
             ClientCommand::RateLimited { delay_ms } => (slot == Slot::DelayMs).then(|| integer(*delay_ms)),
             ClientCommand::FramesDropped { dropped_ms } => {
                 (slot == Slot::DroppedMs).then(|| integer(*dropped_ms))
@@ -223,6 +229,7 @@ mod tests {
             EventName::Flushed => ClientCommand::Flushed { sequence: 1 },
             EventName::Cleared => ClientCommand::Cleared { sequence: 1 },
             EventName::Configured => ClientCommand::Configured,
+            EventName::Queued => ClientCommand::Queued { position: 1, waited_ms: 1, wait_max_ms: 1 },
             EventName::RateLimited => ClientCommand::RateLimited { delay_ms: 1 },
             EventName::FramesDropped => ClientCommand::FramesDropped { dropped_ms: 1 },
             EventName::RolledOver => ClientCommand::RolledOver {

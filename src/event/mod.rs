@@ -345,6 +345,15 @@ pub enum ClientCommand {
     },
     /// Settings have changed.
     Configured,
+    /// A conversation waits for a model, because all workers are taken. Repeated while it waits.
+    Queued {
+        /// Position in the upstream's queue, from 1.
+        position: u32,
+        /// Time in the queue so far, ms.
+        waited_ms: u64,
+        /// Longest time in the queue, ms.
+        wait_max_ms: u64,
+    },
     /// Audio arrives faster than real time.
     RateLimited {
         /// How long the client should pause, ms.
