@@ -129,12 +129,20 @@ pub struct Error {
     pub detail: String,
     /// Utterance that failed, if the error concerns one.
     pub segment_id: Option<u32>,
+    /// Text to speak that failed, if the error concerns one: the client's name for it.
+    pub request_id: Option<String>,
 }
 
 impl Error {
-    /// Error that concerns no utterance.
+    /// Error that concerns no utterance and no text.
     pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), segment_id: None }
+        Self { kind, detail: detail.into(), segment_id: None, request_id: None }
+    }
+
+    /// The same error, for this text to speak.
+    #[must_use]
+    pub fn for_request(self, request_id: impl Into<String>) -> Self {
+        Self { request_id: Some(request_id.into()), ..self }
     }
 }
 

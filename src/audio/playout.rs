@@ -115,6 +115,11 @@ impl PlayoutPacer {
         ran_dry
     }
 
+    /// Ends a pause in sending. The silence of a client that ran dry in the pause is no underrun.
+    pub fn end_pause(&mut self, at: Instant) {
+        self.playout_end = self.playout_end.map(|playout_end| playout_end.max(at));
+    }
+
     /// When the client will have played everything sent; `None` if nothing was sent, and in a burst.
     pub const fn playout_end(&self) -> Option<Instant> {
         self.playout_end

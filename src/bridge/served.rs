@@ -169,6 +169,9 @@ impl ServedBridge {
                     return Output::ToClient(self.codec.close_frame(reason), None);
                 }
                 Action::DropTurn(turn, audio_bytes) if self.is_client_open => {
+                    // The notice of the end follows in the same poll.
+                    let (stage, after) = (BargeInStage::ClientNotified, now - self.last_input_at);
+                    self.ready_outputs.push_back(measurement_output(Measurement::BargeIn { stage, after }));
                     return Output::DropTurn { turn, audio_bytes };
                 }
                 Action::RawToClient(message) if self.is_client_open => {
@@ -209,11 +212,6 @@ impl ServedBridge {
                 self.encode(command, at_s);
                 let close = self.codec.error_close_frame(error);
                 self.ready_outputs.extend(close.map(|close| Output::ToClient(close, None)));
-            }
-            ClientCommand::SpeakingEnded { cancelled: true, .. } => {
-                self.encode(command, at_s);
-                let (stage, after) = (BargeInStage::ClientNotified, now - self.last_input_at);
-                self.ready_outputs.push_back(measurement_output(Measurement::BargeIn { stage, after }));
             }
             _ => self.encode(command, at_s),
         }

@@ -90,6 +90,7 @@ impl Codec {
             message: &message,
             recoverable: *recoverable,
             segment_id: error.segment_id,
+            request_id: error.request_id.as_deref(),
         };
         self.render_event(EventName::Error, &source, at_s, send);
     }
@@ -104,7 +105,8 @@ impl Codec {
         let reported_as_error = |spelling: &&CloseSpelling| spelling.reported_as == ReportedAs::Error;
         let Some(spelling) = mapping.close(why).filter(reported_as_error) else { return };
         let (code, message) = (&spelling.reason, &spelling.text);
-        let source = EventSource::Error { code, message, recoverable: false, segment_id: None };
+        let source =
+            EventSource::Error { code, message, recoverable: false, segment_id: None, request_id: None };
         self.render_event(EventName::Error, &source, at_s, send);
     }
 
@@ -128,6 +130,7 @@ impl Codec {
             ClientCommand::Flushed { .. } => EventName::Flushed,
             ClientCommand::Cleared { .. } => EventName::Cleared,
             ClientCommand::Configured => EventName::Configured,
+            ClientCommand::Queued { .. } => EventName::Queued,
             ClientCommand::RateLimited { .. } => EventName::RateLimited,
             ClientCommand::FramesDropped { .. } => EventName::FramesDropped,
             ClientCommand::RolledOver { .. } => EventName::RolledOver,

@@ -21,6 +21,8 @@ pub(super) enum EventSource<'e> {
         recoverable: bool,
         /// Utterance that the error belongs to.
         segment_id: Option<u32>,
+        /// Text to speak that the error belongs to.
+        request_id: Option<&'e str>,
     },
 }
 
@@ -37,15 +39,16 @@ impl Codec {
         }
         let own = match source {
             EventSource::Command(command) => self.own_value(command, slot),
-            EventSource::Error { code, message, recoverable, segment_id } => match slot {
+            EventSource::Error { code, message, recoverable, segment_id, request_id } => match slot {
                 Slot::Code => Some(SlotValue::Str(code)),
                 Slot::Message => Some(SlotValue::Str(message)),
                 Slot::Recoverable => Some(SlotValue::Bool(*recoverable)),
                 Slot::SegmentId => segment_id.map(|id| SlotValue::Int(id.into())),
+                Slot::RequestId => request_id.map(SlotValue::Str),
                 _ => None,
             },
         };
-        // `None` can only be an error without an utterance: files are checked against the slots of each event, and a
+        // `None` can only be an error without an utterance or text: files are checked against the slots of each event, and a
         // test asks for all of them.
         own.or_else(|| self.common_value(slot)).unwrap_or(SlotValue::Null)
     }
@@ -94,6 +97,12 @@ impl Codec {
             ClientCommand::Flushed { sequence } | ClientCommand::Cleared { sequence } => {
                 (slot == Slot::Sequence).then(|| SlotValue::Int((*sequence).into()))
             }
+            ClientCommand::Queued { position, waited_ms, wait_max_ms } => match slot {
+                Slot::Position => Some(SlotValue::Int((*position).into())),
+                Slot::WaitedMs => Some(integer(*waited_ms)),
+                Slot::WaitMaxMs => Some(integer(*wait_max_ms)),
+                _ => None,
+            },
             ClientCommand::RateLimited { delay_ms } => (slot == Slot::DelayMs).then(|| integer(*delay_ms)),
             ClientCommand::FramesDropped { dropped_ms } => {
                 (slot == Slot::DroppedMs).then(|| integer(*dropped_ms))
@@ -220,6 +229,7 @@ mod tests {
             EventName::Flushed => ClientCommand::Flushed { sequence: 1 },
             EventName::Cleared => ClientCommand::Cleared { sequence: 1 },
             EventName::Configured => ClientCommand::Configured,
+            EventName::Queued => ClientCommand::Queued { position: 1, waited_ms: 1, wait_max_ms: 1 },
             EventName::RateLimited => ClientCommand::RateLimited { delay_ms: 1 },
             EventName::FramesDropped => ClientCommand::FramesDropped { dropped_ms: 1 },
             EventName::RolledOver => ClientCommand::RolledOver {

@@ -328,7 +328,7 @@ pub enum ClientCommand {
         request_id: String,
         /// Time since the request, ms.
         at_ms: u64,
-        /// The client cancelled the speech.
+        /// The speech was cancelled, or the rest of it was lost.
         cancelled: bool,
         /// Audio sent, ms.
         audio_ms: u64,
@@ -345,6 +345,15 @@ pub enum ClientCommand {
     },
     /// Settings have changed.
     Configured,
+    /// A conversation waits for a model, because all workers are taken. Repeated while it waits.
+    Queued {
+        /// Position in the upstream's queue, from 1.
+        position: u32,
+        /// Time in the queue so far, ms.
+        waited_ms: u64,
+        /// Longest time in the queue, ms.
+        wait_max_ms: u64,
+    },
     /// Audio arrives faster than real time.
     RateLimited {
         /// How long the client should pause, ms.

@@ -102,7 +102,7 @@ pub struct AgcRules {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BargeInRules {
-    /// Length of speech that interrupts, in ms.
+    /// Length of presumed speech that pauses playback, in ms. It interrupts once it starts an utterance.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub start_ms: u32,
     /// Silence of the user after which the model may speak again, in ms.
@@ -173,11 +173,11 @@ pub struct ConverseRules {
     pub trailing_silence: Duration,
     /// Least interval between units while catching up.
     pub unit_min: Duration,
-    /// Time for the reply to a unit. A later reply means that the upstream is lost.
+    /// Longest time for the reply to a unit. A later reply means that the upstream is lost.
     pub unit_reply_max: Duration,
-    /// Most audio queued for a slow upstream, in ms.
+    /// Most audio queued for an upstream that answers too slowly, in ms.
     pub backlog_max_ms: u64,
-    /// Most audio queued while an upstream session starts, in ms.
+    /// Most audio queued while an upstream does not answer or a session starts, in ms.
     pub replay_max_ms: u64,
     /// Most characters of conversation history.
     pub history_max_chars: usize,

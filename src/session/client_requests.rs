@@ -58,7 +58,7 @@ impl Session {
                     segment.end_ms.saturating_sub(self.intake.speech_input.settings.end_silence_ms.into()),
                 );
             }
-            SpeechEvent::Segment(_) | SpeechEvent::Interrupted => {}
+            _ => {}
         }
     }
 

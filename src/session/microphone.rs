@@ -98,8 +98,11 @@ impl Session {
         self.forward_to_dialogue();
         let mut events = std::mem::take(&mut self.intake.speech_events);
         for event in events.drain(..) {
-            if event == SpeechEvent::Interrupted {
-                self.handle_barge_in(now);
+            match &event {
+                SpeechEvent::InterruptionSuspected => self.context.player.pause(now),
+                SpeechEvent::SuspicionDismissed => self.context.player.resume(now, &mut self.context.out),
+                SpeechEvent::Interrupted => self.handle_barge_in(now),
+                SpeechEvent::Started { .. } | SpeechEvent::Segment(_) => {}
             }
             self.track_utterance_end(&event);
             self.transcriber.handle_speech_event(now, event, &mut self.context);
@@ -107,8 +110,9 @@ impl Session {
         self.intake.speech_events = events;
     }
 
-    /// Handles a barge-in: the user speaks during playback.
+    /// Handles a barge-in: the user speaks during playback. The client has been notified of the speech before.
     fn handle_barge_in(&mut self, now: Instant) {
+        self.transcriber.report_speech_edges(now, &mut self.context);
         let after = self.intake.speech_input.speech_length();
         self.context.out.measure(Measurement::BargeIn { stage: BargeInStage::Noticed, after });
         let is_floor_taken = self.is_floor_taken();

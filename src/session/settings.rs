@@ -115,8 +115,9 @@ impl Session {
     }
 
     pub(super) fn start_speech(&mut self, now: Instant, request: SpeakRequest) {
+        let named = |error: Error| Error { request_id: request.request_id.clone(), ..error };
         if !self.setup.has_chat {
-            return self.report_error(Error::new(ErrorKind::SpeakFailed, NO_CHAT_MODE));
+            return self.report_error(named(Error::new(ErrorKind::SpeakFailed, NO_CHAT_MODE)));
         }
         let rules = &self.setup.profile.speak;
         let language = request.language.as_deref().or(self.settings.language.as_deref()).unwrap_or("en");
@@ -127,9 +128,10 @@ impl Session {
             self.settings.tts_model.as_deref(),
         );
         let voice = match choice {
-            Err(error) => return self.report_error(error),
+            Err(error) => return self.report_error(named(error)),
             Ok(_) if text.is_empty() => {
-                return self.report_error(Error::new(ErrorKind::SpeakFailed, "Text must not be empty"));
+                return self
+                    .report_error(named(Error::new(ErrorKind::SpeakFailed, "Text must not be empty")));
             }
             Ok(choice) => {
                 if let Some(note) = choice.note {

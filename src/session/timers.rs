@@ -36,6 +36,8 @@ pub(crate) enum Timer {
     Standby,
     /// Armed after the end of an upstream session. Expiry dials the next one.
     Redial,
+    /// Armed while a conversation waits in an upstream's queue. Expiry informs the client.
+    QueueNotice,
     /// Armed by audio, silence and answers of a conversation. Expiry sends the next unit.
     Unit,
     /// Armed by audio that is dropped soon after a report of dropped audio. Expiry sends the next report.
@@ -63,6 +65,11 @@ impl Timers {
     /// Arms a timer at this instant; clears it for `None`.
     pub(crate) const fn set_or_clear(&mut self, timer: Timer, at: Option<Instant>) {
         self.0[timer as usize] = at;
+    }
+
+    /// Arms a timer that is not armed.
+    pub(crate) fn set_if_clear(&mut self, timer: Timer, at: Instant) {
+        self.0[timer as usize].get_or_insert(at);
     }
 
     /// Arms a timer, or moves it to an earlier instant.

@@ -49,6 +49,8 @@ pub enum Slot {
     Model,
     /// When the session was opened, RFC 3339 in UTC.
     OpenedAt,
+    /// Position in the upstream's queue.
+    Position,
     /// Why the session ends, or why the conversation rolled over.
     Reason,
     /// Whether the session goes on after the error.
@@ -83,6 +85,10 @@ pub enum Slot {
     Turn,
     /// Wall clock, seconds since 1970.
     UnixS,
+    /// Longest time in the upstream's queue, ms.
+    WaitMaxMs,
+    /// Time in the upstream's queue so far, ms.
+    WaitedMs,
 }
 
 impl Slot {
@@ -115,6 +121,7 @@ impl Slot {
             Self::Message => "message",
             Self::Model => "model",
             Self::OpenedAt => "opened_at",
+            Self::Position => "position",
             Self::Reason => "reason",
             Self::Recoverable => "recoverable",
             Self::RequestId => "request_id",
@@ -132,6 +139,8 @@ impl Slot {
             Self::TotalMs => "total_ms",
             Self::Turn => "turn",
             Self::UnixS => "unix_s",
+            Self::WaitMaxMs => "wait_max_ms",
+            Self::WaitedMs => "waited_ms",
         }
     }
 }
@@ -163,10 +172,11 @@ impl EventName {
             Self::SpeakingEnded | Self::SpeakingCancelled => &[RequestId, AtMs, Cancelled, AudioMs, UnixS],
             Self::Flushed | Self::Cleared => &[Sequence, UnixS],
             Self::Configured => &[UnixS],
+            Self::Queued => &[Position, WaitedMs, WaitMaxMs, UnixS],
             Self::RateLimited => &[DelayMs],
             Self::FramesDropped => &[DroppedMs],
             Self::RolledOver => &[Reason, GapMs, Standby, KeptMs, UnixS],
-            Self::Error => &[Code, Message, Recoverable, SegmentId],
+            Self::Error => &[Code, Message, Recoverable, SegmentId, RequestId],
             Self::SessionClosed => &[Reason, TotalMs, AudioS, Segments],
         }
     }

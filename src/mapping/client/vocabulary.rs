@@ -70,6 +70,8 @@ pub enum EventName {
     Cleared,
     /// Settings were changed.
     Configured,
+    /// The conversation waits for a model.
+    Queued,
     /// Audio comes faster than real time.
     RateLimited,
     /// Audio was dropped.
@@ -84,7 +86,7 @@ pub enum EventName {
 
 impl EventName {
     /// Every event.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::SessionCreated,
         Self::SpeechStarted,
         Self::TranscriptPartial,
@@ -99,6 +101,7 @@ impl EventName {
         Self::Flushed,
         Self::Cleared,
         Self::Configured,
+        Self::Queued,
         Self::RateLimited,
         Self::FramesDropped,
         Self::RolledOver,

@@ -116,6 +116,12 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         EventName::FramesDropped if talk.is_some() => {
             "the bridge's audio rate limiter, or an upstream slower than real time"
         }
+        EventName::Queued if talk.is_some() => {
+            "the bridge, every 5 s while the conversation waits in the upstream's queue"
+        }
+        EventName::Queued => {
+            "never: in this profile, a request that waits is answered later or with an error"
+        }
         EventName::RateLimited | EventName::FramesDropped => "the bridge's audio rate limiter",
         EventName::RolledOver if talk.is_some() => {
             "the bridge, when the conversation moves to another upstream session (extension, for clients that ask for it)"

@@ -83,9 +83,11 @@ impl Dialogue {
             DialogueUpstream::Active(session) => Some(&session.tracker),
             _ => None,
         };
-        let sent_at = tracker.and_then(|tracker| tracker.in_flight.as_ref()).map(|unit| unit.sent_at);
-        let reply_max = self.rules.converse.unit_reply_max;
-        context.timers.set_or_clear(Timer::Reply, sent_at.map(|at| at + reply_max));
+        let give_up_at = tracker.and_then(|tracker| {
+            let give_up_after = tracker.give_up_after(self.rules.converse.unit_reply_max);
+            tracker.in_flight.as_ref().map(|unit| unit.sent_at + give_up_after)
+        });
+        context.timers.set_or_clear(Timer::Reply, give_up_at);
         context.timers.set_or_clear(Timer::ReplyEnd, tracker.and_then(ReplyTracker::reply_end_at));
     }
 }

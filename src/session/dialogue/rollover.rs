@@ -45,7 +45,8 @@ pub(super) struct Outage {
 }
 
 /// Timers of an upstream session.
-const SESSION_TIMERS: [Timer; 5] = [Timer::Reply, Timer::ReplyEnd, Timer::Limits, Timer::Unit, Timer::Redial];
+const SESSION_TIMERS: [Timer; 6] =
+    [Timer::Reply, Timer::ReplyEnd, Timer::Limits, Timer::Unit, Timer::Redial, Timer::QueueNotice];
 
 /// Answered units after which an upstream session was useful: a new model only listens for three units.
 const USEFUL_UNITS: u64 = 3;

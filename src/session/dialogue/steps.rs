@@ -1,14 +1,24 @@
 //! Steps of a conversation: what it does after an input, in order.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Dialogue, SessionSnapshot, rollover::DialogueUpstream};
 use crate::{
     audio::units::UNIT_SAMPLES,
     error::{Error, ErrorKind},
-    event::RolloverReason,
-    session::{millis, outbox::Observation, timers::Timer, upstream::LaneContext},
+    event::{ClientCommand, RolloverReason},
+    session::{
+        millis,
+        outbox::Observation,
+        timers::Timer,
+        upstream::{LaneContext, connection::UpstreamConnection},
+    },
 };
+
+/// Time in the queue before the first notice. The short queue of an ordinary rollover stays unnoticed.
+const FIRST_QUEUE_NOTICE: Duration = Duration::from_secs(2);
+/// Time between two notices.
+const QUEUE_NOTICE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Dialogue {
     /// Continues after a frame of the user's audio, or more audio of the model: moves the timers that silence defines.
@@ -38,20 +48,37 @@ impl Dialogue {
     /// 5. `feed_standby`: sends the standby its next unit ([`Timer::Standby`])
     /// 6. `redial_if_due`: dials the next session ([`Timer::Redial`])
     /// 7. `report_connect_error`: informs the client of an outage, once
-    /// 8. `send_due_unit`: sends the next unit ([`Timer::Unit`])
+    /// 8. `report_queue`: informs the client that it waits for a worker ([`Timer::QueueNotice`])
+    /// 9. `send_due_unit`: sends the next unit ([`Timer::Unit`])
     pub(crate) fn advance(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         if !view.is_tts_active {
             self.uplink.discard_held();
         }
-        self.uplink.drop_excess(matches!(self.upstream, DialogueUpstream::Active(_)), &self.rules.converse);
+        self.drop_excess();
         self.check_yielding(now, view, context);
         self.check_reply_timeout(now, view, context);
         self.check_limits(now, view, context);
         self.feed_standby(now, context);
         self.redial_if_due(now, view, context);
         self.report_connect_error(context);
+        self.report_queue(now, context);
         self.send_due_unit(now, view, context);
         self.arm_limits(now, view, context);
+    }
+
+    /// Drops audio that is too old to be sent. While a unit is in flight, as without a model, more is kept: the upstream
+    /// may be lost, and its replacement needs the audio.
+    fn drop_excess(&mut self) {
+        let talking = match &mut self.upstream {
+            DialogueUpstream::Active(session) => {
+                if std::mem::take(&mut session.has_stalled) {
+                    self.uplink.allow_catch_up();
+                }
+                session.tracker.in_flight.is_none()
+            }
+            _ => false,
+        };
+        self.uplink.drop_excess(talking, &self.rules.converse);
     }
 
     /// Lifts the fence when the model has listened; replaces a session that does not yield.
@@ -71,7 +98,7 @@ impl Dialogue {
         if context.timers.take_expired(Timer::Reply, now)
             && let DialogueUpstream::Active(session) = &mut self.upstream
         {
-            let bound = self.rules.converse.unit_reply_max;
+            let bound = session.tracker.give_up_after(self.rules.converse.unit_reply_max);
             session.connection.close(now, context);
             let detail = format!("the upstream did not answer 1 s of audio within {} ms", millis(bound));
             let lane = session.connection.lane();
@@ -88,6 +115,23 @@ impl Dialogue {
             let detail = format!("no model is ready yet: {detail}; retrying");
             context.out.push_error(Error::new(ErrorKind::Unavailable, detail));
         }
+    }
+
+    /// Reports from time to time that the conversation waits in the upstream's queue.
+    fn report_queue(&self, now: Instant, context: &mut LaneContext) {
+        let connection = self.upstream.connection();
+        let Some((position, since)) = connection.and_then(UpstreamConnection::queue_position) else {
+            return context.timers.clear(&[Timer::QueueNotice]);
+        };
+        if context.timers.take_expired(Timer::QueueNotice, now) {
+            context.timers.set(Timer::QueueNotice, now + QUEUE_NOTICE_INTERVAL);
+            context.out.push_client(ClientCommand::Queued {
+                position,
+                waited_ms: millis(now - since),
+                wait_max_ms: context.lane_times.queue_max_ms,
+            });
+        }
+        context.timers.set_if_clear(Timer::QueueNotice, now + FIRST_QUEUE_NOTICE);
     }
 
     /// Sends the next unit if it is due.

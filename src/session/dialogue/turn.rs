@@ -2,7 +2,10 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::session::upstream::{LaneContext, output_filter::OutputFilter};
+use crate::session::{
+    millis,
+    upstream::{LaneContext, output_filter::OutputFilter},
+};
 use crate::{
     audio::MODEL_RATE_HZ,
     event::{ClientCommand, Speaker},
@@ -72,11 +75,14 @@ impl AssistantTurn {
         self.audio_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
-    /// Part of the text that was heard, estimated from the length of the unheard audio. The next session's prompt must
-    /// not claim unheard words.
+    /// Part of the text that was heard, estimated from the length of the unheard audio; empty if none was heard. Neither
+    /// the client nor the next session's prompt may be told of unheard words.
     pub(super) fn heard_text(&self, unheard: Duration) -> &str {
         let total = Duration::from_millis(self.audio_ms());
-        let share = 1.0 - unheard.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
+        if unheard >= total {
+            return "";
+        }
+        let share = 1.0 - unheard.as_secs_f64() / total.as_secs_f64();
         let chars = self.text.chars().count() as f64 * share.clamp(0.0, 1.0);
         let end = self.text.char_indices().nth(chars as usize).map_or(self.text.len(), |(at, _)| at);
         // Text leads audio, so the word at the cut counts as heard.
@@ -84,16 +90,23 @@ impl AssistantTurn {
         self.text[..end].trim()
     }
 
-    /// Reports the transcript to the client and adds the heard part to the history.
-    pub(super) fn report(&self, heard: &str, options: TranscriptOptions, context: &mut LaneContext) {
+    /// Reports the heard text to the client, and adds it to the history. A turn with partial transcripts gets a final one
+    /// even if it is empty.
+    pub(super) fn report(
+        &self,
+        heard: &str,
+        unheard: Duration,
+        options: TranscriptOptions,
+        context: &mut LaneContext,
+    ) {
         context.history.push(Speaker::Assistant, heard);
-        let text = self.text.trim();
-        if options.transcripts && !text.is_empty() {
+        let has_partials = options.partials && !self.text.trim().is_empty();
+        if options.transcripts && (has_partials || !heard.is_empty()) {
             context.out.push_client(ClientCommand::TranscriptFinal {
                 speaker: Speaker::Assistant,
-                text: text.to_owned(),
+                text: heard.to_owned(),
                 segment_id: self.segment_id,
-                duration_ms: self.audio_ms(),
+                duration_ms: self.audio_ms().saturating_sub(millis(unheard)),
                 start_ms: 0,
                 utterance_ended: true,
                 finalized: false,

@@ -187,8 +187,16 @@ impl Turns {
         }
     }
 
-    /// Ends the turn with its upstream session. Audio received so far is played to its end.
+    /// Ends the turn with its upstream session. Audio received so far is played to its end, and the client is told that
+    /// the turn is incomplete.
     pub(super) fn reset(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
+        if let Some(unheard) = self.open.take_if(|turn| !turn.playout_started) {
+            self.filter.clear();
+            self.ended_at = Some(now);
+            unheard.report("", Duration::ZERO, options, context);
+        } else if self.open.is_some() {
+            context.player.truncate_item();
+        }
         self.end_turn(now, options, context);
         self.clear_fence(context);
         self.last_ended = None;
@@ -202,7 +210,7 @@ impl Turns {
         let Some(mut turn) = self.open.take() else { return };
         self.filter.finish(&mut turn.text);
         self.ended_at = Some(now);
-        turn.report(turn.text.trim(), options, context);
+        turn.report(turn.text.trim(), Duration::ZERO, options, context);
         if turn.playout_started {
             context.player.finish_item(now, &mut context.out);
         }
@@ -217,7 +225,8 @@ impl Turns {
         let Some(turn) = self.open.take() else { return };
         self.filter.clear();
         self.ended_at = Some(now);
-        turn.report(turn.heard_text(context.player.unplayed_length(now)), options, context);
+        let unheard = context.player.unplayed_length(now);
+        turn.report(turn.heard_text(unheard), unheard, options, context);
         for id in turn.response_ids {
             self.remember_stale(id);
         }

@@ -48,7 +48,7 @@ pub(crate) struct Uplink {
     units: UnitQueue,
     held: VecDeque<i16>,
     level: Option<Agc>,
-    /// Audio kept during an outage that has not been sent yet, samples.
+    /// Audio kept during an outage or a stall that has not been sent yet, samples.
     catch_up_allowance: usize,
     silenced: u64,
     unanswered: UnansweredSpeech,
@@ -203,7 +203,7 @@ impl Uplink {
         self.units.shrink_to_fit();
     }
 
-    /// Allows the next session to catch up with the audio kept during an outage.
+    /// Allows the model to catch up with the audio kept during an outage or a stall.
     pub(super) fn allow_catch_up(&mut self) {
         self.catch_up_allowance = self.units.len();
     }

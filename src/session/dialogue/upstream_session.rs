@@ -31,6 +31,8 @@ pub(super) struct UpstreamSession {
     pub(super) frame_since_answer: bool,
     /// Consecutive units that the upstream failed to process.
     pub(super) unit_errors: u32,
+    /// The last unit was answered so late that the audio after it is kept.
+    pub(super) has_stalled: bool,
     /// Rollover that follows as soon as the unit in flight is answered.
     pub(super) pending_rollover: Option<RolloverReason>,
 }
@@ -44,6 +46,7 @@ impl UpstreamSession {
             context_usage: ContextUsage::default(),
             frame_since_answer: false,
             unit_errors: 0,
+            has_stalled: false,
             pending_rollover: None,
         }
     }
@@ -101,6 +104,7 @@ impl UpstreamSession {
             limits,
         );
         let (took, lane) = (now - unit.sent_at, self.connection.lane());
+        self.has_stalled = self.tracker.note_reply_time(took);
         context.out.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });
         context.out.measure(Measurement::ContextUsage { lane, tokens: self.context_usage.tokens() });
         if let Some(count) = self.tracker.count_slow_reply(took) {

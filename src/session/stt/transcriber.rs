@@ -124,7 +124,7 @@ impl Transcriber {
                 context.timers.set_or_clear(Timer::Interim, (!interval.is_zero()).then(|| now + interval));
             }
             SpeechEvent::Segment(segment) => self.complete_segment(now, segment, context),
-            SpeechEvent::Interrupted => {}
+            _ => {}
         }
         self.queue.drop_excess(self.profile.hear.backlog_max_ms);
         self.advance(now, context);
@@ -216,7 +216,7 @@ impl Transcriber {
             let detail = format!(
                 "utterance {id} was not transcribed: its transcript has more than {TEXT_MAX_BYTES} bytes"
             );
-            let error = Error { kind: ErrorKind::TranscribeFailed, detail, segment_id: Some(id) };
+            let error = Error { segment_id: Some(id), ..Error::new(ErrorKind::TranscribeFailed, detail) };
             utterance.state = UtteranceState::Settled(Some(Err(error)));
         }
         self.retire_connection(now, context);
@@ -298,7 +298,7 @@ impl Transcriber {
             None => failure.detail,
         };
         let detail = format!("utterance {} was not transcribed: {cause}", utterance.segment_id);
-        let error = Error { kind, detail, segment_id: Some(utterance.segment_id) };
+        let error = Error { segment_id: Some(utterance.segment_id), ..Error::new(kind, detail) };
         utterance.state = UtteranceState::Settled(Some(Err(error)));
     }
 
@@ -364,6 +364,11 @@ impl Transcriber {
                 start_ms: interim.audio_start_ms,
             });
         }
+    }
+
+    /// Reports every start and end of speech now: an interruption does not wait for earlier transcripts.
+    pub(crate) fn report_speech_edges(&mut self, now: Instant, context: &mut LaneContext) {
+        self.queue.report_progress(now, Duration::ZERO, context);
     }
 
     /// Makes the audio so far final. The client gets one more final transcript, which may be empty.

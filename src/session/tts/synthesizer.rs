@@ -184,7 +184,7 @@ impl Synthesizer {
         if silent > 0 {
             // The back-end hides its speech errors (field notes §2): it answers with text and no audio.
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
-            context.out.push_error(Error::new(ErrorKind::SpeakFailed, words));
+            self.report_error(ErrorKind::SpeakFailed, words, context);
         }
         context.player.finish_item(now, &mut context.out);
         self.retire_connection(now, context);
@@ -200,7 +200,7 @@ impl Synthesizer {
             ConnectionEvent::None | ConnectionEvent::Queued => {}
             ConnectionEvent::Ready => self.advance(now, context),
             ConnectionEvent::QueueStuck(words) => {
-                context.out.push_error(Error::new(ErrorKind::QueueStuck, words));
+                self.report_error(ErrorKind::QueueStuck, words, context);
             }
             ConnectionEvent::EmptyAnswer => {
                 // The connection ended with its answer; the remaining parts need another.
@@ -233,10 +233,23 @@ impl Synthesizer {
             Some(at) => describe_attempts(&failure.detail, active.attempts, now - at),
             None => failure.detail,
         };
-        context.out.push_error(Error::new(kind, detail));
-        // The error goes first, then a normal end (golden c10l).
-        context.player.finish_item(now, &mut context.out);
+        self.report_error(kind, detail, context);
+        // The error goes first. A text that failed in its upstream has a normal end, if it was heard (golden c10k, c10l).
+        if failure.was_in_use {
+            context.player.finish_item(now, &mut context.out);
+        } else {
+            context.player.fail_item(now, &mut context.out);
+        }
         self.current = None;
+    }
+
+    /// Reports an error that concerns the current text.
+    fn report_error(&self, kind: ErrorKind, words: String, context: &mut LaneContext) {
+        let error = Error::new(kind, words);
+        context.out.push_error(match &self.current {
+            Some(active) => error.for_request(active.job.request_id.clone()),
+            None => error,
+        });
     }
 
     pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {

@@ -80,6 +80,8 @@ pub(crate) struct ReplyTracker {
     /// Number of answered units.
     pub(crate) answered_count: u64,
     slow_count: u64,
+    /// Running average of the time that a unit takes.
+    usual_time: Option<Duration>,
     /// When the last unit was sent.
     pub(crate) last_sent_at: Option<Instant>,
     /// When the last unit with microphone audio was sent.
@@ -93,6 +95,14 @@ pub(crate) struct ReplyTracker {
 
 /// Length of a unit.
 pub(crate) const UNIT_DURATION: Duration = Duration::from_secs(1);
+
+/// A unit that takes this many times the usual time has stalled.
+const STALL_FACTOR: u32 = 3;
+/// Answered units after which the usual time is known: the first units of a session may take longer.
+const USUAL_TIME_UNITS: u64 = 3;
+/// Shortest time after which a stalled unit is given up. A busy GPU may pause for some seconds, and a new session takes
+/// 10 to 16 s (field notes §7.2).
+const GIVE_UP_MIN: Duration = Duration::from_secs(5);
 
 /// A step that has some output ends after this time without more: text without audio, or audio of an upstream that
 /// reports neither the unit nor its end.
@@ -148,6 +158,23 @@ impl ReplyTracker {
     pub(crate) fn reply_end_at(&self) -> Option<Instant> {
         let last_delta_at = self.in_flight.as_ref()?.last_delta_at?;
         Some(last_delta_at + if self.sends_done { REPLY_END_TIMEOUT_WITH_DONE } else { REPLY_END_TIMEOUT })
+    }
+
+    /// Time after which a unit without an answer is given up, at most `longest`.
+    pub(crate) fn give_up_after(&self, longest: Duration) -> Duration {
+        match self.usual_time {
+            Some(usual_time) if self.answered_count >= USUAL_TIME_UNITS => {
+                (STALL_FACTOR * usual_time).max(GIVE_UP_MIN).min(longest)
+            }
+            _ => longest,
+        }
+    }
+
+    /// Adds a step to the usual time. Returns true if the step had stalled.
+    pub(crate) fn note_reply_time(&mut self, took: Duration) -> bool {
+        let usual_time = self.usual_time.unwrap_or(UNIT_DURATION);
+        self.usual_time = Some(self.usual_time.map_or(took, |usual_time| (7 * usual_time + took) / 8));
+        took > STALL_FACTOR * usual_time
     }
 
     /// Counts a step that took longer than its unit. Returns the count if operators should be informed.
@@ -301,6 +328,24 @@ mod tests {
         assert!(tracker.handle_reply(now, ReplyKind::Done, meta("r", "1")).is_none());
         send_unit(&mut tracker, now);
         assert!(tracker.handle_reply(now, ReplyKind::Audio, meta("s", "2")).is_some());
+    }
+
+    #[test]
+    fn stall_is_measured_by_the_usual_time() {
+        let (mut tracker, ms) = (ReplyTracker::default(), Duration::from_millis);
+        let longest = ms(12_000);
+        for (took, stalled, give_up_ms) in [(900, false, 12_000), (400, false, 12_000), (3000, true, 5000)] {
+            send_unit(&mut tracker, start());
+            assert!(tracker.complete_in_flight().is_some());
+            assert_eq!(tracker.note_reply_time(ms(took)), stalled, "{took}");
+            assert_eq!(tracker.give_up_after(longest), ms(give_up_ms), "{took}");
+        }
+        for _ in 0..50 {
+            tracker.note_reply_time(ms(2400));
+        }
+        let slow = tracker.give_up_after(longest);
+        assert!(slow > ms(7000) && slow < ms(7300), "a slow upstream gets more time: {slow:?}");
+        assert_eq!(tracker.give_up_after(ms(4000)), ms(4000), "the profile's limit holds");
     }
 
     #[test]

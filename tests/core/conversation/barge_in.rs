@@ -3,26 +3,18 @@
 use std::time::Duration;
 
 use serde_json::json;
-use voxbridge::{
-    audio::{
-        input_converter::InputConverter,
-        vad::{Edge, Segmenter, VadConfig, VoiceActivity},
-    },
-    event::Lane,
-};
+use voxbridge::event::Lane;
 
 use super::{
+    detection::Detection,
     harness::{Harness, HarnessConfig, Traffic},
     microphone::{Microphone, ask, spoken_texts, turns_heard, voices},
     ms, protocol_checks,
     server_kind::ServerKind,
 };
 
-/// The profile's `start_ms`.
-const START_MS: u32 = 100;
-
-/// Time of one voice-activity decision, in hops of 16 ms.
-const DECISION_TIME: Duration = ms(START_MS as u64 + 16);
+/// Time until the detector is certain of an utterance, in hops of 16 ms.
+const DECISION_TIME: Duration = ms(250 + 16);
 
 /// Longest time after a recording's first loud sound in which its speech may be too soft to detect.
 const SOFT_ONSET_MAX: Duration = ms(300);
@@ -174,12 +166,13 @@ impl InterruptionCase {
         let first = spoken_texts(harness).swap_remove(0);
         assert!(first.is_cancelled(), "the voice did not interrupt the turn");
         let ended = first.ended.unwrap();
-        let (from_voiced, decided) = detection_times(microphone, self.rate_hz, watched_from);
-        assert_eq!(ended, decided, "not with the deciding frame");
+        let detection = Detection::of(microphone, watched_from);
+        assert_eq!(Some(ended), detection.decided, "not with the deciding frame");
+        assert_speech_start_precedes_cancel(harness);
         let onset = microphone.arrival_time(began);
         let delays = SilenceDelays {
             from_loud: ended.saturating_sub(onset),
-            from_voiced: ended - from_voiced,
+            from_voiced: ended - detection.voiced.unwrap(),
             audio: first.frames.last().unwrap().0.saturating_sub(onset),
         };
         assert!(
@@ -219,28 +212,12 @@ impl InterruptionCase {
     }
 }
 
-/// Arrival times of the frame with the first speech after `watched`, and of the frame that completes
-/// [`START_MS`] of it.
-fn detection_times(microphone: &Microphone, rate_hz: u32, watched: Duration) -> (Duration, Duration) {
-    let (mut intake, mut activity) =
-        (InputConverter::new(rate_hz, 1).unwrap(), VoiceActivity::new(VadConfig::default()));
-    let config = VadConfig { start_ms: START_MS, end_ms: START_MS, ..VadConfig::default() };
-    let hop_samples = activity.hop_samples();
-    let mut segmenter = Segmenter::new(config, hop_samples);
-    let (mut samples, mut from_voiced) = (Vec::new(), None);
-    for (at, frame) in &microphone.sent {
-        intake.push(frame, &mut samples);
-        let whole = samples.len() / hop_samples * hop_samples;
-        for hop in samples[..whole].chunks_exact(hop_samples) {
-            let speech = activity.push_hop(hop).is_speech;
-            from_voiced = from_voiced.or(Some(*at).filter(|at| speech && *at > watched));
-            if *at > watched && segmenter.push(speech) == Some(Edge::Start) {
-                return (from_voiced.unwrap(), *at);
-            }
-        }
-        samples.drain(..whole);
-    }
-    panic!("the recording has no speech");
+/// Checks that the client learns of the user's speech before it learns of the interruption.
+pub(crate) fn assert_speech_start_precedes_cancel(harness: &Harness) {
+    let edges = |name: &str| name.starts_with("vad.speech_") || name == "tts.speaking_end";
+    let names: Vec<String> = harness.names().into_iter().filter(|name| edges(name)).collect();
+    let end = names.iter().position(|name| name == "tts.speaking_end").expect("an end of the turn");
+    assert_eq!(names[..end].last().map(String::as_str), Some("vad.speech_start"), "{names:?}");
 }
 
 /// Checks the unit after an interruption: sent at once, or as soon as the previous one is answered. It and

@@ -106,7 +106,7 @@ fn never_yielding_model_is_replaced_and_question_kept() {
         assert!(microphone.stream_until(&mut harness, replaced, 20_000), "the upstream is not replaced");
         assert_eq!(rollover_reasons(&harness), [RolloverReason::NotYielding]);
         assert!(harness.now() - interrupted < ms(5000 + 1000), "{:?} after {interrupted:?}", harness.now());
-        microphone.silence(&mut harness, 1000);
+        microphone.silence(&mut harness, 500);
         assert_eq!(spoken_texts(&harness).len(), 1, "the replaced model is still played");
         // Without a new question, the next session gets the audio that the last one ignored.
         assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
@@ -150,7 +150,7 @@ fn resumed_turn_is_silenced_while_user_speaks() {
         microphone.record(&mut harness, &voices()[4].samples[16 * 200..16 * 6700]);
         let all = spoken_texts(&harness);
         assert_eq!((all.len(), all[0].is_cancelled()), (1, true), "{:?}", harness.names());
-        assert!(all[0].ended.unwrap() < spoke_from + ms(500));
+        assert!(all[0].ended.unwrap() < spoke_from + ms(650));
         microphone.stream_until(
             &mut harness,
             |harness| harness.events("tts.speaking_start").len() == 2,
@@ -225,6 +225,41 @@ fn duplicate_turn_ends_are_reported_once() {
         assert!(texts[1].starts_with("I heard") && texts[1].ends_with("seconds of speech."), "{texts:?}");
         close_and_check(harness);
     }
+}
+
+/// Words that the user never heard are neither transcribed nor counted.
+#[test]
+fn cancelled_turn_is_reported_as_far_as_it_was_heard() {
+    for backend in BACKENDS {
+        for heard_ms in [0, 700] {
+            let (mut harness, mut microphone) = open_conversation(backend, &["burst=34"]);
+            ask_and_await_answer(&mut harness, &mut microphone);
+            harness.advance(ms(heard_ms));
+            let started = spoken_texts(&harness)[0].started;
+            let played = harness.now() - started;
+            harness.send_json(&json!({"type": "tts.cancel"}));
+            let end = spoken_texts(&harness)[0].end.clone();
+            let told_ms = end["audio_ms"].as_u64().unwrap();
+            assert!(told_ms.abs_diff(played.as_millis() as u64) <= 1, "{backend:?}: {told_ms} of {played:?}");
+            let last = harness.events("transcript.final").pop().expect("a final transcript").clone();
+            let words = last["text"].as_str().unwrap().split_whitespace().count();
+            assert!(words <= 1 + told_ms as usize / 300, "{backend:?}: {last}");
+        }
+    }
+}
+
+#[test]
+fn turn_cancelled_before_its_first_sample_was_not_said() {
+    let (mut harness, mut microphone) = open_conversation(ServerKind::Documented, &[]);
+    microphone.silence(&mut harness, 1200);
+    ask(&mut harness, &mut microphone, 2);
+    let has_text = |harness: &Harness| !harness.events("transcript.partial").is_empty();
+    assert!(microphone.stream_until(&mut harness, has_text, 15_000));
+    assert!(harness.events("tts.speaking_start").is_empty(), "the short first audio is held");
+    harness.send_json(&json!({"type": "tts.cancel"}));
+    assert!(harness.events("tts.speaking_end").is_empty());
+    let finals = harness.events("transcript.final");
+    assert_eq!(finals.iter().map(|told| told["text"].as_str().unwrap()).collect::<Vec<_>>(), [""]);
 }
 
 #[test]

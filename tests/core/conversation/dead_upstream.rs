@@ -21,6 +21,26 @@ fn drain_does_not_wait_for_model_to_open() {
     }
 }
 
+/// The client hears of the queue early and again, long before the queue counts as stuck.
+#[test]
+fn queue_is_reported_every_few_seconds() {
+    let mut conversation = Conversation::new(config(ServerKind::Pytorch, &["stuck-queue,times=1"]));
+    conversation.stream_silence(14_000);
+    let notices = conversation.harness.log.iter().filter(|(_, frame)| frame.name() == "session.hold");
+    let times: Vec<_> = notices.map(|(at, _)| at.as_secs()).collect();
+    assert_eq!(times, [2, 7, 12]);
+    let notice = conversation.harness.events("session.hold")[0].clone();
+    assert_eq!(
+        [&notice["queue_position"], &notice["timestamp_ms"], &notice["hold_timeout_ms"]],
+        [1, 2000, 120_000]
+    );
+    assert_eq!(conversation.errors(), []);
+    conversation.harness.break_lanes();
+    conversation.stream_silence(20_000);
+    assert_eq!(conversation.harness.events("session.hold").len(), 3, "no notice once a worker is free");
+    conversation.assert_continues();
+}
+
 #[test]
 fn accepting_but_silent_upstream_is_given_up() {
     for backend in ServerKind::ALL {

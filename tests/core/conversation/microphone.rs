@@ -10,7 +10,7 @@ use super::harness::{ClientFrame, Harness, recording};
 /// Sends frames of one size in real time. Each frame arrives after its last sample.
 #[derive(Debug)]
 pub(crate) struct Microphone {
-    rate_hz: u32,
+    pub(crate) rate_hz: u32,
     frame_bytes: usize,
     /// Recorded bytes that do not fill a frame yet.
     recorded: VecDeque<u8>,

@@ -2,7 +2,9 @@
 
 mod barge_in;
 mod barge_in_faults;
+mod barge_in_sounds;
 mod dead_upstream;
+mod detection;
 mod half_hour;
 mod legacy;
 mod measurements;

@@ -5,7 +5,7 @@ use serde_json::json;
 use voxbridge::event::RolloverReason::UpstreamLost;
 
 use super::{
-    harness::{Harness, HarnessConfig},
+    harness::{ClientFrame, Harness, HarnessConfig},
     server_kind::ServerKind,
     support::*,
 };
@@ -90,6 +90,46 @@ fn unanswered_unit_is_sent_again() {
             (16_000, vec![(INTERRUPTED.to_owned(), true)]),
             "{backend:?}"
         );
+        conversation.assert_continues();
+    }
+}
+
+/// A server that hangs is as harmless as one that dies: it is noticed soon, and its successor hears the whole question.
+#[test]
+fn hung_upstream_loses_no_speech() {
+    for backend in BACKENDS {
+        let mut conversation = Conversation::new(with_init(config(backend, &[]), 2_000));
+        conversation.ask();
+        conversation.stream_silence(4_000);
+        let hung_at = conversation.harness.now();
+        conversation.harness.inject_fault("never-answers,times=1");
+        let before = conversation.turns_ended;
+        conversation.stream_speech(&endless_speech(11));
+        let is_error = |(_, frame): &&(_, ClientFrame)| frame.name() == "error";
+        let noticed_at = conversation.harness.log.iter().find(is_error).expect("an error").0;
+        assert!(noticed_at - hung_at < ms(6_500), "{backend:?}: {:?}", noticed_at - hung_at);
+        conversation.stream_until_answered(before);
+        assert_eq!(
+            (conversation.dropped(), conversation.errors()),
+            (0, vec![(INTERRUPTED.to_owned(), true)]),
+            "{backend:?}"
+        );
+        assert!(conversation.resent_samples >= 16_000, "{backend:?}: {}", conversation.resent_samples);
+        conversation.assert_continues();
+    }
+}
+
+#[test]
+fn stalled_upstream_catches_up_without_loss() {
+    for backend in BACKENDS {
+        let mut conversation = Conversation::new(config(backend, &[]));
+        conversation.ask();
+        conversation.stream_silence(4_000);
+        conversation.harness.inject_fault("slow-steps=4.5,times=1");
+        let before = conversation.turns_ended;
+        conversation.stream_speech(&endless_speech(8));
+        conversation.stream_until_answered(before);
+        assert_eq!((conversation.dropped(), conversation.errors()), (0, vec![]), "{backend:?}");
         conversation.assert_continues();
     }
 }
@@ -210,7 +250,8 @@ fn lost_upstream_closes_open_pair() {
     }
     conversation.harness.break_lanes();
     conversation.stream_silence(25_000);
-    assert_eq!(conversation.harness.events("tts.speaking_end")[0]["cancelled"], json!(false));
+    let end = conversation.harness.events("tts.speaking_end")[0].clone();
+    assert_eq!((&end["cancelled"], &end["audio_ms"]), (&json!(true), &json!(20_000)), "the rest was lost");
     assert_eq!(conversation.turns(), [(1, 20 * 24_000)], "received audio is played to its end");
     conversation.assert_continues();
 }

@@ -155,3 +155,19 @@ fn conversation_continues_without_transcription_worker() {
         close_and_check(harness);
     }
 }
+
+/// With one worker, the transcript of the question waits. The start of the interrupting speech does not.
+#[test]
+fn interruption_follows_its_speech_start_while_a_transcript_is_pending() {
+    let (mut harness, mut microphone) = open_conversation(ServerKind::Pytorch, 1, 0);
+    microphone.silence(&mut harness, 1500);
+    ask(&mut harness, &mut microphone, 2);
+    let has_begun = |harness: &Harness| !harness.events("tts.speaking_start").is_empty();
+    assert!(microphone.stream_until(&mut harness, has_begun, 15_000));
+    assert!(harness.events("vad.speech_end").is_empty(), "the transcript is pending");
+    ask(&mut harness, &mut microphone, 2);
+    let edges = |name: &String| name.starts_with("vad.speech_") || name == "tts.speaking_end";
+    let edges: Vec<String> = harness.names().into_iter().filter(edges).take(4).collect();
+    assert_eq!(edges, ["vad.speech_start", "vad.speech_end", "vad.speech_start", "tts.speaking_end"]);
+    assert!(spoken_texts(&harness)[0].is_cancelled());
+}

@@ -130,8 +130,15 @@ fn rejecting_upstream_is_reported_and_session_recovers() {
         harness.advance(secs(1));
         assert_eq!(errors(&harness).len(), 1, "{fault}: reported more than once");
         send_speak(&mut harness, LONG, "no");
-        harness.next_event("error");
-        assert_eq!(harness.events("tts.speaking_start").len(), 0, "{fault}");
+        let error = harness.next_event("error");
+        assert_eq!((&error["code"], &error["request_id"]), (&code.into(), &"no".into()), "{fault}");
+        let end = harness.events("tts.speaking_end")[0].clone();
+        assert_eq!(
+            (&end["request_id"], &end["cancelled"], &end["audio_ms"]),
+            (&"no".into(), &true.into(), &0.into())
+        );
+        let last: Vec<String> = harness.names().into_iter().rev().take(3).collect();
+        assert_eq!(last, ["tts.speaking_end", "tts.speaking_start", "error"], "{fault}");
         harness.replace_gateway(HarnessConfig::default().simulator);
         assert_transcribes(&mut harness);
         assert_speaks(&mut harness);

@@ -40,7 +40,7 @@ fn caller_is_answered_and_the_answer_is_marked() {
 
 #[test]
 fn barge_in_clears_the_buffer_and_no_media_of_the_turn_follows() {
-    for talk_ms in [100, 700, 1500, 1900] {
+    for talk_ms in [100, 700, 1100, 1500] {
         let mut call = Call::connect("conversation", &json!({}));
         call.listen(Duration::from_secs(2));
         call.say(&phone_recording("goforward_16k.wav"));

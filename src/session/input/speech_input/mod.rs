@@ -2,6 +2,7 @@
 //!
 //! Works on sample counts and knows no clock, lane or client. [`pipeline`] processes the audio hop by hop.
 
+mod barge_in_watch;
 mod pipeline;
 
 use std::time::Duration;
@@ -11,10 +12,11 @@ use crate::{
         SPEECH_RATE_HZ,
         encoding::Encoding,
         input_converter::{FormatError, InputConverter},
-        vad::{Segmenter, Sensitivity, VadConfig},
+        vad::Sensitivity,
     },
     mapping::profile::{BargeInRules, ListenRules},
 };
+use barge_in_watch::BargeInWatch;
 use pipeline::{Pipeline, Recording, vad_config};
 
 /// Samples at 16 kHz in a millisecond.
@@ -30,7 +32,11 @@ pub(crate) enum SpeechEvent {
     },
     /// A segment of an utterance is complete.
     Segment(SpeechSegment),
-    /// The user spoke while [`SpeechInput::watch_barge_in`] was on.
+    /// The user may have begun to speak while [`SpeechInput::watch_barge_in`] was on.
+    InterruptionSuspected,
+    /// The suspected sound was no speech.
+    SuspicionDismissed,
+    /// The user spoke while the watch was on. An utterance has started before.
     Interrupted,
 }
 
@@ -114,13 +120,9 @@ impl SpeechInput {
         match rules {
             None => pipeline.barge_in_watch = None,
             Some(rules) if pipeline.barge_in_watch.is_none() => {
-                let (start_ms, end_ms) = (rules.start_ms, rules.start_ms);
-                let config = VadConfig { start_ms, end_ms, max_ms: u32::MAX, ..VadConfig::default() };
-                let mut watch = Segmenter::new(config, pipeline.voice_activity.hop_samples());
-                if pipeline.speech_samples / SAMPLES_PER_MS >= rules.suppress_max_ms {
-                    watch.force_start();
-                }
-                pipeline.barge_in_watch = Some(watch);
+                let hop_samples = pipeline.voice_activity.hop_samples();
+                let has_lasted_too_long = pipeline.speech_samples / SAMPLES_PER_MS >= rules.suppress_max_ms;
+                pipeline.barge_in_watch = Some(BargeInWatch::new(rules, hop_samples, has_lasted_too_long));
             }
             Some(_) => {}
         }

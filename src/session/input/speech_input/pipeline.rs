@@ -1,10 +1,12 @@
 //! Pipeline of the speech input: resampled audio, voice activity hop by hop, pre-roll and recording.
 
-use super::{InputSettings, InputUse, SAMPLES_PER_MS, SpeechEvent, SpeechSegment};
+use super::{
+    InputSettings, InputUse, SAMPLES_PER_MS, SpeechEvent, SpeechSegment, barge_in_watch::BargeInWatch,
+};
 use crate::{
     audio::{
         input_converter::InputConverter,
-        vad::{Edge, Segmenter, Sensitivity, VadConfig, VoiceActivity},
+        vad::{Edge, Sensitivity, VadConfig, VoiceActivity},
     },
     mapping::profile::ListenRules,
 };
@@ -24,7 +26,7 @@ pub(crate) struct Pipeline {
     pub(crate) pending_stream: Vec<i16>,
     pub(crate) streamed_samples: u64,
     /// Detector of barge-ins, while the session watches for one.
-    pub(crate) barge_in_watch: Option<Segmenter>,
+    pub(crate) barge_in_watch: Option<BargeInWatch>,
     /// The detector found speech since the flag was last taken.
     pub(crate) speech_flag: bool,
     /// Samples since the user was last silent.
@@ -91,9 +93,6 @@ impl Pipeline {
         self.speech_flag |= result.is_speech;
         let is_silent = !result.is_speech && !self.voice_activity.is_in_speech();
         self.speech_samples = if is_silent { 0 } else { self.speech_samples + hop.len() as u64 };
-        if self.barge_in_watch.as_mut().and_then(|watch| watch.push(result.is_speech)) == Some(Edge::Start) {
-            out.push(SpeechEvent::Interrupted);
-        }
         match &mut self.recording {
             Some(recording) => {
                 recording.has_speech |= result.is_speech;
@@ -116,6 +115,10 @@ impl Pipeline {
             }
             Some(Edge::End | Edge::Limit) => self.finish_segment(true, out),
         }
+        // An interruption follows the start of its utterance.
+        let in_utterance = self.voice_activity.is_in_speech();
+        let watch = self.barge_in_watch.as_mut();
+        out.extend(watch.and_then(|watch| watch.push(result.is_speech, in_utterance)));
     }
 
     fn finish_segment(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {

@@ -43,6 +43,8 @@ pub(super) struct PlaybackItem {
     pub(super) complete: bool,
     /// Some of it was dropped.
     pub(super) overflowed: bool,
+    /// The rest of it will never be made.
+    pub(super) truncated: bool,
     pub(super) sent_samples: u64,
     /// When its first audio was sent.
     pub(super) first_sent_at: Option<Instant>,
@@ -72,6 +74,7 @@ impl PlaybackItem {
             start_reported: false,
             complete: false,
             overflowed: false,
+            truncated: false,
             sent_samples: 0,
             first_sent_at: None,
             complete_reported: false,
@@ -100,6 +103,17 @@ impl PlaybackItem {
         frame
     }
 
+    /// Announces the text, once.
+    pub(super) fn announce(&mut self, now: Instant, out: &mut Actions) {
+        if !std::mem::replace(&mut self.start_reported, true) {
+            out.push_client(ClientCommand::SpeakingStarted {
+                request_id: self.request_id.clone(),
+                at_ms: millis(now - self.requested_at),
+                text: std::mem::take(&mut self.text),
+            });
+        }
+    }
+
     /// Sends a frame, after the text's announcement.
     pub(super) fn send_frame(
         &mut self,
@@ -108,13 +122,7 @@ impl PlaybackItem {
         encoding: Encoding,
         out: &mut Actions,
     ) {
-        if !std::mem::replace(&mut self.start_reported, true) {
-            out.push_client(ClientCommand::SpeakingStarted {
-                request_id: self.request_id.clone(),
-                at_ms: millis(now - self.requested_at),
-                text: std::mem::take(&mut self.text),
-            });
-        }
+        self.announce(now, out);
         self.first_sent_at.get_or_insert(now);
         self.sent_samples += samples.len() as u64;
         out.push_client(ClientCommand::Audio(ClientAudio { samples, encoding, turn: self.turn }));

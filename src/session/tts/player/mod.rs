@@ -33,6 +33,10 @@ const REQUEST_AHEAD_MAX: Duration = Duration::from_secs(30);
 /// Bound of unheard audio. A model was seen 34 s ahead of playback (field notes §7.16).
 const UNPLAYED_MAX: Duration = Duration::from_secs(90);
 
+/// Longest pause of playback for a sound that may be speech. Most speech is certain 150 ms after the first suspicion, and
+/// the soft beginning of a word 400 ms later (see [`crate::audio::vad::VadConfig::preset`]).
+const PAUSE_MAX: Duration = Duration::from_millis(600);
+
 /// Longest wait for a client's word that it has played a text, beyond the estimated end.
 const CONFIRMATION_MAX: Duration = Duration::from_secs(5);
 
@@ -60,6 +64,8 @@ pub(crate) struct Player {
     next_format: Option<(OutputConverter, Encoding, u32)>,
     options: PlayerOptions,
     pace: PlayoutPacer,
+    /// No audio is sent before this instant, because the user may be about to speak.
+    paused_until: Option<Instant>,
     /// The front text plays, the back text receives audio.
     items: VecDeque<PlaybackItem>,
     /// End of the user's last speech, until an answer begins.
@@ -82,6 +88,7 @@ impl Player {
             next_format: None,
             options,
             pace: PlayoutPacer::new(lead, ms(playout.hold_max_ms)),
+            paused_until: None,
             items: VecDeque::new(),
             user_spoke_at: None,
             sent_audio: Duration::ZERO,
@@ -169,7 +176,11 @@ impl Player {
             let seconds = UNPLAYED_MAX.as_secs();
             let words =
                 format!("the upstream is more than {seconds} s ahead of what is heard; the rest is dropped");
-            out.push_error(Error::new(ErrorKind::SpeakFailed, words));
+            let error = Error::new(ErrorKind::SpeakFailed, words);
+            out.push_error(match item.source {
+                PlaybackSource::Request => error.for_request(item.request_id.clone()),
+                PlaybackSource::Turn => error,
+            });
         }
     }
 
@@ -201,6 +212,22 @@ impl Player {
         self.advance(now, out);
     }
 
+    /// Marks the back text as incomplete: the rest of it was lost. It ends as cancelled, after the audio so far.
+    pub(crate) fn truncate_item(&mut self) {
+        if let Some(item) = self.items.back_mut() {
+            item.truncated = true;
+        }
+    }
+
+    /// Ends the back text although no upstream speaks it. The client is told of its start, if it was not, and of its end.
+    pub(crate) fn fail_item(&mut self, now: Instant, out: &mut Actions) {
+        self.truncate_item();
+        if let Some(item) = self.items.back_mut() {
+            item.announce(now, out);
+        }
+        self.finish_item(now, out);
+    }
+
     /// Discards the audio of an unheard text, which is synthesised again.
     pub(crate) fn restart_item(&mut self) {
         self.converter.clear();
@@ -210,9 +237,31 @@ impl Player {
         }
     }
 
+    /// Holds back audio, at most for [`PAUSE_MAX`]. Audio that the client already has is played.
+    pub(crate) fn pause(&mut self, now: Instant) {
+        self.paused_until = Some(now + PAUSE_MAX).filter(|_| self.is_busy());
+    }
+
+    /// Continues where playback was paused.
+    pub(crate) fn resume(&mut self, now: Instant, out: &mut Actions) {
+        if self.paused_until.is_some() {
+            self.paused_until = Some(now);
+            self.advance(now, out);
+        }
+    }
+
+    /// True during a pause. Ends a pause that is over.
+    fn is_paused(&mut self, now: Instant) -> bool {
+        if let Some(until) = self.paused_until.take_if(|until| *until <= now) {
+            self.pace.end_pause(until);
+        }
+        self.paused_until.is_some()
+    }
+
     /// Silences playback. An announced text ends as cancelled; the client never learns of the others (golden c10e).
     pub(crate) fn cancel_all(&mut self, now: Instant, out: &mut Actions) {
         self.converter.clear();
+        self.paused_until = None;
         while let Some(item) = self.items.pop_front() {
             self.report_end(now, item, true, out);
         }
@@ -222,7 +271,9 @@ impl Player {
     /// Sends due audio, and ends texts that were heard.
     pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
         while !self.items.is_empty() {
-            self.send_due(now, out);
+            if !self.is_paused(now) {
+                self.send_due(now, out);
+            }
             let Some(item) = self.items.front_mut().filter(|item| item.complete && item.unsent.is_empty())
             else {
                 return;
@@ -238,13 +289,17 @@ impl Player {
                 self.report_end(now, item, false, out);
             }
         }
+        self.paused_until = None;
     }
 
     /// The instant of the next call of [`Player::advance`].
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let item = self.items.front()?;
         match self.next_frame_length(item) {
-            Some(length) => Some(self.pace.earliest_send(now, length)),
+            Some(length) => {
+                let at = self.pace.earliest_send(now, length);
+                Some(self.paused_until.map_or(at, |until| at.max(until)))
+            }
             None if item.complete => self.played_at(now),
             None => None,
         }
@@ -345,15 +400,18 @@ impl Player {
         if !item.start_reported {
             return;
         }
+        let mut heard_samples = item.sent_samples;
         if cancelled {
             let audio_bytes = item.sent_samples * self.encoding.bytes_per_sample() as u64;
             out.push(Action::DropTurn(item.turn, audio_bytes));
+            let unheard = self.pace.unplayed(now).as_secs_f64() * f64::from(self.out_rate_hz);
+            heard_samples = heard_samples.saturating_sub(unheard.round() as u64);
         }
         out.push_client(ClientCommand::SpeakingEnded {
             request_id: item.request_id,
             at_ms: millis(now - item.requested_at),
-            cancelled,
-            audio_ms: item.sent_samples * 1000 / u64::from(self.out_rate_hz),
+            cancelled: cancelled || item.truncated,
+            audio_ms: heard_samples * 1000 / u64::from(self.out_rate_hz),
         });
     }
 }

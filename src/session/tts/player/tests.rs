@@ -61,7 +61,7 @@ fn audio_too_far_ahead_is_dropped_and_reported_once() {
     assert_eq!(player.unplayed_length(now).as_secs(), 91);
     assert_eq!(client_events(&mut out).iter().filter(|event| *event == "error").count(), 1);
     player.cancel_all(now, &mut out);
-    assert_eq!((client_events(&mut out), player.is_busy()), (vec!["end 300 true".to_owned()], false));
+    assert_eq!((client_events(&mut out), player.is_busy()), (vec!["end 0 true".to_owned()], false));
 }
 
 /// How long the first audio of a text with such first pieces is held, ms.
@@ -94,4 +94,79 @@ fn turn_with_short_first_chunk_is_held_until_the_next_is_due() {
         ["start", "100", "100", "100"],
         "a turn that is over waits for nothing"
     );
+}
+
+#[test]
+fn pause_holds_audio_back_and_loses_nothing() {
+    for (resumed_after_ms, continues_after_ms) in [(Some(400), 400), (None, 600)] {
+        let (mut player, now, mut out) = player();
+        let at = |ms: u64| now + Duration::from_millis(ms);
+        player.begin_item(now, PlaybackSource::Turn, "t".into(), String::new());
+        player.push_audio(now, &SECOND, &mut out);
+        player.finish_item(now, &mut out);
+        assert_eq!(client_events(&mut out), ["start", "100", "100", "100"]);
+        player.pause(now);
+        player.advance(at(300), &mut out);
+        assert_eq!(client_events(&mut out), [""; 0]);
+        assert_eq!(player.next_timeout(at(300)), Some(at(600)), "a pause ends by itself");
+        match resumed_after_ms {
+            Some(ms) => player.resume(at(ms), &mut out),
+            None => player.advance(at(600), &mut out),
+        }
+        assert_eq!(player.unplayed_length(at(continues_after_ms)).as_millis(), 700);
+        assert_eq!(client_events(&mut out), ["100", "100", "100"], "and no underrun is counted");
+        assert_eq!(player.pace.next_hold(), Duration::ZERO);
+        for later in (continues_after_ms..2_000).step_by(20) {
+            player.advance(at(later), &mut out);
+        }
+        assert_eq!(client_events(&mut out), ["100", "100", "100", "100", "end 1000 false"]);
+    }
+}
+
+#[test]
+fn pause_ends_with_its_text() {
+    let (mut player, now, mut out) = player();
+    let at = |ms: u64| now + Duration::from_millis(ms);
+    for (ms, ended_by_cancel) in [(0, true), (1_000, false)] {
+        player.begin_item(at(ms), PlaybackSource::Turn, "t".into(), String::new());
+        player.push_audio(at(ms), &SECOND[..2_400], &mut out);
+        player.finish_item(at(ms), &mut out);
+        player.pause(at(ms));
+        if ended_by_cancel {
+            player.cancel_all(at(ms), &mut out);
+        }
+        player.advance(at(ms + 100), &mut out);
+        client_events(&mut out);
+        player.begin_item(at(ms + 100), PlaybackSource::Turn, "u".into(), String::new());
+        player.push_audio(at(ms + 100), &SECOND[..2_400], &mut out);
+        assert_eq!(client_events(&mut out), ["start", "100"]);
+        player.cancel_all(at(ms + 100), &mut out);
+        client_events(&mut out);
+    }
+}
+
+#[test]
+fn cancelled_text_counts_only_audio_that_was_played() {
+    for (after_ms, played_ms) in [(0, 0), (100, 100), (450, 450)] {
+        let (mut player, now, mut out) = player();
+        player.begin_item(now, PlaybackSource::Turn, "t".into(), String::new());
+        player.push_audio(now, &SECOND, &mut out);
+        let cancelled_at = now + Duration::from_millis(after_ms);
+        for ms in (0..=after_ms).step_by(50) {
+            player.advance(now + Duration::from_millis(ms), &mut out);
+        }
+        player.cancel_all(cancelled_at, &mut out);
+        assert_eq!(client_events(&mut out).pop(), Some(format!("end {played_ms} true")));
+    }
+}
+
+#[test]
+fn truncated_text_is_played_and_ends_as_cancelled() {
+    let (mut player, now, mut out) = player();
+    player.begin_item(now, PlaybackSource::Turn, "t".into(), String::new());
+    player.push_audio(now, &SECOND[..4_800], &mut out);
+    player.truncate_item();
+    player.finish_item(now, &mut out);
+    player.advance(now + Duration::from_millis(200), &mut out);
+    assert_eq!(client_events(&mut out), ["start", "100", "100", "end 200 true"]);
 }

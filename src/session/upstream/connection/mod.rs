@@ -129,9 +129,19 @@ impl UpstreamConnection {
         self.lane
     }
 
+    /// Position in the upstream's queue, and the time since which it waits.
+    pub(crate) const fn queue_position(&self) -> Option<(u32, Instant)> {
+        match &self.phase {
+            ConnectionPhase::Queued(QueueState { since, position: Some(position), .. }) => {
+                Some((*position, *since))
+            }
+            _ => None,
+        }
+    }
+
     /// True while the upstream queues it.
     pub(crate) const fn is_queued(&self) -> bool {
-        matches!(&self.phase, ConnectionPhase::Queued(queue) if queue.position.is_some())
+        self.queue_position().is_some()
     }
 
     pub(crate) const fn is_ready(&self) -> bool {
