@@ -142,6 +142,16 @@ pub struct LogConfig {
     pub format: Option<String>,
 }
 
+impl LogConfig {
+    /// Starts the log of the process.
+    ///
+    /// # Errors
+    /// A message about the level or the format.
+    pub fn start_log(&self) -> Result<(), String> {
+        crate::telemetry::init(self.level.as_deref(), self.format.as_deref())
+    }
+}
+
 /// `[access_log]`: off unless `path` is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

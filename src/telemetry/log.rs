@@ -20,7 +20,7 @@ use tracing_subscriber::{
 };
 
 use super::line_writer::{LineWriter, LogNotices, LogTarget};
-use crate::{config::LogConfig, foreign::PrintableWriter, session::Observation};
+use crate::{foreign::PrintableWriter, session::Observation};
 
 /// Crates of the WebSocket library. At level trace, they log whole requests, with upstream tokens, and every
 /// frame with its contents; at level debug, close frames.
@@ -41,10 +41,10 @@ type FilteredRegistry = Layered<FilterFn, Layered<reload::Layer<EnvFilter, Regis
 ///
 /// # Errors
 /// A message about the level or the format.
-pub fn init(log: &LogConfig) -> Result<(), String> {
-    let level = log.level.as_deref().unwrap_or("info");
+pub fn init(level: Option<&str>, format: Option<&str>) -> Result<(), String> {
+    let level = level.unwrap_or("info");
     let (filter, handle) = reload::Layer::new(parse_filter(level)?);
-    let format = log.format.as_deref().unwrap_or("text");
+    let format = format.unwrap_or("text");
     let lines_lost = match format {
         "text" => |count| format!(" WARN {count} log lines were lost, because nobody read them in time\n"),
         "json" => {

@@ -12,7 +12,6 @@ use crate::{
     },
     config::Config,
     mapping::{FileError, Library},
-    telemetry,
 };
 
 pub(super) fn run(args: CheckArgs) -> Result<(), CommandError> {
@@ -44,7 +43,7 @@ fn check(args: ConfigArgs) -> Result<(Config, Library), CheckError> {
     args.config.as_deref().map(Config::read).transpose().map_err(CheckError::File)?;
     let config = load_config(args).map_err(|error| CheckError::Setting(error.message))?;
     // Reports an invalid log filter.
-    telemetry::init(&config.log).map_err(CheckError::Setting)?;
+    config.log.start_log().map_err(CheckError::Setting)?;
     let library = config.load_library().map_err(CheckError::File)?;
     config.check().map_err(CheckError::Setting)?;
     Ok((config, library))

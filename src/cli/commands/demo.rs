@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::{CommandError, simulate::start_engines, stop_signal};
 use crate::{
     cli::{args::DemoArgs, demo, output, side_by_side::SideBySide},
-    config::{Config, LogConfig, UpstreamConfig},
+    config::{Config, UpstreamConfig},
     server::Server,
     simulator::{SimulatorConfig, engines::SpeechEngines, process, socket},
     telemetry,
@@ -21,8 +21,7 @@ use crate::{
 const DEFAULT_ENGINES_DIR: &str = "target/engines";
 
 pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
-    telemetry::init(&LogConfig { level: Some("error".into()), format: None })
-        .map_err(CommandError::failed)?;
+    telemetry::init(Some("error"), None).map_err(CommandError::failed)?;
     let recording = match &args.recording {
         None => demo::RECORDING.to_vec(),
         Some(path) => read_recording(path)?,

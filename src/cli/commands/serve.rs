@@ -21,7 +21,6 @@ use crate::{
             workers::Workers,
         },
     },
-    telemetry,
 };
 
 /// Interval between checks for changed certificate files.
@@ -32,7 +31,7 @@ const IDLE_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     allocator::restart_with_fixed_threshold();
     let config = load_config(args.clone())?;
-    telemetry::init(&config.log).map_err(CommandError::usage)?;
+    config.log.start_log().map_err(CommandError::usage)?;
     let service = config.build_service().map_err(CommandError::usage)?;
     let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
     if let Some(traces) = &service.traces {

@@ -11,7 +11,6 @@ use crate::{
     simulator::{
         Backend, Fault, SimDialect, SimulatorConfig, engines::SpeechEngines, process::EngineProcess, socket,
     },
-    telemetry,
 };
 
 pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
@@ -19,7 +18,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let faults = faults
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| CommandError::usage(format!("--fault: {error}")))?;
-    telemetry::init(&log_config(args.log)).map_err(CommandError::usage)?;
+    log_config(args.log).start_log().map_err(CommandError::usage)?;
     let backend = match args.backend {
         BackendArg::Pytorch => Backend::Pytorch,
         BackendArg::Cpp => Backend::Cpp,

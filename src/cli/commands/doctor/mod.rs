@@ -23,7 +23,6 @@ use crate::{
     mapping::{Library, Profile, UpstreamMapping, upstream::Mode},
     secret::redacted_url,
     server::{ServiceConfig, upstream_pool::dial::Dialer},
-    telemetry,
 };
 
 /// Upper bound of the number of steps of one check.
@@ -33,7 +32,7 @@ const DEFAULT_VOICE: &str = "default";
 
 pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
     let config = load_config(args.config)?;
-    telemetry::init(&config.log).map_err(CommandError::usage)?;
+    config.log.start_log().map_err(CommandError::usage)?;
     let service = config.build_service().map_err(CommandError::usage)?;
     let targets = check_targets(&config, &service).map_err(CommandError::usage)?;
     let limits = StepLimits::with_timeout(args.timeout);
