@@ -132,7 +132,9 @@ fn sessions() -> [(&'static str, RecordSession); 7] {
                 waited += 1;
             }
             stream_at_8_khz(&mut harness, &zeros(500));
-            stream_at_8_khz(&mut harness, &speech_and_silence(800));
+            stream_at_8_khz(&mut harness, &speech_and_silence(1800));
+            // Long enough for the next unit, which makes the model listen.
+            stream_at_8_khz(&mut harness, &zeros(1_000));
             close_and_take_trace(harness)
         }),
     ]

@@ -364,3 +364,24 @@ fn dropped_audio_is_reported_once_a_second_without_rounding_errors() {
     let dropped = names.iter().filter(|name| *name == "session.frames_dropped").count();
     assert_eq!(dropped, 3, "before the session closes: {names:?}");
 }
+
+#[test]
+fn audio_instead_of_a_transcript_does_not_put_off_the_error() {
+    let mut harness = Harness::new(HarnessConfig::with_faults(&["never-answers,times=2"]));
+    harness.stream(&utterance(), 40);
+    let audio = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, [0; 64]);
+    let audio = json!({"type": "response.output.delta", "kind": "audio", "audio": audio}).to_string();
+    let from = harness.now();
+    while errors(&harness).is_empty() && harness.now() < from + secs(170) {
+        harness.advance(secs(5));
+        harness.lanes().into_iter().for_each(|lane| harness.inject_upstream_text(lane, &audio));
+    }
+    assert!(harness.now() < from + secs(90), "{:?}", harness.now() - from);
+    assert!(
+        errors(&harness)[0].1.contains("did not answer within 30000 ms (2 attempts"),
+        "{:?}",
+        errors(&harness)
+    );
+    assert_transcribes(&mut harness);
+    assert_closes_cleanly(harness);
+}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{ConnectionEvent, ConnectionPhase, QueueState, UpstreamConnection, millis};
 use crate::session::upstream::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
-    measurement::Measurement,
+    measurement::{LanePurpose, Measurement},
     outbox::{Action, Observation},
     upstream::LaneContext,
 };
@@ -90,10 +90,7 @@ impl UpstreamConnection {
                 });
                 ConnectionEvent::Ready
             }
-            (
-                ConnectionPhase::AwaitingReply,
-                LaneEvent::Text(_) | LaneEvent::Audio(_) | LaneEvent::Listen,
-            ) => {
+            (ConnectionPhase::AwaitingReply, event) if is_progress(self.purpose, event) => {
                 self.deadline = Some(now + Duration::from_millis(context.lane_times.answer_max_ms));
                 ConnectionEvent::None
             }
@@ -367,6 +364,14 @@ impl UpstreamConnection {
     fn fail_permanently(&mut self, failure: ConnectionFailure) -> ConnectionEvent {
         self.enter(ConnectionPhase::Gone, None);
         ConnectionEvent::Failed(failure)
+    }
+}
+
+/// True for output that the request asked for. Anything else would put off the end of a wait for ever.
+fn is_progress(purpose: LanePurpose, event: &LaneEvent<'_>) -> bool {
+    match (purpose, event) {
+        (LanePurpose::Transcribe, event) => matches!(event, LaneEvent::Text(text) if !text.is_empty()),
+        (_, event) => matches!(event, LaneEvent::Text(_) | LaneEvent::Audio(_) | LaneEvent::Listen),
     }
 }
 
