@@ -1,11 +1,13 @@
 //! Speech to text: utterances of the speech input become transcripts.
 //!
 //! - [`transcriber`] sends utterances to an upstream and reports their transcripts in order
+//! - [`replies`] handles what the upstream answers
 //! - [`interim`] is the decode of an unfinished utterance
 //! - [`utterance_queue`] keeps utterances until they are reported
 //! - [`utterance`] is one segment of speech with its state
 
 mod interim;
+mod replies;
 pub(crate) mod transcriber;
 pub(crate) mod utterance;
 mod utterance_queue;

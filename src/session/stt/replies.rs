@@ -1,0 +1,168 @@
+//! Replies to transcription requests: partial and final transcripts, failed requests and their repetition.
+
+use std::time::Instant;
+
+use super::{
+    transcriber::Transcriber,
+    utterance::{Transcript, UtteranceState, length_ms},
+};
+use crate::session::{
+    growing_text::TEXT_MAX_BYTES,
+    outbox::Observation,
+    upstream::{
+        LaneContext,
+        backoff::{ConnectionFailure, describe_attempts},
+        connection::ConnectionEvent,
+    },
+};
+use crate::{
+    error::{Error, ErrorKind},
+    event::{ClientCommand, LaneEvent, Speaker},
+};
+
+impl Transcriber {
+    /// Handles an upstream event of the lane.
+    pub(crate) fn handle_lane_event(
+        &mut self,
+        now: Instant,
+        event: &LaneEvent<'_>,
+        context: &mut LaneContext,
+    ) {
+        let Some(connection) = &mut self.connection else { return };
+        let was_awaiting_reply = connection.is_awaiting_reply();
+        let connection_event = connection.handle_event(now, event, context);
+        self.handle_connection_event(now, connection_event, context);
+        if !was_awaiting_reply {
+            return;
+        }
+        match event {
+            LaneEvent::Text(text) => self.append_text(now, text, context),
+            LaneEvent::Done { text, .. } => self.complete_reply(now, *text, context),
+            _ => {}
+        }
+    }
+
+    fn append_text(&mut self, now: Instant, text: &str, context: &mut LaneContext) {
+        if let Some(interim) = &mut self.interim {
+            // Too long a text is cut; the final transcript decides.
+            interim.text.push(text);
+            return;
+        }
+        // Only the oldest unreported utterance gets partials; a late one only gets its final.
+        let front = self.queue.utterances.iter().position(|utterance| !utterance.released);
+        let requested =
+            self.queue.utterances.iter_mut().enumerate().find(|(_, utterance)| utterance.is_requested());
+        let Some((index, utterance)) = requested else { return };
+        let UtteranceState::Requested(audio, reply) = &mut utterance.state else { return };
+        if !reply.push(text) {
+            return self.fail_endless_reply(now, context);
+        }
+        if self.options.partials
+            && front == Some(index)
+            && let Some(text) = reply.due_report()
+        {
+            utterance.first_transcript.record(now, utterance.completed_at, context);
+            context.out.push_client(ClientCommand::TranscriptPartial {
+                speaker: Speaker::User,
+                text: text.to_owned(),
+                segment_id: utterance.segment_id,
+                audio_ms: length_ms(audio),
+                start_ms: utterance.audio_start_ms,
+            });
+        }
+    }
+
+    /// Ends an answer that does not end by itself.
+    fn fail_endless_reply(&mut self, now: Instant, context: &mut LaneContext) {
+        let requested = self.queue.utterances.iter_mut().find(|utterance| utterance.is_requested());
+        if let Some(utterance) = requested {
+            let id = utterance.segment_id;
+            let detail = format!(
+                "utterance {id} was not transcribed: its transcript has more than {TEXT_MAX_BYTES} bytes"
+            );
+            let error = Error { segment_id: Some(id), ..Error::new(ErrorKind::TranscribeFailed, detail) };
+            utterance.state = UtteranceState::Settled(Some(Err(error)));
+        }
+        self.retire_connection(now, context);
+        self.advance(now, context);
+    }
+
+    /// Completes an answer. `text` is the whole answer if the upstream repeats it.
+    fn complete_reply(&mut self, now: Instant, text: Option<&str>, context: &mut LaneContext) {
+        if let Some(connection) = &mut self.connection {
+            connection.complete_reply();
+        }
+        if let Some(interim) = self.interim.take() {
+            self.report_interim(text.unwrap_or(interim.text.as_str()), &interim, context);
+        } else if let Some(utterance) =
+            self.queue.utterances.iter_mut().find(|utterance| utterance.is_requested())
+            && let UtteranceState::Requested(audio, reply) = &utterance.state
+        {
+            let text =
+                text.filter(|text| !text.trim().is_empty()).unwrap_or(reply.as_str()).trim().to_owned();
+            let transcript =
+                Transcript { text, duration_ms: length_ms(audio), language: utterance.language.clone() };
+            utterance.state = UtteranceState::Settled(Some(Ok(transcript)));
+        }
+        // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.
+        self.retire_connection(now, context);
+        self.advance(now, context);
+    }
+
+    pub(super) fn handle_connection_event(
+        &mut self,
+        now: Instant,
+        connection_event: ConnectionEvent,
+        context: &mut LaneContext,
+    ) {
+        match connection_event {
+            ConnectionEvent::None | ConnectionEvent::Queued => {}
+            ConnectionEvent::Ready => self.advance(now, context),
+            ConnectionEvent::QueueStuck(words) => {
+                context.out.push_error(Error::new(ErrorKind::QueueStuck, words));
+            }
+            ConnectionEvent::EmptyAnswer => self.complete_reply(now, Some(""), context),
+            ConnectionEvent::Failed(failure) => {
+                self.handle_failure(now, failure, context);
+                self.retire_connection(now, context);
+                self.advance(now, context);
+            }
+        }
+    }
+
+    fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, context: &mut LaneContext) {
+        if self.interim.take().is_some() {
+            return;
+        }
+        let max_attempts = self.rules().attempts;
+        let requested = self.queue.utterances.iter_mut().find(|utterance| {
+            if failure.was_in_use {
+                utterance.is_requested()
+            } else {
+                matches!(utterance.state, UtteranceState::Waiting(_))
+            }
+        });
+        let Some(utterance) = requested else {
+            // The user is still speaking, so nothing is lost yet.
+            self.worker_released = true;
+            return;
+        };
+        utterance.attempts += 1;
+        if let UtteranceState::Requested(audio, _) = &utterance.state
+            && utterance.attempts < max_attempts
+        {
+            utterance.state = UtteranceState::Waiting(audio.clone());
+            context.out.observe(Observation::AskedAgain(failure.detail));
+            return;
+        }
+        let kind = if failure.was_in_use { ErrorKind::TranscribeFailed } else { failure.kind };
+        let is_repeated = failure.was_in_use && utterance.attempts > 1;
+        let cause = match utterance.completed_at.filter(|_| is_repeated) {
+            Some(at) => describe_attempts(&failure.detail, utterance.attempts, now - at),
+            None => failure.detail,
+        };
+        let detail = format!("utterance {} was not transcribed: {cause}", utterance.segment_id);
+        let error = Error { segment_id: Some(utterance.segment_id), ..Error::new(kind, detail) };
+        utterance.state = UtteranceState::Settled(Some(Err(error)));
+    }
+}
