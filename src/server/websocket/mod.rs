@@ -69,6 +69,7 @@ pub(crate) struct WebSocket<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     /// A WebSocket on `io`; `read_ahead` are the bytes read beyond the handshake.
     pub(super) fn new(io: S, read_ahead: Vec<u8>, role: Role, config: WebSocketConfig) -> Self {
+        let config = config.max_write_buffer_size(PONG_ROOM_BYTES);
         Self {
             io,
             context: WebSocketContext::new(role, Some(config)),

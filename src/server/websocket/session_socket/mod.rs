@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
 };
 
-use super::{PONG_ROOM_BYTES, WebSocket, outbox::Outbox, pausable_stream::PausableRead};
+use super::{WebSocket, outbox::Outbox, pausable_stream::PausableRead};
 use crate::{
     event::{DisconnectReason, Message, TurnTag},
     net::Traffic,
@@ -300,7 +300,7 @@ pub(crate) fn websocket_config(message_max_bytes: usize) -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(0)
-        .max_write_buffer_size(PONG_ROOM_BYTES)
+        .max_write_buffer_size(message_max_bytes)
         .max_message_size(Some(message_max_bytes))
         .max_frame_size(Some(message_max_bytes))
 }

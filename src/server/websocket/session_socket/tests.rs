@@ -1,7 +1,7 @@
 //! Sends, reads and times a socket out in virtual time.
 
 use super::*;
-use crate::net::CountedStream;
+use crate::{net::CountedStream, server::websocket::PONG_ROOM_BYTES};
 use tokio::io::DuplexStream;
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
