@@ -20,7 +20,7 @@ pub(super) fn print(text: impl Display) -> Result<(), ClientError> {
 /// Prints a line to standard output.
 ///
 /// # Errors
-/// As for [`print`].
+/// As for [`print()`].
 pub(super) fn print_line(line: impl Display) -> Result<(), ClientError> {
     print(format_args!("{line}\n"))
 }
