@@ -33,15 +33,19 @@ impl GrowingText {
 
     /// The text, if it is time to report it: always while it is short, and later each time it has grown by a sixteenth.
     pub(crate) fn due_report(&mut self) -> Option<&str> {
-        let len = self.text.len();
-        let is_due = len <= EAGER_BYTES || len - self.reported_bytes >= len / 16;
         let text = self.text.trim();
-        if !is_due || text.is_empty() {
-            return None;
-        }
-        self.reported_bytes = len;
-        Some(text)
+        let is_due = !text.is_empty() && is_report_due(self.text.len(), &mut self.reported_bytes);
+        is_due.then_some(text)
     }
+}
+
+/// True if a text of `len` bytes is to be reported. Remembers the length if so.
+pub(crate) fn is_report_due(len: usize, reported_bytes: &mut usize) -> bool {
+    let is_due = len <= EAGER_BYTES || len.saturating_sub(*reported_bytes) >= len / 16;
+    if is_due {
+        *reported_bytes = len;
+    }
+    is_due
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub(super) struct AssistantTurn {
     pub(super) request_id: String,
     pub(super) segment_id: u32,
     pub(super) text: String,
+    /// Length of the text at the last partial transcript.
+    pub(super) reported_bytes: usize,
     /// Samples of its audio so far.
     pub(super) audio_samples: u64,
     /// The player has started this turn.
@@ -47,6 +49,7 @@ impl AssistantTurn {
             request_id: format!("turn_{:08x}", context.rng.u32(..)),
             segment_id: context.segment_ids.next_id(),
             text: String::new(),
+            reported_bytes: 0,
             audio_samples: 0,
             playout_started: false,
             response_ids: VecDeque::new(),

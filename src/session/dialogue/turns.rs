@@ -18,6 +18,7 @@ use super::{
     turn::{AssistantTurn, TranscriptOptions},
 };
 use crate::session::{
+    growing_text::is_report_due,
     measurement::{BargeInStage, Measurement},
     timers::Timer,
     tts::player::PlaybackSource,
@@ -94,7 +95,12 @@ impl Turns {
         let before = turn.text.len();
         turn.push_text(&mut self.filter, delta);
         let (said, new_text) = (turn.text.trim(), &turn.text[before..]);
-        if options.transcripts && options.partials && !said.is_empty() && !new_text.trim().is_empty() {
+        let has_news = !said.is_empty() && !new_text.trim().is_empty();
+        if options.transcripts
+            && options.partials
+            && has_news
+            && is_report_due(turn.text.len(), &mut turn.reported_bytes)
+        {
             context.out.push_client(ClientCommand::TranscriptPartial {
                 speaker: Speaker::Assistant,
                 text: said.to_owned(),

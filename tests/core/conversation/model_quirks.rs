@@ -160,3 +160,19 @@ fn interrupted_burst_is_not_played() {
         }
     }
 }
+
+#[test]
+fn partials_of_a_turn_that_never_ends_are_bounded() {
+    let mut conversation = Conversation::new(config(BACKENDS[0], &[]));
+    conversation.ask();
+    let lane = conversation.harness.lanes()[0];
+    let before = conversation.harness.events("transcript.partial").len();
+    let piece = json!({"type": "response.output.delta", "kind": "text", "text": "and so on "}).to_string();
+    for _ in 0..20_000 {
+        conversation.harness.inject_upstream_text(lane, &piece);
+    }
+    let partials = conversation.harness.events("transcript.partial").len() - before;
+    assert!((205..1_000).contains(&partials), "all of the first 2 KiB, then fewer: {partials}");
+    let bytes: usize = conversation.harness.texts.iter().map(String::len).sum();
+    assert!(bytes < 5_000_000, "{bytes} bytes");
+}
