@@ -155,8 +155,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         cx: &mut Context<'_>,
         act: impl FnOnce(&mut WebSocketContext, &mut PolledIo<'_, '_, S>) -> Result<T, WsError>,
     ) -> Poll<Result<T, WsError>> {
-        let Self { io, context, read_ahead, frame_boundary, .. } = self;
-        match act(context, &mut PolledIo { io, read_ahead, frame_boundary, cx }) {
+        let Self { io, context, read_ahead, frame_boundary, memory, .. } = self;
+        match act(context, &mut PolledIo { io, read_ahead, frame_boundary, memory, cx }) {
             Err(WsError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         }
@@ -188,11 +188,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
         }
         match self.with_context(cx, |context, io| context.read(io)) {
             Poll::Pending => {
-                let incomplete_bytes = self.frame_boundary.incomplete_bytes();
-                if !self.memory.hold_incoming(incomplete_bytes) {
-                    self.has_ended = true;
-                    return Poll::Ready(Some(Err(WsError::Io(io::ErrorKind::OutOfMemory.into()))));
-                }
                 self.shrink_buffers(cx);
                 Poll::Pending
             }
@@ -214,6 +209,7 @@ struct PolledIo<'a, 'w, S> {
     io: &'a mut S,
     read_ahead: &'a mut Bytes,
     frame_boundary: &'a mut FrameBoundary,
+    memory: &'a mut MemoryShare,
     cx: &'a mut Context<'w>,
 }
 
@@ -225,8 +221,12 @@ fn pending_to_would_block<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
 }
 
 impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
-    /// Reads from the stream; bytes that do not fit go to `read_ahead`.
+    /// Reads from the stream; bytes that do not fit go to `read_ahead`. Fails if the server has no memory for the rest of
+    /// a long message.
     fn fill(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if !self.memory.hold_incoming(self.frame_boundary.incomplete_bytes()) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         let mut buffer = SHARED_READ_BUFFER.take();
         buffer.resize(READ_BUFFER_BYTES, 0);
         let mut read = ReadBuf::new(&mut buffer);
