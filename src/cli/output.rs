@@ -1,4 +1,4 @@
-//! What the commands print. When the reader of standard output is gone, as after `| head -1`, a command ends without a
+//! Output of the commands. When the reader of standard output is gone, as after `| head -1`, a command ends without a
 //! message; when the reader of standard error is gone, its messages are dropped.
 
 use std::{

@@ -85,8 +85,8 @@ pub struct LimitsConfig {
     pub session_duration_max_ms: Option<u64>,
     /// Longest message in bytes; the protocol's own limit applies where it is lower.
     pub message_max_bytes: Option<usize>,
-    /// Memory of all messages that are not sent or not read to their end, in bytes, beyond 128 KiB per connection. Whoever
-    /// would exceed it is disconnected with close code 1013.
+    /// Memory of all messages that are not sent or not read to their end, in bytes, beyond 128 KiB per connection. A
+    /// connection that would exceed it is closed with code 1013.
     pub memory_max_bytes: Option<usize>,
 }
 

@@ -1,15 +1,15 @@
 //! Bounds the memory of messages in transit: those that peers have not sent to the end, and those that wait for
 //! peers that do not read.
 //!
-//! Each connection may hold a little without asking. What it holds beyond that counts towards one bound for the whole
-//! server. Whoever would exceed it is disconnected, and new connections are refused until there is room again.
+//! Each connection may hold a little without asking. The rest counts towards one bound for the whole server. A
+//! connection that would exceed it is closed, and new connections are refused until there is room again.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// What a connection may hold without asking, bytes: more than ordinary traffic ever needs.
+/// Memory of a connection that does not count, bytes: more than ordinary traffic ever needs.
 const FREE_BYTES: usize = 128 * 1024;
 
 /// The memory that all connections hold together.
@@ -28,7 +28,7 @@ impl MemoryBudget {
     }
 }
 
-/// What one socket holds. Dropping it gives everything back.
+/// The share of one socket. Dropping it gives everything back.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryShare {
     /// The budget and its bound in bytes; `None` counts nothing.
@@ -55,7 +55,7 @@ impl MemoryShare {
         self.hold(incoming, bytes)
     }
 
-    /// Counts both directions. What was held before may always be held again.
+    /// Counts both directions. Returning to an earlier amount always succeeds.
     fn hold(&mut self, incoming: usize, outgoing: usize) -> bool {
         let (before, after) = (self.counted_bytes(), counted(incoming + outgoing));
         (self.incoming_bytes, self.outgoing_bytes) = (incoming, outgoing);

@@ -39,7 +39,7 @@ impl GrowingText {
     }
 }
 
-/// True if a text of `len` bytes is to be reported. Remembers the length if so.
+/// True if it is time to report a text of `len` bytes. Remembers the length if so.
 pub(crate) fn is_report_due(len: usize, reported_bytes: &mut usize) -> bool {
     let is_due = len <= EAGER_BYTES || len.saturating_sub(*reported_bytes) >= len / 16;
     if is_due {

@@ -1,4 +1,4 @@
-//! Lines of a log, written by a thread of its own: nobody else waits for a terminal, a pipe or a disk.
+//! Lines of a log, written by a thread of its own, so that sessions never wait for a terminal, a pipe or a disk.
 //!
 //! The queue is bounded. Lines that do not fit, or that cannot be written, are lost and counted.
 

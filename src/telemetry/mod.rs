@@ -3,7 +3,7 @@
 //! - [`log`]: set up once; its level can change at runtime
 //! - [`metrics`]: counted continuously, rendered on request
 //! - [`access_log`]: one line per session
-//! - [`line_writer`]: writes the lines of both logs, so that nobody waits for them
+//! - [`line_writer`]: writes the lines of both logs, so that sessions do not wait for them
 //! - [`context`]: the distributed trace of a session
 //!
 //! None of them contains audio, text or credentials.

@@ -17,9 +17,9 @@ use crate::server_process::{Server, config};
 
 /// Clients of each kind in a round.
 const CLIENTS: usize = 50;
-/// What the server may keep after the rounds, KiB.
+/// Memory that the server may keep after the rounds, KiB.
 const KEPT_MAX_KIB: u64 = 64 * 1024;
-/// The default bound of messages in transit, with the rest that so many connections need, KiB.
+/// The default bound of messages in transit, and room for the connections themselves, KiB.
 const PEAK_MAX_KIB: u64 = (256 + 128) * 1024;
 
 #[derive(Clone, Copy, Debug)]

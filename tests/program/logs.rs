@@ -1,4 +1,4 @@
-//! Logs that nobody reads or that cannot be written: they end nothing but themselves.
+//! Unread and unwritable logs: sessions and the shutdown go on.
 
 use std::{fs::OpenOptions, process::Stdio};
 
@@ -43,7 +43,7 @@ async fn unread_logs_block_neither_sessions_nor_shutdown() {
     let dir = scratch("unread-logs");
     // A shutdown that waited for a log would take all of this time.
     let path = config(&dir, "[access_log]\npath = \"stdout\"\n[drain]\ntimeout_ms = 600000\n");
-    // Nobody reads standard error, nor standard output after its first lines.
+    // Standard error stays unread, and standard output after its first lines.
     let server = Server::start(&upstream, &["--log", "trace", "--config", &path]).await;
     for _ in 0..SESSIONS {
         server.client().await.close().await;

@@ -88,7 +88,7 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     let serving = tokio::spawn(server.serve());
     // The server already serves when a script reads this line.
     lifecycle.wait_for(LifecycleState::Serving).await;
-    // A server goes on when nobody reads its output.
+    // A server whose output is not read goes on.
     let _ = output::print_line(format_args!("listening on {address}"));
     for (protocol, url) in control.current.get().client_urls(&address) {
         info!(protocol, url, "serving clients");

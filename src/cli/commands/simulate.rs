@@ -46,7 +46,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     if let Some(engines) = engines {
         simulator = simulator.with_engines(engines);
     }
-    // A server goes on when nobody reads its output.
+    // A server whose output is not read goes on.
     let _ = output::print_line(format_args!("listening on {}", simulator.local_addr()));
     simulator
         .run(async {

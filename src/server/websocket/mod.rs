@@ -57,7 +57,7 @@ pub(crate) struct WebSocket<S> {
     frame_boundary: FrameBoundary,
     /// The longest message written since the buffers were replaced, bytes.
     longest_sent: usize,
-    /// What it holds of messages in transit.
+    /// Its share of the memory for messages in transit.
     memory: MemoryShare,
     /// All written bytes have left.
     is_flushed: bool,
@@ -114,7 +114,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     /// # Errors
     /// Fails with the library's error.
     pub(super) fn start_send(&mut self, cx: &mut Context<'_>, message: Message) -> Result<(), WsError> {
-        // One message is written at a time, so it has room whatever its length. What peers may send is bounded apart.
+        // One message is written at a time, so it has room whatever its length. Incoming messages have a bound of their own.
         let room = PONG_ROOM_BYTES + HEADER_MAX_BYTES + message.len();
         self.context.set_config(|config| config.max_write_buffer_size = room);
         self.longest_sent = self.longest_sent.max(message.len());

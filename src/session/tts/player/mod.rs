@@ -219,7 +219,7 @@ impl Player {
         }
     }
 
-    /// Ends the back text although no upstream speaks it. The client is told of its start, if it was not, and of its end.
+    /// Ends the back text although no upstream speaks it. Reports its start, unless that was reported, and its end.
     pub(crate) fn fail_item(&mut self, now: Instant, out: &mut Actions) {
         self.truncate_item();
         if let Some(item) = self.items.back_mut() {
