@@ -49,7 +49,7 @@ fn check(args: ConfigArgs) -> Result<(Config, Library), CheckError> {
     Ok((config, library))
 }
 
-/// What is wrong.
+/// The mistake that the check found.
 #[derive(Debug, thiserror::Error)]
 enum CheckError {
     /// Mistakes in a file.

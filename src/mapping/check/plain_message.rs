@@ -66,7 +66,7 @@ fn wanted_value(expected: &str) -> String {
     .to_owned()
 }
 
-/// What to change, where that is plain.
+/// Advice for mistakes with an obvious correction.
 fn correction(found: &str, wanted: &str) -> Option<String> {
     let unquoted = found.strip_prefix('"').and_then(|found| found.strip_suffix('"'));
     let is_number = |text: &str| text.parse::<f64>().is_ok();

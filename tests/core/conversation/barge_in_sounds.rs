@@ -16,16 +16,16 @@ use super::{
 /// Samples of the simulated answer: 6.6 s.
 const ANSWER_SAMPLES: usize = 158_400;
 
-/// What became of an answer during which a sound was heard.
+/// Fate of an answer during which a sound was heard.
 #[derive(Debug, Default)]
 struct Outcome {
     /// Time from the sound's begin until playback paused, at the earliest.
     paused_after: Option<Duration>,
-    /// Time from the sound's begin until the client was told that the answer is cancelled.
+    /// Time from the start of the sound to the event that cancels the answer.
     cut_after: Option<Duration>,
 }
 
-/// Plays a sound `after_ms` into an answer, and checks what the client was told and heard.
+/// Plays a sound `after_ms` into an answer, and checks the client's events and audio.
 fn play(sound: &[i16], after_ms: u64) -> Outcome {
     let mut config =
         HarnessConfig { profile: "conversation", ..HarnessConfig::with_faults(&["burst=6,times=1"]) };

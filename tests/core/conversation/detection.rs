@@ -1,4 +1,4 @@
-//! What the voice detector finds in the audio of a microphone, computed apart from the bridge.
+//! Voice activity in the audio of a microphone, computed apart from the bridge.
 
 use std::time::Duration;
 

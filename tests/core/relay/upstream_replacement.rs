@@ -230,7 +230,7 @@ fn session_time_limit_waits_for_pending_answer() {
     assert!(stuck.finished);
 }
 
-/// What the worker sends when its back-end is gone, or when it does not know a message.
+/// Messages of a worker whose back-end is gone, or that does not know a message.
 const WORKER_CLOSE: &str = r#"{"type":"session.closed","session_id":"s","reason":"backend_error"}"#;
 
 #[test]
