@@ -57,6 +57,18 @@ named_enum! {
         TranscribeFailed = "transcribe_failed",
         /// A text could not be spoken.
         SpeakFailed = "speak_failed",
+        /// The model's answer failed. Spelled like `speak_failed` by default.
+        AnswerFailed = "answer_failed",
+        /// A commit without audio. This kind and the next four are spelled like `invalid` by default.
+        EmptyCommit = "empty_commit",
+        /// An entry of the conversation that does not exist.
+        UnknownEntry = "unknown_entry",
+        /// A new entry with the id of another.
+        DuplicateEntry = "duplicate_entry",
+        /// An answer to cancel, and there is none.
+        NoAnswer = "no_answer",
+        /// A request for an answer while another is in progress.
+        AnswerInProgress = "answer_in_progress",
         /// A conversation lost its upstream session. The bridge looks for another.
         ConversationInterrupted = "conversation_interrupted",
         /// No replacement was found in time.
@@ -103,6 +115,20 @@ impl ErrorKind {
         Self::ConversationLost,
     ];
 
+    /// Kind whose spelling is the default for this one.
+    #[must_use]
+    pub const fn fallback(self) -> Option<Self> {
+        match self {
+            Self::AnswerFailed => Some(Self::SpeakFailed),
+            Self::EmptyCommit
+            | Self::UnknownEntry
+            | Self::DuplicateEntry
+            | Self::NoAnswer
+            | Self::AnswerInProgress => Some(Self::Invalid),
+            _ => None,
+        }
+    }
+
     /// Party that caused it.
     pub const fn origin(self) -> Origin {
         match self {
@@ -111,6 +137,7 @@ impl ErrorKind {
             | Self::QueueStuck
             | Self::TranscribeFailed
             | Self::SpeakFailed
+            | Self::AnswerFailed
             | Self::ConversationInterrupted
             | Self::ConversationLost
             | Self::ModelFailed => Origin::Upstream,

@@ -131,6 +131,8 @@ impl ServedBridge {
                 if let Err(error) = decoded {
                     session.report_error(error);
                 }
+                let replies = self.codec.take_replies();
+                self.ready_outputs.extend(replies.into_iter().map(|reply| Output::ToClient(reply, None)));
                 if has_fields {
                     self.report_ignored_fields();
                 }

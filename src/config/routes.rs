@@ -43,6 +43,14 @@ impl Config {
                 (None, None) => "speech".to_owned(),
                 (None, Some(mode)) => profile_for_mode(mode)?.to_owned(),
             };
+            // A protocol whose clients expect more than speech to text and back has a default of its own.
+            if self.profile.is_none() && mode.is_none() {
+                let own = library.clients().filter_map(|client| {
+                    let profile = client.default_profile.as_ref()?;
+                    Some(RouteConfig { client: client.name.clone(), ..RouteConfig::catch_all(profile) })
+                });
+                files.extend(own.map(|route| (route, true)));
+            }
             files.push((RouteConfig::catch_all(&profile), false));
             files.extend(
                 [SPEECH_PROFILE, RELAY_PROFILE].map(|profile| (RouteConfig::catch_all(profile), true)),
@@ -67,7 +75,8 @@ impl Config {
         }
         let profile = library.profile(&file.profile)?;
         // The configured language applies to configured profiles only.
-        let profile = if is_fallback { profile } else { self.with_language(profile)? };
+        let is_default = is_fallback && file.client == "*";
+        let profile = if is_default { profile } else { self.with_language(profile)? };
         check_has_clients(&file, protocol.as_deref(), &profile, library)?;
         Ok(PlannedRoute { file, protocol, profile, is_fallback })
     }

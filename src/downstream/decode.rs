@@ -7,7 +7,7 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-use super::{Codec, IgnoredField, picture, reference};
+use super::{Codec, IgnoredField, picture, realtime::event_id_of, reference};
 use crate::{
     audio::{encoding::Encoding, vad::Sensitivity},
     error::{Error, ErrorKind},
@@ -49,6 +49,7 @@ impl Codec {
             Frame::Text("") if self.has_empty(EmptyMessage::Text) => {
                 self.decode_empty(EmptyMessage::Text, handle)
             }
+            Frame::Text(text) if self.realtime.is_some() => self.decode_realtime(text, handle),
             Frame::Text(text) => self.decode_command(text, handle),
         }
     }
@@ -84,6 +85,20 @@ impl Codec {
         let found = mapping.extractor.extract(text).map_err(json_error)?;
         let command = find_command(&mapping.commands, &found)?;
         self.pass_verbs(command, &found, handle)
+    }
+
+    /// Reads a command of a protocol of OpenAI's kind. An error carries the client's name for the message.
+    fn decode_realtime(&mut self, text: &str, mut handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
+        let mapping = self.mapping.clone();
+        let decoded = mapping.extractor.extract(text).map_err(json_error).and_then(|found| {
+            let command = find_command(&mapping.commands, &found)?;
+            let verb = command.verbs.iter().map(|it| it.verb).find(|verb| verb.is_realtime());
+            match verb.zip(self.realtime.as_mut()) {
+                Some((verb, realtime)) => realtime.decode(verb, text, &mut handle),
+                None => self.pass_verbs(command, &found, &mut handle),
+            }
+        });
+        decoded.map_err(|error| Error { request_id: event_id_of(text), ..error })
     }
 
     /// Reads a command's fields and passes on an event for each verb that applies.
@@ -135,8 +150,17 @@ impl Codec {
             Verb::Finish => ClientEvent::Finish,
             Verb::KeepAlive => ClientEvent::KeepAlive,
             Verb::Frame => ClientEvent::VideoFrame(to_video_frame(values)?),
+            Verb::ClearAudio => ClientEvent::ClearAudio,
             Verb::Close => ClientEvent::Close(CloseReason::ClientClose),
             Verb::CancelSession => ClientEvent::Close(CloseReason::ClientCancel),
+            // Read by `decode_realtime`; a file without [realtime] has none of them.
+            Verb::SessionUpdate
+            | Verb::ItemCreate
+            | Verb::ItemRetrieve
+            | Verb::ItemTruncate
+            | Verb::ItemDelete
+            | Verb::ResponseCreate
+            | Verb::ResponseCancel => return Ok(()),
         });
         Ok(())
     }

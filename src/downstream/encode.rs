@@ -14,6 +14,9 @@ impl Codec {
     /// Encodes a command that is sent `at_s` seconds after the session opened, and passes its messages on. A protocol has
     /// one message for a command, several, or none.
     pub fn encode(&mut self, command: &ClientCommand, at_s: f64, mut send: impl FnMut(Message)) {
+        if let Some(realtime) = &mut self.realtime {
+            return realtime.encode(command, send);
+        }
         match command {
             ClientCommand::Audio(audio) => {
                 self.audio_bytes.clear();
@@ -117,6 +120,10 @@ impl Codec {
             ClientCommand::SpeechEnded { .. } => EventName::SpeechEnded,
             ClientCommand::TranscriptPartial { .. } => EventName::TranscriptPartial,
             ClientCommand::TranscriptFinal { .. } => EventName::TranscriptFinal,
+            ClientCommand::AudioCommitted { .. } => EventName::AudioCommitted,
+            ClientCommand::AudioCleared => EventName::AudioCleared,
+            ClientCommand::AnswerStarted { .. } => EventName::AnswerStarted,
+            ClientCommand::AnswerEnded { .. } => EventName::AnswerEnded,
             ClientCommand::UtteranceGap { .. } => EventName::UtteranceGap,
             ClientCommand::SpeakingStarted { .. } => EventName::SpeakingStarted,
             ClientCommand::Audio(_) => EventName::Audio,
@@ -166,7 +173,7 @@ mod tests {
 
     #[test]
     fn events_carry_published_and_actual_fields() {
-        let json = encoded_text(ClientCommand::SpeechStarted { at_ms: 920 });
+        let json = encoded_text(ClientCommand::SpeechStarted { at_ms: 920, segment_id: 0 });
         assert_eq!(json, r#"{"type":"vad.speech_start","timestamp_ms":920,"timestamp":1234567890.123}"#);
         let json = encoded_text(ClientCommand::TranscriptFinal {
             speaker: crate::event::Speaker::User,

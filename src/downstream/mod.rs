@@ -1,6 +1,7 @@
 //! Client codecs: frames of a client protocol to and from the neutral vocabulary.
 //!
-//! One codec serves every protocol; a mapping file holds the spelling. Audio is binary frames or base64 in a field; ids are
+//! One codec serves every protocol; a mapping file holds the spelling. What OpenAI's protocol needs beyond that is in
+//! [`realtime`]. Audio is binary frames or base64 in a field; ids are
 //! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
 
 mod date;
@@ -8,6 +9,7 @@ mod decode;
 mod encode;
 mod picture;
 mod query;
+mod realtime;
 pub mod reference;
 pub mod relay;
 mod slot_values;
@@ -16,8 +18,8 @@ mod values;
 use std::sync::Arc;
 
 pub use self::query::ConnectQuery;
-use self::values::ConnectionValues;
-use crate::mapping::ClientMapping;
+use self::{realtime::Realtime, values::ConnectionValues};
+use crate::{event::Message, mapping::ClientMapping};
 
 /// One connection's codec.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub struct Codec {
     audio_bytes: Vec<u8>,
     /// Fields without effect since the last [`Codec::take_ignored_fields`].
     ignored: Vec<IgnoredField>,
+    /// State of a protocol of OpenAI's kind.
+    realtime: Option<Box<Realtime>>,
 }
 
 /// An accepted field without effect.
@@ -56,6 +60,10 @@ impl Codec {
         Self {
             values: ConnectionValues::new(&mapping.values, 0),
             audio_bytes: Vec::new(),
+            realtime: mapping
+                .realtime
+                .as_ref()
+                .map(|_| Box::new(Realtime::new(mapping.clone(), opened_unix_s))),
             mapping,
             opened_unix_s,
             opened_at: date::rfc3339(opened_unix_s),
@@ -70,6 +78,9 @@ impl Codec {
         session_id.clone_into(&mut self.session_id);
         model.clone_into(&mut self.model);
         self.values = ConnectionValues::new(&self.mapping.values, seed);
+        if let Some(realtime) = &mut self.realtime {
+            realtime.set_session(session_id, model, seed);
+        }
     }
 
     /// Mapping of the protocol.
@@ -80,6 +91,13 @@ impl Codec {
 
     /// Takes the fields without effect since the last call.
     pub fn take_ignored_fields(&mut self) -> Vec<IgnoredField> {
-        std::mem::take(&mut self.ignored)
+        let mut ignored = std::mem::take(&mut self.ignored);
+        ignored.extend(self.realtime.iter_mut().flat_map(|realtime| realtime.take_ignored_fields()));
+        ignored
+    }
+
+    /// Takes the codec's own answers to the client's messages since the last call.
+    pub fn take_replies(&mut self) -> Vec<Message> {
+        self.realtime.as_mut().map(|realtime| realtime.take_replies()).unwrap_or_default()
     }
 }

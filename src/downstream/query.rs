@@ -50,6 +50,7 @@ impl Codec {
                 self.decode_parameter(field, all.collect(), &mut connect);
             }
         }
+        connect.settings.extend(self.realtime.iter().flat_map(|realtime| realtime.settings()));
         add_default_rates(&mapping.audio_in.rates_hz, &mapping.audio_out.rates_hz, &mut connect.settings);
         connect
     }
@@ -81,6 +82,16 @@ impl Codec {
             (Some(FieldRole::ModelAndVoice), FieldValue::Text(model)) => {
                 connect.settings.push(Setting::SpeakModelIfKnown(model.clone()));
                 connect.model = Some(model);
+            }
+            (Some(FieldRole::Shape), FieldValue::Text(shape)) => {
+                if let Some(realtime) = self.realtime.as_mut().filter(|_| shape == "beta") {
+                    realtime.use_beta();
+                }
+            }
+            (Some(FieldRole::Intent), FieldValue::Text(intent)) => {
+                if let Some(realtime) = self.realtime.as_mut().filter(|_| intent == "transcription") {
+                    realtime.set_transcription();
+                }
             }
             (Some(role), value) => connect.settings.extend(to_setting(role, value)),
             (None, _) => {}

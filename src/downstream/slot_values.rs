@@ -72,7 +72,9 @@ impl Codec {
                 Slot::Language => Some(language.as_deref().into()),
                 _ => None,
             },
-            ClientCommand::SpeechStarted { at_ms } | ClientCommand::SpeechEnded { at_ms } => match slot {
+            ClientCommand::SpeechStarted { at_ms, segment_id }
+            | ClientCommand::SpeechEnded { at_ms, segment_id } => match slot {
+                Slot::SegmentId => Some(SlotValue::Int((*segment_id).into())),
                 Slot::AtMs => Some(integer(*at_ms)),
                 Slot::AtS => Some(seconds(*at_ms)),
                 _ => None,
@@ -80,6 +82,20 @@ impl Codec {
             ClientCommand::TranscriptPartial { .. } | ClientCommand::TranscriptFinal { .. } => {
                 transcript_value(command, slot)
             }
+            ClientCommand::AudioCommitted { segment_id, audio_ms } => match slot {
+                Slot::SegmentId => Some(SlotValue::Int((*segment_id).into())),
+                Slot::AudioMs => Some(integer(*audio_ms)),
+                _ => None,
+            },
+            ClientCommand::AudioCleared => None,
+            ClientCommand::AnswerStarted { segment_id, .. } => {
+                (slot == Slot::SegmentId).then(|| SlotValue::Int((*segment_id).into()))
+            }
+            ClientCommand::AnswerEnded { segment_id, cancelled } => match slot {
+                Slot::SegmentId => Some(SlotValue::Int((*segment_id).into())),
+                Slot::Cancelled => Some(SlotValue::Bool(*cancelled)),
+                _ => None,
+            },
             ClientCommand::UtteranceGap { last_ms } => (slot == Slot::LastS).then(|| seconds(*last_ms)),
             ClientCommand::SpeakingStarted { request_id, at_ms, text } => match slot {
                 Slot::RequestId => Some(SlotValue::Str(request_id)),
@@ -193,8 +209,12 @@ mod tests {
             EventName::SessionCreated => {
                 ClientCommand::SessionCreated { session_id: text(), model: text(), language: Some(text()) }
             }
-            EventName::SpeechStarted => ClientCommand::SpeechStarted { at_ms: 1 },
-            EventName::SpeechEnded => ClientCommand::SpeechEnded { at_ms: 1 },
+            EventName::SpeechStarted => ClientCommand::SpeechStarted { at_ms: 1, segment_id: 1 },
+            EventName::AudioCommitted => ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1 },
+            EventName::AudioCleared => ClientCommand::AudioCleared,
+            EventName::AnswerStarted => ClientCommand::AnswerStarted { segment_id: 1, by_client: true },
+            EventName::AnswerEnded => ClientCommand::AnswerEnded { segment_id: 1, cancelled: true },
+            EventName::SpeechEnded => ClientCommand::SpeechEnded { at_ms: 1, segment_id: 1 },
             EventName::TranscriptPartial => ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
                 text: text(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{VideoFrame, VoiceSample};
+use super::{ChatTurn, VideoFrame, VoiceSample};
 
 /// Message from an upstream.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,6 +110,8 @@ pub enum LaneCommand {
         /// Voice sample.
         voice: Option<VoiceSample>,
     },
+    /// Requests an answer.
+    Chat(Box<ChatTurn>),
     /// Closes the session.
     Close,
     /// Message that is already encoded.
@@ -123,6 +125,7 @@ impl LaneCommand {
         match self {
             Self::Init(voice) | Self::Speak { voice, .. } => voice.as_ref(),
             Self::InitConversation(opening) => opening.voice.as_ref(),
+            Self::Chat(turn) => turn.voice.as_ref(),
             Self::Append(_) | Self::Transcribe { .. } | Self::RawText(_) | Self::Close => None,
         }
     }
@@ -132,6 +135,7 @@ impl LaneCommand {
         match self {
             Self::Init(voice) | Self::Speak { voice, .. } => voice.as_mut(),
             Self::InitConversation(opening) => opening.voice.as_mut(),
+            Self::Chat(turn) => turn.voice.as_mut(),
             Self::Append(_) | Self::Transcribe { .. } | Self::RawText(_) | Self::Close => None,
         }
     }

@@ -7,9 +7,14 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
+mod answer;
 mod lane;
 pub mod relay;
 
+pub use self::answer::{
+    AnswerRequest, ChatMessage, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, Role, TurnDetection,
+    heard_words,
+};
 pub use self::lane::{
     ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd,
 };
@@ -76,6 +81,16 @@ pub enum ClientEvent<'a> {
     KeepAlive,
     /// Camera picture.
     VideoFrame(VideoFrame),
+    /// Discards the audio of the current utterance.
+    ClearAudio,
+    /// Adds an entry to the conversation.
+    AddEntry(Box<Entry>, EntryPlace),
+    /// Removes an entry from the conversation.
+    RemoveEntry(EntryId),
+    /// Shortens an answer to what the user heard, ms of its audio.
+    TruncateEntry(EntryId, u64),
+    /// Asks for an answer.
+    Answer(Box<AnswerRequest>),
     /// Ends the session.
     Close(CloseReason),
 }
@@ -119,6 +134,14 @@ pub enum Setting {
     Microphone(MicrophoneMode),
     /// Whether the client receives rollover events.
     RolloverEvents(bool),
+    /// Instructions for the model, in place of the profile's.
+    Instructions(String),
+    /// What follows from the user's speech.
+    TurnDetection(TurnDetection),
+    /// Whether answers are spoken.
+    SpokenAnswers(bool),
+    /// Whether the user's words are transcribed beside an answer.
+    TranscribeUser(bool),
 }
 
 /// Text to speak.
@@ -263,11 +286,38 @@ pub enum ClientCommand {
     SpeechStarted {
         /// Position of the decision in the received audio, ms.
         at_ms: u64,
+        /// Utterance.
+        segment_id: u32,
     },
     /// The user stopped speaking.
     SpeechEnded {
         /// Position of the decision in the received audio, ms.
         at_ms: u64,
+        /// Utterance.
+        segment_id: u32,
+    },
+    /// The audio of an utterance is complete.
+    AudioCommitted {
+        /// Utterance.
+        segment_id: u32,
+        /// Length of its audio, ms.
+        audio_ms: u64,
+    },
+    /// The audio of the current utterance was discarded at the client's request.
+    AudioCleared,
+    /// The model begins an answer.
+    AnswerStarted {
+        /// Answer.
+        segment_id: u32,
+        /// The client asked for it; otherwise the model or the end of an utterance did.
+        by_client: bool,
+    },
+    /// An answer is complete: nothing of it follows.
+    AnswerEnded {
+        /// Answer.
+        segment_id: u32,
+        /// It was interrupted, or the rest of it was lost.
+        cancelled: bool,
     },
     /// Transcript so far.
     TranscriptPartial {

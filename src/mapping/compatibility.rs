@@ -1,6 +1,10 @@
 //! Checks whether a client protocol, a profile and a dialect work together.
 
-use super::{ClientMapping, Profile, UpstreamMapping, check::quoted_list, upstream::Mode};
+use super::{
+    ClientMapping, Profile, UpstreamMapping,
+    check::quoted_list,
+    upstream::{Mode, SendName},
+};
 
 /// Checks that this profile can serve this client on this dialect.
 ///
@@ -21,7 +25,7 @@ pub fn check_compatible(
 /// The reason, as a message.
 pub fn check_client_with_profile(client: &ClientMapping, profile: &Profile) -> Result<(), String> {
     let (name, of) = (&client.name, &profile.name);
-    match (client.is_relayed(), profile.is_relay(), profile.dialogue.is_some()) {
+    match (client.is_relayed(), profile.is_relay(), profile.barge_in().is_some()) {
         (true, false, _) => Err(format!(
             "client {name:?} is relayed message by message, but profile {of:?} has no [relay]; use profile `relay`"
         )),
@@ -55,6 +59,15 @@ pub fn check_profile_with_dialect(profile: &Profile, dialect: &UpstreamMapping) 
             mode.name(),
             dialect.name,
             quoted_list(dialect.modes.keys().map(|mode| mode.name()))
+        ));
+    }
+    let mut chat = SendName::CHAT.into_iter().filter(|_| profile.answers.is_some());
+    if let Some(missing) = chat.find(|name| dialect.message(*name).is_none()) {
+        return Err(format!(
+            "profile {:?} answers in turns, but dialect {:?} has no message `{}` in [send]",
+            profile.name,
+            dialect.name,
+            missing.name()
         ));
     }
     let limit_ms = dialect.duplex.session_max_ms.get(&profile.mode).map(|ms| u64::from(*ms));

@@ -4,6 +4,7 @@
 //! Files are read and compiled once at startup. They hold names, paths, types, units, limits, prompts and event
 //! tables; behaviour is Rust code. The schema of the three kinds is `mappings/README.md`.
 
+mod answer;
 pub mod check;
 pub mod client;
 pub mod compatibility;
@@ -49,18 +50,20 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 14] = [
+const EMBEDDED: [(&str, &str); 16] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
     ("client/deepgram-listen.toml", include_str!("../../mappings/client/deepgram-listen.toml")),
     ("client/deepgram-speak.toml", include_str!("../../mappings/client/deepgram-speak.toml")),
+    ("client/openai-realtime.toml", include_str!("../../mappings/client/openai-realtime.toml")),
     ("client/minicpm-o.toml", include_str!("../../mappings/client/minicpm-o.toml")),
     ("client/minicpm-o-legacy.toml", include_str!("../../mappings/client/minicpm-o-legacy.toml")),
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
     ("upstream/minicpm-o-legacy.toml", include_str!("../../mappings/upstream/minicpm-o-legacy.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
     ("profile/live.toml", include_str!("../../mappings/profile/live.toml")),
+    ("profile/assistant.toml", include_str!("../../mappings/profile/assistant.toml")),
     ("profile/conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
     ("profile/video.toml", include_str!("../../mappings/profile/video.toml")),
     ("profile/relay.toml", include_str!("../../mappings/profile/relay.toml")),

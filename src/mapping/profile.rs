@@ -6,6 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
+    answer::AnswerFile,
     check::{self, FileError},
     dialogue::ConverseFile,
     inherit::parse_extended,
@@ -14,9 +15,12 @@ use super::{
     upstream::Mode,
 };
 
-pub use super::dialogue::{
-    AgcRules, AssistantText, BargeInRules, ConverseRules, MicrophoneMode, PlayoutPace, PlayoutRules,
-    RolloverRules,
+pub use super::{
+    answer::AnswerRules,
+    dialogue::{
+        AgcRules, AssistantText, BargeInRules, ConverseRules, MicrophoneMode, PlayoutPace, PlayoutRules,
+        RolloverRules,
+    },
 };
 
 /// The file, with what it inherits from the extended profile.
@@ -39,6 +43,7 @@ struct ProfileFile {
     converse: Option<ConverseFile>,
     barge_in: Option<BargeInRules>,
     rollover: Option<RolloverRules>,
+    answer: Option<AnswerFile>,
 }
 
 /// `[listen]`: how utterances are found in microphone audio.
@@ -195,6 +200,8 @@ pub struct Profile {
     pub lanes: LaneTimeouts,
     /// Rules of a dialogue, in profiles with a full-duplex mode.
     pub dialogue: Option<Arc<DialogueRules>>,
+    /// Rules of a conversation that takes turns, in profiles with `[answer]`.
+    pub answers: Option<Arc<AnswerRules>>,
     /// Relay rules, for clients that speak the model's own protocol. Only [`Profile::lanes`] applies besides.
     pub relay: Option<RelayRules>,
 }
@@ -330,6 +337,18 @@ impl Profile {
                 rollover: sections.require("rollover", read.rollover)?.checked(file, source)?,
             })),
         };
+        let answers = match (read.answer, read.mode) {
+            (Some(_), Mode::Audio | Mode::Video) => {
+                let message =
+                    "[answer] is for mode \"chat\"; in the other modes the model decides when to speak";
+                return Err(FileError::at_key(file, source, &["mode"], message));
+            }
+            (Some(answer), Mode::Chat) => {
+                let barge_in = sections.require("barge_in", read.barge_in)?;
+                Some(Arc::new(AnswerRules { answer, barge_in }))
+            }
+            (None, _) => None,
+        };
         Ok(Self {
             name: read.name,
             title: read.title,
@@ -344,8 +363,36 @@ impl Profile {
             playout: sections.require("playout", read.playout)?,
             lanes: sections.require("lanes", read.lanes)?,
             dialogue,
+            answers,
             relay: None,
         })
+    }
+
+    /// How the user interrupts the model, in profiles in which it speaks by itself.
+    #[must_use]
+    pub fn barge_in(&self) -> Option<&BargeInRules> {
+        let of_dialogue = self.dialogue.as_ref().map(|rules| &rules.barge_in);
+        of_dialogue.or_else(|| self.answers.as_ref().map(|rules| &rules.barge_in))
+    }
+
+    /// The microphone during playback, unless the client decides. Without a conversation it is always muted.
+    #[must_use]
+    pub fn microphone(&self) -> MicrophoneMode {
+        match (&self.dialogue, &self.answers) {
+            (Some(rules), _) => rules.converse.microphone,
+            (None, Some(rules)) => rules.answer.microphone,
+            (None, None) => MicrophoneMode::Muted,
+        }
+    }
+
+    /// Whether the user's words are transcribed, unless the client decides.
+    #[must_use]
+    pub fn transcribes_user(&self) -> bool {
+        match (&self.dialogue, &self.answers) {
+            (Some(rules), _) => rules.converse.transcribe_user,
+            (None, Some(rules)) => rules.answer.transcribe_user,
+            (None, None) => true,
+        }
     }
 
     /// True for a relay profile, which serves only clients that speak the model's own protocol.

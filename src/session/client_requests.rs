@@ -1,20 +1,100 @@
 //! Client requests beside audio and settings: queued texts, finals on request, and reports of silence.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use super::{
     Session, SessionPhase,
-    input::speech_input::SpeechEvent,
+    input::speech_input::{COMMIT_MIN_MS, SpeechEvent},
     millis,
-    outbox::lockstep::AwaitedReply,
+    outbox::{Observation, lockstep::AwaitedReply},
     tts::queue::{TtsQueue, TtsQueueItem},
 };
 use crate::{
+    audio::SPEECH_RATE_HZ,
     error::{Error, ErrorKind},
-    event::{ClientCommand, SpeakRequest},
+    event::{
+        AnswerRequest, ClientCommand, Entry, EntryId, EntryPart, EntryPlace, Role, SpeakRequest, VideoFrame,
+    },
 };
 
 impl Session {
+    /// Completes the audio so far: of the utterance in progress, or all that a client without voice activity has sent.
+    pub(super) fn commit_audio(&mut self, now: Instant) {
+        let speech_input = &mut self.intake.speech_input;
+        if !speech_input.settings.is_manual {
+            speech_input.commit_segment(&mut self.intake.speech_events);
+        } else if !speech_input.commit_manual(&mut self.intake.speech_events) {
+            let detail = format!("fewer than {COMMIT_MIN_MS} ms of audio since the last commit");
+            self.report_error(Error::new(ErrorKind::EmptyCommit, detail));
+        }
+        self.process_speech_events(now);
+    }
+
+    /// Gives a picture to the model.
+    pub(super) fn add_picture(&mut self, picture: VideoFrame) {
+        if self.assistant.is_some() {
+            let id = EntryId(self.context.segment_ids.next_id());
+            let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Picture(picture.0)] };
+            return self.context.entries.add(entry, EntryPlace::End);
+        }
+        if !self.dialogue.as_mut().is_some_and(|dialogue| dialogue.push_video_frame(picture)) {
+            self.note_no_effect("a picture does nothing", "its model sees nothing");
+        }
+    }
+
+    /// Adds an entry to the conversation. In full duplex, only its pictures can reach the model.
+    pub(super) fn add_entry(&mut self, entry: Entry, place: EntryPlace) {
+        if self.assistant.is_some() {
+            return self.context.entries.add(entry, place);
+        }
+        for part in entry.parts {
+            match part {
+                EntryPart::Picture(file) => self.add_picture(VideoFrame(file)),
+                EntryPart::Text(_) | EntryPart::Audio(_) => {
+                    self.note_no_effect(
+                        "an added message does nothing",
+                        "its model hears only the microphone",
+                    );
+                }
+            }
+        }
+    }
+
+    /// Has the model answer.
+    pub(super) fn request_answer(&mut self, now: Instant, request: AnswerRequest) {
+        self.activity.idle_since = now;
+        match &mut self.assistant {
+            Some(assistant) => assistant.request(now, request, &mut self.context),
+            None => self.note_no_effect("a request for an answer does nothing", "it takes no turns"),
+        }
+    }
+
+    pub(super) fn set_instructions(&mut self, text: String) {
+        match &mut self.assistant {
+            Some(assistant) => assistant.settings.instructions = Some(text),
+            None => self.note_no_effect("instructions do nothing", "its prompts are in its file"),
+        }
+    }
+
+    fn note_no_effect(&mut self, what: &str, because: &str) {
+        let note = format!("{what} in profile {}: {because}", self.setup.profile.name);
+        self.context.out.observe(Observation::NoEffect(note));
+    }
+
+    /// Passes an utterance on to the assistant once its audio is complete.
+    pub(super) fn handle_committed(&mut self, now: Instant, segment_id: u32, audio: Arc<Vec<i16>>) {
+        let audio_ms = audio.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
+        self.context.out.push_client(ClientCommand::AudioCommitted { segment_id, audio_ms });
+        let Some(assistant) = &mut self.assistant else { return };
+        let id = EntryId(segment_id);
+        let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Audio(audio)] };
+        self.context.entries.add(entry, EntryPlace::End);
+        let detection = assistant.settings.detection;
+        if detection.is_automatic && detection.answers {
+            assistant.request(now, AnswerRequest::default(), &mut self.context);
+        }
+    }
+
     pub(super) fn update_tts_queue(
         &mut self,
         now: Instant,

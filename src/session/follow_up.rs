@@ -123,6 +123,10 @@ impl Session {
 
     /// Lets the conversation continue.
     fn advance_dialogue(&mut self, now: Instant) {
+        if let Some(assistant) = &mut self.assistant {
+            assistant.advance(now, &mut self.context);
+            return self.update_barge_in_watch();
+        }
         if self.phase != SessionPhase::Open || self.dialogue.is_none() {
             return;
         }
@@ -190,7 +194,9 @@ impl Session {
 
     /// True if audio is playing or being synthesized.
     pub(super) fn is_speaking(&self) -> bool {
-        self.synthesizer.is_busy() || self.context.player.is_busy()
+        self.synthesizer.is_busy()
+            || self.context.player.is_busy()
+            || self.assistant.as_ref().is_some_and(|assistant| assistant.is_busy())
     }
 
     /// Arms [`Timer::Idle`] for a client that sends nothing. A client that listens or waits for a transcript may stay

@@ -18,6 +18,9 @@ impl Session {
             self.synthesizer.handle_opened(now, &mut self.context);
         } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
             dialogue.handle_opened(now, lane, &mut self.context);
+        } else if let Some(assistant) = self.assistant.as_mut().filter(|assistant| assistant.owns_lane(lane))
+        {
+            assistant.handle_opened(now, lane, &mut self.context);
         } else {
             self.context.with_closing(lane, |connection, context| connection.handle_opened(now, context));
         }
@@ -38,6 +41,10 @@ impl Session {
                 EventEffect::Continued => return self.after_delta(now),
                 EventEffect::Changed => return self.after_model_output(now),
             }
+        }
+        if let Some(assistant) = self.assistant.as_mut().filter(|assistant| assistant.owns_lane(lane)) {
+            let is_plain = assistant.handle_lane_event(now, lane, event, &mut self.context);
+            return if is_plain { self.after_delta(now) } else { self.update(now) };
         }
         if self.transcriber.lane() == Some(lane) {
             self.transcriber.handle_lane_event(now, event, &mut self.context);
@@ -80,6 +87,9 @@ impl Session {
             self.synthesizer.handle_closed(now, reason, &mut self.context);
         } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
             dialogue.handle_closed(now, lane, reason, &view, &mut self.context);
+        } else if let Some(assistant) = self.assistant.as_mut().filter(|assistant| assistant.owns_lane(lane))
+        {
+            assistant.handle_closed(now, lane, reason, &mut self.context);
         } else {
             self.context.with_closing(lane, |connection, context| {
                 connection.handle_closed(now, reason, context);
@@ -94,6 +104,9 @@ impl Session {
         if self.phase != SessionPhase::Ended {
             self.transcriber.advance(now, &mut self.context);
             self.synthesizer.advance(now, &mut self.context);
+            if let Some(assistant) = &mut self.assistant {
+                assistant.advance(now, &mut self.context);
+            }
         }
     }
 
@@ -101,13 +114,20 @@ impl Session {
     pub(super) fn handle_lanes_timeout(&mut self, now: Instant) {
         let closing = self.context.closing.iter().any(UpstreamConnection::holds_worker);
         let dialogue = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.holds_worker());
-        self.context.holds_worker =
-            closing || dialogue || self.transcriber.holds_worker() || self.synthesizer.holds_worker();
+        let assistant = self.assistant.as_ref().is_some_and(|assistant| assistant.holds_worker());
+        self.context.holds_worker = closing
+            || dialogue
+            || assistant
+            || self.transcriber.holds_worker()
+            || self.synthesizer.holds_worker();
         self.transcriber.handle_timeout(now, &mut self.context);
         self.synthesizer.handle_timeout(now, &mut self.context);
         let view = self.session_view();
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.handle_timeout(now, &view, &mut self.context);
+        }
+        if let Some(assistant) = &mut self.assistant {
+            assistant.handle_timeout(now, &mut self.context);
         }
         self.context.handle_closing_timeouts(now);
         self.resume_dialling(now);
@@ -117,7 +137,8 @@ impl Session {
     pub(super) fn lane_deadline(&self) -> Option<Instant> {
         let closing = self.context.closing.iter().filter_map(UpstreamConnection::deadline).min();
         let dialogue = self.dialogue.as_ref().and_then(|dialogue| dialogue.lane_deadline());
+        let assistant = self.assistant.as_ref().and_then(|assistant| assistant.lane_deadline());
         let (transcriber, synthesizer) = (self.transcriber.lane_deadline(), self.synthesizer.lane_deadline());
-        [closing, transcriber, synthesizer, dialogue].into_iter().flatten().min()
+        [closing, transcriber, synthesizer, dialogue, assistant].into_iter().flatten().min()
     }
 }

@@ -81,13 +81,15 @@ pub enum LanePurpose {
     Speak,
     /// A conversation with the model.
     Converse,
+    /// An answer in a conversation that takes turns.
+    Answer,
     /// A client's own upstream session.
     Relay,
 }
 
 impl LanePurpose {
     /// Every purpose.
-    pub const ALL: [Self; 4] = [Self::Transcribe, Self::Speak, Self::Converse, Self::Relay];
+    pub const ALL: [Self; 5] = [Self::Transcribe, Self::Speak, Self::Converse, Self::Answer, Self::Relay];
 
     /// Its name in metrics.
     #[must_use]
@@ -96,6 +98,7 @@ impl LanePurpose {
             Self::Transcribe => "transcribe",
             Self::Speak => "speak",
             Self::Converse => "converse",
+            Self::Answer => "answer",
             Self::Relay => "relay",
         }
     }

@@ -105,9 +105,27 @@ impl Session {
                 SpeechEvent::Started { .. } | SpeechEvent::Segment(_) => {}
             }
             self.track_utterance_end(&event);
-            self.transcriber.handle_speech_event(now, event, &mut self.context);
+            let audio = match &event {
+                SpeechEvent::Segment(segment) => Some(segment.audio.clone()),
+                SpeechEvent::Started { .. } => {
+                    self.prepare_answer(now);
+                    None
+                }
+                _ => None,
+            };
+            let completed = self.transcriber.handle_speech_event(now, event, &mut self.context);
+            if let Some((segment_id, audio)) = completed.zip(audio) {
+                self.handle_committed(now, segment_id, audio);
+            }
         }
         self.intake.speech_events = events;
+    }
+
+    /// Has the assistant dial for the utterance that begins.
+    fn prepare_answer(&mut self, now: Instant) {
+        if let Some(assistant) = &mut self.assistant {
+            assistant.prepare(now, &mut self.context);
+        }
     }
 
     /// Handles a barge-in: the user speaks during playback. The client has been notified of the speech before.
@@ -124,10 +142,15 @@ impl Session {
 
     /// Watches for barge-ins while something is playing and the microphone is open.
     pub(super) fn update_barge_in_watch(&mut self) {
-        let Some(talk) = &self.setup.profile.dialogue else { return };
+        let Some(rules) = self.setup.profile.barge_in() else { return };
+        let interrupts =
+            self.assistant.as_ref().is_none_or(|assistant| assistant.settings.detection.interrupts);
         let is_speaking = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
+            || self.assistant.as_ref().is_some_and(|assistant| assistant.is_busy())
             || self.context.player.is_audible();
         let is_mic_open = self.settings.microphone == MicrophoneMode::Open;
-        self.intake.speech_input.watch_barge_in(Some(&talk.barge_in).filter(|_| is_speaking && is_mic_open));
+        self.intake
+            .speech_input
+            .watch_barge_in(Some(rules).filter(|_| is_speaking && is_mic_open && interrupts));
     }
 }

@@ -42,6 +42,7 @@
 //!
 //! A frame or delta takes all steps while the session drains, and when a timer has expired by its instant.
 
+pub(crate) mod assistant;
 mod client_requests;
 pub(crate) mod dialogue;
 pub(crate) mod drain_plan;
@@ -67,17 +68,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::{
-    dialogue::UplinkCounts,
-    input::{read_window::ReadWindow, speech_input::SampleCounts},
-    measurement::{
-        AudioOrigin, AudioTotals, BargeInStage, EndReason, LanePurpose, Measurement, SessionState,
-    },
-    outbox::Observation,
-    setup::{RelaySetup, SessionSetup},
-    tts::voices::VoiceCatalog,
-};
 use self::{
+    assistant::{
+        Assistant,
+        entries::{Entries, EntryLimits},
+    },
     dialogue::{Dialogue, SessionSnapshot, history::History},
     drain_plan::DrainPlan,
     drop_report::DropReport,
@@ -98,10 +93,20 @@ use self::{
     },
     upstream::LaneContext,
 };
+pub use self::{
+    dialogue::UplinkCounts,
+    input::{read_window::ReadWindow, speech_input::SampleCounts},
+    measurement::{
+        AudioOrigin, AudioTotals, BargeInStage, EndReason, LanePurpose, Measurement, SessionState,
+    },
+    outbox::Observation,
+    setup::{RelaySetup, SessionSetup},
+    tts::voices::VoiceCatalog,
+};
 use crate::{
     audio::vad::Sensitivity,
     error::Error,
-    event::{ClientCommand, ClientEvent, CloseReason, MicrophoneMode, Setting},
+    event::{ClientCommand, ClientEvent, CloseReason, Setting},
     mapping::profile::{DialogueRules, PlayoutPace},
 };
 
@@ -152,6 +157,7 @@ pub(crate) struct Session {
     synthesizer: Synthesizer,
     tts_queue: TtsQueue,
     dialogue: Option<Box<Dialogue>>,
+    assistant: Option<Box<Assistant>>,
     context: LaneContext,
 }
 
@@ -177,8 +183,9 @@ impl Session {
             sensitivity: Sensitivity::Normal,
             end_silence_ms: setup.profile.listen.end_ms,
             segment_max_ms: setup.profile.listen.segment_max_ms.min(saturating_u32(setup.audio_max_ms)),
+            is_manual: false,
         };
-        let transcribes = talk.as_ref().is_none_or(|talk| talk.converse.transcribe_user);
+        let transcribes = talk.is_none() || setup.profile.transcribes_user();
         let input_use = InputUse { records_utterances: transcribes, streams_audio: talk.is_some() };
         settings.insert(0, Setting::OutputRate(setup.audio_out.rate_hz));
         let idle_timeout = Some(Duration::from_millis(setup.audio_in.idle_ms)).filter(|idle| !idle.is_zero());
@@ -187,7 +194,7 @@ impl Session {
                 language: None,
                 tts_model: None,
                 voice: None,
-                microphone: talk.as_ref().map_or(MicrophoneMode::Muted, |talk| talk.converse.microphone),
+                microphone: setup.profile.microphone(),
                 rollover_events: false,
                 output_format: (setup.audio_out.encoding, setup.audio_out.rate_hz),
                 utterance_gap: None,
@@ -215,10 +222,15 @@ impl Session {
                 last_utterance_end_ms: None,
             },
             drop_report: DropReport::default(),
-            transcriber: Transcriber::new(Arc::clone(&setup.profile), setup.audio_in.backpressure_ms > 0),
+            transcriber: Transcriber::new(
+                Arc::clone(&setup.profile),
+                setup.audio_in.backpressure_ms > 0,
+                setup.speech_end_wait(),
+            ),
             synthesizer: Synthesizer::new(Arc::clone(&setup.profile)),
             tts_queue: TtsQueue::default(),
             dialogue: None,
+            assistant: None,
             context,
             setup,
         };
@@ -229,6 +241,7 @@ impl Session {
         let created =
             ClientCommand::SessionCreated { session_id: session.session_id.clone(), model, language };
         session.context.out.push_client(created);
+        session.open_assistant();
         session.apply_settings(now, settings);
         if let Some(talk) = talk {
             session.open_dialogue(now, talk);
@@ -236,6 +249,17 @@ impl Session {
         session.arm_idle();
         session.arm_outputs(now);
         session
+    }
+
+    fn open_assistant(&mut self) {
+        let Some(rules) = self.setup.profile.answers.clone() else { return };
+        self.context.entries = Entries::new(EntryLimits {
+            max_chars: rules.answer.history_max_chars,
+            audio_max_ms: rules.answer.history_audio_max_ms,
+            max_pictures: rules.answer.history_max_pictures,
+        });
+        let voice = self.configured_voice();
+        self.assistant = Some(Box::new(Assistant::new(self.setup.profile.clone(), rules, voice)));
     }
 
     fn open_dialogue(&mut self, now: Instant, talk: Arc<DialogueRules>) {
@@ -312,18 +336,30 @@ impl Session {
                 self.stop_speech(now);
                 self.activity.idle_since = now;
             }
-            ClientEvent::Commit => {
-                self.intake.speech_input.commit_segment(&mut self.intake.speech_events);
-                self.process_speech_events(now);
+            ClientEvent::Commit => self.commit_audio(now),
+            ClientEvent::ClearAudio => {
+                self.intake.speech_input.clear();
+                if let Some(assistant) = &mut self.assistant {
+                    assistant.release_prepared(now, &mut self.context);
+                }
+                self.transcriber.abandon_recording(
+                    now,
+                    self.intake.speech_input.listened_ms(),
+                    &mut self.context,
+                );
+                self.context.out.push_client(ClientCommand::AudioCleared);
             }
             ClientEvent::VideoFrame(frame) => {
-                if !self.dialogue.as_mut().is_some_and(|dialogue| dialogue.push_video_frame(frame)) {
-                    let profile = &self.setup.profile.name;
-                    let note = format!("a picture does nothing in profile {profile}: its model sees nothing");
-                    self.context.out.observe(Observation::NoEffect(note));
-                }
+                self.add_picture(frame);
                 return self.run_expired(now);
             }
+            ClientEvent::AddEntry(entry, place) => {
+                self.add_entry(*entry, place);
+                return self.run_expired(now);
+            }
+            ClientEvent::RemoveEntry(id) => self.context.entries.remove(id),
+            ClientEvent::TruncateEntry(id, heard_ms) => self.context.entries.truncate(id, heard_ms),
+            ClientEvent::Answer(request) => self.request_answer(now, *request),
             ClientEvent::Close(reason) => self.begin_shutdown(now, reason),
         }
         self.update(now);
@@ -332,11 +368,14 @@ impl Session {
     /// Stops all speech: the current text and the model's turn.
     pub(super) fn stop_speech(&mut self, now: Instant) {
         self.synthesizer.cancel(now, &mut self.context);
-        self.interrupt_dialogue(now);
+        self.interrupt_model(now);
     }
 
-    /// Interrupts the model's turn.
-    pub(super) fn interrupt_dialogue(&mut self, now: Instant) {
+    /// Interrupts the model's turn or answer.
+    pub(super) fn interrupt_model(&mut self, now: Instant) {
+        if let Some(assistant) = &mut self.assistant {
+            assistant.interrupt(now, &mut self.context);
+        }
         let view = self.session_view();
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.interrupt(now, &view, &mut self.context);

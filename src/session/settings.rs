@@ -59,7 +59,25 @@ impl Session {
                 Setting::InputEncoding(encoding) => input.encoding = encoding,
                 Setting::InputRate(rate_hz) => input.rate_hz = rate_hz,
                 Setting::InputChannels(channels) => input.channels = channels,
-                Setting::Microphone(microphone) if self.setup.profile.dialogue.is_some() => {
+                Setting::Instructions(text) => self.set_instructions(text),
+                Setting::TurnDetection(detection) => {
+                    input.is_manual = !detection.is_automatic;
+                    self.context.out.mutes_speech_events = !detection.is_automatic;
+                    if let Some(assistant) = &mut self.assistant {
+                        assistant.settings.detection = detection;
+                    }
+                }
+                Setting::SpokenAnswers(on) => {
+                    if let Some(assistant) = &mut self.assistant {
+                        assistant.settings.speaks = on;
+                    }
+                }
+                Setting::TranscribeUser(on) => {
+                    if self.setup.profile.answers.is_some() {
+                        self.transcriber.wants_transcript = on;
+                    }
+                }
+                Setting::Microphone(microphone) if self.setup.profile.barge_in().is_some() => {
                     self.settings.microphone = microphone;
                 }
                 Setting::Microphone(_) => {
@@ -78,6 +96,11 @@ impl Session {
             }
         }
         let voice = self.configured_voice();
+        let partials = self.transcriber.options.partials;
+        if let Some(assistant) = &mut self.assistant {
+            assistant.settings.voice.clone_from(&voice);
+            assistant.settings.partials = partials;
+        }
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.set_voice(voice);
         }
@@ -149,7 +172,7 @@ impl Session {
             instruction: request.instruction,
             voice,
         };
-        self.interrupt_dialogue(now);
+        self.interrupt_model(now);
         self.synthesizer.start_job(now, job, &mut self.context);
     }
 }

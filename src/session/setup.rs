@@ -1,6 +1,6 @@
 //! Inputs of a new session: the parts of client protocol, profile and dialect that concern the session.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{VoiceCatalog, tts::player::PlayerOptions};
 use crate::mapping::{
@@ -23,6 +23,8 @@ pub struct SessionSetup {
     pub confirms_playback: bool,
     /// The client gets transcripts only as replies to its own messages.
     pub lock_step: bool,
+    /// The client is told of the end of speech at once, and not after the transcript.
+    pub reports_speech_end_first: bool,
     /// Longest audio of one upstream request, ms.
     pub audio_max_ms: u64,
     /// Limits of the upstream's conversations.
@@ -50,6 +52,7 @@ impl SessionSetup {
             audio_out: client.audio_out.clone(),
             confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
+            reports_speech_end_first: client.realtime.is_some(),
             audio_max_ms: dialect.audio_max_ms,
             duplex: dialect.duplex.clone(),
             has_chat: dialect.modes.contains_key(&Mode::Chat),
@@ -68,6 +71,11 @@ impl SessionSetup {
             frame_ms: self.audio_out.frame_ms.unwrap_or(rules.frame_ms),
             ..rules
         }
+    }
+
+    /// Longest delay of the end of speech for its transcript.
+    pub(crate) fn speech_end_wait(&self) -> Duration {
+        if self.reports_speech_end_first { Duration::ZERO } else { self.profile.hear.speech_end_wait }
     }
 
     /// Options of the session's player.

@@ -106,6 +106,7 @@ impl Session {
             && !self.dialogue.as_ref().is_some_and(|dialogue| dialogue.has_lanes())
             && self.transcriber.lane().is_none()
             && !self.synthesizer.is_busy()
+            && !self.assistant.as_ref().is_some_and(|assistant| assistant.has_lanes())
             && self.context.closing.is_empty()
             && self.context.out.is_empty()
     }
@@ -194,6 +195,9 @@ impl Session {
         self.intake.speech_input.stop();
         self.stop_speech(now);
         self.stop_dialogue(now);
+        if let Some(assistant) = &mut self.assistant {
+            assistant.stop(now, &mut self.context);
+        }
         self.transcriber.stop(now, self.intake.speech_input.listened_ms(), &mut self.context);
         self.arm_outputs(now);
     }

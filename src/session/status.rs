@@ -21,7 +21,10 @@ impl Session {
             SessionState::Speaking
         } else if self.intake.speech_input.is_in_speech() {
             SessionState::Listening
-        } else if self.transcriber.is_queued() || self.synthesizer.is_queued() {
+        } else if self.transcriber.is_queued()
+            || self.synthesizer.is_queued()
+            || self.assistant.as_ref().is_some_and(|assistant| assistant.is_queued())
+        {
             SessionState::Queued
         } else if self.awaits_reply() || self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
         {

@@ -2,6 +2,7 @@
 //!
 //! One type serves every mapping file. It holds no session state, only a buffer for decoded audio.
 
+mod chat;
 mod relay;
 
 use std::sync::Arc;
@@ -92,6 +93,7 @@ impl Dialect {
                 let picture_chars = frame.0.len().div_ceil(3) * 4;
                 (SendName::AppendWithFrame, 200 + picture_chars + pcm::base64_f32_len(audio.len()))
             }
+            LaneCommand::Chat(turn) => return self.encode_chat(turn),
             LaneCommand::Close => (SendName::Close, 64),
             LaneCommand::RawText(text) => return text.clone(),
         };

@@ -7,6 +7,7 @@ mod conversation;
 mod fuzz_seeds;
 mod golden;
 mod harness;
+mod openai;
 mod properties;
 mod protocol_checks;
 mod published_examples;

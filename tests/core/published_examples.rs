@@ -429,7 +429,7 @@ fn documented_macaw_server_messages_are_encoded() {
         ),
         (
             "vad.speech_start",
-            ClientCommand::SpeechStarted { at_ms: 0 },
+            ClientCommand::SpeechStarted { at_ms: 0, segment_id: 0 },
             json!({"type": "vad.speech_start", "timestamp": 1_234_567_890.123}),
         ),
         (
@@ -459,7 +459,7 @@ fn documented_macaw_server_messages_are_encoded() {
         ),
         (
             "vad.speech_end",
-            ClientCommand::SpeechEnded { at_ms: 0 },
+            ClientCommand::SpeechEnded { at_ms: 0, segment_id: 0 },
             json!({"type": "vad.speech_end", "timestamp": 1_234_567_890.123}),
         ),
         (

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
-use super::{CloseReason, ErrorSpelling, EventName, ValueSource, values::EventFile, verbs::VerbsFile};
+use super::{
+    CloseReason, ErrorSpelling, EventName, ValueSource, realtime::RealtimeFile, values::EventFile,
+    verbs::VerbsFile,
+};
 use crate::{
     audio::encoding::Encoding,
     error::ErrorKind,
@@ -35,6 +38,8 @@ pub(super) struct ClientFile {
     pub(super) subprotocols: Vec<Spanned<String>>,
     pub(super) signature_header: Option<String>,
     pub(super) command_key: Option<JsonPointer>,
+    pub(super) default_profile: Option<String>,
+    pub(super) realtime: Option<RealtimeFile>,
     #[serde(default)]
     pub(super) lock_step: bool,
     #[serde(default)]

@@ -3,6 +3,7 @@
 mod audio_check;
 mod compile;
 mod file;
+mod realtime;
 mod slot;
 mod values;
 mod verbs;
@@ -17,6 +18,7 @@ use self::{
 };
 pub use self::{
     file::{AudioIn, AudioOut, CloseSpelling, EmptyMessage, ReportedAs},
+    realtime::{RealtimeEvent, RealtimeNames},
     slot::Slot,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
@@ -71,6 +73,10 @@ pub struct ClientMapping {
     pub never_sent: BTreeMap<String, String>,
     /// Rules for a protocol of the model's own kind. With them, only names, paths and the largest message count otherwise.
     pub relay: Option<RelayProtocol>,
+    /// Profile of a configuration without routes; `None` for the usual one.
+    pub default_profile: Option<String>,
+    /// Names of a protocol of OpenAI's kind, whose behaviour is Rust.
+    pub realtime: Option<RealtimeNames>,
     /// Finds the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
     events: BTreeMap<EventName, Vec<EventMessage>>,
@@ -147,6 +153,8 @@ impl ClientMapping {
             commands,
             never_sent: read.never_sent,
             relay: None,
+            default_profile: read.default_profile,
+            realtime: realtime::compile_realtime(read.realtime, file, source)?,
             extractor,
             events,
             errors: check::collect_compiled(errors, &mut problems),
@@ -181,6 +189,8 @@ impl ClientMapping {
             commands: Vec::new(),
             never_sent: std::mem::take(&mut read.never_sent),
             relay: Some(read.compile(file, source)?),
+            default_profile: None,
+            realtime: None,
             extractor: Extractor::default(),
             events: BTreeMap::new(),
             errors: BTreeMap::new(),
@@ -302,7 +312,8 @@ impl ClientMapping {
     /// Spelling of an error.
     #[must_use]
     pub fn error(&self, kind: ErrorKind) -> Option<&ErrorSpelling> {
-        self.errors.get(&ErrorKey::Kind(kind)).or_else(|| self.errors.get(&ErrorKey::Other))
+        let own = |kind| self.errors.get(&ErrorKey::Kind(kind));
+        own(kind).or_else(|| own(kind.fallback()?)).or_else(|| self.errors.get(&ErrorKey::Other))
     }
 
     /// Spelling of the end of a session.

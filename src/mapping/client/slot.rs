@@ -157,7 +157,11 @@ impl EventName {
         use Slot::*;
         match self {
             Self::SessionCreated => &[Language],
-            Self::SpeechStarted | Self::SpeechEnded => &[AtMs, AtS, UnixS],
+            Self::SpeechStarted | Self::SpeechEnded => &[AtMs, AtS, SegmentId, UnixS],
+            Self::AudioCommitted => &[SegmentId, AudioMs, UnixS],
+            Self::AudioCleared => &[UnixS],
+            Self::AnswerStarted => &[SegmentId, UnixS],
+            Self::AnswerEnded => &[SegmentId, Cancelled, UnixS],
             Self::TranscriptPartial => {
                 &[Text, SegmentId, AtMs, FromS, ToS, DurationS, Speaker, Source, UnixS]
             }

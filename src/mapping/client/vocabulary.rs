@@ -32,10 +32,43 @@ pub enum Verb {
     KeepAlive,
     /// Sends a picture to the model.
     Frame,
+    /// Discards the audio of the current utterance.
+    ClearAudio,
+    /// Changes a session of OpenAI's kind. This verb and the next six need `[realtime]`.
+    SessionUpdate,
+    /// Adds an item to the conversation.
+    ItemCreate,
+    /// Asks for an item.
+    ItemRetrieve,
+    /// Cuts an item to what was played.
+    ItemTruncate,
+    /// Removes an item.
+    ItemDelete,
+    /// Asks for an answer.
+    ResponseCreate,
+    /// Stops the answer.
+    ResponseCancel,
     /// Ends the session.
     Close,
     /// Ends the session; separate because some protocols report another reason for it.
     CancelSession,
+}
+
+impl Verb {
+    /// True for a verb whose message the codec of `[realtime]` reads.
+    #[must_use]
+    pub const fn is_realtime(self) -> bool {
+        matches!(
+            self,
+            Self::SessionUpdate
+                | Self::ItemCreate
+                | Self::ItemRetrieve
+                | Self::ItemTruncate
+                | Self::ItemDelete
+                | Self::ResponseCreate
+                | Self::ResponseCancel
+        )
+    }
 }
 
 /// Events for a client. Mapping files name them in snake case under `[events]`.
@@ -52,6 +85,14 @@ pub enum EventName {
     TranscriptPartial,
     /// Final transcript.
     TranscriptFinal,
+    /// The audio of an utterance is complete.
+    AudioCommitted,
+    /// The audio of the current utterance was discarded.
+    AudioCleared,
+    /// The model begins an answer.
+    AnswerStarted,
+    /// An answer is complete.
+    AnswerEnded,
     /// The user was silent for as long as the client requested.
     UtteranceGap,
     /// Audio follows.
@@ -86,12 +127,16 @@ pub enum EventName {
 
 impl EventName {
     /// Every event.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 24] = [
         Self::SessionCreated,
         Self::SpeechStarted,
         Self::TranscriptPartial,
         Self::TranscriptFinal,
         Self::SpeechEnded,
+        Self::AudioCommitted,
+        Self::AudioCleared,
+        Self::AnswerStarted,
+        Self::AnswerEnded,
         Self::UtteranceGap,
         Self::SpeakingStarted,
         Self::Audio,

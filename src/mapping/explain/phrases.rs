@@ -10,7 +10,7 @@ use super::super::{
 use crate::mapping::dialogue::{AssistantText, ConverseRules};
 
 pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMapping) -> String {
-    let talk = profile.dialogue.is_some();
+    let talk = profile.barge_in().is_some();
     let words = match verb {
         // The format of the audio is said instead.
         Verb::Audio => "audio",
@@ -34,11 +34,31 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
         Verb::Commit if talk && !transcribes_user(profile) => {
             "nothing: the model itself decides when to answer"
         }
+        Verb::Commit if profile.answers.is_some() => {
+            "completes the utterance; without turn detection, response.create asks for the answer"
+        }
         Verb::Commit => "transcribes the utterance so far; its rest becomes another utterance",
         Verb::Frame if profile.mode == Mode::Video => {
             "a picture for the model; the newest one is sent with the next second of audio (extension)"
         }
+        Verb::Frame if profile.answers.is_some() => "a picture for the next answer (extension)",
         Verb::Frame => "accepted without effect: this profile uses no pictures (extension)",
+        Verb::ClearAudio => "discards the audio of the current utterance",
+        Verb::SessionUpdate => "changes settings; answered with the whole session",
+        Verb::ItemCreate if profile.answers.is_some() => "adds text, speech and pictures to the conversation",
+        Verb::ItemCreate => "kept and echoed; only pictures reach the model, in profile video",
+        Verb::ItemRetrieve => "answered with the item",
+        Verb::ItemTruncate if profile.answers.is_some() => {
+            "cuts the answer in the history to what was played, in whole words"
+        }
+        Verb::ItemTruncate => "cuts the item to what was played; the model's own context stays",
+        Verb::ItemDelete if profile.answers.is_some() => "removes the item from the history",
+        Verb::ItemDelete => "removes the item; the model's own context stays",
+        Verb::ResponseCreate if profile.answers.is_some() => {
+            "a chat turn with instructions, history, and what was said or shown since the last one"
+        }
+        Verb::ResponseCreate => "accepted without effect: in this profile nobody asks the model to speak",
+        Verb::ResponseCancel => "stops the answer at once; its rest is discarded",
         Verb::Close | Verb::CancelSession if talk => "drops the current speech and ends the session",
         Verb::Close | Verb::CancelSession => {
             "answers finished utterances, drops the current one, then ends the session"
@@ -57,6 +77,7 @@ fn describe_speak(profile: &Profile) -> String {
     let turn =
         format!("a chat turn with the read-aloud prompts, spoken in parts of at most {most} characters");
     match profile.dialogue {
+        None if profile.answers.is_some() => format!("{turn}; interrupts the model's answer"),
         Some(_) => format!("{turn}; interrupts the model, which receives silence meanwhile"),
         None => format!("{turn}; replaces the text being spoken"),
     }
@@ -74,7 +95,7 @@ fn converse_rules(profile: &Profile) -> Option<&ConverseRules> {
 }
 
 fn transcribes_user(profile: &Profile) -> bool {
-    converse_rules(profile).is_none_or(|converse| converse.transcribe_user)
+    profile.transcribes_user()
 }
 
 /// Origin of an event.
@@ -84,6 +105,10 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
     match name {
         EventName::SessionCreated | EventName::SessionClosed | EventName::Configured => "the bridge",
         EventName::UtteranceGap => "the bridge's voice activity detection, for clients that ask for it",
+        EventName::AudioCommitted => "the end of an utterance, or the client's commit",
+        EventName::AudioCleared => "the bridge, when the audio is discarded",
+        EventName::AnswerStarted => "the bridge, before the first word of an answer",
+        EventName::AnswerEnded => "the bridge, after the last word and sample of an answer",
         EventName::Flushed => "the bridge, after the last audio of the flushed text",
         EventName::Cleared => "the bridge, after playback has stopped",
         EventName::SpeechStarted | EventName::SpeechEnded => "the bridge's voice activity detection",
@@ -99,12 +124,18 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
                 (false, false) => "never: this profile reports no words",
             }
         }
+        EventName::TranscriptPartial | EventName::TranscriptFinal if profile.answers.is_some() => {
+            "the model's answer, `speaker` \"assistant\"; the user's words where they are transcribed, `speaker` \"user\""
+        }
         EventName::TranscriptPartial => "the model's answer so far, as it streams in",
         EventName::TranscriptFinal => "the model's answer to the transcription prompt",
         EventName::SpeakingStarted if talk.is_some() && !can_speak(dialect) => {
             "the first audio of a model turn"
         }
         EventName::SpeakingStarted if talk.is_some() => "the first audio of a model turn, or of a text",
+        EventName::SpeakingStarted if profile.answers.is_some() => {
+            "the first audio of an answer, or of a text"
+        }
         EventName::SpeakingStarted => "the first audio of the model's read-aloud answer",
         EventName::Audio => "the model's voice",
         EventName::AudioComplete => {
@@ -131,7 +162,7 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
     }
 }
 
-pub(super) const fn describe_field(role: FieldRole, profile: &Profile) -> &'static str {
+pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str {
     let talk = profile.dialogue.is_some();
     match role {
         FieldRole::Model => "selects the route and thereby the profile; echoed in the first event",
@@ -156,7 +187,7 @@ pub(super) const fn describe_field(role: FieldRole, profile: &Profile) -> &'stat
         FieldRole::RequestId => "echoed in the events of this text",
         FieldRole::ReferenceAudio => "the voice for this text: a WAV file, or raw int16 at 16 kHz",
         FieldRole::Instruction => "added to the system prompt of this text",
-        FieldRole::Microphone if talk => {
+        FieldRole::Microphone if profile.barge_in().is_some() => {
             "`open`: the user's speech interrupts playback; `muted`: the microphone is muted during playback (extension)"
         }
         FieldRole::Microphone => {
@@ -167,5 +198,7 @@ pub(super) const fn describe_field(role: FieldRole, profile: &Profile) -> &'stat
         FieldRole::Image => "a JPEG in base64",
         FieldRole::Audio => "the audio, base64",
         FieldRole::Turn => "number of the text or turn",
+        FieldRole::Intent => "`transcription`: a session that only transcribes",
+        FieldRole::Shape => "`beta`: the older shape of the protocol",
     }
 }

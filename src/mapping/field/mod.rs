@@ -66,6 +66,10 @@ pub enum FieldRole {
     Audio,
     /// Number of a text or turn that was played.
     Turn,
+    /// `transcription` for a session of OpenAI's kind that only transcribes.
+    Intent,
+    /// `beta` for the older shape of a protocol of OpenAI's kind.
+    Shape,
 }
 
 /// Longest item of a list of texts: longer than any name or phrase.

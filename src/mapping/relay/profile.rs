@@ -100,6 +100,7 @@ impl RelayProfileFile {
             playout: PlayoutRules::default(),
             lanes: read.lanes.ok_or_else(|| missing("lanes"))?,
             dialogue: None,
+            answers: None,
             relay: Some(read.relay.ok_or_else(|| missing("relay"))?),
         })
     }

@@ -28,6 +28,19 @@ pub enum SendName {
     AppendWithFrame,
     /// Ends the session politely.
     Close,
+    /// Asks for an answer in a conversation that takes turns. With the four names below, it is needed by profiles with
+    /// `[answer]` only.
+    Chat,
+    /// Asks for an answer in a given voice.
+    ChatWithVoice,
+    /// A message of such a conversation.
+    ChatMessage,
+    /// A part of a message: words.
+    ChatText,
+    /// A part of a message: speech.
+    ChatAudio,
+    /// A part of a message: a picture.
+    ChatPicture,
     /// Opens a session for a client of another dialect.
     RelayOpen,
     /// Input of one step of such a client.
@@ -49,6 +62,16 @@ impl SendName {
         Self::Close,
     ];
 
+    /// Messages needed by conversations that take turns.
+    pub const CHAT: [Self; 6] = [
+        Self::Chat,
+        Self::ChatWithVoice,
+        Self::ChatMessage,
+        Self::ChatText,
+        Self::ChatAudio,
+        Self::ChatPicture,
+    ];
+
     /// Name as spelled in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -63,6 +86,12 @@ impl SendName {
             Self::Append => "append",
             Self::AppendWithFrame => "append_with_frame",
             Self::Close => "close",
+            Self::Chat => "chat",
+            Self::ChatWithVoice => "chat_with_voice",
+            Self::ChatMessage => "chat_message",
+            Self::ChatText => "chat_text",
+            Self::ChatAudio => "chat_audio",
+            Self::ChatPicture => "chat_picture",
             Self::RelayOpen => "relay_open",
             Self::RelayAppend => "relay_append",
         }
@@ -78,8 +107,15 @@ impl SendName {
             Self::Converse | Self::ConverseWithVoice | Self::Append => &[Mode::Audio, Mode::Video],
             Self::AppendWithFrame => &[Mode::Video],
             Self::Close => &[Mode::Chat, Mode::Audio, Mode::Video],
-            // Optional: needed only to serve clients of another dialect.
-            Self::RelayOpen | Self::RelayAppend => &[],
+            // Optional: needed only for conversations in turns, and to serve clients of another dialect.
+            Self::Chat
+            | Self::ChatWithVoice
+            | Self::ChatMessage
+            | Self::ChatText
+            | Self::ChatAudio
+            | Self::ChatPicture
+            | Self::RelayOpen
+            | Self::RelayAppend => &[],
         }
     }
 
@@ -97,6 +133,12 @@ impl SendName {
             Self::Append => &["audio", "input_id", "force_listen"],
             Self::AppendWithFrame => &["audio", "input_id", "force_listen", "frame"],
             Self::Close => &["reason"],
+            Self::Chat => &["messages", "speaks", "max_tokens"],
+            Self::ChatWithVoice => &["messages", "speaks", "max_tokens", "voice"],
+            Self::ChatMessage => &["role", "content"],
+            Self::ChatText => &["text"],
+            Self::ChatAudio => &["audio"],
+            Self::ChatPicture => &["picture"],
             Self::RelayOpen => &["prompt", "config", "voice", "speech_voice", "slice_max"],
             Self::RelayAppend => &["audio", "frames", "force_listen", "slice_max", "input_id", "response_id"],
         }

@@ -14,7 +14,7 @@ mod rollover;
 mod rollover_limits;
 mod standby;
 mod steps;
-mod turn;
+pub(super) mod turn;
 mod turns;
 mod unit_errors;
 mod uplink;

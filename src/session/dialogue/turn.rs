@@ -1,6 +1,9 @@
 //! One turn of the model: its text, its response ids, and how much of it was heard.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use crate::session::{
     millis,
@@ -29,25 +32,27 @@ pub(super) struct TranscriptOptions {
 
 /// Turn in progress.
 #[derive(Debug)]
-pub(super) struct AssistantTurn {
-    pub(super) request_id: String,
-    pub(super) segment_id: u32,
-    pub(super) text: String,
+pub(in crate::session) struct AssistantTurn {
+    pub(in crate::session) request_id: String,
+    pub(in crate::session) segment_id: u32,
+    pub(in crate::session) text: String,
     /// Length of the text at the last partial transcript.
-    pub(super) reported_bytes: usize,
+    pub(in crate::session) reported_bytes: usize,
     /// Samples of its audio so far.
-    pub(super) audio_samples: u64,
+    pub(in crate::session) audio_samples: u64,
     /// The player has started this turn.
-    pub(super) playout_started: bool,
+    pub(in crate::session) playout_started: bool,
     pub(super) response_ids: VecDeque<Box<str>>,
 }
 
 impl AssistantTurn {
-    /// Starts a turn.
-    pub(super) fn start(context: &mut LaneContext) -> Self {
+    /// Starts a turn, and tells the client.
+    pub(in crate::session) fn start(by_client: bool, context: &mut LaneContext) -> Self {
+        let segment_id = context.segment_ids.next_id();
+        context.out.push_client(ClientCommand::AnswerStarted { segment_id, by_client });
         Self {
             request_id: format!("turn_{:08x}", context.rng.u32(..)),
-            segment_id: context.segment_ids.next_id(),
+            segment_id,
             text: String::new(),
             reported_bytes: 0,
             audio_samples: 0,
@@ -68,19 +73,19 @@ impl AssistantTurn {
     }
 
     /// Adds filtered text.
-    pub(super) fn push_text(&mut self, filter: &mut OutputFilter, delta: &str) {
+    pub(in crate::session) fn push_text(&mut self, filter: &mut OutputFilter, delta: &str) {
         if self.text.len() < TEXT_MAX_BYTES {
             filter.push(delta, &mut self.text);
         }
     }
 
-    pub(super) fn audio_ms(&self) -> u64 {
+    pub(in crate::session) fn audio_ms(&self) -> u64 {
         self.audio_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
     /// Part of the text that was heard, estimated from the length of the unheard audio; empty if none was heard. Neither
     /// the client nor the next session's prompt may be told of unheard words.
-    pub(super) fn heard_text(&self, unheard: Duration) -> &str {
+    pub(in crate::session) fn heard_text(&self, unheard: Duration) -> &str {
         let total = Duration::from_millis(self.audio_ms());
         if unheard >= total {
             return "";
@@ -93,8 +98,33 @@ impl AssistantTurn {
         self.text[..end].trim()
     }
 
-    /// Reports the heard text to the client, and adds it to the history. A turn with partial transcripts gets a final one
-    /// even if it is empty.
+    /// Reports the text so far.
+    pub(in crate::session) fn report_partial(&self, context: &mut LaneContext) {
+        context.out.push_client(ClientCommand::TranscriptPartial {
+            speaker: Speaker::Assistant,
+            text: self.text.trim().to_owned(),
+            segment_id: self.segment_id,
+            audio_ms: self.audio_ms(),
+            start_ms: 0,
+        });
+    }
+
+    /// Plays audio of the model.
+    pub(in crate::session) fn push_audio(
+        &mut self,
+        now: Instant,
+        samples: &[f32],
+        context: &mut LaneContext,
+    ) {
+        self.audio_samples += samples.len() as u64;
+        if !std::mem::replace(&mut self.playout_started, true) {
+            let (id, text) = (self.request_id.clone(), self.text.trim().to_owned());
+            context.player.begin_turn(now, self.segment_id, id, text);
+        }
+        context.player.push_audio(now, samples, &mut context.out);
+    }
+
+    /// Reports the heard text to the client, and adds it to the history.
     pub(super) fn report(
         &self,
         heard: &str,
@@ -103,8 +133,21 @@ impl AssistantTurn {
         context: &mut LaneContext,
     ) {
         context.history.push(Speaker::Assistant, heard);
-        let has_partials = options.partials && !self.text.trim().is_empty();
-        if options.transcripts && (has_partials || !heard.is_empty()) {
+        if options.transcripts {
+            self.report_final(heard, unheard, options.partials, context);
+        }
+    }
+
+    /// Reports the heard text to the client. A turn with partial transcripts gets a final one even if it is empty.
+    pub(in crate::session) fn report_final(
+        &self,
+        heard: &str,
+        unheard: Duration,
+        partials: bool,
+        context: &mut LaneContext,
+    ) {
+        let has_partials = partials && !self.text.trim().is_empty();
+        if has_partials || !heard.is_empty() {
             context.out.push_client(ClientCommand::TranscriptFinal {
                 speaker: Speaker::Assistant,
                 text: heard.to_owned(),
@@ -115,6 +158,13 @@ impl AssistantTurn {
                 finalized: false,
                 language: None,
             });
+        }
+    }
+
+    /// Reports the end of a turn that was never played. The player reports the end of the others.
+    pub(in crate::session) fn report_end(&self, cancelled: bool, context: &mut LaneContext) {
+        if !self.playout_started {
+            context.out.push_client(ClientCommand::AnswerEnded { segment_id: self.segment_id, cancelled });
         }
     }
 }

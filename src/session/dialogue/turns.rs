@@ -21,14 +21,10 @@ use crate::session::{
     growing_text::is_report_due,
     measurement::{BargeInStage, Measurement},
     timers::Timer,
-    tts::player::PlaybackSource,
     upstream::LaneContext,
     upstream::{output_filter::OutputFilter, reply_tracker::UnitInFlight},
 };
-use crate::{
-    event::{ClientCommand, MessageMeta, Speaker},
-    mapping::profile::BargeInRules,
-};
+use crate::{event::MessageMeta, mapping::profile::BargeInRules};
 
 /// Remembered ids of interrupted turns. C++ uses one per unit, and its audio is at most one unit late.
 const STALE_IDS_MAX: usize = 8;
@@ -90,24 +86,17 @@ impl Turns {
             return;
         }
         self.unit_contents.has_text = true;
-        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(context));
+        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, context));
         turn.add_response_id(meta.response_id);
         let before = turn.text.len();
         turn.push_text(&mut self.filter, delta);
-        let (said, new_text) = (turn.text.trim(), &turn.text[before..]);
-        let has_news = !said.is_empty() && !new_text.trim().is_empty();
+        let has_news = !turn.text[before..].trim().is_empty();
         if options.transcripts
             && options.partials
             && has_news
             && is_report_due(turn.text.len(), &mut turn.reported_bytes)
         {
-            context.out.push_client(ClientCommand::TranscriptPartial {
-                speaker: Speaker::Assistant,
-                text: said.to_owned(),
-                segment_id: turn.segment_id,
-                audio_ms: turn.audio_ms(),
-                start_ms: 0,
-            });
+            turn.report_partial(context);
         }
     }
 
@@ -127,14 +116,9 @@ impl Turns {
             return context.player.append_audio(now, request_id, samples, &mut context.out);
         }
         self.unit_contents.has_audio = true;
-        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(context));
+        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, context));
         turn.add_response_id(meta.response_id);
-        turn.audio_samples += samples.len() as u64;
-        if !std::mem::replace(&mut turn.playout_started, true) {
-            let spoken_text = turn.text.trim().to_owned();
-            context.player.begin_item(now, PlaybackSource::Turn, turn.request_id.clone(), spoken_text);
-        }
-        context.player.push_audio(now, samples, &mut context.out);
+        turn.push_audio(now, samples, context);
     }
 
     /// Handles the end of a unit. It may repeat the unit's text and audio.
@@ -200,6 +184,7 @@ impl Turns {
             self.filter.clear();
             self.ended_at = Some(now);
             unheard.report("", Duration::ZERO, options, context);
+            unheard.report_end(true, context);
         } else if self.open.is_some() {
             context.player.truncate_item();
         }
@@ -217,6 +202,7 @@ impl Turns {
         self.filter.finish(&mut turn.text);
         self.ended_at = Some(now);
         turn.report(turn.text.trim(), Duration::ZERO, options, context);
+        turn.report_end(false, context);
         if turn.playout_started {
             context.player.finish_item(now, &mut context.out);
         }
@@ -233,6 +219,7 @@ impl Turns {
         self.ended_at = Some(now);
         let unheard = context.player.unplayed_length(now);
         turn.report(turn.heard_text(unheard), unheard, options, context);
+        turn.report_end(true, context);
         for id in turn.response_ids {
             self.remember_stale(id);
         }

@@ -58,7 +58,7 @@ impl Transcriber {
             return self.fail_endless_reply(now, context);
         }
         if self.options.partials
-            && front == Some(index)
+            && (front == Some(index) || self.speech_end_wait.is_zero())
             && let Some(text) = reply.due_report()
         {
             utterance.first_transcript.record(now, utterance.completed_at, context);

@@ -46,7 +46,9 @@ pub(crate) struct TranscribeOptions {
 pub(crate) struct Transcriber {
     profile: Arc<Profile>,
     /// False if the profile drops the user's words.
-    wants_transcript: bool,
+    pub(crate) wants_transcript: bool,
+    /// Longest delay of the end of speech for its transcript.
+    pub(super) speech_end_wait: Duration,
     pub(crate) options: TranscribeOptions,
     pub(crate) queue: UtteranceQueue,
     pub(super) connection: Option<UpstreamConnection>,
@@ -57,15 +59,17 @@ pub(crate) struct Transcriber {
 }
 
 impl Transcriber {
-    /// Creates a transcriber. With `keeps_backlog`, no waiting audio is ever dropped.
-    pub(crate) fn new(profile: Arc<Profile>, keeps_backlog: bool) -> Self {
+    /// Creates a transcriber. With `keeps_backlog`, no waiting audio is ever dropped. The end of speech waits for its
+    /// transcript for `speech_end_wait` at most.
+    pub(crate) fn new(profile: Arc<Profile>, keeps_backlog: bool, speech_end_wait: Duration) -> Self {
         let options = TranscribeOptions {
             language: profile.hear.language.clone(),
             hot_words: Vec::new(),
             partials: profile.hear.partials,
         };
         Self {
-            wants_transcript: profile.dialogue.as_ref().is_none_or(|talk| talk.converse.transcribe_user),
+            wants_transcript: profile.transcribes_user(),
+            speech_end_wait,
             profile,
             options,
             queue: UtteranceQueue::new(keeps_backlog),
@@ -104,13 +108,14 @@ impl Transcriber {
         self.connection.as_ref().is_some_and(UpstreamConnection::holds_worker)
     }
 
-    /// Handles an event of the speech input.
+    /// Handles an event of the speech input. Returns the number of the segment that it completes, if there is speech in it.
     pub(crate) fn handle_speech_event(
         &mut self,
         now: Instant,
         event: SpeechEvent,
         context: &mut LaneContext,
-    ) {
+    ) -> Option<u32> {
+        let mut completed = None;
         match event {
             SpeechEvent::Started { at_ms } => {
                 self.queue.utterances.push_back(Utterance::open(context.segment_ids.next_id(), Some(at_ms)));
@@ -118,22 +123,28 @@ impl Transcriber {
                 let interval = self.rules().interim;
                 context.timers.set_or_clear(Timer::Interim, (!interval.is_zero()).then(|| now + interval));
             }
-            SpeechEvent::Segment(segment) => self.complete_segment(now, segment, context),
+            SpeechEvent::Segment(segment) => completed = self.complete_segment(now, segment, context),
             _ => {}
         }
         self.queue.drop_excess(self.profile.hear.backlog_max_ms);
         self.advance(now, context);
+        completed
     }
 
-    fn complete_segment(&mut self, now: Instant, segment: SpeechSegment, context: &mut LaneContext) {
+    fn complete_segment(
+        &mut self,
+        now: Instant,
+        segment: SpeechSegment,
+        context: &mut LaneContext,
+    ) -> Option<u32> {
         context.timers.clear(&[Timer::Interim]);
         self.segment_count += u32::from(self.wants_transcript);
         let prompt = self.prompt();
-        let Some(utterance) = self.queue.utterances.back_mut() else { return };
+        let utterance = self.queue.utterances.back_mut()?;
         if !segment.has_speech && !segment.ends_utterance {
             // An empty commit has nothing to transcribe or report: the utterance continues.
             utterance.segment_id = context.segment_ids.next_id();
-            return;
+            return None;
         }
         utterance.completed_at = Some(now);
         utterance.audio_start_ms = segment.end_ms.saturating_sub(length_ms(&segment.audio));
@@ -143,13 +154,15 @@ impl Transcriber {
         utterance.speech_end_ms = segment.ends_utterance.then_some(segment.end_ms);
         // A segment without speech, such as the rest after a commit, has no transcript.
         utterance.state = if segment.has_speech && self.wants_transcript {
-            UtteranceState::Waiting(Arc::new(segment.audio))
+            UtteranceState::Waiting(segment.audio)
         } else {
             UtteranceState::Settled(None)
         };
+        let completed = segment.has_speech.then_some(utterance.segment_id);
         if !segment.ends_utterance {
             self.queue.utterances.push_back(Utterance::open(context.segment_ids.next_id(), None));
         }
+        completed
     }
 
     pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
@@ -265,7 +278,7 @@ impl Transcriber {
 
     /// Reports finished utterances, sends the next request, and dials or leaves the lane as needed.
     pub(crate) fn advance(&mut self, now: Instant, context: &mut LaneContext) {
-        self.queue.report_progress(now, self.profile.hear.speech_end_wait, context);
+        self.queue.report_progress(now, self.speech_end_wait, context);
         let is_settled = self.queue.utterances.is_empty();
         let waiting = self
             .queue

@@ -101,7 +101,7 @@ impl Utterance {
         let is_empty = matches!(result, Some(Err(_)) | None);
         match result {
             Some(Ok(transcript)) => {
-                context.history.push(Speaker::User, &transcript.text);
+                context.remember_user_words(self.segment_id, &transcript.text);
                 self.first_transcript.record(now, self.completed_at, context);
                 self.push_final(transcript.text, transcript.duration_ms, Some(transcript.language), context);
             }
@@ -113,7 +113,7 @@ impl Utterance {
             self.push_final(String::new(), 0, None, context);
         }
         if let (Some(at_ms), false) = (self.speech_end_ms, self.released) {
-            context.out.push_client(ClientCommand::SpeechEnded { at_ms });
+            context.out.push_client(ClientCommand::SpeechEnded { at_ms, segment_id: self.segment_id });
         }
         true
     }

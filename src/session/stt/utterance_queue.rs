@@ -111,7 +111,9 @@ impl UtteranceQueue {
         while let Some(utterance) = self.utterances.get_mut(index) {
             if let (Some(at_ms), false) = (utterance.speech_start_ms, utterance.start_reported) {
                 utterance.start_reported = true;
-                context.out.push_client(ClientCommand::SpeechStarted { at_ms });
+                context
+                    .out
+                    .push_client(ClientCommand::SpeechStarted { at_ms, segment_id: utterance.segment_id });
             }
             if utterance.report_if_settled(now, context) {
                 self.utterances.remove(index);
@@ -124,7 +126,9 @@ impl UtteranceQueue {
                 }
                 utterance.released = true;
                 if let Some(at_ms) = utterance.speech_end_ms {
-                    context.out.push_client(ClientCommand::SpeechEnded { at_ms });
+                    context
+                        .out
+                        .push_client(ClientCommand::SpeechEnded { at_ms, segment_id: utterance.segment_id });
                 }
             }
             index += 1;

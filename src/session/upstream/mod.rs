@@ -14,12 +14,16 @@ use std::time::{Duration, Instant};
 
 use self::connection::UpstreamConnection;
 use super::{
+    assistant::entries::Entries,
     dialogue::history::History,
     outbox::Actions,
     timers::Timers,
     tts::{player::Player, voices::VoiceEncodingChoice},
 };
-use crate::{event::Lane, mapping::profile::LaneTimeouts};
+use crate::{
+    event::{EntryId, Lane, Speaker},
+    mapping::profile::LaneTimeouts,
+};
 
 /// State that the lanes of a session share.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub(crate) struct LaneContext {
     pub(crate) timers: Timers,
     pub(crate) player: Player,
     pub(crate) history: History,
+    /// A conversation that takes turns; empty in other profiles.
+    pub(crate) entries: Entries,
     pub(crate) segment_ids: SegmentIds,
     pub(crate) rng: fastrand::Rng,
     pub(crate) lane_times: LaneTimeouts,
@@ -55,6 +61,7 @@ impl LaneContext {
             timers: Timers::default(),
             player,
             history,
+            entries: Entries::default(),
             segment_ids: SegmentIds::default(),
             rng,
             lane_times,
@@ -64,6 +71,12 @@ impl LaneContext {
             drain_deadline: None,
             next_lane: 0,
         }
+    }
+
+    /// Adds the user's words to what later prompts tell the model.
+    pub(crate) fn remember_user_words(&mut self, segment_id: u32, text: &str) {
+        self.history.push(Speaker::User, text);
+        self.entries.set_transcript(EntryId(segment_id), text);
     }
 
     /// Allocates a lane number that this session has not used.

@@ -5,7 +5,7 @@
 mod barge_in_watch;
 mod pipeline;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     audio::{
@@ -17,10 +17,12 @@ use crate::{
     mapping::profile::{BargeInRules, ListenRules},
 };
 use barge_in_watch::BargeInWatch;
-use pipeline::{Pipeline, Recording, vad_config};
+use pipeline::{Pipeline, Recording, manual_max_samples, vad_config};
 
 /// Samples at 16 kHz in a millisecond.
 const SAMPLES_PER_MS: u64 = SPEECH_RATE_HZ as u64 / 1000;
+/// Shortest audio that a client may commit (OpenAI Realtime: `input_audio_buffer_commit_empty`).
+pub(crate) const COMMIT_MIN_MS: u64 = 100;
 
 /// Event found in the microphone audio.
 #[derive(Debug, PartialEq)]
@@ -44,7 +46,7 @@ pub(crate) enum SpeechEvent {
 #[derive(Debug, PartialEq)]
 pub(crate) struct SpeechSegment {
     /// int16 mono 16 kHz.
-    pub(crate) audio: Vec<i16>,
+    pub(crate) audio: Arc<Vec<i16>>,
     /// True if the detector found speech in the audio.
     pub(crate) has_speech: bool,
     /// True if the utterance ends here; false after a commit.
@@ -62,6 +64,8 @@ pub(crate) struct InputSettings {
     pub(crate) sensitivity: Sensitivity,
     pub(crate) end_silence_ms: u32,
     pub(crate) segment_max_ms: u32,
+    /// The client commits its audio. Voice activity finds no utterances.
+    pub(crate) is_manual: bool,
 }
 
 impl InputSettings {
@@ -169,6 +173,15 @@ impl SpeechInput {
         self.settings = settings;
         if let Some(pipeline) = &mut self.pipeline {
             pipeline.voice_activity.set_config(config);
+            let manual_max_samples = manual_max_samples(&self.settings);
+            if manual_max_samples.is_some() != pipeline.manual_max_samples.is_some() {
+                match pipeline.manual_max_samples {
+                    None => pipeline.finish_segment_with_rest(true, out),
+                    Some(_) => pipeline.discard_recording(),
+                }
+                pipeline.voice_activity.reset();
+            }
+            pipeline.manual_max_samples = manual_max_samples;
             if format_changed {
                 pipeline.flush_resampler(out);
                 pipeline.earlier_received_groups += pipeline.converter.input_samples();
@@ -221,9 +234,31 @@ impl SpeechInput {
         pipeline.speech_flag = false;
     }
 
+    /// Completes what was recorded, for a client that commits its audio. Returns false if that is too short.
+    pub(crate) fn commit_manual(&mut self, out: &mut Vec<SpeechEvent>) -> bool {
+        let Some(pipeline) = &mut self.pipeline else { return false };
+        pipeline.flush_resampler(out);
+        let rest = std::mem::take(&mut pipeline.resampled);
+        pipeline.listened_samples += rest.len() as u64;
+        let recording = pipeline.recording.get_or_insert_default();
+        recording.audio.extend_from_slice(&rest);
+        let is_long_enough = recording.audio.len() as u64 >= COMMIT_MIN_MS * SAMPLES_PER_MS;
+        if is_long_enough {
+            pipeline.finish_manual(out);
+        }
+        is_long_enough
+    }
+
+    /// Discards the audio of the current utterance.
+    pub(crate) fn clear(&mut self) {
+        if let Some(pipeline) = &mut self.pipeline {
+            pipeline.discard_recording();
+        }
+    }
+
     /// Completes the current segment, if any; the utterance continues.
     pub(crate) fn commit_segment(&mut self, out: &mut Vec<SpeechEvent>) {
-        if let Some(pipeline) = self.pipeline.as_mut().filter(|pipeline| pipeline.recording.is_some()) {
+        if let Some(pipeline) = self.recording_pipeline() {
             pipeline.finish_segment_with_rest(false, out);
             // The last hops may have ended the utterance.
             if pipeline.voice_activity.is_in_speech() {
@@ -234,10 +269,16 @@ impl SpeechInput {
 
     /// Ends the current utterance, if any: its audio is complete.
     pub(crate) fn end_utterance(&mut self, out: &mut Vec<SpeechEvent>) {
-        if let Some(pipeline) = self.pipeline.as_mut().filter(|pipeline| pipeline.recording.is_some()) {
+        if let Some(pipeline) = self.recording_pipeline() {
             pipeline.finish_segment_with_rest(true, out);
             pipeline.voice_activity.reset();
         }
+    }
+
+    /// The pipeline during an utterance that voice activity found.
+    fn recording_pipeline(&mut self) -> Option<&mut Pipeline> {
+        let pipeline = self.pipeline.as_deref_mut();
+        pipeline.filter(|pipeline| pipeline.recording.is_some() && pipeline.manual_max_samples.is_none())
     }
 
     /// Length of audio listened to so far, ms.
@@ -245,9 +286,14 @@ impl SpeechInput {
         self.pipeline.as_ref().map_or(0, |pipeline| pipeline.listened_ms())
     }
 
-    /// Audio of the current segment so far; `None` outside of utterances.
+    /// Audio of the current segment so far; `None` outside of utterances, and for a client that commits its audio.
     pub(crate) fn current_recording(&self) -> Option<&[i16]> {
-        self.pipeline.as_ref()?.recording.as_ref().map(|recording| recording.audio.as_slice())
+        self.pipeline
+            .as_ref()
+            .filter(|pipeline| pipeline.manual_max_samples.is_none())?
+            .recording
+            .as_ref()
+            .map(|recording| recording.audio.as_slice())
     }
 
     /// Drops the current recording, because the session ends.

@@ -1,5 +1,7 @@
 //! Pipeline of the speech input: resampled audio, voice activity hop by hop, pre-roll and recording.
 
+use std::sync::Arc;
+
 use super::{
     InputSettings, InputUse, SAMPLES_PER_MS, SpeechEvent, SpeechSegment, barge_in_watch::BargeInWatch,
 };
@@ -21,6 +23,8 @@ pub(crate) struct Pipeline {
     /// Newest audio outside of utterances.
     pub(crate) pre_roll: PreRoll,
     pub(crate) recording: Option<Recording>,
+    /// Longest recording of a client that commits its audio; `None` if voice activity finds the utterances.
+    pub(crate) manual_max_samples: Option<usize>,
     pub(crate) input_use: InputUse,
     /// Resampled audio to pass to the conversation.
     pub(crate) pending_stream: Vec<i16>,
@@ -58,6 +62,7 @@ impl Pipeline {
             resampled: Vec::new(),
             pre_roll: PreRoll::new(u64::from(rules.pre_roll_ms) * SAMPLES_PER_MS),
             recording: None,
+            manual_max_samples: manual_max_samples(settings),
             input_use,
             pending_stream: Vec::new(),
             streamed_samples: 0,
@@ -93,6 +98,9 @@ impl Pipeline {
         self.speech_flag |= result.is_speech;
         let is_silent = !result.is_speech && !self.voice_activity.is_in_speech();
         self.speech_samples = if is_silent { 0 } else { self.speech_samples + hop.len() as u64 };
+        if let Some(max_samples) = self.manual_max_samples {
+            return self.record_manually(hop, result.is_speech, max_samples, out);
+        }
         match &mut self.recording {
             Some(recording) => {
                 recording.has_speech |= result.is_speech;
@@ -121,11 +129,52 @@ impl Pipeline {
         out.extend(watch.and_then(|watch| watch.push(result.is_speech, in_utterance)));
     }
 
+    /// Records audio that the client commits later. Silence before the first speech is dropped, except for the pre-roll.
+    fn record_manually(
+        &mut self,
+        hop: &[i16],
+        is_speech: bool,
+        max_samples: usize,
+        out: &mut Vec<SpeechEvent>,
+    ) {
+        let recording = self.recording.get_or_insert_default();
+        let is_full = recording.audio.len() + hop.len() > max_samples;
+        if is_full && recording.has_speech {
+            self.finish_manual(out);
+        }
+        let recording = self.recording.get_or_insert_default();
+        let starts = is_speech && !recording.has_speech;
+        if starts || (is_full && !recording.has_speech) {
+            let kept = if starts { self.pre_roll.max_samples } else { max_samples / 2 };
+            let dropped = recording.audio.len().saturating_sub(kept);
+            recording.audio.drain(..dropped);
+            self.silent_samples += dropped as u64;
+        }
+        recording.has_speech |= is_speech;
+        recording.audio.extend_from_slice(hop);
+    }
+
+    /// Completes the recording of a client that commits its audio: one utterance, whatever the detector found.
+    pub(crate) fn finish_manual(&mut self, out: &mut Vec<SpeechEvent>) {
+        if let Some(recording) = &mut self.recording {
+            recording.has_speech = true;
+            let length_ms = recording.audio.len() as u64 / SAMPLES_PER_MS;
+            out.push(SpeechEvent::Started { at_ms: self.listened_ms().saturating_sub(length_ms) });
+            self.finish_segment(true, out);
+        }
+    }
+
+    /// Discards the current recording.
+    pub(crate) fn discard_recording(&mut self) {
+        self.silent_samples += self.recording.take().map_or(0, |recording| recording.audio.len() as u64);
+        self.voice_activity.reset();
+    }
+
     fn finish_segment(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
         let Some(recording) = self.recording.take() else { return };
         self.recorded_samples += recording.audio.len() as u64;
         out.push(SpeechEvent::Segment(SpeechSegment {
-            audio: recording.audio,
+            audio: Arc::new(recording.audio),
             has_speech: recording.has_speech,
             ends_utterance,
             end_ms: self.listened_ms(),
@@ -175,6 +224,11 @@ impl Pipeline {
     pub(crate) const fn listened_ms(&self) -> u64 {
         self.listened_samples / SAMPLES_PER_MS
     }
+}
+
+/// Longest recording of a client that commits its audio.
+pub(crate) fn manual_max_samples(settings: &InputSettings) -> Option<usize> {
+    settings.is_manual.then(|| settings.segment_max_ms as usize * SAMPLES_PER_MS as usize)
 }
 
 /// Upper bound of a hop's length, ms: an utterance reaches its limit at the end of a hop.

@@ -30,6 +30,8 @@ pub(super) struct PlaybackItem {
     pub(super) source: PlaybackSource,
     pub(super) turn: TurnTag,
     pub(super) request_id: String,
+    /// The model's turn, if it is one.
+    pub(super) segment_id: Option<u32>,
     text: String,
     pub(super) requested_at: Instant,
     /// Samples at the client's rate that were made and not sent.
@@ -66,6 +68,7 @@ impl PlaybackItem {
             source,
             turn,
             request_id,
+            segment_id: None,
             text,
             requested_at: now,
             unsent: VecDeque::new(),

@@ -123,6 +123,14 @@ impl Player {
         self.items.push_back(PlaybackItem::new(now, source, turn, request_id, text));
     }
 
+    /// Begins a turn of the model. The client is told when it has ended.
+    pub(crate) fn begin_turn(&mut self, now: Instant, segment_id: u32, request_id: String, text: String) {
+        self.begin_item(now, PlaybackSource::Turn, request_id, text);
+        if let Some(item) = self.items.back_mut() {
+            item.segment_id = Some(segment_id);
+        }
+    }
+
     /// Notes that the user spoke.
     pub(crate) const fn note_user_speech(&mut self, now: Instant) {
         self.user_spoke_at = Some(now);
@@ -397,9 +405,16 @@ impl Player {
     }
 
     fn report_end(&self, now: Instant, item: PlaybackItem, cancelled: bool, out: &mut Actions) {
-        if !item.start_reported {
-            return;
+        let (segment_id, is_incomplete) = (item.segment_id, cancelled || item.truncated);
+        if item.start_reported {
+            self.report_speaking_end(now, item, cancelled, out);
         }
+        if let Some(segment_id) = segment_id {
+            out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled: is_incomplete });
+        }
+    }
+
+    fn report_speaking_end(&self, now: Instant, item: PlaybackItem, cancelled: bool, out: &mut Actions) {
         let mut heard_samples = item.sent_samples;
         if cancelled {
             let audio_bytes = item.sent_samples * self.encoding.bytes_per_sample() as u64;

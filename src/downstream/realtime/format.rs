@@ -1,0 +1,56 @@
+//! Audio formats as OpenAI spells them, in both shapes.
+
+use serde_json::{Value, json};
+
+use super::wrong_value;
+use crate::{audio::encoding::Encoding, error::Error};
+
+/// An audio format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AudioFormat {
+    pub(super) encoding: Encoding,
+    pub(super) rate_hz: u32,
+}
+
+/// 24 kHz: OpenAI's only rate of linear audio.
+const PCM_RATE_HZ: u32 = 24_000;
+const TELEPHONE_RATE_HZ: u32 = 8000;
+
+impl Default for AudioFormat {
+    fn default() -> Self {
+        Self { encoding: Encoding::S16le, rate_hz: PCM_RATE_HZ }
+    }
+}
+
+impl AudioFormat {
+    /// Reads `{type, rate}`, or a name of the beta shape. Other rates of linear audio are taken too, as some servers do.
+    pub(super) fn read(value: &Value, path: &str) -> Result<Self, Error> {
+        let name = value.as_str().or_else(|| value["type"].as_str()).unwrap_or_default();
+        let telephone = |encoding| Self { encoding, rate_hz: TELEPHONE_RATE_HZ };
+        match name {
+            "audio/pcm" | "pcm16" => {
+                let rate = match &value["rate"] {
+                    Value::Null => u64::from(PCM_RATE_HZ),
+                    rate => rate.as_u64().unwrap_or(0),
+                };
+                let rate_hz = u32::try_from(rate).ok().filter(|rate| (8000..=48_000).contains(rate));
+                let rate_hz = rate_hz.ok_or_else(|| wrong_value(&format!("{path}.rate"), "24000"))?;
+                Ok(Self { encoding: Encoding::S16le, rate_hz })
+            }
+            "audio/pcmu" | "g711_ulaw" => Ok(telephone(Encoding::Mulaw)),
+            "audio/pcma" | "g711_alaw" => Ok(telephone(Encoding::Alaw)),
+            _ => Err(wrong_value(path, "'audio/pcm', 'audio/pcmu' or 'audio/pcma'")),
+        }
+    }
+
+    pub(super) fn to_json(self, is_beta: bool) -> Value {
+        match (self.encoding, is_beta) {
+            (Encoding::Mulaw, true) => "g711_ulaw".into(),
+            (Encoding::Alaw, true) => "g711_alaw".into(),
+            (_, true) => "pcm16".into(),
+            (Encoding::Mulaw, false) => json!({ "type": "audio/pcmu" }),
+            (Encoding::Alaw, false) => json!({ "type": "audio/pcma" }),
+            (_, false) => json!({ "type": "audio/pcm", "rate": self.rate_hz }),
+        }
+    }
+}

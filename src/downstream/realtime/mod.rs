@@ -1,0 +1,480 @@
+//! Codec of OpenAI's Realtime protocol: what its events contain, and in which order. Their names are in the mapping file.
+//!
+//! Sources: OpenAI's published schema, and what its clients break on (field notes openai-realtime.md). The session knows
+//! utterances and answers by number; here they become items and responses with ids. [`session`] holds the client's settings,
+//! [`items`] the conversation, [`response`] the answer in progress, and [`commands`] reads the client's messages.
+
+mod commands;
+mod format;
+mod items;
+mod response;
+mod session;
+
+use std::{collections::VecDeque, sync::Arc};
+
+use serde_json::{Map, Value, json};
+
+pub(super) use self::commands::event_id_of;
+use self::{
+    items::{Item, ItemStore},
+    response::{RequestedResponse, Response},
+    session::SessionConfig,
+};
+use super::IgnoredField;
+use crate::{
+    error::{Error, ErrorKind, Origin},
+    event::{ClientAudio, ClientCommand, CloseReason, EntryId, Message, Setting, Speaker},
+    mapping::{
+        ClientMapping,
+        client::{RealtimeEvent, ReportedAs},
+        template::SlotValue,
+    },
+};
+
+/// Most answers that a client may ask for at a time.
+const REQUESTS_MAX: usize = 16;
+
+/// State of one connection.
+#[derive(Debug)]
+pub(super) struct Realtime {
+    events: EventWriter,
+    session_id: String,
+    opened_unix_s: f64,
+    session: SessionConfig,
+    items: ItemStore,
+    /// Answers, oldest first. Only the first is told; the others wait for its end.
+    responses: VecDeque<Response>,
+    /// What the client asked for, until the answers begin.
+    requests: VecDeque<RequestedResponse>,
+    /// The client asked to stop the answer in progress.
+    cancel_requested: bool,
+    /// Words so far of the utterance that is being transcribed.
+    partial: (u32, String),
+    /// Buffer for audio between samples and base64.
+    audio_bytes: Vec<u8>,
+    /// Answers to the client's own messages.
+    replies: Vec<Message>,
+    ignored: Vec<IgnoredField>,
+}
+
+/// Writes events: their names and ids.
+#[derive(Debug)]
+struct EventWriter {
+    mapping: Arc<ClientMapping>,
+    is_beta: bool,
+    /// Makes the ids of sessions differ.
+    seed: u32,
+    count: u32,
+}
+
+impl EventWriter {
+    /// Name of an event, and its id; `None` for an event that this shape does not have.
+    fn begin(&mut self, event: RealtimeEvent) -> Option<(&str, String)> {
+        self.count = self.count.wrapping_add(1);
+        let id = format!("event_{:08x}{:08x}", self.seed, self.count);
+        let name = self.mapping.realtime.as_ref()?.event(event, self.is_beta);
+        (!name.is_empty()).then_some((name, id))
+    }
+
+    /// A message with these fields.
+    fn message(&mut self, event: RealtimeEvent, mut fields: Value) -> Option<Message> {
+        let (name, id) = self.begin(event)?;
+        fields["type"] = name.into();
+        fields["event_id"] = id.into();
+        Some(Message::Text(fields.to_string()))
+    }
+
+    /// Id of the item with this number.
+    fn item_id(&self, number: EntryId) -> String {
+        format!("item_{:08x}{:08x}", self.seed, number.0)
+    }
+}
+
+impl Realtime {
+    pub(super) fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
+        Self {
+            events: EventWriter { mapping, is_beta: false, seed: 0, count: 0 },
+            session_id: String::new(),
+            opened_unix_s,
+            session: SessionConfig::default(),
+            items: ItemStore::default(),
+            responses: VecDeque::new(),
+            requests: VecDeque::new(),
+            cancel_requested: false,
+            partial: (0, String::new()),
+            audio_bytes: Vec::new(),
+            replies: Vec::new(),
+            ignored: Vec::new(),
+        }
+    }
+
+    /// Sets the session's id and model, and the seed of generated ids.
+    pub(super) fn set_session(&mut self, session_id: &str, model: &str, seed: u64) {
+        session_id.clone_into(&mut self.session_id);
+        model.clone_into(&mut self.session.model);
+        self.events.seed = fastrand::Rng::with_seed(seed).u32(..);
+    }
+
+    /// Uses the older shape of the protocol.
+    pub(super) const fn use_beta(&mut self) {
+        self.events.is_beta = true;
+    }
+
+    /// The session only transcribes.
+    pub(super) const fn set_transcription(&mut self) {
+        self.session.is_transcription = true;
+    }
+
+    /// Settings that differ from those of other protocols.
+    pub(super) fn settings(&self) -> Vec<Setting> {
+        self.session.settings()
+    }
+
+    /// Answers to the client's own messages since the last call.
+    pub(super) fn take_replies(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.replies)
+    }
+
+    /// Fields without effect since the last call.
+    pub(super) fn take_ignored_fields(&mut self) -> Vec<IgnoredField> {
+        std::mem::take(&mut self.ignored)
+    }
+
+    /// Encodes a command. Commands that these clients do not know have no message.
+    pub(super) fn encode(&mut self, command: &ClientCommand, mut send: impl FnMut(Message)) {
+        use RealtimeEvent as E;
+        let send: &mut dyn FnMut(Message) = &mut send;
+        match command {
+            ClientCommand::SessionCreated { .. } => self.send_session(E::SessionCreated, send),
+            ClientCommand::Configured => self.send_session(E::SessionUpdated, send),
+            ClientCommand::SpeechStarted { at_ms, segment_id } => {
+                let item_id = self.events.item_id(EntryId(*segment_id));
+                self.send(E::SpeechStarted, json!({ "audio_start_ms": at_ms, "item_id": item_id }), send);
+            }
+            ClientCommand::SpeechEnded { at_ms, segment_id } => {
+                let item_id = self.events.item_id(EntryId(*segment_id));
+                self.send(E::SpeechStopped, json!({ "audio_end_ms": at_ms, "item_id": item_id }), send);
+            }
+            ClientCommand::AudioCommitted { segment_id, .. } => self.add_utterance(*segment_id, send),
+            ClientCommand::AudioCleared => self.send(E::BufferCleared, json!({}), send),
+            ClientCommand::TranscriptPartial { speaker: Speaker::User, text, segment_id, .. } => {
+                self.send_user_words(*segment_id, text, send);
+            }
+            ClientCommand::TranscriptFinal {
+                speaker: Speaker::User, text, segment_id, duration_ms, ..
+            } => {
+                self.complete_transcription(*segment_id, text, *duration_ms, send);
+            }
+            ClientCommand::AnswerStarted { segment_id, by_client } => {
+                self.begin_response(*segment_id, *by_client, send);
+            }
+            ClientCommand::TranscriptPartial { speaker: Speaker::Assistant, text, segment_id, .. }
+            | ClientCommand::TranscriptFinal { speaker: Speaker::Assistant, text, segment_id, .. } => {
+                self.add_words(*segment_id, text, send);
+            }
+            ClientCommand::Audio(audio) => self.send_audio(audio, send),
+            ClientCommand::AnswerEnded { segment_id, cancelled } => {
+                self.end_response(*segment_id, *cancelled, send);
+            }
+            ClientCommand::Error(error) => self.send_error(error, send),
+            ClientCommand::SessionClosed { reason, .. } => self.send_close_reason(*reason, send),
+            ClientCommand::UtteranceGap { .. }
+            | ClientCommand::SpeakingStarted { .. }
+            | ClientCommand::AudioComplete { .. }
+            | ClientCommand::SpeakingEnded { .. }
+            | ClientCommand::Flushed { .. }
+            | ClientCommand::Cleared { .. }
+            | ClientCommand::Queued { .. }
+            | ClientCommand::RateLimited { .. }
+            | ClientCommand::FramesDropped { .. }
+            | ClientCommand::RolledOver { .. } => {}
+        }
+    }
+
+    fn send(&mut self, event: RealtimeEvent, fields: Value, send: &mut dyn FnMut(Message)) {
+        self.events.message(event, fields).into_iter().for_each(send);
+    }
+
+    fn send_session(&mut self, event: RealtimeEvent, send: &mut dyn FnMut(Message)) {
+        let session = self.session.to_json(&self.session_id, self.opened_unix_s, self.events.is_beta);
+        self.send(event, json!({ "session": session }), send);
+    }
+
+    /// Makes an item of an utterance.
+    fn add_utterance(&mut self, segment_id: u32, send: &mut dyn FnMut(Message)) {
+        let number = EntryId(segment_id);
+        let item = Item::utterance(self.events.item_id(number), number);
+        let previous = self.items.last_id();
+        let fields = json!({ "item_id": item.id, "previous_item_id": previous });
+        self.send(RealtimeEvent::BufferCommitted, fields, send);
+        let fields = json!({ "previous_item_id": previous, "item": item.json() });
+        self.items.add(item);
+        self.send(RealtimeEvent::ItemAdded, fields, send);
+        if !self.session.transcribes() {
+            self.send_item_done(number, send);
+        }
+    }
+
+    fn send_item_done(&mut self, number: EntryId, send: &mut dyn FnMut(Message)) {
+        if let Some((previous, item)) = self.items.find(number) {
+            let fields = json!({ "previous_item_id": previous, "item": item.json() });
+            self.send(RealtimeEvent::ItemDone, fields, send);
+        }
+    }
+
+    /// Sends the new words of an utterance. Words that replace earlier ones wait for the complete transcript.
+    fn send_user_words(&mut self, segment_id: u32, text: &str, send: &mut dyn FnMut(Message)) {
+        if self.partial.0 != segment_id {
+            self.partial = (segment_id, String::new());
+        }
+        let number = EntryId(segment_id);
+        let new_words = text.strip_prefix(self.partial.1.as_str()).unwrap_or_default();
+        if new_words.is_empty() || !self.session.transcribes() || self.items.find(number).is_none() {
+            return;
+        }
+        let item_id = self.events.item_id(number);
+        let fields = json!({ "item_id": item_id, "content_index": 0, "delta": new_words });
+        self.partial.1.push_str(new_words);
+        self.send(RealtimeEvent::TranscriptionDelta, fields, send);
+    }
+
+    fn complete_transcription(
+        &mut self,
+        segment_id: u32,
+        text: &str,
+        duration_ms: u64,
+        send: &mut dyn FnMut(Message),
+    ) {
+        let number = EntryId(segment_id);
+        if !self.session.transcribes() || self.items.find(number).is_none() {
+            return;
+        }
+        self.send_user_words(segment_id, text, send);
+        self.items.set_words(number, text);
+        let fields = json!({
+            "item_id": self.events.item_id(number), "content_index": 0, "transcript": text,
+            "usage": { "type": "duration", "seconds": duration_ms as f64 / 1000.0 },
+        });
+        self.send(RealtimeEvent::TranscriptionCompleted, fields, send);
+        self.send_item_done(number, send);
+    }
+
+    /// Sends an error: of an utterance as its failed transcription, of an answer as its failed response.
+    fn send_error(&mut self, error: &Error, send: &mut dyn FnMut(Message)) {
+        let (code, message) = self.spell_error(error);
+        if let Some(segment_id) = error.segment_id {
+            if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {
+                response.failure = Some((code, message));
+                return;
+            }
+            let number = EntryId(segment_id);
+            if self.items.find(number).is_some() && self.session.transcribes() {
+                let fields = json!({
+                    "item_id": self.events.item_id(number), "content_index": 0,
+                    "error": { "type": "server_error", "code": code, "message": message, "param": null },
+                });
+                self.send(RealtimeEvent::TranscriptionFailed, fields, send);
+                return self.send_item_done(number, send);
+            }
+        }
+        if code.is_empty() {
+            return;
+        }
+        let kind = match error.kind.origin() {
+            Origin::Client => "invalid_request_error",
+            Origin::Bridge | Origin::Upstream => "server_error",
+        };
+        self.send(
+            RealtimeEvent::Error,
+            json!({ "error": {
+                "type": kind, "code": code, "message": message, "param": null, "event_id": error.request_id,
+            } }),
+            send,
+        );
+    }
+
+    /// Code and message of an error.
+    fn spell_error(&self, error: &Error) -> (String, String) {
+        let Some(spelling) = self.events.mapping.error(error.kind) else { return Default::default() };
+        let mut message = String::new();
+        match &spelling.message {
+            Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(&error.detail)),
+            None => message.push_str(&error.detail),
+        }
+        (spelling.code.clone(), message)
+    }
+
+    fn send_close_reason(&mut self, why: CloseReason, send: &mut dyn FnMut(Message)) {
+        let Some(spelling) = self.events.mapping.close(why) else { return };
+        if spelling.reported_as == ReportedAs::Error {
+            let error = json!({
+                "type": "invalid_request_error", "code": spelling.reason, "message": spelling.text,
+                "param": null, "event_id": null,
+            });
+            self.send(RealtimeEvent::Error, json!({ "error": error }), send);
+        }
+    }
+
+    /// Begins a response, or lets it wait for the end of the one in progress.
+    fn begin_response(&mut self, segment_id: u32, by_client: bool, send: &mut dyn FnMut(Message)) {
+        let requested = if by_client { self.requests.pop_front() } else { None };
+        let ids = (
+            format!("resp_{:08x}{segment_id:08x}", self.events.seed),
+            self.events.item_id(EntryId(segment_id)),
+        );
+        let response = Response::new(segment_id, ids, requested.unwrap_or_default(), &self.session);
+        self.responses.push_back(response);
+        if self.responses.len() == 1 {
+            self.tell_response(send);
+        }
+    }
+
+    /// Tells the client of the first response, and what is known of it.
+    fn tell_response(&mut self, send: &mut dyn FnMut(Message)) {
+        let Some(response) = self.responses.front() else { return };
+        let fields = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
+        self.send(RealtimeEvent::ResponseCreated, fields, send);
+        self.send_new_words(send);
+    }
+
+    /// Notes the words of an answer so far, and sends the new ones.
+    fn add_words(&mut self, segment_id: u32, text: &str, send: &mut dyn FnMut(Message)) {
+        let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) else { return };
+        // The text of an interrupted answer is what was heard of it: shorter than what was sent.
+        if text.len() > response.text.len() && text.starts_with(response.text.as_str()) {
+            text.clone_into(&mut response.text);
+        }
+        self.send_new_words(send);
+    }
+
+    fn send_new_words(&mut self, send: &mut dyn FnMut(Message)) {
+        let Some(response) = self.responses.front().filter(|it| it.has_new_words()) else { return };
+        let event =
+            if response.speaks { RealtimeEvent::AudioTranscriptDelta } else { RealtimeEvent::TextDelta };
+        self.begin_output(send);
+        let Some(response) = self.responses.front_mut() else { return };
+        let mut fields = response.position();
+        fields["delta"] = response.take_new_words().into();
+        self.send(event, fields, send);
+    }
+
+    /// Sends audio of the first response.
+    fn send_audio(&mut self, audio: &ClientAudio, send: &mut dyn FnMut(Message)) {
+        if !self.responses.front().is_some_and(|response| response.speaks) {
+            return;
+        }
+        self.begin_output(send);
+        let Some(response) = self.responses.front_mut() else { return };
+        response.audio_samples += audio.samples.len() as u64;
+        self.audio_bytes.clear();
+        audio.encoding.encode(&audio.samples, &mut self.audio_bytes);
+        let Some((name, event_id)) = self.events.begin(RealtimeEvent::AudioDelta) else { return };
+        send(Message::Text(response.audio_delta(name, &event_id, &self.audio_bytes)));
+    }
+
+    /// Tells the client of the response's item, once.
+    fn begin_output(&mut self, send: &mut dyn FnMut(Message)) {
+        let previous = self.items.last_id();
+        let is_beta = self.events.is_beta;
+        let Some(response) = self.responses.front_mut().filter(|response| !response.has_item) else { return };
+        response.has_item = true;
+        let item = response.item("in_progress", is_beta);
+        let (position, part) = (response.position(), response.part());
+        let in_conversation = response.is_remembered;
+        let fields = json!({
+            "response_id": position["response_id"], "output_index": 0, "item": item.json(),
+        });
+        self.send(RealtimeEvent::OutputItemAdded, fields, send);
+        if in_conversation {
+            let fields = json!({ "previous_item_id": previous, "item": item.json() });
+            self.items.add(item);
+            self.send(RealtimeEvent::ItemAdded, fields, send);
+        }
+        self.send(RealtimeEvent::ContentPartAdded, with(position, "part", part), send);
+    }
+
+    /// Ends a response: its part, its item and itself.
+    fn end_response(&mut self, segment_id: u32, cancelled: bool, send: &mut dyn FnMut(Message)) {
+        let Some(at) = self.responses.iter().position(|response| response.segment_id == segment_id) else {
+            return;
+        };
+        let Some(mut response) = self.responses.remove(at) else { return };
+        if at > 0 {
+            // Nothing of it was told.
+            return;
+        }
+        response.set_status(cancelled, std::mem::take(&mut self.cancel_requested));
+        if response.has_item {
+            self.end_output(&response, send);
+        }
+        let fields = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
+        self.send(RealtimeEvent::ResponseDone, fields, send);
+        self.send(RealtimeEvent::RateLimits, json!({ "rate_limits": [] }), send);
+        self.tell_response(send);
+    }
+
+    fn end_output(&mut self, response: &Response, send: &mut dyn FnMut(Message)) {
+        let position = response.position();
+        if response.speaks {
+            self.send(RealtimeEvent::AudioDone, position.clone(), send);
+            let words = with(position.clone(), "transcript", response.text.as_str().into());
+            self.send(RealtimeEvent::AudioTranscriptDone, words, send);
+        } else {
+            let words = with(position.clone(), "text", response.text.as_str().into());
+            self.send(RealtimeEvent::TextDone, words, send);
+        }
+        let part = with(position.clone(), "part", response.part());
+        self.send(RealtimeEvent::ContentPartDone, part, send);
+        let item = response.item(response.item_status(), self.events.is_beta);
+        let fields = json!({
+            "response_id": position["response_id"], "output_index": 0, "item": item.json(),
+        });
+        self.send(RealtimeEvent::OutputItemDone, fields, send);
+        if response.is_remembered {
+            let number = item.number;
+            self.items.replace(item);
+            self.send_item_done(number, send);
+        }
+    }
+
+    /// Notes a field without effect.
+    fn ignore(&mut self, command: &str, field: &str, because: &str) {
+        self.ignored.push(IgnoredField {
+            command: command.to_owned(),
+            field: field.to_owned(),
+            because: because.to_owned(),
+        });
+    }
+}
+
+/// The object with one more field.
+fn with(mut object: Value, key: &str, value: Value) -> Value {
+    object[key] = value;
+    object
+}
+
+/// The object's field, unless it is absent or null.
+fn given<'v>(object: &'v Map<String, Value>, key: &str) -> Option<&'v Value> {
+    object.get(key).filter(|value| !value.is_null())
+}
+
+/// Error for a field of the wrong type.
+fn wrong_type(path: &str, expected: &str, found: &Value) -> Error {
+    let found = match found {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    };
+    Error::new(
+        ErrorKind::Invalid,
+        format!("Invalid type for '{path}': expected {expected}, but got {found} instead."),
+    )
+}
+
+/// Error for a value that is not allowed.
+fn wrong_value(path: &str, expected: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("Invalid value for '{path}': expected {expected}."))
+}

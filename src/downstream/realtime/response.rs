@@ -1,0 +1,193 @@
+//! A response: what the client asked for, and what it was told so far.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::{items::Item, session::SessionConfig};
+use crate::event::EntryId;
+
+/// What a client asked for with `response.create`.
+#[derive(Debug, Default)]
+pub(super) struct RequestedResponse {
+    /// Returned in the response: some clients find their own request by it.
+    pub(super) metadata: Value,
+    /// Whether it is spoken, in place of the session's setting.
+    pub(super) speaks: Option<bool>,
+    /// The answer does not become part of the conversation.
+    pub(super) is_out_of_band: bool,
+    pub(super) max_output_tokens: Option<Value>,
+}
+
+/// A response.
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) segment_id: u32,
+    id: String,
+    item_id: String,
+    pub(super) speaks: bool,
+    pub(super) is_remembered: bool,
+    metadata: Value,
+    max_output_tokens: Value,
+    /// The client knows its item.
+    pub(super) has_item: bool,
+    /// Words so far.
+    pub(super) text: String,
+    /// Bytes of the words that were sent.
+    sent_bytes: usize,
+    pub(super) audio_samples: u64,
+    rate_hz: u32,
+    /// Code and message of what ended it.
+    pub(super) failure: Option<(String, String)>,
+    status: &'static str,
+    status_details: Value,
+}
+
+impl Response {
+    pub(super) fn new(
+        segment_id: u32,
+        (id, item_id): (String, String),
+        requested: RequestedResponse,
+        session: &SessionConfig,
+    ) -> Self {
+        Self {
+            segment_id,
+            id,
+            item_id,
+            speaks: requested.speaks.unwrap_or_else(|| session.speaks()),
+            is_remembered: !requested.is_out_of_band,
+            metadata: requested.metadata,
+            max_output_tokens: requested.max_output_tokens.unwrap_or_else(|| session.max_output_tokens()),
+            has_item: false,
+            text: String::new(),
+            sent_bytes: 0,
+            audio_samples: 0,
+            rate_hz: session.output.rate_hz,
+            failure: None,
+            status: "in_progress",
+            status_details: Value::Null,
+        }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Where its output belongs.
+    pub(super) fn position(&self) -> Value {
+        json!({ "response_id": self.id, "item_id": self.item_id, "output_index": 0, "content_index": 0 })
+    }
+
+    pub(super) fn has_new_words(&self) -> bool {
+        self.text.len() > self.sent_bytes
+    }
+
+    pub(super) fn take_new_words(&mut self) -> &str {
+        let sent = std::mem::replace(&mut self.sent_bytes, self.text.len());
+        &self.text[sent..]
+    }
+
+    /// A message with audio. Written by hand, because it is most of what a client gets.
+    pub(super) fn audio_delta(&self, name: &str, event_id: &str, bytes: &[u8]) -> String {
+        let mut json = String::with_capacity(256 + bytes.len().div_ceil(3) * 4);
+        for piece in [
+            r#"{"type":""#,
+            name,
+            r#"","event_id":""#,
+            event_id,
+            r#"","response_id":""#,
+            &self.id,
+            r#"","item_id":""#,
+            &self.item_id,
+            r#"","output_index":0,"content_index":0,"delta":""#,
+        ] {
+            json.push_str(piece);
+        }
+        STANDARD.encode_string(bytes, &mut json);
+        json.push_str(r#""}"#);
+        json
+    }
+
+    /// The part of its item: parts have other types than the content of items.
+    pub(super) fn part(&self) -> Value {
+        match self.speaks {
+            true => json!({ "type": "audio", "transcript": self.text }),
+            false => json!({ "type": "text", "text": self.text }),
+        }
+    }
+
+    /// Its item.
+    pub(super) fn item(&self, status: &str, is_beta: bool) -> Item {
+        let content = match (self.text.is_empty() && self.audio_samples == 0, self.speaks, is_beta) {
+            (true, ..) => json!([]),
+            (false, true, false) => json!([{ "type": "output_audio", "transcript": self.text }]),
+            (false, true, true) => json!([{ "type": "audio", "transcript": self.text }]),
+            (false, false, false) => json!([{ "type": "output_text", "text": self.text }]),
+            (false, false, true) => json!([{ "type": "text", "text": self.text }]),
+        };
+        let number = EntryId(self.segment_id);
+        let mut item = Item::message(self.item_id.clone(), number, status, "assistant", content);
+        item.audio_ms = self.audio_samples * 1000 / u64::from(self.rate_hz.max(1));
+        item
+    }
+
+    /// Status of its item at its end.
+    pub(super) fn item_status(&self) -> &'static str {
+        if self.status == "completed" { "completed" } else { "incomplete" }
+    }
+
+    /// Sets how it ended.
+    pub(super) fn set_status(&mut self, cancelled: bool, by_client: bool) {
+        (self.status, self.status_details) = match &self.failure {
+            Some((code, message)) => {
+                let error = json!({ "type": "server_error", "code": code, "message": message });
+                ("failed", json!({ "type": "failed", "error": error }))
+            }
+            None if cancelled => {
+                let reason = if by_client { "client_cancelled" } else { "turn_detected" };
+                ("cancelled", json!({ "type": "cancelled", "reason": reason }))
+            }
+            None => ("completed", Value::Null),
+        };
+    }
+
+    /// The response, as the client gets it.
+    pub(super) fn to_json(&self, session: &SessionConfig, is_beta: bool) -> Value {
+        let is_over = self.status != "in_progress";
+        let output = match is_over && self.has_item {
+            true => json!([self.item(self.item_status(), is_beta).json()]),
+            false => json!([]),
+        };
+        let conversation = if self.is_remembered { json!("conv_voxbridge") } else { Value::Null };
+        let modalities = if self.speaks { json!(["audio"]) } else { json!(["text"]) };
+        let mut response = json!({
+            "object": "realtime.response", "id": self.id, "status": self.status,
+            "status_details": self.status_details, "output": output, "conversation_id": conversation,
+            "usage": if is_over { no_usage() } else { Value::Null }, "metadata": self.metadata,
+        });
+        if is_beta {
+            let modalities = if self.speaks { json!(["text", "audio"]) } else { modalities };
+            response["modalities"] = modalities;
+            response["voice"] = session.voice();
+            response["output_audio_format"] = session.output.to_json(true);
+            response["max_output_tokens"] = self.max_output_tokens.clone();
+        } else {
+            response["output_modalities"] = modalities;
+            response["audio"] =
+                json!({ "output": { "format": session.output.to_json(false), "voice": session.voice() } });
+            response["max_output_tokens"] = self.max_output_tokens.clone();
+        }
+        response
+    }
+}
+
+/// Usage of a model that reports none.
+fn no_usage() -> Value {
+    json!({
+        "total_tokens": 0, "input_tokens": 0, "output_tokens": 0,
+        "input_token_details": {
+            "text_tokens": 0, "audio_tokens": 0, "image_tokens": 0, "cached_tokens": 0,
+            "cached_tokens_details": { "text_tokens": 0, "audio_tokens": 0, "image_tokens": 0 },
+        },
+        "output_token_details": { "text_tokens": 0, "audio_tokens": 0 },
+    })
+}

@@ -1,0 +1,169 @@
+//! A conversation that takes turns: its entries, and requests for answers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::VoiceSample;
+
+/// Number of an entry of a conversation. An utterance and an answer have the number of their segment; entries that the
+/// client adds count from [`EntryId::FIRST_ADDED`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(pub u32);
+
+impl EntryId {
+    /// Number of the first entry that a client adds: no session has so many segments.
+    pub const FIRST_ADDED: Self = Self(1 << 31);
+}
+
+/// Who speaks in an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Instructions.
+    System,
+    /// The user.
+    User,
+    /// The model.
+    Assistant,
+}
+
+impl Role {
+    /// Spelling in chat messages, the same in every known dialect.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+        }
+    }
+}
+
+/// A part of an entry.
+#[derive(Clone, PartialEq, Eq)]
+pub enum EntryPart {
+    /// Words.
+    Text(String),
+    /// A picture: a JPEG or PNG file.
+    Picture(Bytes),
+    /// Speech, int16 mono 16 kHz.
+    Audio(Arc<Vec<i16>>),
+}
+
+impl std::fmt::Debug for EntryPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "Text({text:?})"),
+            Self::Picture(bytes) => write!(f, "Picture({} bytes)", bytes.len()),
+            Self::Audio(samples) => write!(f, "Audio({} samples)", samples.len()),
+        }
+    }
+}
+
+/// An entry of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number.
+    pub id: EntryId,
+    /// Who speaks.
+    pub role: Role,
+    /// What is said or shown.
+    pub parts: Vec<EntryPart>,
+}
+
+/// Where an entry is added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryPlace {
+    /// Behind all others.
+    End,
+    /// Before all others.
+    Front,
+    /// Behind this one; at the end if there is none of this number.
+    After(EntryId),
+}
+
+/// Request for an answer of the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerRequest {
+    /// Instructions in place of the session's.
+    pub instructions: Option<String>,
+    /// Whether the answer is spoken, in place of the session's setting.
+    pub speaks: Option<bool>,
+    /// Bound on the answer's length, in the model's tokens.
+    pub max_tokens: Option<u32>,
+    /// What the model is asked, in place of the conversation so far.
+    pub entries: Option<Vec<Entry>>,
+    /// The answer becomes part of the conversation.
+    pub is_remembered: bool,
+    /// The client asked for it; otherwise the end of an utterance did.
+    pub by_client: bool,
+}
+
+impl Default for AnswerRequest {
+    fn default() -> Self {
+        Self {
+            instructions: None,
+            speaks: None,
+            max_tokens: None,
+            entries: None,
+            is_remembered: true,
+            by_client: false,
+        }
+    }
+}
+
+/// What follows from the user's speech.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TurnDetection {
+    /// Voice activity finds the utterances. Otherwise the client commits its audio.
+    pub is_automatic: bool,
+    /// The model answers the end of an utterance.
+    pub answers: bool,
+    /// The user's speech interrupts an answer.
+    pub interrupts: bool,
+}
+
+impl Default for TurnDetection {
+    fn default() -> Self {
+        Self { is_automatic: true, answers: true, interrupts: true }
+    }
+}
+
+/// One message to a model in chat mode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatMessage {
+    /// Who speaks.
+    pub role: Role,
+    /// What is said or shown. There is at most one part of audio, because the C++ back-end reads only the first.
+    pub parts: Vec<EntryPart>,
+}
+
+/// A chat turn: everything the model needs to know for one answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatTurn {
+    /// System prompt before the voice sample. Without a voice sample it is not sent.
+    pub before_voice: String,
+    /// System prompt after the voice sample.
+    pub instructions: String,
+    /// The conversation, oldest message first.
+    pub messages: Vec<ChatMessage>,
+    /// The answer is spoken.
+    pub speaks: bool,
+    /// Voice sample of a spoken answer; `None` for the server's voice.
+    pub voice: Option<VoiceSample>,
+    /// Bound on the answer's length, in the model's tokens.
+    pub max_tokens: u32,
+}
+
+/// The words of an answer that was heard for `heard_ms` of its `total_ms`, in whole words. Speech is about even.
+#[must_use]
+pub fn heard_words(text: &str, heard_ms: u64, total_ms: u64) -> &str {
+    if heard_ms >= total_ms {
+        return text;
+    }
+    let chars = text.chars().count() as u64 * heard_ms / total_ms;
+    let end = text.char_indices().nth(chars as usize).map_or(text.len(), |(at, _)| at);
+    let is_between_words = text[end..].starts_with(char::is_whitespace);
+    let end = if is_between_words { end } else { text[..end].rfind(char::is_whitespace).unwrap_or(0) };
+    text[..end].trim_end()
+}

@@ -1,0 +1,127 @@
+//! `[realtime]` of a client file: the event names of a protocol of OpenAI's kind. Its behaviour is
+//! [`crate::downstream`]'s `realtime`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::{mapping::check::FileError, named_enum::named_enum};
+
+named_enum! {
+    /// An event of the server. Mapping files name it in snake case under `[realtime.events]`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RealtimeEvent {
+        /// The session is open.
+        SessionCreated = "session_created",
+        /// Settings were changed.
+        SessionUpdated = "session_updated",
+        /// The user began to speak.
+        SpeechStarted = "speech_started",
+        /// The user stopped speaking.
+        SpeechStopped = "speech_stopped",
+        /// The audio of an utterance became an item.
+        BufferCommitted = "buffer_committed",
+        /// The uncommitted audio was discarded.
+        BufferCleared = "buffer_cleared",
+        /// There is a new item.
+        ItemAdded = "item_added",
+        /// An item is complete.
+        ItemDone = "item_done",
+        /// Answer to a request for an item.
+        ItemRetrieved = "item_retrieved",
+        /// An item was cut to what was played.
+        ItemTruncated = "item_truncated",
+        /// An item was removed.
+        ItemDeleted = "item_deleted",
+        /// Further words of the user.
+        TranscriptionDelta = "transcription_delta",
+        /// All words of an utterance.
+        TranscriptionCompleted = "transcription_completed",
+        /// An utterance could not be transcribed.
+        TranscriptionFailed = "transcription_failed",
+        /// An answer begins.
+        ResponseCreated = "response_created",
+        /// An answer is over.
+        ResponseDone = "response_done",
+        /// An answer has an item.
+        OutputItemAdded = "output_item_added",
+        /// The item of an answer is complete.
+        OutputItemDone = "output_item_done",
+        /// The item of an answer has a part.
+        ContentPartAdded = "content_part_added",
+        /// The part is complete.
+        ContentPartDone = "content_part_done",
+        /// Further audio.
+        AudioDelta = "audio_delta",
+        /// The audio is complete.
+        AudioDone = "audio_done",
+        /// Further words of a spoken answer.
+        AudioTranscriptDelta = "audio_transcript_delta",
+        /// All words of a spoken answer.
+        AudioTranscriptDone = "audio_transcript_done",
+        /// Further words of a written answer.
+        TextDelta = "text_delta",
+        /// All words of a written answer.
+        TextDone = "text_done",
+        /// Limits of the account: none are stated.
+        RateLimits = "rate_limits",
+        /// An error.
+        Error = "error",
+    }
+}
+
+/// `[realtime]` as written in the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RealtimeFile {
+    events: BTreeMap<RealtimeEvent, String>,
+    #[serde(default)]
+    beta: BTreeMap<RealtimeEvent, String>,
+}
+
+/// Names of the server's events, in the current shape of the protocol and in its beta shape.
+#[derive(Debug)]
+pub struct RealtimeNames {
+    current: Vec<String>,
+    beta: Vec<String>,
+}
+
+impl RealtimeNames {
+    /// Name of an event; empty for an event that is not sent.
+    #[must_use]
+    pub fn event(&self, event: RealtimeEvent, is_beta: bool) -> &str {
+        let names = if is_beta { &self.beta } else { &self.current };
+        names.get(event as usize).map_or("", String::as_str)
+    }
+}
+
+impl RealtimeFile {
+    pub(super) fn compile(self, file: &str, source: &str) -> Result<RealtimeNames, FileError> {
+        let missing = RealtimeEvent::ALL.iter().find(|event| !self.events.contains_key(event));
+        if let Some(missing) = missing {
+            let message = format!("[realtime.events] has no `{}`", missing.name());
+            return Err(FileError::at_key(file, source, &["realtime", "events"], message));
+        }
+        let names = |beta: Option<&BTreeMap<RealtimeEvent, String>>| {
+            let name = |event| beta.and_then(|beta| beta.get(event)).or_else(|| self.events.get(event));
+            RealtimeEvent::ALL.iter().map(|event| name(event).cloned().unwrap_or_default()).collect()
+        };
+        let plain =
+            |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte));
+        if let Some(name) = self.events.values().chain(self.beta.values()).find(|name| !plain(name)) {
+            let message = format!("event name {name:?}: letters, digits, `.` and `_` only");
+            return Err(FileError::at_key(file, source, &["realtime"], message));
+        }
+        Ok(RealtimeNames { current: names(None), beta: names(Some(&self.beta)) })
+    }
+}
+
+/// `[realtime]`, if the file has it.
+pub(super) fn compile_realtime(
+    read: Option<RealtimeFile>,
+    file: &str,
+    source: &str,
+) -> Result<Option<RealtimeNames>, FileError> {
+    read.map(|read| read.compile(file, source)).transpose()
+}

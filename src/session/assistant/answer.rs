@@ -1,0 +1,187 @@
+//! The answer in progress: from its request to the last sample that the client plays.
+
+use std::time::{Duration, Instant};
+
+use crate::session::{
+    dialogue::turn::AssistantTurn,
+    growing_text::is_report_due,
+    outbox::Observation,
+    tts::player::PlaybackSource,
+    upstream::{
+        LaneContext,
+        backoff::{ConnectionFailure, describe_attempts},
+        connection::UpstreamConnection,
+        output_filter::OutputFilter,
+    },
+};
+use crate::{
+    error::{Error, ErrorKind},
+    event::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, Lane, Role},
+};
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) request: AnswerRequest,
+    turn: AssistantTurn,
+    filter: OutputFilter,
+    pub(super) connection: Option<UpstreamConnection>,
+    /// When it was first requested.
+    pub(super) requested_at: Option<Instant>,
+    attempts: u32,
+    /// Nothing more of it will be made.
+    is_made: bool,
+}
+
+impl Answer {
+    /// Begins an answer, and tells the client.
+    pub(super) fn begin(request: AnswerRequest, context: &mut LaneContext) -> Self {
+        Self {
+            turn: AssistantTurn::start(request.by_client, context),
+            request,
+            filter: OutputFilter::default(),
+            connection: None,
+            requested_at: None,
+            attempts: 0,
+            is_made: false,
+        }
+    }
+
+    pub(super) fn lane(&self) -> Option<Lane> {
+        self.connection.as_ref().map(UpstreamConnection::lane)
+    }
+
+    pub(super) const fn is_made(&self) -> bool {
+        self.is_made
+    }
+
+    /// True once it was made, and played.
+    pub(super) fn is_over(&self, context: &LaneContext) -> bool {
+        self.is_made && !context.player.is_busy_with(PlaybackSource::Turn)
+    }
+
+    /// Adds text of the model.
+    pub(super) fn push_text(&mut self, delta: &str, partials: bool, context: &mut LaneContext) {
+        let before = self.turn.text.len();
+        self.turn.push_text(&mut self.filter, delta);
+        let has_news = !self.turn.text[before..].trim().is_empty();
+        if partials && has_news && is_report_due(self.turn.text.len(), &mut self.turn.reported_bytes) {
+            self.turn.report_partial(context);
+        }
+    }
+
+    /// Adds audio of the model.
+    pub(super) fn push_audio(
+        &mut self,
+        now: Instant,
+        samples: &[f32],
+        speaks: bool,
+        context: &mut LaneContext,
+    ) {
+        if samples.is_empty() || !self.request.speaks.unwrap_or(speaks) {
+            return;
+        }
+        self.turn.push_audio(now, samples, context);
+    }
+
+    /// All of it was made. `text` and `audio` are all of it if the upstream did not stream.
+    pub(super) fn complete(
+        &mut self,
+        now: Instant,
+        (text, audio): (Option<&str>, &[f32]),
+        (partials, speaks): (bool, bool),
+        context: &mut LaneContext,
+    ) {
+        if let Some(text) = text.filter(|_| self.turn.text.is_empty()) {
+            self.push_text(text, partials, context);
+        }
+        if self.turn.audio_samples == 0 {
+            self.push_audio(now, audio, speaks, context);
+        }
+        self.filter.finish(&mut self.turn.text);
+        let is_silent = self.turn.audio_samples == 0 && !self.turn.text.trim().is_empty();
+        if is_silent && self.request.speaks.unwrap_or(speaks) {
+            // The back-end hides its speech errors (field notes minicpm-o.md §2).
+            let note = "the upstream answered without audio, although audio was asked for";
+            context.out.observe(Observation::NoEffect(note.to_owned()));
+        }
+        self.turn.report_final(self.turn.text.trim(), Duration::ZERO, partials, context);
+        self.end(now, context);
+    }
+
+    /// Leaves the lane. What was made is still played.
+    fn end(&mut self, now: Instant, context: &mut LaneContext) {
+        self.is_made = true;
+        if let Some(mut connection) = self.connection.take() {
+            connection.complete_reply();
+            connection.retire(now, context);
+        }
+        if self.turn.playout_started {
+            context.player.finish_item(now, &mut context.out);
+        }
+    }
+
+    /// Adds the answer, which was played, to the conversation.
+    pub(super) fn finish(self, context: &mut LaneContext) {
+        self.turn.report_end(false, context);
+        let text = self.turn.text.trim().to_owned();
+        self.remember(text, context);
+    }
+
+    /// Ends the answer at once. Only what was heard becomes part of the conversation.
+    pub(super) fn interrupt(mut self, now: Instant, partials: bool, context: &mut LaneContext) {
+        let unheard = context.player.unplayed_length(now);
+        let heard = match self.turn.playout_started {
+            true => self.turn.heard_text(unheard).to_owned(),
+            false => String::new(),
+        };
+        if !self.is_made {
+            self.turn.report_final(&heard, unheard, partials, context);
+        }
+        if let Some(connection) = self.connection.take() {
+            connection.retire(now, context);
+        }
+        context.player.cancel_all(now, &mut context.out);
+        self.turn.report_end(true, context);
+        self.remember(heard, context);
+    }
+
+    fn remember(&self, text: String, context: &mut LaneContext) {
+        if self.request.is_remembered && !text.is_empty() {
+            let id = EntryId(self.turn.segment_id);
+            let entry = Entry { id, role: Role::Assistant, parts: vec![EntryPart::Text(text)] };
+            context.entries.add(entry, EntryPlace::End);
+            context.entries.set_audio_length(id, self.turn.audio_ms());
+        }
+        context.entries.drop_shown_pictures();
+    }
+
+    /// Repeats the request, or gives up.
+    pub(super) fn fail(
+        &mut self,
+        now: Instant,
+        failure: ConnectionFailure,
+        attempts_max: u32,
+        context: &mut LaneContext,
+    ) {
+        if let Some(connection) = self.connection.take() {
+            connection.retire(now, context);
+        }
+        self.attempts += 1;
+        let is_unheard = self.turn.text.is_empty() && !self.turn.playout_started;
+        if failure.was_in_use && is_unheard && self.attempts < attempts_max {
+            self.filter.clear();
+            return context.out.observe(Observation::AskedAgain(failure.detail));
+        }
+        let kind = if failure.was_in_use { ErrorKind::AnswerFailed } else { failure.kind };
+        let is_repeated = failure.was_in_use && self.attempts > 1;
+        let detail = match self.requested_at.filter(|_| is_repeated) {
+            Some(at) => describe_attempts(&failure.detail, self.attempts, now - at),
+            None => failure.detail,
+        };
+        let error = Error { segment_id: Some(self.turn.segment_id), ..Error::new(kind, detail) };
+        context.out.push_error(error);
+        context.player.truncate_item();
+        self.end(now, context);
+    }
+}

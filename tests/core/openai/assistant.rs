@@ -1,0 +1,271 @@
+//! Answers in turns: the order of events, history, barge-in, pictures, cancels and out-of-band responses.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Realtime, config, speech};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Asserts that these types occur in this order.
+fn assert_order(client: &Realtime, expected: &[&str]) {
+    let types = client.types();
+    let mut rest = types.iter();
+    for kind in expected {
+        assert!(rest.any(|found| found == kind), "{kind} is missing or too early in {types:#?}");
+    }
+}
+
+#[test]
+fn spoken_question_is_answered_in_openais_order() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.update(&json!({
+        "type": "realtime", "instructions": "Be brief.",
+        "audio": {"input": {"transcription": {"model": "gpt-4o-transcribe"}}},
+    }));
+    client.say(&speech());
+    client.say_silence(900);
+    client.wait_for("response.done");
+    client.pass(2000 * MS);
+    client.check();
+    assert_order(
+        &client,
+        &[
+            "session.created",
+            "session.updated",
+            "input_audio_buffer.speech_started",
+            "input_audio_buffer.speech_stopped",
+            "input_audio_buffer.committed",
+            "conversation.item.added",
+            "response.created",
+            "response.output_item.added",
+            "conversation.item.added",
+            "response.content_part.added",
+            "response.output_audio.delta",
+            "response.output_audio.done",
+            "response.output_audio_transcript.done",
+            "response.content_part.done",
+            "response.output_item.done",
+            "conversation.item.done",
+            "response.done",
+            "rate_limits.updated",
+        ],
+    );
+    assert_order(
+        &client,
+        &[
+            "input_audio_buffer.committed",
+            "conversation.item.input_audio_transcription.delta",
+            "conversation.item.input_audio_transcription.completed",
+        ],
+    );
+    let item = client.of_type("input_audio_buffer.committed")[0]["item_id"].clone();
+    for kind in ["input_audio_buffer.speech_started", "conversation.item.input_audio_transcription.completed"]
+    {
+        assert_eq!(client.of_type(kind)[0]["item_id"], item, "{kind}");
+    }
+    let done = client.of_type("response.done")[0];
+    assert_eq!(done["response"]["status"], "completed");
+    let words = client.of_type("response.output_audio_transcript.done")[0]["transcript"].clone();
+    assert_eq!(
+        done["response"]["output"][0]["content"][0],
+        json!({"type": "output_audio", "transcript": words})
+    );
+    assert!(client.audio_s() > 0.5, "{} s", client.audio_s());
+    let request = &client.answer_requests()[0];
+    assert_eq!(request[0]["role"], "system");
+    assert_eq!(request[0]["content"][0]["text"], "Be brief.");
+    assert_eq!(request[1]["content"][0]["type"], "audio");
+}
+
+#[test]
+fn second_turn_has_the_history_in_words() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client
+        .update(&json!({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}));
+    for _ in 0..2 {
+        client.say(&speech());
+        client.say_silence(900);
+        client.wait_for("response.done");
+        client.pass(1000 * MS);
+    }
+    client.check();
+    let requests = client.answer_requests();
+    let roles: Vec<_> =
+        requests[1].as_array().unwrap().iter().map(|it| it["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "user"]);
+    let heard =
+        client.of_type("conversation.item.input_audio_transcription.completed")[0]["transcript"].clone();
+    assert_eq!(requests[1][1]["content"][0]["text"], heard, "the words of the first question");
+    let said = client.of_type("response.output_audio_transcript.done")[0]["transcript"].clone();
+    assert_eq!(requests[1][2]["content"][0]["text"], said);
+    assert_eq!(requests[1][3]["content"][0]["type"], "audio", "the second question as it was spoken");
+}
+
+#[test]
+fn barge_in_cancels_the_response_and_nothing_stale_follows() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    let question = "Tell me a very long story about the history of the world and everything in it please";
+    client.send(&json!({"type": "conversation.item.create", "item": {
+        "type": "message", "role": "user", "content": [{"type": "input_text", "text": question}]}}));
+    client.send(&json!({"type": "response.create"}));
+    client.wait_for("response.output_audio.delta");
+    client.say(&speech());
+    client.check();
+    let done = client.of_type("response.done")[0].clone();
+    assert_eq!(done["response"]["status"], "cancelled");
+    assert_eq!(done["response"]["status_details"], json!({"type": "cancelled", "reason": "turn_detected"}));
+    assert_eq!(done["response"]["output"][0]["status"], "incomplete");
+    assert_order(&client, &["input_audio_buffer.speech_started", "response.done"]);
+    client.say_silence(900);
+    client.wait_for("response.done");
+    let requests = client.answer_requests();
+    let said = &requests[1][2];
+    assert_eq!(said["role"], "assistant");
+    let heard = said["content"][0]["text"].as_str().unwrap();
+    assert!(heard.len() < question.len(), "only what was heard: {heard:?}");
+}
+
+#[test]
+fn client_cancel_is_told_apart_and_a_second_one_is_an_error() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.send(
+        &json!({"type": "response.create", "response": {"instructions": "Say hello to everybody here."}}),
+    );
+    client.wait_for("response.output_audio.delta");
+    client.send(&json!({"type": "response.cancel"}));
+    let done = client.of_type("response.done")[0].clone();
+    assert_eq!(done["response"]["status_details"]["reason"], "client_cancelled");
+    client.send(&json!({"type": "response.cancel", "event_id": "mine"}));
+    let error = &client.of_type("error")[0]["error"];
+    assert_eq!((&error["code"], &error["event_id"]), (&json!("response_cancel_not_active"), &json!("mine")));
+    client.pass(5000 * MS);
+    client.check();
+    let request = &client.answer_requests()[0];
+    assert_eq!(request[0]["content"][0]["text"], "Say hello to everybody here.");
+    assert_eq!(request[1]["role"], "user", "the model needs a user's message");
+}
+
+#[test]
+fn written_answers_metadata_and_out_of_band_responses() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.send(&json!({"type": "response.create", "response": {
+        "output_modalities": ["text"], "conversation": "none", "metadata": {"topic": "classification"},
+        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Which one?"}]}]}}));
+    client.wait_for("response.done");
+    client.check();
+    let created = &client.of_type("response.created")[0]["response"];
+    assert_eq!(
+        (&created["metadata"], &created["conversation_id"]),
+        (&json!({"topic": "classification"}), &Value::Null)
+    );
+    assert_eq!(client.of_type("response.output_text.done")[0]["text"], "simulated answer to: Which one?");
+    assert_eq!(client.audio_s(), 0.0);
+    assert!(client.of_type("conversation.item.added").is_empty(), "it belongs to no conversation");
+    client.send(&json!({"type": "response.create"}));
+    client.wait_for("response.done");
+    assert_eq!(client.answer_requests()[1].as_array().unwrap().len(), 2, "no history of it");
+}
+
+#[test]
+fn pictures_reach_the_next_answer_only() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.update(&json!({"type": "realtime", "output_modalities": ["text"]}));
+    client.send(
+        &json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": [
+        {"type": "input_image", "image_url": "data:image/jpeg;base64,/9j/4AAQ"},
+        {"type": "input_text", "text": "What is this?"}]}}),
+    );
+    for _ in 0..2 {
+        client.send(&json!({"type": "response.create"}));
+        client.wait_for("response.done");
+    }
+    let types = |request: &Value| -> Vec<String> {
+        let parts = request[1]["content"].as_array().unwrap();
+        parts.iter().map(|part| part["type"].as_str().unwrap().to_owned()).collect()
+    };
+    let requests = client.answer_requests();
+    assert_eq!(types(&requests[0]), ["image", "text"]);
+    assert_eq!(types(&requests[1]), ["text"]);
+}
+
+#[test]
+fn committed_audio_without_turn_detection_is_one_turn() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.update(&json!({"type": "realtime", "audio": {"input": {"turn_detection": null}}}));
+    let updated = client.of_type("session.updated")[0];
+    assert_eq!(updated["session"]["audio"]["input"]["turn_detection"], Value::Null);
+    client.say_silence(5000);
+    client.say(&speech());
+    client.say_silence(1500);
+    client.say(&speech());
+    assert_eq!(client.types().len(), 2, "no voice activity is told: {:?}", client.types());
+    client.send(&json!({"type": "input_audio_buffer.commit"}));
+    client.send(&json!({"type": "response.create"}));
+    client.wait_for("response.done");
+    client.check();
+    assert_eq!(client.of_type("input_audio_buffer.committed").len(), 1);
+    let audio = client.answer_requests()[0][1]["content"][0]["data"].as_str().unwrap().len();
+    let seconds = audio as f64 * 0.75 / 4.0 / 16_000.0;
+    assert!((7.0..9.5).contains(&seconds), "{seconds} s: both sentences, without the silence before them");
+    client.send(&json!({"type": "input_audio_buffer.commit"}));
+    assert_eq!(client.of_type("error")[0]["error"]["code"], "input_audio_buffer_commit_empty");
+}
+
+#[test]
+fn item_store_answers_retrieve_truncate_and_delete() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.send(&json!({"type": "response.create"}));
+    client.wait_for("response.done");
+    let item = client.of_type("response.output_item.done")[0]["item"]["id"].clone();
+    client.send(&json!({"type": "conversation.item.truncate", "item_id": item, "content_index": 0, "audio_end_ms": 500}));
+    assert_eq!(client.of_type("conversation.item.truncated")[0]["audio_end_ms"], 500);
+    client.send(&json!({"type": "conversation.item.retrieve", "item_id": item}));
+    let said =
+        client.of_type("response.output_audio_transcript.done")[0]["transcript"].as_str().unwrap().to_owned();
+    let kept = client.of_type("conversation.item.retrieved")[0]["item"]["content"][0]["transcript"].clone();
+    let kept = kept.as_str().unwrap().to_owned();
+    assert!(said.starts_with(&kept) && kept.len() < said.len(), "{kept:?} of {said:?}");
+    client.send(&json!({"type": "response.create"}));
+    client.wait_for("response.done");
+    let requests = client.answer_requests();
+    let history = requests[1].to_string();
+    assert!(!history.contains(&said), "the model is told of words that nobody heard: {history}");
+    client.send(&json!({"type": "conversation.item.delete", "item_id": item}));
+    assert_eq!(client.of_type("conversation.item.deleted")[0]["item_id"], item);
+    client.send(&json!({"type": "conversation.item.retrieve", "item_id": item}));
+    assert_eq!(client.of_type("error")[0]["error"]["code"], "invalid_item_id");
+}
+
+#[test]
+fn lost_upstream_fails_the_response_and_the_session_goes_on() {
+    let mut config = config("model=gpt-realtime");
+    config.simulator.faults = vec!["die-mid-answer,times=1".parse().unwrap()];
+    let mut client = Realtime::with_config(config);
+    client.send(&json!({"type": "response.create"}));
+    let failed = client.wait_for("response.done");
+    assert_eq!(failed["response"]["status"], "failed", "{failed}");
+    assert!(client.of_type("error").is_empty(), "several clients end at an error");
+    client.send(&json!({"type": "response.create"}));
+    let done = client.wait_for("response.done");
+    assert_eq!(done["response"]["status"], "completed", "{done}");
+    client.check();
+}
+
+#[test]
+fn duplex_turns_get_responses_of_their_own() {
+    let mut config = config("model=gpt-realtime");
+    config.profile = "conversation";
+    let mut client = Realtime::with_config(config);
+    client.pass(1000 * MS);
+    client.say(&speech());
+    for _ in 0..150 {
+        client.say_silence(100);
+    }
+    client.check();
+    let done = client.of_type("response.done");
+    assert!(!done.is_empty(), "{:?}", client.types());
+    assert_eq!(done[0]["response"]["status"], "completed");
+    assert!(client.audio_s() > 0.5, "{} s", client.audio_s());
+}

@@ -1,0 +1,131 @@
+//! Bad input: OpenAI's own error codes, the client's name for the message, and a session that goes on.
+
+use serde_json::{Value, json};
+
+use super::{Realtime, speech};
+
+#[test]
+fn bad_messages_get_openais_errors_and_the_session_goes_on() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    let message = |kind: &str, fields: Value| {
+        let mut message = fields;
+        message["type"] = kind.into();
+        message["event_id"] = "mine".into();
+        message.to_string()
+    };
+    let text_item = json!({"id": "one", "type": "message", "role": "user",
+        "content": [{"type": "input_text", "text": "hi"}]});
+    client.send(&json!({"type": "conversation.item.create", "item": text_item}));
+    for (text, code, words) in [
+        ("{".to_owned(), "invalid_json", "not JSON"),
+        ("[]".to_owned(), "invalid_json", "object"),
+        (r#"{"event_id": "mine"}"#.to_owned(), "missing_required_parameter", "'type'"),
+        (message("no.such", json!({})), "invalid_value", "no.such"),
+        (message("input_audio_buffer.append", json!({})), "invalid_value", "audio"),
+        (message("input_audio_buffer.append", json!({"audio": 5})), "invalid_value", "audio"),
+        (message("input_audio_buffer.append", json!({"audio": "????"})), "invalid_value", "base64"),
+        (message("session.update", json!({})), "invalid_value", "'session'"),
+        (message("session.update", json!({"session": 7})), "invalid_value", "an object"),
+        (message("session.update", json!({"session": {"type": "other"}})), "invalid_value", "session.type"),
+        (message("session.update", json!({"session": {"instructions": 7}})), "invalid_value", "a number"),
+        (
+            message("session.update", json!({"session": {"audio": {"input": {"format": {"type": "opus"}}}}})),
+            "invalid_value",
+            "session.audio.input.format",
+        ),
+        (
+            message(
+                "session.update",
+                json!({"session": {"audio": {"input": {"turn_detection": {"type": "x"}}}}}),
+            ),
+            "invalid_value",
+            "turn_detection.type",
+        ),
+        (
+            message("conversation.item.create", json!({"item": text_item})),
+            "item_create_duplicate_item_id",
+            "'one'",
+        ),
+        (
+            message("conversation.item.create", json!({"item": {"type": "message", "role": "x"}})),
+            "invalid_value",
+            "role",
+        ),
+        (
+            message(
+                "conversation.item.create",
+                json!({"item": {"type": "message", "role": "user", "content": [
+                {"type": "input_image", "image_url": "https://example.com/a.jpg"}]}}),
+            ),
+            "invalid_value",
+            "data URL",
+        ),
+        (
+            message(
+                "conversation.item.create",
+                json!({"previous_item_id": "none", "item": {"type": "message",
+                "role": "user", "content": []}}),
+            ),
+            "invalid_item_id",
+            "'none'",
+        ),
+        (message("conversation.item.delete", json!({"item_id": "none"})), "invalid_item_id", "'none'"),
+        (message("conversation.item.truncate", json!({"item_id": "one"})), "invalid_value", "audio_end_ms"),
+        (message("response.create", json!({"response": []})), "invalid_value", "an array"),
+        (message("response.cancel", json!({})), "response_cancel_not_active", "no active response"),
+        (message("input_audio_buffer.commit", json!({})), "", ""),
+    ] {
+        let before = client.of_type("error").len();
+        client.harness.send_text(&text);
+        client.take_events();
+        if code.is_empty() {
+            assert_eq!(client.of_type("error").len(), before, "{text}");
+            continue;
+        }
+        let errors = client.of_type("error");
+        assert_eq!(errors.len(), before + 1, "{text}");
+        let error = &errors[before]["error"];
+        assert_eq!(error["code"], code, "{text}: {error}");
+        assert_eq!(error["type"], "invalid_request_error", "{text}");
+        assert!(error["message"].as_str().unwrap().contains(words), "{text}: {error}");
+        if text.contains("mine") {
+            assert_eq!(error["event_id"], "mine", "{text}");
+        }
+    }
+    client.check();
+    client.say(&speech());
+    client.say_silence(900);
+    assert_eq!(client.wait_for("response.done")["response"]["status"], "completed");
+}
+
+#[test]
+fn second_response_while_one_is_active_is_an_error_of_its_own() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.send(&json!({"type": "response.create"}));
+    client.send(&json!({"type": "response.create", "event_id": "second"}));
+    let error = client.of_type("error")[0]["error"].clone();
+    assert_eq!(error["code"], "conversation_already_has_active_response");
+    assert_eq!(error["event_id"], "second");
+    client.wait_for("response.done");
+    client.check();
+    assert_eq!(client.of_type("response.created").len(), 1);
+}
+
+#[test]
+fn thousand_items_and_odd_audio_are_bounded() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    for number in 0..1200 {
+        client.send(&json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
+            "content": [{"type": "input_text", "text": format!("item {number}, with some more words in it")}]}}));
+    }
+    for odd in ["AA==", "AAAA", "AAAAAA=="] {
+        client.send(&json!({"type": "input_audio_buffer.append", "audio": odd}));
+    }
+    assert!(client.of_type("error").is_empty());
+    client.update(&json!({"type": "realtime", "output_modalities": ["text"]}));
+    client.send(&json!({"type": "response.create"}));
+    client.wait_for("response.done");
+    let request = client.answer_requests()[0].to_string();
+    assert!(request.len() < 60_000, "{} bytes", request.len());
+    assert!(request.contains("item 1199") && !request.contains("item 1,"), "the newest are kept");
+}

@@ -1,0 +1,183 @@
+//! Clients of OpenAI's Realtime protocol, in virtual time.
+//!
+//! [`Realtime`] is a client that checks what every client relies on: unique event ids, the order of events, and that each
+//! delta belongs to a response in progress (field notes openai-realtime.md §5).
+
+mod assistant;
+mod bad_messages;
+mod transcription;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use crate::harness::{ClientFrame, Harness, HarnessConfig, Traffic, bytes_of, recording};
+
+/// Samples of 100 ms at 24 kHz, the length of most clients' messages.
+const CHUNK_SAMPLES: usize = 2400;
+
+/// A client.
+struct Realtime {
+    harness: Harness,
+    log_position: usize,
+    /// All events with their times.
+    events: Vec<(Duration, Value)>,
+    /// How many events of a type were waited for.
+    waited_for: BTreeMap<String, usize>,
+}
+
+impl Realtime {
+    fn connect(query: &str) -> Self {
+        Self::with_config(config(query))
+    }
+
+    fn with_config(config: HarnessConfig) -> Self {
+        let mut client = Self {
+            harness: Harness::new(config),
+            log_position: 0,
+            events: Vec::new(),
+            waited_for: BTreeMap::new(),
+        };
+        client.take_events();
+        client
+    }
+
+    fn send(&mut self, message: &Value) {
+        self.harness.send_json(message);
+        self.take_events();
+    }
+
+    fn update(&mut self, session: &Value) {
+        self.send(&json!({"type": "session.update", "session": session}));
+    }
+
+    fn append(&mut self, samples: &[i16]) {
+        let audio = STANDARD.encode(bytes_of(samples));
+        self.send(&json!({"type": "input_audio_buffer.append", "audio": audio}));
+    }
+
+    /// Sends audio in real time.
+    fn say(&mut self, samples: &[i16]) {
+        for chunk in samples.chunks(CHUNK_SAMPLES) {
+            self.append(chunk);
+            self.pass(Duration::from_millis(chunk.len() as u64 / 24));
+        }
+    }
+
+    fn say_silence(&mut self, ms: usize) {
+        self.say(&vec![0; ms * 24]);
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.harness.advance(time);
+        self.take_events();
+    }
+
+    /// Waits for the next event of this type: the first that was not waited for before.
+    fn wait_for(&mut self, kind: &str) -> Value {
+        let before = self.waited_for.get(kind).copied().unwrap_or(0);
+        for _ in 0..600 {
+            if let Some(event) = self.of_type(kind).get(before) {
+                let event = (*event).clone();
+                self.waited_for.insert(kind.to_owned(), before + 1);
+                return event;
+            }
+            self.pass(Duration::from_millis(100));
+        }
+        panic!("no {kind} within a minute: {:?}", self.types());
+    }
+
+    fn take_events(&mut self) {
+        for (at, frame) in &self.harness.log[self.log_position..] {
+            match frame {
+                ClientFrame::Event(event) => self.events.push((*at, event.clone())),
+                ClientFrame::Binary(_) => panic!("a binary frame"),
+                ClientFrame::Close(..) => {}
+            }
+        }
+        self.log_position = self.harness.log.len();
+    }
+
+    fn of_type(&self, kind: &str) -> Vec<&Value> {
+        self.events.iter().map(|(_, event)| event).filter(|event| event["type"] == kind).collect()
+    }
+
+    fn types(&self) -> Vec<&str> {
+        self.events.iter().filter_map(|(_, event)| event["type"].as_str()).collect()
+    }
+
+    fn time_of(&self, kind: &str) -> Duration {
+        self.events.iter().find(|(_, event)| event["type"] == kind).expect("no such event").0
+    }
+
+    /// All audio received, in seconds.
+    fn audio_s(&self) -> f64 {
+        let bytes = |event: &&Value| STANDARD.decode(event["delta"].as_str().unwrap()).unwrap().len();
+        let total: usize = self.of_type("response.output_audio.delta").iter().map(bytes).sum();
+        total as f64 / 48_000.0
+    }
+
+    /// Every chat turn that asked for an answer: its messages.
+    fn answer_requests(&self) -> Vec<Value> {
+        let sent = self.harness.traffic.iter().filter_map(|(_, traffic)| match traffic {
+            Traffic::Sent(_, text) => serde_json::from_str::<Value>(text).ok(),
+            _ => None,
+        });
+        let is_answer = |message: &Value| message["input"]["generation"]["length_penalty"] == 1.1;
+        sent.filter(is_answer).map(|message| message["input"]["messages"].clone()).collect()
+    }
+
+    /// Checks the whole session's events.
+    fn check(&self) {
+        let mut ids = BTreeSet::new();
+        let mut open: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        let mut active: Option<String> = None;
+        for (_, event) in &self.events {
+            let kind = event["type"].as_str().expect("an event without a type");
+            assert!(ids.insert(event["event_id"].as_str().expect("no event_id")), "repeated id: {event}");
+            match kind {
+                "response.created" => {
+                    assert_eq!(active, None, "two responses at once");
+                    active = event["response"]["id"].as_str().map(str::to_owned);
+                }
+                "response.done" => {
+                    assert_eq!(active.take().as_deref(), event["response"]["id"].as_str());
+                    assert!(open.is_empty(), "unfinished at response.done: {open:?}");
+                    assert_ne!(event["response"]["status"], "in_progress");
+                }
+                "response.content_part.added" => {
+                    open.insert(event["item_id"].as_str().unwrap().to_owned(), Vec::new());
+                }
+                "response.content_part.done" => {
+                    open.remove(event["item_id"].as_str().unwrap()).expect("a part that was never added");
+                }
+                _ if kind.starts_with("response.") && kind.ends_with(".delta") => {
+                    assert_eq!(active.as_deref(), event["response_id"].as_str(), "a stale delta: {event}");
+                    let item = event["item_id"].as_str().unwrap();
+                    open.get_mut(item).expect("a delta before its part").push(kind);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn config(query: &str) -> HarnessConfig {
+    HarnessConfig {
+        client: "openai-realtime",
+        query: query.to_owned(),
+        profile: "assistant",
+        ..HarnessConfig::default()
+    }
+}
+
+/// A recording at 24 kHz: every second sample of 16 kHz is repeated, which the detector does not mind.
+fn speech() -> Vec<i16> {
+    let slow = recording("jfk_16k.wav");
+    let second = &slow[..slow.len().min(16_000 * 3)];
+    second.chunks(2).flat_map(|pair| [pair[0], pair[0], *pair.last().unwrap()]).collect()
+}
