@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{
-    CloseReason, ErrorSpelling, EventName, ValueSource, realtime::RealtimeFile, values::EventFile,
-    verbs::VerbsFile,
+    ClientSigns, CloseReason, ErrorSpelling, EventName, ValueSource, realtime::RealtimeFile,
+    values::EventFile, verbs::VerbsFile,
 };
 use crate::{
     audio::encoding::Encoding,
@@ -39,6 +39,8 @@ pub(super) struct ClientFile {
     pub(super) signature_header: Option<String>,
     pub(super) command_key: Option<JsonPointer>,
     pub(super) default_profile: Option<String>,
+    #[serde(default)]
+    pub(super) signs: ClientSigns,
     pub(super) realtime: Option<RealtimeFile>,
     #[serde(default)]
     pub(super) lock_step: bool,

@@ -4,6 +4,7 @@ mod audio_check;
 mod compile;
 mod file;
 mod realtime;
+mod signs;
 mod slot;
 mod values;
 mod verbs;
@@ -19,6 +20,7 @@ use self::{
 pub use self::{
     file::{AudioIn, AudioOut, CloseSpelling, EmptyMessage, ReportedAs},
     realtime::{RealtimeEvent, RealtimeNames},
+    signs::{ClientSigns, HeaderSign},
     slot::Slot,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
@@ -73,6 +75,8 @@ pub struct ClientMapping {
     pub never_sent: BTreeMap<String, String>,
     /// Rules for a protocol of the model's own kind. With them, only names, paths and the largest message count otherwise.
     pub relay: Option<RelayProtocol>,
+    /// What tells its clients from others at the same path.
+    pub signs: ClientSigns,
     /// Profile of a configuration without routes; `None` for the usual one.
     pub default_profile: Option<String>,
     /// Names of a protocol of OpenAI's kind, whose behaviour is Rust.
@@ -154,6 +158,7 @@ impl ClientMapping {
             never_sent: read.never_sent,
             relay: None,
             default_profile: read.default_profile,
+            signs: read.signs,
             realtime: realtime::compile_realtime(read.realtime, file, source)?,
             extractor,
             events,
@@ -190,6 +195,7 @@ impl ClientMapping {
             never_sent: std::mem::take(&mut read.never_sent),
             relay: Some(read.compile(file, source)?),
             default_profile: None,
+            signs: ClientSigns::default(),
             realtime: None,
             extractor: Extractor::default(),
             events: BTreeMap::new(),
@@ -263,8 +269,13 @@ impl ClientMapping {
     /// Query parameter in which clients must name a model; `None` if they need not.
     #[must_use]
     pub fn required_model_parameter(&self) -> Option<&str> {
-        let field = self.query.iter().find(|field| names_model(field))?;
-        field.file.default.is_none().then_some(field.name.as_str())
+        let has_default = self.model_parameters().any(|field| field.file.default.is_some());
+        self.model_parameters().next().filter(|_| !has_default).map(|field| field.name.as_str())
+    }
+
+    /// Query parameters in which clients may name a model.
+    pub fn model_parameters(&self) -> impl Iterator<Item = &ProtocolField> {
+        self.query.iter().filter(|field| names_model(field))
     }
 
     /// True if the protocol has this query parameter.

@@ -28,6 +28,7 @@ use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body
 use tracing::{info, warn};
 
 use super::{
+    client_signs::{self, DetectedBy},
     http_error::{HttpError, HttpResponse},
     protocol_detection::{self, NotServed},
     session_start::{Admission, ConnectRequest, run_session, unix_now},
@@ -90,8 +91,15 @@ fn admit(
         true => None,
         false => authenticate(&config, headers, &query_keys, peer, &path)?,
     };
-    let candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
+    let mut candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
+    let by_place = protocol_detection::detected_by_place(&config, &path, &candidates);
+    let asks_for_keys = config.access.keys.is_some();
+    let by_sign = client_signs::narrow_by_signs(&mut candidates, headers, &query, asks_for_keys);
+    let query = client_signs::add_shape(&candidates, headers, query);
+    let was_open = candidates.len() > 1;
     let candidates = authorize(&config, key.as_deref(), &path, &query, candidates)?;
+    let by_key = (was_open && candidates.len() == 1).then_some(DetectedBy::Key);
+    let detected_by = by_key.or(by_place).or(by_sign).unwrap_or(DetectedBy::Default);
     let mut response = handshake_response(&request)?;
     // The slot comes first: a client that finds the server full uses up no quota.
     let session_slot = reserve_slot(&config, server)?;
@@ -109,6 +117,7 @@ fn admit(
         peer: SocketAddr::new(client_address, port),
         trace_context,
         candidates,
+        detected_by,
     };
     let subject = peer.certificate_names.first().cloned();
     let admission = Admission::new(key, subject, session_slot, tickets);

@@ -1,11 +1,13 @@
 //! Accepts a client's connection: TLS and HTTP, up to the upgrade.
 //!
 //! - [`admission`]: the checks that may reject a request
+//! - [`client_signs`]: signs of the client's protocol in its request
 //! - [`failure_log`]: the log of connections that could not be accepted
 //! - [`protocol_detection`]: the client protocols that a request may speak
 //! - [`session_start`]: the session after the upgrade
 
 mod admission;
+pub(crate) mod client_signs;
 pub(super) mod failure_log;
 pub(crate) mod http_error;
 pub(crate) mod protocol_detection;

@@ -11,6 +11,7 @@ use tokio_tungstenite::tungstenite::{
 };
 use tracing::debug;
 
+use super::client_signs::DetectedBy;
 use crate::mapping::ClientMapping;
 use crate::server::{ServiceConfig, websocket::WebSocket};
 
@@ -70,17 +71,35 @@ pub(crate) fn candidates_for_request(
     };
     let likeliest = candidates.first().map_or(first.name.clone(), |client| client.name.clone());
     candidates.retain(|client| has_route(client));
-    // Protocols that require a model come last if the request names none.
+    // Protocols that require a model come last if the request names none. So do those that share the path and of which the
+    // request knows nothing.
     let lacks_model = |client: &ClientMapping| {
-        client
-            .required_model_parameter()
-            .is_some_and(|model| parameter_names.iter().all(|name| *name != model))
+        let lacks = |model: &str| parameter_names.iter().all(|name| *name != model);
+        client.required_model_parameter().is_some_and(lacks)
+            || (!client.is_relayed() && count_known_parameters(client) == 0)
     };
     candidates.sort_by_key(|client| (lacks_model(client), client.is_relayed()));
     match (candidates.is_empty(), mode_error) {
         (false, _) => Ok(candidates),
         (true, Some(status)) if max_known.is_none() => Err(NotServed::NoSuchMode(status)),
         (true, _) => Err(NotServed::NoRoute(likeliest)),
+    }
+}
+
+/// What decided by path and query alone; `None` if that left several protocols.
+pub(crate) fn detected_by_place(
+    config: &ServiceConfig,
+    path: &str,
+    candidates: &[Arc<ClientMapping>],
+) -> Option<DetectedBy> {
+    if config.routes.forced_protocol(path).is_some() {
+        return Some(DetectedBy::Route);
+    }
+    let at_path = config.library.clients_at(path).count();
+    match (candidates.len(), at_path) {
+        (1, 1) => Some(DetectedBy::Path),
+        (1, _) => Some(DetectedBy::Query),
+        _ => None,
     }
 }
 
@@ -134,28 +153,32 @@ fn is_unnamed(candidates: &[Arc<ClientMapping>]) -> bool {
 /// Picks the first protocol that knows the message, or the likeliest if none does. Without a message the likeliest
 /// wins; if all protocols are relayed, all stay, because their clients wait for the server and can be told apart later.
 /// A silent client that named nothing gets no worker: it gets the error of the protocol that requires a model.
+///
+/// Returns also whether the message tells the protocol.
 pub(crate) fn candidates_for_message(
     candidates: &[Arc<ClientMapping>],
     first: Option<&Message>,
-) -> Vec<Arc<ClientMapping>> {
+) -> (Vec<Arc<ClientMapping>>, bool) {
     if first.is_none()
         && candidates.first().is_some_and(|client| client.is_relayed())
         && !is_unnamed(candidates)
     {
-        return candidates.iter().filter(|client| client.is_relayed()).cloned().collect();
+        return (candidates.iter().filter(|client| client.is_relayed()).cloned().collect(), false);
     }
     let knows_message = |client: &&Arc<ClientMapping>| match first {
         Some(Message::Text(text)) => client.has_command(text),
         // Relayed clients send no binary messages, and name their mode if they wait for the server.
-        _ => !client.is_relayed(),
+        Some(_) => !client.is_relayed() && !client.has_audio_in_json,
+        None => false,
     };
     // A protocol voxbridge serves itself answers unknown messages best.
     let fallback = || candidates.iter().find(|client| !client.is_relayed()).or(candidates.first());
-    let found = candidates.iter().find(knows_message).or_else(fallback).cloned();
+    let known = candidates.iter().find(knows_message);
+    let found = known.or_else(fallback).cloned();
     debug!(
         client = found.as_ref().map(|client| &client.name),
         has_first_message = first.is_some(),
         "client protocol detected"
     );
-    Vec::from_iter(found)
+    (Vec::from_iter(found), known.is_some())
 }

@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_tungstenite::tungstenite::{Message, protocol::Role};
 use tracing::{Instrument as _, debug, error_span, info};
 
-use super::protocol_detection;
+use super::{client_signs::DetectedBy, protocol_detection};
 use crate::server::{
     ServerContext, ServiceConfig,
     access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
@@ -50,6 +50,8 @@ pub(crate) struct ConnectRequest {
     pub(crate) trace_context: Arc<TraceContext>,
     /// The protocols the client may speak, the likeliest first.
     pub(crate) candidates: Vec<Arc<ClientMapping>>,
+    /// What decided which protocol it is.
+    pub(crate) detected_by: DetectedBy,
 }
 
 /// Everything a session was admitted with. Dropping it releases the session slot and the quota.
@@ -162,8 +164,12 @@ async fn detect_protocol(
         debug!(peer = %request.peer, "client disconnected before its protocol was detected");
         return Err(());
     };
-    request.candidates =
+    let (candidates, is_known) =
         protocol_detection::candidates_for_message(&request.candidates, first_message.as_ref());
+    request.candidates = candidates;
+    if is_known {
+        request.detected_by = DetectedBy::FirstMessage;
+    }
     Ok(first_message)
 }
 
@@ -182,6 +188,7 @@ fn register_session(
         has_conversation: bridge.has_conversation(),
         peer: request.peer,
         path: request.path.clone(),
+        detected_by: request.detected_by.to_string(),
         key: admission.key.as_ref().map(|key| key.name.clone()),
         subject: admission.subject.clone(),
         opened_unix: unix_now(),

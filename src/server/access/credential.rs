@@ -1,6 +1,6 @@
 //! The key in a request. [`super::keys`] looks it up.
 //!
-//! A request has at most one key. Sources: `Authorization: Bearer KEY` or `Token KEY`, `X-API-Key: KEY`, a subprotocol, and the configured
+//! A request has at most one key. Sources: `Authorization: Bearer KEY`, `Token KEY` or `KEY`, `X-API-Key: KEY`, a subprotocol, and the configured
 //! query parameter. Browsers cannot set headers, so a page offers the subprotocols `voxbridge` and `voxbridge.key.KEY`.
 //! The server selects the first and never sends the key back. Pages written for other servers offer their own
 //! protocol's name and the key behind it; these names are in the mapping file (`subprotocols`). A key in a subprotocol
@@ -15,8 +15,12 @@ use hyper::{
 pub const SUBPROTOCOL: &str = "voxbridge";
 /// Prefix of a key in a subprotocol.
 pub const SUBPROTOCOL_KEY_PREFIX: &str = "voxbridge.key.";
-/// Header that contains only a key.
-const API_KEY_HEADER: &str = "x-api-key";
+/// Prefixes of a key in a subprotocol: voxbridge's own, and that of OpenAI's libraries for browsers.
+const KEY_PREFIXES: [&str; 2] = [SUBPROTOCOL_KEY_PREFIX, "openai-insecure-api-key."];
+/// Prefix of subprotocols that say something about an OpenAI client, and are no key.
+const OPENAI_PREFIX: &str = "openai-";
+/// Headers that contain only a key: the usual one, Azure's and ElevenLabs'.
+const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "xi-api-key"];
 /// The request contains several different keys, so that it is unclear which one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeveralKeys;
@@ -34,19 +38,25 @@ pub fn find_key(
         headers.get_all(name).into_iter().filter_map(|line| line.to_str().ok()).map(str::trim)
     };
     let authorization = header_values(AUTHORIZATION.as_str()).filter_map(|line| {
-        let (scheme, key) = line.split_once(' ')?;
+        // Some clients send a key without a scheme.
+        let (scheme, key) = line.split_once(' ').unwrap_or((line, ""));
         let is_known = ["bearer", "token"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
-        is_known.then(|| key.trim())
+        match (is_known, key) {
+            (true, key) => Some(key.trim()),
+            (false, "") => Some(line),
+            (false, _) => None,
+        }
     });
     let offered =
         header_values(SEC_WEBSOCKET_PROTOCOL.as_str()).flat_map(|line| line.split(',')).map(str::trim);
     let offered: Vec<&str> = offered.collect();
-    let prefixed = offered.iter().filter_map(|name| name.strip_prefix(SUBPROTOCOL_KEY_PREFIX));
+    let prefixed =
+        offered.iter().filter_map(|name| KEY_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)));
     let following = offered.windows(2).filter(|pair| {
         subprotocols.contains(&pair[0]) && !subprotocols.contains(&pair[1]) && !is_own_subprotocol(pair[1])
     });
     let all = authorization
-        .chain(header_values(API_KEY_HEADER))
+        .chain(KEY_HEADERS.into_iter().flat_map(header_values))
         .chain(prefixed)
         .chain(following.map(|pair| pair[1]))
         .chain(query_keys.iter().map(String::as_str));
@@ -59,7 +69,7 @@ pub fn find_key(
 }
 
 fn is_own_subprotocol(name: &str) -> bool {
-    name == SUBPROTOCOL || name.starts_with(SUBPROTOCOL_KEY_PREFIX)
+    name == SUBPROTOCOL || name.starts_with(SUBPROTOCOL_KEY_PREFIX) || name.starts_with(OPENAI_PREFIX)
 }
 
 /// Removes a parameter from a query string; returns the rest unchanged and the parameter's values.
@@ -101,7 +111,11 @@ mod tests {
             ("authorization", "Bearer k"),
             ("authorization", "token  k "),
             ("authorization", "BEARER k"),
+            ("authorization", "k"),
             ("x-api-key", "k"),
+            ("api-key", "k"),
+            ("xi-api-key", "k"),
+            ("sec-websocket-protocol", "realtime, openai-insecure-api-key.k, openai-agents-sdk.1"),
             ("sec-websocket-protocol", "voxbridge, voxbridge.key.k"),
             ("sec-websocket-protocol", "voxbridge.key.k"),
             ("sec-websocket-protocol", "token, k"),
@@ -115,13 +129,13 @@ mod tests {
         assert_eq!(key(&[("x-api-key", "k"), ("authorization", "Bearer k")], &["k", "k"]), one);
         for (name, value) in [
             ("authorization", "Basic k"),
-            ("authorization", "k"),
             ("authorization", "Bearer "),
             ("x-api-key", ""),
             ("sec-websocket-protocol", "k"),
             ("sec-websocket-protocol", "other, k"),
             ("sec-websocket-protocol", "token, bearer"),
             ("sec-websocket-protocol", "token, voxbridge"),
+            ("sec-websocket-protocol", "token, openai-beta.realtime-v1"),
         ] {
             assert_eq!(key(&[(name, value)], &[]), Ok(None), "{name}: {value}");
         }

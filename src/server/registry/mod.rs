@@ -57,6 +57,8 @@ pub struct SessionInfo {
     pub peer: SocketAddr,
     /// The path of the request.
     pub path: String,
+    /// What decided which protocol the client speaks.
+    pub detected_by: String,
     /// Name of the API key.
     pub key: Option<Arc<str>>,
     /// Subject of the client's certificate.

@@ -62,6 +62,8 @@ pub struct LiveSessionView {
     pub profile: String,
     pub peer: String,
     pub path: String,
+    /// What decided which protocol the client speaks.
+    pub detected_by: String,
     pub key: Option<String>,
     pub opened_at: f64,
     pub age_s: f64,
@@ -120,6 +122,7 @@ impl LiveSession {
             profile: self.info.profile.clone(),
             peer: self.info.peer.to_string(),
             path: self.info.path.clone(),
+            detected_by: self.info.detected_by.clone(),
             key: self.info.key.as_deref().map(str::to_owned),
             opened_at: self.info.opened_unix.as_secs_f64(),
             age_s: self.opened.elapsed().as_secs_f64(),

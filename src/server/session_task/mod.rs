@@ -58,7 +58,7 @@ const DIAL_FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running session's registration, its operator orders and its observer.
 pub(super) struct SessionRegistration {
-    #[expect(dead_code, reason = "dropping the entry ends the registration")]
+    /// Dropping it ends the registration.
     pub(super) entry: RegistryEntry,
     pub(super) orders: mpsc::Receiver<OperatorOrder>,
     pub(super) observer: Observer,
@@ -156,7 +156,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     /// Runs the session to its end. `first_message` was read during protocol detection.
     /// Boxed, because otherwise the future would hold the task twice.
     pub(super) async fn run(mut self: Box<Self>, mut first_message: Option<WsMessage>) {
-        info!("session opened");
+        let session = self.registration.as_ref().map(|registration| registration.entry.session());
+        info!(detected_by = session.map(|session| session.info.detected_by.clone()), "session opened");
         while let Some(due) = self.drain_bridge() {
             let wakeup = match first_message.take() {
                 Some(message) => Wakeup::Client(SocketEvent::Message(message)),

@@ -110,10 +110,6 @@ impl Realtime {
         self.events.iter().filter_map(|(_, event)| event["type"].as_str()).collect()
     }
 
-    fn time_of(&self, kind: &str) -> Duration {
-        self.events.iter().find(|(_, event)| event["type"] == kind).expect("no such event").0
-    }
-
     /// All audio received, in seconds.
     fn audio_s(&self) -> f64 {
         let bytes = |event: &&Value| STANDARD.decode(event["delta"].as_str().unwrap()).unwrap().len();

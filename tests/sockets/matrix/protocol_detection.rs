@@ -22,6 +22,7 @@ enum DetectedProtocol {
     Macaw,
     /// Macaw without a model, which is an error of that protocol.
     MacawWithoutModel,
+    OpenAi,
     Relayed(RelayDialect),
 }
 
@@ -45,6 +46,9 @@ async fn detected_protocol(mut client: Client) -> DetectedProtocol {
 }
 
 fn protocol_of_created(event: &Value) -> DetectedProtocol {
+    if event["session"]["object"].as_str().is_some_and(|object| object.starts_with("realtime.")) {
+        return DetectedProtocol::OpenAi;
+    }
     match (event.get("config"), event.get("prompt_length"), event.get("mode")) {
         (Some(_), None, None) => DetectedProtocol::Macaw,
         (None, Some(_), None) => DetectedProtocol::Relayed(RelayDialect::Legacy),
@@ -90,6 +94,45 @@ async fn protocol_is_detected_from_path_query_and_first_message() {
             client.send(message).await;
         }
         assert_eq!(detected_protocol(client).await, expected, "{request}");
+    }
+}
+
+#[tokio::test]
+async fn openai_clients_are_recognised_by_their_signs() {
+    const BEARER: &str = "Authorization: Bearer sk-test\r\n";
+    let bench = Bench::start().await;
+    let update = || text(json!({"type": "session.update", "session": {"type": "realtime"}}));
+    let append = || text(json!({"type": "input_audio_buffer.append", "audio": "AAAA"}));
+    let configure = || text(json!({"type": "session.configure", "language": "en"}));
+    let (openai, macaw) = (DetectedProtocol::OpenAi, DetectedProtocol::Macaw);
+    for (path, headers, first, expected, sign) in [
+        ("/openai/v1/realtime?model=x", "", None, openai, "path"),
+        ("/openai/realtime?api-version=2024-10-01&deployment=mine", "", None, openai, "path"),
+        ("/v1/realtime?intent=transcription", "", None, openai, "query"),
+        ("/v1/realtime?model=x", "Sec-WebSocket-Protocol: realtime\r\n", None, openai, "header"),
+        ("/v1/realtime?model=x", "User-Agent: LiveKit Agents\r\n", None, openai, "header"),
+        ("/v1/realtime?model=x", "OpenAI-Beta: realtime=v1\r\n", None, openai, "header"),
+        ("/v1/realtime?model=gpt-realtime", "", None, openai, "model"),
+        ("/v1/realtime?model=x", "", update(), openai, "first_message"),
+        ("/v1/realtime?model=x", "", append(), openai, "first_message"),
+        ("/v1/realtime?model=x", BEARER, None, openai, "unasked_key"),
+        ("/v1/realtime?model=x", BEARER, configure(), macaw, "first_message"),
+        ("/v1/realtime?model=x", BEARER, Some(Message::binary(vec![0; 640])), macaw, "first_message"),
+        ("/v1/realtime?model=x", "", None, macaw, "default"),
+        ("/v1/realtime?model=x", "X-API-Key: k\r\n", None, macaw, "default"),
+        ("/v1/realtime?model=x&language=en", BEARER, None, macaw, "query"),
+    ] {
+        let (head, mut client) = bench.open_websocket(path, headers).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{path} {headers}: {head}");
+        assert!(!head.contains("sk-test"), "{head}");
+        let request = format!("{path} {headers} {first:?}");
+        if let Some(message) = first {
+            client.send(message).await;
+        }
+        let created = client.wait_for_event("session.created").await;
+        assert_eq!(protocol_of_created(&created), expected, "{request}");
+        let signs: Vec<_> = bench.sessions.all().iter().map(|it| it.info.detected_by.clone()).collect();
+        assert!(signs.iter().any(|found| found == sign), "{request}: {sign} is not in {signs:?}");
     }
 }
 
