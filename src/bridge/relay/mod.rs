@@ -96,6 +96,8 @@ struct ReportedProgress {
     queued: bool,
     /// The session is open.
     opened: bool,
+    /// The upstream's session id.
+    session_id: Option<String>,
 }
 
 /// The client's messages on their way to the upstream.

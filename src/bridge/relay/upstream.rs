@@ -66,7 +66,7 @@ impl Relay {
         self.reported.opened && (self.is_open() || matches!(self.phase, RelayPhase::Closing(_)))
     }
 
-    /// Reports queue position and opening, once each over all attempts.
+    /// Reports queue position and opening, once each over all attempts, and the opening again if the session id changed.
     fn report_opening_progress(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, text: &str) {
         let notice = match event {
             // Some servers confirm settings that change in an open session.
@@ -80,7 +80,9 @@ impl Relay {
             RelayUpstreamEvent::Granted if !std::mem::replace(&mut self.reported.granted, true) => {
                 ClientNotice::Granted
             }
-            RelayUpstreamEvent::Opened(_) if !std::mem::replace(&mut self.reported.opened, true) => {
+            RelayUpstreamEvent::Opened(_) if !self.reported.opened || self.has_new_session_id() => {
+                self.reported.opened = true;
+                self.reported.session_id.clone_from(&self.session_id);
                 ClientNotice::Opened { prompt_chars: self.opening.prompt_chars }
             }
             _ => return,
@@ -92,6 +94,12 @@ impl Relay {
         if let Some(encoded) = self.codecs.encode_notice(&notice, &notice_meta) {
             self.send_client(Message::Text(encoded));
         }
+    }
+
+    /// True if the client must be told the id of the session that replaces a lost one. A chat client is not told: some
+    /// send their question whenever a session opens.
+    fn has_new_session_id(&self) -> bool {
+        self.mode != Mode::Chat && self.session_id.is_some() && self.session_id != self.reported.session_id
     }
 
     /// Forwards an unknown message. The connection reports it to operators.

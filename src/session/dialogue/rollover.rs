@@ -189,8 +189,7 @@ impl Dialogue {
         context: &mut LaneContext,
     ) {
         let was_useful = matches!(&self.upstream, DialogueUpstream::Active(session) if session.tracker.answered_count >= USEFUL_UNITS);
-        let resend_unanswered = reason == RolloverReason::NotYielding;
-        let after = self.leave_upstream(now, resend_unanswered, view, context);
+        let after = self.leave_upstream(now, true, view, context);
         self.outage = Some(Outage { reason, since: now });
         // An early request of an operator is no failure.
         if !was_useful && reason != RolloverReason::OperatorRequest {
@@ -208,7 +207,7 @@ impl Dialogue {
         view: &SessionSnapshot,
         context: &mut LaneContext,
     ) {
-        match self.standby.take().map(|standby| standby.session) {
+        match self.take_standby(now, context) {
             Some(session) if session.connection.is_engaged() => {
                 self.upstream = DialogueUpstream::Active(Box::new(session));
                 return self.resume_after_outage(now, true, view, context);
@@ -334,7 +333,11 @@ impl Dialogue {
         self.awaits_rollover = due.is_some();
         let Some(due) = due else { return };
         let quiet = self.quiet_at(view, context).is_some_and(|at| at <= now);
-        let ready = self.prepare_standby(now, quiet && !due.hard, context);
+        let ready = self.prepare_standby(now, !due.hard, context);
+        if quiet {
+            // What the model has not answered until now, it will not answer.
+            self.uplink.clear_unanswered();
+        }
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         // The answer to the unit in flight may have ended the quiet moment.
         session.pending_rollover = (due.hard || (quiet && ready)).then_some(due.reason);

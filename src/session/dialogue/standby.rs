@@ -2,6 +2,9 @@
 //!
 //! It is opened at the soft limit, receives the silence during which a new model only listens (field notes §1.6), and
 //! takes over at a quiet moment. Without a second worker there is no standby, and the rollover has a gap.
+//!
+//! The history goes into its prompt when it is initialised. A standby whose prompt misses a later line never takes over:
+//! it is replaced by a new one if there is time, and otherwise the rollover has a gap.
 
 use std::time::{Duration, Instant};
 
@@ -33,10 +36,21 @@ impl Standby {
             && self.session.tracker.answered_count >= u64::from(units)
             && self.session.tracker.in_flight.is_none()
     }
+
+    /// True if its prompt holds the whole history.
+    fn is_current(&self, context: &LaneContext) -> bool {
+        self.history_version == context.history.version()
+    }
+
+    /// Time that a renewal needs: twice the time that this standby took, or has taken so far.
+    fn renewal_time(&self, now: Instant) -> Duration {
+        let ready_at = if self.session.connection.is_engaged() { self.session.ready_at } else { now };
+        2 * (ready_at - self.opened_at)
+    }
 }
 
 impl Dialogue {
-    /// Opens the standby, or renews one with an outdated history if there is time.
+    /// Opens the standby, or replaces one whose prompt misses a line, unless the rollover is due at once.
     ///
     /// Returns true if the rollover need not wait: the standby is ready, or there will be none.
     pub(super) fn prepare_standby(
@@ -45,28 +59,42 @@ impl Dialogue {
         has_time: bool,
         context: &mut LaneContext,
     ) -> bool {
-        let wanted = self.rules.rollover.standby && !self.standby_unavailable;
         match &self.standby {
-            None if wanted => {
+            Some(standby) if standby.is_current(context) => {
+                standby.is_warmed_up(self.rules.rollover.standby_units)
+            }
+            Some(standby) => {
+                let can_renew = has_time && self.time_left(now) >= standby.renewal_time(now);
+                // The end of an open turn adds another line.
+                if can_renew && self.turns.open.is_none() {
+                    self.replaced_standby = self.retire_standby(now, context);
+                }
+                !can_renew
+            }
+            None if self.rules.rollover.standby && !self.standby_unavailable => {
                 // The lane that it replaces may still hold the worker. A new one would queue behind it.
-                if self.replaced_standby.is_none_or(|lane| !context.is_closing(lane)) {
+                let is_blocked = self.replaced_standby.is_some_and(|lane| context.is_closing(lane));
+                if !is_blocked && self.turns.open.is_none() {
                     self.open_standby(now, context);
                 }
                 false
             }
             None => true,
-            Some(standby) if !standby.is_warmed_up(self.rules.rollover.standby_units) => false,
-            Some(standby) => {
-                let is_current = standby.history_version == context.history.version();
-                // A renewal takes at least as long as this one took.
-                let renewal_time = 2 * (standby.session.ready_at - standby.opened_at);
-                if is_current || !has_time || self.time_left(now) < renewal_time {
-                    return true;
-                }
-                self.replaced_standby = self.retire_standby(now, context);
-                false
-            }
         }
+    }
+
+    /// Takes the standby as the next session. Retires it if its prompt misses a line.
+    pub(super) fn take_standby(
+        &mut self,
+        now: Instant,
+        context: &mut LaneContext,
+    ) -> Option<UpstreamSession> {
+        let standby = self.standby.take()?;
+        if standby.is_current(context) {
+            return Some(standby.session);
+        }
+        standby.session.connection.retire(now, context);
+        None
     }
 
     fn time_left(&self, now: Instant) -> Duration {

@@ -158,6 +158,23 @@ fn endless_speaker_does_not_prevent_rollover() {
 }
 
 #[test]
+fn question_that_a_hard_limit_leaves_unanswered_is_asked_again() {
+    for backend in BACKENDS {
+        for kv in (7_880..8_000).step_by(20) {
+            let mut conversation =
+                Conversation::new(with_init(config(backend, &[&format!("kv={kv},times=1")]), 2_000));
+            conversation.ask();
+            conversation.stream_silence(10_000);
+            let [(ContextFull, gap, false)] = conversation.rollovers()[..] else {
+                panic!("{backend:?} {kv}: {:?}", conversation.rollovers())
+            };
+            assert!((2_000..2_500).contains(&gap), "{backend:?} {kv}: {gap} ms");
+            conversation.assert_continues();
+        }
+    }
+}
+
+#[test]
 fn server_ending_session_at_any_second_loses_nothing() {
     for backend in BACKENDS {
         for second in 1..=24 {

@@ -118,6 +118,59 @@ fn outdated_standby_is_renewed() {
 }
 
 #[test]
+fn successor_of_dying_session_knows_the_turn_spoken_since_the_standby_was_initialised() {
+    for backend in BACKENDS {
+        for after_ms in (0..9_000).step_by(900) {
+            let mut conversation = standby_conversation(backend, 2, 7_150);
+            run_until_two_lanes(&mut conversation);
+            conversation.send_question();
+            conversation.stream_silence(after_ms);
+            conversation.harness.break_lane(conversation.harness.lanes()[0]);
+            let said = conversation.said();
+            conversation.stream_silence(6_000);
+            conversation.assert_prompt_contains(&said);
+            conversation.assert_continues();
+        }
+    }
+}
+
+#[test]
+fn standby_without_the_last_turn_does_not_take_over_at_a_limit() {
+    for backend in BACKENDS {
+        for kv in (7_600..7_880).step_by(40) {
+            let mut conversation = standby_conversation(backend, 2, kv);
+            conversation.ask();
+            let said = conversation.said();
+            conversation.stream_silence(20_000);
+            assert_eq!(conversation.rollovers().len(), 1, "{backend:?} {kv}");
+            conversation.assert_prompt_contains(&said);
+            conversation.assert_continues();
+        }
+    }
+}
+
+#[test]
+fn standby_does_not_take_over_in_the_middle_of_a_turn() {
+    for backend in BACKENDS {
+        let faults = ["kv=7500,times=1", "never-listens,times=1"];
+        let mut config: HarnessConfig = with_init(config(backend, &faults), 2_000);
+        config.library = with_profile_changes(config.library, &[STANDBY]);
+        config.simulator.workers = 2;
+        let mut conversation = Conversation::new(config);
+        conversation.ask();
+        let said = conversation.said();
+        conversation.stream_silence(5_000);
+        assert_eq!(
+            (conversation.rollovers(), said.len()),
+            (vec![(ContextFull, 2_020, false)], 1),
+            "{backend:?}"
+        );
+        conversation.assert_prompt_contains(&said);
+        conversation.close_and_check();
+    }
+}
+
+#[test]
 fn text_takes_standby_worker_first() {
     for backend in ServerKind::WITH_CHAT {
         let mut conversation = standby_conversation(backend, 2, 7_150);

@@ -329,6 +329,20 @@ impl Conversation {
         rolled.collect()
     }
 
+    /// Checks that the prompt of the session that hears the user contains everything the model said before it.
+    pub(crate) fn assert_prompt_contains(&self, said: &[String]) {
+        let mut openings = self.harness.openings.iter();
+        let (_, opening) = openings.find(|(lane, _)| Some(*lane) == self.lane).unwrap();
+        let prompt = opening.prompt.as_deref().unwrap();
+        assert!(said.iter().all(|text| prompt.contains(text)), "{said:?} is not all in {prompt:?}");
+    }
+
+    /// The model's final transcripts so far.
+    pub(crate) fn said(&self) -> Vec<String> {
+        let finals = self.harness.events("transcript.final");
+        finals.into_iter().map(|event| event["text"].as_str().unwrap().to_owned()).collect()
+    }
+
     /// The rollovers as the client was notified of them.
     pub(crate) fn reported_rollovers(&self) -> Vec<(String, u64, bool)> {
         let reports = self.harness.events("session.rollover").into_iter().map(|event| {

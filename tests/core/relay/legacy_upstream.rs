@@ -181,8 +181,37 @@ fn lost_legacy_upstream_is_replaced() {
         (0..3).for_each(|_| say(&mut harness));
         harness.advance(ms(5000));
         assert_eq!(harness.names()[..2], ["session.queue_done", "session.created"], "{client}");
-        assert_eq!(harness.names().len(), 9, "{client}: {:?}", harness.names());
+        let created = harness.events("session.created");
+        assert!(created.len() == 2 && created[0]["session_id"] != created[1]["session_id"], "{client}");
+        assert_eq!(harness.names().len(), 10, "{client}: {:?}", harness.names());
         assert!(!harness.is_closed());
+    }
+}
+
+#[test]
+fn messages_that_the_bridge_answers_itself_do_not_reach_a_server_of_the_same_dialect() {
+    let append = |audio: &str| format!(r#"{{"type":"input_audio_buffer.append","audio":{audio}}}"#);
+    for (text, answer) in [
+        ("{".to_owned(), "close 1003"),
+        ("[]".to_owned(), "close 1003"),
+        (r#"{"type":"session.update"}"#.to_owned(), "missing_field"),
+        (r#"{"type":"session.update","session":{"instructions":5}}"#.to_owned(), "invalid_payload"),
+        (append(r#""""#), "missing_field"),
+        (append("null"), "missing_field"),
+        (append("5"), "invalid_payload"),
+        (append(r#""AAAAA""#), "invalid_payload"),
+        (append(r#""AAAA""#), "invalid_payload"),
+    ] {
+        let config = legacy_config("mode=audio", false, &[]);
+        let mut harness = Harness::new_relay(config, &["minicpm-o-legacy"]);
+        harness.send_json(&json!({"type": "session.update", "session": {}}));
+        harness.advance(ms(500));
+        let sent = sent_texts(&harness).len();
+        harness.send_text(&text);
+        let goodbye = usize::from(answer.starts_with("close"));
+        assert_eq!(sent_texts(&harness).len(), sent + goodbye, "{text}");
+        let code = harness.events("error").last().map(|error| error["error"]["code"].as_str().unwrap());
+        assert_eq!(code.unwrap_or(harness.names().last().unwrap()), answer, "{text}");
     }
 }
 

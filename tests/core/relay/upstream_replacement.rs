@@ -66,7 +66,12 @@ fn lost_upstream_is_replaced_and_every_append_answered() {
     }
     harness.advance(ms(3000));
     let after = &harness.names()[before..];
-    assert_eq!(after, ["response.output.delta"; 3], "every append of the gap is answered");
+    assert_eq!(after[0], "session.created", "the client learns the new session id");
+    assert_eq!(after[1..], ["response.output.delta"; 3], "every append of the gap is answered");
+    let ids: Vec<_> = harness.events("session.created").iter().map(|event| &event["session_id"]).collect();
+    assert!(ids.len() == 2 && ids[0] != ids[1], "{ids:?}");
+    let answers = harness.events("response.output.delta");
+    assert!(answers[4..].iter().all(|answer| answer["session_id"] == *ids[1]), "{answers:?}");
     assert_eq!(harness.openings.len(), openings + 1);
     let inits: Vec<_> =
         sent_texts(&harness).into_iter().filter(|text| text.contains("session.init")).collect();
@@ -248,6 +253,9 @@ fn crashed_backend_is_replaced() {
         if mode == "mode=chat" {
             assert_eq!(harness.events("response.done").len(), 1, "the question is asked again");
         }
+        // Some chat clients would ask their question again.
+        let created = harness.events("session.created").len();
+        assert_eq!(created, if mode == "mode=chat" { 1 } else { 2 }, "{mode}");
     }
 }
 
