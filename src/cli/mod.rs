@@ -19,6 +19,7 @@ mod key;
 mod output;
 mod read_input;
 mod stream_recording;
+mod synthetic_session;
 #[cfg(test)]
 mod tests;
 mod view;

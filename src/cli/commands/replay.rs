@@ -84,7 +84,7 @@ pub(super) fn library_with_profile(
 
 /// Start time of a replay. Any instant will do, because a replay only uses time differences.
 #[expect(clippy::disallowed_methods, reason = "an instant has no other source")]
-pub(super) fn replay_epoch() -> Instant {
+pub(in crate::cli) fn replay_epoch() -> Instant {
     Instant::now()
 }
 
