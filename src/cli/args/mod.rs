@@ -284,8 +284,12 @@ pub struct ReplayArgs {
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
     /// Replay with another profile, given by name or file
-    #[arg(long, value_name = "FILE|NAME")]
+    #[arg(long, value_name = "FILE|NAME", conflicts_with = "svg")]
     pub profile: Option<String>,
+    /// Draw the session as a timeline: audio, messages, latencies and upstream sessions. Needs a trace with audio for the
+    /// envelopes
+    #[arg(long, value_name = "OUT.svg")]
+    pub svg: Option<PathBuf>,
     /// Directory with mapping files; the mappings in the trace take precedence
     #[arg(long, value_name = "DIR", env = "VOXBRIDGE_MAPPINGS", hide_env_values = true)]
     pub mappings: Option<PathBuf>,
