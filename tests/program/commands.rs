@@ -448,6 +448,16 @@ async fn demo_prints_both_sides_and_saves_answer() {
         assert!(shown.stdout.contains(words), "nothing about {words}: {}", shown.stdout);
     }
     assert_wav(Path::new(&out));
+    let picture = Path::new(&out).with_extension("svg");
+    assert!(shown.stdout.contains(&format!("picture {}", picture.display())), "{}", shown.stdout);
+    let svg = std::fs::read_to_string(picture).unwrap();
+    for words in ["→ tts.speak “You said", "s to the transcript", "s to the first audio", "#0"] {
+        assert!(svg.contains(words), "nothing about {words}: {svg}");
+    }
+    let times = shown.stdout.lines().filter_map(|line| line.get(..8)?.trim().parse::<f64>().ok());
+    let times: Vec<f64> = times.collect();
+    assert!(times.len() > 10 && times.is_sorted(), "{}", shown.stdout);
+    assert!(!shown.stdout.contains("_id="), "{}", shown.stdout);
 }
 
 #[tokio::test]

@@ -79,10 +79,10 @@ pub struct DemoArgs {
     /// Hold a full-duplex conversation instead of transcribing the recording and speaking a text
     #[arg(long)]
     pub talk: bool,
-    /// Keep the servers running until Ctrl-C
+    /// Keep the servers running until Ctrl-C, at 127.0.0.1:8000 (bridge) and 127.0.0.1:8006 (simulated model)
     #[arg(long)]
     pub stay: bool,
-    /// WAV file for the spoken answer
+    /// WAV file for the spoken answer; a picture of the session is saved beside it as .svg
     #[arg(short, long, value_name = "OUT.wav", default_value = "voxbridge-demo.wav")]
     pub output: PathBuf,
 }
