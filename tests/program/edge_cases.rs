@@ -4,7 +4,7 @@ use std::{fmt::Write as _, fs, process::Stdio};
 
 use futures_util::future::join_all;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpStream,
     process::Command,
     time::timeout,
@@ -204,6 +204,28 @@ async fn start_logs_url_of_each_served_protocol() {
     ] {
         let line = server.wait_for_log(&format!("ws://{address}{target}")).await;
         assert!(line.contains(protocol) && line.contains("serving clients"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn server_listens_on_several_addresses() {
+    let dir = scratch("several-addresses");
+    let path = config(&dir, "listen = [\"127.0.0.1:0\", \"[::1]:0\"]\n");
+    for addresses in [&["--config", &path][..], &["--listen", "127.0.0.1:0", "--listen", "[::1]:0"]] {
+        let args = [&["serve", "--upstream", "ws://127.0.0.1:9"], addresses].concat();
+        let mut process = voxbridge(&args).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        for ip in ["127.0.0.1:", "[::1]:"] {
+            let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+            let address = line.strip_prefix("listening on ").unwrap();
+            assert!(address.starts_with(ip), "{line}");
+            // Both addresses answer more than one client.
+            for _ in 0..3 {
+                let stream = TcpStream::connect(address).await.unwrap();
+                let (_, mut client) = open_websocket(stream, "/v1/realtime?model=m", "", &[]).await;
+                assert_eq!(client.next().await.kind(), "session.created");
+            }
+        }
     }
 }
 

@@ -100,15 +100,17 @@ pub struct ConfigArgs {
         hide_env_values = true
     )]
     pub upstream: Vec<String>,
-    /// Address to listen on: PORT for this machine only, or IP:PORT [default: 127.0.0.1:8000]
+    /// Address to listen on: PORT for this machine only, or IP:PORT [default: 127.0.0.1:8000]. Repeat the option or separate
+    /// addresses with commas to listen on several
     #[arg(
         long,
         value_name = "[IP:]PORT",
+        value_delimiter = ',',
         env = "VOXBRIDGE_LISTEN",
         hide_env_values = true,
         value_parser = complete_address
     )]
-    pub listen: Option<String>,
+    pub listen: Vec<String>,
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
