@@ -77,7 +77,8 @@ async fn reload_completes_after_requester_disconnects() {
 
 #[tokio::test]
 async fn shared_client_and_admin_address_is_rejected() {
-    for (listen, admin) in [("127.0.0.1:18123", "127.0.0.1:18123"), ("0.0.0.0:18123", "127.0.0.1:18123")] {
+    for (listen, admin) in [("127.0.0.1:18123", "127.0.0.1:18123"), ("8000,0.0.0.0:18123", "127.0.0.1:18123")]
+    {
         let args = ["--upstream", "ws://127.0.0.1:9", "--listen", listen, "--admin", admin];
         for command in ["serve", "check"] {
             let (code, _, words) = run(&[&[command][..], &args].concat()).await;
@@ -205,6 +206,17 @@ async fn start_logs_url_of_each_served_protocol() {
         let line = server.wait_for_log(&format!("ws://{address}{target}")).await;
         assert!(line.contains(protocol) && line.contains("serving clients"), "{line}");
     }
+}
+
+#[tokio::test]
+async fn check_does_not_wait_for_the_reader_of_a_named_pipe() {
+    let dir = scratch("named-pipe");
+    let pipe = dir.join("access.log");
+    let _ = fs::remove_file(&pipe);
+    assert!(Command::new("mkfifo").arg(&pipe).status().await.unwrap().success());
+    let path = config(&dir, "[access_log]\npath = \"access.log\"\n");
+    let (code, _, words) = run(&["check", "--config", &path]).await;
+    assert_eq!(code, 0, "{words}");
 }
 
 #[tokio::test]
