@@ -104,7 +104,7 @@ impl SessionPicture {
     }
 
     /// Draws the picture.
-    pub(super) fn to_svg(&mut self) -> String {
+    pub(super) fn draw_svg(&mut self) -> String {
         self.marks.sort_by_key(|mark| mark.at);
         let ends = self.marks.iter().map(|mark| mark.at).chain(self.lanes.values().map(|lane| lane.1));
         let end = ends.chain([self.up.end, self.down.end, Duration::from_secs(1)]).max().unwrap_or_default();
@@ -157,8 +157,7 @@ impl SessionPicture {
         let to_transcript =
             finals.filter_map(|mark| Some((sound_end(mark.at)?, mark.at, "to the transcript")));
         let to_audio = self.down.arrivals.iter().filter_map(|at| {
-            let commands = self.marks.iter().filter(|mark| mark.is_up && mark.at <= *at);
-            let command = commands.last().map(|mark| mark.at);
+            let command = self.marks.iter().rfind(|mark| mark.is_up && mark.at <= *at).map(|mark| mark.at);
             Some((command.max(sound_end(*at))?, *at, "to the first audio"))
         });
         // A conversation's sound may go on during the transcript.
@@ -349,7 +348,7 @@ mod tests {
     fn picture(frames: &[(u64, TapPoint, TapFrame<'_>)]) -> String {
         let mut picture = SessionPicture::new(&Library::embedded().unwrap().client("macaw").unwrap());
         frames.iter().for_each(|(ms, point, frame)| picture.add(Duration::from_millis(*ms), *point, *frame));
-        picture.to_svg()
+        picture.draw_svg()
     }
 
     #[test]

@@ -223,7 +223,8 @@ impl<'s> SessionRun<'s> {
     fn advance(&mut self, duration: Duration) {
         let end = self.now + duration;
         while let Some(at) = self.next_event().filter(|at| *at <= end && !self.is_finished) {
-            match self.replies.pop_front_if(|(due, _)| *due <= at) {
+            let is_reply = self.replies.front().is_some_and(|(due, _)| *due <= at);
+            match is_reply.then(|| self.replies.pop_front()).flatten() {
                 Some((due, reply)) => {
                     self.now = due.max(self.now);
                     self.feed_reply(&reply);

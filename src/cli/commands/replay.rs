@@ -78,7 +78,7 @@ fn replay_and_draw(trace: &Trace, library: Library, path: &Path) -> Result<Repla
 
 /// Writes the picture of a session to a file.
 pub(super) fn write_picture(path: &Path, picture: &mut SessionPicture) -> Result<(), CommandError> {
-    fs::write(path, picture.to_svg())
+    fs::write(path, picture.draw_svg())
         .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))
 }
 
