@@ -209,7 +209,7 @@ async fn start_logs_url_of_each_served_protocol() {
 }
 
 #[tokio::test]
-async fn check_does_not_wait_for_the_reader_of_a_named_pipe() {
+async fn named_pipe_without_a_reader_stops_neither_check_nor_serve() {
     let dir = scratch("named-pipe");
     let pipe = dir.join("access.log");
     let _ = fs::remove_file(&pipe);
@@ -217,6 +217,14 @@ async fn check_does_not_wait_for_the_reader_of_a_named_pipe() {
     let path = config(&dir, "[access_log]\npath = \"access.log\"\n");
     let (code, _, words) = run(&["check", "--config", &path]).await;
     assert_eq!(code, 0, "{words}");
+    let server = Server::start("ws://127.0.0.1:9", &["--config", &path]).await;
+    server.client().await.close().await;
+    // A reader that comes later gets the line.
+    let mut reader = BufReader::new(tokio::fs::File::open(&pipe).await.unwrap()).lines();
+    let line = timeout(PATIENCE, reader.next_line()).await.expect("no line").unwrap().unwrap();
+    assert!(line.contains("\"client\""), "{line}");
+    server.signal("-TERM").await;
+    assert_eq!(server.wait_for_end().await, 0);
 }
 
 #[tokio::test]
