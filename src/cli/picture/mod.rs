@@ -1,38 +1,25 @@
 //! Picture of a session: a timeline with the audio of both directions, the messages to and from the client, the latencies
 //! and the upstream sessions, as an SVG file.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+mod drawing;
+
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
+use self::drawing::{Drawing, shorten};
 use crate::{
     audio::{encoding::Encoding, pcm},
     mapping::ClientMapping,
     server::tap::{TapFrame, TapPoint},
 };
 
-const WIDTH: f64 = 1200.0;
-/// Left and right end of the time axis.
-const LEFT: f64 = 120.0;
-const RIGHT: f64 = 1180.0;
-/// Half of the height of an envelope, and the height of a line of labels.
-const ENVELOPE: f64 = 32.0;
-const LINE: f64 = 17.0;
-/// Estimated width of a letter.
-const LETTER: f64 = 6.3;
 /// Resolution of the envelopes.
 const STEP: Duration = Duration::from_millis(20);
 /// Level from which a client's sample is speech, full scale at 1: above the noise of a room.
 const AUDIBLE: f32 = 0.06;
 /// Pause of the audio to the client after which it begins anew.
 const PAUSE: Duration = Duration::from_millis(500);
-const LABEL_MAX_CHARS: usize = 44;
-const STYLE: &str = "svg{background:#fff;font:12px system-ui,sans-serif}text{fill:#1f2933}.dim{fill:#7b8794}\
-    .up{fill:#0b69a3}.down{fill:#2f855a}.up-wave{stroke:#0b69a3}.down-wave{stroke:#2f855a}.line{stroke:#cbd2d9}.late{stroke:#c05621;stroke-width:2}.lane{fill:#e4e7eb}\
-    .late-text{fill:#c05621;font-weight:600}\
-    @media(prefers-color-scheme:dark){svg{background:#14181d}text{fill:#e4e7eb}.dim{fill:#9aa5b1}.up{fill:#63b3ed}\
-    .down{fill:#68d391}.up-wave{stroke:#63b3ed}.down-wave{stroke:#68d391}.line{stroke:#3e4c59}.lane{fill:#323f4b}}";
-
 /// Audio of one direction.
 struct AudioTrack {
     encoding: Encoding,
@@ -108,9 +95,7 @@ impl SessionPicture {
         self.marks.sort_by_key(|mark| mark.at);
         let ends = self.marks.iter().map(|mark| mark.at).chain(self.lanes.values().map(|lane| lane.1));
         let end = ends.chain([self.up.end, self.down.end, Duration::from_secs(1)]).max().unwrap_or_default();
-        let mut drawing = Drawing { body: String::new(), y: 30.0, seconds: end.as_secs_f64() };
-        drawing.text(LEFT, "", &format!("A session of {:.1} s", drawing.seconds));
-        drawing.y += 20.0;
+        let mut drawing = Drawing::new(&format!("A session of {:.1} s", end.as_secs_f64()), end);
         drawing.envelope("client speaks", "up", &self.up.peaks);
         self.draw_marks(&mut drawing);
         drawing.envelope("voxbridge speaks", "down", &self.down.peaks);
@@ -211,133 +196,6 @@ fn describe(message: &str) -> (String, String) {
         name.push_str(" of the model");
     }
     (name, first(&["text", "transcript", "partial", "reason"]))
-}
-
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(LABEL_MAX_CHARS) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
-}
-
-/// An SVG file under construction, from top to bottom.
-struct Drawing {
-    body: String,
-    y: f64,
-    seconds: f64,
-}
-
-/// Lines of labels, each with a span of time. A label takes the first line that has room.
-struct LabelRows {
-    top: f64,
-    ends: Vec<f64>,
-}
-
-impl Drawing {
-    fn x(&self, at: Duration) -> f64 {
-        LEFT + at.as_secs_f64() / self.seconds * (RIGHT - LEFT)
-    }
-
-    fn text(&mut self, x: f64, class: &str, text: &str) {
-        let (y, text) = (self.y, escape(text));
-        let _ = writeln!(self.body, r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{text}</text>"#);
-    }
-
-    /// The title of a part, to the left of the time axis.
-    fn title(&mut self, text: &str) {
-        self.text(8.0, "dim", text);
-    }
-
-    fn envelope(&mut self, title: &str, class: &str, peaks: &[(Duration, f32)]) {
-        self.y += ENVELOPE;
-        self.title(title);
-        let (y, mut columns) = (self.y, BTreeMap::<i64, f32>::new());
-        let width = (self.x(STEP) - LEFT).max(1.0) + 0.3;
-        for (at, peak) in peaks {
-            let column = columns.entry(self.x(*at) as i64).or_default();
-            *column = column.max(*peak);
-        }
-        // A square root shows quiet speech; silence is a thin line.
-        let mut path = String::new();
-        for (x, peak) in columns {
-            let half = (f64::from(peak).sqrt() * ENVELOPE).max(0.5);
-            let _ = write!(path, "M{x} {:.1}v{:.1}", y - half, 2.0 * half);
-        }
-        let _ = writeln!(self.body, r#"<path class="{class}-wave" stroke-width="{width:.1}" d="{path}"/>"#);
-        self.y += ENVELOPE + 14.0;
-    }
-
-    fn rows(&mut self, title: &str) -> LabelRows {
-        self.y += 8.0;
-        self.title(title);
-        LabelRows { top: self.y, ends: Vec::new() }
-    }
-
-    /// The time axis: a tick at each full 1, 2 or 5 times a power of ten.
-    fn axis(&mut self) {
-        let ideal = self.seconds / 12.0;
-        let power = 10_f64.powf(ideal.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|it| it * power).find(|step| *step >= ideal);
-        let step = step.unwrap_or(1.0);
-        let (top, bottom) = (44.0, self.y);
-        self.y += 16.0;
-        for tick in 0..=(self.seconds / step) as u32 {
-            let at = f64::from(tick) * step;
-            let x = self.x(Duration::from_secs_f64(at));
-            let _ = writeln!(self.body, r#"<path class="line" d="M{x:.1} {top}V{bottom:.1}" opacity=".5"/>"#);
-            self.text(x - 8.0, "dim", &format!("{} s", (at * 1000.0).round() / 1000.0));
-        }
-    }
-
-    fn finish(self) -> String {
-        let height = self.y + 14.0;
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"{WIDTH}\" role=\"img\">\
-             <title>Timeline of a voxbridge session</title><style>{STYLE}</style>\n{}</svg>\n",
-            self.body
-        )
-    }
-}
-
-impl LabelRows {
-    fn place(&mut self, drawing: &mut Drawing, (from, to): (Duration, Duration), label: &str, class: &str) {
-        let (from, to) = (drawing.x(from), drawing.x(to));
-        let width = label.chars().count() as f64 * LETTER;
-        // A label that does not fit to the right of its time stands to the left of it.
-        let start = if from + width > WIDTH { from - width } else { from };
-        let row = self.ends.iter().position(|end| *end < start).unwrap_or(self.ends.len());
-        self.ends.resize(self.ends.len().max(row + 1), 0.0);
-        self.ends[row] = to.max(start + width) + LETTER;
-        drawing.y = self.top + row as f64 * LINE;
-        let (top, bottom) = (drawing.y - 10.0, drawing.y + 4.0);
-        let _ = match class {
-            "late-text" => {
-                writeln!(drawing.body, r#"<path class="late" d="M{from:.1} {bottom:.1}H{to:.1}"/>"#)
-            }
-            "dim" => {
-                let (width, height) = (to - from, bottom - top);
-                writeln!(
-                    drawing.body,
-                    r#"<rect class="lane" x="{from:.1}" y="{top:.1}" width="{width:.1}" height="{height}"/>"#
-                )
-            }
-            _ => writeln!(
-                drawing.body,
-                r#"<rect class="{class}" x="{from:.1}" y="{top:.1}" width="1.5" height="14"/>"#
-            ),
-        };
-        drawing.text(start + 3.0, if class == "dim" { "" } else { class }, label);
-    }
-
-    fn finish(self, drawing: &mut Drawing) {
-        drawing.y = self.top + self.ends.len().max(1) as f64 * LINE;
-    }
-}
-
-fn escape(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
-    // XML has no control characters.
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 #[cfg(test)]
