@@ -28,6 +28,9 @@ pub struct ClientTiming {
     pub stall_timeout: Duration,
     /// How long a transcript of the user may be the only answer to a question.
     pub transcript_only_timeout: Duration,
+    /// How long after a question `talk` waits for its answer without a word to the user, and for a sign that the server hears
+    /// it.
+    pub unanswered_timeout: Duration,
     /// How long the client waits for the next message of a spoken answer.
     pub answer_timeout: Duration,
     /// Interval between empty frames while the client sends nothing else.
@@ -47,6 +50,8 @@ impl Default for ClientTiming {
             stall_timeout: Duration::from_secs(30),
             // A conversation may transcribe the user too, and begins its answer within six seconds of silence.
             transcript_only_timeout: Duration::from_secs(8),
+            // Longer than the first answer of a model that is free.
+            unanswered_timeout: Duration::from_secs(15),
             // A busy model server queues requests; voxbridge itself gives up earlier than this.
             answer_timeout: Duration::from_secs(120),
             // The server closes after 60 s without a binary frame, even while it speaks (field notes §1.6).

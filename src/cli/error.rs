@@ -66,6 +66,12 @@ pub enum ClientError {
          --profile conversation`, or a route of that profile for the name given by --model"
     )]
     NoConversation,
+    /// A conversational server that shows no sign of having heard a question.
+    #[error(
+        "the server has heard no speech {} s after the question; is the recording loud enough, and does the server's profile \
+         take audio (`voxbridge serve --profile conversation`)?", .0.as_secs_f64()
+    )]
+    NotHeard(Duration),
     /// The server rejected the WebSocket upgrade with an HTTP status.
     #[error("{url} rejected the connection with HTTP {status}{}", status_hint(*status))]
     HttpRejected {
@@ -151,6 +157,7 @@ impl ClientError {
             Self::UnreadableInput { .. } | Self::UnreadableCa(_) => EXIT_NO_INPUT,
             Self::InvalidAudio { .. } | Self::InvalidText(_) => EXIT_INVALID_DATA,
             Self::NoConversation
+            | Self::NotHeard(_)
             | Self::Server { .. }
             | Self::ConnectionLost(_)
             | Self::Stalled(_)

@@ -1,4 +1,5 @@
-//! One-line summary of a JSON message: its type, then its fields in their original order, with audio as a short note.
+//! One-line summary of a JSON message: its type, its text, then its other fields in their original order, with audio as a
+//! short note. Ids are left out.
 //!
 //! Messages contain up to a megabyte of base64, so the summary is written during parsing, without a JSON tree.
 
@@ -18,8 +19,11 @@ pub(super) fn summarize_json(message: &str) -> String {
     let mut json = serde_json::Deserializer::from_str(message);
     let root = SummaryField { line: &mut line, depth: 0, is_type: false };
     match root.deserialize(&mut json) {
-        Ok(()) if line.message_type.is_empty() => line.fields,
-        Ok(()) => format!("{} {}", line.message_type, line.fields).trim_end().to_owned(),
+        Ok(()) => {
+            let parts = [line.message_type, line.text, line.fields];
+            let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            parts.join(" ")
+        }
         Err(_) => {
             let mut raw = String::new();
             push_text(&mut raw, message);
@@ -31,6 +35,8 @@ pub(super) fn summarize_json(message: &str) -> String {
 #[derive(Default)]
 struct SummaryLine {
     message_type: String,
+    /// The text of the message, with its key.
+    text: String,
     fields: String,
 }
 
@@ -127,7 +133,17 @@ impl<'de> Visitor<'de> for SummaryField<'_> {
         }
         let mut start = self.line.fields.len();
         while let Some(key) = entries.next_key::<std::borrow::Cow<'de, str>>()? {
+            if key == "id" || key.ends_with("_id") {
+                entries.next_value::<serde::de::IgnoredAny>()?;
+                continue;
+            }
             let is_type = !is_nested && key == "type";
+            if !is_nested && key == "text" {
+                let others = std::mem::replace(&mut self.line.fields, "text=".to_owned());
+                entries.next_value_seed(self.nested(false))?;
+                self.line.text = std::mem::replace(&mut self.line.fields, others);
+                continue;
+            }
             if !is_type {
                 push_text(&mut self.line.fields, &key);
                 self.line.fields.push('=');
@@ -194,6 +210,15 @@ mod tests {
         );
         assert_eq!(summarize_json(r#"{"type":"tts.cancel"}"#), "tts.cancel");
         assert_eq!(summarize_json("[1]"), "[1]");
+    }
+
+    #[test]
+    fn summary_starts_with_text_and_leaves_ids_out() {
+        let message =
+            r#"{"type":"x","id":"a","response_id":"resp_1","n":1,"text":"Hi","d":{"id":2,"e":3},"s_id":4}"#;
+        assert_eq!(summarize_json(message), r#"x text="Hi" n=1 d={e=3}"#);
+        assert_eq!(summarize_json(r#"{"type":"x","session_id":"s"}"#), "x");
+        assert_eq!(summarize_json(r#"{"text":"Hi","id":1}"#), r#"text="Hi""#);
     }
 
     #[test]

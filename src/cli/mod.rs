@@ -17,8 +17,10 @@ mod dial;
 mod json_summary;
 mod key;
 mod output;
+mod picture;
 mod read_input;
 mod stream_recording;
+mod synthetic_session;
 #[cfg(test)]
 mod tests;
 mod view;

@@ -5,6 +5,8 @@
 
 use serde_json::Value;
 
+use super::client::printable;
+
 /// Event of a Macaw server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MacawEvent {
@@ -53,6 +55,11 @@ pub enum MacawEvent {
         /// Duration of the lost audio in ms.
         dropped_ms: u64,
     },
+    /// `session.hold`: the session waits for a worker.
+    OnHold {
+        /// Position in the queue, from 1, if the server knows it.
+        position: Option<u64>,
+    },
     /// `error`.
     Error {
         /// Error code; empty if the server sends none.
@@ -72,6 +79,33 @@ pub enum MacawEvent {
 }
 
 impl MacawEvent {
+    /// A notice about the event for the user, who can do nothing but wait; `None` for other events.
+    pub(super) fn notice(&self) -> Option<String> {
+        Some(match self {
+            Self::OnHold { position: Some(position) } => {
+                format!("waiting for a free worker, position {position}")
+            }
+            Self::OnHold { position: None } => "waiting for a free worker".to_owned(),
+            Self::Error { code, message, recoverable: true } => {
+                printable(&format!("the server reports {code}: {message}"))
+            }
+            Self::FramesDropped { dropped_ms } => format!("the server dropped {dropped_ms} ms of audio"),
+            _ => return None,
+        })
+    }
+
+    /// True for an event that shows that the server takes the question.
+    pub(super) const fn shows_progress(&self) -> bool {
+        matches!(
+            self,
+            Self::SpeechStarted
+                | Self::Partial { .. }
+                | Self::Final { .. }
+                | Self::SpeakingStarted { .. }
+                | Self::OnHold { .. }
+        )
+    }
+
     /// True for a transcript of the user, which a server for speech to text sends in place of an answer.
     pub(super) const fn is_user_transcript(&self) -> bool {
         matches!(self, Self::Final { assistant: false, .. })
@@ -105,6 +139,7 @@ impl MacawEvent {
             },
             "session.rate_limit" => Self::RateLimited { delay_ms: number("delay_ms").unwrap_or(0) },
             "session.frames_dropped" => Self::FramesDropped { dropped_ms: number("dropped_ms").unwrap_or(0) },
+            "session.hold" => Self::OnHold { position: number("queue_position") },
             "error" => Self::Error {
                 code: text_or_empty("code"),
                 message: text_or_empty("message"),
@@ -141,10 +176,26 @@ mod tests {
     }
 
     #[test]
+    fn hold_is_a_notice_with_the_position() {
+        for (message, notice) in [
+            (
+                r#"{"type":"session.hold","timestamp_ms":12,"queue_position":3}"#,
+                "waiting for a free worker, position 3",
+            ),
+            (r#"{"type":"session.hold","queue_position":null}"#, "waiting for a free worker"),
+        ] {
+            let event = MacawEvent::parse(message);
+            assert_eq!(event.notice().as_deref(), Some(notice));
+            assert!(event.shows_progress());
+        }
+        assert_eq!(MacawEvent::SpeechStarted.notice(), None);
+    }
+
+    #[test]
     fn unknown_events_are_kept_and_malformed_messages_accepted() {
         assert_eq!(
-            MacawEvent::parse(r#"{"type":"session.hold"}"#),
-            MacawEvent::Unknown("session.hold".into())
+            MacawEvent::parse(r#"{"type":"session.rollover"}"#),
+            MacawEvent::Unknown("session.rollover".into())
         );
         for malformed in ["", "[]", "3", "{", r#"{"type":7}"#, "null"] {
             assert_eq!(MacawEvent::parse(malformed), MacawEvent::Unknown(String::new()), "{malformed}");

@@ -177,7 +177,7 @@ pub(super) async fn speak_chunk(
                 MacawEvent::SessionClosed { reason } => {
                     return Err(ClientError::session_closed(&reason));
                 }
-                _ => {}
+                event => event.notice().iter().for_each(output::print_message),
             },
             None => return Err(client.connection_lost()),
         }

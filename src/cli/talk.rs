@@ -68,6 +68,7 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
     let mut answer = SpokenAnswer::default();
     let mut last_message_at = Instant::now();
     let mut transcribed_at: Option<Instant> = None;
+    let mut waiting = WaitState::default();
     loop {
         tokio::select! {
             _ = ticks.tick() => {
@@ -78,6 +79,9 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
                     && transcribed_at.is_some_and(|at| at.elapsed() > timing.transcript_only_timeout)
                 {
                     return Err(ClientError::NoConversation);
+                }
+                if sent >= samples.len() {
+                    waiting.check(&timing)?;
                 }
                 client.send_audio(frames.next().unwrap_or(&SILENT_FRAME)).await?;
                 sent += FRAME_SAMPLES;
@@ -91,6 +95,9 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
             message = client.next() => {
                 let message = message?.ok_or_else(|| client.connection_lost())?;
                 last_message_at = Instant::now();
+                if let ServerMessage::Event(event) = &message {
+                    waiting.note(&event.event);
+                }
                 match &message {
                     ServerMessage::Event(event) if event.event.is_user_transcript() => {
                         transcribed_at = Some(last_message_at);
@@ -103,6 +110,44 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
                 }
             }
         }
+    }
+}
+
+/// What is known about an answer that does not come.
+#[derive(Default)]
+struct WaitState {
+    /// When the whole question was sent.
+    since: Option<Instant>,
+    /// The server has heard the question, or has said that it waits.
+    is_heard: bool,
+    is_answering: bool,
+    is_reported: bool,
+}
+
+impl WaitState {
+    fn note(&mut self, event: &MacawEvent) {
+        self.is_heard |= event.shows_progress();
+        self.is_answering |= event.begins_answer();
+    }
+
+    /// Once the whole question is sent: after a while, reports an answer that is missing, and fails if the server has not
+    /// even heard the question.
+    fn check(&mut self, timing: &ClientTiming) -> Result<(), ClientError> {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if self.is_answering || self.is_reported || since.elapsed() <= timing.unanswered_timeout {
+            return Ok(());
+        }
+        if !self.is_heard {
+            return Err(ClientError::NotHeard(timing.unanswered_timeout));
+        }
+        self.is_reported = true;
+        output::print_message(format_args!(
+            "the server hears the question but has not answered for {} s; its model may be busy or out of reach; waiting up \
+             to {} s",
+            timing.unanswered_timeout.as_secs_f64(),
+            timing.answer_timeout.as_secs_f64()
+        ));
+        Ok(())
     }
 }
 
@@ -130,13 +175,10 @@ impl SpokenAnswer {
             MacawEvent::Error { code, message, recoverable: false } => {
                 return Err(server_error(&code, &message));
             }
-            MacawEvent::Error { code, message, .. } => {
-                output::print_message(printable(&format!("the server reports {code}: {message}")));
-            }
             MacawEvent::SessionClosed { reason } => {
                 return Err(ClientError::session_closed(&reason));
             }
-            _ => {}
+            event => event.notice().iter().for_each(output::print_message),
         }
         Ok(false)
     }

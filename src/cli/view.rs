@@ -81,15 +81,10 @@ impl<W: Write> TranscriptView<W> {
                 self.clear_partial();
                 self.write_line(&printable(text.trim()))
             }
-            MacawEvent::Error { code, message, recoverable: true } => {
-                self.print_note(&printable(&format!("the server reports {code}: {message}")));
+            event => {
+                event.notice().iter().for_each(|notice| self.print_note(notice));
                 Ok(())
             }
-            MacawEvent::FramesDropped { dropped_ms } => {
-                self.print_note(&format!("the server dropped {dropped_ms} ms of audio"));
-                Ok(())
-            }
-            _ => Ok(()),
         }
     }
 

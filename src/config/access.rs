@@ -231,12 +231,13 @@ impl Config {
     /// Warns about a listener beyond this machine that authenticates no client. Keys without TLS cause no
     /// warning, because a proxy in front often adds TLS, which voxbridge cannot see.
     fn open_access_warning(&self) -> Option<&'static str> {
-        let listen = self.listen.as_deref().unwrap_or(super::DEFAULT_LISTEN);
-        let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
-        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let is_loopback = |listen: &String| {
+            let host = listen.rsplit_once(':').map_or(listen.as_str(), |(host, _)| host);
+            is_loopback_host(host.trim_start_matches('[').trim_end_matches(']'))
+        };
         let tls = &self.tls;
         let requires_certificate = tls.client_ca.is_some() && tls.client_certs != Some(ClientCerts::Optional);
-        if is_loopback_host(host) || requires_certificate {
+        if self.listen_addresses().iter().all(is_loopback) || requires_certificate {
             return None;
         }
         match &self.access {

@@ -2,22 +2,21 @@
 
 use serde_json::{Value, json};
 
-use super::{Config, DEFAULT_LISTEN, DEFAULT_SESSIONS_MAX};
+use super::{Config, DEFAULT_SESSIONS_MAX};
 use crate::{mapping::Library, server::process::lifecycle::DrainPolicy};
 
 impl Config {
     /// The effective configuration and the loaded mappings as JSON.
     pub fn effective_json(&self, library: &Library) -> Value {
+        let config = Self { listen: self.listen_addresses(), ..self.clone() };
         // Through TOML, which omits settings that are not set.
-        let config = toml::Table::try_from(self).unwrap_or_default();
+        let config = toml::Table::try_from(config).unwrap_or_default();
         let mut config = serde_json::to_value(config).unwrap_or_default();
         let DrainPolicy { grace, timeout } = self.drain.resolve();
         let drain = json!({"grace_ms": grace.as_millis() as u64, "timeout_ms": timeout.as_millis() as u64});
-        for (key, value) in [
-            ("listen", json!(self.listen.as_deref().unwrap_or(DEFAULT_LISTEN))),
-            ("sessions_max", json!(self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX))),
-            ("drain", drain),
-        ] {
+        for (key, value) in
+            [("sessions_max", json!(self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX))), ("drain", drain)]
+        {
             config[key] = value;
         }
         let files = library
@@ -30,6 +29,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::DEFAULT_LISTEN;
 
     #[test]
     fn effective_config_shows_defaults_and_hides_secrets() {

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize as _, Serializer, de::Error as _};
 
 /// Address of a port that is given alone: this machine only.
 const LOOPBACK: &str = "127.0.0.1";
@@ -39,11 +39,31 @@ pub(super) fn resolve_address(address: &str) -> Result<SocketAddr, String> {
 
 /// Reads an address of a configuration file, which may also be a number.
 pub(super) fn deserialize_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    let text = match toml::Value::deserialize(from)? {
-        toml::Value::String(text) => text,
-        other => other.to_string(),
+    parse_value(toml::Value::deserialize(from)?).map(Some).map_err(D::Error::custom)
+}
+
+/// Reads one address or a list of them.
+pub(super) fn deserialize_addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let addresses = match toml::Value::deserialize(from)? {
+        toml::Value::Array(addresses) => addresses,
+        one => vec![one],
     };
-    complete_address(&text).map(Some).map_err(D::Error::custom)
+    addresses.into_iter().map(parse_value).collect::<Result<_, _>>().map_err(D::Error::custom)
+}
+
+/// Writes one address as a text and several as a list.
+pub(super) fn serialize_addresses<S: Serializer>(addresses: &[String], to: S) -> Result<S::Ok, S::Error> {
+    match addresses {
+        [one] => one.serialize(to),
+        several => several.serialize(to),
+    }
+}
+
+fn parse_value(value: toml::Value) -> Result<String, String> {
+    match value {
+        toml::Value::String(text) => complete_address(&text),
+        other => complete_address(&other.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -75,10 +95,14 @@ mod tests {
             let config = toml::from_str::<crate::config::Config>(toml);
             config.map(|config| (config.listen, config.admin.listen)).map_err(|error| error.to_string())
         };
-        assert_eq!(listen("listen = 8000"), Ok((Some("127.0.0.1:8000".into()), None)));
+        assert_eq!(listen("listen = 8000"), Ok((vec!["127.0.0.1:8000".into()], None)));
+        let several = vec!["127.0.0.1:8000".to_owned(), "[::1]:8000".into()];
+        assert_eq!(listen("listen = [8000, \"[::1]:8000\"]"), Ok((several, None)));
         let both = listen("listen = \"localhost:8000\"\n[admin]\nlisten = \"9000\"");
-        assert_eq!(both, Ok((Some("127.0.0.1:8000".into()), Some("127.0.0.1:9000".into()))));
-        for toml in ["listen = \"nonsense\"", "[admin]\nlisten = true", "listen = 8000.5"] {
+        assert_eq!(both, Ok((vec!["127.0.0.1:8000".into()], Some("127.0.0.1:9000".into()))));
+        for toml in
+            ["listen = \"nonsense\"", "[admin]\nlisten = true", "listen = 8000.5", "listen = [8000, true]"]
+        {
             assert!(listen(toml).unwrap_err().contains("is not an address to listen on"), "{toml}");
         }
     }

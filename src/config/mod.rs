@@ -67,9 +67,14 @@ const TRACE_MIN_BYTES: u64 = 64 * 1024;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Address and port to listen on, completed by [`complete_address`].
-    #[serde(default, deserialize_with = "listen::deserialize_address")]
-    pub listen: Option<String>,
+    /// Addresses and ports to listen on, completed by [`complete_address`]; empty for [`DEFAULT_LISTEN`].
+    #[serde(
+        default,
+        deserialize_with = "listen::deserialize_addresses",
+        serialize_with = "listen::serialize_addresses",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub listen: Vec<String>,
     /// Profile for connections that match no route.
     pub profile: Option<String>,
     /// Directory of mapping files that extend or override the built-in ones.
@@ -202,10 +207,18 @@ impl Config {
         Ok(config)
     }
 
+    /// The addresses for clients: those of the configuration, or the default.
+    #[must_use]
+    pub fn listen_addresses(&self) -> Vec<String> {
+        if self.listen.is_empty() { vec![DEFAULT_LISTEN.to_owned()] } else { self.listen.clone() }
+    }
+
     /// Overlays this configuration with `over`; keys set in `over` win.
     #[must_use]
     pub fn overlaid_with(mut self, over: Self) -> Self {
-        self.listen = over.listen.or(self.listen);
+        if !over.listen.is_empty() {
+            self.listen = over.listen;
+        }
         self.profile = over.profile.or(self.profile);
         self.mappings = over.mappings.or(self.mappings);
         self.idle_timeout_ms = over.idle_timeout_ms.or(self.idle_timeout_ms);
@@ -271,8 +284,9 @@ impl Config {
     pub fn check(&self) -> Result<(), String> {
         self.admin.resolve()?.map(AdminSettings::load).transpose()?;
         self.check_outputs()?;
-        let listen = self.listen.as_deref().unwrap_or(DEFAULT_LISTEN);
-        listen::resolve_address(listen).map_err(|problem| format!("listen: {problem}"))?;
+        for listen in self.listen_addresses() {
+            listen::resolve_address(&listen).map_err(|problem| format!("listen: {problem}"))?;
+        }
         if !self.upstream.is_empty() {
             return self.build_service().map(drop);
         }
@@ -303,7 +317,7 @@ impl Config {
             return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {MAX_MS}"));
         }
         self.drain.check()?;
-        self.admin.check_address_conflict(self.listen.as_deref().unwrap_or(DEFAULT_LISTEN))?;
+        self.listen_addresses().iter().try_for_each(|listen| self.admin.check_address_conflict(listen))?;
         if self.trace.file_max_bytes.is_some_and(|max| max < TRACE_MIN_BYTES) {
             return Err(format!("trace.file_max_bytes: must be {TRACE_MIN_BYTES} or more"));
         }

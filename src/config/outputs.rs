@@ -3,6 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     io,
+    os::unix::fs::FileTypeExt as _,
     path::Path,
 };
 
@@ -27,6 +28,10 @@ impl Config {
 
 /// Checks a file that `serve` appends to, and creates in an existing folder.
 fn check_file(path: &Path) -> Result<(), String> {
+    // Opening a named pipe would wait for its reader.
+    if fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
+        return Ok(());
+    }
     match OpenOptions::new().append(true).open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -10,12 +10,12 @@ const UPSTREAM: &str = "[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n";
 fn upper_layer_overrides_lower() {
     let file = config(&format!("listen = \"a:1\"\nprofile = \"speech\"\n{UPSTREAM}"));
     let flags = Config {
-        listen: Some("b".into()),
+        listen: vec!["b".into()],
         upstream: vec![UpstreamConfig { url: "ws://x".into(), ..UpstreamConfig::with_default_dialect() }],
         ..Config::default()
     };
     let both = file.overlaid_with(flags);
-    assert_eq!((both.listen.as_deref(), both.profile.as_deref()), (Some("b"), Some("speech")));
+    assert_eq!((both.listen.as_slice(), both.profile.as_deref()), (&["b".to_owned()][..], Some("speech")));
     assert_eq!(both.upstream.len(), 1);
     assert_eq!(both.upstream[0].url, "ws://x");
 }

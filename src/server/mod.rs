@@ -32,14 +32,16 @@ pub mod upstream_pool;
 mod websocket;
 
 use std::{
+    future::poll_fn,
     io,
     net::SocketAddr,
     sync::{Arc, OnceLock},
+    task::Poll,
     time::Duration,
 };
 
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::{Semaphore, mpsc, oneshot, watch},
     time::{Instant, timeout},
 };
@@ -64,9 +66,9 @@ use crate::telemetry::{
     },
 };
 
-/// A server whose address is bound.
+/// A server and its addresses.
 pub struct Server {
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     config: ActiveConfig,
     registry: SessionRegistry,
     metrics: Metrics,
@@ -122,12 +124,18 @@ impl SessionSlots {
 }
 
 impl Server {
-    /// Binds the address.
+    /// A server with one address.
     ///
     /// # Errors
     /// Fails with the system's error, such as an address in use.
     pub async fn bind(listen: &str, config: ServiceConfig) -> io::Result<Self> {
-        let listener = TcpListener::bind(listen).await?;
+        let mut server = Self::new(config);
+        server.bind_address(listen).await?;
+        Ok(server)
+    }
+
+    /// A server without an address.
+    pub fn new(config: ServiceConfig) -> Self {
         let (config, registry) = (ActiveConfig::new(config), SessionRegistry::default());
         let (active_config, sessions) = (config.clone(), registry.clone());
         let access_log = Arc::<OnceLock<AccessLog>>::default();
@@ -135,8 +143,8 @@ impl Server {
         let metrics = Metrics::new(move || metrics_snapshot(&active_config.get(), &sessions, log.get()));
         let (ping_sender, pings) = mpsc::channel(1);
         let session_slots = SessionSlots::new(config.get().sessions_max);
-        Ok(Self {
-            listener,
+        Self {
+            listeners: Vec::new(),
             config,
             registry,
             metrics,
@@ -145,15 +153,32 @@ impl Server {
             session_slots,
             lifecycle: Lifecycle::default(),
             liveness: (LivenessProbe(ping_sender), pings),
-        })
+        }
     }
 
-    /// The address, with the port the system chose.
+    /// Accepts clients at this address as well.
+    ///
+    /// # Errors
+    /// Fails with the system's error, such as an address in use.
+    pub async fn bind_address(&mut self, listen: &str) -> io::Result<()> {
+        self.listeners.push(TcpListener::bind(listen).await?);
+        Ok(())
+    }
+
+    /// The addresses, with the ports that the system chose.
     ///
     /// # Errors
     /// Fails with the system's error.
+    pub fn local_addrs(&self) -> io::Result<Vec<SocketAddr>> {
+        self.listeners.iter().map(TcpListener::local_addr).collect()
+    }
+
+    /// The first address.
+    ///
+    /// # Errors
+    /// Fails with the system's error, or without an address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.listeners.first().ok_or(io::ErrorKind::AddrNotAvailable)?.local_addr()
     }
 
     /// The configuration for new sessions; it can be replaced while the server runs.
@@ -213,7 +238,7 @@ impl Server {
     /// Serves until the lifecycle drains, then drains sessions within the configured time.
     pub async fn serve(self) -> ShutdownOutcome {
         let Self {
-            listener,
+            listeners,
             config,
             registry,
             metrics,
@@ -245,7 +270,7 @@ impl Server {
             drain_guard,
         });
         lifecycle.mark_serving();
-        accept_until(&listener, &server, &mut pings, lifecycle.wait_for(LifecycleState::Draining)).await;
+        accept_until(&listeners, &server, &mut pings, lifecycle.wait_for(LifecycleState::Draining)).await;
         let DrainPolicy { grace, timeout: drain_timeout } = config.get().drain_policy;
         info!(sessions = registry.len(), "draining: new sessions are rejected with HTTP 503");
         let grace_over = async {
@@ -255,9 +280,9 @@ impl Server {
             }
         };
         if !grace.is_zero() {
-            accept_until(&listener, &server, &mut pings, grace_over).await;
+            accept_until(&listeners, &server, &mut pings, grace_over).await;
         }
-        drop(listener);
+        drop(listeners);
         info!(sessions = registry.len(), "draining: listener closed, sessions finish what is being said");
         drain_sender.send_replace(Some(drain_timeout));
         drop(server);
@@ -282,18 +307,19 @@ const ACCEPT_RETRY_DELAY_AFTER_EVICTION: Duration = Duration::from_millis(10);
 
 /// Accepts connections until `until` completes.
 async fn accept_until(
-    listener: &TcpListener,
+    listeners: &[TcpListener],
     server: &Arc<ServerContext>,
     pings: &mut mpsc::Receiver<PingReply>,
     until: impl Future<Output = ()>,
 ) {
     tokio::pin!(until);
     let mut failure_log = FailureLog::default();
+    let mut next = 0;
     loop {
         tokio::select! {
             () = &mut until => return,
             Some(reply) = pings.recv() => drop(reply.send(())),
-            accepted = listener.accept() => match accepted {
+            accepted = accept_next(listeners, &mut next) => match accepted {
                 Ok((stream, peer)) => accept::spawn_connection(stream, peer, server.clone()),
                 Err(error) => {
                     // Usually the process is out of file descriptors. Sessions go on, and the oldest pending
@@ -310,6 +336,21 @@ async fn accept_until(
             },
         }
     }
+}
+
+/// Accepts a connection at any of the addresses, in turn.
+async fn accept_next(listeners: &[TcpListener], next: &mut usize) -> io::Result<(TcpStream, SocketAddr)> {
+    poll_fn(|context| {
+        for _ in listeners {
+            let listener = &listeners[*next % listeners.len()];
+            *next = (*next + 1) % listeners.len();
+            if let Poll::Ready(accepted) = listener.poll_accept(context) {
+                return Poll::Ready(accepted);
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 /// Waits for the running sessions, at most for the drain timeout.

@@ -5,7 +5,10 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read as _, Seek as _, SeekFrom, Write},
-    os::{fd::AsFd, unix::fs::OpenOptionsExt as _},
+    os::{
+        fd::AsFd,
+        unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
+    },
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -48,7 +51,11 @@ impl LogTarget {
         match self {
             Self::Stdout => Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
             Self::Stderr => Ok(io::stderr().as_fd().try_clone_to_owned()?.into()),
-            Self::File(path) => OpenOptions::new().create(true).append(true).mode(0o640).open(path),
+            Self::File(path) => {
+                // Opened for writing alone, a named pipe would wait for its reader.
+                let is_pipe = path.metadata().is_ok_and(|found| found.file_type().is_fifo());
+                OpenOptions::new().create(true).append(true).read(is_pipe).mode(0o640).open(path)
+            }
         }
     }
 

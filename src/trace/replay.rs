@@ -48,8 +48,21 @@ impl ReplayOutcome {
 /// # Errors
 /// A mapping is missing, or an input is malformed.
 pub fn replay(trace: &Trace, embedded: Library, epoch: Instant) -> Result<ReplayOutcome, String> {
+    replay_observed(trace, embedded, epoch, &mut |_, _| ())
+}
+
+/// Like [`replay`], and shows each output of the new bridge, with the time since the start of the session.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_observed(
+    trace: &Trace,
+    embedded: Library,
+    epoch: Instant,
+    observe: &mut dyn FnMut(Duration, &Output),
+) -> Result<ReplayOutcome, String> {
     let library = trace.header.library(embedded)?;
-    let mut run = ReplayRun::new(trace, &library, &trace.header.profile, epoch)?;
+    let mut run = ReplayRun::new(trace, &library, &trace.header.profile, epoch, observe)?;
     let mut steps = trace.recorded_steps().peekable();
     while let Some(step) = steps.next() {
         let is_drained_after = steps.peek().map_or(!trace.is_truncated, |next| !next.is_in_a_row());
@@ -69,7 +82,8 @@ pub fn replay_with_profile(
     profile: &str,
     epoch: Instant,
 ) -> Result<ReplayOutcome, String> {
-    let mut run = ReplayRun::new(trace, library, profile, epoch)?;
+    let observe = &mut |_, _: &Output| ();
+    let mut run = ReplayRun::new(trace, library, profile, epoch, observe)?;
     run.drain_outputs(0)?;
     for record in
         trace.records.iter().filter(|record| record.input.is_some_and(|kind| kind != InputKind::Timeout))
@@ -133,8 +147,10 @@ impl Trace {
 }
 
 /// Running replay.
-struct ReplayRun {
+struct ReplayRun<'o> {
     bridge: Bridge,
+    /// Sees each output.
+    observe: &'o mut dyn FnMut(Duration, &Output),
     redactor: Redactor,
     audio: AudioRetention,
     epoch: Instant,
@@ -146,8 +162,14 @@ struct ReplayRun {
     silenced: (u64, usize),
 }
 
-impl ReplayRun {
-    fn new(trace: &Trace, library: &Library, profile: &str, epoch: Instant) -> Result<Self, String> {
+impl<'o> ReplayRun<'o> {
+    fn new(
+        trace: &Trace,
+        library: &Library,
+        profile: &str,
+        epoch: Instant,
+        observe: &'o mut dyn FnMut(Duration, &Output),
+    ) -> Result<Self, String> {
         let mut header = trace.header.clone();
         profile.clone_into(&mut header.profile);
         if profile != trace.header.profile {
@@ -155,6 +177,7 @@ impl ReplayRun {
         }
         Ok(Self {
             bridge: header.open_bridge(epoch, library)?,
+            observe,
             redactor: Redactor::new(header.audio),
             audio: header.audio,
             epoch,
@@ -201,6 +224,7 @@ impl ReplayRun {
         while let Output::Observe(Observation::Measured(_)) = output {
             output = self.bridge.poll_output(at);
         }
+        (self.observe)(Duration::from_nanos(ns), &output);
         if let Some(mut record) = TraceRecord::from_output(ns, &output, self.audio) {
             record.redact(&mut self.redactor);
             self.outputs.push(record);

@@ -12,7 +12,7 @@ const SLOT_MARK: char = '\u{1}';
 const SLOTS_MAX: usize = 64;
 
 /// Values of the slots of a message, by slot name.
-pub(super) type SlotValues = BTreeMap<String, Value>;
+pub(crate) type SlotValues = BTreeMap<String, Value>;
 
 /// Extracts the slot values of a message; `None` if the message does not match the template.
 pub(super) fn extract_slots<S: Copy>(

@@ -265,6 +265,24 @@ async fn mappings_commands_list_show_explain_and_check() {
 }
 
 #[tokio::test]
+async fn check_warns_about_mappings_that_cannot_work() {
+    let dir = scratch("program/deaf");
+    let deaf = "kind = \"profile\"\nname = \"deaf\"\ntitle = \"hears nothing\"\nextends = \"speech\"\nmode = \"chat\"\n\
+                [listen]\nstart_ms = 25000\nend_ms = 300\n";
+    std::fs::write(dir.join("deaf.toml"), deaf).unwrap();
+    let words = "profile \"deaf\" on dialect \"minicpm-o\" does not work: no transcript reaches the client \
+                 (the detector finds no speech in the audio)";
+    let checked = run(&["check", "--mappings", dir.to_str().unwrap()]).await;
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+    let warning = format!("# warning: client \"macaw\" with {words}");
+    assert!(checked.stdout.contains(&warning), "{}", checked.stdout);
+    let checked = run(&["check", "--json", "--mappings", dir.to_str().unwrap()]).await;
+    let report: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+    let warnings = report["warnings"].as_array().unwrap();
+    assert!(warnings.iter().any(|it| it == &format!("client \"vosk\" with {words}")), "{report}");
+}
+
+#[tokio::test]
 async fn compatible_mappings_are_printed_in_three_formats() {
     let explain = |args: &'static [&'static str]| async move {
         let explained = run(&[&["mappings", "explain"], args].concat()).await;
@@ -430,6 +448,16 @@ async fn demo_prints_both_sides_and_saves_answer() {
         assert!(shown.stdout.contains(words), "nothing about {words}: {}", shown.stdout);
     }
     assert_wav(Path::new(&out));
+    let picture = Path::new(&out).with_extension("svg");
+    assert!(shown.stdout.contains(&format!("picture {}", picture.display())), "{}", shown.stdout);
+    let svg = std::fs::read_to_string(picture).unwrap();
+    for words in ["→ tts.speak “You said", "s to the transcript", "s to the first audio", "#0"] {
+        assert!(svg.contains(words), "nothing about {words}: {svg}");
+    }
+    let times = shown.stdout.lines().filter_map(|line| line.get(..8)?.trim().parse::<f64>().ok());
+    let times: Vec<f64> = times.collect();
+    assert!(times.len() > 10 && times.is_sorted(), "{}", shown.stdout);
+    assert!(!shown.stdout.contains("_id="), "{}", shown.stdout);
 }
 
 #[tokio::test]

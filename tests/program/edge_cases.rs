@@ -4,7 +4,7 @@ use std::{fmt::Write as _, fs, process::Stdio};
 
 use futures_util::future::join_all;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpStream,
     process::Command,
     time::timeout,
@@ -77,7 +77,8 @@ async fn reload_completes_after_requester_disconnects() {
 
 #[tokio::test]
 async fn shared_client_and_admin_address_is_rejected() {
-    for (listen, admin) in [("127.0.0.1:18123", "127.0.0.1:18123"), ("0.0.0.0:18123", "127.0.0.1:18123")] {
+    for (listen, admin) in [("127.0.0.1:18123", "127.0.0.1:18123"), ("8000,0.0.0.0:18123", "127.0.0.1:18123")]
+    {
         let args = ["--upstream", "ws://127.0.0.1:9", "--listen", listen, "--admin", admin];
         for command in ["serve", "check"] {
             let (code, _, words) = run(&[&[command][..], &args].concat()).await;
@@ -204,6 +205,47 @@ async fn start_logs_url_of_each_served_protocol() {
     ] {
         let line = server.wait_for_log(&format!("ws://{address}{target}")).await;
         assert!(line.contains(protocol) && line.contains("serving clients"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn named_pipe_without_a_reader_stops_neither_check_nor_serve() {
+    let dir = scratch("named-pipe");
+    let pipe = dir.join("access.log");
+    let _ = fs::remove_file(&pipe);
+    assert!(Command::new("mkfifo").arg(&pipe).status().await.unwrap().success());
+    let path = config(&dir, "[access_log]\npath = \"access.log\"\n");
+    let (code, _, words) = run(&["check", "--config", &path]).await;
+    assert_eq!(code, 0, "{words}");
+    let server = Server::start("ws://127.0.0.1:9", &["--config", &path]).await;
+    server.client().await.close().await;
+    // A reader that comes later gets the line.
+    let mut reader = BufReader::new(tokio::fs::File::open(&pipe).await.unwrap()).lines();
+    let line = timeout(PATIENCE, reader.next_line()).await.expect("no line").unwrap().unwrap();
+    assert!(line.contains("\"client\""), "{line}");
+    server.signal("-TERM").await;
+    assert_eq!(server.wait_for_end().await, 0);
+}
+
+#[tokio::test]
+async fn server_listens_on_several_addresses() {
+    let dir = scratch("several-addresses");
+    let path = config(&dir, "listen = [\"127.0.0.1:0\", \"[::1]:0\"]\n");
+    for addresses in [&["--config", &path][..], &["--listen", "127.0.0.1:0", "--listen", "[::1]:0"]] {
+        let args = [&["serve", "--upstream", "ws://127.0.0.1:9"], addresses].concat();
+        let mut process = voxbridge(&args).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        for ip in ["127.0.0.1:", "[::1]:"] {
+            let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+            let address = line.strip_prefix("listening on ").unwrap();
+            assert!(address.starts_with(ip), "{line}");
+            // Both addresses answer more than one client.
+            for _ in 0..3 {
+                let stream = TcpStream::connect(address).await.unwrap();
+                let (_, mut client) = open_websocket(stream, "/v1/realtime?model=m", "", &[]).await;
+                assert_eq!(client.next().await.kind(), "session.created");
+            }
+        }
     }
 }
 

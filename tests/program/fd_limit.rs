@@ -45,9 +45,11 @@ fn descriptor_limits(process: &Child) -> (u64, u64) {
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-/// The process's log lines until it is stopped.
+/// Stops the server and returns the lines of its log about descriptors. The server is not killed: a thread writes the
+/// log, and only a clean stop writes all of it.
 async fn stderr_lines(mut process: Child) -> Vec<String> {
-    process.start_kill().unwrap();
+    let id = process.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
     let mut all = String::new();
     let reading = process.stderr.as_mut().unwrap().read_to_string(&mut all);
     timeout(PATIENCE, reading).await.expect("the log does not end").unwrap();

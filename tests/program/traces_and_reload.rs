@@ -144,6 +144,11 @@ async fn recorded_session_replays_identically() {
     let path = file.display().to_string();
     let (code, last_error, problem) = run(&["replay", &path]).await;
     assert!(code == 0 && last_error.starts_with("same: "), "{last_error}{problem}");
+    let svg = dir.join("session.svg");
+    let (code, _, told) = run(&["replay", &path, "--svg", svg.to_str().unwrap()]).await;
+    let drawn = fs::read_to_string(&svg).unwrap();
+    assert!(code == 0 && told.contains("wrote "), "{told}");
+    assert!(drawn.contains("→ tts.speak “Good morning.”") && drawn.contains("#0"), "{drawn}");
     let (code, last_error, _) = run(&["replay", &path, "--profile", "conversation"]).await;
     assert!(
         code == 1 && last_error.contains("outputs differ") && last_error.contains("expected"),

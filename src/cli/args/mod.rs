@@ -79,10 +79,10 @@ pub struct DemoArgs {
     /// Hold a full-duplex conversation instead of transcribing the recording and speaking a text
     #[arg(long)]
     pub talk: bool,
-    /// Keep the servers running until Ctrl-C
+    /// Keep the servers running until Ctrl-C, at 127.0.0.1:8000 (bridge) and 127.0.0.1:8006 (simulated model)
     #[arg(long)]
     pub stay: bool,
-    /// WAV file for the spoken answer
+    /// WAV file for the spoken answer; a picture of the session is saved beside it as .svg
     #[arg(short, long, value_name = "OUT.wav", default_value = "voxbridge-demo.wav")]
     pub output: PathBuf,
 }
@@ -100,15 +100,17 @@ pub struct ConfigArgs {
         hide_env_values = true
     )]
     pub upstream: Vec<String>,
-    /// Address to listen on: PORT for this machine only, or IP:PORT [default: 127.0.0.1:8000]
+    /// Address to listen on: PORT for this machine only, or IP:PORT [default: 127.0.0.1:8000]. Repeat the option or separate
+    /// addresses with commas to listen on several
     #[arg(
         long,
         value_name = "[IP:]PORT",
+        value_delimiter = ',',
         env = "VOXBRIDGE_LISTEN",
         hide_env_values = true,
         value_parser = complete_address
     )]
-    pub listen: Option<String>,
+    pub listen: Vec<String>,
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
@@ -284,8 +286,12 @@ pub struct ReplayArgs {
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
     /// Replay with another profile, given by name or file
-    #[arg(long, value_name = "FILE|NAME")]
+    #[arg(long, value_name = "FILE|NAME", conflicts_with = "svg")]
     pub profile: Option<String>,
+    /// Draw the session as a timeline: audio, messages, latencies and upstream sessions. Needs a trace with audio for the
+    /// envelopes
+    #[arg(long, value_name = "OUT.svg")]
+    pub svg: Option<PathBuf>,
     /// Directory with mapping files; the mappings in the trace take precedence
     #[arg(long, value_name = "DIR", env = "VOXBRIDGE_MAPPINGS", hide_env_values = true)]
     pub mappings: Option<PathBuf>,

@@ -1,17 +1,18 @@
 //! `voxbridge check`: checks and prints the configuration and lists all mapping files, without serving.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{CommandError, config_layers::load_config};
+use super::{CommandError, config_layers::load_config, replay::replay_epoch};
 use crate::{
     cli::{
         args::{CheckArgs, ConfigArgs},
         output,
+        synthetic_session::SyntheticSession,
     },
-    config::Config,
-    mapping::{FileError, Library},
+    config::{Config, UpstreamConfig},
+    mapping::{FileError, Library, MappingKind, UpstreamMapping, compatibility::check_compatible},
 };
 
 pub(super) fn run(args: CheckArgs) -> Result<(), CommandError> {
@@ -27,7 +28,7 @@ pub(super) fn run(args: CheckArgs) -> Result<(), CommandError> {
             let mut report = config.effective_json(&library);
             report["ok"] = json!(true);
             report["notes"] = json!(config.notes());
-            report["warnings"] = json!(config.warnings());
+            report["warnings"] = json!(all_warnings(&config, &library));
             Ok(output::print_line(format_args!("{report:#}"))?)
         }
         (true, Err(error)) => {
@@ -81,6 +82,45 @@ impl CheckError {
     }
 }
 
+/// Warnings about the configuration, and what does not work in synthetic sessions with its mappings.
+fn all_warnings(config: &Config, library: &Library) -> Vec<String> {
+    let warnings_of = |session: SyntheticSession| {
+        let problems = session.find_problems(replay_epoch()).into_iter();
+        problems.map(move |problem| format!("{session} does not work: {problem}"))
+    };
+    let sessions = sessions_to_try(config, library);
+    config.warnings().into_iter().chain(sessions.into_iter().flat_map(warnings_of)).collect()
+}
+
+/// The combinations of a client, a profile and a dialect that need a try: those with a file that is not built in. The rest
+/// of a combination is what the upstreams and routes of the configuration lead to.
+fn sessions_to_try(config: &Config, library: &Library) -> Vec<SyntheticSession> {
+    let is_own = |kind, name: &str| !library.is_embedded(kind, name);
+    let dialect_is_used = |dialect: &&Arc<UpstreamMapping>| match config.upstream.as_slice() {
+        [] => dialect.name == UpstreamConfig::with_default_dialect().dialect,
+        upstreams => upstreams.iter().any(|upstream| upstream.dialect == dialect.name),
+    };
+    let clients = library.clients().filter(|client| !client.is_relayed());
+    let mut sessions = Vec::new();
+    for (client, profile) in clients.flat_map(|client| library.profiles().map(move |it| (client, it))) {
+        let pair_is_own = is_own(MappingKind::Client, &client.name) || {
+            let mut chain = library.inheritance_chain(&profile.name).into_iter();
+            chain.any(|name| is_own(MappingKind::Profile, &name))
+        };
+        let dialects = library.upstreams().filter(|dialect| {
+            let dialect_is_own = is_own(MappingKind::Upstream, &dialect.name);
+            (dialect_is_own || pair_is_own && dialect_is_used(dialect))
+                && check_compatible(client, profile, dialect).is_ok()
+        });
+        sessions.extend(dialects.map(|dialect| SyntheticSession {
+            client: client.clone(),
+            profile: profile.clone(),
+            dialect: dialect.clone(),
+        }));
+    }
+    sessions
+}
+
 /// Formats the mapping files, notes and warnings as comments of the configuration.
 fn format_remarks(config: &Config, library: &Library) -> String {
     let mut out = String::new();
@@ -93,7 +133,7 @@ fn format_remarks(config: &Config, library: &Library) -> String {
     for note in config.notes() {
         let _ = writeln!(out, "# note: {note}");
     }
-    for warning in config.warnings() {
+    for warning in all_warnings(config, library) {
         let _ = writeln!(out, "# warning: {warning}");
     }
     if config.upstream.is_empty() {

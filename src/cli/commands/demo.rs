@@ -3,20 +3,28 @@
 use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
+use indicatif::ProgressBar;
 use tokio::sync::oneshot;
 
-use super::{CommandError, simulate::start_engines, stop_signal};
+use super::{CommandError, replay::write_picture, simulate::start_engines, stop_signal};
 use crate::{
-    cli::{args::DemoArgs, demo, output, side_by_side::SideBySide},
+    cli::{args::DemoArgs, demo, output, picture::SessionPicture, side_by_side::SideBySide},
     config::{Config, UpstreamConfig},
-    server::Server,
+    server::{
+        Server,
+        tap::{Tap, TapFrame, TapPoint},
+    },
     simulator::{SimulatorConfig, engines::SpeechEngines, process, socket},
     telemetry,
 };
 
+/// Addresses of the bridge and the simulated model with `--stay`, for clients that are configured once.
+const STAY_ADDRESSES: (&str, &str) = ("127.0.0.1:8000", "127.0.0.1:8006");
+const ANY_ADDRESSES: (&str, &str) = ("127.0.0.1:0", "127.0.0.1:0");
 /// Default output directory of `examples/engines/setup`.
 const DEFAULT_ENGINES_DIR: &str = "target/engines";
 
@@ -28,8 +36,10 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     };
     let engines = load_engines(args.engines.as_deref()).await?;
     let stop = stop_signal()?;
-    let mut simulator =
-        socket::bind("127.0.0.1:0", SimulatorConfig::default()).await.map_err(CommandError::failed)?;
+    let (listen, listen_simulator) = if args.stay { STAY_ADDRESSES } else { ANY_ADDRESSES };
+    let mut simulator = socket::bind(listen_simulator, SimulatorConfig::default())
+        .await
+        .map_err(|error| bind_error(listen_simulator, &error))?;
     if let Some(engines) = engines {
         simulator = simulator.with_engines(engines);
     }
@@ -41,14 +51,15 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     let upstream = UpstreamConfig { url: upstream, ..UpstreamConfig::with_default_dialect() };
     let profile = args.talk.then(|| "conversation".to_owned());
     let config = Config { upstream: vec![upstream.clone()], profile, ..Config::default() };
-    let view = Arc::new(SideBySide::stdout());
     let mut service = config.build_service().map_err(CommandError::failed)?;
+    let client = service.library.client("macaw").map_err(CommandError::failed)?;
+    let view = Arc::new(DemoTap::new(SideBySide::stdout(), SessionPicture::new(&client)));
     service.tap = Some(view.clone());
-    let server = Server::bind("127.0.0.1:0", service).await.map_err(CommandError::failed)?;
+    let server = Server::bind(listen, service).await.map_err(|error| bind_error(listen, &error))?;
     let url = format!("ws://{}/v1/realtime", server.local_addr().map_err(CommandError::failed)?);
     let serving = tokio::spawn(server.run(async { drop(server_stopped.await) }));
 
-    view.header();
+    view.printed.header();
     let destination = &args.output;
     let playing = async {
         match args.talk {
@@ -62,8 +73,13 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
         result = playing => result.map_err(CommandError::from),
         signal = &mut stop => Err(CommandError::stopped_by(signal)),
     };
-    view.flush();
+    view.printed.flush();
+    let drawn = result.is_ok().then(|| view.write_picture(&args.output.with_extension("svg"))).transpose();
     let mut printed = result.as_ref().map_or(Ok(()), |result| output::print(format_result(result)));
+    if let (Ok(Some(path)), true) = (&drawn, printed.is_ok()) {
+        printed =
+            output::print_line(format_args!("picture {} shows the session as a timeline", path.display()));
+    }
     if args.stay && result.is_ok() && printed.is_ok() {
         printed = output::print_line(format_args!(
             "\nserving Macaw clients at {url}?model=any, simulating MiniCPM-o at {}; Ctrl-C stops",
@@ -76,7 +92,48 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     let _ = serving.await;
     drop(stop_simulator);
     let _ = simulating.await;
-    result.and(printed.map_err(CommandError::from))
+    result.and(printed.map_err(CommandError::from)).and(drawn.map(drop))
+}
+
+/// Prints the messages and collects the frames of the first session for its picture.
+struct DemoTap {
+    printed: SideBySide,
+    drawn: Mutex<DrawnSession>,
+}
+
+struct DrawnSession {
+    picture: SessionPicture,
+    started_at: Option<(String, Instant)>,
+}
+
+impl DemoTap {
+    fn new(printed: SideBySide, picture: SessionPicture) -> Self {
+        Self { printed, drawn: Mutex::new(DrawnSession { picture, started_at: None }) }
+    }
+
+    /// Writes the picture and returns its path.
+    fn write_picture(&self, path: &Path) -> Result<PathBuf, CommandError> {
+        write_picture(path, &mut self.drawn.lock().unwrap_or_else(PoisonError::into_inner).picture)?;
+        Ok(path.to_owned())
+    }
+}
+
+impl Tap for DemoTap {
+    fn on_frame(&self, session_id: &str, at: Instant, point: TapPoint, frame: TapFrame<'_>) {
+        self.printed.on_frame(session_id, at, point, frame);
+        let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
+        let (session, started_at) = drawn.started_at.get_or_insert_with(|| (session_id.to_owned(), at));
+        if session == session_id {
+            let after = at.saturating_duration_since(*started_at);
+            drawn.picture.add(after, point, frame);
+        }
+    }
+}
+
+fn bind_error(address: &str, error: &std::io::Error) -> CommandError {
+    CommandError::failed(format!(
+        "cannot listen on {address}: {error}; without --stay, the demo uses free ports"
+    ))
 }
 
 fn format_result(result: &demo::DemoResult) -> String {
@@ -125,5 +182,10 @@ async fn load_engines(directory: Option<&Path>) -> Result<Option<Arc<dyn SpeechE
         "The simulated model uses real speech engines from {}.\n",
         dir.display()
     ))?;
-    start_engines(&dir).await.map(Some)
+    // The spinner is invisible without a terminal.
+    let spinner = ProgressBar::new_spinner().with_message("loading the speech engines");
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    let engines = start_engines(&dir).await;
+    spinner.finish_and_clear();
+    engines.map(Some)
 }

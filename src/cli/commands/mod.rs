@@ -8,7 +8,7 @@ mod generate;
 mod health;
 mod mappings;
 mod reload;
-mod replay;
+pub(super) mod replay;
 mod serve;
 mod signals;
 mod simulate;

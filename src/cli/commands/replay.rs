@@ -1,20 +1,27 @@
 //! `voxbridge replay`: replays a trace and prints the differences.
 
-use std::{fs, path::Path, time::Instant};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use super::CommandError;
 use crate::{
+    bridge::{Input, Output},
     cli::{
         args::ReplayArgs,
         error::{EXIT_INVALID_DATA, EXIT_NO_INPUT},
         output,
+        picture::SessionPicture,
     },
     config::Config,
     mapping::{Library, MappingKind},
+    server::tap::TapPoint,
     trace::{
         Trace, TraceRecord,
         diff::Difference,
-        replay::{ReplayOutcome, replay, replay_with_profile},
+        replay::{ReplayOutcome, replay, replay_observed, replay_with_profile},
     },
 };
 
@@ -28,9 +35,10 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
     let library = Config { mappings: args.mappings.clone(), ..Config::default() }
         .load_library()
         .map_err(CommandError::usage)?;
-    let outcome = match &args.profile {
-        None => replay(&trace, library, replay_epoch()).map_err(CommandError::failed)?,
-        Some(name_or_file) => {
+    let outcome = match (&args.profile, &args.svg) {
+        (None, None) => replay(&trace, library, replay_epoch()).map_err(CommandError::failed)?,
+        (None, Some(path)) => replay_and_draw(&trace, library, path)?,
+        (Some(name_or_file), _) => {
             let (library, profile) = library_with_profile(&trace, library, name_or_file)?;
             replay_with_profile(&trace, &library, &profile, replay_epoch()).map_err(CommandError::failed)?
         }
@@ -41,6 +49,37 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
     } else {
         Err(CommandError::already_reported())
     }
+}
+
+/// Replays a trace and draws the session. The trace has the inputs; the replay makes the outputs with their audio.
+fn replay_and_draw(trace: &Trace, library: Library, path: &Path) -> Result<ReplayOutcome, CommandError> {
+    let with_own = trace.header.library(library.clone()).map_err(CommandError::failed)?;
+    let client = with_own.client(&trace.header.client).map_err(CommandError::failed)?;
+    let mut picture = SessionPicture::new(&client);
+    for record in trace.records.iter().filter(|record| record.input.is_some()) {
+        let at = Duration::from_nanos(record.ns);
+        let add = |input: Input<'_>| match input {
+            Input::Client(frame) => picture.add(at, TapPoint::FromClient, frame.into()),
+            Input::Lane(lane, frame) => picture.add(at, TapPoint::FromLane(lane), frame.into()),
+            _ => {}
+        };
+        record.with_input(add).map_err(CommandError::failed)?;
+    }
+    let mut add = |at, output: &Output| match output {
+        Output::ToClient(message, _) => picture.add(at, TapPoint::ToClient, message.into()),
+        Output::ToLane(lane, message) => picture.add(at, TapPoint::ToLane(*lane), message.into()),
+        _ => {}
+    };
+    let outcome = replay_observed(trace, library, replay_epoch(), &mut add).map_err(CommandError::failed)?;
+    write_picture(path, &mut picture)?;
+    output::print_message(format_args!("wrote {}", path.display()));
+    Ok(outcome)
+}
+
+/// Writes the picture of a session to a file.
+pub(super) fn write_picture(path: &Path, picture: &mut SessionPicture) -> Result<(), CommandError> {
+    fs::write(path, picture.draw_svg())
+        .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))
 }
 
 /// Reads a trace.
@@ -84,7 +123,7 @@ pub(super) fn library_with_profile(
 
 /// Start time of a replay. Any instant will do, because a replay only uses time differences.
 #[expect(clippy::disallowed_methods, reason = "an instant has no other source")]
-pub(super) fn replay_epoch() -> Instant {
+pub(in crate::cli) fn replay_epoch() -> Instant {
     Instant::now()
 }
 

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::{CommandError, SESSIONS_CUT_OFF, SIGNAL_BASE, config_layers::load_config, reload, signals};
 use crate::{
     cli::{args::ConfigArgs, output},
-    config::{AdminSettings, Config, ConfigReloader, DEFAULT_LISTEN, ReloadTargets},
+    config::{AdminSettings, Config, ConfigReloader, ReloadTargets},
     server::{
         Server, ServiceConfig,
         admin::{AdminContext, AdminListener},
@@ -46,10 +46,11 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     let workers = Workers::start(config.workers)
         .map_err(|error| CommandError::failed(format!("cannot start worker threads: {error}")))?;
     raise_fd_limit(&service, &workers);
-    let listen = config.listen.clone().unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
     let access_log = config.access_log.open().map_err(CommandError::failed)?;
-    let mut server =
-        Server::bind(&listen, service).await.map_err(|error| bind_error(&listen, "--listen", &error))?;
+    let mut server = Server::new(service);
+    for listen in config.listen_addresses() {
+        server.bind_address(&listen).await.map_err(|error| bind_error(&listen, "--listen", &error))?;
+    }
     server.set_workers(workers);
     if let Some(log) = &access_log {
         server.set_access_log(log.clone());
@@ -74,11 +75,12 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
         server.metrics(),
         CERTIFICATE_CHECK_INTERVAL,
     ));
-    let address = server.local_addr().map_err(CommandError::failed)?.to_string();
+    let addresses = server.local_addrs().map_err(CommandError::failed)?;
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let (lifecycle, liveness_probe, registry) =
         (server.lifecycle(), server.liveness_probe(), server.registry());
     let notifying = tokio::spawn(manager.report_lifecycle(
-        address.clone(),
+        addresses.join(" and "),
         lifecycle.clone(),
         liveness_probe,
         registry,
@@ -89,8 +91,10 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     // The server already serves when a script reads this line.
     lifecycle.wait_for(LifecycleState::Serving).await;
     // A server whose output is not read goes on.
-    let _ = output::print_line(format_args!("listening on {address}"));
-    for (protocol, url) in control.current.get().client_urls(&address) {
+    for address in &addresses {
+        let _ = output::print_line(format_args!("listening on {address}"));
+    }
+    for (protocol, url) in addresses.iter().flat_map(|address| control.current.get().client_urls(address)) {
         info!(protocol, url, "serving clients");
     }
     // Only the readiness check of the admin listener needs these probes.

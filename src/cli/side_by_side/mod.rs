@@ -16,6 +16,12 @@ use crate::server::tap::{Tap, TapFrame, TapPoint};
 
 use super::json_summary::summarize_json;
 
+const LEGEND: [&str; 3] = [
+    "→ towards the model, ← towards the client; time in seconds",
+    "… audio frames, put together on one line",
+    "#1 an upstream session, by its number",
+];
+
 /// Width if the output is not a terminal; enough for both columns.
 const DEFAULT_COLUMNS: usize = 160;
 
@@ -63,15 +69,19 @@ impl SideBySide {
             columns,
             colour,
             started_at: None,
+            now: Duration::ZERO,
             upward: AudioRun::default(),
             downward: AudioRun::default(),
         };
         Self { printer: Mutex::new(printer) }
     }
 
-    /// Prints the names of the columns; call it before the first session.
+    /// Prints the legend and the names of the columns; call it before the first session.
     pub fn header(&self) {
         self.with_printer(|printer| {
+            for line in LEGEND {
+                printer.write_row("", line, "", "");
+            }
             let (client, model) = ("client ⇄ voxbridge", "voxbridge ⇄ MiniCPM-o");
             match printer.has_two_columns() {
                 true => printer.write_row("", client, COLUMN_SEPARATOR, model),
@@ -86,8 +96,7 @@ impl SideBySide {
     /// Prints pending audio lines; call it after the sessions.
     pub fn flush(&self) {
         self.with_printer(|printer| {
-            printer.flush(Direction::Up);
-            printer.flush(Direction::Down);
+            printer.flush_all(printer.now);
         });
     }
 
@@ -108,6 +117,9 @@ impl Tap for SideBySide {
         };
         self.with_printer(|printer| {
             let after = at.saturating_duration_since(*printer.started_at.get_or_insert(at));
+            // Sessions run side by side, so that a frame may come late.
+            let after = after.max(printer.now);
+            printer.now = after;
             match (point, frame) {
                 (TapPoint::FromClient, TapFrame::Binary(bytes)) => {
                     printer.add_audio(Direction::Up, after, bytes.len());
@@ -140,8 +152,9 @@ enum Direction {
 struct AudioRun {
     frames: usize,
     bytes: usize,
-    /// Time of the last frame.
-    at: Duration,
+    /// Times of the first and the last frame.
+    from: Duration,
+    to: Duration,
 }
 
 struct ColumnPrinter {
@@ -149,6 +162,8 @@ struct ColumnPrinter {
     columns: usize,
     colour: bool,
     started_at: Option<Instant>,
+    /// Time of the last frame. Lines never go back behind it.
+    now: Duration,
     upward: AudioRun,
     downward: AudioRun,
 }
@@ -163,23 +178,31 @@ impl ColumnPrinter {
         };
         // On the client side, the order of messages and audio is significant.
         if column == Column::Left {
-            self.flush(Direction::Up);
-            self.flush(Direction::Down);
+            self.flush_all(at);
         }
         self.write_line(at, column, direction, &line);
     }
 
     fn add_audio(&mut self, direction: Direction, at: Duration, bytes: usize) {
         let run = self.audio_run(direction);
+        if run.frames == 0 {
+            run.from = at;
+        }
         run.frames += 1;
         run.bytes += bytes;
-        run.at = at;
+        run.to = at;
         if audio_duration(run.bytes, direction) >= AUDIO_LINE_MAX {
-            self.flush(direction);
+            self.flush(direction, at);
         }
     }
 
-    fn flush(&mut self, direction: Direction) {
+    fn flush_all(&mut self, now: Duration) {
+        self.flush(Direction::Up, now);
+        self.flush(Direction::Down, now);
+    }
+
+    /// Prints pending audio. The line has the present time, so that times never run backwards, and says when the audio came.
+    fn flush(&mut self, direction: Direction, now: Duration) {
         let run = std::mem::take(self.audio_run(direction));
         if run.frames == 0 {
             return;
@@ -187,8 +210,10 @@ impl ColumnPrinter {
         let arrow = if direction == Direction::Up { '→' } else { '←' };
         let frames = if run.frames == 1 { "frame" } else { "frames" };
         let seconds = audio_duration(run.bytes, direction).as_secs_f64();
-        let text = format!("{arrow} … {} {frames}, {seconds:.1} s of audio", run.frames);
-        self.write_line(run.at, Column::Left, direction, &text);
+        let (from, to) = (run.from.as_secs_f64(), run.to.as_secs_f64());
+        let text =
+            format!("{arrow} … {} {frames}, {seconds:.1} s of audio, at {from:.2} to {to:.2}", run.frames);
+        self.write_line(now, Column::Left, direction, &text);
     }
 
     fn audio_run(&mut self, direction: Direction) -> &mut AudioRun {

@@ -73,7 +73,8 @@ fn audio_frames_are_summed_until_next_client_message() {
     let lines = printed_lines(160, false, &frames);
     assert_eq!(lines.len(), 4, "{lines:#?}");
     assert!(lines[0].contains("│ → #1 session.init"));
-    assert!(lines[1].starts_with("    1.96 → … 50 frames, 2.0 s of audio "), "{}", lines[1]);
+    let audio = "    2.01 → … 50 frames, 2.0 s of audio, at 0.00 to 1.96 ";
+    assert!(lines[1].starts_with(audio), "{}", lines[1]);
     assert!(lines[2].contains("← vad.speech_start"));
     assert!(lines[3].contains("← … 1 frame, 0.0 s of audio"));
 }
@@ -121,9 +122,32 @@ fn narrow_terminal_shows_whole_messages_of_both_sides() {
 }
 
 #[test]
-fn header_names_both_columns() {
+fn header_explains_signs_and_names_both_columns() {
     let buffer = SharedBuffer::default();
     SideBySide::new(buffer.clone(), 132, false).header();
     let lines = buffer.lines();
-    assert!(lines[0].contains("client ⇄ voxbridge") && lines[0].contains("│ voxbridge ⇄ MiniCPM-o"));
+    assert!(lines[0].contains("→ towards the model"), "{lines:?}");
+    let names = lines.last().unwrap();
+    assert!(names.contains("client ⇄ voxbridge") && names.contains("│ voxbridge ⇄ MiniCPM-o"));
+}
+
+#[test]
+fn times_never_run_backwards() {
+    let frame = [0; 1280];
+    let message = TapFrame::Text(r#"{"type":"x"}"#);
+    let lines = printed_lines(
+        160,
+        false,
+        &[
+            (0, TapPoint::FromClient, TapFrame::Binary(&frame)),
+            (10, TapPoint::ToClient, TapFrame::Binary(&frame)),
+            (500, TapPoint::ToLane(Lane(1)), message),
+            (400, TapPoint::FromLane(Lane(2)), message),
+            (600, TapPoint::ToClient, message),
+            (700, TapPoint::FromClient, TapFrame::Binary(&frame)),
+            (800, TapPoint::ToLane(Lane(1)), message),
+        ],
+    );
+    let times: Vec<f64> = lines.iter().map(|line| line[..8].trim().parse().unwrap()).collect();
+    assert!(times.is_sorted() && times.len() == 6 + 1, "{lines:#?}");
 }

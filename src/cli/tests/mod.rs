@@ -20,6 +20,7 @@ fn quick_timing() -> ClientTiming {
         late_transcript_timeout: ms(1000),
         stall_timeout: ms(1000),
         transcript_only_timeout: ms(200),
+        unanswered_timeout: ms(300),
         answer_timeout: ms(1000),
         keep_alive_interval: ms(30),
         created_timeout: ms(1000),

@@ -1,6 +1,7 @@
 //! Tests of `talk`.
 
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::super::client::Client;
 use super::super::error::ClientError;
@@ -63,7 +64,19 @@ async fn missing_answer_and_server_error_are_reported() {
         peer.close_with_frame().await
     })
     .await;
-    assert!(matches!(ask_server(&url, &[0; 640]).await, Err(ClientError::Stalled(_))));
+    let started = Instant::now();
+    let error = ask_server(&url, &[0; 640]).await.unwrap_err();
+    assert!(matches!(error, ClientError::NotHeard(_)), "{error}");
+    assert!(started.elapsed() < quick_timing().answer_timeout, "the client waits for an answer");
+    for sign in [json!({"type": "vad.speech_start"}), json!({"type": "session.hold", "queue_position": 2})] {
+        let (url, _server) = fake::serve(|mut peer| async move {
+            peer.send_created().await;
+            peer.send_event(sign).await;
+            peer.close_with_frame().await
+        })
+        .await;
+        assert!(matches!(ask_server(&url, &[0; 640]).await, Err(ClientError::Stalled(_))));
+    }
     let (url, _server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
         let error =

@@ -2,6 +2,7 @@
 
 mod audio_check;
 mod compile;
+mod example;
 mod file;
 mod realtime;
 mod signs;

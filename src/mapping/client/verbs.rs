@@ -6,6 +6,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{IntoDeserializer as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
+use serde_json::Value;
 
 use super::Verb;
 use crate::mapping::extract::{ExtractedValues, Extractor, Node};
@@ -60,10 +61,31 @@ enum ConditionFile {
 }
 
 impl CommandVerb {
+    /// Values with which the verb applies, by slot.
+    pub(super) fn example_values(&self) -> Vec<(usize, Value)> {
+        match &self.when {
+            None => Vec::new(),
+            Some(Condition::Given(slot)) => vec![(*slot, "example".into())],
+            Some(Condition::Equal(values)) => {
+                values.iter().map(|(slot, value)| (*slot, value.to_json())).collect()
+            }
+        }
+    }
+
     /// True if the verb applies to this message.
     pub(crate) fn applies(&self, found: &ExtractedValues<'_>) -> bool {
         self.when.as_ref().is_none_or(|condition| condition.holds(found))
             && !self.unless.as_ref().is_some_and(|condition| condition.holds(found))
+    }
+}
+
+impl Scalar {
+    fn to_json(&self) -> Value {
+        match self {
+            Self::Flag(value) => (*value).into(),
+            Self::Integer(value) => (*value).into(),
+            Self::Text(value) => value.as_str().into(),
+        }
     }
 }
 

@@ -5,10 +5,11 @@
 
 mod long_strings;
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use self::long_strings::LongStrings;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
 
 /// A value found in a message.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,6 +100,18 @@ struct KeyNode {
     raw: bool,
 }
 
+impl KeyTree {
+    /// The object of this level; `None` if it would be empty. Values inside an object replace a value for the object.
+    fn compose(&self, values: &BTreeMap<usize, Value>) -> Option<Value> {
+        let entry = |(key, node): &(Box<str>, KeyNode)| {
+            let own = node.slot.and_then(|slot| values.get(&slot).cloned());
+            Some((key.to_string(), node.children.compose(values).or(own)?))
+        };
+        let object: Map<String, Value> = self.keys.iter().filter_map(entry).collect();
+        (!object.is_empty()).then_some(Value::Object(object))
+    }
+}
+
 impl Extractor {
     /// Compiles pointers such as `/input/audio`; equal pointers share a slot's value but keep their own number.
     pub fn compile<'p>(pointers: impl IntoIterator<Item = &'p str>) -> Self {
@@ -144,6 +157,11 @@ impl Extractor {
             *raw = true;
         }
         slot
+    }
+
+    /// Builds a message with these values at their slots, the inverse of [`Self::extract`].
+    pub fn compose(&self, values: &BTreeMap<usize, Value>) -> Value {
+        self.root.compose(values).unwrap_or_else(|| Value::Object(Map::new()))
     }
 
     /// Scans `text`. A pointer without a value stays `None`; the last of repeated keys counts.

@@ -84,7 +84,7 @@ fn mistakes_beside_long_strings_keep_their_place() {
         format!(r#"{{"audio":"{long}\q"}}"#),
         format!(r#""{long}""#),
     ] {
-        let parsed = serde_json::from_str::<serde_json::Value>(&text);
+        let parsed = serde_json::from_str::<Value>(&text);
         let found = test_extractor().extract(&text).map(drop);
         match parsed {
             Err(error) => assert_eq!(found, Err(ExtractError::Json(error.to_string()))),

@@ -176,7 +176,7 @@ impl ProtocolField {
     /// Description of the mistake, without the field's name.
     pub fn read(&self, node: Option<&Node<'_>>) -> Result<Option<FieldValue>, String> {
         match node {
-            None if self.file.required => Err("ProtocolField required".to_owned()),
+            None if self.file.required => Err("Field required".to_owned()),
             None => Ok(None),
             Some(Node::Null) if !self.file.not_null && !self.file.required => Ok(None),
             Some(node) => match self.convert(node) {

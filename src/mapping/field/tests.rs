@@ -23,7 +23,7 @@ fn text_length_counts_characters() {
     assert!(text.read(Some(&Node::Str("äöü".into()))).is_ok());
     assert!(text.read(Some(&Node::Str("".into()))).unwrap_err().contains("at least 1 character,"));
     assert!(text.read(Some(&Node::Str("abcd".into()))).unwrap_err().contains("at most 3"));
-    assert_eq!(text.read(None).unwrap_err(), "ProtocolField required");
+    assert_eq!(text.read(None).unwrap_err(), "Field required");
     assert!(text.read(Some(&Node::Null)).is_err());
     assert!(text.read(Some(&Node::Int(5))).is_err(), "numbers are not strings");
 }

@@ -5,6 +5,7 @@ mod names;
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use toml::Spanned;
 
 pub use self::names::{ReceiveName, SendName};
@@ -255,6 +256,17 @@ impl UpstreamMapping {
     #[must_use]
     pub fn message(&self, name: SendName) -> Option<&Template> {
         self.send.get(&name)
+    }
+
+    /// An example of the first message with this meaning, with this text and base64 audio where the message has them;
+    /// `None` if the dialect has no such message.
+    #[must_use]
+    pub fn example(&self, event: ReceiveName, text: &str, audio: &str) -> Option<String> {
+        let rule = self.rules.iter().find(|rule| rule.event == event)?;
+        let conditions = rule.when.iter().map(|(slot, value)| (*slot, Value::from(value.as_str())));
+        let parts = [(rule.text, text.into()), (rule.audio, audio.into()), (rule.end_of_turn, true.into())];
+        let parts = parts.into_iter().filter_map(|(slot, value)| Some((slot?, value)));
+        Some(self.extractor.compose(&conditions.chain(parts).collect()).to_string())
     }
 }
 

@@ -194,27 +194,33 @@ fn remap_client_output(record: &TraceRecord, from: &ClientMapping, to: &ClientMa
         return remapped(record, vec!["audio, unchanged".to_owned()], false);
     };
     let message: Value = serde_json::from_str(text).unwrap_or_default();
-    let slot_names = |name: EventName| name.slots().map(Slot::name).collect::<Vec<_>>();
-    let number = |name: EventName| {
-        move |slot: EventSlot| {
-            name.slots().position(|known| EventSlot::Event(known) == slot).unwrap_or(usize::MAX)
-        }
-    };
-    let found = EventName::ALL.into_iter().find_map(|name| {
-        let extract =
-            |it: &EventMessage| extract_slots(&it.template, &slot_names(name), number(name), &message);
-        Some((name, from.event(name).iter().find_map(extract)?))
-    });
+    let found = EventName::ALL.into_iter().find_map(|name| Some((name, match_event(from, name, &message)?)));
     let Some((name, mut slot_values)) = found else {
         return remapped(record, vec!["not an event of the recorded protocol".to_owned()], true);
     };
     translate_codes(name, &mut slot_values, from, to);
-    let spell = |it: &EventMessage| render_slots(&it.template, &slot_names(name), number(name), &slot_values);
+    let spell =
+        |it: &EventMessage| render_slots(&it.template, &slot_names(name), slot_number(name), &slot_values);
     let mut spelled: Vec<String> = to.event(name).iter().map(spell).collect();
     if spelled.is_empty() {
         spelled.push(format!("nothing: the protocol has no event {name:?}"));
     }
     remapped(record, spelled, false)
+}
+
+/// Values of the slots of a message that is this event of the protocol; `None` if it is not.
+pub(crate) fn match_event(client: &ClientMapping, name: EventName, message: &Value) -> Option<SlotValues> {
+    let extract =
+        |it: &EventMessage| extract_slots(&it.template, &slot_names(name), slot_number(name), message);
+    client.event(name).iter().find_map(extract)
+}
+
+fn slot_names(name: EventName) -> Vec<&'static str> {
+    name.slots().map(Slot::name).collect()
+}
+
+fn slot_number(name: EventName) -> impl Fn(EventSlot) -> usize {
+    move |slot| name.slots().position(|known| EventSlot::Event(known) == slot).unwrap_or(usize::MAX)
 }
 
 /// Translates error codes and close reasons, which differ between protocols.

@@ -1,0 +1,168 @@
+//! An SVG drawing with a time axis: envelopes of audio, and lines of labels.
+
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use super::STEP;
+
+const WIDTH: f64 = 1200.0;
+/// Left and right end of the time axis.
+const LEFT: f64 = 120.0;
+const RIGHT: f64 = 1180.0;
+/// Half of the height of an envelope, and the height of a line of labels.
+const ENVELOPE: f64 = 32.0;
+const LINE: f64 = 17.0;
+/// Estimated width of a letter.
+const LETTER: f64 = 6.3;
+const LABEL_MAX_CHARS: usize = 44;
+const STYLE: &str = "svg{background:#fff;font:12px system-ui,sans-serif}text{fill:#1f2933}.dim{fill:#7b8794}\
+    .up{fill:#0b69a3}.down{fill:#2f855a}.up-wave{stroke:#0b69a3}.down-wave{stroke:#2f855a}.line{stroke:#cbd2d9}.late{stroke:#c05621;stroke-width:2}.lane{fill:#e4e7eb}\
+    .late-text{fill:#c05621;font-weight:600}\
+    @media(prefers-color-scheme:dark){svg{background:#14181d}text{fill:#e4e7eb}.dim{fill:#9aa5b1}.up{fill:#63b3ed}\
+    .down{fill:#68d391}.up-wave{stroke:#63b3ed}.down-wave{stroke:#68d391}.line{stroke:#3e4c59}.lane{fill:#323f4b}}";
+
+/// An SVG file under construction, from top to bottom.
+pub(super) struct Drawing {
+    body: String,
+    y: f64,
+    seconds: f64,
+}
+
+/// Lines of labels, each with a span of time. A label takes the first line that has room.
+pub(super) struct LabelRows {
+    top: f64,
+    ends: Vec<f64>,
+}
+
+impl Drawing {
+    /// A drawing with this title, whose time axis ends at `end`.
+    pub(super) fn new(title: &str, end: Duration) -> Self {
+        let mut drawing = Self { body: String::new(), y: 30.0, seconds: end.as_secs_f64() };
+        drawing.text(LEFT, "", title);
+        drawing.y += 20.0;
+        drawing
+    }
+
+    fn x(&self, at: Duration) -> f64 {
+        LEFT + at.as_secs_f64() / self.seconds * (RIGHT - LEFT)
+    }
+
+    fn text(&mut self, x: f64, class: &str, text: &str) {
+        let (y, text) = (self.y, escape(text));
+        let _ = writeln!(self.body, r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{text}</text>"#);
+    }
+
+    /// The title of a part, to the left of the time axis.
+    fn title(&mut self, text: &str) {
+        self.text(8.0, "dim", text);
+    }
+
+    /// Draws the envelope of audio.
+    pub(super) fn envelope(&mut self, title: &str, class: &str, peaks: &[(Duration, f32)]) {
+        self.y += ENVELOPE;
+        self.title(title);
+        let (y, mut columns) = (self.y, BTreeMap::<i64, f32>::new());
+        let width = (self.x(STEP) - LEFT).max(1.0) + 0.3;
+        for (at, peak) in peaks {
+            let column = columns.entry(self.x(*at) as i64).or_default();
+            *column = column.max(*peak);
+        }
+        // A square root shows quiet speech; silence is a thin line.
+        let mut path = String::new();
+        for (x, peak) in columns {
+            let half = (f64::from(peak).sqrt() * ENVELOPE).max(0.5);
+            let _ = write!(path, "M{x} {:.1}v{:.1}", y - half, 2.0 * half);
+        }
+        let _ = writeln!(self.body, r#"<path class="{class}-wave" stroke-width="{width:.1}" d="{path}"/>"#);
+        self.y += ENVELOPE + 14.0;
+    }
+
+    /// Begins lines of labels with this title.
+    pub(super) fn rows(&mut self, title: &str) -> LabelRows {
+        self.y += 8.0;
+        self.title(title);
+        LabelRows { top: self.y, ends: Vec::new() }
+    }
+
+    /// The time axis: a tick at each full 1, 2 or 5 times a power of ten.
+    pub(super) fn axis(&mut self) {
+        let ideal = self.seconds / 12.0;
+        let power = 10_f64.powf(ideal.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|it| it * power).find(|step| *step >= ideal);
+        let step = step.unwrap_or(1.0);
+        let (top, bottom) = (44.0, self.y);
+        self.y += 16.0;
+        for tick in 0..=(self.seconds / step) as u32 {
+            let at = f64::from(tick) * step;
+            let x = self.x(Duration::from_secs_f64(at));
+            let _ = writeln!(self.body, r#"<path class="line" d="M{x:.1} {top}V{bottom:.1}" opacity=".5"/>"#);
+            self.text(x - 8.0, "dim", &format!("{} s", (at * 1000.0).round() / 1000.0));
+        }
+    }
+
+    /// Completes the file.
+    pub(super) fn finish(self) -> String {
+        let height = self.y + 14.0;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"{WIDTH}\" role=\"img\">\
+             <title>Timeline of a voxbridge session</title><style>{STYLE}</style>\n{}</svg>\n",
+            self.body
+        )
+    }
+}
+
+impl LabelRows {
+    /// Adds a label for this span of time.
+    pub(super) fn place(
+        &mut self,
+        drawing: &mut Drawing,
+        (from, to): (Duration, Duration),
+        label: &str,
+        class: &str,
+    ) {
+        let (from, to) = (drawing.x(from), drawing.x(to));
+        let width = label.chars().count() as f64 * LETTER;
+        // A label that does not fit to the right of its time stands to the left of it.
+        let start = if from + width > WIDTH { from - width } else { from };
+        let row = self.ends.iter().position(|end| *end < start).unwrap_or(self.ends.len());
+        self.ends.resize(self.ends.len().max(row + 1), 0.0);
+        self.ends[row] = to.max(start + width) + LETTER;
+        drawing.y = self.top + row as f64 * LINE;
+        let (top, bottom) = (drawing.y - 10.0, drawing.y + 4.0);
+        let _ = match class {
+            "late-text" => {
+                writeln!(drawing.body, r#"<path class="late" d="M{from:.1} {bottom:.1}H{to:.1}"/>"#)
+            }
+            "dim" => {
+                let (width, height) = (to - from, bottom - top);
+                writeln!(
+                    drawing.body,
+                    r#"<rect class="lane" x="{from:.1}" y="{top:.1}" width="{width:.1}" height="{height}"/>"#
+                )
+            }
+            _ => writeln!(
+                drawing.body,
+                r#"<rect class="{class}" x="{from:.1}" y="{top:.1}" width="1.5" height="14"/>"#
+            ),
+        };
+        drawing.text(start + 3.0, if class == "dim" { "" } else { class }, label);
+    }
+
+    /// Ends the lines of labels.
+    pub(super) fn finish(self, drawing: &mut Drawing) {
+        drawing.y = self.top + self.ends.len().max(1) as f64 * LINE;
+    }
+}
+
+fn escape(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+    // XML has no control characters.
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+/// Cuts a label off.
+pub(super) fn shorten(text: &str) -> String {
+    match text.char_indices().nth(LABEL_MAX_CHARS) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,275 @@
+//! The run of a synthetic session: drives the bridge, sends what the client sends, and answers as the upstream.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use super::SyntheticSession;
+use crate::{
+    audio::{SPEECH_RATE_HZ, pcm, wav},
+    bridge::{Bridge, Input, Output},
+    cli::demo::RECORDING,
+    downstream::Codec,
+    event::{DisconnectReason, Frame, Lane, LaneCommand, Message, Mode},
+    mapping::{
+        client::{EventName, Verb},
+        upstream::ReceiveName,
+    },
+    session::{Observation, SessionSetup},
+    trace::remap::match_event,
+    upstream::Dialect,
+};
+
+/// Words of the scripted upstream, and the text that the client has spoken.
+const WORDS: &str = "synthetic words";
+/// Speech of the client: the first sentence of the recording, followed by silence.
+const SPEECH: Duration = Duration::from_millis(3000);
+const SILENCE: Duration = Duration::from_millis(4000);
+/// Length of the client's audio frames.
+const FRAME: Duration = Duration::from_millis(100);
+/// Units of a conversation before the model answers: the user has finished by then.
+const UNITS_BEFORE_ANSWER: usize = 5;
+/// Time from a message to the upstream's reply.
+const REPLY_DELAY: Duration = Duration::from_millis(300);
+/// Outputs at one instant above which the session loops.
+const OUTPUTS_MAX: usize = 100_000;
+
+/// State of one upstream connection.
+struct ScriptedLane {
+    mode: Mode,
+    is_ready: bool,
+    requests: usize,
+}
+
+/// An input that follows from the last outputs.
+enum Reply {
+    Opened(Lane),
+    Text(Lane, String),
+    Closed(Lane),
+}
+
+/// A running session: the bridge, the client and the scripted upstream.
+pub(super) struct SessionRun<'s> {
+    session: &'s SyntheticSession,
+    bridge: Bridge,
+    now: Instant,
+    wakeup: Option<Instant>,
+    close_message: String,
+    lanes: BTreeMap<Lane, ScriptedLane>,
+    /// Replies under way, and when they arrive.
+    replies: VecDeque<(Instant, Reply)>,
+    opened_lanes: usize,
+    requests: usize,
+    pub(super) has_transcript: bool,
+    pub(super) has_audio: bool,
+    pub(super) is_finished: bool,
+    pub(super) errors: Vec<String>,
+}
+
+impl<'s> SessionRun<'s> {
+    /// Opens the session at this instant.
+    pub(super) fn new(session: &'s SyntheticSession, epoch: Instant) -> Self {
+        let SyntheticSession { client, profile, dialect } = session;
+        let mut codec = Codec::new(client.clone(), 0.0);
+        let model = client.required_model_parameter();
+        let connect = codec.decode_query(&model.map(|name| format!("{name}=synthetic")).unwrap_or_default());
+        let setup = SessionSetup::new(client, profile.clone(), dialect, 1);
+        let mut run = Self {
+            session,
+            bridge: Bridge::open(epoch, codec, connect, dialect.clone(), setup),
+            now: epoch,
+            wakeup: None,
+            close_message: Dialect::new(dialect.clone()).encode(&LaneCommand::Close),
+            lanes: BTreeMap::new(),
+            replies: VecDeque::new(),
+            opened_lanes: 0,
+            requests: 0,
+            has_transcript: false,
+            has_audio: false,
+            is_finished: false,
+            errors: Vec::new(),
+        };
+        run.settle();
+        run
+    }
+
+    /// How far an utterance came.
+    pub(super) const fn progress(&self) -> &'static str {
+        match (self.opened_lanes, self.requests) {
+            (0, _) => "the detector finds no speech in the audio",
+            (_, 0) => "the upstream session never becomes ready",
+            _ => "the upstream's answer has no effect",
+        }
+    }
+
+    /// Sends the first of these commands that the protocol has.
+    pub(super) fn send_first(&mut self, verbs: &[Verb]) -> bool {
+        let client = &self.session.client;
+        let message = verbs.iter().find_map(|verb| client.example(*verb, WORDS, ""));
+        message.map(|message| self.feed(Input::Client(Frame::Text(&message)))).is_some()
+    }
+
+    /// Sends the client's speech in real time.
+    pub(super) fn send_speech(&mut self) {
+        let session = self.session;
+        let format = &session.client.audio_in;
+        if format.frame_max_bytes == 0 {
+            return;
+        }
+        let count =
+            |duration: Duration, rate_hz: u32| duration.as_millis() as usize * rate_hz as usize / 1000;
+        // The recording and its rate are valid, and a rate that the resampler rejects is an error of the session.
+        let (mut samples, rate_hz) =
+            wav::read(RECORDING, Duration::from_secs(60)).unwrap_or((Vec::new(), SPEECH_RATE_HZ));
+        samples.truncate(count(SPEECH, rate_hz));
+        samples.resize(count(SPEECH + SILENCE, rate_hz), 0.0);
+        let samples = wav::resample_all(&samples, rate_hz, format.rate_hz).unwrap_or_default();
+        for frame in samples.chunks(count(FRAME, format.rate_hz).max(1)) {
+            let channels = usize::from(format.channels);
+            let interleaved: Vec<f32> =
+                frame.iter().flat_map(|sample| std::iter::repeat_n(*sample, channels)).collect();
+            let mut bytes = Vec::new();
+            format.encoding.encode(&interleaved, &mut bytes);
+            for part in bytes.chunks(format.frame_max_bytes) {
+                self.send_audio(part);
+            }
+            self.advance(FRAME);
+        }
+    }
+
+    fn send_audio(&mut self, bytes: &[u8]) {
+        if !self.session.client.has_audio_in_json {
+            return self.feed(Input::Client(Frame::Binary(bytes)));
+        }
+        let mut audio = String::new();
+        pcm::encode_base64(bytes, &mut audio);
+        let message = self.session.client.example(Verb::Audio, WORDS, &audio);
+        message.into_iter().for_each(|message| self.feed(Input::Client(Frame::Text(&message))));
+    }
+
+    /// Lets this time pass.
+    pub(super) fn advance(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while let Some(at) = self.next_event().filter(|at| *at <= end && !self.is_finished) {
+            let is_reply = self.replies.front().is_some_and(|(due, _)| *due <= at);
+            match is_reply.then(|| self.replies.pop_front()).flatten() {
+                Some((due, reply)) => {
+                    self.now = due.max(self.now);
+                    self.feed_reply(&reply);
+                }
+                None => {
+                    // Time passes, so that a session with timeouts in a row ends as well.
+                    self.now = at.max(self.now + Duration::from_millis(1));
+                    self.feed(Input::Timeout);
+                }
+            }
+        }
+        self.now = end.max(self.now);
+    }
+
+    /// When the next reply arrives or the session wants to be called.
+    fn next_event(&self) -> Option<Instant> {
+        self.replies.front().map(|(due, _)| *due).into_iter().chain(self.wakeup).min()
+    }
+
+    /// Passes an input to the session and handles what follows.
+    pub(super) fn feed(&mut self, input: Input<'_>) {
+        if !self.is_finished {
+            self.bridge.handle_input(self.now, input);
+            self.settle();
+        }
+    }
+
+    /// Takes all outputs.
+    fn settle(&mut self) {
+        for _ in 0..OUTPUTS_MAX {
+            match self.bridge.poll_output(self.now) {
+                Output::Wait(wakeup) => {
+                    self.wakeup = wakeup;
+                    return;
+                }
+                Output::Finished => {
+                    self.is_finished = true;
+                    return;
+                }
+                output => self.handle_output(output),
+            }
+        }
+        self.is_finished = true;
+        self.errors.push("the session produces outputs without end".to_owned());
+    }
+
+    fn feed_reply(&mut self, reply: &Reply) {
+        let input = match reply {
+            Reply::Opened(lane) => Input::LaneOpened(*lane),
+            Reply::Text(lane, text) => Input::Lane(*lane, Frame::Text(text)),
+            Reply::Closed(lane) => Input::LaneClosed(*lane, DisconnectReason::Closed(1000, String::new())),
+        };
+        let (Reply::Opened(lane) | Reply::Text(lane, _) | Reply::Closed(lane)) = reply;
+        if self.lanes.contains_key(lane) {
+            self.feed(input);
+        }
+    }
+
+    fn handle_output(&mut self, output: Output) {
+        match output {
+            Output::ToClient(message, turn) => {
+                self.has_audio |= turn.is_some();
+                if let Message::Text(text) = message {
+                    self.has_transcript |= self.is_transcript(&text);
+                }
+            }
+            Output::OpenLane(lane, mode) => {
+                self.opened_lanes += 1;
+                self.lanes.insert(lane, ScriptedLane { mode, is_ready: false, requests: 0 });
+                self.push_reply(Reply::Opened(lane));
+                self.reply(lane, ReceiveName::Granted, "");
+            }
+            Output::ToLane(lane, Message::Text(text)) => self.answer(lane, &text),
+            Output::CloseLane(lane) => drop(self.lanes.remove(&lane)),
+            Output::Observe(Observation::ErrorTold(error)) => self.errors.push(error.to_string()),
+            Output::Observe(Observation::UnknownFromLane { words, .. }) => self.errors.push(words),
+            _ => {}
+        }
+    }
+
+    /// True for a final transcript with all words.
+    fn is_transcript(&self, message: &str) -> bool {
+        let message = serde_json::from_str(message).unwrap_or_default();
+        let found = match_event(&self.session.client, EventName::TranscriptFinal, &message);
+        found.is_some_and(|values| values.get("text").is_some_and(|text| text == WORDS))
+    }
+
+    /// Answers a message as a MiniCPM-o server does.
+    fn answer(&mut self, lane: Lane, message: &str) {
+        let Some(state) = self.lanes.get_mut(&lane) else { return };
+        if message == self.close_message {
+            self.reply(lane, ReceiveName::Closed, "");
+            return self.push_reply(Reply::Closed(lane));
+        }
+        if !std::mem::replace(&mut state.is_ready, true) {
+            return self.reply(lane, ReceiveName::Ready, "");
+        }
+        state.requests += 1;
+        self.requests += 1;
+        if state.mode != Mode::Chat && state.requests != UNITS_BEFORE_ANSWER {
+            return self.reply(lane, ReceiveName::Listen, "");
+        }
+        let mut audio = String::new();
+        pcm::encode_base64_f32(&[4000; 12_000], &mut audio);
+        for event in [ReceiveName::Output, ReceiveName::Text, ReceiveName::Audio] {
+            self.reply(lane, event, &audio);
+        }
+        self.reply(lane, ReceiveName::Done, "");
+    }
+
+    fn reply(&mut self, lane: Lane, event: ReceiveName, audio: &str) {
+        let message = self.session.dialect.example(event, WORDS, audio);
+        message.into_iter().for_each(|text| self.push_reply(Reply::Text(lane, text)));
+    }
+
+    fn push_reply(&mut self, reply: Reply) {
+        self.replies.push_back((self.now + REPLY_DELAY, reply));
+    }
+}

@@ -1,0 +1,65 @@
+use super::SyntheticSession;
+use crate::{
+    cli::commands::replay::replay_epoch,
+    mapping::{Library, compatibility::check_compatible},
+};
+
+const MACAW: &str = include_str!("../../../mappings/client/macaw.toml");
+const VOSK: &str = include_str!("../../../mappings/client/vosk.toml");
+const SPEECH: &str = include_str!("../../../mappings/profile/speech.toml");
+const CONVERSATION: &str = include_str!("../../../mappings/profile/conversation.toml");
+const MINICPM_O: &str = include_str!("../../../mappings/upstream/minicpm-o.toml");
+
+fn problems(library: &Library, [client, profile, dialect]: [&str; 3]) -> Vec<String> {
+    let session = SyntheticSession {
+        client: library.client(client).unwrap(),
+        profile: library.profile(profile).unwrap(),
+        dialect: library.upstream(dialect).unwrap(),
+    };
+    session.find_problems(replay_epoch())
+}
+
+#[test]
+fn built_in_mappings_work() {
+    let library = Library::embedded().unwrap();
+    for client in library.clients().filter(|client| !client.is_relayed()) {
+        for profile in library.profiles() {
+            for dialect in library.upstreams() {
+                if check_compatible(client, profile, dialect).is_ok() {
+                    let names = [client.name.as_str(), &profile.name, &dialect.name];
+                    assert_eq!(problems(&library, names), [""; 0], "{names:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn mistakes_that_compile_are_found() {
+    let talk = ["macaw", "conversation", "minicpm-o"];
+    let speech = ["macaw", "speech", "minicpm-o"];
+    let vosk = ["vosk", "speech", "minicpm-o"];
+    let not_ready = "no transcript reaches the client (the upstream session never becomes ready)";
+    let not_heard = "no transcript reaches the client (the detector finds no speech in the audio)";
+    let no_effect = "no transcript reaches the client (the upstream's answer has no effect)";
+    let not_spoken = "a text to speak gives no audio";
+    for (source, old, new, names, problem) in [
+        (MINICPM_O, r#"event = "ready""#, r#"event = "granted""#, speech, not_ready),
+        (MINICPM_O, r#"event = "done""#, r#"event = "listen""#, speech, no_effect),
+        (MINICPM_O, r#"event = "audio""#, r#"event = "text""#, speech, not_spoken),
+        (SPEECH, "threshold = 0.55", "threshold = 1.0", speech, not_heard),
+        (SPEECH, "start_ms = 250", "start_ms = 25000", speech, not_heard),
+        (SPEECH, "init_max_ms = 60000", "init_max_ms = 0", speech, not_ready),
+        (SPEECH, "answer_max_ms = 30000", "answer_max_ms = 0", speech, no_effect),
+        (MACAW, "min = 1, max = 4096", "min = 1, max = 4", speech, not_spoken),
+        (MACAW, r#""text": ${text}, "segment"#, r#""segment"#, speech, no_effect),
+        (VOSK, r#"'{"text": ${text}}'"#, r#"'{"text": ""}'"#, vosk, no_effect),
+        (CONVERSATION, "unit_min_ms = 500", "unit_min_ms = 86400000", talk, no_effect),
+    ] {
+        assert!(source.contains(old), "{old}");
+        let mut library = Library::embedded().unwrap();
+        library.add("changed.toml", &source.replace(old, new)).unwrap();
+        let found = problems(&library, names);
+        assert!(found.iter().any(|it| it == problem), "{new}: {found:?}");
+    }
+}
