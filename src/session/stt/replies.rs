@@ -17,7 +17,7 @@ use crate::session::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{ClientCommand, LaneEvent, Speaker},
+    event::LaneEvent,
 };
 
 impl Transcriber {
@@ -57,18 +57,15 @@ impl Transcriber {
         if !reply.push(text) {
             return self.fail_endless_reply(now, context);
         }
+        // An answer starts at the first word, which the client may have got from an interim decode or a failed attempt.
+        let is_long_enough = |text: &&str| text.chars().count() >= utterance.longest_partial_chars;
         if self.options.partials
             && front == Some(index)
-            && let Some(text) = reply.due_report()
+            && let Some(text) = reply.due_report().filter(is_long_enough)
         {
+            let (text, audio_ms) = (text.to_owned(), length_ms(audio));
             utterance.first_transcript.record(now, utterance.completed_at, context);
-            context.out.push_client(ClientCommand::TranscriptPartial {
-                speaker: Speaker::User,
-                text: text.to_owned(),
-                segment_id: utterance.segment_id,
-                audio_ms: length_ms(audio),
-                start_ms: utterance.audio_start_ms,
-            });
+            utterance.push_partial(text, audio_ms, utterance.audio_start_ms, context);
         }
     }
 

@@ -22,7 +22,7 @@ use crate::session::{
     upstream::connection::UpstreamConnection,
 };
 use crate::{
-    event::{ClientCommand, DisconnectReason, Lane, LaneCommand, Mode, Speaker},
+    event::{DisconnectReason, Lane, LaneCommand, Mode},
     mapping::{Profile, profile::HearRules},
 };
 
@@ -199,20 +199,15 @@ impl Transcriber {
         }
     }
 
-    pub(super) fn report_interim(&self, text: &str, interim: &InterimDecode, context: &mut LaneContext) {
+    pub(super) fn report_interim(&mut self, text: &str, interim: &InterimDecode, context: &mut LaneContext) {
         let front = self
             .queue
             .utterances
-            .front()
+            .front_mut()
             .filter(|utterance| matches!(utterance.state, UtteranceState::Recording));
         if let (Some(utterance), true, false) = (front, self.options.partials, text.trim().is_empty()) {
-            context.out.push_client(ClientCommand::TranscriptPartial {
-                speaker: Speaker::User,
-                text: text.trim().to_owned(),
-                segment_id: utterance.segment_id,
-                audio_ms: interim.audio_ms,
-                start_ms: interim.audio_start_ms,
-            });
+            let (audio_ms, start_ms) = (interim.audio_ms, interim.audio_start_ms);
+            utterance.push_partial(text.trim().to_owned(), audio_ms, start_ms, context);
         }
     }
 

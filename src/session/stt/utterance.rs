@@ -32,6 +32,8 @@ pub(crate) struct Utterance {
     pub(crate) language: String,
     pub(crate) state: UtteranceState,
     pub(crate) first_transcript: FirstTranscriptTimer,
+    /// Length of the longest partial transcript that the client got, characters.
+    pub(crate) longest_partial_chars: usize,
 }
 
 /// Measures the time to the first words of one utterance, once.
@@ -82,6 +84,7 @@ impl Utterance {
             language: String::new(),
             state: UtteranceState::Recording,
             first_transcript: FirstTranscriptTimer(false),
+            longest_partial_chars: 0,
         }
     }
 
@@ -116,6 +119,25 @@ impl Utterance {
             context.out.push_client(ClientCommand::SpeechEnded { at_ms });
         }
         true
+    }
+
+    /// Sends a partial transcript: the words of this audio so far.
+    pub(crate) fn push_partial(
+        &mut self,
+        text: String,
+        audio_ms: u64,
+        start_ms: u64,
+        context: &mut LaneContext,
+    ) {
+        self.longest_partial_chars = self.longest_partial_chars.max(text.chars().count());
+        let (speaker, segment_id) = (Speaker::User, self.segment_id);
+        context.out.push_client(ClientCommand::TranscriptPartial {
+            speaker,
+            text,
+            segment_id,
+            audio_ms,
+            start_ms,
+        });
     }
 
     fn push_final(
