@@ -34,6 +34,8 @@ pub struct Codec {
     values: ConnectionValues,
     /// Buffer for audio between bytes and base64.
     audio_bytes: Vec<u8>,
+    /// The words of a final transcript, as elements of a JSON array.
+    words_json: String,
     /// Fields without effect since the last [`Codec::take_ignored_fields`].
     ignored: Vec<IgnoredField>,
 }
@@ -56,6 +58,7 @@ impl Codec {
         Self {
             values: ConnectionValues::new(&mapping.values, 0),
             audio_bytes: Vec::new(),
+            words_json: String::new(),
             mapping,
             opened_unix_s,
             opened_at: date::rfc3339(opened_unix_s),

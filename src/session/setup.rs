@@ -23,6 +23,8 @@ pub struct SessionSetup {
     pub confirms_playback: bool,
     /// The client gets transcripts only as replies to its own messages.
     pub lock_step: bool,
+    /// Final transcripts have word times in the client protocol.
+    pub has_word_times: bool,
     /// Longest audio of one upstream request, ms.
     pub audio_max_ms: u64,
     /// Limits of the upstream's conversations.
@@ -50,6 +52,7 @@ impl SessionSetup {
             audio_out: client.audio_out.clone(),
             confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
+            has_word_times: client.has_word_times(),
             audio_max_ms: dialect.audio_max_ms,
             duplex: dialect.duplex.clone(),
             has_chat: dialect.modes.contains_key(&Mode::Chat),
@@ -58,6 +61,11 @@ impl SessionSetup {
             session_max_ms: 0,
             seed,
         }
+    }
+
+    /// True if word times are estimated for a client that wants them.
+    pub(crate) fn estimates_word_times(&self) -> bool {
+        self.has_word_times && self.profile.hear.estimated_word_times
     }
 
     /// How audio is sent: the profile's rules, and what the protocol puts in their place.

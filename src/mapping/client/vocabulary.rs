@@ -52,6 +52,8 @@ pub enum EventName {
     TranscriptPartial,
     /// Final transcript.
     TranscriptFinal,
+    /// One word of a final transcript: not a message, but an element of [`super::Slot::Words`].
+    TranscriptWord,
     /// The user was silent for as long as the client requested.
     UtteranceGap,
     /// Audio follows.
@@ -86,11 +88,12 @@ pub enum EventName {
 
 impl EventName {
     /// Every event.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::SessionCreated,
         Self::SpeechStarted,
         Self::TranscriptPartial,
         Self::TranscriptFinal,
+        Self::TranscriptWord,
         Self::SpeechEnded,
         Self::UtteranceGap,
         Self::SpeakingStarted,

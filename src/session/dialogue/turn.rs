@@ -114,6 +114,7 @@ impl AssistantTurn {
                 utterance_ended: true,
                 finalized: false,
                 language: None,
+                words: Vec::new(),
             });
         }
     }

@@ -16,6 +16,7 @@ use crate::session::{
     },
 };
 use crate::{
+    audio::word_times::estimate_word_times,
     error::{Error, ErrorKind},
     event::LaneEvent,
 };
@@ -89,6 +90,7 @@ impl Transcriber {
         if let Some(connection) = &mut self.connection {
             connection.complete_reply();
         }
+        let word_time_config = self.word_time_config();
         if let Some(interim) = self.interim.take() {
             self.report_interim(text.unwrap_or(interim.text.as_str()), &interim, context);
         } else if let Some(utterance) =
@@ -97,8 +99,11 @@ impl Transcriber {
         {
             let text =
                 text.filter(|text| !text.trim().is_empty()).unwrap_or(reply.as_str()).trim().to_owned();
-            let transcript =
-                Transcript { text, duration_ms: length_ms(audio), language: utterance.language.clone() };
+            let words = word_time_config.map_or_else(Vec::new, |config| {
+                estimate_word_times(&text, audio, utterance.audio_start_ms, config)
+            });
+            let language = Some(utterance.language.clone());
+            let transcript = Transcript { text, duration_ms: length_ms(audio), language, words };
             utterance.state = UtteranceState::Settled(Some(Ok(transcript)));
         }
         // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.

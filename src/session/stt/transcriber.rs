@@ -14,6 +14,7 @@ use super::{
     utterance_queue::UtteranceQueue,
 };
 use crate::session::{
+    SessionSetup,
     growing_text::GrowingText,
     input::speech_input::{SpeechEvent, SpeechSegment},
     measurement::LanePurpose,
@@ -22,8 +23,12 @@ use crate::session::{
     upstream::connection::UpstreamConnection,
 };
 use crate::{
+    audio::vad::VadConfig,
     event::{DisconnectReason, Lane, LaneCommand, Mode},
-    mapping::{Profile, profile::HearRules},
+    mapping::{
+        Profile,
+        profile::{HearRules, SensitivityPreset},
+    },
 };
 
 /// Purpose and upstream mode of the transcriber's lanes.
@@ -39,6 +44,8 @@ pub(crate) struct TranscribeOptions {
     pub(crate) hot_words: Vec<String>,
     /// The client wants partial transcripts.
     pub(crate) partials: bool,
+    /// Word times are estimated for final transcripts.
+    pub(crate) word_times: bool,
 }
 
 /// Utterances of a session that are not reported completely, and the lane that serves them.
@@ -57,23 +64,31 @@ pub(crate) struct Transcriber {
 }
 
 impl Transcriber {
-    /// Creates a transcriber. With `keeps_backlog`, no waiting audio is ever dropped.
-    pub(crate) fn new(profile: Arc<Profile>, keeps_backlog: bool) -> Self {
+    pub(crate) fn new(setup: &SessionSetup) -> Self {
+        let profile = Arc::clone(&setup.profile);
         let options = TranscribeOptions {
             language: profile.hear.language.clone(),
             hot_words: Vec::new(),
             partials: profile.hear.partials,
+            word_times: setup.estimates_word_times(),
         };
         Self {
             wants_transcript: profile.dialogue.as_ref().is_none_or(|talk| talk.converse.transcribe_user),
             profile,
             options,
-            queue: UtteranceQueue::new(keeps_backlog),
+            // Where back-pressure stops the client, no waiting audio is dropped.
+            queue: UtteranceQueue::new(setup.audio_in.backpressure_ms > 0),
             connection: None,
             worker_released: false,
             segment_count: 0,
             interim: None,
         }
+    }
+
+    /// Voice activity detection to estimate word times with; `None` if the client gets none.
+    pub(super) fn word_time_config(&self) -> Option<VadConfig> {
+        let SensitivityPreset { threshold, gate_dbfs } = self.profile.listen.sensitivity.normal;
+        self.options.word_times.then_some(VadConfig { threshold, gate_dbfs, ..VadConfig::default() })
     }
 
     pub(super) fn rules(&self) -> &HearRules {

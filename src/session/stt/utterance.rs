@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use crate::session::{growing_text::GrowingText, measurement::Measurement, upstream::LaneContext};
 use crate::{
-    audio::SPEECH_RATE_HZ,
+    audio::{SPEECH_RATE_HZ, word_times::WordTime},
     error::Error,
     event::{ClientCommand, Speaker},
 };
@@ -61,11 +61,13 @@ pub(crate) enum UtteranceState {
     Settled(Option<Result<Transcript, Error>>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Transcript {
     pub(crate) text: String,
     pub(crate) duration_ms: u64,
-    pub(crate) language: String,
+    /// Language of the request; `None` if there was none.
+    pub(crate) language: Option<String>,
+    pub(crate) words: Vec<WordTime>,
 }
 
 impl Utterance {
@@ -106,14 +108,14 @@ impl Utterance {
             Some(Ok(transcript)) => {
                 context.history.push(Speaker::User, &transcript.text);
                 self.first_transcript.record(now, self.completed_at, context);
-                self.push_final(transcript.text, transcript.duration_ms, Some(transcript.language), context);
+                self.push_final(transcript, context);
             }
             Some(Err(error)) => context.out.push_error(error),
             None => {}
         }
         // The client asked for this final and waits for it.
         if is_empty && self.finalized {
-            self.push_final(String::new(), 0, None, context);
+            self.push_final(Transcript::default(), context);
         }
         if let (Some(at_ms), false) = (self.speech_end_ms, self.released) {
             context.out.push_client(ClientCommand::SpeechEnded { at_ms });
@@ -140,13 +142,8 @@ impl Utterance {
         });
     }
 
-    fn push_final(
-        &self,
-        text: String,
-        duration_ms: u64,
-        language: Option<String>,
-        context: &mut LaneContext,
-    ) {
+    fn push_final(&self, transcript: Transcript, context: &mut LaneContext) {
+        let Transcript { text, duration_ms, language, words } = transcript;
         context.out.push_client(ClientCommand::TranscriptFinal {
             speaker: Speaker::User,
             text,
@@ -156,6 +153,7 @@ impl Utterance {
             utterance_ended: self.speech_end_ms.is_some() && !self.finalized,
             finalized: self.finalized,
             language,
+            words,
         });
     }
 }
