@@ -3,7 +3,7 @@
 //! One codec serves every protocol; a mapping file holds the spelling. Audio is binary frames or base64 in a field; ids are
 //! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
 
-mod date;
+pub(crate) mod date;
 mod decode;
 mod encode;
 mod picture;

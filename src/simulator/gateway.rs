@@ -15,6 +15,7 @@ use super::{
     backlog::{BACKLOG_FULL, Backlog},
     dialect_session::DialectSession,
     fault::Faults,
+    http_page::WorkerTask,
     legacy::LegacySession,
     messages::{self, UnixClock},
     model::WorkerModel,
@@ -28,13 +29,13 @@ const WORKER_REJECTION: &str = "server rejected WebSocket connection: HTTP 403";
 /// The simulated gateway with its workers; sans-IO.
 #[derive(Debug)]
 pub struct Gateway {
-    cfg: SimulatorConfig,
-    clock: UnixClock,
+    pub(super) cfg: SimulatorConfig,
+    pub(super) clock: UnixClock,
     rng: fastrand::Rng,
     faults: Faults,
     connections: BTreeMap<ConnId, Connection>,
-    queue: VecDeque<ConnId>,
-    workers: Vec<Worker>,
+    pub(super) queue: VecDeque<ConnId>,
+    pub(super) workers: Vec<Worker>,
     job_count: u64,
     turn_count: u64,
     outputs: VecDeque<SimOutput>,
@@ -58,10 +59,19 @@ enum Connection {
 type ClientFrame<'a> = Option<Cow<'a, str>>;
 
 #[derive(Debug, Default)]
-struct Worker {
+pub(super) struct Worker {
     serving: Option<ConnId>,
+    /// What it does for that connection.
+    pub(super) task: Option<WorkerTask>,
     rejects_until: Option<Instant>,
     model: WorkerModel,
+}
+
+impl Worker {
+    /// True if the gateway considers the worker idle.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.serving.is_none()
+    }
 }
 
 impl Gateway {
@@ -126,7 +136,7 @@ impl Gateway {
         if self.workers.is_empty() || self.faults.trigger(FaultKind::Busy) {
             return self.reject_connection(conn, "worker_busy", "No worker available");
         }
-        match self.workers.iter().position(|worker| worker.serving.is_none()) {
+        match self.workers.iter().position(Worker::is_idle) {
             Some(worker) if !is_stuck => self.assign_worker(conn, mode, worker, Backlog::default(), now),
             _ if self.queue.len() >= self.cfg.queue_limit => {
                 self.reject_connection(conn, "queue_full", "Queue full");
@@ -173,6 +183,7 @@ impl Gateway {
             return;
         }
         self.workers[worker].serving = Some(conn);
+        self.workers[worker].task = Some(WorkerTask { mode, started_at: now });
         let limit = self.session_time_limit(mode).map(|limit| now + limit);
         let session: Box<dyn DialectSession> = match self.cfg.dialect {
             SimDialect::Current => Box::new(CurrentSession::new(mode, limit)),
@@ -210,7 +221,7 @@ impl Gateway {
 
     /// Assigns idle workers to queued connections in order. Called after any change that may free a worker.
     fn assign_queued(&mut self, now: Instant) {
-        while let Some(worker) = self.workers.iter().position(|worker| worker.serving.is_none()) {
+        while let Some(worker) = self.workers.iter().position(Worker::is_idle) {
             let can_be_served = |conn: &ConnId| {
                 matches!(self.connections.get(conn), Some(Connection::Queued { is_stuck: false, .. }))
             };
@@ -320,7 +331,7 @@ impl Gateway {
         now: Instant,
     ) {
         let released = &mut self.workers[worker];
-        released.serving = None;
+        (released.serving, released.task) = (None, None);
         if impolite {
             // A step in progress is completed first (field notes §2).
             let clean_at = now + self.cfg.timing.cleanup;

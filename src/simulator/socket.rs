@@ -176,6 +176,11 @@ impl GatewayTask {
                 }
                 self.handle_input(SimInput::Closed(conn));
             }
+            OwnerMessage::Http(method, path, reply) => {
+                let page = self.gateway.http_page(Instant::now().into_std(), &method, &path);
+                // The send fails only if the client is gone.
+                let _gone = reply.send(page);
+            }
             OwnerMessage::EngineDone(job, answer) => self.handle_input(SimInput::EngineDone(job, answer)),
             OwnerMessage::AddFault(fault) => self.handle_input(SimInput::AddFault(fault)),
             OwnerMessage::ClearFaults => self.handle_input(SimInput::ClearFaults),

@@ -8,6 +8,7 @@ mod duplex_faults;
 mod duplex_input;
 mod engines;
 mod gateway_properties;
+mod http_page;
 mod legacy;
 mod queue;
 mod session_end;

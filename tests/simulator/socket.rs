@@ -3,7 +3,11 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _, future::BoxFuture};
-use tokio::{net::TcpStream, sync::oneshot};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::oneshot,
+};
 use tokio_tungstenite::{
     WebSocketStream, client_async,
     tungstenite::{Error, Message},
@@ -101,6 +105,27 @@ async fn chat_session_works_over_socket() {
         "the session was closed politely"
     );
     drop(stop);
+}
+
+/// Sends a request head in two parts and returns the whole answer.
+async fn http_get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET ").await.unwrap();
+    tokio::task::yield_now().await;
+    stream.write_all(format!("{path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn http_pages_are_served_beside_the_websocket() {
+    let (address, _recorder, _stop) = start(instant_config(), |simulator| simulator).await;
+    let (_client, ..) = run_asr_session(address, 16_000).await;
+    let status = http_get(address, "/status?full=1").await;
+    assert!(status.starts_with("HTTP/1.1 200 OK\r\n") && status.contains(r#""busy_workers":1,"#), "{status}");
+    assert!(http_get(address, "/health").await.contains(r#"{"status":"healthy","#));
+    assert!(http_get(address, "/nowhere").await.starts_with("HTTP/1.1 404 Not Found\r\n"));
 }
 
 #[tokio::test]
