@@ -26,6 +26,9 @@ use super::{
 /// Error text of the gateway's own WebSocket client when a worker rejects it (field notes §1.2).
 const WORKER_REJECTION: &str = "server rejected WebSocket connection: HTTP 403";
 
+/// Time between two health checks of a worker (`HEALTH_CHECK_INTERVAL` in gateway_modules/worker_pool.py).
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The simulated gateway with its workers; sans-IO.
 #[derive(Debug)]
 pub struct Gateway {
@@ -64,13 +67,15 @@ pub(super) struct Worker {
     /// What it does for that connection.
     pub(super) task: Option<WorkerTask>,
     rejects_until: Option<Instant>,
+    /// A health check took it for busy, although the gateway gave it no task; until the next check.
+    reported_busy_until: Option<Instant>,
     model: WorkerModel,
 }
 
 impl Worker {
     /// True if the gateway considers the worker idle.
     pub(super) const fn is_idle(&self) -> bool {
-        self.serving.is_none()
+        self.serving.is_none() && self.reported_busy_until.is_none()
     }
 }
 
@@ -118,9 +123,11 @@ impl Gateway {
         if self.outputs.is_empty() {
             self.run_due_work(now);
         }
-        self.outputs
-            .pop_front()
-            .unwrap_or_else(|| SimOutput::Wait(self.pending_deadlines().map(|(at, _)| at).min()))
+        self.outputs.pop_front().unwrap_or_else(|| SimOutput::Wait(self.next_deadline()))
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.pending_deadlines().map(|(at, _)| at).chain(self.next_health_check()).min()
     }
 
     /// Number of sessions and queued connections.
@@ -159,7 +166,13 @@ impl Gateway {
         );
         let ticket = format!("q_{}", random_hex12(&mut self.rng));
         let length = self.queue.len();
-        self.outputs.push_back(SimOutput::Text(conn, messages::queued(Some(&ticket), length, length)));
+        let text = messages::queued(Some(&ticket), length, length, self.has_running_task());
+        self.outputs.push_back(SimOutput::Text(conn, text));
+    }
+
+    /// True if the gateway can estimate waiting times: by the tasks that it gave to workers.
+    fn has_running_task(&self) -> bool {
+        self.workers.iter().any(|worker| worker.task.is_some())
     }
 
     fn assign_worker(
@@ -336,6 +349,9 @@ impl Gateway {
             // A step in progress is completed first (field notes §2).
             let clean_at = now + self.cfg.timing.cleanup;
             released.rejects_until = Some(session.step_end_time().map_or(clean_at, |end| end.max(clean_at)));
+            if self.faults.trigger(FaultKind::HealthCheckStall) {
+                released.reported_busy_until = Some(now + HEALTH_CHECK_INTERVAL);
+            }
         }
         if let Some(generation) = session.into_orphaned_generation() {
             released.model.adopt_orphan(generation);
@@ -349,22 +365,51 @@ impl Gateway {
         })
     }
 
+    /// Instant of the next health check that matters.
+    fn next_health_check(&self) -> Option<Instant> {
+        self.workers.iter().filter_map(|worker| worker.reported_busy_until).min()
+    }
+
     /// Runs all due work, earliest first, each at its own instant. A late call therefore only delays the outputs.
     fn run_due_work(&mut self, now: Instant) {
-        while let Some((at, conn)) = self.pending_deadlines().min().filter(|(at, _)| *at <= now) {
-            match self.connections.get_mut(&conn) {
-                Some(Connection::Queued { next_update_at, .. }) => {
-                    // However late the call, it sends one update, never a burst.
-                    *next_update_at =
-                        now.max(at) + self.cfg.timing.queue_update_interval.max(Duration::from_millis(1));
-                    let position =
-                        self.queue.iter().position(|queued| *queued == conn).map_or(1, |at| at + 1);
-                    let text = messages::queued(None, position, self.queue.len());
-                    self.outputs.push_back(SimOutput::Text(conn, text));
+        loop {
+            let deadline = self.pending_deadlines().min().filter(|(at, _)| *at <= now);
+            let check = self.next_health_check().filter(|at| *at <= now);
+            let at = match (deadline, check) {
+                (Some((at, conn)), check) if check.is_none_or(|check| at < check) => {
+                    self.run_deadline(conn, at, now);
+                    at
                 }
-                _ => self.with_session(conn, at, |session, ctx| session.handle_deadline(ctx)),
-            }
+                (_, Some(check)) => {
+                    self.run_health_check(check);
+                    check
+                }
+                (_, None) => return,
+            };
             self.assign_queued(at);
+        }
+    }
+
+    /// Runs the work of a connection that was due at `at`.
+    fn run_deadline(&mut self, conn: ConnId, at: Instant, now: Instant) {
+        let has_running_task = self.has_running_task();
+        match self.connections.get_mut(&conn) {
+            Some(Connection::Queued { next_update_at, .. }) => {
+                // However late the call, it sends one update, never a burst.
+                *next_update_at =
+                    now.max(at) + self.cfg.timing.queue_update_interval.max(Duration::from_millis(1));
+                let position = self.queue.iter().position(|queued| *queued == conn).map_or(1, |at| at + 1);
+                let text = messages::queued(None, position, self.queue.len(), has_running_task);
+                self.outputs.push_back(SimOutput::Text(conn, text));
+            }
+            _ => self.with_session(conn, at, |session, ctx| session.handle_deadline(ctx)),
+        }
+    }
+
+    /// The workers that were taken for busy turn out to be idle.
+    fn run_health_check(&mut self, at: Instant) {
+        for worker in &mut self.workers {
+            worker.reported_busy_until = worker.reported_busy_until.filter(|until| *until > at);
         }
     }
 }
