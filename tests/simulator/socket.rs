@@ -209,6 +209,51 @@ async fn engines_answer_over_socket() {
     assert_eq!(event_names(&events), ["text", "audio", "audio", "response.done"]);
 }
 
+/// Engines that find no words and say none.
+struct SilentEngines;
+
+impl SpeechEngines for SilentEngines {
+    fn recognise(&self, _: Vec<f32>) -> BoxFuture<'_, Result<String, String>> {
+        async { Ok(" ".to_owned()) }.boxed()
+    }
+
+    fn speak(&self, _: String) -> BoxFuture<'_, Result<Vec<f32>, String>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+}
+
+#[derive(Clone, Default)]
+struct LogBuffer(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for LogBuffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        std::io::Write::write(&mut *self.0.lock().unwrap(), bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn empty_results_of_engines_are_logged() {
+    let log = LogBuffer::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let (address, _recorder, _stop) =
+        start(instant_config(), |simulator| simulator.with_engines(Arc::new(SilentEngines))).await;
+    let (_client, events, _) = run_asr_session(address, 24_000).await;
+    assert_eq!(events.last().unwrap()["type"], "session.closed");
+    let mut client = connect(address, "/v1/realtime?mode=chat").await.unwrap();
+    send_json(&mut client, json!({"type": "session.init", "payload": {}})).await;
+    send_json(&mut client, json!({"type": "input.append", "input": tts_request("Four", true)})).await;
+    read_until(&mut client, "response.done").await;
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("WARN") && text.contains("recognised no words audio_s=1.5"), "{text}");
+    assert!(text.contains("spoke nothing chars=4"), "{text}");
+}
+
 #[tokio::test]
 async fn simulator_shutdown_ends_connections() {
     let (address, _recorder, stop) = start(instant_config(), |simulator| simulator).await;
