@@ -13,6 +13,7 @@ Each message is one line of JSON. Audio follows as raw mono float32, little-endi
 Requests are answered in order. The process ends when standard input ends.
 """
 
+import itertools
 import json
 import math
 import os
@@ -37,6 +38,12 @@ MAX_CLIP_SAMPLES = 30 * RECOGNISE_RATE_HZ
 MIN_CLIP_SAMPLES = RECOGNISE_RATE_HZ // 10
 # Below -60 dBFS nothing is audible, and a greedy decoder invents words for silence.
 SILENT_PEAK = 1e-3
+# The model often finds no words in a short sentence with background noise before or after it, and does once the noise is
+# cut off. These are the margins around the loud part in seconds, tried in this order.
+CUT_MARGINS_S = (0.1, 0.0)
+# A hop of 20 ms is loud if its RMS level is within 20 dB of the loudest hop's.
+LOUD_HOP_SAMPLES = RECOGNISE_RATE_HZ // 50
+LOUD_RMS_RATIO = 0.1
 # Speech has fewer tokens per second than this; beyond it the decoder repeats itself (the model's own notes).
 TOKENS_PER_SECOND = 6.5
 MIN_TOKEN_LIMIT = 8
@@ -87,6 +94,10 @@ class Recogniser:
     def recognise_clip(self, samples):
         if len(samples) < MIN_CLIP_SAMPLES or np.abs(samples).max() < SILENT_PEAK:
             return ""
+        clips = itertools.chain([samples], (cut_to_loud_part(samples, margin) for margin in CUT_MARGINS_S))
+        return next(filter(None, map(self.decode, clips)), "")
+
+    def decode(self, samples):
         audio = samples[np.newaxis, :]
         mask = np.ones(audio.shape, np.int64)
         feed = {"input_values": audio}
@@ -115,6 +126,17 @@ class Recogniser:
                 if step == 0 or ".decoder." in name:
                     past[name] = value
         return self.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+
+
+def cut_to_loud_part(samples, margin_s):
+    """Cuts quiet audio off both ends, except for a margin."""
+    hops = samples[: len(samples) // LOUD_HOP_SAMPLES * LOUD_HOP_SAMPLES].reshape(-1, LOUD_HOP_SAMPLES)
+    levels = np.sqrt(np.square(hops, dtype=np.float64).mean(axis=1))
+    loud = np.flatnonzero(levels >= levels.max() * LOUD_RMS_RATIO)
+    margin = int(margin_s * RECOGNISE_RATE_HZ)
+    begin, end = loud[0] * LOUD_HOP_SAMPLES - margin, (loud[-1] + 1) * LOUD_HOP_SAMPLES + margin
+    # The model's convolutions need a minimum of audio.
+    return samples[max(0, begin) : max(end, begin + MIN_CLIP_SAMPLES)]
 
 
 def split_clips(samples):

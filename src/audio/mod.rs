@@ -15,6 +15,7 @@ pub mod resample;
 pub mod units;
 pub mod vad;
 pub mod wav;
+pub mod word_times;
 
 /// Sample rate of all audio sent to the model (MiniCPM-o field notes §1.6: raw float32, 16 kHz, mono).
 pub const SPEECH_RATE_HZ: u32 = 16_000;

@@ -1,7 +1,7 @@
 //! Formats seconds since 1970 as RFC 3339 in UTC, with milliseconds.
 
 /// Formats a time, such as `2026-11-20T13:17:05.250Z`. A time before 1970 counts as 1970.
-pub(super) fn rfc3339(unix_s: f64) -> String {
+pub(crate) fn rfc3339(unix_s: f64) -> String {
     // `as` saturates NaN and values out of range.
     let ms = (unix_s * 1000.0).round() as u64;
     let (seconds, ms) = (ms / 1000, ms % 1000);

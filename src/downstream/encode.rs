@@ -2,6 +2,7 @@
 
 use super::{Codec, slot_values::EventSource};
 use crate::{
+    audio::word_times::WordTime,
     error::Error,
     event::{ClientCommand, CloseReason, Message},
     mapping::{
@@ -31,6 +32,7 @@ impl Codec {
             {
                 return self.encode_close_as_error(*why, at_s, send);
             }
+            ClientCommand::TranscriptFinal { words, .. } => self.render_words(words, at_s),
             ClientCommand::SpeakingStarted { .. } => {
                 let mapping = self.mapping.clone();
                 self.values.begin_turn(&mapping.values);
@@ -59,6 +61,25 @@ impl Codec {
             send(Message::Text(json));
         }
         self.audio_bytes.clear();
+    }
+
+    /// Renders the words of a final transcript, for the slot `words` of its message.
+    fn render_words(&mut self, words: &[WordTime], at_s: f64) {
+        let mut json = std::mem::take(&mut self.words_json);
+        json.clear();
+        if let Some(message) = self.mapping.event(EventName::TranscriptWord).first() {
+            for word in words {
+                if !json.is_empty() {
+                    json.push(',');
+                }
+                let source = EventSource::Word(word);
+                message.template.render(&mut json, |slot| match slot {
+                    EventSlot::Event(slot) => self.slot_value(&source, slot, at_s),
+                    EventSlot::Value(at) => self.values.get(at),
+                });
+            }
+        }
+        self.words_json = json;
     }
 
     /// The close frame that ends the session for this reason.
@@ -184,6 +205,7 @@ mod tests {
             utterance_ended: true,
             finalized: false,
             language: Some("en".into()),
+            words: Vec::new(),
         });
         assert!(
             json.starts_with(r#"{"type":"transcript.final","text":"hello \"you\"","segment_id":3,"#),

@@ -4,7 +4,7 @@
 //! [`realtime`]. Audio is binary frames or base64 in a field; ids are
 //! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
 
-mod date;
+pub(crate) mod date;
 mod decode;
 mod encode;
 mod picture;
@@ -36,6 +36,8 @@ pub struct Codec {
     values: ConnectionValues,
     /// Buffer for audio between bytes and base64.
     audio_bytes: Vec<u8>,
+    /// The words of a final transcript, as elements of a JSON array.
+    words_json: String,
     /// Fields without effect since the last [`Codec::take_ignored_fields`].
     ignored: Vec<IgnoredField>,
     /// State of a protocol of OpenAI's kind.
@@ -64,6 +66,7 @@ impl Codec {
                 .realtime
                 .as_ref()
                 .map(|_| Box::new(Realtime::new(mapping.clone(), opened_unix_s))),
+            words_json: String::new(),
             mapping,
             opened_unix_s,
             opened_at: date::rfc3339(opened_unix_s),

@@ -2,6 +2,7 @@
 
 use super::Codec;
 use crate::{
+    audio::word_times::WordTime,
     event::ClientCommand,
     mapping::{client::Slot, template::SlotValue},
 };
@@ -11,6 +12,8 @@ use crate::{
 pub(super) enum EventSource<'e> {
     /// A command of the session.
     Command(&'e ClientCommand),
+    /// A word of a final transcript.
+    Word(&'e WordTime),
     /// An error in the protocol's spelling.
     Error {
         /// Code of the error.
@@ -39,6 +42,7 @@ impl Codec {
         }
         let own = match source {
             EventSource::Command(command) => self.own_value(command, slot),
+            EventSource::Word(word) => word_value(word, slot),
             EventSource::Error { code, message, recoverable, segment_id, request_id } => match slot {
                 Slot::Code => Some(SlotValue::Str(code)),
                 Slot::Message => Some(SlotValue::Str(message)),
@@ -79,6 +83,9 @@ impl Codec {
                 Slot::AtS => Some(seconds(*at_ms)),
                 _ => None,
             },
+            ClientCommand::TranscriptFinal { .. } if slot == Slot::Words => {
+                Some(SlotValue::Elements(&self.words_json))
+            }
             ClientCommand::TranscriptPartial { .. } | ClientCommand::TranscriptFinal { .. } => {
                 transcript_value(command, slot)
             }
@@ -186,6 +193,16 @@ fn transcript_value(command: &ClientCommand, slot: Slot) -> Option<SlotValue<'_>
     }
 }
 
+fn word_value(word: &WordTime, slot: Slot) -> Option<SlotValue<'_>> {
+    match slot {
+        Slot::Word => Some(SlotValue::Str(&word.word)),
+        Slot::BareWord => Some(SlotValue::Str(&word.bare)),
+        Slot::FromS => Some(seconds(word.start_ms)),
+        Slot::ToS => Some(seconds(word.end_ms)),
+        _ => None,
+    }
+}
+
 fn seconds(ms: u64) -> SlotValue<'static> {
     SlotValue::Float(ms as f64 / 1000.0)
 }
@@ -231,6 +248,7 @@ mod tests {
                 utterance_ended: true,
                 finalized: true,
                 language: Some(text()),
+                words: Vec::new(),
             },
             EventName::UtteranceGap => ClientCommand::UtteranceGap { last_ms: 1 },
             EventName::SpeakingStarted => {
@@ -265,8 +283,8 @@ mod tests {
                 segments: 1,
                 session_id: text(),
             },
-            // Its values come from the protocol's own `[errors]`.
-            EventName::Error => return None,
+            // Their values come from the protocol's own `[errors]`, and from the words of a final transcript.
+            EventName::Error | EventName::TranscriptWord => return None,
         })
     }
 

@@ -24,7 +24,7 @@ pub use crate::mapping::{
     upstream::{Mode, VoiceEncoding},
 };
 use crate::{
-    audio::{encoding::Encoding, vad::Sensitivity},
+    audio::{encoding::Encoding, vad::Sensitivity, word_times::WordTime},
     error::Error,
 };
 
@@ -110,6 +110,8 @@ pub enum Setting {
     SegmentMax(Duration),
     /// Whether partial transcripts are sent.
     Partials(bool),
+    /// Whether final transcripts have word times.
+    WordTimes(bool),
     /// Speech model. Also selects the configured voice of that name.
     SpeakModel(String),
     /// Like `SpeakModel`, but an unconfigured name has no effect.
@@ -350,6 +352,8 @@ pub enum ClientCommand {
         finalized: bool,
         /// Language of the request to the model; `None` if there was no request.
         language: Option<String>,
+        /// Estimated times of the words, in the received audio; empty without an estimate.
+        words: Vec<WordTime>,
     },
     /// The user has been silent for the requested gap.
     UtteranceGap {

@@ -120,6 +120,8 @@ struct HearFile {
     #[serde(deserialize_with = "check::deserialize_ms")]
     backlog_max_ms: u64,
     attempts: u32,
+    #[serde(default)]
+    estimated_word_times: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -232,6 +234,8 @@ pub struct HearRules {
     pub backlog_max_ms: u64,
     /// Attempts to transcribe an utterance when upstreams fail.
     pub attempts: u32,
+    /// Estimates word times for clients that want them.
+    pub estimated_word_times: bool,
     prompts: BTreeMap<String, String>,
     hot_words: Template,
 }
@@ -437,6 +441,7 @@ impl HearFile {
             interim: Duration::from_millis(self.interim_ms),
             backlog_max_ms: self.backlog_max_ms,
             attempts: self.attempts.max(1),
+            estimated_word_times: self.estimated_word_times,
         })
     }
 }

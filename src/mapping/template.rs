@@ -29,6 +29,8 @@ pub enum SlotValue<'a> {
     Plain(&'a str),
     /// An array of scalars.
     List(&'a [Node<'a>]),
+    /// An array, given as JSON without its brackets. An optional member is left out if the array is empty.
+    Elements(&'a str),
     /// int16 samples, written as a base64 string of raw float32.
     Audio(&'a [i16]),
     /// Bytes, written as a base64 string.
@@ -172,7 +174,7 @@ impl<S: Copy> Template<S> {
                 TemplatePiece::Text(text) => out.push_str(without_comma(text, std::mem::take(&mut first))),
                 TemplatePiece::Slot(slot, format) => write_formatted(fill(*slot), *format, out),
                 TemplatePiece::OptionalMember(key, slot, format) => match fill(*slot) {
-                    SlotValue::Null => first |= !key.starts_with(','),
+                    SlotValue::Null | SlotValue::Elements("") => first |= !key.starts_with(','),
                     value => {
                         out.push_str(without_comma(key, std::mem::take(&mut first)));
                         write_formatted(value, *format, out);
@@ -301,6 +303,11 @@ fn write_json(value: SlotValue<'_>, out: &mut String) {
             }
             out.push(']');
         }
+        SlotValue::Elements(elements) => {
+            out.push('[');
+            out.push_str(elements);
+            out.push(']');
+        }
         SlotValue::Audio(samples) => {
             out.push('"');
             pcm::encode_base64_f32(samples, out);
@@ -411,6 +418,10 @@ mod tests {
         assert_eq!(filled(SlotValue::Null, SlotValue::Int(2)), r#"{"b":2,"c":{},"e":2}"#);
         assert_eq!(filled(SlotValue::Int(1), SlotValue::Null), r#"{"a":1,"c":{"d":1}}"#);
         assert_eq!(filled(SlotValue::Null, SlotValue::Null), r#"{"c":{}}"#);
+        assert_eq!(
+            filled(SlotValue::Elements(""), SlotValue::Elements("1,2")),
+            r#"{"b":[1,2],"c":{},"e":[1,2]}"#
+        );
         assert!(template.uses_slot(0) && template.uses_slot(1));
         let problem = Template::compile("[${x?}]", &["x"]).unwrap_err();
         assert_eq!(problem, TemplateError::NotAMember { name: "x".into() });

@@ -222,11 +222,7 @@ impl Session {
                 last_utterance_end_ms: None,
             },
             drop_report: DropReport::default(),
-            transcriber: Transcriber::new(
-                Arc::clone(&setup.profile),
-                setup.audio_in.backpressure_ms > 0,
-                setup.speech_end_wait(),
-            ),
+            transcriber: Transcriber::new(&setup),
             synthesizer: Synthesizer::new(Arc::clone(&setup.profile)),
             tts_queue: TtsQueue::default(),
             dialogue: None,

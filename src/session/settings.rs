@@ -42,6 +42,9 @@ impl Session {
                 }
                 Setting::HotWords(words) => self.transcriber.options.hot_words = words,
                 Setting::Partials(on) => self.transcriber.options.partials = on,
+                Setting::WordTimes(on) => {
+                    self.transcriber.options.word_times = on && self.setup.estimates_word_times();
+                }
                 Setting::SpeakModel(model) => self.settings.tts_model = Some(model),
                 Setting::SpeakModelIfKnown(model) if self.setup.voice_catalog.is_known_model(&model) => {
                     self.settings.tts_model = Some(model);

@@ -25,6 +25,8 @@ pub struct SessionSetup {
     pub lock_step: bool,
     /// The client is told of the end of speech at once, and not after the transcript.
     pub reports_speech_end_first: bool,
+    /// Final transcripts have word times in the client protocol.
+    pub has_word_times: bool,
     /// Longest audio of one upstream request, ms.
     pub audio_max_ms: u64,
     /// Limits of the upstream's conversations.
@@ -53,6 +55,7 @@ impl SessionSetup {
             confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
             reports_speech_end_first: client.realtime.is_some(),
+            has_word_times: client.has_word_times(),
             audio_max_ms: dialect.audio_max_ms,
             duplex: dialect.duplex.clone(),
             has_chat: dialect.modes.contains_key(&Mode::Chat),
@@ -61,6 +64,11 @@ impl SessionSetup {
             session_max_ms: 0,
             seed,
         }
+    }
+
+    /// True if word times are estimated for a client that wants them.
+    pub(crate) fn estimates_word_times(&self) -> bool {
+        self.has_word_times && self.profile.hear.estimated_word_times
     }
 
     /// How audio is sent: the profile's rules, and what the protocol puts in their place.

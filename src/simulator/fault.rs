@@ -16,6 +16,9 @@ pub enum FaultKind {
     RefusedAfterQueue,
     /// `stuck-queue`: the connection stays queued forever.
     StuckQueue,
+    /// `health-check-stall`: the gateway's health check meets a worker that cleans up after an impolite end. The worker
+    /// counts as busy until the next check 10 s later, and connections wait in the queue meanwhile.
+    HealthCheckStall,
     /// `slow-init=SECONDS`: delays `session.created` by SECONDS.
     SlowInit(Duration),
     /// `die-before-created`: the back-end dies during initialisation.
@@ -144,7 +147,7 @@ impl FromStr for Fault {
 type ParseValue = fn(&FaultValue<'_>) -> Result<Fault, ParseFaultError>;
 
 /// Every fault's command-line name and parser.
-const FAULTS: [(&str, ParseValue); 27] = [
+const FAULTS: [(&str, ParseValue); 28] = [
     ("queue-full", |value| value.expect_none(FaultKind::QueueFull)),
     ("busy", |value| value.expect_none(FaultKind::Busy)),
     ("403-after-queue", |value| {
@@ -152,6 +155,7 @@ const FAULTS: [(&str, ParseValue); 27] = [
         Ok(Fault { kind: FaultKind::RefusedAfterQueue, times })
     }),
     ("stuck-queue", |value| value.expect_none(FaultKind::StuckQueue)),
+    ("health-check-stall", |value| value.expect_none(FaultKind::HealthCheckStall)),
     ("slow-init", |value| Ok(FaultKind::SlowInit(value.parse_seconds()?).into())),
     ("die-before-created", |value| value.expect_none(FaultKind::DieBeforeCreated)),
     ("never-answers", |value| value.expect_none(FaultKind::NeverAnswers)),

@@ -15,6 +15,7 @@ use super::{
     backlog::{BACKLOG_FULL, Backlog},
     dialect_session::DialectSession,
     fault::Faults,
+    http_page::WorkerTask,
     legacy::LegacySession,
     messages::{self, UnixClock},
     model::WorkerModel,
@@ -25,16 +26,19 @@ use super::{
 /// Error text of the gateway's own WebSocket client when a worker rejects it (field notes §1.2).
 const WORKER_REJECTION: &str = "server rejected WebSocket connection: HTTP 403";
 
+/// Time between two health checks of a worker (`HEALTH_CHECK_INTERVAL` in gateway_modules/worker_pool.py).
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The simulated gateway with its workers; sans-IO.
 #[derive(Debug)]
 pub struct Gateway {
-    cfg: SimulatorConfig,
-    clock: UnixClock,
+    pub(super) cfg: SimulatorConfig,
+    pub(super) clock: UnixClock,
     rng: fastrand::Rng,
     faults: Faults,
     connections: BTreeMap<ConnId, Connection>,
-    queue: VecDeque<ConnId>,
-    workers: Vec<Worker>,
+    pub(super) queue: VecDeque<ConnId>,
+    pub(super) workers: Vec<Worker>,
     job_count: u64,
     turn_count: u64,
     outputs: VecDeque<SimOutput>,
@@ -58,10 +62,21 @@ enum Connection {
 type ClientFrame<'a> = Option<Cow<'a, str>>;
 
 #[derive(Debug, Default)]
-struct Worker {
+pub(super) struct Worker {
     serving: Option<ConnId>,
+    /// What it does for that connection.
+    pub(super) task: Option<WorkerTask>,
     rejects_until: Option<Instant>,
+    /// A health check took it for busy, although the gateway gave it no task; until the next check.
+    reported_busy_until: Option<Instant>,
     model: WorkerModel,
+}
+
+impl Worker {
+    /// True if the gateway considers the worker idle.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.serving.is_none() && self.reported_busy_until.is_none()
+    }
 }
 
 impl Gateway {
@@ -108,9 +123,11 @@ impl Gateway {
         if self.outputs.is_empty() {
             self.run_due_work(now);
         }
-        self.outputs
-            .pop_front()
-            .unwrap_or_else(|| SimOutput::Wait(self.pending_deadlines().map(|(at, _)| at).min()))
+        self.outputs.pop_front().unwrap_or_else(|| SimOutput::Wait(self.next_deadline()))
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.pending_deadlines().map(|(at, _)| at).chain(self.next_health_check()).min()
     }
 
     /// Number of sessions and queued connections.
@@ -126,7 +143,7 @@ impl Gateway {
         if self.workers.is_empty() || self.faults.trigger(FaultKind::Busy) {
             return self.reject_connection(conn, "worker_busy", "No worker available");
         }
-        match self.workers.iter().position(|worker| worker.serving.is_none()) {
+        match self.workers.iter().position(Worker::is_idle) {
             Some(worker) if !is_stuck => self.assign_worker(conn, mode, worker, Backlog::default(), now),
             _ if self.queue.len() >= self.cfg.queue_limit => {
                 self.reject_connection(conn, "queue_full", "Queue full");
@@ -149,7 +166,13 @@ impl Gateway {
         );
         let ticket = format!("q_{}", random_hex12(&mut self.rng));
         let length = self.queue.len();
-        self.outputs.push_back(SimOutput::Text(conn, messages::queued(Some(&ticket), length, length)));
+        let text = messages::queued(Some(&ticket), length, length, self.has_running_task());
+        self.outputs.push_back(SimOutput::Text(conn, text));
+    }
+
+    /// True if the gateway can estimate waiting times: by the tasks that it gave to workers.
+    fn has_running_task(&self) -> bool {
+        self.workers.iter().any(|worker| worker.task.is_some())
     }
 
     fn assign_worker(
@@ -173,6 +196,7 @@ impl Gateway {
             return;
         }
         self.workers[worker].serving = Some(conn);
+        self.workers[worker].task = Some(WorkerTask { mode, started_at: now });
         let limit = self.session_time_limit(mode).map(|limit| now + limit);
         let session: Box<dyn DialectSession> = match self.cfg.dialect {
             SimDialect::Current => Box::new(CurrentSession::new(mode, limit)),
@@ -210,7 +234,7 @@ impl Gateway {
 
     /// Assigns idle workers to queued connections in order. Called after any change that may free a worker.
     fn assign_queued(&mut self, now: Instant) {
-        while let Some(worker) = self.workers.iter().position(|worker| worker.serving.is_none()) {
+        while let Some(worker) = self.workers.iter().position(Worker::is_idle) {
             let can_be_served = |conn: &ConnId| {
                 matches!(self.connections.get(conn), Some(Connection::Queued { is_stuck: false, .. }))
             };
@@ -320,11 +344,14 @@ impl Gateway {
         now: Instant,
     ) {
         let released = &mut self.workers[worker];
-        released.serving = None;
+        (released.serving, released.task) = (None, None);
         if impolite {
             // A step in progress is completed first (field notes §2).
             let clean_at = now + self.cfg.timing.cleanup;
             released.rejects_until = Some(session.step_end_time().map_or(clean_at, |end| end.max(clean_at)));
+            if self.faults.trigger(FaultKind::HealthCheckStall) {
+                released.reported_busy_until = Some(now + HEALTH_CHECK_INTERVAL);
+            }
         }
         if let Some(generation) = session.into_orphaned_generation() {
             released.model.adopt_orphan(generation);
@@ -338,22 +365,51 @@ impl Gateway {
         })
     }
 
+    /// Instant of the next health check that matters.
+    fn next_health_check(&self) -> Option<Instant> {
+        self.workers.iter().filter_map(|worker| worker.reported_busy_until).min()
+    }
+
     /// Runs all due work, earliest first, each at its own instant. A late call therefore only delays the outputs.
     fn run_due_work(&mut self, now: Instant) {
-        while let Some((at, conn)) = self.pending_deadlines().min().filter(|(at, _)| *at <= now) {
-            match self.connections.get_mut(&conn) {
-                Some(Connection::Queued { next_update_at, .. }) => {
-                    // However late the call, it sends one update, never a burst.
-                    *next_update_at =
-                        now.max(at) + self.cfg.timing.queue_update_interval.max(Duration::from_millis(1));
-                    let position =
-                        self.queue.iter().position(|queued| *queued == conn).map_or(1, |at| at + 1);
-                    let text = messages::queued(None, position, self.queue.len());
-                    self.outputs.push_back(SimOutput::Text(conn, text));
+        loop {
+            let deadline = self.pending_deadlines().min().filter(|(at, _)| *at <= now);
+            let check = self.next_health_check().filter(|at| *at <= now);
+            let at = match (deadline, check) {
+                (Some((at, conn)), check) if check.is_none_or(|check| at < check) => {
+                    self.run_deadline(conn, at, now);
+                    at
                 }
-                _ => self.with_session(conn, at, |session, ctx| session.handle_deadline(ctx)),
-            }
+                (_, Some(check)) => {
+                    self.run_health_check(check);
+                    check
+                }
+                (_, None) => return,
+            };
             self.assign_queued(at);
+        }
+    }
+
+    /// Runs the work of a connection that was due at `at`.
+    fn run_deadline(&mut self, conn: ConnId, at: Instant, now: Instant) {
+        let has_running_task = self.has_running_task();
+        match self.connections.get_mut(&conn) {
+            Some(Connection::Queued { next_update_at, .. }) => {
+                // However late the call, it sends one update, never a burst.
+                *next_update_at =
+                    now.max(at) + self.cfg.timing.queue_update_interval.max(Duration::from_millis(1));
+                let position = self.queue.iter().position(|queued| *queued == conn).map_or(1, |at| at + 1);
+                let text = messages::queued(None, position, self.queue.len(), has_running_task);
+                self.outputs.push_back(SimOutput::Text(conn, text));
+            }
+            _ => self.with_session(conn, at, |session, ctx| session.handle_deadline(ctx)),
+        }
+    }
+
+    /// The workers that were taken for busy turn out to be idle.
+    fn run_health_check(&mut self, at: Instant) {
+        for worker in &mut self.workers {
+            worker.reported_busy_until = worker.reported_busy_until.filter(|until| *until > at);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{
     EngineAnswer, FaultKind, JobId, SimMode,
@@ -138,8 +138,11 @@ impl LegacySession {
                 let prompt = update.get("instructions").and_then(Value::as_str).unwrap_or(DEFAULT_PROMPT);
                 let length = prompt.chars().count() + PROMPT_TEMPLATE.chars().count();
                 let id = format!("rt_{:.0}", ctx.unix_seconds() * 1000.0);
-                let created = json!({"type": "session.created", "session_id": id, "prompt_length": length});
-                ctx.send_text(created.to_string());
+                ctx.send_text(messages::to_json([
+                    ("type", "session.created".into()),
+                    ("session_id", id.into()),
+                    ("prompt_length", length.into()),
+                ]));
                 self.stage = LegacyStage::Live(Box::new(duplex));
             }
             None if self.follows_document => send_client_error(ctx, "invalid_payload", "invalid session"),
@@ -181,7 +184,7 @@ impl LegacySession {
     }
 
     fn close(&self, reason: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        ctx.send_text(messages::legacy_closed(reason));
+        ctx.send_text(messages::session_closed(reason));
         Err(if self.follows_document { SimSessionEnd::Closed } else { SimSessionEnd::Aborted })
     }
 

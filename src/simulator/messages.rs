@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde::Serialize;
+use serde::{Serialize, Serializer as _};
 use serde_json::{Value, json};
 
 use super::Backend;
@@ -127,40 +127,52 @@ pub(super) fn worker_closed(session_id: Option<&str>) -> String {
     event.to_json(Backend::Pytorch)
 }
 
-/// The watchdog's `session.closed`, without session id or timestamp (field notes §1.6).
-pub(super) fn session_timed_out() -> String {
-    json!({"type": "session.closed", "reason": "timeout"}).to_string()
-}
-
 pub(super) fn queue_done() -> String {
-    json!({"type": "session.queue_done"}).to_string()
+    to_json([("type", "session.queue_done".into())])
 }
 
 /// Queue position message; only the first one has a `ticket` (field notes §1.2).
-pub(super) fn queued(ticket: Option<&str>, position: usize, queue_length: usize) -> String {
+pub(super) fn queued(
+    ticket: Option<&str>,
+    position: usize,
+    queue_length: usize,
+    has_running_task: bool,
+) -> String {
     let name = if ticket.is_some() { "session.queued" } else { "session.queue_update" };
-    // The capture shows 0.8 s at position 1; the real estimate is a moving average of session lengths.
-    let wait_s = (position * 8) as f64 / 10.0;
-    let mut event =
-        json!({"type": name, "position": position, "estimated_wait_s": wait_s, "queue_length": queue_length});
-    if let Some(ticket) = ticket {
-        event["ticket_id"] = ticket.into();
-    }
-    event.to_string()
+    // The capture shows 0.8 s at position 1; the real estimate is a moving average of session lengths. It is 0.0 if no
+    // worker has a task (`_recalc_positions_and_eta` in gateway_modules/worker_pool.py).
+    let wait_s = if has_running_task { (position * 8) as f64 / 10.0 } else { 0.0 };
+    let place = [("type", name.into()), ("position", position.into()), ("estimated_wait_s", wait_s.into())];
+    let ticket = ticket.map(|ticket| ("ticket_id", ticket.into()));
+    to_json(place.into_iter().chain(ticket).chain([("queue_length", queue_length.into())]))
 }
 
 pub(super) fn error(code: &str, message: &str) -> String {
-    json!({"type": "error", "error": {"code": code, "message": message, "type": "server_error"}}).to_string()
-}
-
-/// `session.closed` of the legacy dialect.
-pub(super) fn legacy_closed(reason: &str) -> String {
-    json!({"type": "session.closed", "reason": reason}).to_string()
+    typed_error(code, message, "server_error")
 }
 
 /// Error caused by the client, according to the legacy document.
 pub(super) fn client_error(code: &str, message: &str) -> String {
-    json!({"type": "error", "error": {"code": code, "message": message, "type": "client_error"}}).to_string()
+    typed_error(code, message, "client_error")
+}
+
+fn typed_error(code: &str, message: &str, name: &str) -> String {
+    // Sorted by name, as `Value` keeps them; the real servers write this order, too.
+    let error = json!({"code": code, "message": message, "type": name});
+    to_json([("type", "error".into()), ("error", error)])
+}
+
+/// `session.closed` without session id or timestamp: of the gateway's watchdog, and of the legacy dialect.
+pub(super) fn session_closed(reason: &str) -> String {
+    to_json([("type", "session.closed".into()), ("reason", reason.into())])
+}
+
+/// An object with its members in this order, which a [`Value`] would sort.
+pub(super) fn to_json<'n>(members: impl IntoIterator<Item = (&'n str, Value)>) -> String {
+    let mut json = Vec::new();
+    // Serialising to memory cannot fail: map keys are text, and the writer never errors.
+    let _written = serde_json::Serializer::new(&mut json).collect_map(members);
+    String::from_utf8(json).unwrap_or_default()
 }
 
 /// Encodes samples as base64 of little-endian float32.

@@ -209,7 +209,7 @@ impl DialectSession for CurrentSession {
             (CurrentStage::Live { id, .. }, Some((at, reason))) if is_due(Some(*at)) => {
                 ctx.send_text(ctx.session_closed(id, reason, None));
             }
-            _ if is_due(self.expires_at) => ctx.send_text(messages::session_timed_out()),
+            _ if is_due(self.expires_at) => ctx.send_text(messages::session_closed("timeout")),
             _ => return Ok(()),
         }
         Err(SimSessionEnd::Closed)

@@ -18,6 +18,7 @@ use super::{
     engines::SpeechEngines,
     transport::{self, ConnectionCommand, OwnerMessage},
 };
+use crate::audio::SPEECH_RATE_HZ;
 
 /// Capacity of the channel to the owner; a full channel stops reading from the sockets.
 const INBOUND_CAPACITY: usize = 64;
@@ -176,6 +177,11 @@ impl GatewayTask {
                 }
                 self.handle_input(SimInput::Closed(conn));
             }
+            OwnerMessage::Http(method, path, reply) => {
+                let page = self.gateway.http_page(Instant::now().into_std(), &method, &path);
+                // The send fails only if the client is gone.
+                let _gone = reply.send(page);
+            }
             OwnerMessage::EngineDone(job, answer) => self.handle_input(SimInput::EngineDone(job, answer)),
             OwnerMessage::AddFault(fault) => self.handle_input(SimInput::AddFault(fault)),
             OwnerMessage::ClearFaults => self.handle_input(SimInput::ClearFaults),
@@ -236,9 +242,21 @@ impl GatewayTask {
         self.tasks.spawn(async move {
             let answer = match request {
                 EngineRequest::Recognise(samples) => {
-                    EngineAnswer::Transcript(engines.recognise(samples).await)
+                    let audio_s = samples.len() as f64 / f64::from(SPEECH_RATE_HZ);
+                    let transcript = engines.recognise(samples).await;
+                    if transcript.as_ref().is_ok_and(|text| text.trim().is_empty()) {
+                        tracing::warn!(audio_s, "speech engines recognised no words");
+                    }
+                    EngineAnswer::Transcript(transcript)
                 }
-                EngineRequest::Speak(text) => EngineAnswer::Speech(engines.speak(text).await),
+                EngineRequest::Speak(text) => {
+                    let chars = text.chars().count();
+                    let speech = engines.speak(text).await;
+                    if speech.as_ref().is_ok_and(Vec::is_empty) {
+                        tracing::warn!(chars, "speech engines spoke nothing");
+                    }
+                    EngineAnswer::Speech(speech)
+                }
             };
             // The send fails only at shutdown.
             let _gone = inbound.send(OwnerMessage::EngineDone(job, answer)).await;

@@ -1,14 +1,18 @@
 //! One client's WebSocket: handshake, incoming and outgoing frames, the ways to end.
 
-use std::{pin::pin, time::Duration};
+use std::{io, pin::pin, time::Duration};
 
 use futures_util::{
     SinkExt as _, StreamExt as _,
     stream::{SplitSink, SplitStream},
 };
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    sync::mpsc::{self, Receiver, Sender},
+    sync::{
+        mpsc::{self, Receiver, Sender},
+        oneshot,
+    },
     time::timeout,
 };
 use tokio_tungstenite::{
@@ -21,7 +25,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{ConnId, EngineAnswer, Fault, HandshakeRejected, JobId, SimDialect, SimMode};
+use super::{ConnId, EngineAnswer, Fault, HandshakeRejected, HttpPage, JobId, SimDialect, SimMode};
 
 /// Capacity of the channel to one client, above the length of the longest answer. The owner never waits: it drops a
 /// client whose channel is full.
@@ -36,6 +40,12 @@ const BUFFER_BYTES: usize = 8 << 10;
 /// Timeout of the handshake, of one write, and of the client's answer to a close.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Longest request head.
+const HEAD_MAX_BYTES: usize = 16 << 10;
+
+/// Pause before the rest of an incomplete request head is looked for. A head usually arrives at once.
+const HEAD_PAUSE: Duration = Duration::from_millis(2);
+
 /// The only valid path.
 const REALTIME_PATH: &str = "/v1/realtime";
 
@@ -48,6 +58,8 @@ pub(super) enum OwnerMessage {
     Text(ConnId, Utf8Bytes),
     Binary(ConnId),
     Disconnected(ConnId),
+    /// An HTTP request, by method and path, and where its answer goes.
+    Http(String, String, oneshot::Sender<HttpPage>),
     EngineDone(JobId, EngineAnswer),
     AddFault(Fault),
     ClearFaults,
@@ -76,13 +88,22 @@ enum ReadEnd {
 
 /// Serves one connection from handshake to end.
 pub(super) async fn serve_connection(
-    stream: TcpStream,
+    mut stream: TcpStream,
     dialect: SimDialect,
     conn: ConnId,
     inbound: Sender<OwnerMessage>,
 ) {
     // Deltas are small; on a broken socket the handshake fails anyway.
     let _unsupported = stream.set_nodelay(true);
+    match timeout(IO_TIMEOUT, peek_head(&stream)).await {
+        Ok(Ok(Some(head))) if !is_handshake(&head) => {
+            // The client gets no answer if it leaves, or if the simulator stops.
+            let _gone = timeout(IO_TIMEOUT, answer_http(&mut stream, &head, &inbound)).await;
+            return;
+        }
+        Ok(Ok(_)) => {}
+        Ok(Err(_)) | Err(_) => return,
+    }
     let Ok(Some((socket, mode))) = timeout(IO_TIMEOUT, accept_handshake(stream, dialect)).await else {
         return;
     };
@@ -93,6 +114,51 @@ pub(super) async fn serve_connection(
     relay_frames(socket, conn, &inbound, receiver).await;
     // The send fails only at shutdown.
     let _gone = inbound.send(OwnerMessage::Disconnected(conn)).await;
+}
+
+/// Waits for a complete request head, and leaves it unread; `None` if it is too long or no HTTP, such as TLS.
+async fn peek_head(stream: &TcpStream) -> io::Result<Option<String>> {
+    let mut buffer = vec![0; HEAD_MAX_BYTES];
+    loop {
+        let length = stream.peek(&mut buffer).await?;
+        let head = String::from_utf8_lossy(&buffer[..length]);
+        if let Some((head, _)) = head.split_once("\r\n\r\n") {
+            return Ok(Some(head.to_owned()));
+        }
+        match buffer[..length].first() {
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(b'A'..=b'Z') if length < HEAD_MAX_BYTES => tokio::time::sleep(HEAD_PAUSE).await,
+            Some(_) => return Ok(None),
+        }
+    }
+}
+
+/// True if the request asks for a WebSocket (RFC 6455 §4.1).
+fn is_handshake(head: &str) -> bool {
+    head.lines().skip(1).any(|line| {
+        let is_upgrade = |(name, _): (&str, &str)| name.trim().eq_ignore_ascii_case("upgrade");
+        line.split_once(':').is_some_and(is_upgrade)
+    })
+}
+
+async fn answer_http(stream: &mut TcpStream, head: &str, inbound: &Sender<OwnerMessage>) -> Option<()> {
+    let mut request = head.split([' ', '\r']);
+    let (method, target) = (request.next()?, request.next()?);
+    let path = target.split('?').next()?;
+    let (reply, page) = oneshot::channel();
+    inbound.send(OwnerMessage::Http(method.to_owned(), path.to_owned(), reply)).await.ok()?;
+    let HttpPage { status, json } = page.await.ok()?;
+    let reason = StatusCode::from_u16(status).ok()?.canonical_reason().unwrap_or_default();
+    let answer = format!(
+        "HTTP/1.1 {status} {reason}\r\nserver: uvicorn\r\ncontent-length: {}\r\ncontent-type: application/json\r\n\
+         connection: close\r\n\r\n{json}",
+        json.len()
+    );
+    // Closing with unread data would reset the connection.
+    let mut unread = vec![0; head.len() + "\r\n\r\n".len()];
+    stream.read_exact(&mut unread).await.ok()?;
+    stream.write_all(answer.as_bytes()).await.ok()?;
+    stream.shutdown().await.ok()
 }
 
 async fn accept_handshake(stream: TcpStream, dialect: SimDialect) -> Option<(ServerSocket, SimMode)> {

@@ -454,6 +454,7 @@ fn documented_macaw_server_messages_are_encoded() {
                 utterance_ended: true,
                 finalized: false,
                 language: Some("en".into()),
+                words: Vec::new(),
             },
             json!({"type": "transcript.final", "text": "Hello, how can I help you today?", "language": "en", "duration": 3.42}),
         ),

@@ -8,6 +8,8 @@ mod duplex_faults;
 mod duplex_input;
 mod engines;
 mod gateway_properties;
+mod http_page;
+mod key_order;
 mod legacy;
 mod queue;
 mod session_end;

@@ -47,6 +47,27 @@ fn queued_connections_are_served_in_order() {
     assert_eq!(sim.last_event(third)["position"], 1);
 }
 
+/// The health check takes a worker in cleanup for busy with a task that the gateway knows nothing about.
+#[test]
+fn health_check_during_cleanup_stalls_the_queue_for_ten_seconds() {
+    let mut sim = TestGateway::with_faults(&["health-check-stall,times=1"]);
+    let first = sim.open_chat_session();
+    sim.input(SimInput::Closed(first));
+    let second = sim.connect();
+    assert_eq!(sim.last_event(second)["estimated_wait_s"], 0.0);
+    let page = sim.gateway.http_page(sim.now, "GET", "/status").json;
+    assert!(page.contains(r#""idle_workers":0,"busy_workers":1,"#) && page.contains(r#""running_tasks":[]"#));
+    sim.advance(Duration::from_millis(9_999));
+    assert_eq!(sim.last_event(second)["type"], "session.queue_update");
+    assert_eq!(sim.last_event(second)["estimated_wait_s"], 0.0);
+    sim.advance(Duration::from_millis(1));
+    assert_eq!(sim.last_event(second), json!({"type": "session.queue_done"}));
+    sim.close_session(second, "x");
+    sim.input(SimInput::Closed(second));
+    let third = sim.connect();
+    assert_eq!(sim.last_event(third)["type"], "session.queue_done", "the fault occurs once");
+}
+
 #[test]
 fn two_workers_serve_two_sessions() {
     let mut sim = TestGateway::new(SimulatorConfig { workers: 2, ..SimulatorConfig::default() });

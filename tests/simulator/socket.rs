@@ -3,7 +3,11 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _, future::BoxFuture};
-use tokio::{net::TcpStream, sync::oneshot};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::oneshot,
+};
 use tokio_tungstenite::{
     WebSocketStream, client_async,
     tungstenite::{Error, Message},
@@ -103,6 +107,27 @@ async fn chat_session_works_over_socket() {
     drop(stop);
 }
 
+/// Sends a request head in two parts and returns the whole answer.
+async fn http_get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET ").await.unwrap();
+    tokio::task::yield_now().await;
+    stream.write_all(format!("{path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn http_pages_are_served_beside_the_websocket() {
+    let (address, _recorder, _stop) = start(instant_config(), |simulator| simulator).await;
+    let (_client, ..) = run_asr_session(address, 16_000).await;
+    let status = http_get(address, "/status?full=1").await;
+    assert!(status.starts_with("HTTP/1.1 200 OK\r\n") && status.contains(r#""busy_workers":1,"#), "{status}");
+    assert!(http_get(address, "/health").await.contains(r#"{"status":"healthy","#));
+    assert!(http_get(address, "/nowhere").await.starts_with("HTTP/1.1 404 Not Found\r\n"));
+}
+
 #[tokio::test]
 async fn full_duplex_session_works_over_socket() {
     let (address, recorder, _stop) = start(instant_config(), |simulator| simulator).await;
@@ -182,6 +207,51 @@ async fn engines_answer_over_socket() {
     send_json(&mut client, json!({"type": "input.append", "input": tts_request("Four", true)})).await;
     let (events, _) = read_until(&mut client, "response.done").await;
     assert_eq!(event_names(&events), ["text", "audio", "audio", "response.done"]);
+}
+
+/// Engines that find no words and say none.
+struct SilentEngines;
+
+impl SpeechEngines for SilentEngines {
+    fn recognise(&self, _: Vec<f32>) -> BoxFuture<'_, Result<String, String>> {
+        async { Ok(" ".to_owned()) }.boxed()
+    }
+
+    fn speak(&self, _: String) -> BoxFuture<'_, Result<Vec<f32>, String>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+}
+
+#[derive(Clone, Default)]
+struct LogBuffer(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for LogBuffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        std::io::Write::write(&mut *self.0.lock().unwrap(), bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn empty_results_of_engines_are_logged() {
+    let log = LogBuffer::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let (address, _recorder, _stop) =
+        start(instant_config(), |simulator| simulator.with_engines(Arc::new(SilentEngines))).await;
+    let (_client, events, _) = run_asr_session(address, 24_000).await;
+    assert_eq!(events.last().unwrap()["type"], "session.closed");
+    let mut client = connect(address, "/v1/realtime?mode=chat").await.unwrap();
+    send_json(&mut client, json!({"type": "session.init", "payload": {}})).await;
+    send_json(&mut client, json!({"type": "input.append", "input": tts_request("Four", true)})).await;
+    read_until(&mut client, "response.done").await;
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("WARN") && text.contains("recognised no words audio_s=1.5"), "{text}");
+    assert!(text.contains("spoke nothing chars=4"), "{text}");
 }
 
 #[tokio::test]

@@ -267,6 +267,13 @@ impl ClientMapping {
         has_verb(&self.commands, verb)
     }
 
+    /// True if final transcripts can have word times.
+    #[must_use]
+    pub fn has_word_times(&self) -> bool {
+        let uses_words = |it: &EventMessage| it.template.uses_slot(EventSlot::Event(Slot::Words));
+        self.event(EventName::TranscriptFinal).iter().any(uses_words)
+    }
+
     /// Query parameter in which clients must name a model; `None` if they need not.
     #[must_use]
     pub fn required_model_parameter(&self) -> Option<&str> {

@@ -15,6 +15,8 @@ pub enum Slot {
     AudioMs,
     /// Length of the audio heard in the session, s.
     AudioS,
+    /// A word in lower case, without punctuation around it.
+    BareWord,
     /// Whether the text or turn was cancelled.
     Cancelled,
     /// Error code.
@@ -89,6 +91,10 @@ pub enum Slot {
     WaitMaxMs,
     /// Time in the upstream's queue so far, ms.
     WaitedMs,
+    /// A word as it stands in the transcript.
+    Word,
+    /// The transcript's words with estimated times, each written as the event `transcript_word`.
+    Words,
 }
 
 impl Slot {
@@ -104,6 +110,7 @@ impl Slot {
             Self::Audio => "audio",
             Self::AudioMs => "audio_ms",
             Self::AudioS => "audio_s",
+            Self::BareWord => "bare_word",
             Self::Cancelled => "cancelled",
             Self::Code => "code",
             Self::DelayMs => "delay_ms",
@@ -141,6 +148,8 @@ impl Slot {
             Self::UnixS => "unix_s",
             Self::WaitMaxMs => "wait_max_ms",
             Self::WaitedMs => "waited_ms",
+            Self::Word => "word",
+            Self::Words => "words",
         }
     }
 }
@@ -167,8 +176,9 @@ impl EventName {
             }
             Self::TranscriptFinal => &[
                 Text, SegmentId, StartMs, EndMs, StartS, EndS, DurationS, FromS, ToS, Ended, Finalized,
-                Language, Speaker, Source, UnixS,
+                Language, Speaker, Source, UnixS, Words,
             ],
+            Self::TranscriptWord => &[Word, BareWord, FromS, ToS],
             Self::UtteranceGap => &[LastS, UnixS],
             Self::SpeakingStarted => &[RequestId, AtMs, Text, UnixS],
             Self::Audio => &[Audio, Turn, UnixS],

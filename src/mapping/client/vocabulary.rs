@@ -85,6 +85,8 @@ pub enum EventName {
     TranscriptPartial,
     /// Final transcript.
     TranscriptFinal,
+    /// One word of a final transcript: not a message, but an element of [`super::Slot::Words`].
+    TranscriptWord,
     /// The audio of an utterance is complete.
     AudioCommitted,
     /// The audio of the current utterance was discarded.
@@ -127,11 +129,12 @@ pub enum EventName {
 
 impl EventName {
     /// Every event.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::SessionCreated,
         Self::SpeechStarted,
         Self::TranscriptPartial,
         Self::TranscriptFinal,
+        Self::TranscriptWord,
         Self::SpeechEnded,
         Self::AudioCommitted,
         Self::AudioCleared,

@@ -271,6 +271,22 @@ mod tests {
     }
 
     #[test]
+    fn word_times_are_explained_as_estimated_or_absent() {
+        let mut library = Library::embedded().unwrap();
+        let estimating = "kind = 'profile'\nname = 'timed'\ntitle = 't'\nextends = 'speech'\n[hear]\nestimated_word_times = true";
+        library.add("timed.toml", estimating).unwrap();
+        let (client, dialect) = (library.client("vosk").unwrap(), library.upstream("minicpm-o").unwrap());
+        let explained =
+            |name: &str| super::explain_markdown(&client, &library.profile(name).unwrap(), &dialect);
+        let (on, off) = (explained("timed"), explained("speech"));
+        assert!(
+            on.contains("Its times are estimated") && on.contains("enables estimated word times"),
+            "{on}"
+        );
+        assert!(off.contains("never: MiniCPM-o provides no word times"), "{off}");
+    }
+
+    #[test]
     fn every_embedded_protocol_is_explained() {
         let library = Library::embedded().unwrap();
         let (profile, dialect) = (library.profile("speech").unwrap(), library.upstream("minicpm-o").unwrap());

@@ -129,6 +129,13 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         }
         EventName::TranscriptPartial => "the model's answer so far, as it streams in",
         EventName::TranscriptFinal => "the model's answer to the transcription prompt",
+        EventName::TranscriptWord if profile.hear.estimated_word_times => {
+            "an element of the user's final transcripts. Its times are estimated: the words share the voiced parts of the \
+             utterance by their letters"
+        }
+        EventName::TranscriptWord => {
+            "never: MiniCPM-o provides no word times, and `[hear] estimated_word_times` is false in this profile"
+        }
         EventName::SpeakingStarted if talk.is_some() && !can_speak(dialect) => {
             "the first audio of a model turn"
         }
@@ -173,6 +180,10 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::EndSilenceMs => "silence that ends an utterance",
         FieldRole::SegmentMaxMs => "longest utterance",
         FieldRole::Partials => "enables partial transcripts",
+        FieldRole::WordTimes if profile.hear.estimated_word_times => "enables estimated word times",
+        FieldRole::WordTimes => {
+            "accepted without effect: `[hear] estimated_word_times` is false in this profile"
+        }
         FieldRole::SpeakModel => "the configured voice of that name, or one of the configured speech models",
         FieldRole::SpeakModelIfKnown => "selects the voice of that name; an unknown name changes nothing",
         FieldRole::Voice => "the configured voice of that name, or the default voice",

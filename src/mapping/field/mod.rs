@@ -28,6 +28,8 @@ pub enum FieldRole {
     SegmentMaxMs,
     /// Whether partial transcripts are sent.
     Partials,
+    /// Whether final transcripts have word times.
+    WordTimes,
     /// The speech model.
     SpeakModel,
     /// The speech model, if one of that name exists; no error otherwise.

@@ -157,6 +157,7 @@ impl AssistantTurn {
                 utterance_ended: true,
                 finalized: false,
                 language: None,
+                words: Vec::new(),
             });
         }
     }

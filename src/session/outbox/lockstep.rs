@@ -84,6 +84,7 @@ fn join_finals(first: ClientCommand, second: ClientCommand) -> ClientCommand {
                 text: first_text,
                 start_ms: first_start_ms,
                 segment_id: first_id,
+                words: mut first_words,
                 ..
             },
             ClientCommand::TranscriptFinal {
@@ -94,6 +95,7 @@ fn join_finals(first: ClientCommand, second: ClientCommand) -> ClientCommand {
                 utterance_ended,
                 finalized,
                 language,
+                words,
                 ..
             },
         ) => ClientCommand::TranscriptFinal {
@@ -105,6 +107,10 @@ fn join_finals(first: ClientCommand, second: ClientCommand) -> ClientCommand {
             utterance_ended,
             finalized,
             language,
+            words: {
+                first_words.extend(words);
+                first_words
+            },
         },
         (_, second) => second,
     }
@@ -130,6 +136,7 @@ const fn empty_final() -> ClientCommand {
         utterance_ended: false,
         finalized: true,
         language: None,
+        words: Vec::new(),
     }
 }
 

@@ -16,8 +16,9 @@ use crate::session::{
     },
 };
 use crate::{
+    audio::word_times::estimate_word_times,
     error::{Error, ErrorKind},
-    event::{ClientCommand, LaneEvent, Speaker},
+    event::LaneEvent,
 };
 
 impl Transcriber {
@@ -57,18 +58,15 @@ impl Transcriber {
         if !reply.push(text) {
             return self.fail_endless_reply(now, context);
         }
+        // An answer starts at the first word, which the client may have got from an interim decode or a failed attempt.
+        let is_long_enough = |text: &&str| text.chars().count() >= utterance.longest_partial_chars;
         if self.options.partials
             && (front == Some(index) || self.speech_end_wait.is_zero())
-            && let Some(text) = reply.due_report()
+            && let Some(text) = reply.due_report().filter(is_long_enough)
         {
+            let (text, audio_ms) = (text.to_owned(), length_ms(audio));
             utterance.first_transcript.record(now, utterance.completed_at, context);
-            context.out.push_client(ClientCommand::TranscriptPartial {
-                speaker: Speaker::User,
-                text: text.to_owned(),
-                segment_id: utterance.segment_id,
-                audio_ms: length_ms(audio),
-                start_ms: utterance.audio_start_ms,
-            });
+            utterance.push_partial(text, audio_ms, utterance.audio_start_ms, context);
         }
     }
 
@@ -92,6 +90,7 @@ impl Transcriber {
         if let Some(connection) = &mut self.connection {
             connection.complete_reply();
         }
+        let word_time_config = self.word_time_config();
         if let Some(interim) = self.interim.take() {
             self.report_interim(text.unwrap_or(interim.text.as_str()), &interim, context);
         } else if let Some(utterance) =
@@ -100,8 +99,11 @@ impl Transcriber {
         {
             let text =
                 text.filter(|text| !text.trim().is_empty()).unwrap_or(reply.as_str()).trim().to_owned();
-            let transcript =
-                Transcript { text, duration_ms: length_ms(audio), language: utterance.language.clone() };
+            let words = word_time_config.map_or_else(Vec::new, |config| {
+                estimate_word_times(&text, audio, utterance.audio_start_ms, config)
+            });
+            let language = Some(utterance.language.clone());
+            let transcript = Transcript { text, duration_ms: length_ms(audio), language, words };
             utterance.state = UtteranceState::Settled(Some(Ok(transcript)));
         }
         // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.

@@ -14,6 +14,7 @@ use super::{
     utterance_queue::UtteranceQueue,
 };
 use crate::session::{
+    SessionSetup,
     growing_text::GrowingText,
     input::speech_input::{SpeechEvent, SpeechSegment},
     measurement::LanePurpose,
@@ -22,8 +23,12 @@ use crate::session::{
     upstream::connection::UpstreamConnection,
 };
 use crate::{
-    event::{ClientCommand, DisconnectReason, Lane, LaneCommand, Mode, Speaker},
-    mapping::{Profile, profile::HearRules},
+    audio::vad::VadConfig,
+    event::{DisconnectReason, Lane, LaneCommand, Mode},
+    mapping::{
+        Profile,
+        profile::{HearRules, SensitivityPreset},
+    },
 };
 
 /// Purpose and upstream mode of the transcriber's lanes.
@@ -39,6 +44,8 @@ pub(crate) struct TranscribeOptions {
     pub(crate) hot_words: Vec<String>,
     /// The client wants partial transcripts.
     pub(crate) partials: bool,
+    /// Word times are estimated for final transcripts.
+    pub(crate) word_times: bool,
 }
 
 /// Utterances of a session that are not reported completely, and the lane that serves them.
@@ -59,25 +66,32 @@ pub(crate) struct Transcriber {
 }
 
 impl Transcriber {
-    /// Creates a transcriber. With `keeps_backlog`, no waiting audio is ever dropped. The end of speech waits for its
-    /// transcript for `speech_end_wait` at most.
-    pub(crate) fn new(profile: Arc<Profile>, keeps_backlog: bool, speech_end_wait: Duration) -> Self {
+    pub(crate) fn new(setup: &SessionSetup) -> Self {
+        let profile = Arc::clone(&setup.profile);
         let options = TranscribeOptions {
             language: profile.hear.language.clone(),
             hot_words: Vec::new(),
             partials: profile.hear.partials,
+            word_times: setup.estimates_word_times(),
         };
         Self {
             wants_transcript: profile.transcribes_user(),
-            speech_end_wait,
+            speech_end_wait: setup.speech_end_wait(),
             profile,
             options,
-            queue: UtteranceQueue::new(keeps_backlog),
+            // Where back-pressure stops the client, no waiting audio is dropped.
+            queue: UtteranceQueue::new(setup.audio_in.backpressure_ms > 0),
             connection: None,
             worker_released: false,
             segment_count: 0,
             interim: None,
         }
+    }
+
+    /// Voice activity detection to estimate word times with; `None` if the client gets none.
+    pub(super) fn word_time_config(&self) -> Option<VadConfig> {
+        let SensitivityPreset { threshold, gate_dbfs } = self.profile.listen.sensitivity.normal;
+        self.options.word_times.then_some(VadConfig { threshold, gate_dbfs, ..VadConfig::default() })
     }
 
     pub(super) fn rules(&self) -> &HearRules {
@@ -212,20 +226,15 @@ impl Transcriber {
         }
     }
 
-    pub(super) fn report_interim(&self, text: &str, interim: &InterimDecode, context: &mut LaneContext) {
+    pub(super) fn report_interim(&mut self, text: &str, interim: &InterimDecode, context: &mut LaneContext) {
         let front = self
             .queue
             .utterances
-            .front()
+            .front_mut()
             .filter(|utterance| matches!(utterance.state, UtteranceState::Recording));
         if let (Some(utterance), true, false) = (front, self.options.partials, text.trim().is_empty()) {
-            context.out.push_client(ClientCommand::TranscriptPartial {
-                speaker: Speaker::User,
-                text: text.trim().to_owned(),
-                segment_id: utterance.segment_id,
-                audio_ms: interim.audio_ms,
-                start_ms: interim.audio_start_ms,
-            });
+            let (audio_ms, start_ms) = (interim.audio_ms, interim.audio_start_ms);
+            utterance.push_partial(text.trim().to_owned(), audio_ms, start_ms, context);
         }
     }
 

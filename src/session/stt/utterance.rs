@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use crate::session::{growing_text::GrowingText, measurement::Measurement, upstream::LaneContext};
 use crate::{
-    audio::SPEECH_RATE_HZ,
+    audio::{SPEECH_RATE_HZ, word_times::WordTime},
     error::Error,
     event::{ClientCommand, Speaker},
 };
@@ -32,6 +32,8 @@ pub(crate) struct Utterance {
     pub(crate) language: String,
     pub(crate) state: UtteranceState,
     pub(crate) first_transcript: FirstTranscriptTimer,
+    /// Length of the longest partial transcript that the client got, characters.
+    pub(crate) longest_partial_chars: usize,
 }
 
 /// Measures the time to the first words of one utterance, once.
@@ -59,11 +61,13 @@ pub(crate) enum UtteranceState {
     Settled(Option<Result<Transcript, Error>>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Transcript {
     pub(crate) text: String,
     pub(crate) duration_ms: u64,
-    pub(crate) language: String,
+    /// Language of the request; `None` if there was none.
+    pub(crate) language: Option<String>,
+    pub(crate) words: Vec<WordTime>,
 }
 
 impl Utterance {
@@ -82,6 +86,7 @@ impl Utterance {
             language: String::new(),
             state: UtteranceState::Recording,
             first_transcript: FirstTranscriptTimer(false),
+            longest_partial_chars: 0,
         }
     }
 
@@ -103,14 +108,14 @@ impl Utterance {
             Some(Ok(transcript)) => {
                 context.remember_user_words(self.segment_id, &transcript.text);
                 self.first_transcript.record(now, self.completed_at, context);
-                self.push_final(transcript.text, transcript.duration_ms, Some(transcript.language), context);
+                self.push_final(transcript, context);
             }
             Some(Err(error)) => context.out.push_error(error),
             None => {}
         }
         // The client asked for this final and waits for it.
         if is_empty && self.finalized {
-            self.push_final(String::new(), 0, None, context);
+            self.push_final(Transcript::default(), context);
         }
         if let (Some(at_ms), false) = (self.speech_end_ms, self.released) {
             context.out.push_client(ClientCommand::SpeechEnded { at_ms, segment_id: self.segment_id });
@@ -118,13 +123,27 @@ impl Utterance {
         true
     }
 
-    fn push_final(
-        &self,
+    /// Sends a partial transcript: the words of this audio so far.
+    pub(crate) fn push_partial(
+        &mut self,
         text: String,
-        duration_ms: u64,
-        language: Option<String>,
+        audio_ms: u64,
+        start_ms: u64,
         context: &mut LaneContext,
     ) {
+        self.longest_partial_chars = self.longest_partial_chars.max(text.chars().count());
+        let (speaker, segment_id) = (Speaker::User, self.segment_id);
+        context.out.push_client(ClientCommand::TranscriptPartial {
+            speaker,
+            text,
+            segment_id,
+            audio_ms,
+            start_ms,
+        });
+    }
+
+    fn push_final(&self, transcript: Transcript, context: &mut LaneContext) {
+        let Transcript { text, duration_ms, language, words } = transcript;
         context.out.push_client(ClientCommand::TranscriptFinal {
             speaker: Speaker::User,
             text,
@@ -134,6 +153,7 @@ impl Utterance {
             utterance_ended: self.speech_end_ms.is_some() && !self.finalized,
             finalized: self.finalized,
             language,
+            words,
         });
     }
 }

@@ -1,7 +1,5 @@
 //! Output of a full-duplex step in the legacy dialect: one message for each append (field notes §4, §6.4).
 
-use serde_json::json;
-
 use super::{
     DuplexSession, DuplexStep, StepOutcome,
     reply::{StepEvent, StepEventKind},
@@ -34,7 +32,7 @@ impl DuplexSession {
             }
             StepOutcome::ContextFull if !follows_document => {
                 if !std::mem::replace(&mut self.context_full_sent, true) {
-                    ctx.send_text(messages::legacy_closed("context_full"));
+                    ctx.send_text(messages::session_closed("context_full"));
                 }
                 return Ok(());
             }
@@ -42,7 +40,7 @@ impl DuplexSession {
             StepOutcome::Crash(_) if follows_document => "error",
             StepOutcome::Crash(_) | StepOutcome::Abort => return Err(SimSessionEnd::Aborted),
         };
-        ctx.send_text(messages::legacy_closed(reason));
+        ctx.send_text(messages::session_closed(reason));
         Err(SimSessionEnd::Closed)
     }
 }
@@ -52,7 +50,8 @@ impl DuplexSession {
 fn combined_messages(events: &[StepEvent], tokens: u64) -> Vec<String> {
     let listens = events.iter().filter(|event| matches!(event.kind, StepEventKind::Listen)).count();
     if events.first().is_some_and(|event| matches!(event.kind, StepEventKind::Listen)) {
-        let listen = json!({"type": "response.listen", "kv_cache_length": tokens}).to_string();
+        let listen =
+            messages::to_json([("type", "response.listen".into()), ("kv_cache_length", tokens.into())]);
         return vec![listen; listens];
     }
     let (mut text, mut audio) = (String::new(), Vec::new());
@@ -67,9 +66,11 @@ fn combined_messages(events: &[StepEvent], tokens: u64) -> Vec<String> {
         return Vec::new();
     }
     let audio = Some(messages::base64_f32(&audio)).filter(|audio| !audio.is_empty());
-    let delta = json!({
-        "type": "response.output_audio.delta",
-        "text": text, "audio": audio, "end_of_turn": listens > 0, "kv_cache_length": tokens,
-    });
-    vec![delta.to_string()]
+    vec![messages::to_json([
+        ("type", "response.output_audio.delta".into()),
+        ("text", text.into()),
+        ("audio", audio.into()),
+        ("end_of_turn", (listens > 0).into()),
+        ("kv_cache_length", tokens.into()),
+    ])]
 }

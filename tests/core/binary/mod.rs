@@ -4,6 +4,7 @@ mod invalid_messages;
 mod lock_step;
 mod stt;
 mod tts;
+mod word_times;
 
 use std::time::Duration;
 

@@ -127,6 +127,25 @@ proptest! {
     }
 
     #[test]
+    fn partials_of_an_utterance_never_shrink(
+        speech_ms in 1000u64..3500,
+        faults in prop::sample::subsequence(&FAULTS[..], 0..3),
+        latency_ms in 0u64..300,
+    ) {
+        let latency = ms(latency_ms);
+        let config = HarnessConfig { profile: "live", latency, ..HarnessConfig::with_faults(&faults) };
+        let mut harness = Harness::new(config);
+        harness.stream(&[voice(speech_ms), zeros(800)].concat(), 40);
+        harness.advance(secs(60));
+        let mut lengths: std::collections::BTreeMap<u64, usize> = std::collections::BTreeMap::new();
+        for partial in harness.events("transcript.partial") {
+            let length = partial["text"].as_str().unwrap().len();
+            let before = lengths.insert(partial["segment_id"].as_u64().unwrap(), length);
+            prop_assert!(before <= Some(length), "{:?}", harness.events("transcript.partial"));
+        }
+    }
+
+    #[test]
     fn same_inputs_give_same_outputs(
         actions in prop::collection::vec(any_action(), 1..12),
         faults in prop::sample::subsequence(&FAULTS[..], 0..3),

@@ -253,6 +253,33 @@ fn interim_transcripts_come_during_speech_when_enabled() {
     assert_closes_cleanly(harness);
 }
 
+/// Texts of the partial transcripts after the end of an utterance of 2.5 s.
+fn late_partials(config: HarnessConfig) -> Vec<String> {
+    let mut harness = Harness::new(config);
+    harness.stream(&[voice(2500), zeros(200)].concat(), 20);
+    let early = harness.events("transcript.partial").len();
+    harness.stream(&zeros(1000), 20);
+    harness.advance(secs(5));
+    assert_eq!(harness.events("transcript.final").len(), 1, "{:?}", harness.names());
+    let partials = harness.events("transcript.partial");
+    partials[early..].iter().map(|event| event["text"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn partials_of_the_final_decode_wait_until_they_exceed_the_interim_transcript() {
+    let config = || HarnessConfig { latency: ms(20), ..HarnessConfig::default() };
+    let all = late_partials(config());
+    assert!(all.len() > 2 && all[0] == "simulated", "{all:?}");
+    let rest = late_partials(HarnessConfig { profile: "live", ..config() });
+    assert!(!rest.is_empty() && all.ends_with(&rest) && rest.len() < all.len(), "{rest:?} of {all:?}");
+}
+
+#[test]
+fn partials_of_a_second_attempt_wait_until_they_exceed_those_of_the_first() {
+    let partials = late_partials(HarnessConfig::with_faults(&["die-mid-answer=3,times=1"]));
+    assert!(partials.len() > 2 && partials.is_sorted_by_key(String::len), "{partials:?}");
+}
+
 #[test]
 fn utterance_keeps_language_of_its_time() {
     let mut harness = Harness::new(HarnessConfig::with_faults(&["slow-init=3"]));

@@ -1,0 +1,181 @@
+//! Estimated word times: where in an utterance each word of its transcript probably is.
+//!
+//! MiniCPM-o provides no word times. Here, the words share the voiced parts of the utterance's audio, each in proportion to
+//! its number of letters. This is not an alignment: a word that is spoken slowly shifts all others.
+
+use std::ops::Range;
+
+use super::{
+    SPEECH_RATE_HZ,
+    vad::{VadConfig, VoiceActivity},
+};
+
+/// Voiced parts that are shorter are noise, samples.
+const VOICED_MIN_SAMPLES: usize = SPEECH_RATE_HZ as usize * 48 / 1000;
+
+/// A word with its estimated position in the client's audio.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WordTime {
+    /// The word as it stands in the transcript, with its punctuation.
+    pub word: String,
+    /// The word in lower case and without punctuation around it; as [`WordTime::word`] if nothing would be left.
+    pub bare: String,
+    /// Start, ms.
+    pub start_ms: u64,
+    /// End, ms.
+    pub end_ms: u64,
+}
+
+/// Estimates the times of the words of `text`, which was spoken in `audio` (16 kHz). The audio begins at `start_ms`.
+pub fn estimate_word_times(text: &str, audio: &[i16], start_ms: u64, config: VadConfig) -> Vec<WordTime> {
+    distribute_words(text, &voiced_parts(audio, config), start_ms)
+}
+
+/// The voiced parts of the audio, as ranges of samples; all of it if there are none.
+fn voiced_parts(audio: &[i16], config: VadConfig) -> Vec<Range<usize>> {
+    let mut voice_activity = VoiceActivity::new(config);
+    let hop_samples = voice_activity.hop_samples();
+    let mut parts: Vec<Range<usize>> = Vec::new();
+    for (at, hop) in audio.chunks_exact(hop_samples).enumerate() {
+        if !voice_activity.push_hop(hop).is_speech {
+            continue;
+        }
+        let (start, end) = (at * hop_samples, (at + 1) * hop_samples);
+        match parts.last_mut().filter(|part| part.end == start) {
+            Some(part) => part.end = end,
+            None => parts.push(start..end),
+        }
+    }
+    parts.retain(|part| part.len() >= VOICED_MIN_SAMPLES);
+    if parts.is_empty() {
+        parts.push(0..audio.len());
+    }
+    parts
+}
+
+fn distribute_words(text: &str, voiced: &[Range<usize>], start_ms: u64) -> Vec<WordTime> {
+    let words = split_words(text);
+    let letters_total: usize = words.iter().map(|word| count_letters(word)).sum();
+    let voiced_total: usize = voiced.iter().map(Range::len).sum();
+    let ms_of = |sample: usize| start_ms + sample as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
+    let mut letters = 0;
+    let mut word_time = |word: &str| {
+        let start = position_after(voiced, voiced_total * letters / letters_total, false);
+        letters += count_letters(word);
+        let end = position_after(voiced, voiced_total * letters / letters_total, true);
+        let bare = word.trim_matches(|letter: char| !letter.is_alphanumeric());
+        WordTime {
+            word: word.to_owned(),
+            bare: if bare.is_empty() { word } else { bare }.to_lowercase(),
+            start_ms: ms_of(start),
+            end_ms: ms_of(end.max(start)),
+        }
+    };
+    words.into_iter().map(&mut word_time).collect()
+}
+
+/// The sample at which `samples` of the voiced parts have passed. Where one part ends and the next begins, a word ends
+/// (`is_end`) with the first and starts with the second.
+fn position_after(voiced: &[Range<usize>], samples: usize, is_end: bool) -> usize {
+    let mut rest = samples;
+    for part in voiced {
+        if rest < part.len() || (is_end && rest == part.len()) {
+            return part.start + rest;
+        }
+        rest -= part.len();
+    }
+    voiced.last().map_or(0, |part| part.end)
+}
+
+/// Weight of a word. Punctuation by itself counts as one letter.
+fn count_letters(word: &str) -> usize {
+    word.chars().filter(|letter| letter.is_alphanumeric()).count().max(1)
+}
+
+/// The words of a text. Chinese and Japanese have no spaces between words, so there, each character is one.
+fn split_words(text: &str) -> Vec<&str> {
+    text.split_whitespace().flat_map(split_ideographs).collect()
+}
+
+fn split_ideographs(piece: &str) -> Vec<&str> {
+    let (mut words, mut start) = (Vec::new(), 0);
+    // Whether the word's last letter is an ideograph; `None` before its first letter.
+    let mut last_letter = None;
+    for (at, letter) in piece.char_indices().filter(|(_, letter)| letter.is_alphanumeric()) {
+        if last_letter.is_some_and(|last| last || is_ideograph(letter)) {
+            words.push(&piece[start..at]);
+            start = at;
+        }
+        last_letter = Some(is_ideograph(letter));
+    }
+    words.push(&piece[start..]);
+    words
+}
+
+/// True for hiragana, katakana and Chinese characters.
+const fn is_ideograph(letter: char) -> bool {
+    matches!(letter, '\u{3041}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{20000}'..='\u{3ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn spans(words: &[WordTime]) -> Vec<(&str, u64, u64)> {
+        words.iter().map(|word| (word.word.as_str(), word.start_ms, word.end_ms)).collect()
+    }
+
+    #[test]
+    fn words_share_the_voiced_parts_by_their_letters() {
+        let voiced = [1600..4800, 8000..16_000];
+        let words = distribute_words("Oh, my little cats!", &voiced, 5000);
+        let expected =
+            [("Oh,", 5100, 5200), ("my", 5200, 5300), ("little", 5500, 5800), ("cats!", 5800, 6000)];
+        assert_eq!(spans(&words), expected);
+    }
+
+    #[test]
+    fn bare_words_have_no_case_and_no_punctuation_around_them() {
+        let words = distribute_words("\"Don't\" STOP — ever.", &[0..1600], 0);
+        let bare: Vec<_> = words.iter().map(|word| word.bare.as_str()).collect();
+        assert_eq!(bare, ["don't", "stop", "—", "ever"]);
+    }
+
+    #[test]
+    fn each_chinese_character_is_a_word() {
+        assert_eq!(split_words("“你好，world 3天。"), ["“你", "好，", "world", "3", "天。"]);
+    }
+
+    #[test]
+    fn silent_audio_is_divided_as_a_whole() {
+        let words = estimate_word_times("one two", &[0; 3200], 0, VadConfig::default());
+        assert_eq!(spans(&words), [("one", 0, 100), ("two", 100, 200)]);
+    }
+
+    proptest! {
+        #[test]
+        fn times_are_in_order_and_inside_the_voiced_parts_and_every_word_comes_once(
+            text in "[a-zA-Z你好,. —]{0,60}",
+            lengths in prop::collection::vec((0usize..20_000, 1usize..20_000), 1..6),
+            start_ms in 0u64..1_000_000,
+        ) {
+            let mut at = 0;
+            let voiced: Vec<_> = lengths.into_iter().map(|(pause, length)| {
+                let start = at + pause;
+                at = start + length;
+                start..at
+            }).collect();
+            let words = distribute_words(&text, &voiced, start_ms);
+            let joined: String = words.iter().map(|word| word.word.as_str()).collect();
+            prop_assert_eq!(joined, text.split_whitespace().collect::<String>());
+            let times: Vec<u64> = words.iter().flat_map(|word| [word.start_ms, word.end_ms]).collect();
+            prop_assert!(times.is_sorted(), "{times:?}");
+            let (first, last) = (voiced[0].start as u64 / 16, at as u64 / 16);
+            prop_assert!(times.iter().all(|ms| (start_ms + first..=start_ms + last).contains(ms)), "{times:?}");
+            if !words.is_empty() {
+                prop_assert_eq!((times[0], times[times.len() - 1]), (start_ms + first, start_ms + last));
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! HTTP pages of the gateway beside the WebSocket, as of `gateway.py` in OpenBMB/MiniCPM-o-Demo: `/health` and `/status`.
+//!
+//! Other pages of the real gateway, such as its web interface, are absent.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::{SimMode, gateway::Gateway};
+use crate::downstream::date;
+
+/// Answer to an HTTP request: status and JSON body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpPage {
+    /// HTTP status.
+    pub status: u16,
+    /// The body.
+    pub json: String,
+}
+
+/// Body of `/status`, in the field order of `ServiceStatus` in `gateway_modules/models.py`.
+#[derive(Debug, Serialize)]
+struct ServiceStatus {
+    gateway_healthy: bool,
+    total_workers: usize,
+    idle_workers: usize,
+    busy_workers: usize,
+    duplex_workers: usize,
+    loading_workers: usize,
+    error_workers: usize,
+    offline_workers: usize,
+    queue_length: usize,
+    max_queue_size: usize,
+    running_tasks: Vec<RunningTask>,
+}
+
+#[derive(Debug, Serialize)]
+struct RunningTask {
+    worker_id: String,
+    request_type: &'static str,
+    started_at: String,
+    elapsed_s: f64,
+    estimated_remaining_s: f64,
+}
+
+/// Body of `/health`.
+#[derive(Debug, Serialize)]
+struct Health {
+    status: &'static str,
+    timestamp: String,
+}
+
+impl Gateway {
+    /// Answers an HTTP request that is no WebSocket handshake. The path is without its query.
+    pub fn http_page(&self, now: Instant, method: &str, path: &str) -> HttpPage {
+        let json = match path {
+            "/health" => to_json(&Health { status: "healthy", timestamp: self.local_time(now) }),
+            "/status" => to_json(&self.service_status(now)),
+            _ => return error_page(404, "Not Found"),
+        };
+        if method == "GET" { HttpPage { status: 200, json } } else { error_page(405, "Method Not Allowed") }
+    }
+
+    fn service_status(&self, now: Instant) -> ServiceStatus {
+        let tasks = || self.workers.iter().enumerate().filter_map(|(at, worker)| Some((at, worker.task?)));
+        let busy_workers = self.workers.iter().filter(|worker| !worker.is_idle()).count();
+        ServiceStatus {
+            gateway_healthy: true,
+            total_workers: self.workers.len(),
+            idle_workers: self.workers.len() - busy_workers,
+            busy_workers,
+            duplex_workers: tasks().filter(|(_, task)| task.mode != SimMode::Chat).count(),
+            loading_workers: 0,
+            error_workers: 0,
+            offline_workers: 0,
+            queue_length: self.queue.len(),
+            max_queue_size: self.cfg.queue_limit,
+            running_tasks: tasks().map(|(at, task)| self.running_task(at, task, now)).collect(),
+        }
+    }
+
+    fn running_task(&self, worker: usize, task: WorkerTask, now: Instant) -> RunningTask {
+        let elapsed_s = now.saturating_duration_since(task.started_at).as_secs_f64();
+        // The real gateway's initial estimates (`EtaConfig`), which it later adapts.
+        let (request_type, estimate_s) = match task.mode {
+            SimMode::Chat => ("chat", 15.0),
+            SimMode::Audio => ("audio_duplex", 120.0),
+            SimMode::Video => ("omni_duplex", 90.0),
+        };
+        RunningTask {
+            worker_id: format!("worker_{worker}"),
+            request_type,
+            started_at: self.local_time(task.started_at),
+            elapsed_s: round_to_tenth(elapsed_s),
+            estimated_remaining_s: round_to_tenth((estimate_s - elapsed_s).max(0.0)),
+        }
+    }
+
+    /// Python's `datetime.now().isoformat()` on a machine in UTC.
+    fn local_time(&self, at: Instant) -> String {
+        date::rfc3339(self.clock.unix_seconds(at)).replace('Z', "000")
+    }
+}
+
+/// What a worker is doing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WorkerTask {
+    pub(super) mode: SimMode,
+    pub(super) started_at: Instant,
+}
+
+fn error_page(status: u16, detail: &str) -> HttpPage {
+    HttpPage { status, json: format!("{{\"detail\":\"{detail}\"}}") }
+}
+
+/// Serialising to memory cannot fail: there are no maps, and the writer never errors.
+fn to_json(body: &impl Serialize) -> String {
+    serde_json::to_string(body).unwrap_or_default()
+}
+
+fn round_to_tenth(seconds: f64) -> f64 {
+    (seconds * 10.0).round() / 10.0
+}
