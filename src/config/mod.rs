@@ -10,6 +10,7 @@ mod listen;
 mod outputs;
 mod reload;
 mod routes;
+mod self_signed;
 mod upstreams;
 
 use std::{

@@ -31,6 +31,8 @@ pub mod trace_files;
 pub mod upstream_pool;
 mod websocket;
 
+pub(crate) use self::accept::session_start::unix_now;
+
 use std::{
     future::poll_fn,
     io,

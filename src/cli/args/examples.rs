@@ -26,6 +26,7 @@ pub(super) const SERVE_EXAMPLES: &str = "\
 Examples:
   voxbridge serve --upstream ws://gpu-host:8006/v1/realtime
   voxbridge serve --config voxbridge.toml --log debug
+  voxbridge serve --upstream ws://gpu-host:8006/v1/realtime --tls-self-signed
   VOXBRIDGE_UPSTREAM=wss://gpu-host/v1/realtime voxbridge serve --listen 0.0.0.0:8000
 
 Flags override environment variables, which override the configuration file.

@@ -37,7 +37,7 @@ pub enum CliCommand {
     Demo(DemoArgs),
     /// Serve speech clients from one or more MiniCPM-o servers
     #[command(after_help = SERVE_EXAMPLES)]
-    Serve(ConfigArgs),
+    Serve(ServeArgs),
     /// Run a simulated MiniCPM-o server (no GPU, no model) for tests and trials
     Simulate(SimulateArgs),
     /// Send a recording to a server and print the transcript
@@ -87,7 +87,18 @@ pub struct DemoArgs {
     pub output: PathBuf,
 }
 
-/// Arguments of `voxbridge serve` and `voxbridge check`, which override the configuration file.
+/// Arguments of `voxbridge serve`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ServeArgs {
+    /// Configuration to serve.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Serve clients over TLS with a self-signed certificate for this machine, which is made at the first start and kept
+    #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
+    pub tls_self_signed: bool,
+}
+
+/// Arguments of `voxbridge serve`, `check` and `doctor`, which override the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct ConfigArgs {
     /// MiniCPM-o server, such as ws://HOST:8006/v1/realtime. serve needs one here or in the configuration. Repeat the option

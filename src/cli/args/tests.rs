@@ -43,6 +43,7 @@ fn usage_errors_exit_with_code_2() {
 #[test]
 fn serve_arguments_default_to_none_and_text_may_start_with_hyphen() {
     let CliCommand::Serve(serve) = Cli::parse_from(["voxbridge", "serve"]).command else { panic!() };
+    let serve = serve.config;
     assert!(serve.upstream.is_empty() && serve.listen.is_empty() && serve.log.level.is_none());
     let speak = Cli::parse_from(["voxbridge", "speak", "-1 degree", "-o", "-"]).command;
     assert!(matches!(speak, CliCommand::Speak(SpeakArgs { text, .. }) if text == "-1 degree"));

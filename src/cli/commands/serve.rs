@@ -7,7 +7,7 @@ use tracing::{info, warn};
 
 use super::{CommandError, SESSIONS_CUT_OFF, SIGNAL_BASE, config_layers::load_config, reload, signals};
 use crate::{
-    cli::{args::ConfigArgs, output},
+    cli::{args::ServeArgs, output},
     config::{AdminSettings, Config, ConfigReloader, ReloadTargets},
     server::{
         Server, ServiceConfig,
@@ -20,6 +20,7 @@ use crate::{
             systemd::ServiceManager,
             workers::Workers,
         },
+        tls::self_signed::SelfSignedCertificate,
     },
 };
 
@@ -28,9 +29,9 @@ const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval between probes of idle upstreams; a usual interval of readiness probes.
 const IDLE_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
+pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     allocator::restart_with_fixed_threshold();
-    let config = load_config(args.clone())?;
+    let (config, self_signed) = load_serve_config(&args)?;
     config.log.start_log().map_err(CommandError::usage)?;
     let service = config.build_service().map_err(CommandError::usage)?;
     let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
@@ -94,6 +95,10 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     for address in &addresses {
         let _ = output::print_line(format_args!("listening on {address}"));
     }
+    if let Some(SelfSignedCertificate { cert, fingerprint, .. }) = self_signed {
+        let _ =
+            output::print_line(format_args!("clients must trust {}, SHA-256 {fingerprint}", cert.display()));
+    }
     for (protocol, url) in addresses.iter().flat_map(|address| control.current.get().client_urls(address)) {
         info!(protocol, url, "serving clients");
     }
@@ -127,8 +132,15 @@ fn raise_fd_limit(service: &ServiceConfig, workers: &Workers) {
     }
 }
 
-fn build_reloader(args: ConfigArgs, config: Config, targets: ReloadTargets) -> ConfigReloader {
-    let load = move || load_config(args.clone()).map_err(|error| error.message);
+/// Reads the configuration, and finds or makes the self-signed certificate if one is asked for.
+fn load_serve_config(args: &ServeArgs) -> Result<(Config, Option<SelfSignedCertificate>), CommandError> {
+    let mut config = load_config(args.config.clone())?;
+    let self_signed = args.tls_self_signed.then(|| config.use_self_signed_certificate());
+    Ok((config, self_signed.transpose().map_err(CommandError::usage)?))
+}
+
+fn build_reloader(args: ServeArgs, config: Config, targets: ReloadTargets) -> ConfigReloader {
+    let load = move || load_serve_config(&args).map(|(config, _)| config).map_err(|error| error.message);
     ConfigReloader::new(Arc::new(load), config, targets)
 }
 

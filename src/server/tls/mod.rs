@@ -2,9 +2,10 @@
 //!
 //! [`ReloadableAcceptor::refresh`] reads changed files as a whole, for future handshakes; files that cannot be used
 //! change nothing. Open connections keep their certificate. TLS 1.2 and 1.3 by rustls and ring; the caller bounds the
-//! time of a handshake. [`names`] reads certificates.
+//! time of a handshake. [`names`] reads certificates, and [`self_signed`] makes one.
 
 pub mod names;
+pub mod self_signed;
 
 use std::{
     io,
