@@ -52,7 +52,7 @@ use tracing::{info, warn};
 pub use self::active_config::{ActiveConfig, ServiceConfig};
 use self::{
     accept::failure_log::FailureLog,
-    access::{handshakes::Handshakes, quota::Quotas},
+    access::{client_secrets::ClientSecrets, handshakes::Handshakes, quota::Quotas},
     process::{
         lifecycle::{DrainPolicy, Lifecycle, LifecycleState, ShutdownOutcome},
         workers::Workers,
@@ -265,6 +265,7 @@ impl Server {
             access_log,
             workers: workers.unwrap_or_else(Workers::current_runtime),
             quotas: Quotas::default(),
+            client_secrets: ClientSecrets::default(),
             handshakes: Handshakes::default(),
             memory: Arc::default(),
             drain,
@@ -428,6 +429,8 @@ struct ServerContext {
     workers: Workers,
     /// Sessions in use by key and by address.
     quotas: Quotas,
+    /// Short-lived secrets that clients use instead of a key.
+    client_secrets: ClientSecrets,
     /// Connections that have no session yet.
     handshakes: Handshakes,
     /// Messages in transit of all connections.

@@ -31,6 +31,7 @@ use super::{
     client_signs::{self, DetectedBy},
     http_error::{HttpError, HttpResponse},
     protocol_detection::{self, NotServed},
+    secret_request::SecretRequest,
     session_start::{Admission, ConnectRequest, run_session, unix_now},
 };
 use crate::{
@@ -39,7 +40,9 @@ use crate::{
     server::{
         ServerContext, ServiceConfig,
         access::{
+            Credentials,
             address::client_subnet,
+            client_secrets::ClientSecrets,
             credential::{SUBPROTOCOL, split_query_parameter},
             has_own_subprotocol,
             keys::{AccessTarget, ApiKey, KeyRejection},
@@ -58,13 +61,18 @@ pub(super) struct ClientPeer {
     pub(super) certificate_names: Vec<String>,
 }
 
-/// Upgrades a request to a session, or answers with an HTTP error.
-pub(super) fn answer_request(
+/// Upgrades a request to a session, answers a request for a client secret, or answers with an HTTP error.
+pub(super) async fn answer_request(
     request: Request<Incoming>,
     peer: &ClientPeer,
     server: &Arc<ServerContext>,
 ) -> HttpResponse {
-    admit(request, peer, server).unwrap_or_else(|error| {
+    let secret_request = SecretRequest::of(&request, &server.config());
+    let answered = match secret_request {
+        Some(secret_request) => secret_request.answer(request, peer, server).await,
+        None => admit(request, peer, server),
+    };
+    answered.unwrap_or_else(|error| {
         server.metrics.record_rejection(error.reason);
         error.response
     })
@@ -89,7 +97,7 @@ fn admit(
     check_origin(&config, headers)?;
     let key = match check_signature(&config, headers, &path, request.uri().query())? {
         true => None,
-        false => authenticate(&config, headers, &query_keys, peer, &path)?,
+        false => authenticate(&config, headers, &query_keys, peer, &path, Some(&server.client_secrets))?,
     };
     let mut candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
     let by_place = protocol_detection::detected_by_place(&config, &path, &candidates);
@@ -159,7 +167,7 @@ fn check_path(
 
 /// Rejects requests in which a header that may occur once occurs repeatedly: a proxy in front may have looked at
 /// another one (RFC 9112 §3.2 for `Host`).
-fn check_single_headers(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+pub(super) fn check_single_headers(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
     let count = |name: &HeaderName| headers.get_all(name).iter().count();
     match [HOST, AUTHORIZATION].iter().find(|name| count(name) > 1) {
         Some(name) => {
@@ -208,7 +216,7 @@ fn check_upgrade(
 }
 
 /// Rejects browsers' requests from pages that are not allowed.
-fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+pub(super) fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
     if config.access.is_origin_allowed(headers) {
         return Ok(());
     }
@@ -241,23 +249,19 @@ fn check_signature(
 }
 
 /// Finds the API key of the request; rejects a wrong key, and a missing one where a key is required.
-fn authenticate(
+pub(super) fn authenticate(
     config: &ServiceConfig,
     headers: &HeaderMap,
     query_keys: &[String],
     peer: &ClientPeer,
     path: &str,
+    secrets: Option<&ClientSecrets>,
 ) -> Result<Option<Arc<ApiKey>>, Box<HttpError>> {
     let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let names: Vec<&str> = at_path.flat_map(|client| &client.subprotocols).map(String::as_str).collect();
-    let authenticated = config.access.authenticate(
-        headers,
-        query_keys,
-        &names,
-        &peer.certificate_names,
-        unix_now().as_secs(),
-    );
-    authenticated.map_err(|refused| {
+    let certificate_names = &peer.certificate_names;
+    let shown = Credentials { headers, query_keys, subprotocols: &names, certificate_names };
+    config.access.authenticate(&shown, secrets, unix_now().as_secs()).map_err(|refused| {
         info!(peer = %peer.address, reason = %refused, "rejected: missing or unknown API key");
         match refused {
             KeyRejection::Several => HttpError::bad_request(&refused.to_string()),

@@ -1,5 +1,5 @@
 //! HTTP errors for connections that are not upgraded, in the shape of the Macaw server's (field notes macaw.md §1.1
-//! and §6).
+//! and §6), with OpenAI's `param`.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl HttpError {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             _ => "invalid_request_error",
         };
-        let body = json!({"error": {"message": message, "type": kind, "code": code}});
+        let body = json!({"error": {"message": message, "type": kind, "code": code, "param": null}});
         Self::with_body(reason, status, body.to_string())
     }
 

@@ -4,6 +4,7 @@
 //! - [`client_signs`]: signs of the client's protocol in its request
 //! - [`failure_log`]: the log of connections that could not be accepted
 //! - [`protocol_detection`]: the client protocols that a request may speak
+//! - [`secret_request`]: requests for a client secret, the only ones without an upgrade
 //! - [`session_start`]: the session after the upgrade
 
 mod admission;
@@ -11,6 +12,7 @@ pub(crate) mod client_signs;
 pub(super) mod failure_log;
 pub(crate) mod http_error;
 pub(crate) mod protocol_detection;
+mod secret_request;
 pub(crate) mod session_start;
 
 use std::{
@@ -113,12 +115,12 @@ async fn serve_connection(
         }
         None => ClientStream::Plain(PausableStream::from(stream)),
     };
-    let peer = ClientPeer { address, certificate_names: stream.certificate_names() };
+    let peer = Arc::new(ClientPeer { address, certificate_names: stream.certificate_names() });
     let stop = wait_for_drain_order(server.drain.clone());
     let http_service = service_fn(move |request| {
         answered.store(true, Relaxed);
-        let response = answer_request(request, &peer, &server);
-        async move { Ok::<_, Infallible>(response) }
+        let (peer, server) = (peer.clone(), server.clone());
+        async move { Ok::<_, Infallible>(answer_request(request, &peer, &server).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,7 +1,8 @@
 //! Authentication, authorisation and quotas, checked before the upgrade so that rejections are cheap.
 //!
 //! - [`origin`] checks the origin of a browser; [`address`] determines the client's address, also behind proxies
-//! - [`credential`] extracts the credentials of a request; [`keys`] maps them to an API key and its permissions
+//! - [`credential`] extracts the credentials of a request; [`keys`] maps them to an API key and its permissions;
+//!   [`client_secrets`] are short-lived substitutes for a key
 //! - [`signature`] checks requests that are signed instead, such as Twilio's
 //! - [`quota`] limits sessions; [`handshakes`] limits connections without a session
 //!
@@ -9,6 +10,7 @@
 //! use. The model is in the query string, so no decision remains for later.
 
 pub mod address;
+pub(super) mod client_secrets;
 pub mod credential;
 pub(super) mod handshakes;
 pub mod keys;
@@ -27,6 +29,7 @@ use super::memory::MemoryBudget;
 
 use self::{
     address::TrustedProxies,
+    client_secrets::ClientSecrets,
     credential::{SUBPROTOCOL, find_key},
     keys::{ApiKey, ApiKeys, KeyRejection},
     origin::AllowedOrigins,
@@ -96,6 +99,18 @@ impl Default for ClientLimits {
     }
 }
 
+/// What a request shows to be admitted.
+#[derive(Clone, Copy)]
+pub(super) struct Credentials<'r> {
+    pub(super) headers: &'r HeaderMap,
+    /// Keys in the query string.
+    pub(super) query_keys: &'r [String],
+    /// Names of subprotocols that may precede a key.
+    pub(super) subprotocols: &'r [&'r str],
+    /// Names in the client certificate.
+    pub(super) certificate_names: &'r [String],
+}
+
 impl AccessPolicy {
     /// Determines the client's address.
     pub(super) fn client_address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
@@ -113,19 +128,23 @@ impl AccessPolicy {
         }
     }
 
-    /// Returns the key of a request, or `None` if no key is required. `certificate_names` are the names in the client
-    /// certificate.
+    /// Returns the key of a request, or `None` if no key is required. `secrets` are those that count as a key.
     pub(super) fn authenticate(
         &self,
-        headers: &HeaderMap,
-        query_keys: &[String],
-        subprotocols: &[&str],
-        certificate_names: &[String],
+        shown: &Credentials<'_>,
+        secrets: Option<&ClientSecrets>,
         unix_s: u64,
     ) -> Result<Option<Arc<ApiKey>>, KeyRejection> {
         let Some(keys) = &self.keys else { return Ok(None) };
-        let key = find_key(headers, query_keys, subprotocols).map_err(|_| KeyRejection::Several)?;
-        match keys.authenticate(key.as_deref(), certificate_names, unix_s) {
+        let key = find_key(shown.headers, shown.query_keys, shown.subprotocols)
+            .map_err(|_| KeyRejection::Several)?;
+        let issued_to = secrets.zip(key.as_deref()).and_then(|(secrets, key)| secrets.key_of(key, unix_s));
+        let authenticated = match issued_to {
+            Some(Some(key)) => keys.find_current(&key, unix_s),
+            Some(None) => Err(KeyRejection::Missing),
+            None => keys.authenticate(key.as_deref(), shown.certificate_names, unix_s),
+        };
+        match authenticated {
             Err(KeyRejection::Missing) if !self.required => Ok(None),
             found => found.map(Some),
         }

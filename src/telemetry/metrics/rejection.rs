@@ -16,7 +16,7 @@ named_enum! {
         MethodNotAllowed = "method_not_allowed",
         /// The request was no WebSocket upgrade.
         NoUpgrade = "no_upgrade",
-        /// The WebSocket handshake was malformed.
+        /// The WebSocket handshake, or a request for a client secret, was malformed.
         BadHandshake = "bad_handshake",
         /// voxbridge is shutting down.
         Stopping = "stopping",

@@ -3,6 +3,7 @@
 mod access_server;
 mod admission;
 mod certificates;
+mod client_secrets;
 mod limits;
 mod secrets;
 mod upstream_credentials;

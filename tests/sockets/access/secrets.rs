@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::access_server::{PATIENCE, connect};
+use super::access_server::{PATIENCE, connect, send_request};
 use voxbridge_test_support::bench::{instant_simulator, scratch, start_simulator};
 
 const SECRETS: [&str; 5] = ["key-s3cret", "new-s3cret", "wrong-s3cret", "env-s3cret", "up-s3cret"];
@@ -83,6 +83,12 @@ async fn secrets_appear_in_no_output() {
         }
     };
 
+    let request = b"POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\
+        Authorization: Bearer key-s3cret\r\n\r\n";
+    let answer = send_request(TcpStream::connect(&address).await.unwrap(), request).await;
+    let issued = serde_json::from_str::<serde_json::Value>(&answer.body).unwrap();
+    let issued = issued["value"].as_str().unwrap();
+
     let dial = async |query: &str, headers: &str| {
         let stream = TcpStream::connect(&address).await.unwrap();
         connect(stream, &format!("/v1/realtime?model=m{query}"), headers).await
@@ -92,6 +98,7 @@ async fn secrets_appear_in_no_output() {
         ("", "X-API-Key: env-s3cret\r\n", 101),
         ("", "Sec-WebSocket-Protocol: voxbridge, voxbridge.key.key-s3cret\r\n", 101),
         ("&api_key=key-s3cret", "", 101),
+        ("", &format!("Authorization: Bearer {issued}\r\n"), 101),
         ("&api_key=wrong-s3cret", "", 401),
         ("", "Authorization: Bearer wrong-s3cret\r\n", 401),
     ] {
@@ -122,7 +129,12 @@ async fn secrets_appear_in_no_output() {
     }
     assert!(frames.contains("key=\"ann\"") && frames.len() > 1000, "{frames}");
     assert_clean("the log", &frames);
+    assert!(frames.contains("client secret issued") && !frames.contains(&issued[3..]), "{issued}: {frames}");
     let traces: Vec<_> = fs::read_dir(dir.join("traces")).unwrap().map(|file| file.unwrap().path()).collect();
     assert!(traces.len() >= 4, "{traces:?}");
-    traces.iter().for_each(|trace| assert_clean("a trace", &fs::read_to_string(trace).unwrap()));
+    for trace in &traces {
+        let trace = fs::read_to_string(trace).unwrap();
+        assert_clean("a trace", &trace);
+        assert!(!trace.contains(issued), "{trace}");
+    }
 }

@@ -194,6 +194,20 @@ impl ApiKeys {
         found?.check_expiry(unix_s)
     }
 
+    /// Finds the entry that this key has now, after reloads.
+    ///
+    /// # Errors
+    /// The key was removed, its secret or certificate was changed, or it has expired.
+    pub(in crate::server) fn find_current(
+        &self,
+        key: &ApiKey,
+        unix_s: u64,
+    ) -> Result<Arc<ApiKey>, KeyRejection> {
+        let identity = |key: &ApiKey| (key.name.clone(), key.digest, key.certificate.clone());
+        let found = self.0.iter().find(|entry| identity(entry) == identity(key));
+        found.ok_or(KeyRejection::Unknown)?.check_expiry(unix_s)
+    }
+
     /// Iterates over all keys.
     pub fn iter(&self) -> impl Iterator<Item = &ApiKey> {
         self.0.iter().map(|key| &**key)

@@ -1,0 +1,165 @@
+//! Requests for a client secret, as OpenAI's API has them: `POST PATH/client_secrets` beside every path of an OpenAI Realtime
+//! protocol, and the older `POST PATH/sessions` and `PATH/transcription_sessions`.
+//!
+//! The session in the request is checked for its form and returned; the client sets up its session itself. Source: the
+//! OpenAI API reference, "Client secrets" and, for the older paths, "Session tokens".
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{
+    Method, Request, StatusCode,
+    body::Incoming,
+    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
+};
+use serde_json::{Map, Value, json};
+use tracing::info;
+
+use super::{
+    admission::{ClientPeer, authenticate, check_origin, check_single_headers},
+    http_error::{HttpError, HttpResponse},
+    session_start::unix_now,
+};
+use crate::{
+    server::{ServerContext, ServiceConfig},
+    telemetry::metrics::RejectReason,
+};
+
+/// Longest body: instructions may be long.
+const BODY_MAX_BYTES: usize = 256 * 1024;
+/// Lifetime of a secret, s.
+const LIFETIME_S: u64 = 600;
+/// Lifetimes that a client may ask for, s.
+const LIFETIMES_S: std::ops::RangeInclusive<u64> = 10..=7200;
+
+/// The forms of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SecretRequest {
+    /// The session is a member of the request and of the answer.
+    Current,
+    /// The session is the request; in the answer, the secret is a member of it. With its `object`.
+    Older(&'static str),
+}
+
+impl SecretRequest {
+    /// The form of a request for a secret; `None` for any other request.
+    pub(super) fn of<B>(request: &Request<B>, config: &ServiceConfig) -> Option<Self> {
+        let (path, name) = request.uri().path().rsplit_once('/')?;
+        let form = match name {
+            "client_secrets" => Self::Current,
+            "sessions" => Self::Older("realtime.session"),
+            "transcription_sessions" => Self::Older("realtime.transcription_session"),
+            _ => return None,
+        };
+        let is_served = config.library.clients_at(path).any(|client| client.realtime.is_some());
+        (request.method() == Method::POST && is_served).then_some(form)
+    }
+
+    /// Issues a secret for sessions of the key in the request.
+    pub(super) async fn answer(
+        self,
+        request: Request<Incoming>,
+        peer: &ClientPeer,
+        server: &ServerContext,
+    ) -> Result<HttpResponse, Box<HttpError>> {
+        let (config, headers) = (server.config(), request.headers());
+        check_single_headers(headers)?;
+        check_origin(&config, headers)?;
+        let (_, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
+        let key = authenticate(&config, headers, &query_keys, peer, request.uri().path(), None)?;
+        if server.lifecycle.is_shutting_down() {
+            return Err(HttpError::service_unavailable(RejectReason::Stopping, "voxbridge is stopping"));
+        }
+        let mut body = read_object(request.into_body()).await?;
+        let now_s = unix_now().as_secs();
+        let expires_at = now_s + lifetime_s(&body)?;
+        let session = match self {
+            Self::Current => take_session(&mut body)?,
+            Self::Older(_) => body,
+        };
+        let name = key.as_ref().map(|key| key.name.clone());
+        let secret = server.client_secrets.issue(key, now_s, expires_at).ok_or_else(|| {
+            HttpError::service_unavailable(RejectReason::Stopping, "The system has no random numbers")
+        })?;
+        info!(peer = %peer.address, key = name.as_deref(), lifetime_s = expires_at - now_s, "client secret issued");
+        Ok(self.response(&secret, expires_at, session))
+    }
+
+    fn response(self, secret: &str, expires_at: u64, mut session: Map<String, Value>) -> HttpResponse {
+        let body = match self {
+            Self::Current => {
+                let kind = session.entry("type").or_insert_with(|| "realtime".into());
+                let is_transcription = kind == "transcription";
+                let object =
+                    if is_transcription { "realtime.transcription_session" } else { "realtime.session" };
+                session.entry("object").or_insert_with(|| object.into());
+                json!({"value": secret, "expires_at": expires_at, "session": session})
+            }
+            Self::Older(object) => {
+                session.insert("object".into(), object.into());
+                session.insert("client_secret".into(), json!({"value": secret, "expires_at": expires_at}));
+                session.into()
+            }
+        };
+        let mut response = HttpResponse::new(Full::from(body.to_string()));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+/// Reads a body that is a JSON object or empty.
+async fn read_object(body: Incoming) -> Result<Map<String, Value>, Box<HttpError>> {
+    let body: Bytes = match Limited::new(body, BODY_MAX_BYTES).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(_) => {
+            return Err(invalid("The body is incomplete or longer than 256 KiB", "body_too_large", None));
+        }
+    };
+    if body.is_empty() {
+        return Ok(Map::new());
+    }
+    serde_json::from_slice(&body).map_err(|_| invalid("The body must be a JSON object", "invalid_json", None))
+}
+
+/// The lifetime that the request asks for, s.
+fn lifetime_s(body: &Map<String, Value>) -> Result<u64, Box<HttpError>> {
+    let after = match body.get("expires_after") {
+        None | Some(Value::Null) => return Ok(LIFETIME_S),
+        Some(Value::Object(after)) => after,
+        Some(_) => {
+            let message = "Invalid type for 'expires_after': must be an object.";
+            return Err(invalid(message, "invalid_type", Some("expires_after")));
+        }
+    };
+    if !matches!(after.get("anchor").and_then(Value::as_str), None | Some("created_at")) {
+        let message = "Invalid value for 'expires_after.anchor': must be 'created_at'.";
+        return Err(invalid(message, "invalid_value", Some("expires_after.anchor")));
+    }
+    let seconds = after.get("seconds").map_or(Some(LIFETIME_S), Value::as_u64);
+    seconds.filter(|seconds| LIFETIMES_S.contains(seconds)).ok_or_else(|| {
+        let message = format!(
+            "Invalid value for 'expires_after.seconds': must be an integer from {} to {}.",
+            LIFETIMES_S.start(),
+            LIFETIMES_S.end()
+        );
+        invalid(&message, "invalid_value", Some("expires_after.seconds"))
+    })
+}
+
+fn take_session(body: &mut Map<String, Value>) -> Result<Map<String, Value>, Box<HttpError>> {
+    match body.remove("session") {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(session)) => Ok(session),
+        Some(_) => {
+            Err(invalid("Invalid type for 'session': must be an object.", "invalid_type", Some("session")))
+        }
+    }
+}
+
+/// HTTP 400 in OpenAI's shape.
+fn invalid(message: &str, code: &str, param: Option<&str>) -> Box<HttpError> {
+    let error = json!({"message": message, "type": "invalid_request_error", "code": code, "param": param});
+    let body = json!({ "error": error }).to_string();
+    HttpError::with_body(RejectReason::BadHandshake, StatusCode::BAD_REQUEST, body)
+}
