@@ -232,9 +232,13 @@ impl Client {
                 }
             }
         }
-        // Sends a close frame, or flushes the answer to the server's close frame.
-        let _ = timeout(HANGUP_TIMEOUT, self.socket.close(None)).await;
+        self.hang_up().await;
         is_acknowledged
+    }
+
+    /// Sends a close frame, or flushes the answer to the server's close frame.
+    pub async fn hang_up(mut self) {
+        let _ = timeout(HANGUP_TIMEOUT, self.socket.close(None)).await;
     }
 
     async fn send(&mut self, message: Message) -> Result<(), ClientError> {

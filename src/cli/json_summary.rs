@@ -1,4 +1,4 @@
-//! One-line summary of a JSON message: its type, its text, then its other fields in their original order, with audio as a
+//! One-line summary of a JSON message: its type, its text or status, then its other fields in their original order, with audio as a
 //! short note. Ids are left out.
 //!
 //! Messages contain up to a megabyte of base64, so the summary is written during parsing, without a JSON tree.
@@ -35,7 +35,7 @@ pub(super) fn summarize_json(message: &str) -> String {
 #[derive(Default)]
 struct SummaryLine {
     message_type: String,
-    /// The text of the message, with its key.
+    /// The text of the message and the status of what it contains, with their keys.
     text: String,
     fields: String,
 }
@@ -138,10 +138,16 @@ impl<'de> Visitor<'de> for SummaryField<'_> {
                 continue;
             }
             let is_type = !is_nested && key == "type";
-            if !is_nested && key == "text" {
-                let others = std::mem::replace(&mut self.line.fields, "text=".to_owned());
+            let is_leading = match self.depth {
+                0 => matches!(&*key, "text" | "transcript" | "delta"),
+                depth => depth == 1 && key == "status",
+            };
+            if is_leading {
+                let others = std::mem::replace(&mut self.line.fields, format!("{key}="));
                 entries.next_value_seed(self.nested(false))?;
-                self.line.text = std::mem::replace(&mut self.line.fields, others);
+                let leading = std::mem::replace(&mut self.line.fields, others);
+                self.line.text.push_str(if self.line.text.is_empty() { "" } else { " " });
+                self.line.text.push_str(&leading);
                 continue;
             }
             if !is_type {
@@ -218,6 +224,12 @@ mod tests {
             r#"{"type":"x","id":"a","response_id":"resp_1","n":1,"text":"Hi","d":{"id":2,"e":3},"s_id":4}"#;
         assert_eq!(summarize_json(message), r#"x text="Hi" n=1 d={e=3}"#);
         assert_eq!(summarize_json(r#"{"type":"x","session_id":"s"}"#), "x");
+        let done = r#"{"response":{"output":[{"status":"a"}],"status":"cancelled"},"type":"response.done"}"#;
+        assert_eq!(
+            summarize_json(done),
+            r#"response.done status="cancelled" response={output=[{status="a"}]}"#
+        );
+        assert_eq!(summarize_json(r#"{"index":0,"delta":"Hel","type":"x"}"#), r#"x delta="Hel" index=0"#);
         assert_eq!(summarize_json(r#"{"text":"Hi","id":1}"#), r#"text="Hi""#);
     }
 

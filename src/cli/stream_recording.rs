@@ -66,11 +66,20 @@ pub(super) async fn read_wav(file: &Path) -> Result<Vec<i16>, ClientError> {
 
 /// Decodes a WAV file to the format of a Macaw server: int16 mono 16 kHz.
 pub(super) fn decode_wav(bytes: &[u8], source_name: &str) -> Result<Vec<i16>, ClientError> {
+    decode_wav_at(bytes, source_name, SPEECH_RATE_HZ)
+}
+
+/// Decodes a WAV file to int16 mono at this rate.
+pub(super) fn decode_wav_at(
+    bytes: &[u8],
+    source_name: &str,
+    wanted_hz: u32,
+) -> Result<Vec<i16>, ClientError> {
     let invalid_audio =
         |reason: wav::WavError| ClientError::InvalidAudio { source_name: source_name.to_owned(), reason };
     let (samples, rate_hz) = wav::read(bytes, RECORDING_MAX).map_err(invalid_audio)?;
-    let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ)
-        .map_err(|reason| invalid_audio(reason.into()))?;
+    let samples =
+        wav::resample_all(&samples, rate_hz, wanted_hz).map_err(|reason| invalid_audio(reason.into()))?;
     Ok(samples.into_iter().map(pcm::to_i16).collect())
 }
 

@@ -461,6 +461,34 @@ async fn demo_prints_both_sides_and_saves_answer() {
 }
 
 #[tokio::test]
+async fn openai_demo_asks_interrupts_and_saves_the_last_answer() {
+    let recording = speech_dir().join("goforward_16k.wav").display().to_string();
+    let out = scratch("program").join("openai-demo.wav").display().to_string();
+    let shown = run(&["demo", "--openai", &recording, "-o", &out]).await;
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    for words in [
+        "→ session.update",
+        "← input_audio_buffer.speech_started",
+        "← response.created",
+        "← response.done status=\"cancelled\"",
+        "session.init",
+        "frames, ",
+        "heard   simulated transcript",
+        "said    simulated",
+    ] {
+        assert!(shown.stdout.contains(words), "nothing about {words}: {}", shown.stdout);
+    }
+    for words in ["→ input_audio_buffer.append", "← response.output_audio.delta"] {
+        assert!(!shown.stdout.contains(words), "audio on a line of its own: {}", shown.stdout);
+    }
+    assert_wav(Path::new(&out));
+    let svg = std::fs::read_to_string(Path::new(&out).with_extension("svg")).unwrap();
+    for words in ["→ session.update", "s to the transcript", "s to the first audio"] {
+        assert!(svg.contains(words), "nothing about {words}: {svg}");
+    }
+}
+
+#[tokio::test]
 async fn ctrl_c_stops_the_demo() {
     let out = scratch("program").join("stopped.wav").display().to_string();
     let mut demo = voxbridge(&["demo", "-o", &out]).stdout(Stdio::piped()).spawn().unwrap();

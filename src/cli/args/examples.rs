@@ -20,6 +20,7 @@ Examples:
     voxbridge demo                             play the built-in recording
     voxbridge demo question.wav -o answer.wav  play your own recording
     voxbridge demo --talk                      hold a full-duplex conversation with the model
+    voxbridge demo --openai                    show a client of OpenAI's Realtime API, and interrupt the answer
     voxbridge demo --stay                      keep the servers running for your own client";
 
 pub(super) const SERVE_EXAMPLES: &str = "\

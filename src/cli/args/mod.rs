@@ -79,6 +79,9 @@ pub struct DemoArgs {
     /// Hold a full-duplex conversation instead of transcribing the recording and speaking a text
     #[arg(long)]
     pub talk: bool,
+    /// Show a client of OpenAI's Realtime API: a spoken question, its answer, and an interruption
+    #[arg(long, conflicts_with = "talk")]
+    pub openai: bool,
     /// Keep the servers running until Ctrl-C, at 127.0.0.1:8000 (bridge) and 127.0.0.1:8006 (simulated model)
     #[arg(long)]
     pub stay: bool,

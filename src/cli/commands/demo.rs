@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use indicatif::ProgressBar;
 use tokio::sync::oneshot;
 
@@ -52,8 +53,10 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     let profile = args.talk.then(|| "conversation".to_owned());
     let config = Config { upstream: vec![upstream.clone()], profile, ..Config::default() };
     let mut service = config.build_service().map_err(CommandError::failed)?;
-    let client = service.library.client("macaw").map_err(CommandError::failed)?;
-    let view = Arc::new(DemoTap::new(SideBySide::stdout(), SessionPicture::new(&client)));
+    let protocol = if args.openai { "openai-realtime" } else { "macaw" };
+    let client = service.library.client(protocol).map_err(CommandError::failed)?;
+    let printed = SideBySide::stdout(client.audio_in.rate_hz);
+    let view = Arc::new(DemoTap::new(printed, SessionPicture::new(&client)));
     service.tap = Some(view.clone());
     let server = Server::bind(listen, service).await.map_err(|error| bind_error(listen, &error))?;
     let url = format!("ws://{}/v1/realtime", server.local_addr().map_err(CommandError::failed)?);
@@ -62,9 +65,10 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     view.printed.header();
     let destination = &args.output;
     let playing = async {
-        match args.talk {
-            true => demo::run_conversation_demo(&url, &recording, destination).await,
-            false => demo::run_speech_demo(&url, recording, true, destination).await,
+        match (args.talk, args.openai) {
+            (true, _) => demo::run_conversation_demo(&url, &recording, destination).await,
+            (false, true) => demo::openai::run_openai_demo(&url, &recording, destination).await,
+            (false, false) => demo::run_speech_demo(&url, recording, true, destination).await,
         }
     };
     let mut stop = std::pin::pin!(stop);
@@ -81,8 +85,10 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
             output::print_line(format_args!("picture {} shows the session as a timeline", path.display()));
     }
     if args.stay && result.is_ok() && printed.is_ok() {
+        let clients = if args.openai { "OpenAI" } else { "Macaw" };
+        let model = if args.openai { "gpt-realtime" } else { "any" };
         printed = output::print_line(format_args!(
-            "\nserving Macaw clients at {url}?model=any, simulating MiniCPM-o at {}; Ctrl-C stops",
+            "\nserving {clients} clients at {url}?model={model}, simulating MiniCPM-o at {}; Ctrl-C stops",
             upstream.url
         ));
         stop.await;
@@ -120,6 +126,8 @@ impl DemoTap {
 
 impl Tap for DemoTap {
     fn on_frame(&self, session_id: &str, at: Instant, point: TapPoint, frame: TapFrame<'_>) {
+        let audio = json_audio(point, frame);
+        let frame = audio.as_deref().map_or(frame, TapFrame::Binary);
         self.printed.on_frame(session_id, at, point, frame);
         let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
         let (session, started_at) = drawn.started_at.get_or_insert_with(|| (session_id.to_owned(), at));
@@ -128,6 +136,24 @@ impl Tap for DemoTap {
             drawn.picture.add(after, point, frame);
         }
     }
+}
+
+/// The audio in a client's JSON message. It is shown like a binary frame, because such messages would hide the others.
+fn json_audio(point: TapPoint, frame: TapFrame<'_>) -> Option<Vec<u8>> {
+    #[derive(serde::Deserialize)]
+    struct AudioMessage<'m> {
+        r#type: &'m str,
+        audio: Option<&'m str>,
+        delta: Option<&'m str>,
+    }
+    let TapFrame::Text(text) = frame else { return None };
+    let message: AudioMessage<'_> = serde_json::from_str(text).ok()?;
+    let base64 = match (point, message.r#type) {
+        (TapPoint::FromClient, "input_audio_buffer.append") => message.audio,
+        (TapPoint::ToClient, "response.output_audio.delta") => message.delta,
+        _ => None,
+    };
+    STANDARD.decode(base64?).ok()
 }
 
 fn bind_error(address: &str, error: &std::io::Error) -> CommandError {

@@ -40,6 +40,13 @@ struct Mark {
     text: String,
 }
 
+impl Mark {
+    /// True for the final transcript of an utterance, whatever the protocol calls it.
+    fn is_final_transcript(&self) -> bool {
+        self.name.ends_with("final") || self.name.ends_with("transcription.completed")
+    }
+}
+
 /// Collects the frames of a session.
 pub(super) struct SessionPicture {
     up: AudioTrack,
@@ -111,7 +118,7 @@ impl SessionPicture {
         for mark in &self.marks {
             let is_repeated =
                 std::mem::replace(&mut last, (&mark.name, mark.is_up)) == (&mark.name, mark.is_up);
-            if is_repeated && !mark.name.ends_with("final") {
+            if is_repeated && !mark.is_final_transcript() {
                 continue;
             }
             let arrow = if mark.is_up { "→" } else { "←" };
@@ -138,7 +145,7 @@ impl SessionPicture {
             let sounds = self.up.peaks.iter().take_while(|(at, _)| *at < until);
             sounds.filter(|(_, peak)| *peak >= AUDIBLE).last().map(|(at, _)| *at + STEP)
         };
-        let finals = self.marks.iter().filter(|mark| mark.name.ends_with("final") && !mark.text.is_empty());
+        let finals = self.marks.iter().filter(|mark| mark.is_final_transcript() && !mark.text.is_empty());
         let to_transcript =
             finals.filter_map(|mark| Some((sound_end(mark.at)?, mark.at, "to the transcript")));
         let to_audio = self.down.arrivals.iter().filter_map(|at| {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use console::Term;
 
-use crate::audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ};
+use crate::audio::MODEL_RATE_HZ;
 use crate::server::tap::{Tap, TapFrame, TapPoint};
 
 use super::json_summary::summarize_json;
@@ -40,8 +40,7 @@ const TIME_WIDTH: usize = 9;
 /// Maximum audio of one direction on one line, so that long audio shows progress.
 const AUDIO_LINE_MAX: Duration = Duration::from_secs(5);
 
-/// Bytes per second of int16 mono towards voxbridge and towards the client.
-const MICROPHONE_BYTES_PER_SECOND: u32 = 2 * SPEECH_RATE_HZ;
+/// Bytes per second of int16 mono towards the client.
 const SPEAKER_BYTES_PER_SECOND: u32 = 2 * MODEL_RATE_HZ;
 
 /// Separator of the columns.
@@ -53,21 +52,23 @@ pub struct SideBySide {
 }
 
 impl SideBySide {
-    /// Prints to standard output, with the width and the colours of the terminal.
-    pub fn stdout() -> Self {
+    /// Prints to standard output, with the width and the colours of the terminal. The client's audio is int16 mono at
+    /// `microphone_hz`.
+    pub fn stdout(microphone_hz: u32) -> Self {
         let columns = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
         // `colors_enabled` honours NO_COLOR.
         let colour = columns.is_some() && console::colors_enabled();
-        Self::new(io::stdout(), columns.unwrap_or(DEFAULT_COLUMNS), colour)
+        Self::new(io::stdout(), columns.unwrap_or(DEFAULT_COLUMNS), colour, microphone_hz)
     }
 
     /// Prints to any writer.
-    pub fn new(out: impl Write + Send + 'static, columns: usize, colour: bool) -> Self {
+    pub fn new(out: impl Write + Send + 'static, columns: usize, colour: bool, microphone_hz: u32) -> Self {
         let columns = columns.max(MIN_COLUMNS);
         let printer = ColumnPrinter {
             out: Box::new(out),
             columns,
             colour,
+            microphone_hz,
             started_at: None,
             now: Duration::ZERO,
             upward: AudioRun::default(),
@@ -161,6 +162,7 @@ struct ColumnPrinter {
     out: Box<dyn Write + Send>,
     columns: usize,
     colour: bool,
+    microphone_hz: u32,
     started_at: Option<Instant>,
     /// Time of the last frame. Lines never go back behind it.
     now: Duration,
@@ -191,7 +193,8 @@ impl ColumnPrinter {
         run.frames += 1;
         run.bytes += bytes;
         run.to = at;
-        if audio_duration(run.bytes, direction) >= AUDIO_LINE_MAX {
+        let bytes = run.bytes;
+        if self.audio_duration(bytes, direction) >= AUDIO_LINE_MAX {
             self.flush(direction, at);
         }
     }
@@ -209,7 +212,7 @@ impl ColumnPrinter {
         }
         let arrow = if direction == Direction::Up { '→' } else { '←' };
         let frames = if run.frames == 1 { "frame" } else { "frames" };
-        let seconds = audio_duration(run.bytes, direction).as_secs_f64();
+        let seconds = self.audio_duration(run.bytes, direction).as_secs_f64();
         let (from, to) = (run.from.as_secs_f64(), run.to.as_secs_f64());
         let text =
             format!("{arrow} … {} {frames}, {seconds:.1} s of audio, at {from:.2} to {to:.2}", run.frames);
@@ -250,6 +253,13 @@ impl ColumnPrinter {
         let _ = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
     }
 
+    /// Duration of audio in this direction.
+    fn audio_duration(&self, bytes: usize, direction: Direction) -> Duration {
+        let per_second =
+            if direction == Direction::Up { 2 * self.microphone_hz } else { SPEAKER_BYTES_PER_SECOND };
+        Duration::from_secs_f64(bytes as f64 / f64::from(per_second))
+    }
+
     const fn has_two_columns(&self) -> bool {
         self.columns >= TWO_COLUMNS_MIN
     }
@@ -258,13 +268,6 @@ impl ColumnPrinter {
     fn column_width(&self) -> usize {
         (self.columns - TIME_WIDTH - 3) / 2
     }
-}
-
-/// Duration of audio in this direction.
-fn audio_duration(bytes: usize, direction: Direction) -> Duration {
-    let per_second =
-        if direction == Direction::Up { MICROPHONE_BYTES_PER_SECOND } else { SPEAKER_BYTES_PER_SECOND };
-    Duration::from_secs_f64(bytes as f64 / f64::from(per_second))
 }
 
 fn colourize(text: &str, direction: Direction) -> String {

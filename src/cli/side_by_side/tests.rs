@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::event::Lane;
+use crate::{audio::SPEECH_RATE_HZ, event::Lane};
 
 #[derive(Clone, Default)]
 struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
@@ -28,7 +28,7 @@ impl SharedBuffer {
 /// Passes frames, each with its time in ms, to the view and returns the printed lines.
 fn printed_lines(columns: usize, colour: bool, frames: &[(u64, TapPoint, TapFrame<'_>)]) -> Vec<String> {
     let buffer = SharedBuffer::default();
-    let view = SideBySide::new(buffer.clone(), columns, colour);
+    let view = SideBySide::new(buffer.clone(), columns, colour, SPEECH_RATE_HZ);
     let start = tokio::time::Instant::now().into_std();
     for (ms, wire, frame) in frames {
         view.on_frame("sess_1", start + Duration::from_millis(*ms), *wire, *frame);
@@ -124,7 +124,7 @@ fn narrow_terminal_shows_whole_messages_of_both_sides() {
 #[test]
 fn header_explains_signs_and_names_both_columns() {
     let buffer = SharedBuffer::default();
-    SideBySide::new(buffer.clone(), 132, false).header();
+    SideBySide::new(buffer.clone(), 132, false, SPEECH_RATE_HZ).header();
     let lines = buffer.lines();
     assert!(lines[0].contains("→ towards the model"), "{lines:?}");
     let names = lines.last().unwrap();

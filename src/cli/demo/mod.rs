@@ -1,18 +1,20 @@
 //! Client half of `voxbridge demo`: sends a recording, collects the transcripts and requests a spoken answer.
 //!
-//! It is an ordinary client and knows nothing about the server behind the URL.
+//! It is an ordinary client and knows nothing about the server behind the URL. [`openai`] is the client of another protocol.
+
+pub mod openai;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::client::{Client, ClientTiming};
-use super::dial::ServerTarget;
-use super::error::ClientError;
-use super::{speak, stream_recording, talk};
+use crate::cli::client::{Client, ClientTiming};
+use crate::cli::dial::ServerTarget;
+use crate::cli::error::ClientError;
+use crate::cli::{speak, stream_recording, talk};
 use crate::session::tts::text_normalization::split_parts;
 
 /// Built-in recording: eleven seconds of J. F. Kennedy's inaugural address, 16 kHz mono.
-pub const RECORDING: &[u8] = include_bytes!("../../examples/speech/jfk_16k.wav");
+pub const RECORDING: &[u8] = include_bytes!("../../../examples/speech/jfk_16k.wav");
 
 /// Result of a demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +55,7 @@ pub async fn run_speech_demo(
     run_speech_demo_with_timing(url, wav_bytes, needs_reply, out, ClientTiming::default()).await
 }
 
-pub(super) async fn run_speech_demo_with_timing(
+pub(in crate::cli) async fn run_speech_demo_with_timing(
     url: &str,
     wav_bytes: Vec<u8>,
     needs_reply: bool,
