@@ -1,7 +1,7 @@
 //! Client codecs: frames of a client protocol to and from the neutral vocabulary.
 //!
-//! One codec serves every protocol; a mapping file holds the spelling. What OpenAI's protocol needs beyond that is in
-//! [`realtime`]. Audio is binary frames or base64 in a field; ids are
+//! One codec serves every protocol; a mapping file holds the spelling. [`realtime`] adds the items and responses
+//! of OpenAI's protocol. Audio is binary frames or base64 in a field; ids are
 //! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
 
 pub(crate) mod date;
