@@ -17,7 +17,7 @@ use super::{
     fault::Faults,
     legacy::LegacySession,
     messages::{self, UnixClock},
-    model::WorkerModel,
+    model::{WorkerModel, WorkerTask},
     session::CurrentSession,
     session_context::{SimContext, SimSessionEnd, random_hex12},
 };
@@ -27,13 +27,6 @@ const WORKER_REJECTION: &str = "server rejected WebSocket connection: HTTP 403";
 
 /// Time between two health checks of a worker (`HEALTH_CHECK_INTERVAL` in gateway_modules/worker_pool.py).
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Task of a worker, for `/status`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WorkerTask {
-    pub(super) mode: SimMode,
-    pub(super) started_at: Instant,
-}
 
 /// The simulated gateway with its workers; sans-IO.
 #[derive(Debug)]

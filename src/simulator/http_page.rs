@@ -6,10 +6,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::{
-    SimMode,
-    gateway::{Gateway, WorkerTask},
-};
+use super::{SimMode, gateway::Gateway, model::WorkerTask};
 use crate::downstream::date;
 
 /// Answer to an HTTP request: status and JSON body.
