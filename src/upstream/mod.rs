@@ -21,6 +21,10 @@ use crate::{
     },
 };
 
+/// Longest audio of one message that is decoded, characters of base64: 120 s at 24 kHz. A model sends 1 s. The player takes
+/// less and reports that the rest is dropped.
+const AUDIO_MAX_CHARS: usize = 120 * 24_000 * 4 / 3 * 4;
+
 /// Codec of one session for its upstream's dialect.
 #[derive(Debug)]
 pub struct Dialect {
@@ -238,9 +242,11 @@ fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
     rule.when.iter().all(|(slot, value)| found.get(*slot).and_then(Node::as_str) == Some(value))
 }
 
+/// Decodes the audio of a message, at most [`AUDIO_MAX_CHARS`].
 fn decode_audio(text: Option<&str>, samples: &mut Vec<f32>) -> Result<(), String> {
     let text = text.unwrap_or_default();
-    pcm::decode_base64_f32(without_data_prefix(text), samples)
+    let data = without_data_prefix(text);
+    pcm::decode_base64_f32(data.get(..AUDIO_MAX_CHARS).unwrap_or(data), samples)
         .map_err(|error| format!("audio of {} characters that was dropped: {error}", text.len()))
 }
 

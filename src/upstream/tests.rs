@@ -83,6 +83,18 @@ fn unreadable_messages_are_unknown_and_not_fatal() {
 }
 
 #[test]
+fn audio_of_a_far_too_long_message_is_decoded_in_part() {
+    let audio = "A".repeat(AUDIO_MAX_CHARS + 1_000_000);
+    let text = format!(r#"{{"type":"response.output.delta","kind":"audio","audio":"{audio}"}}"#);
+    let mut lengths = Vec::new();
+    dialect().decode(Frame::Text(&text), |event, _| match event {
+        LaneEvent::Audio(samples) => lengths.push(samples.len()),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(lengths, [120 * 24_000]);
+}
+
+#[test]
 fn chat_requests_are_encoded_as_documented() {
     let transcribe = LaneCommand::Transcribe { prompt: "p \"q\"".into(), audio: Arc::new(vec![0, 16384]) };
     let json: serde_json::Value = serde_json::from_str(&dialect().encode(&transcribe)).unwrap();

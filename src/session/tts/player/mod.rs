@@ -150,12 +150,13 @@ impl Player {
 
     /// Adds float32 audio of the model to the back text.
     pub(crate) fn push_audio(&mut self, now: Instant, samples: &[f32], out: &mut Actions) {
-        if self.is_full(now) {
-            return self.report_overflow(out);
-        }
+        let fitting = &samples[..samples.len().min(self.room(now))];
         if let Some(item) = self.items.back_mut() {
-            item.model_samples += samples.len() as u64;
-            self.converter.push(samples, &mut item.unsent);
+            item.model_samples += fitting.len() as u64;
+            self.converter.push(fitting, &mut item.unsent);
+        }
+        if fitting.len() < samples.len() {
+            self.report_overflow(out);
         }
         self.advance(now, out);
     }
@@ -165,8 +166,10 @@ impl Player {
         self.unplayed_length(now) > REQUEST_AHEAD_MAX
     }
 
-    fn is_full(&self, now: Instant) -> bool {
-        self.unplayed_length(now) > UNPLAYED_MAX
+    /// Samples of the model that fit below [`UNPLAYED_MAX`].
+    fn room(&self, now: Instant) -> usize {
+        let room = UNPLAYED_MAX.saturating_sub(self.unplayed_length(now));
+        room.as_millis() as usize * (MODEL_RATE_HZ / 1000) as usize
     }
 
     /// Drops audio too far ahead of playback, and reports an error once a text.

@@ -58,10 +58,19 @@ fn audio_too_far_ahead_is_dropped_and_reported_once() {
         player.push_audio(now, &SECOND, &mut out);
         assert_eq!(player.is_far_ahead(now), second > 30, "{second}");
     }
-    assert_eq!(player.unplayed_length(now).as_secs(), 91);
+    assert_eq!(player.unplayed_length(now).as_secs(), 90);
     assert_eq!(client_events(&mut out).iter().filter(|event| *event == "error").count(), 1);
     player.cancel_all(now, &mut out);
     assert_eq!((client_events(&mut out), player.is_busy()), (vec!["end 0 true".to_owned()], false));
+}
+
+#[test]
+fn one_piece_of_audio_that_is_too_long_is_cut_and_reported() {
+    let (mut player, now, mut out) = player();
+    player.begin_item(now, PlaybackSource::Turn, "t".into(), String::new());
+    player.push_audio(now, &SECOND.repeat(120), &mut out);
+    assert_eq!(player.unplayed_length(now).as_secs(), 90);
+    assert!(client_events(&mut out).contains(&"error".to_owned()));
 }
 
 /// How long the first audio of a text with such first pieces is held, ms.
