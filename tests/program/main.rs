@@ -11,6 +11,7 @@ mod hostile;
 mod hot_reload;
 mod load;
 mod logs;
+mod long_deltas;
 mod packaging;
 mod process;
 mod readme;

@@ -9,13 +9,16 @@ pub(super) struct FrameBoundary {
     header: [u8; HEADER_MAX_BYTES],
     /// Bytes of an incomplete header.
     header_bytes: usize,
+    /// Payload of the current frame, bytes.
+    payload: u64,
     /// Payload bytes still to come.
     payload_left: u64,
     /// A fragmented message is incomplete.
     message_is_open: bool,
-    longest_payload: usize,
-    /// Payload bytes of the incomplete message, as announced so far.
-    message_bytes: u64,
+    /// Payload of the frames of the incomplete message that have come to their end, bytes.
+    fragment_bytes: u64,
+    /// The longest payload that has come to its end, bytes.
+    longest_payload: u64,
 }
 
 impl FrameBoundary {
@@ -26,6 +29,7 @@ impl FrameBoundary {
                 let payload = bytes.len().min(usize::try_from(self.payload_left).unwrap_or(usize::MAX));
                 self.payload_left -= payload as u64;
                 bytes = &bytes[payload..];
+                self.complete_frame();
             } else {
                 self.header[self.header_bytes] = *first;
                 self.header_bytes += 1;
@@ -40,21 +44,21 @@ impl FrameBoundary {
         self.header_bytes == 0 && self.payload_left == 0 && !self.message_is_open
     }
 
-    /// Payload of the incomplete message that has come, bytes; 0 between messages.
-    pub(super) fn incomplete_bytes(&self) -> usize {
-        let bytes =
-            if self.is_at_boundary() { 0 } else { self.message_bytes.saturating_sub(self.payload_left) };
-        usize::try_from(bytes).unwrap_or(usize::MAX)
+    /// Memory that the library holds, bytes: the incomplete message as far as it has come, and the buffer of the longest
+    /// frame, which the library keeps.
+    pub(super) fn held_bytes(&self) -> usize {
+        let frame = self.longest_payload.max(self.payload - self.payload_left);
+        usize::try_from(self.fragment_bytes.saturating_add(frame)).unwrap_or(usize::MAX)
     }
 
     /// The longest payload so far, bytes.
-    pub(super) const fn longest_payload(&self) -> usize {
-        self.longest_payload
+    pub(super) fn longest_payload(&self) -> usize {
+        usize::try_from(self.longest_payload).unwrap_or(usize::MAX)
     }
 
     /// Parses the header once it is complete.
     fn parse_header(&mut self) {
-        let [first, second, ..] = self.header;
+        let second = self.header[1];
         let length_bytes = match second & 0x7f {
             126 => 2,
             127 => 8,
@@ -65,18 +69,25 @@ impl FrameBoundary {
             return;
         }
         let length = &self.header[2..2 + length_bytes];
-        self.payload_left = match length_bytes {
+        self.payload = match length_bytes {
             0 => u64::from(second & 0x7f),
             _ => length.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
         };
-        self.longest_payload =
-            self.longest_payload.max(usize::try_from(self.payload_left).unwrap_or(usize::MAX));
-        self.header_bytes = 0;
+        (self.payload_left, self.header_bytes) = (self.payload, 0);
+        self.complete_frame();
+    }
+
+    /// Ends the frame if its payload is complete.
+    fn complete_frame(&mut self) {
+        if self.payload_left > 0 {
+            return;
+        }
+        self.longest_payload = self.longest_payload.max(self.payload);
         // Control frames may come between the frames of a message.
-        if first & 0x08 == 0 {
-            let earlier_frames = if self.message_is_open { self.message_bytes } else { 0 };
-            self.message_bytes = earlier_frames.saturating_add(self.payload_left);
-            self.message_is_open = first & 0x80 == 0;
+        if self.header[0] & 0x08 == 0 {
+            self.message_is_open = self.header[0] & 0x80 == 0;
+            self.fragment_bytes =
+                if self.message_is_open { self.fragment_bytes.saturating_add(self.payload) } else { 0 };
         }
     }
 }

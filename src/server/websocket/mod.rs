@@ -175,6 +175,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             self.context = WebSocketContext::new(self.role, Some(*self.context.get_config()));
             self.frame_boundary = FrameBoundary::default();
             self.longest_sent = 0;
+            // Giving memory back always succeeds.
+            let _ = self.memory.hold_incoming(0);
         }
     }
 }
@@ -224,7 +226,7 @@ impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
     /// Reads from the stream; bytes that do not fit go to `read_ahead`. Fails if the server has no memory for the rest of
     /// a long message.
     fn fill(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if !self.memory.hold_incoming(self.frame_boundary.incomplete_bytes()) {
+        if !self.memory.hold_incoming(self.frame_boundary.held_bytes()) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let mut buffer = SHARED_READ_BUFFER.take();

@@ -23,6 +23,8 @@ struct QueuedMessage {
 pub(crate) struct Outbox {
     messages: VecDeque<QueuedMessage>,
     bytes: usize,
+    /// Memory of the message that the stream is writing, bytes.
+    writing_bytes: usize,
     is_unflushed: bool,
 }
 
@@ -38,9 +40,9 @@ impl Outbox {
         self.bytes = self.messages.iter().map(|queued| memory_bytes(&queued.message)).sum();
     }
 
-    /// Memory of the messages, bytes.
+    /// Memory of the messages, the one that is being written included, bytes.
     pub(crate) const fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.writing_bytes
     }
 
     /// Number of messages that the stream has not taken.
@@ -65,14 +67,15 @@ impl Outbox {
         while !self.messages.is_empty() {
             ready!(stream.poll_ready(cx))?;
             if let Some(QueuedMessage { message, .. }) = self.messages.pop_front() {
-                self.bytes = self.bytes.saturating_sub(memory_bytes(&message));
+                self.writing_bytes = memory_bytes(&message);
+                self.bytes = self.bytes.saturating_sub(self.writing_bytes);
                 self.is_unflushed = true;
                 stream.start_send(cx, message)?;
             }
         }
         if self.is_unflushed {
             ready!(stream.poll_flush(cx))?;
-            self.is_unflushed = false;
+            (self.is_unflushed, self.writing_bytes) = (false, 0);
         }
         Poll::Ready(Ok(()))
     }

@@ -64,6 +64,27 @@ async fn large_buffers_are_released_after_long_messages() {
 }
 
 #[tokio::test]
+async fn buffer_of_a_long_message_counts_until_it_is_released() {
+    let (mut socket, mut far) = socket_pair(1 << 20).await;
+    far.send(message_of_length(200_000)).await.unwrap();
+    socket.next().await.unwrap().unwrap();
+    assert_eq!(socket.frame_boundary.held_bytes(), 200_000);
+    assert_nothing_to_read(&mut socket).await;
+    assert_eq!(socket.frame_boundary.held_bytes(), 0);
+    // The library keeps the buffer of the longest frame beside the message.
+    for (code, bytes, held) in [
+        (Data::Binary, 50_000, 50_000 + 50_000),
+        (Data::Continue, 30_000, 80_000 + 50_000),
+        (Data::Continue, 60_000, 140_000 + 60_000),
+    ] {
+        let fragment = Frame::message(vec![7; bytes], OpCode::Data(code), false);
+        far.send(Message::Frame(fragment)).await.unwrap();
+        assert_nothing_to_read(&mut socket).await;
+        assert_eq!(socket.frame_boundary.held_bytes(), held);
+    }
+}
+
+#[tokio::test]
 async fn partly_read_or_written_message_keeps_its_buffers() {
     let (mut socket, mut far) = socket_pair(64 * 1024).await;
     let fragment =

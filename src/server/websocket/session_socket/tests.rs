@@ -1,7 +1,10 @@
 //! Sends, reads and times a socket out in virtual time.
 
 use super::*;
-use crate::{net::CountedStream, server::websocket::PONG_ROOM_BYTES};
+use crate::{
+    net::CountedStream,
+    server::{memory::MemoryShare, websocket::PONG_ROOM_BYTES},
+};
 use tokio::io::DuplexStream;
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
@@ -18,7 +21,7 @@ async fn drop_turn_discards_unsent_messages_of_that_turn_only() {
     let stuck = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx).is_pending())).await;
     assert!(stuck && socket.outbox_bytes() > 30_000, "the outbox fills because the client does not read");
     socket.drop_turn(TurnTag(1));
-    assert_eq!(socket.outbox_bytes(), 0);
+    assert_eq!(socket.outbox_bytes(), 5_256, "one message is partly sent");
     socket.send(Message::Text("end".into()));
     let reading = async {
         let mut seen = Vec::new();
@@ -65,6 +68,18 @@ async fn next_event(socket: &mut SessionSocket<CountedStream<DuplexStream>>) -> 
         if let Some(reason) = socket.handle_timer(Instant::now()) {
             return SocketEvent::End(reason);
         }
+    }
+}
+
+#[tokio::test]
+async fn message_that_is_being_written_counts_towards_the_memory_bound() {
+    for (bytes, fits) in [(900_000, true), (1_200_000, false)] {
+        let (mut socket, _far) = socket_pair();
+        socket.stream.set_memory(MemoryShare::new(Arc::default(), 1_000_000));
+        socket.send(Message::Binary(vec![1; bytes].into()));
+        let polled = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx))).await;
+        assert_eq!(polled.is_pending(), fits, "{polled:?}");
+        assert!(socket.outbox_bytes() >= bytes, "the peer has read nothing");
     }
 }
 

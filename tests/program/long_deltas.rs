@@ -1,0 +1,127 @@
+//! Upstreams that send far longer deltas than any model: the server's memory stays bounded, whatever its clients do.
+
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _, future::join_all};
+use serde_json::json;
+use tokio::{
+    io::AsyncReadExt as _,
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+use tokio_tungstenite::{accept_async, tungstenite::Message};
+use voxbridge_test_support::bench::{Client, open_websocket};
+
+use crate::server_process::Server;
+
+/// Clients at once.
+const CLIENTS: usize = 8;
+/// Length of the audio in each delta, characters of base64.
+const DELTA_CHARS: usize = 100_000_000;
+/// How long the clients stay.
+const WAIT: Duration = Duration::from_secs(8);
+/// The default bound of messages in transit, KiB. Beyond it, each thread may hold two copies of the message that it
+/// handles.
+const BOUND_KIB: u64 = 256 * 1024;
+/// The sessions themselves, and what the allocator keeps, KiB.
+const ALLOWANCE_KIB: u64 = 64 * 1024;
+
+/// A server of which every session answers its first input with one long delta and its end. Returns its URL.
+async fn long_delta_upstream() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}/v1/realtime", listener.local_addr().unwrap());
+    let audio = "A".repeat(DELTA_CHARS);
+    let delta = Message::text(
+        json!({"type": "response.output.delta", "kind": "audio", "session_id": "s", "audio": audio})
+            .to_string(),
+    );
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream, delta.clone()));
+        }
+    });
+    url
+}
+
+async fn serve(stream: TcpStream, delta: Message) {
+    let Ok(mut socket) = accept_async(stream).await else { return };
+    let done =
+        json!({"type": "response.done", "session_id": "s", "text": "", "reason": "turn_end"}).to_string();
+    let replies = [
+        vec![Message::text(r#"{"type":"session.queue_done"}"#)],
+        vec![Message::text(r#"{"type":"session.created","session_id":"s"}"#)],
+        vec![delta, Message::text(done)],
+    ];
+    for messages in replies {
+        for message in messages {
+            if socket.send(message).await.is_err() {
+                return;
+            }
+        }
+        if socket.next().await.is_none() {
+            return;
+        }
+    }
+    while let Some(Ok(_)) = socket.next().await {}
+}
+
+fn resident_kib(server: &Server, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.id().unwrap())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+async fn relayed_client(server: &Server) -> Client {
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let (_, mut client) = open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
+    client.send_json(json!({"type": "session.init", "payload": {}})).await;
+    client.wait_for_event("session.created").await;
+    client.send_json(json!({"type": "input.append", "input": {"audio": "AAAAAA=="}})).await;
+    client
+}
+
+async fn served_client(server: &Server) -> Client {
+    let mut client = server.client().await;
+    client.send_json(json!({"type": "tts.speak", "text": "Hello."})).await;
+    client
+}
+
+/// Reads everything that the server sends, without a bound on messages.
+async fn read_all(client: Client) {
+    let mut stream = client.socket.into_inner();
+    let mut chunk = vec![0; 1 << 20];
+    while matches!(stream.read(&mut chunk).await, Ok(1..)) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_bounded_when_upstreams_send_long_deltas() {
+    let url = long_delta_upstream().await;
+    let threads = std::thread::available_parallelism().unwrap().get() as u64;
+    for (kind, is_relayed, reads) in
+        [("served", false, true), ("relayed", true, true), ("relayed, unread", true, false)]
+    {
+        let server = &Server::start(&url, &["--log", "error"]).await;
+        let idle = resident_kib(server, "VmRSS");
+        let clients = join_all((0..CLIENTS).map(|_| async move {
+            if is_relayed { relayed_client(server).await } else { served_client(server).await }
+        }));
+        let sessions = clients.await.into_iter().map(|client| async move {
+            if reads {
+                let _ = timeout(WAIT, read_all(client)).await;
+            } else {
+                tokio::time::sleep(WAIT).await;
+                drop(client);
+            }
+        });
+        let held = async {
+            tokio::time::sleep(WAIT - Duration::from_secs(1)).await;
+            resident_kib(server, "VmRSS")
+        };
+        let (_, held) = tokio::join!(join_all(sessions), held);
+        let peak = resident_kib(server, "VmHWM");
+        println!("{kind}: idle {idle}, held {held}, peak {peak} KiB");
+        assert!(held < idle + BOUND_KIB + ALLOWANCE_KIB, "{kind}: {held} KiB are held");
+        let handled = threads * 2 * DELTA_CHARS as u64 / 1024;
+        assert!(peak < idle + BOUND_KIB + ALLOWANCE_KIB + handled, "{kind}: {peak} KiB at the peak");
+    }
+}
