@@ -58,6 +58,10 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
             "a chat turn with instructions, history, and what was said or shown since the last one"
         }
         Verb::ResponseCreate => "accepted without effect: in this profile nobody asks the model to speak",
+        Verb::LiveStart => "sets formats and voice; answered with the session",
+        Verb::LiveMute => "drops the client's audio from now on",
+        Verb::LiveUnmute => "takes the client's audio again",
+        Verb::LiveAppend => "acknowledged without effect: the model takes no text while it converses",
         Verb::ResponseCancel => "stops the answer at once; its rest is discarded",
         Verb::Close | Verb::CancelSession if talk => "drops the current speech and ends the session",
         Verb::Close | Verb::CancelSession => {
