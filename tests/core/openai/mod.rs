@@ -5,6 +5,7 @@
 
 mod assistant;
 mod bad_messages;
+mod large_audio;
 mod live;
 mod transcription;
 
