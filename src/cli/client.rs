@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes, error::ProtocolEr
 
 use super::dial::{self, ClientWebSocket, ServerTarget};
 use super::error::ClientError;
+use super::output::printable;
 use super::server_events::MacawEvent;
 
 /// Intervals and timeouts of a client. The defaults suit real servers; tests use shorter ones.
@@ -274,11 +275,6 @@ impl Client {
 pub(super) fn server_error(code: &str, message: &str) -> ClientError {
     let code = if code.is_empty() { "an error" } else { code };
     ClientError::Server { code: printable(code), message: printable(message) }
-}
-
-/// Replaces control characters by spaces: one line of text that is safe to print on a terminal.
-pub(super) fn printable(text: &str) -> String {
-    text.replace(char::is_control, " ")
 }
 
 /// Beginning of a message, for an error text.

@@ -30,3 +30,8 @@ pub(super) fn print_message(message: impl Display) {
     // There is no other place to report a failure to.
     let _ = writeln!(io::stderr(), "voxbridge: {message}");
 }
+
+/// Replaces control characters by spaces: one line of text that is safe to print on a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::client::printable;
+use super::output::printable;
 
 /// Event of a Macaw server.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, interval};
 
 use super::args::TalkArgs;
-use super::client::{Client, ClientTiming, ServerMessage, printable, server_error};
+use super::client::{Client, ClientTiming, ServerMessage, server_error};
 use super::error::ClientError;
 use super::output;
 use super::server_events::MacawEvent;
@@ -42,8 +42,8 @@ pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
     print_summary(&answer, &args.output);
     match args.output == Path::new("-") {
         // Standard output holds the WAV file.
-        true => output::print_message(printable(&answer.text)),
-        false => output::print_line(printable(&answer.text))?,
+        true => output::print_message(output::printable(&answer.text)),
+        false => output::print_line(output::printable(&answer.text))?,
     }
     Ok(())
 }

@@ -8,8 +8,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::audio::SPEECH_RATE_HZ;
 
-use super::client::{ReceivedEvent, printable};
+use super::client::ReceivedEvent;
 use super::output;
+use super::output::printable;
 use super::server_events::MacawEvent;
 use super::stream_recording::StreamProgress;
 

@@ -50,6 +50,7 @@ impl Codec {
                 self.decode_empty(EmptyMessage::Text, handle)
             }
             Frame::Text(text) if self.realtime.is_some() => self.decode_realtime(text, handle),
+            Frame::Text(text) if self.live.is_some() => self.decode_live(text, handle),
             Frame::Text(text) => self.decode_command(text, handle),
         }
     }
@@ -99,6 +100,19 @@ impl Codec {
             }
         });
         decoded.map_err(|error| Error { request_id: event_id_of(text), ..error })
+    }
+
+    /// Reads a command of OpenAI's Live protocol.
+    fn decode_live(&mut self, text: &str, mut handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
+        let mapping = self.mapping.clone();
+        let found = mapping.extractor.extract(text).map_err(json_error)?;
+        let command = find_command(&mapping.commands, &found)?;
+        let verb = command.verbs.iter().map(|it| it.verb).next();
+        match (verb, self.live.as_mut()) {
+            (Some(verb), Some(live)) if verb.is_live() => live.decode(verb, &command.name, text, &mut handle),
+            (Some(Verb::Audio), Some(live)) if live.is_muted => Ok(()),
+            _ => self.pass_verbs(command, &found, handle),
+        }
     }
 
     /// Reads a command's fields and passes on an event for each verb that applies.
@@ -153,14 +167,18 @@ impl Codec {
             Verb::ClearAudio => ClientEvent::ClearAudio,
             Verb::Close => ClientEvent::Close(CloseReason::ClientClose),
             Verb::CancelSession => ClientEvent::Close(CloseReason::ClientCancel),
-            // Read by `decode_realtime`; a file without [realtime] has none of them.
+            // Read by `decode_realtime` and `decode_live`; other protocols have none of them.
             Verb::SessionUpdate
             | Verb::ItemCreate
             | Verb::ItemRetrieve
             | Verb::ItemTruncate
             | Verb::ItemDelete
             | Verb::ResponseCreate
-            | Verb::ResponseCancel => return Ok(()),
+            | Verb::ResponseCancel
+            | Verb::LiveStart
+            | Verb::LiveMute
+            | Verb::LiveUnmute
+            | Verb::LiveAppend => return Ok(()),
         });
         Ok(())
     }

@@ -18,6 +18,11 @@ impl Codec {
         if let Some(realtime) = &mut self.realtime {
             return realtime.encode(command, send);
         }
+        if let Some(live) = &mut self.live
+            && live.encode(&self.mapping, command, &mut send)
+        {
+            return;
+        }
         match command {
             ClientCommand::Audio(audio) => {
                 self.audio_bytes.clear();

@@ -1,12 +1,13 @@
 //! Client codecs: frames of a client protocol to and from the neutral vocabulary.
 //!
-//! One codec serves every protocol; a mapping file holds the spelling. What OpenAI's protocol needs beyond that is in
-//! [`realtime`]. Audio is binary frames or base64 in a field; ids are
+//! One codec serves every protocol; a mapping file holds the spelling. [`realtime`] adds the items and responses
+//! of OpenAI's protocol. Audio is binary frames or base64 in a field; ids are
 //! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
 
 pub(crate) mod date;
 mod decode;
 mod encode;
+mod live;
 mod picture;
 mod query;
 mod realtime;
@@ -18,7 +19,7 @@ mod values;
 use std::sync::Arc;
 
 pub use self::query::ConnectQuery;
-use self::{realtime::Realtime, values::ConnectionValues};
+use self::{live::Live, realtime::Realtime, values::ConnectionValues};
 use crate::{event::Message, mapping::ClientMapping};
 
 /// One connection's codec.
@@ -42,6 +43,8 @@ pub struct Codec {
     ignored: Vec<IgnoredField>,
     /// State of a protocol of OpenAI's kind.
     realtime: Option<Box<Realtime>>,
+    /// State of OpenAI's Live protocol.
+    live: Option<Box<Live>>,
 }
 
 /// An accepted field without effect.
@@ -67,6 +70,7 @@ impl Codec {
                 .as_ref()
                 .map(|_| Box::new(Realtime::new(mapping.clone(), opened_unix_s))),
             words_json: String::new(),
+            live: mapping.is_live.then(|| Box::new(Live::new(opened_unix_s))),
             mapping,
             opened_unix_s,
             opened_at: date::rfc3339(opened_unix_s),
@@ -84,6 +88,9 @@ impl Codec {
         if let Some(realtime) = &mut self.realtime {
             realtime.set_session(session_id, model, seed);
         }
+        if let Some(live) = &mut self.live {
+            live.set_session(session_id, seed);
+        }
     }
 
     /// Mapping of the protocol.
@@ -96,11 +103,14 @@ impl Codec {
     pub fn take_ignored_fields(&mut self) -> Vec<IgnoredField> {
         let mut ignored = std::mem::take(&mut self.ignored);
         ignored.extend(self.realtime.iter_mut().flat_map(|realtime| realtime.take_ignored_fields()));
+        ignored.extend(self.live.iter_mut().flat_map(|live| live.take_ignored_fields()));
         ignored
     }
 
     /// Takes the codec's own answers to the client's messages since the last call.
     pub fn take_replies(&mut self) -> Vec<Message> {
-        self.realtime.as_mut().map(|realtime| realtime.take_replies()).unwrap_or_default()
+        let of_live = self.live.as_mut().map(|live| live.take_replies());
+        let of_realtime = self.realtime.as_mut().map(|realtime| realtime.take_replies());
+        of_realtime.or(of_live).unwrap_or_default()
     }
 }

@@ -12,11 +12,11 @@ use super::VoiceSample;
 pub struct EntryId(pub u32);
 
 impl EntryId {
-    /// Number of the first entry that a client adds: no session has so many segments.
+    /// Number of the first entry that a client adds. Segments never reach it.
     pub const FIRST_ADDED: Self = Self(1 << 31);
 }
 
-/// Who speaks in an entry.
+/// Speaker of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Instructions.
@@ -65,9 +65,9 @@ impl std::fmt::Debug for EntryPart {
 pub struct Entry {
     /// Its number.
     pub id: EntryId,
-    /// Who speaks.
+    /// Speaker.
     pub role: Role,
-    /// What is said or shown.
+    /// Contents.
     pub parts: Vec<EntryPart>,
 }
 
@@ -91,7 +91,7 @@ pub struct AnswerRequest {
     pub speaks: Option<bool>,
     /// Bound on the answer's length, in the model's tokens.
     pub max_tokens: Option<u32>,
-    /// What the model is asked, in place of the conversation so far.
+    /// Entries in place of the conversation so far.
     pub entries: Option<Vec<Entry>>,
     /// The answer becomes part of the conversation.
     pub is_remembered: bool,
@@ -112,7 +112,7 @@ impl Default for AnswerRequest {
     }
 }
 
-/// What follows from the user's speech.
+/// How the session reacts to the user's speech.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TurnDetection {
     /// Voice activity finds the utterances. Otherwise the client commits its audio.
@@ -132,9 +132,9 @@ impl Default for TurnDetection {
 /// One message to a model in chat mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatMessage {
-    /// Who speaks.
+    /// Speaker.
     pub role: Role,
-    /// What is said or shown. There is at most one part of audio, because the C++ back-end reads only the first.
+    /// Contents. There is at most one part of audio, because the C++ back-end reads only the first.
     pub parts: Vec<EntryPart>,
 }
 

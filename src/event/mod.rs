@@ -138,7 +138,7 @@ pub enum Setting {
     RolloverEvents(bool),
     /// Instructions for the model, in place of the profile's.
     Instructions(String),
-    /// What follows from the user's speech.
+    /// How the session reacts to the user's speech.
     TurnDetection(TurnDetection),
     /// Whether answers are spoken.
     SpokenAnswers(bool),

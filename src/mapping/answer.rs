@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::{
     check,
-    profile::{BargeInRules, MicrophoneMode},
+    dialogue::{BargeInRules, MicrophoneMode},
 };
 
 /// `[answer]`: how the model answers utterances and messages.

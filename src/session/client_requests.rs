@@ -76,7 +76,7 @@ impl Session {
         }
     }
 
-    fn note_no_effect(&mut self, what: &str, because: &str) {
+    pub(super) fn note_no_effect(&mut self, what: &str, because: &str) {
         let note = format!("{what} in profile {}: {because}", self.setup.profile.name);
         self.context.out.observe(Observation::NoEffect(note));
     }

@@ -8,6 +8,7 @@
 //! - [`drop_report`] reports audio that was dropped
 //! - [`tts`] turns texts into audio and plays it; [`outbox::lockstep`] serves clients that wait for one reply per message
 //! - [`dialogue`] is the conversation with the model, with its [`dialogue::history`]
+//! - [`assistant`] is a conversation that takes turns, with its [`assistant::entries`]
 //! - [`upstream`] is the life of one lane and the state that lanes share, [`lane_routing`] finds a lane's owner
 //! - [`timers`] is the table of all deadlines
 //! - [`follow_up`] has the steps below; [`shutdown`] ends a session, [`drain_plan`] has the deadlines of a graceful end
@@ -20,7 +21,7 @@
 //!
 //! 1. `play`: sends audio that is due, if [`timers::Timer::Playout`] has expired
 //! 2. `speak_next_queued`: speaks the next queued text once nothing else is being spoken
-//! 3. `advance_dialogue`: lets the conversation continue ([`dialogue`] lists its own steps)
+//! 3. `advance_dialogue`: lets the conversation continue ([`dialogue`] lists its own steps), or begins and ends answers
 //! 4. `report_dropped`: reports audio that was dropped
 //! 5. `finish_if_quiet`: starts to close a draining session that interrupts no one
 //! 6. `report_transcripts`: reports silence, and replies to a client in lock step

@@ -75,9 +75,13 @@ impl Session {
                         assistant.settings.speaks = on;
                     }
                 }
+                Setting::TranscribeUser(on) if self.setup.profile.answers.is_some() => {
+                    self.transcriber.wants_transcript = on;
+                }
                 Setting::TranscribeUser(on) => {
-                    if self.setup.profile.answers.is_some() {
-                        self.transcriber.wants_transcript = on;
+                    if on && !self.setup.profile.transcribes_user() {
+                        let because = "set transcribe_user = true in its [converse]";
+                        self.note_no_effect("a transcript of the user is not made", because);
                     }
                 }
                 Setting::Microphone(microphone) if self.setup.profile.barge_in().is_some() => {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Backend, python, script};
+use super::{Backend, picture::check_picture, python, script};
 
 /// One parsed chat request.
 #[derive(Debug)]
@@ -36,6 +36,9 @@ pub(super) enum AppendRejection {
 
 /// Context positions per second of audio (field notes §7).
 const AUDIO_TOKENS_PER_SECOND: usize = 10;
+
+/// Python's exception for base64 that is no text.
+const NO_BYTES: &str = "argument should be a bytes-like object or ASCII string";
 
 #[derive(Debug, Default)]
 struct ChatMessage {
@@ -218,7 +221,8 @@ fn parse_pytorch_items(role: String, items: &[Value]) -> Result<Option<ChatMessa
         match (item.get("type").and_then(Value::as_str), non_empty("text"), non_empty("data")) {
             (Some("text"), Some(text), _) => texts.push(python::to_str(text)),
             (Some("audio"), _, Some(data)) => audio.append(&mut decode_audio(Some(data))?),
-            (Some("image" | "video"), _, Some(_)) => {}
+            (Some("image"), _, Some(data)) => check_picture(&decode_bytes(data)?)?,
+            (Some("video"), _, Some(_)) => {}
             _ => continue,
         }
         has_content = true;
@@ -226,9 +230,13 @@ fn parse_pytorch_items(role: String, items: &[Value]) -> Result<Option<ChatMessa
     Ok(has_content.then(|| ChatMessage { role, text: texts.join("\n"), audio }))
 }
 
+fn decode_bytes(value: &Value) -> Result<Vec<u8>, String> {
+    python::decode_base64(value.as_str().ok_or(NO_BYTES)?)
+}
+
 fn decode_audio(value: Option<&Value>) -> Result<Vec<f32>, String> {
     let text = value.and_then(Value::as_str);
-    python::decode_float32(text.ok_or("argument should be a bytes-like object or ASCII string")?)
+    python::decode_float32(text.ok_or(NO_BYTES)?)
 }
 
 /// Like the C++ parser, accepts any role and uses only the first audio item of a message.

@@ -15,10 +15,9 @@ use super::{
     backlog::{BACKLOG_FULL, Backlog},
     dialect_session::DialectSession,
     fault::Faults,
-    http_page::WorkerTask,
     legacy::LegacySession,
     messages::{self, UnixClock},
-    model::WorkerModel,
+    model::{WorkerModel, WorkerTask},
     session::CurrentSession,
     session_context::{SimContext, SimSessionEnd, random_hex12},
 };

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::{SimMode, gateway::Gateway};
+use super::{SimMode, gateway::Gateway, model::WorkerTask};
 use crate::downstream::date;
 
 /// Answer to an HTTP request: status and JSON body.
@@ -100,13 +100,6 @@ impl Gateway {
     fn local_time(&self, at: Instant) -> String {
         date::rfc3339(self.clock.unix_seconds(at)).replace('Z', "000")
     }
-}
-
-/// What a worker is doing.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WorkerTask {
-    pub(super) mode: SimMode,
-    pub(super) started_at: Instant,
 }
 
 fn error_page(status: u16, detail: &str) -> HttpPage {

@@ -22,6 +22,7 @@ mod hum_voice;
 mod legacy;
 mod messages;
 mod model;
+mod picture;
 mod python;
 mod script;
 mod session;

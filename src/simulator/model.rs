@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value};
 
-use super::JobId;
+use super::{JobId, SimMode};
 
 /// Model state that survives sessions.
 #[derive(Debug, Default)]
@@ -14,6 +14,13 @@ pub(super) struct WorkerModel {
     /// Last full-duplex `config`. PyTorch stores it in the shared view and never resets it (field notes §1.6).
     pub(super) config: Map<String, Value>,
     orphans: Vec<OrphanedGeneration>,
+}
+
+/// What a worker is doing for a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WorkerTask {
+    pub(super) mode: SimMode,
+    pub(super) started_at: Instant,
 }
 
 /// A generation whose session has ended.

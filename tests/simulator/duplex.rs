@@ -248,7 +248,7 @@ fn context_grows_past_limit_without_closing() {
     assert_eq!(sim.context_tokens(conn), 75 + 13);
     sim.send_second(conn, SPEECH_LEVEL);
     assert_eq!(sim.context_tokens(conn), 75 + 13 + 28);
-    let jpeg = "/9j/4AAQSkZJRg==";
+    let jpeg = PICTURE;
     sim.send_second_with(conn, 0.0, json!({"video_frames": [jpeg, jpeg]}));
     assert_eq!(sim.context_tokens(conn), 75 + 13 + 28 + 13 + 128);
     let metrics = &sim.last_event(conn)["metrics"];

@@ -25,7 +25,7 @@ fn appends_of_other_lengths_are_buffered_into_units() {
 #[test]
 fn all_input_spellings_are_accepted() {
     let one = base64_f32(&[0.5; 4]);
-    let jpeg = "/9j/4AAQSkZJRg==";
+    let jpeg = PICTURE;
     for input in [
         json!({"audio": one}),
         json!({"audio": {"data": one}}),
@@ -62,6 +62,11 @@ fn invalid_input_ends_session() {
         (json!({"audio": "AAAA"}), "buffer size must be a multiple of element size", Some("missing_audio")),
         (
             json!({"audio": audio, "video_frames": ["AAAA"]}),
+            "cannot identify image file",
+            Some("video_decode_failed"),
+        ),
+        (
+            json!({"audio": audio, "video_frames": [PICTURE, "/9j/4AAQSkZJRg=="]}),
             "cannot identify image file",
             Some("video_decode_failed"),
         ),

@@ -44,7 +44,7 @@ fn duplex_extras() -> impl Strategy<Value = Value> {
     prop_oneof![
         4 => Just(json!({})),
         1 => Just(json!({"force_listen": true, "input_id": "in"})),
-        1 => Just(json!({"video_frames": ["/9j/4AAQSkZJRg=="], "response_id": "mine"})),
+        1 => Just(json!({"video_frames": [PICTURE], "response_id": "mine"})),
     ]
 }
 

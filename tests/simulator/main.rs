@@ -30,6 +30,8 @@ use voxbridge::simulator::{
     SimulatorConfig,
 };
 
+use voxbridge_test_support::PICTURE;
+
 /// Unix time of the captures.
 const UNIX_START: Duration = Duration::from_millis(1_795_148_864_000);
 

@@ -110,6 +110,33 @@ fn invalid_content_gets_pytorch_diagnostic() {
 }
 
 #[test]
+fn chat_picture_that_cannot_be_decoded_ends_the_session() {
+    let request = |picture: &str| {
+        let question = json!({"type": "text", "text": "What do you see?"});
+        let picture = json!({"type": "image", "data": picture});
+        json!({"messages": [{"role": "user", "content": [question, picture]}]})
+    };
+    let mut sim = TestGateway::with_backend(Backend::Pytorch);
+    let conn = sim.open_chat_session();
+    sim.append_and_wait(conn, request(PICTURE));
+    assert_eq!(sim.last_event(conn)["type"], "response.done");
+    for (picture, message) in [
+        ("/9j/4AAQSkZJRg==", "cannot identify image file <_io.BytesIO object>"),
+        (&PICTURE[..184], "image file is truncated"),
+        (
+            "AAAAA",
+            "Invalid base64-encoded string: number of data characters (5) cannot be 1 more than a multiple of 4",
+        ),
+    ] {
+        let event = after_append(Backend::Pytorch, &request(picture));
+        assert_eq!(
+            (&event["reason"], &event["diagnostic"]["message"]),
+            (&json!("backend_error"), &json!(message))
+        );
+    }
+}
+
+#[test]
 fn invalid_content_gets_cpp_reason() {
     let cases = [
         (json!({}), "mode_mismatch"),

@@ -237,9 +237,9 @@ async fn queued_client_is_informed_and_gets_freed_worker() {
     assert_pairs_closed(&second.close().await);
 }
 
-/// Base64 of this many bytes that begin like a JPEG file.
+/// Base64 of a JPEG file with data behind its end, this many bytes in all.
 fn picture(bytes: usize) -> String {
-    let mut jpeg = vec![0xff, 0xd8, 0xff, 0xe0];
+    let mut jpeg = STANDARD.decode(voxbridge_test_support::PICTURE).unwrap();
     jpeg.extend((jpeg.len()..bytes).map(|at| (at * 31 % 251) as u8));
     STANDARD.encode(jpeg)
 }

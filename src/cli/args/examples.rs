@@ -41,7 +41,8 @@ Examples:
   voxbridge check --mappings my-mappings
   voxbridge check --json
 
-It reads flags, environment and file as serve does, and prints the resulting configuration.";
+It reads flags, environment and file as serve does, and prints the resulting configuration.
+It tries your mapping files in a synthetic session and warns about what does not work.";
 
 pub(super) const COMPLETIONS_EXAMPLES: &str = "\
 Examples:

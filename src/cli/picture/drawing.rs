@@ -11,6 +11,8 @@ const RIGHT: f64 = 1180.0;
 /// Half of the height of an envelope, and the height of a line of labels.
 const ENVELOPE: f64 = 32.0;
 const LINE: f64 = 17.0;
+/// Most lines of labels of one kind.
+const ROWS_MAX: usize = 16;
 /// Estimated width of a letter.
 const LETTER: f64 = 6.3;
 const LABEL_MAX_CHARS: usize = 44;
@@ -123,9 +125,11 @@ impl LabelRows {
         let width = label.chars().count() as f64 * LETTER;
         // A label that does not fit to the right of its time stands to the left of it.
         let start = if from + width > WIDTH { from - width } else { from };
-        let row = self.ends.iter().position(|end| *end < start).unwrap_or(self.ends.len());
-        self.ends.resize(self.ends.len().max(row + 1), 0.0);
-        self.ends[row] = to.max(start + width) + LETTER;
+        if self.ends.len() < ROWS_MAX && self.ends.iter().all(|end| *end >= start) {
+            self.ends.push(0.0);
+        }
+        let free = self.ends.iter().position(|end| *end < start);
+        let row = free.unwrap_or(0);
         drawing.y = self.top + row as f64 * LINE;
         let (top, bottom) = (drawing.y - 10.0, drawing.y + 4.0);
         let _ = match class {
@@ -144,7 +148,11 @@ impl LabelRows {
                 r#"<rect class="{class}" x="{from:.1}" y="{top:.1}" width="1.5" height="14"/>"#
             ),
         };
-        drawing.text(start + 3.0, if class == "dim" { "" } else { class }, label);
+        // Without room for its label, the time alone is marked.
+        if free.is_some() {
+            self.ends[row] = to.max(start + width) + LETTER;
+            drawing.text(start + 3.0, if class == "dim" { "" } else { class }, label);
+        }
     }
 
     /// Ends the lines of labels.

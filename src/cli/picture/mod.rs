@@ -243,6 +243,18 @@ mod tests {
     }
 
     #[test]
+    fn picture_of_many_messages_stays_small() {
+        let texts: Vec<String> =
+            (0..1000).map(|number| format!(r#"{{"type":"message {number}"}}"#)).collect();
+        let frames = (0..).zip(&texts).map(|(ms, text)| (ms, TapPoint::ToClient, TapFrame::Text(text)));
+        let frames: Vec<_> = frames.collect();
+        let svg = picture(&frames);
+        let height = svg.split_once("viewBox=\"0 0 1200 ").unwrap().1.split_once('"').unwrap().0;
+        assert!(height.parse::<u32>().unwrap() < 700, "{height}");
+        assert!(svg.contains("← message 0<") && !svg.contains("← message 500<"));
+    }
+
+    #[test]
     fn picture_of_an_empty_session_is_valid() {
         let svg = picture(&[]);
         assert!(svg.contains("A session of 1.0 s") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");

@@ -53,7 +53,7 @@ fn mistakes_that_compile_are_found() {
         (SPEECH, "answer_max_ms = 30000", "answer_max_ms = 0", speech, no_effect),
         (MACAW, "min = 1, max = 4096", "min = 1, max = 4", speech, not_spoken),
         (MACAW, r#""text": ${text}, "segment"#, r#""segment"#, speech, no_effect),
-        (VOSK, r#"'{"text": ${text}}'"#, r#"'{"text": ""}'"#, vosk, no_effect),
+        (VOSK, r#""text": ${text}}'"#, r#""text": ""}'"#, vosk, no_effect),
         (CONVERSATION, "unit_min_ms = 500", "unit_min_ms = 86400000", talk, no_effect),
     ] {
         assert!(source.contains(old), "{old}");

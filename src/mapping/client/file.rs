@@ -43,6 +43,8 @@ pub(super) struct ClientFile {
     pub(super) signs: ClientSigns,
     pub(super) realtime: Option<RealtimeFile>,
     #[serde(default)]
+    pub(super) live: bool,
+    #[serde(default)]
     pub(super) lock_step: bool,
     #[serde(default)]
     pub(super) query: BTreeMap<Spanned<String>, FieldFile>,

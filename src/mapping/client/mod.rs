@@ -82,6 +82,8 @@ pub struct ClientMapping {
     pub default_profile: Option<String>,
     /// Names of a protocol of OpenAI's kind, whose behaviour is Rust.
     pub realtime: Option<RealtimeNames>,
+    /// OpenAI's Live protocol, whose behaviour is Rust.
+    pub is_live: bool,
     /// Finds the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
     events: BTreeMap<EventName, Vec<EventMessage>>,
@@ -161,6 +163,7 @@ impl ClientMapping {
             default_profile: read.default_profile,
             signs: read.signs,
             realtime: realtime::compile_realtime(read.realtime, file, source)?,
+            is_live: read.live,
             extractor,
             events,
             errors: check::collect_compiled(errors, &mut problems),
@@ -198,6 +201,7 @@ impl ClientMapping {
             default_profile: None,
             signs: ClientSigns::default(),
             realtime: None,
+            is_live: false,
             extractor: Extractor::default(),
             events: BTreeMap::new(),
             errors: BTreeMap::new(),
@@ -243,6 +247,16 @@ impl ClientMapping {
                 Encoding::MAX_BYTES_PER_SAMPLE
             );
             problems.push(error_at_key(&["audio_out", "frame_max_bytes"], message));
+        }
+        let verbs = || self.commands.iter().flat_map(|command| &command.verbs).map(|it| it.verb);
+        for (is_missing, needs, what) in [
+            (self.realtime.is_none() && verbs().any(Verb::is_realtime), "commands", "a table [realtime]"),
+            (!self.is_live && verbs().any(Verb::is_live), "commands", "`live = true`"),
+        ] {
+            if is_missing {
+                let message = format!("a command has a verb that needs {what}; see mappings/README.md");
+                problems.push(error_at_key(&[needs], message));
+            }
         }
         if self.paths.is_empty() {
             problems.push(error_at_key(&["paths"], NO_PATHS.to_owned()));

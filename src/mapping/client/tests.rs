@@ -39,7 +39,7 @@ fn invalid_entries_are_rejected_with_their_position() {
         (RELAYED, "paths = [\"", "paths = [\"x", "paths", "begins with `/`"),
         (RELAYED, "command_key = \"/", "command_key = \"", "command_key", "begins with `/`"),
         (RELAYED, "use_client_reason = true, code = 1000", "code = 999", "client_close", "close code 999"),
-        (VOSK, "at = \"/config/words\"", "at = \"config/words\"", "words =", "no JSON pointer"),
+        (VOSK, "at = \"/config/words\"", "at = \"config/words\"", "words = { at", "no JSON pointer"),
         (VOSK, "verb = \"finish\"", "verb = \"finsh\"", "verb = \"finsh\"", "did you mean `finish`"),
         (LISTEN, "mulaw = \"mulaw\"", "mulaw = \"ulaw\"", "encoding = {", "did you mean `mulaw`"),
         (LISTEN, "default = \"false\" }", "default = \"never\" }", "interim_results", "refuse itself"),

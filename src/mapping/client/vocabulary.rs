@@ -48,6 +48,14 @@ pub enum Verb {
     ResponseCreate,
     /// Stops the answer.
     ResponseCancel,
+    /// Begins a session of OpenAI's Live protocol. This verb and the next three need `live = true`.
+    LiveStart,
+    /// Drops the client's audio until it is unmuted.
+    LiveMute,
+    /// Ends the muting.
+    LiveUnmute,
+    /// Adds text that the model should know.
+    LiveAppend,
     /// Ends the session.
     Close,
     /// Ends the session; separate because some protocols report another reason for it.
@@ -68,6 +76,14 @@ impl Verb {
                 | Self::ResponseCreate
                 | Self::ResponseCancel
         )
+    }
+}
+
+impl Verb {
+    /// True for a verb whose message the codec of OpenAI's Live protocol reads.
+    #[must_use]
+    pub const fn is_live(self) -> bool {
+        matches!(self, Self::LiveStart | Self::LiveMute | Self::LiveUnmute | Self::LiveAppend)
     }
 }
 

@@ -15,7 +15,7 @@ pub use self::row::{ExplainRow, RowKind};
 use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
-    client::{CommandVerb, EventName, Verb},
+    client::{CommandVerb, EventName, RealtimeEvent, Verb},
     compatibility::check_compatible,
     field::ProtocolField,
     upstream::Mode,
@@ -234,7 +234,15 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
         };
         rows.push(ExplainRow::new(RowKind::Event, &spelled, origin));
     }
-    if client.event(EventName::Audio).is_empty() {
+    for event in client.realtime.iter().flat_map(|_| RealtimeEvent::ALL) {
+        let spelled = client.realtime.as_ref().map_or("", |names| names.event(event, false));
+        let origin = match event {
+            RealtimeEvent::AudioDelta => voice.as_str(),
+            event => phrases::describe_realtime_event(event, profile),
+        };
+        rows.push(ExplainRow::new(RowKind::Event, spelled, origin));
+    }
+    if client.event(EventName::Audio).is_empty() && client.realtime.is_none() {
         rows.push(ExplainRow::new(RowKind::Audio, "", voice));
     }
     let never =

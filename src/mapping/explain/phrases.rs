@@ -3,7 +3,7 @@
 
 use super::super::{
     Profile, UpstreamMapping,
-    client::{EventName, Verb},
+    client::{EventName, RealtimeEvent, Verb},
     field::FieldRole,
     upstream::Mode,
 };
@@ -58,6 +58,10 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
             "a chat turn with instructions, history, and what was said or shown since the last one"
         }
         Verb::ResponseCreate => "accepted without effect: in this profile nobody asks the model to speak",
+        Verb::LiveStart => "sets formats and voice; answered with the session",
+        Verb::LiveMute => "drops the client's audio from now on",
+        Verb::LiveUnmute => "takes the client's audio again",
+        Verb::LiveAppend => "acknowledged without effect: the model takes no text while it converses",
         Verb::ResponseCancel => "stops the answer at once; its rest is discarded",
         Verb::Close | Verb::CancelSession if talk => "drops the current speech and ends the session",
         Verb::Close | Verb::CancelSession => {
@@ -166,6 +170,41 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         }
         EventName::RolledOver => "never: in this profile, each upstream session serves a single question",
         EventName::Error => "bad input, the bridge, or the upstream; the message says which",
+    }
+}
+
+/// Origin of an event of OpenAI's Realtime protocol.
+pub(super) fn describe_realtime_event(event: RealtimeEvent, profile: &Profile) -> &'static str {
+    use RealtimeEvent as E;
+    match event {
+        E::SessionCreated | E::SessionUpdated => "the bridge: the whole session, as the client has set it",
+        E::SpeechStarted | E::SpeechStopped => "the bridge's voice activity detection",
+        E::BufferCommitted => "the end of an utterance, or the client's commit",
+        E::BufferCleared => "the bridge, when the audio is discarded",
+        E::ItemAdded | E::ItemDone | E::ItemRetrieved | E::ItemTruncated | E::ItemDeleted => {
+            "the bridge's list of items"
+        }
+        E::TranscriptionDelta | E::TranscriptionCompleted if profile.dialogue.is_some() => {
+            "the user's words, if the profile transcribes the user"
+        }
+        E::TranscriptionDelta | E::TranscriptionCompleted => {
+            "the model's answer to the transcription prompt, if the client asks for transcripts"
+        }
+        E::TranscriptionFailed => "the upstream's failure to transcribe an utterance",
+        E::ResponseCreated if profile.dialogue.is_some() => {
+            "the begin of a turn that the model takes by itself"
+        }
+        E::ResponseCreated => "the begin of an answer",
+        E::ResponseDone => "the end of playback, an interruption, or a failure",
+        E::OutputItemAdded | E::OutputItemDone | E::ContentPartAdded | E::ContentPartDone => {
+            "the bridge, around the words and audio of a response"
+        }
+        E::AudioDelta | E::AudioDone => "the model's voice",
+        E::AudioTranscriptDelta | E::AudioTranscriptDone | E::TextDelta | E::TextDone => {
+            "the model's own words"
+        }
+        E::RateLimits => "the bridge: no limits",
+        E::Error => "bad input, or an upstream that is lost for good",
     }
 }
 

@@ -1,5 +1,5 @@
 //! Signs of a client's protocol in its request, where several protocols share a path: its headers, its model's name, and a
-//! key that nobody asked for. The signs of a protocol are in its mapping file (`[signs]`).
+//! key although no keys are configured. The signs of a protocol are in its mapping file (`[signs]`).
 //!
 //! [`super::protocol_detection`] looks at path and query before, and at the first message after.
 
@@ -12,7 +12,7 @@ use crate::{
     server::{access::credential::split_query_parameter, route::matches_glob},
 };
 
-/// What decided which protocol a client speaks, for the log and `/sessions`.
+/// The sign that decided on the protocol, for the log and `/sessions`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DetectedBy {
     /// A route names the protocol.
@@ -52,7 +52,7 @@ impl fmt::Display for DetectedBy {
 }
 
 /// Keeps the protocols that the request shows a sign of, by headers before the model's name. Without a sign, all stay, and
-/// those that a key nobody asked for speaks for come first.
+/// an unasked key moves the protocols with `unasked_key` to the front.
 pub(super) fn narrow_by_signs(
     candidates: &mut Vec<Arc<ClientMapping>>,
     headers: &HeaderMap,

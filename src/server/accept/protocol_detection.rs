@@ -71,8 +71,8 @@ pub(crate) fn candidates_for_request(
     };
     let likeliest = candidates.first().map_or(first.name.clone(), |client| client.name.clone());
     candidates.retain(|client| has_route(client));
-    // Protocols that require a model come last if the request names none. So do those that share the path and of which the
-    // request knows nothing.
+    // Protocols that require a model come last if the request names none. So do those without any known
+    // parameter in the request.
     let lacks_model = |client: &ClientMapping| {
         let lacks = |model: &str| parameter_names.iter().all(|name| *name != model);
         client.required_model_parameter().is_some_and(lacks)
@@ -86,7 +86,7 @@ pub(crate) fn candidates_for_request(
     }
 }
 
-/// What decided by path and query alone; `None` if that left several protocols.
+/// The sign in path and query that decided on the protocol; `None` if several protocols are left.
 pub(crate) fn detected_by_place(
     config: &ServiceConfig,
     path: &str,

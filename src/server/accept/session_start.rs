@@ -50,7 +50,7 @@ pub(crate) struct ConnectRequest {
     pub(crate) trace_context: Arc<TraceContext>,
     /// The protocols the client may speak, the likeliest first.
     pub(crate) candidates: Vec<Arc<ClientMapping>>,
-    /// What decided which protocol it is.
+    /// The sign that decided on the protocol.
     pub(crate) detected_by: DetectedBy,
 }
 

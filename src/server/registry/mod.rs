@@ -57,7 +57,7 @@ pub struct SessionInfo {
     pub peer: SocketAddr,
     /// The path of the request.
     pub path: String,
-    /// What decided which protocol the client speaks.
+    /// The sign that decided on the client protocol.
     pub detected_by: String,
     /// Name of the API key.
     pub key: Option<Arc<str>>,

@@ -62,7 +62,7 @@ pub struct LiveSessionView {
     pub profile: String,
     pub peer: String,
     pub path: String,
-    /// What decided which protocol the client speaks.
+    /// The sign that decided on the client protocol.
     pub detected_by: String,
     pub key: Option<String>,
     pub opened_at: f64,

@@ -34,6 +34,9 @@ use super::memory::MemoryShare;
 /// Size of one read: covers everything a client sends between two scheduled reads. For bulk data, reads of 16 KiB cost
 /// least (field notes libraries.md).
 const READ_BUFFER_BYTES: usize = 24 * 1024;
+/// Most bytes that one poll reads, before other sessions get their turn: more than one second of a model's speech, so that an
+/// ordinary message takes one poll.
+const POLL_MAX_BYTES: usize = 160 * 1024;
 /// Buffers that held longer payloads are replaced.
 const RETAINED_BUFFER_BYTES: usize = 8 * 1024;
 /// Room for answers to pings that the peer does not read, beside the one message that is being written, bytes.
@@ -53,6 +56,8 @@ pub(crate) struct WebSocket<S> {
     role: Role,
     /// Bytes that were read and not yet given to the library.
     read_ahead: Bytes,
+    /// Bytes read since the last poll that found no more, or that was ended by [`POLL_MAX_BYTES`].
+    bytes_in_poll: usize,
     /// Position of the given bytes within the peer's frames.
     frame_boundary: FrameBoundary,
     /// The longest message written since the buffers were replaced, bytes.
@@ -75,6 +80,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             context: WebSocketContext::new(role, Some(config)),
             role,
             read_ahead: read_ahead.into(),
+            bytes_in_poll: 0,
             frame_boundary: FrameBoundary::default(),
             longest_sent: 0,
             memory: MemoryShare::default(),
@@ -155,8 +161,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         cx: &mut Context<'_>,
         act: impl FnOnce(&mut WebSocketContext, &mut PolledIo<'_, '_, S>) -> Result<T, WsError>,
     ) -> Poll<Result<T, WsError>> {
-        let Self { io, context, read_ahead, frame_boundary, memory, .. } = self;
-        match act(context, &mut PolledIo { io, read_ahead, frame_boundary, memory, cx }) {
+        let Self { io, context, read_ahead, bytes_in_poll, frame_boundary, memory, .. } = self;
+        match act(context, &mut PolledIo { io, read_ahead, bytes_in_poll, frame_boundary, memory, cx }) {
             Err(WsError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         }
@@ -210,6 +216,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
 struct PolledIo<'a, 'w, S> {
     io: &'a mut S,
     read_ahead: &'a mut Bytes,
+    bytes_in_poll: &'a mut usize,
     frame_boundary: &'a mut FrameBoundary,
     memory: &'a mut MemoryShare,
     cx: &'a mut Context<'w>,
@@ -229,6 +236,11 @@ impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
         if !self.memory.hold_incoming(self.frame_boundary.held_bytes()) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
+        if *self.bytes_in_poll >= POLL_MAX_BYTES {
+            *self.bytes_in_poll = 0;
+            self.cx.waker().wake_by_ref();
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let mut buffer = SHARED_READ_BUFFER.take();
         buffer.resize(READ_BUFFER_BYTES, 0);
         let mut read = ReadBuf::new(&mut buffer);
@@ -237,6 +249,7 @@ impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
         into[..fitting.len()].copy_from_slice(fitting);
         *self.read_ahead = Bytes::copy_from_slice(rest);
         let count = fitting.len();
+        *self.bytes_in_poll = if polled.is_ok() { *self.bytes_in_poll + read.filled().len() } else { 0 };
         SHARED_READ_BUFFER.set(buffer);
         polled.map(|()| count)
     }

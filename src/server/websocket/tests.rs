@@ -85,6 +85,24 @@ async fn buffer_of_a_long_message_counts_until_it_is_released() {
 }
 
 #[tokio::test]
+async fn long_message_is_read_in_parts_so_that_other_sessions_get_their_turn() {
+    const BYTES: usize = 4 << 20;
+    let (mut socket, mut far) = socket_pair(2 * BYTES).await;
+    far.send(message_of_length(BYTES)).await.unwrap();
+    let (mut polls, mut longest) = (0, 0);
+    let message = poll_fn(|cx| {
+        let before = socket.frame_boundary.held_bytes();
+        let polled = socket.poll_next_unpin(cx);
+        longest = longest.max(socket.frame_boundary.held_bytes() - before);
+        polls += 1;
+        polled
+    });
+    assert_eq!(message.await.unwrap().unwrap(), message_of_length(BYTES));
+    let max_bytes = POLL_MAX_BYTES + READ_BUFFER_BYTES;
+    assert!(polls > BYTES / max_bytes && longest <= max_bytes, "{polls} polls of up to {longest} bytes");
+}
+
+#[tokio::test]
 async fn partly_read_or_written_message_keeps_its_buffers() {
     let (mut socket, mut far) = socket_pair(64 * 1024).await;
     let fragment =

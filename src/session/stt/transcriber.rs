@@ -14,10 +14,10 @@ use super::{
     utterance_queue::UtteranceQueue,
 };
 use crate::session::{
-    SessionSetup,
     growing_text::GrowingText,
     input::speech_input::{SpeechEvent, SpeechSegment},
     measurement::LanePurpose,
+    setup::SessionSetup,
     timers::Timer,
     upstream::LaneContext,
     upstream::connection::UpstreamConnection,

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::super::{
     Backend,
     chat::{AppendRejection, decode_cpp_audio, strip_data_url_prefix},
+    picture::check_picture,
     python,
 };
 
@@ -28,12 +29,6 @@ pub(super) struct DuplexAppend {
     /// Used at the start of a turn, by PyTorch only (field notes §1.3).
     pub(super) response_id: Option<String>,
 }
-
-/// Pillow's error for bytes that are not an image, without the object address.
-const NOT_AN_IMAGE: &str = "cannot identify image file <_io.BytesIO object>";
-
-/// Signatures of JPEG and PNG.
-const IMAGE_SIGNATURES: [&[u8]; 2] = [b"\xFF\xD8\xFF", b"\x89PNG"];
 
 impl DuplexAppend {
     pub(super) fn parse(
@@ -107,11 +102,7 @@ fn check_frame(backend: Backend, frame: &Value) -> Result<(), AppendRejection> {
         (Some(text), Backend::Cpp) => python::decode_base64(strip_data_url_prefix(text)),
         (None, _) => Err("argument should be a bytes-like object or ASCII string".to_owned()),
     };
-    let check_signature = |bytes: Vec<u8>| {
-        let is_known = IMAGE_SIGNATURES.iter().any(|start| bytes.starts_with(start));
-        if is_known { Ok(()) } else { Err(NOT_AN_IMAGE.to_owned()) }
-    };
-    bytes.and_then(check_signature).map_err(|reason| match backend {
+    bytes.and_then(|bytes| check_picture(&bytes)).map_err(|reason| match backend {
         Backend::Pytorch => AppendRejection::Exception(reason),
         Backend::Cpp => AppendRejection::Reason("video_decode_failed"),
     })

@@ -7,6 +7,7 @@
 
 use super::server_kind::ServerKind;
 use serde_json::json;
+use voxbridge_test_support::PICTURE;
 
 use super::support::*;
 
@@ -31,7 +32,7 @@ fn run_half_hour(backend: ServerKind, profile: &'static str, standby: bool) {
     let (mut pauses, mut frames) = (fastrand::Rng::with_seed(3), 0);
     while conversation.harness.now() < secs(30 * 60) {
         if profile == "video" {
-            conversation.harness.send_json(&json!({"type": "video.frame", "image": "/9j/4AAQ"}));
+            conversation.harness.send_json(&json!({"type": "video.frame", "image": PICTURE}));
             frames += 1;
         }
         conversation.ask();

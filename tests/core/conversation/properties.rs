@@ -39,7 +39,7 @@ const COMMANDS: [&str; 16] = [
     r#"{"type":"session.configure","output_sample_rate":48000}"#,
     r#"{"type":"session.configure","silence_timeout_ms":100,"max_segment_duration_ms":1000}"#,
     r#"{"type":"session.configure","vad_sensitivity":"high","enable_partial_transcripts":false}"#,
-    r#"{"type":"video.frame","image":"/9j/4AAQ"}"#,
+    r#"{"type":"video.frame","image":"/9j/2wBDAAEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQH/wAALCAABAAEBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAAAP/EABQQAQAAAAAAAAAAAAAAAAAAAAD/2gAIAQEAAD8AP//Z"}"#,
     r#"{"type":"session.configure","input_sample_rate":48000}"#,
     r#"{"type":"nonsense"}"#,
     "{",

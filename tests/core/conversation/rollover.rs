@@ -6,6 +6,7 @@ use voxbridge::{
     event::RolloverReason::{ContextFull, TimeLimit, UpstreamLost},
     mapping::{Library, MappingKind},
 };
+use voxbridge_test_support::PICTURE;
 
 use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
 
@@ -108,7 +109,7 @@ fn unreported_context_is_estimated_including_pictures() {
                 conversation.stream_speech(&endless_speech(1));
                 for _ in 0..9 {
                     if frames {
-                        conversation.harness.send_text(r#"{"type": "video.frame", "image": "/9j/4AAQ"}"#);
+                        conversation.harness.send_json(&json!({"type": "video.frame", "image": PICTURE}));
                     }
                     conversation.stream_silence(1_000);
                 }

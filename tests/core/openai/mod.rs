@@ -5,6 +5,8 @@
 
 mod assistant;
 mod bad_messages;
+mod large_audio;
+mod live;
 mod transcription;
 
 use std::{

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use voxbridge::{session::Observation, simulator::Backend};
+use voxbridge_test_support::PICTURE;
 
 use super::{
     harness::{Harness, HarnessConfig, zeros},
@@ -144,7 +145,7 @@ fn session_update_is_translated_to_session_init() {
         harness.send_text(&update.to_string().replace("1.1}", "1.10}"));
         let mut seeing = append_message(&zeros(1000));
         harness.advance(ms(100));
-        seeing["video_frames"] = json!(["/9j/"]);
+        seeing["video_frames"] = json!([PICTURE]);
         seeing["force_listen"] = json!(false);
         harness.send_json(&seeing);
         harness.advance(ms(1000));
@@ -156,7 +157,7 @@ fn session_update_is_translated_to_session_init() {
         });
         assert_eq!(sent[0], json!({"type": "session.init", "payload": payload}));
         let input = json!({
-            "audio": base64_of(&zeros(1000)), "video_frames": ["/9j/"], "force_listen": false,
+            "audio": base64_of(&zeros(1000)), "video_frames": [PICTURE], "force_listen": false,
             "max_slice_nums": 4, "input_id": "a1"
         });
         assert_eq!(sent[1], json!({"type": "input.append", "input": input}));

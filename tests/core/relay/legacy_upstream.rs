@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use voxbridge::simulator::SimDialect;
+use voxbridge_test_support::PICTURE;
 
 use super::{
     harness::{Harness, HarnessConfig, zeros},
@@ -96,7 +97,7 @@ fn all_field_spellings_are_understood() {
     let audio = base64_of(&zeros(1000));
     let audio_only = json!({"type": "input_audio_buffer.append", "audio": audio});
     let with_image = json!({"type": "input_audio_buffer.append", "audio": audio, "force_listen": true,
-        "video_frames": ["/9j/"], "max_slice_nums": 2});
+        "video_frames": [PICTURE], "max_slice_nums": 2});
     let mut harness = open_session(legacy_config("mode=video", false, &[]));
     for (input, expected) in [
         (json!({"audio": audio}), &audio_only),
@@ -107,15 +108,15 @@ fn all_field_spellings_are_understood() {
         (json!({"audio_data": audio}), &audio_only),
         (json!({"audio": format!("data:audio/pcm;base64,{audio}")}), &audio_only),
         (
-            json!({"audio": audio, "video_frames": ["/9j/"], "force_listen": true, "max_slice_nums": 2}),
+            json!({"audio": audio, "video_frames": [PICTURE], "force_listen": true, "max_slice_nums": 2}),
             &with_image,
         ),
         (
-            json!({"audio": audio, "frames": ["/9j/"], "hints": {"force_listen": true, "max_slice_nums": 2}}),
+            json!({"audio": audio, "frames": [PICTURE], "hints": {"force_listen": true, "max_slice_nums": 2}}),
             &with_image,
         ),
         (
-            json!({"audio": audio, "frame_base64_list": ["/9j/"], "force_listen": true, "max_slice_nums": 2}),
+            json!({"audio": audio, "frame_base64_list": [PICTURE], "force_listen": true, "max_slice_nums": 2}),
             &with_image,
         ),
     ] {

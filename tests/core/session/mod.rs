@@ -1,5 +1,6 @@
-//! Clients of the `speech` profile, in virtual time.
+//! Clients of the profiles `speech` and `assistant`, in virtual time.
 
+mod assistant;
 mod cpp_backend;
 mod properties;
 mod stt;

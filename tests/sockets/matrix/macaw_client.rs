@@ -25,7 +25,7 @@ impl MacawClient {
 
     /// Sends a picture for the next question.
     pub(crate) async fn send_picture(&mut self) {
-        self.client.send_json(json!({"type": "video.frame", "image": "/9j/4AAQ"})).await;
+        self.client.send_json(json!({"type": "video.frame", "image": voxbridge_test_support::PICTURE})).await;
     }
 
     /// Asks a question and returns the whole answer.

@@ -4,6 +4,7 @@ use futures_util::SinkExt as _;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{config::Config, simulator::SimulatorConfig};
+use voxbridge_test_support::PICTURE;
 
 use super::{
     bench::{Bench, Client, ClientFrame, instant_simulator},
@@ -147,7 +148,7 @@ impl Protocol {
                     "ref_audio": "AAABAAIA", "instruction": "Calmly"}),
                 json!({"type": "tts.cancel", "request_id": "r"}),
                 json!({"type": "input_audio_buffer.commit"}),
-                json!({"type": "video.frame", "image": "/9j/4AAQ"}),
+                json!({"type": "video.frame", "image": PICTURE}),
                 json!({"type": "session.close"}),
             ],
             Self::Current => vec![
@@ -161,7 +162,7 @@ impl Protocol {
                 json!({"type": "session.update", "session": {"instructions": "p", "ref_audio": audio,
                     "tts_ref_audio": audio, "max_slice_nums": 1, "voice_config": {"top_k": 5}}}),
                 json!({"type": "input_audio_buffer.append", "audio": audio, "force_listen": true,
-                    "video_frames": ["/9j/4AAQ"]}),
+                    "video_frames": [PICTURE]}),
                 json!({"type": "session.close", "reason": "user_stop"}),
             ],
             Self::Vosk => vec![

@@ -4,14 +4,12 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 use voxbridge::simulator::READ_ALOUD_PROMPT;
+use voxbridge_test_support::PICTURE;
 
 use super::{
     bench::{Bench, Client, ClientFrame, events, recording},
     servers::ModelAnswer,
 };
-
-/// Base64 that begins like a JPEG file.
-const PICTURE: &str = "/9j/4AAQ";
 
 /// Limit for any answer, in seconds of audio sent.
 const PATIENCE_S: usize = 60;

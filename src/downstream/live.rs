@@ -1,0 +1,260 @@
+//! Codec of OpenAI's Live protocol (GPT-Live): a conversation without turns, whose nearest match is a duplex profile.
+//!
+//! Source: the types of openai-python 3.54 (`openai/types/live`) and field notes openai-realtime.md §8. The session begins
+//! with `session.start`; audio flows both ways without acknowledgement; words come as deltas without an end. The audio of a
+//! mapping file's `append` command is read by the general decoder.
+
+use serde_json::{Map, Value, json};
+
+use super::IgnoredField;
+use crate::{
+    audio::encoding::Encoding,
+    error::{Error, ErrorKind, Origin},
+    event::{ClientCommand, ClientEvent, CloseReason, Message, Setting, Speaker},
+    mapping::{ClientMapping, client::Verb, template::SlotValue},
+};
+
+/// OpenAI's sessions end after an hour.
+const SESSION_MAX_S: f64 = 3600.0;
+
+/// State of one connection.
+#[derive(Debug)]
+pub(super) struct Live {
+    seed: u32,
+    count: u32,
+    session_id: String,
+    opened_unix_s: f64,
+    /// `session` of `session.start`; `None` before it.
+    session: Option<Map<String, Value>>,
+    /// The client's name for the message that is being answered.
+    client_event_id: Option<String>,
+    /// The microphone is muted: its audio is dropped.
+    pub(super) is_muted: bool,
+    /// Words so far of the newest transcript of the user and of the model: its number and text.
+    words: [(u32, String); 2],
+    replies: Vec<Message>,
+    ignored: Vec<IgnoredField>,
+}
+
+impl Live {
+    pub(super) const fn new(opened_unix_s: f64) -> Self {
+        Self {
+            seed: 0,
+            count: 0,
+            session_id: String::new(),
+            opened_unix_s,
+            session: None,
+            client_event_id: None,
+            is_muted: false,
+            words: [(u32::MAX, String::new()), (u32::MAX, String::new())],
+            replies: Vec::new(),
+            ignored: Vec::new(),
+        }
+    }
+
+    pub(super) fn set_session(&mut self, session_id: &str, seed: u64) {
+        session_id.clone_into(&mut self.session_id);
+        self.seed = fastrand::Rng::with_seed(seed).u32(..);
+    }
+
+    pub(super) fn take_replies(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.replies)
+    }
+
+    pub(super) fn take_ignored_fields(&mut self) -> Vec<IgnoredField> {
+        std::mem::take(&mut self.ignored)
+    }
+
+    /// Reads a message.
+    pub(super) fn decode(
+        &mut self,
+        verb: Verb,
+        name: &str,
+        text: &str,
+        handle: &mut impl FnMut(ClientEvent<'_>),
+    ) -> Result<(), Error> {
+        let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
+        let message: Map<String, Value> = serde_json::from_str(text).map_err(malformed)?;
+        self.client_event_id = message.get("event_id").and_then(Value::as_str).map(str::to_owned);
+        match verb {
+            Verb::LiveStart => return self.start(&message, handle),
+            _ if self.session.is_none() => {
+                let detail = format!("'{name}' before 'session.start'");
+                return Err(Error::new(ErrorKind::Invalid, detail));
+            }
+            Verb::LiveMute | Verb::LiveUnmute => {
+                self.is_muted = verb == Verb::LiveMute;
+                let reply = if self.is_muted { "muted" } else { "unmuted" };
+                let reply = self.message(&format!("session.input_audio.{reply}"), json!({}));
+                self.replies.push(reply);
+            }
+            Verb::LiveAppend => {
+                self.ignored.push(IgnoredField {
+                    command: name.to_owned(),
+                    field: "content".to_owned(),
+                    because: "MiniCPM-o takes no text while it converses".to_owned(),
+                });
+                let reply = self.message(&format!("{name}ed"), json!({ "start_ms": 0, "end_ms": 0 }));
+                self.replies.push(reply);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Reads `session.start`: formats, instructions and voice.
+    fn start(
+        &mut self,
+        message: &Map<String, Value>,
+        handle: &mut impl FnMut(ClientEvent<'_>),
+    ) -> Result<(), Error> {
+        let invalid = |detail: &str| Err(Error::new(ErrorKind::Invalid, detail));
+        if self.session.is_some() {
+            return invalid("the session has started already");
+        }
+        let Some(Value::Object(session)) = message.get("session") else {
+            return invalid("Missing required parameter: 'session'.");
+        };
+        let audio = session.get("audio").unwrap_or(&Value::Null);
+        let format = &audio["format"];
+        let (encoding, rate_hz) = match (format["type"].as_str(), format["rate"].as_u64()) {
+            (None, None) => (Encoding::S16le, 24_000),
+            (Some("audio/pcm"), Some(rate @ (16_000 | 24_000))) => (Encoding::S16le, rate as u32),
+            (Some("audio/pcmu"), _) => (Encoding::Mulaw, 8000),
+            (Some("audio/pcma"), _) => (Encoding::Alaw, 8000),
+            _ => {
+                return invalid(
+                    "Invalid value for 'session.audio.format': expected audio/pcm at 16000 or 24000 Hz, audio/pcmu or audio/pcma.",
+                );
+            }
+        };
+        let mut settings = vec![
+            Setting::InputEncoding(encoding),
+            Setting::InputRate(rate_hz),
+            Setting::OutputEncoding(encoding),
+            Setting::OutputRate(rate_hz),
+        ];
+        let voice = &audio["output"]["voice"];
+        let voice = voice.as_str().or_else(|| voice["id"].as_str());
+        settings.extend(voice.map(|voice| Setting::SpeakModelIfKnown(voice.to_owned())));
+        if let Some(instructions) = session.get("instructions").and_then(Value::as_str) {
+            settings.push(Setting::Instructions(instructions.to_owned()));
+        }
+        for field in ["delegation", "input", "store", "triggers", "client"] {
+            if session.get(field).is_some_and(|value| !value.is_null()) {
+                self.ignored.push(IgnoredField {
+                    command: "session.start".to_owned(),
+                    field: field.to_owned(),
+                    because: "MiniCPM-o has nothing like it".to_owned(),
+                });
+            }
+        }
+        self.session = Some(session.clone());
+        handle(ClientEvent::Configure(settings));
+        Ok(())
+    }
+
+    /// Encodes a command other than audio. Returns false for audio, which has an event of its own in the mapping file.
+    pub(super) fn encode(
+        &mut self,
+        mapping: &ClientMapping,
+        command: &ClientCommand,
+        send: &mut impl FnMut(Message),
+    ) -> bool {
+        match command {
+            ClientCommand::Audio(_) => return false,
+            ClientCommand::Configured => {
+                let session = self.session_json();
+                send(self.message("session.started", json!({ "session": session })));
+            }
+            ClientCommand::TranscriptPartial { speaker, text, segment_id, audio_ms, start_ms } => {
+                let end_ms = start_ms + audio_ms;
+                self.send_words(*speaker, text, *segment_id, (*start_ms, end_ms), send);
+            }
+            ClientCommand::TranscriptFinal { speaker, text, segment_id, duration_ms, start_ms, .. } => {
+                let end_ms = start_ms + duration_ms;
+                self.send_words(*speaker, text, *segment_id, (*start_ms, end_ms), send);
+            }
+            ClientCommand::Error(error) => self.send_error(mapping, error, send),
+            ClientCommand::SessionClosed { reason, total_ms, .. } => {
+                let reason = match reason {
+                    CloseReason::ClientClose | CloseReason::ClientCancel => "close_requested",
+                    CloseReason::Idle | CloseReason::TimeLimit => "expired",
+                    CloseReason::Shutdown | CloseReason::Operator => "remote_hangup",
+                    CloseReason::Upstream => "connection_lost",
+                };
+                let (session, seconds) = (self.session_json(), *total_ms as f64 / 1000.0);
+                let fields = json!({ "reason": reason, "session": session, "usage": { "seconds": seconds } });
+                send(self.message("session.closed", fields));
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Sends the words that are new since the last message about this utterance or turn.
+    fn send_words(
+        &mut self,
+        speaker: Speaker,
+        text: &str,
+        segment_id: u32,
+        (start_ms, end_ms): (u64, u64),
+        send: &mut impl FnMut(Message),
+    ) {
+        let (at, name) = match speaker {
+            Speaker::User => (0, "session.input_transcript.delta"),
+            Speaker::Assistant => (1, "session.output_transcript.delta"),
+        };
+        if self.words[at].0 != segment_id {
+            self.words[at] = (segment_id, String::new());
+        }
+        // The end of an interrupted turn repeats what was heard of it, which is shorter.
+        let new_words = text.strip_prefix(self.words[at].1.as_str()).unwrap_or_default();
+        if new_words.is_empty() {
+            return;
+        }
+        let fields = json!({ "delta": new_words, "start_ms": start_ms, "end_ms": end_ms });
+        self.words[at].1.push_str(new_words);
+        send(self.message(name, fields));
+    }
+
+    fn send_error(&mut self, mapping: &ClientMapping, error: &Error, send: &mut impl FnMut(Message)) {
+        let Some(spelling) = mapping.error(error.kind).filter(|spelling| !spelling.code.is_empty()) else {
+            return;
+        };
+        let mut message = String::new();
+        match &spelling.message {
+            Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(&error.detail)),
+            None => message.push_str(&error.detail),
+        }
+        let kind = match error.kind.origin() {
+            Origin::Client => "invalid_request_error",
+            Origin::Bridge | Origin::Upstream => "server_error",
+        };
+        let fields = json!({ "error": {
+            "type": kind, "code": spelling.code, "message": message, "param": null,
+            "client_event_id": self.client_event_id,
+        } });
+        send(self.message("error", fields));
+    }
+
+    fn message(&mut self, name: &str, mut fields: Value) -> Message {
+        self.count = self.count.wrapping_add(1);
+        fields["type"] = name.into();
+        fields["event_id"] = format!("event_{:08x}{:08x}", self.seed, self.count).into();
+        if let Some(id) = self.client_event_id.take() {
+            fields["client_event_id"] = id.into();
+        }
+        Message::Text(fields.to_string())
+    }
+
+    /// The session, as the client gets it.
+    fn session_json(&self) -> Value {
+        let mut session = self.session.clone().unwrap_or_default();
+        session.insert("id".to_owned(), self.session_id.as_str().into());
+        session.insert("status".to_owned(), "active".into());
+        session.insert("expires_at".to_owned(), ((self.opened_unix_s + SESSION_MAX_S) as u64).into());
+        session.entry("model").or_insert_with(|| "gpt-live-1".into());
+        Value::Object(session)
+    }
+}

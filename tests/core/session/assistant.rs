@@ -1,0 +1,82 @@
+//! Profile `assistant` for a client of the Macaw protocol: answers in turns, with the user's words and the model's.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Harness, HarnessConfig, Traffic, recording, zeros};
+
+fn connect() -> Harness {
+    Harness::new(HarnessConfig { profile: "assistant", ..HarnessConfig::default() })
+}
+
+/// Asks, and waits until the answer is audible.
+fn ask(harness: &mut Harness) {
+    let earlier = harness.events("tts.speaking_start").len();
+    harness.stream(&recording("goforward_16k.wav"), 20);
+    while harness.events("tts.speaking_start").len() == earlier {
+        harness.stream(&zeros(100), 20);
+    }
+}
+
+/// Messages of every chat turn that asked for an answer.
+fn answer_requests(harness: &Harness) -> Vec<Value> {
+    let sent = harness.traffic.iter().filter_map(|(_, traffic)| match traffic {
+        Traffic::Sent(_, text) => serde_json::from_str::<Value>(text).ok(),
+        _ => None,
+    });
+    let is_answer = |message: &Value| message["input"]["generation"]["length_penalty"] == 1.1;
+    sent.filter(is_answer).map(|message| message["input"]["messages"].clone()).collect()
+}
+
+#[test]
+fn question_is_answered_with_transcripts_of_both_speakers() {
+    let mut harness = connect();
+    ask(&mut harness);
+    harness.next_event("tts.speaking_end");
+    let finals: Vec<(&Value, &Value)> =
+        harness.events("transcript.final").iter().map(|it| (&it["speaker"], &it["source"])).collect();
+    assert!(finals.contains(&(&json!("user"), &json!("transcription"))), "{finals:?}");
+    assert!(finals.contains(&(&json!("assistant"), &json!("model"))), "{finals:?}");
+    let names = harness.names();
+    let at =
+        |name: &str| names.iter().position(|it| it == name).unwrap_or_else(|| panic!("{name}: {names:?}"));
+    assert!(at("vad.speech_start") < at("vad.speech_end") && at("vad.speech_end") < at("tts.speaking_start"));
+    assert!(!harness.audio().is_empty());
+    let end = harness.events("tts.speaking_end")[0];
+    assert_eq!(end["cancelled"], false);
+}
+
+#[test]
+fn speech_during_an_answer_interrupts_it_and_the_next_question_knows_what_was_heard() {
+    let mut harness = connect();
+    ask(&mut harness);
+    harness.stream(&recording("goforward_16k.wav"), 20);
+    let end = harness.events("tts.speaking_end")[0].clone();
+    assert_eq!(end["cancelled"], true);
+    harness.stream(&zeros(900), 20);
+    harness.next_event("tts.speaking_end");
+    assert_eq!(answer_requests(&harness).len(), 2);
+}
+
+#[test]
+fn requested_text_and_cancel_end_an_answer() {
+    for command in [json!({"type": "tts.cancel"}), json!({"type": "tts.speak", "text": "Something else."})] {
+        let mut harness = connect();
+        ask(&mut harness);
+        harness.send_json(&command);
+        harness.advance(Duration::from_millis(10));
+        assert_eq!(harness.events("tts.speaking_end")[0]["cancelled"], true, "{command}");
+        harness.advance(Duration::from_secs(10));
+        ask(&mut harness);
+    }
+}
+
+#[test]
+fn finished_session_gives_back_every_worker() {
+    let mut harness = connect();
+    ask(&mut harness);
+    harness.send_json(&json!({"type": "session.close"}));
+    harness.advance(Duration::from_secs(60));
+    assert!(harness.finished && harness.connections() == 0, "{:?}", harness.lanes());
+}
