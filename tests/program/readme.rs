@@ -5,7 +5,13 @@ use std::{fs, path::Path};
 
 use voxbridge::{
     config::Config,
-    mapping::{Library, check::parse_toml, explain::explain_markdown},
+    error::ErrorKind,
+    mapping::{
+        Library, MappingKind,
+        check::parse_toml,
+        client::{EventName, RealtimeEvent},
+        explain::explain_markdown,
+    },
 };
 use voxbridge_test_support::bench::scratch;
 
@@ -99,4 +105,90 @@ fn shown_table_matches_program_output() {
         return;
     }
     assert_eq!(inside, tables, "run UPDATE_README=1 cargo test --test program readme");
+}
+
+/// The text of `mappings/README.md`.
+fn mappings_guide() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(MAPPINGS_GUIDE)).unwrap()
+}
+
+/// The built-in files of a kind.
+fn built_in_files(kind: MappingKind) -> Vec<toml::Table> {
+    let library = Library::embedded().unwrap();
+    let files = library.files().filter(|(found, ..)| *found == kind);
+    files.map(|(.., source)| source.parse().unwrap()).collect()
+}
+
+/// The name of an enum's value in mapping files.
+fn snake_case(value: impl std::fmt::Debug) -> String {
+    let name = format!("{value:?}");
+    let mut out = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(letter.to_ascii_lowercase());
+    }
+    out
+}
+
+/// All values of the key `name` in a table and the tables and lists in it.
+fn values_of(name: &str, value: &toml::Value, found: &mut Vec<String>) {
+    match value {
+        toml::Value::Table(table) => {
+            found.extend(table.get(name).and_then(toml::Value::as_str).map(str::to_owned));
+            table.values().for_each(|value| values_of(name, value, found));
+        }
+        toml::Value::Array(items) => items.iter().for_each(|value| values_of(name, value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn mappings_guide_has_every_event_with_its_slots_and_every_error() {
+    let guide = mappings_guide();
+    let (_, events) = guide.split_once("**Events** and their slots").unwrap();
+    let (events, _) = events.split_once("**Errors**").unwrap();
+    for event in EventName::ALL {
+        let name = format!("`{}`", snake_case(event));
+        let mut rows = events.lines().filter(|line| line.starts_with("| `"));
+        let row = rows.find(|line| line.split(" | ").next().is_some_and(|cell| cell.contains(&name)));
+        let row = row.unwrap_or_else(|| panic!("no row for {name}"));
+        let is_like_another = row.contains("| as `");
+        for slot in event.own_slots().iter().filter(|_| !is_like_another) {
+            assert!(row.contains(&format!("`{}`", slot.name())), "{name} has a slot {}: {row}", slot.name());
+        }
+    }
+    let kinds = ErrorKind::SESSION_KINDS.iter().map(|kind| kind.name());
+    for name in kinds.chain(RealtimeEvent::ALL.iter().map(|event| event.name())) {
+        assert!(guide.contains(&format!("`{name}`")), "nothing about {name}");
+    }
+}
+
+#[test]
+fn mappings_guide_has_every_key_verb_and_role_of_the_built_in_files() {
+    let guide = mappings_guide();
+    let mut words = Vec::new();
+    for file in built_in_files(MappingKind::Client) {
+        words.extend(file.keys().filter(|key| !file[key.as_str()].is_table()).cloned());
+        for table in ["signs", "realtime"].iter().filter_map(|name| file.get(*name)?.as_table()) {
+            words.extend(table.keys().cloned());
+        }
+        for key in ["verb", "to"] {
+            values_of(key, &toml::Value::Table(file.clone()), &mut words);
+        }
+    }
+    for file in built_in_files(MappingKind::Profile) {
+        words.push(file["name"].as_str().unwrap().to_owned());
+        for table in ["answer", "barge_in", "playout"].iter().filter_map(|name| file.get(*name)?.as_table()) {
+            words.extend(table.keys().cloned());
+        }
+    }
+    words.sort();
+    words.dedup();
+    let is_missing = |word: &&String| {
+        [format!("`{word}`"), format!("[{word}]")].iter().all(|spelled| !guide.contains(spelled))
+    };
+    let missing: Vec<_> = words.iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

@@ -128,7 +128,8 @@ pub struct ConfigArgs {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
-    /// Function offered to clients: speech, live, conversation, video, or your own profile [default: speech]
+    /// Function offered to clients: speech, live, assistant, conversation, video, or your own profile [default: speech, for
+    /// OpenAI's clients assistant]
     #[arg(long, value_name = "NAME", env = "VOXBRIDGE_PROFILE", hide_env_values = true)]
     pub profile: Option<String>,
     /// Directory with mapping files that extend or override the built-in ones
