@@ -1,0 +1,127 @@
+//! Unmodified public clients of OpenAI's Realtime API, on the profile `assistant` with real engines. Each asks three
+//! questions, and the third interrupts the second answer.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::{process::Command, task::JoinSet};
+use voxbridge::simulator::{SimulatorConfig, process::EngineProcess, socket::RecordedInput};
+use voxbridge_test_support::bench::{Bench, Options};
+
+use crate::client_programs::{clients_dir, node, project, python, recording, run};
+use crate::engines::{engines_dir, word_error_rate};
+
+/// Recordings, and the words in them.
+const QUESTIONS: [(&str, &str); 3] = [
+    ("librivox_0880_16k.wav", "he was not an ill disposed young man"),
+    (
+        "librivox_0920_16k.wav",
+        "had he married a more amiable woman he might have been made still more respectable than he was",
+    ),
+    ("goforward_16k.wav", "go forward ten meters"),
+];
+/// Another processor may get one of the words wrong.
+const WER: f64 = 0.26;
+
+async fn start_engines() -> Arc<EngineProcess> {
+    clients_dir();
+    Arc::new(EngineProcess::start(&engines_dir()).await.unwrap())
+}
+
+/// A bench of its own for each client, so that each has a recorder of its own. Other tests cover the upstream's queue.
+async fn start_bench(engines: &Arc<EngineProcess>) -> Bench {
+    let simulator = SimulatorConfig { workers: 16, record: true, ..SimulatorConfig::default() };
+    Bench::with_options(Options { simulator, engines: Some(engines.clone()), ..Options::default() }).await
+}
+
+fn driver(packages: &[&str], script: &str) -> Command {
+    let mut client = python(packages);
+    client.arg(project().join("tests/clients").join(script));
+    client
+}
+
+/// Runs a driver with all recordings.
+async fn run_talk(mut driver: Command, url: String) -> Value {
+    driver.arg(url).args(QUESTIONS.map(|(file, _)| recording(file)));
+    serde_json::from_str(&run(driver).await).unwrap()
+}
+
+fn assert_transcripts(came: &Value, name: &str) {
+    let heard = came["users"].as_array().unwrap();
+    assert_eq!(heard.len(), QUESTIONS.len(), "{name}: {heard:?}");
+    for ((_, words), heard) in QUESTIONS.iter().zip(heard) {
+        let heard = heard.as_str().unwrap();
+        assert!(word_error_rate(words, heard) <= WER, "{name}: {heard}");
+    }
+}
+
+/// The first and the third answer were heard to their ends, and the second was interrupted.
+fn assert_answers(came: &Value, name: &str) {
+    let answers = came["answers"].as_array().unwrap();
+    let statuses: Vec<_> = answers.iter().map(|answer| answer["status"].clone()).collect();
+    assert_eq!(statuses, ["completed", "cancelled", "completed"], "{name}");
+    for answer in answers {
+        assert!(!answer["text"].as_str().unwrap().is_empty(), "{name}: {answer}");
+        assert!(answer["audio_s"].as_f64() > Some(1.0), "{name}: {answer}");
+    }
+}
+
+/// What the model was sent for each answer; transcripts have another length penalty.
+fn answer_requests(inputs: &[RecordedInput]) -> Vec<Value> {
+    let requests = inputs.iter().filter_map(|input| match input {
+        RecordedInput::Message(_, text) => serde_json::from_str::<Value>(text).ok(),
+        _ => None,
+    });
+    let is_answer = |message: &Value| {
+        message["type"] == "input.append" && message["input"]["generation"]["length_penalty"] == 1.1
+    };
+    requests.filter(is_answer).map(|message| message["input"]["messages"].clone()).collect()
+}
+
+/// The third question came with the history: the first question in words, and of the second answer only what was heard.
+fn assert_history(bench: &Bench, name: &str) {
+    let inputs = bench.recorder.all();
+    assert!(!inputs.iter().any(|input| matches!(input, RecordedInput::Disconnected(_))), "{name}");
+    let requests = answer_requests(&inputs);
+    let messages = requests.last().unwrap().as_array().unwrap();
+    let text = |message: &Value| message["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    assert!(text(&messages[0]).contains("Answer briefly."), "{name}: {:?}", messages[0]);
+    let is_first = |message: &&Value| word_error_rate(QUESTIONS[0].1, &text(message)) <= WER;
+    let first = messages.iter().position(|message| message["role"] == "user" && is_first(&message));
+    let first = first.unwrap_or_else(|| panic!("{name}: the first question is missing"));
+    let roles: Vec<_> = messages[first..].iter().map(|message| message["role"].clone()).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"], "{name}");
+    let interrupted = text(&messages[first + 3]);
+    assert!(interrupted.split(' ').count() < 12, "{name}: words that were not heard: {interrupted}");
+}
+
+fn assert_talk(came: &Value, bench: &Bench, name: &str) {
+    println!("{name}: {came}");
+    assert_transcripts(came, name);
+    assert_answers(came, name);
+    assert_history(bench, name);
+    for field in ["errors", "invalid"] {
+        assert!(came[field].is_null() || came[field] == json!([]), "{name}: {}", came[field]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openai_libraries_talk_and_interrupt() {
+    let engines = start_engines().await;
+    let mut running = JoinSet::new();
+    for (name, scheme, driver) in [
+        ("openai", "http", driver(&["openai"], "openai_client.py")),
+        ("openai-agents", "ws", driver(&["openai"], "openai_agents_client.py")),
+        ("agents-realtime", "ws", node("openai_agents_client.cjs")),
+    ] {
+        let bench = start_bench(&engines).await;
+        let url = format!("{scheme}://{}", bench.address());
+        running.spawn(async move { (name, run_talk(driver, url).await, bench) });
+    }
+    while let Some(done) = running.join_next().await {
+        let (name, came, bench) = done.unwrap();
+        assert_talk(&came, &bench, name);
+        // The library for JavaScript closes without a code.
+        assert!([1000, 1005].contains(&came["close_code"].as_u64().unwrap()), "{name}: {came}");
+    }
+}
