@@ -6,7 +6,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::{process::Command, task::JoinSet};
 use voxbridge::simulator::{SimulatorConfig, process::EngineProcess, socket::RecordedInput};
-use voxbridge_test_support::bench::{Bench, Options};
+use voxbridge_test_support::{
+    bench::{Bench, Options, scratch},
+    certs,
+};
 
 use crate::client_programs::{clients_dir, node, project, python, recording, run};
 use crate::engines::{engines_dir, word_error_rate};
@@ -23,6 +26,9 @@ const QUESTIONS: [(&str, &str); 3] = [
 /// Another processor may get one of the words wrong.
 const WER: f64 = 0.26;
 
+const PIPECAT: &[&str] = &["pipecat", "openai", "aiohttp"];
+const LIVEKIT: &[&str] = &["livekit", "openai", "aiohttp", "pipecat"];
+
 async fn start_engines() -> Arc<EngineProcess> {
     clients_dir();
     Arc::new(EngineProcess::start(&engines_dir()).await.unwrap())
@@ -37,6 +43,12 @@ async fn start_bench(engines: &Arc<EngineProcess>) -> Bench {
 fn driver(packages: &[&str], script: &str) -> Command {
     let mut client = python(packages);
     client.arg(project().join("tests/clients").join(script));
+    client
+}
+
+fn with_service(packages: &[&str], script: &str, service: &str) -> Command {
+    let mut client = driver(packages, script);
+    client.arg(service);
     client
 }
 
@@ -113,6 +125,8 @@ async fn openai_libraries_talk_and_interrupt() {
         ("openai", "http", driver(&["openai"], "openai_client.py")),
         ("openai-agents", "ws", driver(&["openai"], "openai_agents_client.py")),
         ("agents-realtime", "ws", node("openai_agents_client.cjs")),
+        ("pipecat", "ws", with_service(PIPECAT, "pipecat_client.py", "llm")),
+        ("livekit", "http", with_service(LIVEKIT, "livekit_client.py", "realtime")),
     ] {
         let bench = start_bench(&engines).await;
         let url = format!("{scheme}://{}", bench.address());
@@ -121,7 +135,64 @@ async fn openai_libraries_talk_and_interrupt() {
     while let Some(done) = running.join_next().await {
         let (name, came, bench) = done.unwrap();
         assert_talk(&came, &bench, name);
-        // The library for JavaScript closes without a code.
-        assert!([1000, 1005].contains(&came["close_code"].as_u64().unwrap()), "{name}: {came}");
+        // The libraries for JavaScript close without a code, and pipecat and LiveKit do not tell theirs.
+        assert!([None, Some(1000), Some(1005)].contains(&came["close_code"].as_u64()), "{name}: {came}");
+        if name == "livekit" {
+            assert_picture_and_context(&bench);
+        }
+    }
+}
+
+/// What LiveKit's driver adds before the first question: a picture, and a conversation of two messages.
+fn assert_picture_and_context(bench: &Bench) {
+    let greeting = &answer_requests(&bench.recorder.all())[0];
+    let parts =
+        greeting.as_array().unwrap().iter().flat_map(|message| message["content"].as_array().unwrap());
+    let kinds: Vec<_> = parts.clone().map(|part| part["type"].clone()).collect();
+    assert!(kinds.contains(&json!("image")), "{greeting}");
+    for words in ["Answer briefly.\nGreet the user.", "My name is Ada.", "Hello Ada."] {
+        assert!(parts.clone().any(|part| part["text"] == words), "{words} of {greeting}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openai_library_for_javascript_talks_over_tls() {
+    let engines = start_engines().await;
+    let bench = start_bench(&engines).await;
+    let certificate = certs::self_signed("localhost");
+    let address = certs::serve_tls(bench.address(), certs::acceptor(&certificate)).await;
+    let trusted = scratch("openai_library_for_javascript").join("trusted.pem");
+    std::fs::write(&trusted, &certificate.0).unwrap();
+    let mut driver = node("openai_client.cjs");
+    driver.env("NODE_EXTRA_CA_CERTS", trusted);
+    let came = run_talk(driver, format!("https://localhost:{}", address.port())).await;
+    assert_talk(&came, &bench, "openai for JavaScript");
+    assert_eq!(came["close_code"], 1000, "{came}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transcription_services_receive_words() {
+    let engines = start_engines().await;
+    let mut running = JoinSet::new();
+    for (name, scheme, driver) in [
+        ("pipecat with its own detector", "ws", with_service(PIPECAT, "pipecat_client.py", "stt")),
+        (
+            "pipecat with the server's detector",
+            "ws",
+            with_service(PIPECAT, "pipecat_client.py", "stt-server"),
+        ),
+        ("livekit", "http", with_service(LIVEKIT, "livekit_client.py", "stt")),
+    ] {
+        let bench = start_bench(&engines).await;
+        let url = format!("{scheme}://{}", bench.address());
+        running.spawn(async move { (name, run_talk(driver, url).await, bench) });
+    }
+    for (name, came, bench) in running.join_all().await {
+        assert_transcripts(&came, name);
+        assert_eq!(came["errors"], json!([]), "{name}");
+        assert!(
+            answer_requests(&bench.recorder.all()).is_empty(),
+            "{name}: an answer that was not asked for"
+        );
     }
 }
