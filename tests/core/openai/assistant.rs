@@ -265,7 +265,7 @@ fn item_store_answers_retrieve_truncate_and_delete() {
     client.send(&json!({"type": "conversation.item.delete", "item_id": item}));
     assert_eq!(client.of_type("conversation.item.deleted")[0]["item_id"], item);
     client.send(&json!({"type": "conversation.item.retrieve", "item_id": item}));
-    assert_eq!(client.of_type("error")[0]["error"]["code"], "invalid_item_id");
+    assert_eq!(client.of_type("error")[0]["error"]["code"], "item_retrieve_invalid_item_id");
 }
 
 #[test]
