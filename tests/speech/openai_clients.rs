@@ -196,3 +196,23 @@ async fn transcription_services_receive_words() {
         );
     }
 }
+
+/// Every server event satisfies the types and schemas of OpenAI's libraries, which drop the others without a word.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_event_satisfies_openais_types() {
+    let mut running = JoinSet::new();
+    for (name, scheme, mut driver) in [
+        ("openai and openai-agents", "http", driver(&["openai"], "openai_events.py")),
+        ("agents-realtime", "ws", node("openai_events.cjs")),
+    ] {
+        let bench = Bench::start().await;
+        driver.arg(format!("{scheme}://{}", bench.address()));
+        running.spawn(async move { (name, run(driver).await, bench) });
+    }
+    for (name, came, _bench) in running.join_all().await {
+        let came: Value = serde_json::from_str(&came).unwrap();
+        assert_eq!(came["invalid"], json!([]), "{name}");
+        // All events of a talk without voice activity, which the other tests check, and without failures.
+        assert!(came["kinds"].as_array().unwrap().len() >= 25, "{name}: {}", came["kinds"]);
+    }
+}

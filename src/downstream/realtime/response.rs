@@ -168,13 +168,12 @@ impl Response {
         if is_beta {
             let modalities = if self.speaks { json!(["text", "audio"]) } else { modalities };
             response["modalities"] = modalities;
-            response["voice"] = session.voice();
+            response["voice"] = session.voice_name();
             response["output_audio_format"] = session.output.to_json(true);
             response["max_output_tokens"] = self.max_output_tokens.clone();
         } else {
             response["output_modalities"] = modalities;
-            response["audio"] =
-                json!({ "output": { "format": session.output.to_json(false), "voice": session.voice() } });
+            response["audio"] = json!({ "output": { "format": session.output.to_json(false), "voice": session.voice_name() } });
             response["max_output_tokens"] = self.max_output_tokens.clone();
         }
         response

@@ -198,6 +198,20 @@ fn written_answers_metadata_and_out_of_band_responses() {
     assert_eq!(client.answer_requests()[1].as_array().unwrap().len(), 2, "no history of it");
 }
 
+/// A response holds a voice's name even if the session holds an object: clients reject the object there.
+#[test]
+fn response_names_a_voice_that_was_given_as_an_object() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.update(&json!({"type": "realtime", "audio": {"output": {"voice": {"id": "voice_1"}}}}));
+    client.send(&json!({"type": "response.create"}));
+    client.wait_for("response.done");
+    let session = &client.of_type("session.updated")[0]["session"];
+    assert_eq!(session["audio"]["output"]["voice"], json!({"id": "voice_1"}));
+    for kind in ["response.created", "response.done"] {
+        assert_eq!(client.of_type(kind)[0]["response"]["audio"]["output"]["voice"], "voice_1", "{kind}");
+    }
+}
+
 #[test]
 fn pictures_reach_the_next_answer_only() {
     let mut client = Realtime::connect("model=gpt-realtime");
