@@ -173,8 +173,8 @@ impl Realtime {
                 self.add_words(*segment_id, text, send);
             }
             ClientCommand::Audio(audio) => self.send_audio(audio, send),
-            ClientCommand::AnswerEnded { segment_id, cancelled } => {
-                self.end_response(*segment_id, *cancelled, send);
+            ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms } => {
+                self.end_response(*segment_id, (*cancelled, *audio_ms), send);
             }
             ClientCommand::Error(error) => self.send_error(error, send),
             ClientCommand::SessionClosed { reason, .. } => self.send_close_reason(*reason, send),
@@ -365,7 +365,7 @@ impl Realtime {
         }
         self.begin_output(send);
         let Some(response) = self.responses.front_mut() else { return };
-        response.audio_samples += audio.samples.len() as u64;
+        response.has_audio = true;
         self.audio_bytes.clear();
         audio.encoding.encode(&audio.samples, &mut self.audio_bytes);
         let Some((name, event_id)) = self.events.begin(RealtimeEvent::AudioDelta) else { return };
@@ -394,7 +394,12 @@ impl Realtime {
     }
 
     /// Ends a response: its part, its item and itself.
-    fn end_response(&mut self, segment_id: u32, cancelled: bool, send: &mut dyn FnMut(Message)) {
+    fn end_response(
+        &mut self,
+        segment_id: u32,
+        (cancelled, audio_ms): (bool, u64),
+        send: &mut dyn FnMut(Message),
+    ) {
         let Some(at) = self.responses.iter().position(|response| response.segment_id == segment_id) else {
             return;
         };
@@ -403,6 +408,7 @@ impl Realtime {
             // Nothing of it was told.
             return;
         }
+        response.audio_ms = audio_ms;
         response.set_status(cancelled, std::mem::take(&mut self.cancel_requested));
         if response.has_item {
             self.end_output(&response, send);
