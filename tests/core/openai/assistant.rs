@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use voxbridge_test_support::PICTURE;
 
 use super::{Realtime, config, speech};
 
@@ -174,7 +175,7 @@ fn pictures_reach_the_next_answer_only() {
     client.update(&json!({"type": "realtime", "output_modalities": ["text"]}));
     client.send(
         &json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": [
-        {"type": "input_image", "image_url": "data:image/jpeg;base64,/9j/4AAQ"},
+        {"type": "input_image", "image_url": format!("data:image/jpeg;base64,{PICTURE}")},
         {"type": "input_text", "text": "What is this?"}]}}),
     );
     for _ in 0..2 {
