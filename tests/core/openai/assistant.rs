@@ -270,3 +270,19 @@ fn duplex_turns_get_responses_of_their_own() {
     assert_eq!(done[0]["response"]["status"], "completed");
     assert!(client.audio_s() > 0.5, "{} s", client.audio_s());
 }
+
+#[test]
+fn speech_cut_off_by_manual_commits_gets_its_end() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.say(&speech());
+    let count = |client: &Realtime, kind: &str| client.of_type(kind).len();
+    assert_eq!(count(&client, "input_audio_buffer.speech_started"), 1);
+    client.update(&json!({"type": "realtime", "audio": {"input": {"turn_detection": null}}}));
+    assert_eq!(count(&client, "input_audio_buffer.speech_stopped"), 1, "{:?}", client.types());
+    client.say(&speech());
+    client
+        .update(&json!({"type": "realtime", "audio": {"input": {"turn_detection": {"type": "server_vad"}}}}));
+    client.say_silence(900);
+    let edges = ["input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"];
+    assert_eq!(edges.map(|kind| count(&client, kind)), [1, 1], "{:?}", client.types());
+}
