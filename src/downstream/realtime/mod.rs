@@ -48,6 +48,8 @@ pub(super) struct Realtime {
     requests: VecDeque<RequestedResponse>,
     /// The client asked to stop the answer in progress.
     cancel_requested: bool,
+    /// The client's name for its last commit, whose audio may be too short.
+    commit_event_id: Option<String>,
     /// Words so far of the utterance that is being transcribed.
     partial: (u32, String),
     /// Buffer for audio between samples and base64.
@@ -101,6 +103,7 @@ impl Realtime {
             responses: VecDeque::new(),
             requests: VecDeque::new(),
             cancel_requested: false,
+            commit_event_id: None,
             partial: (0, String::new()),
             audio_bytes: Vec::new(),
             replies: Vec::new(),
@@ -284,10 +287,14 @@ impl Realtime {
             Origin::Client => "invalid_request_error",
             Origin::Bridge | Origin::Upstream => "server_error",
         };
+        let event_id = match error.kind {
+            ErrorKind::EmptyCommit => self.commit_event_id.take(),
+            _ => error.request_id.clone(),
+        };
         self.send(
             RealtimeEvent::Error,
             json!({ "error": {
-                "type": kind, "code": code, "message": message, "param": null, "event_id": error.request_id,
+                "type": kind, "code": code, "message": message, "param": null, "event_id": event_id,
             } }),
             send,
         );

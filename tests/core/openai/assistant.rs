@@ -210,8 +210,10 @@ fn committed_audio_without_turn_detection_is_one_turn() {
     let audio = client.answer_requests()[0][1]["content"][0]["data"].as_str().unwrap().len();
     let seconds = audio as f64 * 0.75 / 4.0 / 16_000.0;
     assert!((7.0..9.5).contains(&seconds), "{seconds} s: both sentences, without the silence before them");
-    client.send(&json!({"type": "input_audio_buffer.commit"}));
-    assert_eq!(client.of_type("error")[0]["error"]["code"], "input_audio_buffer_commit_empty");
+    client.send(&json!({"type": "input_audio_buffer.commit", "event_id": "mine"}));
+    let error = &client.of_type("error")[0]["error"];
+    let expected = (&json!("input_audio_buffer_commit_empty"), &json!("mine"));
+    assert_eq!((&error["code"], &error["event_id"]), expected);
 }
 
 #[test]
