@@ -23,7 +23,7 @@ use self::{
 use super::IgnoredField;
 use crate::{
     error::{Error, ErrorKind, Origin},
-    event::{ClientAudio, ClientCommand, CloseReason, EntryId, Message, Setting, Speaker},
+    event::{ClientAudio, ClientCommand, CloseReason, EntryId, Message, Setting, Speaker, TurnTag},
     mapping::{
         ClientMapping,
         client::{RealtimeEvent, ReportedAs},
@@ -143,10 +143,14 @@ impl Realtime {
         std::mem::take(&mut self.ignored)
     }
 
-    /// Encodes a command. Commands that these clients do not know have no message.
-    pub(super) fn encode(&mut self, command: &ClientCommand, mut send: impl FnMut(Message)) {
+    /// Encodes a command. Commands that these clients do not know have no message. Only audio is discarded at an
+    /// interruption, because every other event belongs to a pair.
+    pub(super) fn encode(&mut self, command: &ClientCommand, mut send: impl FnMut(Message, Option<TurnTag>)) {
         use RealtimeEvent as E;
-        let send: &mut dyn FnMut(Message) = &mut send;
+        if let ClientCommand::Audio(audio) = command {
+            return self.send_audio(audio, &mut send);
+        }
+        let send: &mut dyn FnMut(Message) = &mut |message| send(message, None);
         match command {
             ClientCommand::SessionCreated { .. } => self.send_session(E::SessionCreated, send),
             ClientCommand::Configured => self.send_session(E::SessionUpdated, send),
@@ -175,13 +179,13 @@ impl Realtime {
             | ClientCommand::TranscriptFinal { speaker: Speaker::Assistant, text, segment_id, .. } => {
                 self.add_words(*segment_id, text, send);
             }
-            ClientCommand::Audio(audio) => self.send_audio(audio, send),
             ClientCommand::AnswerEnded { segment_id, cancelled } => {
                 self.end_response(*segment_id, *cancelled, send);
             }
             ClientCommand::Error(error) => self.send_error(error, send),
             ClientCommand::SessionClosed { reason, .. } => self.send_close_reason(*reason, send),
-            ClientCommand::UtteranceGap { .. }
+            ClientCommand::Audio(_)
+            | ClientCommand::UtteranceGap { .. }
             | ClientCommand::SpeakingStarted { .. }
             | ClientCommand::AudioComplete { .. }
             | ClientCommand::SpeakingEnded { .. }
@@ -366,17 +370,18 @@ impl Realtime {
     }
 
     /// Sends audio of the first response.
-    fn send_audio(&mut self, audio: &ClientAudio, send: &mut dyn FnMut(Message)) {
+    fn send_audio(&mut self, audio: &ClientAudio, send: &mut dyn FnMut(Message, Option<TurnTag>)) {
         if !self.responses.front().is_some_and(|response| response.speaks) {
             return;
         }
-        self.begin_output(send);
+        self.begin_output(&mut |message| send(message, None));
         let Some(response) = self.responses.front_mut() else { return };
         response.audio_samples += audio.samples.len() as u64;
         self.audio_bytes.clear();
         audio.encoding.encode(&audio.samples, &mut self.audio_bytes);
         let Some((name, event_id)) = self.events.begin(RealtimeEvent::AudioDelta) else { return };
-        send(Message::Text(response.audio_delta(name, &event_id, &self.audio_bytes)));
+        let delta = response.audio_delta(name, &event_id, &self.audio_bytes);
+        send(Message::Text(delta), Some(audio.turn));
     }
 
     /// Tells the client of the response's item, once.

@@ -129,6 +129,34 @@ fn barge_in_cancels_the_response_and_nothing_stale_follows() {
 }
 
 #[test]
+fn barge_in_before_the_client_reads_discards_the_audio_and_keeps_every_event() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.harness.stop_reading();
+    client.send(&json!({"type": "response.create", "response": {"instructions": "Say hello to everybody."}}));
+    client.pass(1500 * MS);
+    client.say(&speech());
+    client.harness.resume_reading();
+    client.pass(MS);
+    client.check();
+    assert_order(
+        &client,
+        &[
+            "response.created",
+            "response.output_item.added",
+            "response.content_part.added",
+            "input_audio_buffer.speech_started",
+            "response.output_audio.done",
+            "response.content_part.done",
+            "response.done",
+        ],
+    );
+    let interrupted = &client.of_type("response.done")[0]["response"];
+    assert_eq!(interrupted["status"], "cancelled");
+    let deltas = client.of_type("response.output_audio.delta");
+    assert!(deltas.iter().all(|delta| delta["response_id"] != interrupted["id"]), "{:?}", client.types());
+}
+
+#[test]
 fn client_cancel_is_told_apart_and_a_second_one_is_an_error() {
     let mut client = Realtime::connect("model=gpt-realtime");
     client.send(
