@@ -1,4 +1,4 @@
-//! Reads the client's messages, beside audio and its commit, which need no knowledge of the conversation.
+//! Reads the client's messages, beside audio, which needs no knowledge of the conversation.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -42,6 +42,11 @@ impl Realtime {
             Verb::ItemDelete => self.delete_item(&message, handle),
             Verb::ResponseCreate => self.create_response(&message, handle),
             Verb::ResponseCancel => self.cancel_response(&message, handle),
+            Verb::Commit => {
+                self.commit_event_id = event_id_of(text);
+                handle(ClientEvent::Commit);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -159,6 +159,34 @@ fn truncation_after_barge_in_cuts_the_words_once() {
 }
 
 #[test]
+fn barge_in_before_the_client_reads_discards_the_audio_and_keeps_every_event() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.harness.stop_reading();
+    client.send(&json!({"type": "response.create", "response": {"instructions": "Say hello to everybody."}}));
+    client.pass(1500 * MS);
+    client.say(&speech());
+    client.harness.resume_reading();
+    client.pass(MS);
+    client.check();
+    assert_order(
+        &client,
+        &[
+            "response.created",
+            "response.output_item.added",
+            "response.content_part.added",
+            "input_audio_buffer.speech_started",
+            "response.output_audio.done",
+            "response.content_part.done",
+            "response.done",
+        ],
+    );
+    let interrupted = &client.of_type("response.done")[0]["response"];
+    assert_eq!(interrupted["status"], "cancelled");
+    let deltas = client.of_type("response.output_audio.delta");
+    assert!(deltas.iter().all(|delta| delta["response_id"] != interrupted["id"]), "{:?}", client.types());
+}
+
+#[test]
 fn client_cancel_is_told_apart_and_a_second_one_is_an_error() {
     let mut client = Realtime::connect("model=gpt-realtime");
     client.send(
@@ -254,8 +282,10 @@ fn committed_audio_without_turn_detection_is_one_turn() {
     let audio = client.answer_requests()[0][1]["content"][0]["data"].as_str().unwrap().len();
     let seconds = audio as f64 * 0.75 / 4.0 / 16_000.0;
     assert!((7.0..9.5).contains(&seconds), "{seconds} s: both sentences, without the silence before them");
-    client.send(&json!({"type": "input_audio_buffer.commit"}));
-    assert_eq!(client.of_type("error")[0]["error"]["code"], "input_audio_buffer_commit_empty");
+    client.send(&json!({"type": "input_audio_buffer.commit", "event_id": "mine"}));
+    let error = &client.of_type("error")[0]["error"];
+    let expected = (&json!("input_audio_buffer_commit_empty"), &json!("mine"));
+    assert_eq!((&error["code"], &error["event_id"]), expected);
 }
 
 #[test]
@@ -313,4 +343,20 @@ fn duplex_turns_get_responses_of_their_own() {
     assert!(!done.is_empty(), "{:?}", client.types());
     assert_eq!(done[0]["response"]["status"], "completed");
     assert!(client.audio_s() > 0.5, "{} s", client.audio_s());
+}
+
+#[test]
+fn speech_cut_off_by_manual_commits_gets_its_end() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.say(&speech());
+    let count = |client: &Realtime, kind: &str| client.of_type(kind).len();
+    assert_eq!(count(&client, "input_audio_buffer.speech_started"), 1);
+    client.update(&json!({"type": "realtime", "audio": {"input": {"turn_detection": null}}}));
+    assert_eq!(count(&client, "input_audio_buffer.speech_stopped"), 1, "{:?}", client.types());
+    client.say(&speech());
+    client
+        .update(&json!({"type": "realtime", "audio": {"input": {"turn_detection": {"type": "server_vad"}}}}));
+    client.say_silence(900);
+    let edges = ["input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"];
+    assert_eq!(edges.map(|kind| count(&client, kind)), [1, 1], "{:?}", client.types());
 }
