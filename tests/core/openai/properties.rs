@@ -247,6 +247,10 @@ impl RandomClient {
                 | "response.output_item.done" => {
                     assert!(items.entry(kind).or_default().insert(id.unwrap().to_owned()), "twice: {event}");
                 }
+                // The client may use the id again.
+                "conversation.item.deleted" => {
+                    items.values_mut().for_each(|ids| drop(ids.remove(id.unwrap())));
+                }
                 "response.output_audio_transcript.delta" | "response.output_text.delta" => {
                     let delta = event["delta"].as_str().unwrap();
                     words.entry(id.unwrap()).or_default().push_str(delta);
