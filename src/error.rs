@@ -59,10 +59,16 @@ named_enum! {
         SpeakFailed = "speak_failed",
         /// The model's answer failed. Spelled like `speak_failed` by default.
         AnswerFailed = "answer_failed",
-        /// A commit without audio. This kind and the next four are spelled like `invalid` by default.
+        /// A commit without audio. This kind and the next seven are spelled like `invalid` by default.
         EmptyCommit = "empty_commit",
-        /// An entry of the conversation that does not exist.
+        /// A new entry behind one that does not exist.
         UnknownEntry = "unknown_entry",
+        /// An entry to read, and it does not exist.
+        UnknownEntryRead = "unknown_entry_read",
+        /// An entry to cut, and it does not exist.
+        UnknownEntryCut = "unknown_entry_cut",
+        /// An entry to remove, and it does not exist.
+        UnknownEntryRemoved = "unknown_entry_removed",
         /// A new entry with the id of another.
         DuplicateEntry = "duplicate_entry",
         /// An answer to cancel, and there is none.
@@ -122,6 +128,9 @@ impl ErrorKind {
             Self::AnswerFailed => Some(Self::SpeakFailed),
             Self::EmptyCommit
             | Self::UnknownEntry
+            | Self::UnknownEntryRead
+            | Self::UnknownEntryCut
+            | Self::UnknownEntryRemoved
             | Self::DuplicateEntry
             | Self::NoAnswer
             | Self::AnswerInProgress => Some(Self::Invalid),

@@ -221,9 +221,9 @@ impl ServedBridge {
 
     /// Queues the messages for a command.
     fn encode(&mut self, command: &ClientCommand, at_s: f64) {
-        let turn = command.turn();
-        self.codec
-            .encode(command, at_s, |message| self.ready_outputs.push_back(Output::ToClient(message, turn)));
+        self.codec.encode(command, at_s, |message, turn| {
+            self.ready_outputs.push_back(Output::ToClient(message, turn));
+        });
     }
 
     /// Reports fields that the codec accepted without effect.

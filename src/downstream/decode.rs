@@ -93,7 +93,8 @@ impl Codec {
         let mapping = self.mapping.clone();
         let decoded = mapping.extractor.extract(text).map_err(json_error).and_then(|found| {
             let command = find_command(&mapping.commands, &found)?;
-            let verb = command.verbs.iter().map(|it| it.verb).find(|verb| verb.is_realtime());
+            let mut verbs = command.verbs.iter().map(|it| it.verb);
+            let verb = verbs.find(|verb| verb.is_realtime() || *verb == Verb::Commit);
             match verb.zip(self.realtime.as_mut()) {
                 Some((verb, realtime)) => realtime.decode(verb, text, &mut handle),
                 None => self.pass_verbs(command, &found, &mut handle),

@@ -4,7 +4,7 @@ use super::{Codec, slot_values::EventSource};
 use crate::{
     audio::word_times::WordTime,
     error::Error,
-    event::{ClientCommand, CloseReason, Message},
+    event::{ClientCommand, CloseReason, Message, TurnTag},
     mapping::{
         client::{CloseSpelling, ErrorSpelling, EventName, EventSlot, ReportedAs},
         template::SlotValue,
@@ -13,11 +13,17 @@ use crate::{
 
 impl Codec {
     /// Encodes a command that is sent `at_s` seconds after the session opened, and passes its messages on. A protocol has
-    /// one message for a command, several, or none.
-    pub fn encode(&mut self, command: &ClientCommand, at_s: f64, mut send: impl FnMut(Message)) {
+    /// one message for a command, several, or none. A message with a turn is discarded when the user interrupts that turn.
+    pub fn encode(
+        &mut self,
+        command: &ClientCommand,
+        at_s: f64,
+        mut send: impl FnMut(Message, Option<TurnTag>),
+    ) {
         if let Some(realtime) = &mut self.realtime {
             return realtime.encode(command, send);
         }
+        let mut send = |message| send(message, command.turn());
         if let Some(live) = &mut self.live
             && live.encode(&self.mapping, command, &mut send)
         {
@@ -190,7 +196,7 @@ mod tests {
 
     fn encoded_text(command: ClientCommand) -> String {
         let mut messages = Vec::new();
-        codec().encode(&command, 0.1234, |message| messages.push(message));
+        codec().encode(&command, 0.1234, |message, _| messages.push(message));
         match messages.as_slice() {
             [Message::Text(json)] => json.clone(),
             other => panic!("not one text frame: {other:?}"),

@@ -98,7 +98,7 @@ impl Codec {
             ClientCommand::AnswerStarted { segment_id, .. } => {
                 (slot == Slot::SegmentId).then(|| SlotValue::Int((*segment_id).into()))
             }
-            ClientCommand::AnswerEnded { segment_id, cancelled } => match slot {
+            ClientCommand::AnswerEnded { segment_id, cancelled, .. } => match slot {
                 Slot::SegmentId => Some(SlotValue::Int((*segment_id).into())),
                 Slot::Cancelled => Some(SlotValue::Bool(*cancelled)),
                 _ => None,
@@ -230,7 +230,9 @@ mod tests {
             EventName::AudioCommitted => ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1 },
             EventName::AudioCleared => ClientCommand::AudioCleared,
             EventName::AnswerStarted => ClientCommand::AnswerStarted { segment_id: 1, by_client: true },
-            EventName::AnswerEnded => ClientCommand::AnswerEnded { segment_id: 1, cancelled: true },
+            EventName::AnswerEnded => {
+                ClientCommand::AnswerEnded { segment_id: 1, cancelled: true, audio_ms: 1 }
+            }
             EventName::SpeechEnded => ClientCommand::SpeechEnded { at_ms: 1, segment_id: 1 },
             EventName::TranscriptPartial => ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,

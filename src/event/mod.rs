@@ -320,6 +320,8 @@ pub enum ClientCommand {
         segment_id: u32,
         /// It was interrupted, or the rest of it was lost.
         cancelled: bool,
+        /// Length of the audio that was made, ms, heard or not.
+        audio_ms: u64,
     },
     /// Transcript so far.
     TranscriptPartial {

@@ -17,7 +17,7 @@ use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
     error::Error,
-    event::{DisconnectReason, Frame, Lane, Message, Mode},
+    event::{DisconnectReason, Frame, Lane, Message, Mode, TurnTag},
     mapping::Library,
     session::{EndReason, Measurement, Observation, ReadWindow, RelaySetup, SessionSetup, VoiceCatalog},
     simulator::{
@@ -160,6 +160,8 @@ pub(crate) struct Harness {
     bridge_wait: Option<Instant>,
     gateway_wait: Option<Instant>,
     client_open: bool,
+    /// What a client that does not read has not received; `None` for one that reads.
+    unread: Option<Vec<(Message, Option<TurnTag>)>>,
     /// The bridge has finished.
     pub(crate) finished: bool,
     /// Bytes of audio the client sent.
@@ -257,6 +259,7 @@ impl Harness {
             bridge_wait: None,
             gateway_wait: None,
             client_open: true,
+            unread: None,
             finished: false,
             sent_bytes: 0,
             log: Vec::new(),
@@ -322,6 +325,17 @@ impl Harness {
             self.send_binary(&bytes_of(frame));
             self.advance(Duration::from_millis(frame_ms));
         }
+    }
+
+    /// The client stops reading.
+    pub(crate) fn stop_reading(&mut self) {
+        self.unread.get_or_insert_default();
+    }
+
+    /// The client reads again: everything that the server still holds for it.
+    pub(crate) fn resume_reading(&mut self) {
+        let unread = self.unread.take().unwrap_or_default();
+        unread.into_iter().for_each(|(message, _)| self.record_client_frame(message));
     }
 
     /// The client's transport is lost.
@@ -522,9 +536,13 @@ impl Harness {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message, _) => self.record_client_frame(message),
-                // All audio was already delivered.
-                Output::DropTurn { .. } => {}
+                Output::ToClient(message, turn) => match &mut self.unread {
+                    Some(unread) => unread.push((message, turn)),
+                    None => self.record_client_frame(message),
+                },
+                Output::DropTurn { turn, .. } => {
+                    self.unread.iter_mut().for_each(|unread| unread.retain(|(_, tag)| *tag != Some(turn)));
+                }
                 Output::Observe(observation) => self.observations.push(observation),
                 Output::OpenLane(lane, mode) => {
                     assert!(self.lanes.insert(lane, false).is_none(), "{lane:?} is opened twice");

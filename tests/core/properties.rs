@@ -24,7 +24,7 @@ use driver::Driver;
 /// Sessions for each property unless `PROPTEST_CASES` says otherwise: a few seconds of run time in all.
 const CASES: u32 = 64;
 
-fn config() -> ProptestConfig {
+pub(crate) fn config() -> ProptestConfig {
     #[expect(
         clippy::disallowed_methods,
         reason = "proptest's own variable, which a number in the code overrides"

@@ -487,7 +487,7 @@ fn documented_macaw_server_messages_are_encoded() {
     let mut codec = macaw_codec();
     for (section, command, example) in events {
         let mut messages = Vec::new();
-        codec.encode(&command, 0.123, |message| messages.push(message));
+        codec.encode(&command, 0.123, |message, _| messages.push(message));
         let [Message::Text(spelled)] = messages.as_slice() else { panic!("{section} is not encoded") };
         assert_contains_printed(&format!("macaw-realtime, {section}"), spelled, &example);
     }

@@ -7,5 +7,6 @@ mod client_programs;
 mod engine_quality;
 mod engines;
 mod macaw_clients;
+mod openai_clients;
 mod phone_calls;
 mod word_accuracy;

@@ -1,4 +1,4 @@
-//! Reads the client's messages, beside audio and its commit, which need no knowledge of the conversation.
+//! Reads the client's messages, beside audio, which needs no knowledge of the conversation.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -42,6 +42,11 @@ impl Realtime {
             Verb::ItemDelete => self.delete_item(&message, handle),
             Verb::ResponseCreate => self.create_response(&message, handle),
             Verb::ResponseCancel => self.cancel_response(&message, handle),
+            Verb::Commit => {
+                self.commit_event_id = event_id_of(text);
+                handle(ClientEvent::Commit);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -97,7 +102,7 @@ impl Realtime {
             Some(Value::String(previous)) if previous == "root" => (0, EntryPlace::Front),
             Some(Value::String(previous)) => {
                 let at = self.items.position(previous);
-                let at = at.ok_or_else(|| unknown_item("previous_item_id", previous))?;
+                let at = at.ok_or_else(|| unknown_previous_item(previous))?;
                 let number = self.items.at(at).map_or(number, |item| item.number);
                 (at + 1, EntryPlace::After(number))
             }
@@ -119,7 +124,7 @@ impl Realtime {
     }
 
     fn retrieve_item(&mut self, message: &Map<String, Value>) -> Result<(), Error> {
-        let at = self.find_item(message)?;
+        let at = self.find_item(message, ErrorKind::UnknownEntryRead)?;
         if let Some(item) = self.items.at(at).map(super::Item::json) {
             self.reply(RealtimeEvent::ItemRetrieved, json!({ "item": item }));
         }
@@ -131,7 +136,7 @@ impl Realtime {
         message: &Map<String, Value>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
-        let at = self.find_item(message)?;
+        let at = self.find_item(message, ErrorKind::UnknownEntryRemoved)?;
         let item = self.items.remove(at);
         handle(ClientEvent::RemoveEntry(item.number));
         self.reply(RealtimeEvent::ItemDeleted, json!({ "item_id": item.id }));
@@ -143,7 +148,7 @@ impl Realtime {
         message: &Map<String, Value>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
-        let at = self.find_item(message)?;
+        let at = self.find_item(message, ErrorKind::UnknownEntryCut)?;
         let heard_ms = match message.get("audio_end_ms") {
             Some(Value::Number(ms)) => ms.as_f64().unwrap_or(0.0).max(0.0) as u64,
             Some(other) => return Err(wrong_type("audio_end_ms", "a number", other)),
@@ -159,10 +164,10 @@ impl Realtime {
         Ok(())
     }
 
-    /// Index of the item that the message names.
-    fn find_item(&self, message: &Map<String, Value>) -> Result<usize, Error> {
+    /// Index of the item that the message names. `unknown` is the error if there is none.
+    fn find_item(&self, message: &Map<String, Value>, unknown: ErrorKind) -> Result<usize, Error> {
         match message.get("item_id") {
-            Some(Value::String(id)) => self.items.position(id).ok_or_else(|| unknown_item("item_id", id)),
+            Some(Value::String(id)) => self.items.position(id).ok_or_else(|| Error::new(unknown, id)),
             Some(other) => Err(wrong_type("item_id", "a string", other)),
             None => Err(Error::new(ErrorKind::Invalid, "Missing required parameter: 'item_id'.")),
         }
@@ -274,6 +279,6 @@ fn object_field<'m>(message: &'m Map<String, Value>, key: &str) -> Result<&'m Ma
     }
 }
 
-fn unknown_item(field: &str, id: &str) -> Error {
-    Error::new(ErrorKind::UnknownEntry, format!("Item with {field} '{id}' not found."))
+fn unknown_previous_item(id: &str) -> Error {
+    Error::new(ErrorKind::UnknownEntry, format!("Item with previous_item_id '{id}' not found."))
 }

@@ -23,7 +23,7 @@ use self::{
 use super::IgnoredField;
 use crate::{
     error::{Error, ErrorKind, Origin},
-    event::{ClientAudio, ClientCommand, CloseReason, EntryId, Message, Setting, Speaker},
+    event::{ClientAudio, ClientCommand, CloseReason, EntryId, Message, Setting, Speaker, TurnTag},
     mapping::{
         ClientMapping,
         client::{RealtimeEvent, ReportedAs},
@@ -48,6 +48,8 @@ pub(super) struct Realtime {
     requests: VecDeque<RequestedResponse>,
     /// The client asked to stop the answer in progress.
     cancel_requested: bool,
+    /// The client's name for its last commit, whose audio may be too short.
+    commit_event_id: Option<String>,
     /// Words so far of the utterance that is being transcribed.
     partial: (u32, String),
     /// Buffer for audio between samples and base64.
@@ -101,6 +103,7 @@ impl Realtime {
             responses: VecDeque::new(),
             requests: VecDeque::new(),
             cancel_requested: false,
+            commit_event_id: None,
             partial: (0, String::new()),
             audio_bytes: Vec::new(),
             replies: Vec::new(),
@@ -140,10 +143,14 @@ impl Realtime {
         std::mem::take(&mut self.ignored)
     }
 
-    /// Encodes a command. Commands that these clients do not know have no message.
-    pub(super) fn encode(&mut self, command: &ClientCommand, mut send: impl FnMut(Message)) {
+    /// Encodes a command. Commands that these clients do not know have no message. Only audio is discarded at an
+    /// interruption, because every other event belongs to a pair.
+    pub(super) fn encode(&mut self, command: &ClientCommand, mut send: impl FnMut(Message, Option<TurnTag>)) {
         use RealtimeEvent as E;
-        let send: &mut dyn FnMut(Message) = &mut send;
+        if let ClientCommand::Audio(audio) = command {
+            return self.send_audio(audio, &mut send);
+        }
+        let send: &mut dyn FnMut(Message) = &mut |message| send(message, None);
         match command {
             ClientCommand::SessionCreated { .. } => self.send_session(E::SessionCreated, send),
             ClientCommand::Configured => self.send_session(E::SessionUpdated, send),
@@ -172,13 +179,13 @@ impl Realtime {
             | ClientCommand::TranscriptFinal { speaker: Speaker::Assistant, text, segment_id, .. } => {
                 self.add_words(*segment_id, text, send);
             }
-            ClientCommand::Audio(audio) => self.send_audio(audio, send),
-            ClientCommand::AnswerEnded { segment_id, cancelled } => {
-                self.end_response(*segment_id, *cancelled, send);
+            ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms } => {
+                self.end_response(*segment_id, (*cancelled, *audio_ms), send);
             }
             ClientCommand::Error(error) => self.send_error(error, send),
             ClientCommand::SessionClosed { reason, .. } => self.send_close_reason(*reason, send),
-            ClientCommand::UtteranceGap { .. }
+            ClientCommand::Audio(_)
+            | ClientCommand::UtteranceGap { .. }
             | ClientCommand::SpeakingStarted { .. }
             | ClientCommand::AudioComplete { .. }
             | ClientCommand::SpeakingEnded { .. }
@@ -284,10 +291,14 @@ impl Realtime {
             Origin::Client => "invalid_request_error",
             Origin::Bridge | Origin::Upstream => "server_error",
         };
+        let event_id = match error.kind {
+            ErrorKind::EmptyCommit => self.commit_event_id.take(),
+            _ => error.request_id.clone(),
+        };
         self.send(
             RealtimeEvent::Error,
             json!({ "error": {
-                "type": kind, "code": code, "message": message, "param": null, "event_id": error.request_id,
+                "type": kind, "code": code, "message": message, "param": null, "event_id": event_id,
             } }),
             send,
         );
@@ -359,17 +370,18 @@ impl Realtime {
     }
 
     /// Sends audio of the first response.
-    fn send_audio(&mut self, audio: &ClientAudio, send: &mut dyn FnMut(Message)) {
+    fn send_audio(&mut self, audio: &ClientAudio, send: &mut dyn FnMut(Message, Option<TurnTag>)) {
         if !self.responses.front().is_some_and(|response| response.speaks) {
             return;
         }
-        self.begin_output(send);
+        self.begin_output(&mut |message| send(message, None));
         let Some(response) = self.responses.front_mut() else { return };
-        response.audio_samples += audio.samples.len() as u64;
+        response.has_audio = true;
         self.audio_bytes.clear();
         audio.encoding.encode(&audio.samples, &mut self.audio_bytes);
         let Some((name, event_id)) = self.events.begin(RealtimeEvent::AudioDelta) else { return };
-        send(Message::Text(response.audio_delta(name, &event_id, &self.audio_bytes)));
+        let delta = response.audio_delta(name, &event_id, &self.audio_bytes);
+        send(Message::Text(delta), Some(audio.turn));
     }
 
     /// Tells the client of the response's item, once.
@@ -394,7 +406,12 @@ impl Realtime {
     }
 
     /// Ends a response: its part, its item and itself.
-    fn end_response(&mut self, segment_id: u32, cancelled: bool, send: &mut dyn FnMut(Message)) {
+    fn end_response(
+        &mut self,
+        segment_id: u32,
+        (cancelled, audio_ms): (bool, u64),
+        send: &mut dyn FnMut(Message),
+    ) {
         let Some(at) = self.responses.iter().position(|response| response.segment_id == segment_id) else {
             return;
         };
@@ -403,6 +420,7 @@ impl Realtime {
             // Nothing of it was told.
             return;
         }
+        response.audio_ms = audio_ms;
         response.set_status(cancelled, std::mem::take(&mut self.cancel_requested));
         if response.has_item {
             self.end_output(&response, send);

@@ -34,8 +34,9 @@ pub(super) struct Response {
     pub(super) text: String,
     /// Bytes of the words that were sent.
     sent_bytes: usize,
-    pub(super) audio_samples: u64,
-    rate_hz: u32,
+    pub(super) has_audio: bool,
+    /// Length of its audio at its end, ms: all that belongs to its words, heard or not.
+    pub(super) audio_ms: u64,
     /// Code and message of what ended it.
     pub(super) failure: Option<(String, String)>,
     status: &'static str,
@@ -60,8 +61,8 @@ impl Response {
             has_item: false,
             text: String::new(),
             sent_bytes: 0,
-            audio_samples: 0,
-            rate_hz: session.output.rate_hz,
+            has_audio: false,
+            audio_ms: 0,
             failure: None,
             status: "in_progress",
             status_details: Value::Null,
@@ -117,7 +118,7 @@ impl Response {
 
     /// Its item.
     pub(super) fn item(&self, status: &str, is_beta: bool) -> Item {
-        let content = match (self.text.is_empty() && self.audio_samples == 0, self.speaks, is_beta) {
+        let content = match (self.text.is_empty() && !self.has_audio, self.speaks, is_beta) {
             (true, ..) => json!([]),
             (false, true, false) => json!([{ "type": "output_audio", "transcript": self.text }]),
             (false, true, true) => json!([{ "type": "audio", "transcript": self.text }]),
@@ -126,7 +127,7 @@ impl Response {
         };
         let number = EntryId(self.segment_id);
         let mut item = Item::message(self.item_id.clone(), number, status, "assistant", content);
-        item.audio_ms = self.audio_samples * 1000 / u64::from(self.rate_hz.max(1));
+        item.audio_ms = self.audio_ms;
         item
     }
 
@@ -167,13 +168,12 @@ impl Response {
         if is_beta {
             let modalities = if self.speaks { json!(["text", "audio"]) } else { modalities };
             response["modalities"] = modalities;
-            response["voice"] = session.voice();
+            response["voice"] = session.voice_name();
             response["output_audio_format"] = session.output.to_json(true);
             response["max_output_tokens"] = self.max_output_tokens.clone();
         } else {
             response["output_modalities"] = modalities;
-            response["audio"] =
-                json!({ "output": { "format": session.output.to_json(false), "voice": session.voice() } });
+            response["audio"] = json!({ "output": { "format": session.output.to_json(false), "voice": session.voice_name() } });
             response["max_output_tokens"] = self.max_output_tokens.clone();
         }
         response

@@ -90,6 +90,12 @@ impl SessionConfig {
         if self.voice.is_null() { "alloy".into() } else { self.voice.clone() }
     }
 
+    /// `voice` in a response, where clients expect its name or id.
+    pub(super) fn voice_name(&self) -> Value {
+        let voice = self.voice();
+        if voice["id"].is_null() { voice } else { voice["id"].clone() }
+    }
+
     /// Bound on an answer, in the client's spelling.
     pub(super) fn max_output_tokens(&self) -> Value {
         let own = ["max_output_tokens", "max_response_output_tokens"];

@@ -165,7 +165,8 @@ impl AssistantTurn {
     /// Reports the end of a turn that was never played. The player reports the end of the others.
     pub(in crate::session) fn report_end(&self, cancelled: bool, context: &mut LaneContext) {
         if !self.playout_started {
-            context.out.push_client(ClientCommand::AnswerEnded { segment_id: self.segment_id, cancelled });
+            let (segment_id, audio_ms) = (self.segment_id, self.audio_ms());
+            context.out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms });
         }
     }
 }

@@ -132,6 +132,8 @@ pub(crate) struct Actions {
     queue: VecDeque<Action>,
     /// The client turned off the events for start and end of speech.
     pub(super) mutes_speech_events: bool,
+    /// The client knows of a start of speech, and not of its end.
+    is_speech_reported: bool,
     /// Held transcripts of a client in lock step.
     lockstep: Option<Box<Lockstep>>,
 }
@@ -142,9 +144,16 @@ impl Actions {
     }
 
     pub(crate) fn push_client(&mut self, command: ClientCommand) {
-        let is_speech_event =
-            matches!(command, ClientCommand::SpeechStarted { .. } | ClientCommand::SpeechEnded { .. });
-        if is_speech_event && self.mutes_speech_events {
+        // A client that turns the events off in the middle of speech still gets its end.
+        let is_muted = match command {
+            ClientCommand::SpeechStarted { .. } => {
+                self.is_speech_reported = !self.mutes_speech_events;
+                self.mutes_speech_events
+            }
+            ClientCommand::SpeechEnded { .. } => !std::mem::take(&mut self.is_speech_reported),
+            _ => false,
+        };
+        if is_muted {
             return;
         }
         let now_due = match &mut self.lockstep {

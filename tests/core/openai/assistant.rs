@@ -128,6 +128,64 @@ fn barge_in_cancels_the_response_and_nothing_stale_follows() {
     assert!(heard.len() < question.len(), "only what was heard: {heard:?}");
 }
 
+/// Most clients also truncate the interrupted item, to about what voxbridge takes for heard.
+#[test]
+fn truncation_after_barge_in_cuts_the_words_once() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    let question = "Tell me a very long story about the history of the world and everything in it please";
+    client.send(&json!({"type": "conversation.item.create", "item": {
+        "type": "message", "role": "user", "content": [{"type": "input_text", "text": question}]}}));
+    client.send(&json!({"type": "response.create"}));
+    client.wait_for("response.output_audio.delta");
+    client.say_silence(1000);
+    client.say(&speech());
+    let done = client.wait_for("response.done");
+    let output = &done["response"]["output"][0];
+    let all = output["content"][0]["transcript"].as_str().unwrap().to_owned();
+    // Audio is sent half a second ahead.
+    let heard_ms = (client.audio_s() * 1000.0) as u64 - 500;
+    client.send(&json!({"type": "conversation.item.truncate", "item_id": output["id"], "content_index": 0,
+        "audio_end_ms": heard_ms}));
+    client.send(&json!({"type": "conversation.item.retrieve", "item_id": output["id"]}));
+    let item = &client.of_type("conversation.item.retrieved")[0]["item"];
+    let told = item["content"][0]["transcript"].as_str().unwrap().to_owned();
+    client.say_silence(900);
+    client.wait_for("response.done");
+    let remembered = client.answer_requests()[1][2]["content"][0]["text"].as_str().unwrap().to_owned();
+    let words = |text: &str| text.split(' ').count();
+    assert!(all.starts_with(&told) && all.starts_with(&remembered), "{told:?} and {remembered:?} of {all:?}");
+    assert!(words(&told).abs_diff(words(&remembered)) <= 1, "{told:?} is told, {remembered:?} is remembered");
+    assert!((4..words(&all)).contains(&words(&told)), "{told:?} of {all:?} in {heard_ms} ms");
+}
+
+#[test]
+fn barge_in_before_the_client_reads_discards_the_audio_and_keeps_every_event() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.harness.stop_reading();
+    client.send(&json!({"type": "response.create", "response": {"instructions": "Say hello to everybody."}}));
+    client.pass(1500 * MS);
+    client.say(&speech());
+    client.harness.resume_reading();
+    client.pass(MS);
+    client.check();
+    assert_order(
+        &client,
+        &[
+            "response.created",
+            "response.output_item.added",
+            "response.content_part.added",
+            "input_audio_buffer.speech_started",
+            "response.output_audio.done",
+            "response.content_part.done",
+            "response.done",
+        ],
+    );
+    let interrupted = &client.of_type("response.done")[0]["response"];
+    assert_eq!(interrupted["status"], "cancelled");
+    let deltas = client.of_type("response.output_audio.delta");
+    assert!(deltas.iter().all(|delta| delta["response_id"] != interrupted["id"]), "{:?}", client.types());
+}
+
 #[test]
 fn client_cancel_is_told_apart_and_a_second_one_is_an_error() {
     let mut client = Realtime::connect("model=gpt-realtime");
@@ -167,6 +225,20 @@ fn written_answers_metadata_and_out_of_band_responses() {
     client.send(&json!({"type": "response.create"}));
     client.wait_for("response.done");
     assert_eq!(client.answer_requests()[1].as_array().unwrap().len(), 2, "no history of it");
+}
+
+/// A response holds a voice's name even if the session holds an object: clients reject the object there.
+#[test]
+fn response_names_a_voice_that_was_given_as_an_object() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.update(&json!({"type": "realtime", "audio": {"output": {"voice": {"id": "voice_1"}}}}));
+    client.send(&json!({"type": "response.create"}));
+    client.wait_for("response.done");
+    let session = &client.of_type("session.updated")[0]["session"];
+    assert_eq!(session["audio"]["output"]["voice"], json!({"id": "voice_1"}));
+    for kind in ["response.created", "response.done"] {
+        assert_eq!(client.of_type(kind)[0]["response"]["audio"]["output"]["voice"], "voice_1", "{kind}");
+    }
 }
 
 #[test]
@@ -210,8 +282,10 @@ fn committed_audio_without_turn_detection_is_one_turn() {
     let audio = client.answer_requests()[0][1]["content"][0]["data"].as_str().unwrap().len();
     let seconds = audio as f64 * 0.75 / 4.0 / 16_000.0;
     assert!((7.0..9.5).contains(&seconds), "{seconds} s: both sentences, without the silence before them");
-    client.send(&json!({"type": "input_audio_buffer.commit"}));
-    assert_eq!(client.of_type("error")[0]["error"]["code"], "input_audio_buffer_commit_empty");
+    client.send(&json!({"type": "input_audio_buffer.commit", "event_id": "mine"}));
+    let error = &client.of_type("error")[0]["error"];
+    let expected = (&json!("input_audio_buffer_commit_empty"), &json!("mine"));
+    assert_eq!((&error["code"], &error["event_id"]), expected);
 }
 
 #[test]
@@ -236,7 +310,7 @@ fn item_store_answers_retrieve_truncate_and_delete() {
     client.send(&json!({"type": "conversation.item.delete", "item_id": item}));
     assert_eq!(client.of_type("conversation.item.deleted")[0]["item_id"], item);
     client.send(&json!({"type": "conversation.item.retrieve", "item_id": item}));
-    assert_eq!(client.of_type("error")[0]["error"]["code"], "invalid_item_id");
+    assert_eq!(client.of_type("error")[0]["error"]["code"], "item_retrieve_invalid_item_id");
 }
 
 #[test]
@@ -269,4 +343,20 @@ fn duplex_turns_get_responses_of_their_own() {
     assert!(!done.is_empty(), "{:?}", client.types());
     assert_eq!(done[0]["response"]["status"], "completed");
     assert!(client.audio_s() > 0.5, "{} s", client.audio_s());
+}
+
+#[test]
+fn speech_cut_off_by_manual_commits_gets_its_end() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.say(&speech());
+    let count = |client: &Realtime, kind: &str| client.of_type(kind).len();
+    assert_eq!(count(&client, "input_audio_buffer.speech_started"), 1);
+    client.update(&json!({"type": "realtime", "audio": {"input": {"turn_detection": null}}}));
+    assert_eq!(count(&client, "input_audio_buffer.speech_stopped"), 1, "{:?}", client.types());
+    client.say(&speech());
+    client
+        .update(&json!({"type": "realtime", "audio": {"input": {"turn_detection": {"type": "server_vad"}}}}));
+    client.say_silence(900);
+    let edges = ["input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"];
+    assert_eq!(edges.map(|kind| count(&client, kind)), [1, 1], "{:?}", client.types());
 }

@@ -69,7 +69,22 @@ fn bad_messages_get_openais_errors_and_the_session_goes_on() {
             "invalid_item_id",
             "'none'",
         ),
-        (message("conversation.item.delete", json!({"item_id": "none"})), "invalid_item_id", "'none'"),
+        // Clients know these codes; several end at any other.
+        (
+            message("conversation.item.retrieve", json!({"item_id": "none"})),
+            "item_retrieve_invalid_item_id",
+            "'none'",
+        ),
+        (
+            message("conversation.item.delete", json!({"item_id": "none"})),
+            "item_delete_invalid_item_id",
+            "'none'",
+        ),
+        (
+            message("conversation.item.truncate", json!({"item_id": "none", "audio_end_ms": 1})),
+            "item_truncate_invalid_item_id",
+            "'none'",
+        ),
         (message("conversation.item.truncate", json!({"item_id": "one"})), "invalid_value", "audio_end_ms"),
         (message("response.create", json!({"response": []})), "invalid_value", "an array"),
         (message("response.cancel", json!({})), "response_cancel_not_active", "no active response"),

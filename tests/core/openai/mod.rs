@@ -7,6 +7,7 @@ mod assistant;
 mod bad_messages;
 mod large_audio;
 mod live;
+mod properties;
 mod transcription;
 
 use std::{

@@ -131,7 +131,7 @@ fn codec(library: &Library, name: &str) -> Codec {
 fn assert_error_encodes(codec: &mut Codec, error: Error) {
     let has_error_event = !codec.mapping().event(EventName::Error).is_empty();
     let mut messages = 0;
-    codec.encode(&ClientCommand::Error(error.clone()), 0.0, |message| {
+    codec.encode(&ClientCommand::Error(error.clone()), 0.0, |message, _| {
         messages += 1;
         match message {
             Message::Text(json) => assert_json(&json),

@@ -409,11 +409,12 @@ impl Player {
 
     fn report_end(&self, now: Instant, item: PlaybackItem, cancelled: bool, out: &mut Actions) {
         let (segment_id, is_incomplete) = (item.segment_id, cancelled || item.truncated);
+        let audio_ms = item.model_samples * 1000 / u64::from(MODEL_RATE_HZ);
         if item.start_reported {
             self.report_speaking_end(now, item, cancelled, out);
         }
         if let Some(segment_id) = segment_id {
-            out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled: is_incomplete });
+            out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled: is_incomplete, audio_ms });
         }
     }
 

@@ -1,0 +1,42 @@
+// Talks through OpenAI's public library for JavaScript: node openai_client.cjs HTTPS_URL RECORDING.wav RECORDING.wav RECORDING.wav
+//
+// The library always uses TLS. Prints the talk as JSON.
+'use strict';
+
+const OpenAI = require('openai');
+const { OpenAIRealtimeWS } = require('openai/realtime/ws');
+const { Talk, main } = require('./realtime_talk.cjs');
+
+const SESSION = {
+  type: 'realtime',
+  instructions: 'Answer briefly.',
+  audio: {
+    input: {
+      format: { type: 'audio/pcm', rate: 24_000 },
+      transcription: { model: 'gpt-4o-mini-transcribe' },
+      turn_detection: { type: 'server_vad', interrupt_response: true },
+    },
+    output: { format: { type: 'audio/pcm', rate: 24_000 }, voice: 'marin' },
+  },
+};
+
+async function run(url, questions) {
+  const client = new OpenAI({ apiKey: 'a key', baseURL: `${url}/v1` });
+  const realtime = new OpenAIRealtimeWS({ model: 'gpt-realtime' }, client);
+  await new Promise((resolve, reject) => realtime.socket.on('open', resolve).on('error', reject));
+  const talk = new Talk((audio) => realtime.send({ type: 'input_audio_buffer.append', audio: audio.toString('base64') }));
+  realtime.on('event', ({ type }) => talk.noteEvent(type));
+  realtime.on('error', (error) => talk.noteError(error.message));
+  realtime.on('conversation.item.input_audio_transcription.completed', ({ transcript }) => talk.noteUser(transcript));
+  realtime.on('response.created', () => talk.beginAnswer());
+  realtime.on('response.output_audio.delta', ({ delta }) => talk.noteAudio(Buffer.from(delta, 'base64').length));
+  realtime.on('response.output_audio_transcript.delta', ({ delta }) => talk.noteText(delta));
+  realtime.on('response.done', ({ response }) => talk.endAnswer(response.status));
+  realtime.send({ type: 'session.update', session: SESSION });
+  await talk.hold(questions);
+  const closed = new Promise((resolve) => realtime.socket.on('close', resolve));
+  realtime.close();
+  return { ...talk.report(), close_code: await closed };
+}
+
+main(run);

@@ -1,0 +1,218 @@
+//! Unmodified public clients of OpenAI's Realtime API, on the profile `assistant` with real engines. Each asks three
+//! questions, and the third interrupts the second answer.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::{process::Command, task::JoinSet};
+use voxbridge::simulator::{SimulatorConfig, process::EngineProcess, socket::RecordedInput};
+use voxbridge_test_support::{
+    bench::{Bench, Options, scratch},
+    certs,
+};
+
+use crate::client_programs::{clients_dir, node, project, python, recording, run};
+use crate::engines::{engines_dir, word_error_rate};
+
+/// Recordings, and the words in them.
+const QUESTIONS: [(&str, &str); 3] = [
+    ("librivox_0880_16k.wav", "he was not an ill disposed young man"),
+    (
+        "librivox_0920_16k.wav",
+        "had he married a more amiable woman he might have been made still more respectable than he was",
+    ),
+    ("goforward_16k.wav", "go forward ten meters"),
+];
+/// Another processor may get one of the words wrong.
+const WER: f64 = 0.26;
+
+const PIPECAT: &[&str] = &["pipecat", "openai", "aiohttp"];
+const LIVEKIT: &[&str] = &["livekit", "openai", "aiohttp", "pipecat"];
+
+async fn start_engines() -> Arc<EngineProcess> {
+    clients_dir();
+    Arc::new(EngineProcess::start(&engines_dir()).await.unwrap())
+}
+
+/// A bench of its own for each client, so that each has a recorder of its own. Other tests cover the upstream's queue.
+async fn start_bench(engines: &Arc<EngineProcess>) -> Bench {
+    let simulator = SimulatorConfig { workers: 16, record: true, ..SimulatorConfig::default() };
+    Bench::with_options(Options { simulator, engines: Some(engines.clone()), ..Options::default() }).await
+}
+
+fn driver(packages: &[&str], script: &str) -> Command {
+    let mut client = python(packages);
+    client.arg(project().join("tests/clients").join(script));
+    client
+}
+
+fn with_service(packages: &[&str], script: &str, service: &str) -> Command {
+    let mut client = driver(packages, script);
+    client.arg(service);
+    client
+}
+
+/// Runs a driver with all recordings.
+async fn run_talk(mut driver: Command, url: String) -> Value {
+    driver.arg(url).args(QUESTIONS.map(|(file, _)| recording(file)));
+    serde_json::from_str(&run(driver).await).unwrap()
+}
+
+fn assert_transcripts(came: &Value, name: &str) {
+    let heard = came["users"].as_array().unwrap();
+    assert_eq!(heard.len(), QUESTIONS.len(), "{name}: {heard:?}");
+    for ((_, words), heard) in QUESTIONS.iter().zip(heard) {
+        let heard = heard.as_str().unwrap();
+        assert!(word_error_rate(words, heard) <= WER, "{name}: {heard}");
+    }
+}
+
+/// The first and the third answer were heard to their ends, and the second was interrupted.
+fn assert_answers(came: &Value, name: &str) {
+    let answers = came["answers"].as_array().unwrap();
+    let statuses: Vec<_> = answers.iter().map(|answer| answer["status"].clone()).collect();
+    assert_eq!(statuses, ["completed", "cancelled", "completed"], "{name}");
+    for answer in answers {
+        assert!(!answer["text"].as_str().unwrap().is_empty(), "{name}: {answer}");
+        assert!(answer["audio_s"].as_f64() > Some(1.0), "{name}: {answer}");
+    }
+}
+
+/// What the model was sent for each answer; transcripts have another length penalty.
+fn answer_requests(inputs: &[RecordedInput]) -> Vec<Value> {
+    let requests = inputs.iter().filter_map(|input| match input {
+        RecordedInput::Message(_, text) => serde_json::from_str::<Value>(text).ok(),
+        _ => None,
+    });
+    let is_answer = |message: &Value| {
+        message["type"] == "input.append" && message["input"]["generation"]["length_penalty"] == 1.1
+    };
+    requests.filter(is_answer).map(|message| message["input"]["messages"].clone()).collect()
+}
+
+/// The third question came with the history: the first question in words, and of the second answer only what was heard.
+fn assert_history(bench: &Bench, name: &str) {
+    let inputs = bench.recorder.all();
+    assert!(!inputs.iter().any(|input| matches!(input, RecordedInput::Disconnected(_))), "{name}");
+    let requests = answer_requests(&inputs);
+    let messages = requests.last().unwrap().as_array().unwrap();
+    let text = |message: &Value| message["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    assert!(text(&messages[0]).contains("Answer briefly."), "{name}: {:?}", messages[0]);
+    let is_first = |message: &&Value| word_error_rate(QUESTIONS[0].1, &text(message)) <= WER;
+    let first = messages.iter().position(|message| message["role"] == "user" && is_first(&message));
+    let first = first.unwrap_or_else(|| panic!("{name}: the first question is missing"));
+    let roles: Vec<_> = messages[first..].iter().map(|message| message["role"].clone()).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"], "{name}");
+    let interrupted = text(&messages[first + 3]);
+    assert!(interrupted.split(' ').count() < 12, "{name}: words that were not heard: {interrupted}");
+}
+
+fn assert_talk(came: &Value, bench: &Bench, name: &str) {
+    println!("{name}: {came}");
+    assert_transcripts(came, name);
+    assert_answers(came, name);
+    assert_history(bench, name);
+    for field in ["errors", "invalid"] {
+        assert!(came[field].is_null() || came[field] == json!([]), "{name}: {}", came[field]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openai_libraries_talk_and_interrupt() {
+    let engines = start_engines().await;
+    let mut running = JoinSet::new();
+    for (name, scheme, driver) in [
+        ("openai", "http", driver(&["openai"], "openai_client.py")),
+        ("openai-agents", "ws", driver(&["openai"], "openai_agents_client.py")),
+        ("agents-realtime", "ws", node("openai_agents_client.cjs")),
+        ("pipecat", "ws", with_service(PIPECAT, "pipecat_client.py", "llm")),
+        ("livekit", "http", with_service(LIVEKIT, "livekit_client.py", "realtime")),
+    ] {
+        let bench = start_bench(&engines).await;
+        let url = format!("{scheme}://{}", bench.address());
+        running.spawn(async move { (name, run_talk(driver, url).await, bench) });
+    }
+    while let Some(done) = running.join_next().await {
+        let (name, came, bench) = done.unwrap();
+        assert_talk(&came, &bench, name);
+        // The libraries for JavaScript close without a code, and pipecat and LiveKit do not tell theirs.
+        assert!([None, Some(1000), Some(1005)].contains(&came["close_code"].as_u64()), "{name}: {came}");
+        if name == "livekit" {
+            assert_picture_and_context(&bench);
+        }
+    }
+}
+
+/// What LiveKit's driver adds before the first question: a picture, and a conversation of two messages.
+fn assert_picture_and_context(bench: &Bench) {
+    let greeting = &answer_requests(&bench.recorder.all())[0];
+    let parts =
+        greeting.as_array().unwrap().iter().flat_map(|message| message["content"].as_array().unwrap());
+    let kinds: Vec<_> = parts.clone().map(|part| part["type"].clone()).collect();
+    assert!(kinds.contains(&json!("image")), "{greeting}");
+    for words in ["Answer briefly.\nGreet the user.", "My name is Ada.", "Hello Ada."] {
+        assert!(parts.clone().any(|part| part["text"] == words), "{words} of {greeting}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openai_library_for_javascript_talks_over_tls() {
+    let engines = start_engines().await;
+    let bench = start_bench(&engines).await;
+    let certificate = certs::self_signed("localhost");
+    let address = certs::serve_tls(bench.address(), certs::acceptor(&certificate)).await;
+    let trusted = scratch("openai_library_for_javascript").join("trusted.pem");
+    std::fs::write(&trusted, &certificate.0).unwrap();
+    let mut driver = node("openai_client.cjs");
+    driver.env("NODE_EXTRA_CA_CERTS", trusted);
+    let came = run_talk(driver, format!("https://localhost:{}", address.port())).await;
+    assert_talk(&came, &bench, "openai for JavaScript");
+    assert_eq!(came["close_code"], 1000, "{came}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transcription_services_receive_words() {
+    let engines = start_engines().await;
+    let mut running = JoinSet::new();
+    for (name, scheme, driver) in [
+        ("pipecat with its own detector", "ws", with_service(PIPECAT, "pipecat_client.py", "stt")),
+        (
+            "pipecat with the server's detector",
+            "ws",
+            with_service(PIPECAT, "pipecat_client.py", "stt-server"),
+        ),
+        ("livekit", "http", with_service(LIVEKIT, "livekit_client.py", "stt")),
+    ] {
+        let bench = start_bench(&engines).await;
+        let url = format!("{scheme}://{}", bench.address());
+        running.spawn(async move { (name, run_talk(driver, url).await, bench) });
+    }
+    for (name, came, bench) in running.join_all().await {
+        assert_transcripts(&came, name);
+        assert_eq!(came["errors"], json!([]), "{name}");
+        assert!(
+            answer_requests(&bench.recorder.all()).is_empty(),
+            "{name}: an answer that was not asked for"
+        );
+    }
+}
+
+/// Every server event satisfies the types and schemas of OpenAI's libraries, which drop the others without a word.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_event_satisfies_openais_types() {
+    let mut running = JoinSet::new();
+    for (name, scheme, mut driver) in [
+        ("openai and openai-agents", "http", driver(&["openai"], "openai_events.py")),
+        ("agents-realtime", "ws", node("openai_events.cjs")),
+    ] {
+        let bench = Bench::start().await;
+        driver.arg(format!("{scheme}://{}", bench.address()));
+        running.spawn(async move { (name, run(driver).await, bench) });
+    }
+    for (name, came, _bench) in running.join_all().await {
+        let came: Value = serde_json::from_str(&came).unwrap();
+        assert_eq!(came["invalid"], json!([]), "{name}");
+        // All events of a talk without voice activity, which the other tests check, and without failures.
+        assert!(came["kinds"].as_array().unwrap().len() >= 25, "{name}: {}", came["kinds"]);
+    }
+}
