@@ -50,7 +50,8 @@ impl SecretRequest {
             "transcription_sessions" => Self::Older("realtime.transcription_session"),
             _ => return None,
         };
-        let is_served = config.library.clients_at(path).any(|client| client.realtime.is_some());
+        let mut at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
+        let is_served = at_path.any(|client| client.realtime.is_some());
         (request.method() == Method::POST && is_served).then_some(form)
     }
 

@@ -106,6 +106,15 @@ async fn secret_opens_sessions_with_the_rights_of_its_key_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn secrets_are_issued_beside_the_path_of_a_route() {
+    let routes = "[[route]]\npath = \"/robots\"\nprotocol = \"openai-realtime\"\nprofile = \"assistant\"\n\
+        [[route]]\nprofile = \"speech\"\n";
+    let server = AccessServer::start("secrets-route", routes, &[]).await;
+    assert_eq!(post(&server, "/robots/client_secrets", "", "").await.0, 200);
+    assert_eq!(post(&server, "/cars/client_secrets", "", "").await.0, 404);
+}
+
+#[tokio::test]
 async fn secret_ends_with_its_key() {
     let server = AccessServer::start("secrets-reload", ACCESS_CONFIG, &[("keys.toml", KEYS)]).await;
     let secret = secret(&server).await;
