@@ -14,6 +14,7 @@ logger.remove()
 from pipecat.frames.frames import (
     ErrorFrame,
     InputAudioRawFrame,
+    InputImageRawFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMRunFrame,
@@ -35,6 +36,9 @@ from pipecat.services.openai.stt import OpenAIRealtimeSTTService
 from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 from realtime_talk import RATE, Talk, main
+
+
+PICTURE_SIDE = 16
 
 
 class Tap(FrameProcessor):
@@ -111,6 +115,8 @@ class LlmTalk(PipecatTalk):
         await self.worker.queue_frame(LLMRunFrame())
         await self.until(lambda: self.answers and self.answers[0]["status"], "greeting")
         greeting = self.answers.pop()
+        picture = bytes(PICTURE_SIDE * PICTURE_SIDE * 3)
+        await self.worker.queue_frame(InputImageRawFrame(image=picture, size=(PICTURE_SIDE, PICTURE_SIDE), format="RGB"))
         await self.hold(questions)
         history = [(message["role"], message["content"]) for message in self.context.messages]
         return {"greeting": greeting, "history": history}
