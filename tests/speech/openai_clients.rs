@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::{process::Command, task::JoinSet};
+use voxbridge::config::Config;
 use voxbridge::simulator::{SimulatorConfig, process::EngineProcess, socket::RecordedInput};
 use voxbridge_test_support::{
-    bench::{Bench, Options, scratch},
+    bench::{Bench, Options, instant_simulator, scratch},
     certs,
 };
 
@@ -212,14 +213,21 @@ async fn every_event_satisfies_openais_types() {
         ("openai and openai-agents", "http", driver(&["openai"], "openai_events.py")),
         ("agents-realtime", "ws", node("openai_events.cjs")),
     ] {
-        let bench = Bench::start().await;
+        let faults = vec!["die-mid-answer,times=1".parse().unwrap()];
+        let simulator = SimulatorConfig { faults, ..instant_simulator() };
+        let bench = Bench::with_config(simulator, Config::default()).await;
         driver.arg(format!("{scheme}://{}", bench.address()));
         running.spawn(async move { (name, run(driver).await, bench) });
     }
     for (name, came, _bench) in running.join_all().await {
         let came: Value = serde_json::from_str(&came).unwrap();
         assert_eq!(came["invalid"], json!([]), "{name}");
-        // All events of a talk without voice activity, which the other tests check, and without failures.
+        assert_eq!(
+            came["statuses"],
+            json!(["failed", "cancelled", "completed", "completed"]),
+            "{name}: responses"
+        );
+        // All events of a talk without voice activity, which the other tests check.
         assert!(came["kinds"].as_array().unwrap().len() >= 25, "{name}: {}", came["kinds"]);
     }
 }
