@@ -1,7 +1,7 @@
 """Talks through pipecat's OpenAI services: python3 pipecat_client.py SERVICE WS_URL RECORDING.wav RECORDING.wav RECORDING.wav
 
-SERVICE `llm` talks with the model; the model greets first. SERVICES `stt` and `stt-server` only transcribe: with `stt`, the
-driver takes the part of a local voice activity detector. Prints the talk as JSON.
+SERVICES `llm` and `llm-local` talk with the model; the model greets first. SERVICES `stt` and `stt-server` only transcribe. With
+`llm-local` and `stt`, the driver takes the part of a local voice activity detector. Prints the talk as JSON.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from pipecat.frames.frames import (
     ErrorFrame,
     InputAudioRawFrame,
     InputImageRawFrame,
+    InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMRunFrame,
@@ -22,6 +23,8 @@ from pipecat.frames.frames import (
     TranscriptionFrame,
     TTSAudioRawFrame,
     TTSTextFrame,
+    UserStartedSpeakingFrame,
+    UserStoppedSpeakingFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
@@ -78,8 +81,8 @@ class PipecatTalk(Talk):
                 self.note_audio(frame.audio)
             case TTSTextFrame():
                 self.note_text(frame.text)
-            # The interruption itself may come after the end of the answer.
-            case ProposedUserStartedSpeakingFrame():
+            # With the server's detector, the interruption itself may come after the end of the answer.
+            case ProposedUserStartedSpeakingFrame() | InterruptionFrame():
                 self.interrupted = True
             case LLMFullResponseEndFrame() if self.answers and self.answers[-1]["status"] is None:
                 self.end_answer("cancelled" if self.interrupted else "completed")
@@ -90,13 +93,13 @@ class PipecatTalk(Talk):
 
 
 class LlmTalk(PipecatTalk):
-    def __init__(self, url):
+    def __init__(self, url, turn_detection):
         super().__init__()
         properties = events.SessionProperties(
             instructions="Answer briefly.",
             audio=events.AudioConfiguration(
                 input=events.AudioInput(
-                    transcription=events.InputAudioTranscription(), turn_detection=events.TurnDetection()
+                    transcription=events.InputAudioTranscription(), turn_detection=turn_detection
                 )
             ),
         )
@@ -122,6 +125,14 @@ class LlmTalk(PipecatTalk):
         return {"greeting": greeting, "history": history}
 
 
+class LocalLlmTalk(LlmTalk):
+    async def ask(self, question):
+        await self.worker.queue_frames([UserStartedSpeakingFrame(), InterruptionFrame()])
+        await self.recordings.put(question)
+        await self.spoken()
+        await self.worker.queue_frame(UserStoppedSpeakingFrame())
+
+
 class SttTalk(PipecatTalk):
     def __init__(self, url, turn_detection):
         super().__init__()
@@ -144,7 +155,8 @@ class SttTalk(PipecatTalk):
 
 async def run(url, questions):
     services = {
-        "llm": lambda: LlmTalk(url),
+        "llm": lambda: LlmTalk(url, events.TurnDetection()),
+        "llm-local": lambda: LocalLlmTalk(url, turn_detection=False),
         "stt": lambda: SttTalk(url, turn_detection=False),
         "stt-server": lambda: SttTalk(url, turn_detection={"type": "server_vad"}),
     }

@@ -30,6 +30,9 @@ class Talk:
         """Sends int16 audio at 24 kHz."""
         raise NotImplementedError
 
+    async def ask(self, question):
+        await self.recordings.put(question)
+
     # What the client reports.
 
     def note_event(self, kind):
@@ -68,7 +71,7 @@ class Talk:
         microphone = asyncio.create_task(self.run_microphone())
         try:
             for number, question in enumerate(questions):
-                await self.recordings.put(question)
+                await self.ask(question)
                 await self.until(lambda: len(self.answers) > number, f"answer {number}")
                 answer = self.answers[number]
                 if number == 1:

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokio::{process::Command, task::JoinSet};
+use tokio::{process::Command, sync::Semaphore, task::JoinSet};
 use voxbridge::config::Config;
 use voxbridge::simulator::{SimulatorConfig, process::EngineProcess, socket::RecordedInput};
 use voxbridge_test_support::{
@@ -53,8 +53,10 @@ fn with_service(packages: &[&str], script: &str, service: &str) -> Command {
     client
 }
 
-/// Runs a driver with all recordings.
+/// Runs a driver with all recordings. A few at a time, because the engines compute on this machine, too.
 async fn run_talk(mut driver: Command, url: String) -> Value {
+    static TALKS: Semaphore = Semaphore::const_new(4);
+    let _talk = TALKS.acquire().await.unwrap();
     driver.arg(url).args(QUESTIONS.map(|(file, _)| recording(file)));
     serde_json::from_str(&run(driver).await).unwrap()
 }
@@ -136,6 +138,7 @@ async fn openai_libraries_talk_and_interrupt() {
         ("openai-agents", "ws", driver(&["openai"], "openai_agents_client.py")),
         ("agents-realtime", "ws", node("openai_agents_client.cjs")),
         ("pipecat", "ws", with_service(PIPECAT, "pipecat_client.py", "llm")),
+        ("pipecat with its own detector", "ws", with_service(PIPECAT, "pipecat_client.py", "llm-local")),
         ("livekit", "http", with_service(LIVEKIT, "livekit_client.py", "realtime")),
     ] {
         let bench = start_bench(&engines).await;
