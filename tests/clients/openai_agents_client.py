@@ -7,7 +7,8 @@ import asyncio
 import contextlib
 
 from agents.realtime import RealtimeAgent, RealtimeRunner
-from realtime_talk import Talk, main
+from agents.realtime.model_inputs import RealtimeModelSendRawMessage
+from realtime_talk import PICTURE_URL, Talk, main
 
 SETTINGS = {
     "model_name": "gpt-realtime",
@@ -68,6 +69,9 @@ async def run(url, questions):
     async with session:
         talk = AgentsTalk(session)
         receiving = asyncio.create_task(talk.receive())
+        picture = {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": PICTURE_URL}]}
+        message = {"type": "conversation.item.create", "other_data": {"item": picture}}
+        await session.model.send_event(RealtimeModelSendRawMessage(message=message))
         await talk.hold(questions)
         receiving.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -5,7 +5,7 @@
 
 const OpenAI = require('openai');
 const { OpenAIRealtimeWS } = require('openai/realtime/ws');
-const { Talk, main } = require('./realtime_talk.cjs');
+const { PICTURE_URL, Talk, main } = require('./realtime_talk.cjs');
 
 const SESSION = {
   type: 'realtime',
@@ -33,6 +33,8 @@ async function run(url, questions) {
   realtime.on('response.output_audio_transcript.delta', ({ delta }) => talk.noteText(delta));
   realtime.on('response.done', ({ response }) => talk.endAnswer(response.status));
   realtime.send({ type: 'session.update', session: SESSION });
+  const content = [{ type: 'input_image', image_url: PICTURE_URL }];
+  realtime.send({ type: 'conversation.item.create', item: { type: 'message', role: 'user', content } });
   await talk.hold(questions);
   const closed = new Promise((resolve) => realtime.socket.on('close', resolve));
   realtime.close();

@@ -9,7 +9,7 @@ import base64
 from openai import AsyncOpenAI
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter, ValidationError
-from realtime_talk import Talk, main
+from realtime_talk import PICTURE_URL, Talk, main
 
 SESSION = {
     "type": "realtime",
@@ -66,6 +66,8 @@ async def run(url, questions):
         talk = OpenaiTalk(connection)
         receiving = asyncio.create_task(talk.receive())
         await connection.session.update(session=SESSION)
+        picture = {"type": "input_image", "image_url": PICTURE_URL}
+        await connection.conversation.item.create(item={"type": "message", "role": "user", "content": [picture]})
         await talk.hold(questions)
         receiving.cancel()
     code = connection._connection.close_code

@@ -25,7 +25,7 @@ function tone(seconds) {
 async function main(url) {
   const transport = new OpenAIRealtimeWebSocket({ url: `${url}/v1/realtime?model=gpt-realtime` });
   const session = new RealtimeSession(new RealtimeAgent({ name: 'assistant' }), { transport, tracingDisabled: true });
-  const [kinds, invalid, unread] = [[], [], []];
+  const [kinds, statuses, invalid, unread] = [[], [], [], []];
   let wake = () => {};
   transport.on('*', (event) => {
     const parsed = realtimeServerEventSchema.safeParse(event);
@@ -33,6 +33,7 @@ async function main(url) {
     const isPicture = event.item?.content?.[0]?.type === 'input_image';
     if (!parsed.success && !isPicture) invalid.push(`${JSON.stringify(event).slice(0, 400)}: ${parsed.error}`);
     kinds.push(event.type);
+    if (event.type === 'response.done') statuses.push(event.response.status);
     unread.push(event.type);
     wake();
   });
@@ -46,7 +47,7 @@ async function main(url) {
     }
   }
   session.close();
-  return { kinds: [...new Set(kinds)].sort(), invalid };
+  return { kinds: [...new Set(kinds)].sort(), statuses, invalid };
 }
 
 setTimeout(() => {

@@ -22,7 +22,7 @@ SCHEMAS = {"openai": TypeAdapter(RealtimeServerEvent), "openai-agents": openai_r
 
 class Tour:
     def __init__(self, connection):
-        self.connection, self.kinds, self.invalid = connection, [], []
+        self.connection, self.kinds, self.statuses, self.invalid = connection, [], [], []
 
     async def next(self):
         data = await asyncio.wait_for(self.connection.recv_bytes(), PATIENCE_S)
@@ -32,8 +32,11 @@ class Tour:
             except ValidationError as error:
                 causes = [(cause["loc"], cause["msg"]) for cause in error.errors()]
                 self.invalid.append(f"{name}: {data.decode()[:400]}: {causes[:4]}")
-        self.kinds.append(json.loads(data)["type"])
-        return self.kinds[-1]
+        event = json.loads(data)
+        self.kinds.append(event["type"])
+        if event["type"] == "response.done":
+            self.statuses.append(event["response"]["status"])
+        return event["type"]
 
     async def take(self, step):
         for message in messages(step):
@@ -58,7 +61,7 @@ async def main(url):
         tour = Tour(connection)
         for step in steps:
             await tour.take(step)
-    print(json.dumps({"kinds": sorted(set(tour.kinds)), "invalid": tour.invalid}))
+    print(json.dumps({"kinds": sorted(set(tour.kinds)), "statuses": tour.statuses, "invalid": tour.invalid}))
 
 
 asyncio.run(main(sys.argv[1]))

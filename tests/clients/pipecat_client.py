@@ -1,7 +1,7 @@
 """Talks through pipecat's OpenAI services: python3 pipecat_client.py SERVICE WS_URL RECORDING.wav RECORDING.wav RECORDING.wav
 
-SERVICE `llm` talks with the model; the model greets first. SERVICES `stt` and `stt-server` only transcribe: with `stt`, the
-driver takes the part of a local voice activity detector. Prints the talk as JSON.
+SERVICES `llm` and `llm-local` talk with the model; the model greets first. SERVICES `stt` and `stt-server` only transcribe. With
+`llm-local` and `stt`, the driver takes the part of a local voice activity detector. Prints the talk as JSON.
 """
 
 import asyncio
@@ -14,6 +14,8 @@ logger.remove()
 from pipecat.frames.frames import (
     ErrorFrame,
     InputAudioRawFrame,
+    InputImageRawFrame,
+    InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMRunFrame,
@@ -21,6 +23,8 @@ from pipecat.frames.frames import (
     TranscriptionFrame,
     TTSAudioRawFrame,
     TTSTextFrame,
+    UserStartedSpeakingFrame,
+    UserStoppedSpeakingFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
@@ -35,6 +39,9 @@ from pipecat.services.openai.stt import OpenAIRealtimeSTTService
 from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 from realtime_talk import RATE, Talk, main
+
+
+PICTURE_SIDE = 16
 
 
 class Tap(FrameProcessor):
@@ -74,8 +81,8 @@ class PipecatTalk(Talk):
                 self.note_audio(frame.audio)
             case TTSTextFrame():
                 self.note_text(frame.text)
-            # The interruption itself may come after the end of the answer.
-            case ProposedUserStartedSpeakingFrame():
+            # With the server's detector, the interruption itself may come after the end of the answer.
+            case ProposedUserStartedSpeakingFrame() | InterruptionFrame():
                 self.interrupted = True
             case LLMFullResponseEndFrame() if self.answers and self.answers[-1]["status"] is None:
                 self.end_answer("cancelled" if self.interrupted else "completed")
@@ -86,13 +93,13 @@ class PipecatTalk(Talk):
 
 
 class LlmTalk(PipecatTalk):
-    def __init__(self, url):
+    def __init__(self, url, turn_detection):
         super().__init__()
         properties = events.SessionProperties(
             instructions="Answer briefly.",
             audio=events.AudioConfiguration(
                 input=events.AudioInput(
-                    transcription=events.InputAudioTranscription(), turn_detection=events.TurnDetection()
+                    transcription=events.InputAudioTranscription(), turn_detection=turn_detection
                 )
             ),
         )
@@ -111,9 +118,19 @@ class LlmTalk(PipecatTalk):
         await self.worker.queue_frame(LLMRunFrame())
         await self.until(lambda: self.answers and self.answers[0]["status"], "greeting")
         greeting = self.answers.pop()
+        picture = bytes(PICTURE_SIDE * PICTURE_SIDE * 3)
+        await self.worker.queue_frame(InputImageRawFrame(image=picture, size=(PICTURE_SIDE, PICTURE_SIDE), format="RGB"))
         await self.hold(questions)
         history = [(message["role"], message["content"]) for message in self.context.messages]
         return {"greeting": greeting, "history": history}
+
+
+class LocalLlmTalk(LlmTalk):
+    async def ask(self, question):
+        await self.worker.queue_frames([UserStartedSpeakingFrame(), InterruptionFrame()])
+        await self.recordings.put(question)
+        await self.spoken()
+        await self.worker.queue_frame(UserStoppedSpeakingFrame())
 
 
 class SttTalk(PipecatTalk):
@@ -138,7 +155,8 @@ class SttTalk(PipecatTalk):
 
 async def run(url, questions):
     services = {
-        "llm": lambda: LlmTalk(url),
+        "llm": lambda: LlmTalk(url, events.TurnDetection()),
+        "llm-local": lambda: LocalLlmTalk(url, turn_detection=False),
         "stt": lambda: SttTalk(url, turn_detection=False),
         "stt-server": lambda: SttTalk(url, turn_detection={"type": "server_vad"}),
     }

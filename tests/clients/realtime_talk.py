@@ -14,6 +14,8 @@ import wave
 RATE = 24000
 CHUNK_S = 0.1
 PATIENCE_S = 60
+# A picture that is shown before the first question: the first bytes of a JPEG file.
+PICTURE_URL = "data:image/jpeg;base64,/9j/4AAQ"
 # Length of the second answer that is heard before the interruption.
 HEARD_S = 1.0
 
@@ -27,6 +29,9 @@ class Talk:
     async def send_audio(self, audio):
         """Sends int16 audio at 24 kHz."""
         raise NotImplementedError
+
+    async def ask(self, question):
+        await self.recordings.put(question)
 
     # What the client reports.
 
@@ -66,7 +71,7 @@ class Talk:
         microphone = asyncio.create_task(self.run_microphone())
         try:
             for number, question in enumerate(questions):
-                await self.recordings.put(question)
+                await self.ask(question)
                 await self.until(lambda: len(self.answers) > number, f"answer {number}")
                 answer = self.answers[number]
                 if number == 1:
