@@ -131,7 +131,7 @@ impl SessionConfig {
             "instructions" => self.instructions = read_text(value, "session.instructions")?,
             "output_modalities" | "modalities" => self.is_text_only = !read_modalities(value, key)?,
             "audio" => self.update_audio(value, ignored)?,
-            "voice" => self.set_voice(value, "session.voice", ignored)?,
+            "voice" => self.set_voice(value, "session.voice")?,
             "input_audio_format" => self.input = AudioFormat::read(value, "session.input_audio_format")?,
             "output_audio_format" => self.output = AudioFormat::read(value, "session.output_audio_format")?,
             "input_audio_transcription" | "input_audio_noise_reduction" | "turn_detection" => {
@@ -181,7 +181,7 @@ impl SessionConfig {
                 "format" if !value.is_null() => {
                     self.output = AudioFormat::read(value, "session.audio.output.format")?;
                 }
-                "voice" => self.set_voice(value, "session.audio.output.voice", ignored)?,
+                "voice" => self.set_voice(value, "session.audio.output.voice")?,
                 "speed" => {
                     if value.as_f64().is_some_and(|speed| speed != 1.0) {
                         ignored.push(("audio.output.speed".to_owned(), "MiniCPM-o has no speed setting"));
@@ -228,16 +228,10 @@ impl SessionConfig {
         Ok(())
     }
 
-    fn set_voice(
-        &mut self,
-        value: &Value,
-        path: &str,
-        ignored: &mut Vec<(String, &'static str)>,
-    ) -> Result<(), Error> {
+    fn set_voice(&mut self, value: &Value, path: &str) -> Result<(), Error> {
         if !value.is_null() && !value.is_string() && !value["id"].is_string() {
             return Err(wrong_type(path, "a string or an object with an id", value));
         }
-        let _ = ignored;
         self.voice = value.clone();
         Ok(())
     }
