@@ -68,6 +68,7 @@ impl Session {
                     self.context.out.mutes_speech_events = !detection.is_automatic;
                     if let Some(assistant) = &mut self.assistant {
                         assistant.settings.detection = detection;
+                        self.transcriber.yields_to_answer = detection.is_automatic && detection.answers;
                     }
                 }
                 Setting::SpokenAnswers(on) => {

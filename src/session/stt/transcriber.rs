@@ -54,6 +54,8 @@ pub(crate) struct Transcriber {
     profile: Arc<Profile>,
     /// False if the profile drops the user's words.
     pub(crate) wants_transcript: bool,
+    /// The model answers the utterance: its answer gets the first free worker, and the transcript the next.
+    pub(crate) yields_to_answer: bool,
     /// Longest delay of the end of speech for its transcript.
     pub(super) speech_end_wait: Duration,
     pub(crate) options: TranscribeOptions,
@@ -76,6 +78,7 @@ impl Transcriber {
         };
         Self {
             wants_transcript: profile.transcribes_user(),
+            yields_to_answer: profile.answers.is_some(),
             speech_end_wait: setup.speech_end_wait(),
             profile,
             options,
@@ -318,7 +321,12 @@ impl Transcriber {
                 ));
             }
             // Dials at the first sound, so that queueing and initialisation overlap the user's speech.
-            (None, None) if !is_settled && !self.worker_released && self.wants_transcript => {
+            (None, None)
+                if !is_settled
+                    && !self.worker_released
+                    && self.wants_transcript
+                    && !self.yields_to_answer =>
+            {
                 self.connection = Some(UpstreamConnection::open(
                     now,
                     LANE_PURPOSE_AND_MODE,

@@ -360,3 +360,21 @@ fn speech_cut_off_by_manual_commits_gets_its_end() {
     let edges = ["input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"];
     assert_eq!(edges.map(|kind| count(&client, kind)), [1, 1], "{:?}", client.types());
 }
+
+#[test]
+fn single_worker_answers_before_it_transcribes() {
+    let mut config = config("model=gpt-realtime");
+    config.simulator.workers = 1;
+    let mut client = Realtime::with_config(config);
+    client
+        .update(&json!({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}));
+    client.say(&speech());
+    client.say_silence(900);
+    client.wait_for("conversation.item.input_audio_transcription.completed");
+    client.wait_for("response.done");
+    client.check();
+    assert_order(
+        &client,
+        &["response.output_audio.delta", "conversation.item.input_audio_transcription.completed"],
+    );
+}

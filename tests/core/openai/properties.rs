@@ -249,7 +249,9 @@ impl RandomClient {
                 }
                 // The client may use the id again.
                 "conversation.item.deleted" => {
-                    items.values_mut().for_each(|ids| drop(ids.remove(id.unwrap())));
+                    for ids in items.values_mut() {
+                        ids.remove(id.unwrap());
+                    }
                 }
                 "response.output_audio_transcript.delta" | "response.output_text.delta" => {
                     let delta = event["delta"].as_str().unwrap();
