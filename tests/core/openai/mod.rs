@@ -5,6 +5,7 @@
 
 mod assistant;
 mod bad_messages;
+mod latency;
 mod properties;
 mod transcription;
 
