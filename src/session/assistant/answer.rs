@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::session::{
     dialogue::turn::AssistantTurn,
     growing_text::is_report_due,
+    millis,
     outbox::Observation,
     tts::player::PlaybackSource,
     upstream::{
@@ -125,7 +126,7 @@ impl Answer {
     pub(super) fn finish(self, context: &mut LaneContext) {
         self.turn.report_end(false, context);
         let text = self.turn.text.trim().to_owned();
-        self.remember(text, context);
+        self.remember(text, Duration::ZERO, context);
     }
 
     /// Ends the answer at once. Only what was heard becomes part of the conversation.
@@ -143,15 +144,16 @@ impl Answer {
         }
         context.player.cancel_all(now, &mut context.out);
         self.turn.report_end(true, context);
-        self.remember(heard, context);
+        self.remember(heard, unheard, context);
     }
 
-    fn remember(&self, text: String, context: &mut LaneContext) {
+    /// Adds the words that were heard to the conversation.
+    fn remember(&self, text: String, unheard: Duration, context: &mut LaneContext) {
         if self.request.is_remembered && !text.is_empty() {
             let id = EntryId(self.turn.segment_id);
             let entry = Entry { id, role: Role::Assistant, parts: vec![EntryPart::Text(text)] };
             context.entries.add(entry, EntryPlace::End);
-            context.entries.set_audio_length(id, self.turn.audio_ms());
+            context.entries.set_audio_length(id, self.turn.audio_ms().saturating_sub(millis(unheard)));
         }
         context.entries.drop_shown_pictures();
     }
