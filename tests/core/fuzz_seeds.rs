@@ -1,17 +1,55 @@
-//! Runs every fuzz seed through its target's body, so that the bodies are tested without a fuzzer.
+//! Runs every fuzz seed, and random changes of the seeds, through the targets' bodies, so that they are tested without a fuzzer.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
 use voxbridge_test_support::fuzzing;
 
-fn run_seeds(target: &str, body: fn(&[u8])) {
+fn seeds(target: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
     let mut seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     seeds.sort();
+    seeds
+}
+
+fn run_seeds(target: &str, body: fn(&[u8])) {
+    let seeds = seeds(target);
     assert!(seeds.len() >= 10, "{target} has {} seeds", seeds.len());
     for seed in seeds {
         println!("{}", seed.display());
         body(&std::fs::read(&seed).unwrap());
+    }
+}
+
+/// A seed in which some bytes are replaced, removed or repeated.
+fn changed_seed(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
+    let seeds: Vec<Vec<u8>> = seeds(target).iter().map(|seed| std::fs::read(seed).unwrap()).collect();
+    let change = (any::<prop::sample::Index>(), 0usize..4, any::<u8>());
+    (prop::sample::select(seeds), prop::collection::vec(change, 1..12)).prop_map(|(mut bytes, changes)| {
+        for (at, kind, byte) in changes {
+            let at = at.index(bytes.len() + 1);
+            match kind {
+                0 => bytes.insert(at, byte),
+                1 => drop(bytes.drain(at..(at + usize::from(byte % 8)).min(bytes.len()))),
+                2 => bytes.extend_from_within(at..(at + usize::from(byte)).min(bytes.len())),
+                _ => bytes.iter_mut().skip(at).take(1).for_each(|old| *old = byte),
+            }
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(crate::properties::config())]
+
+    #[test]
+    fn client_decoder_accepts_changed_seeds(bytes in changed_seed("client_decoder")) {
+        fuzzing::client_decoder(&bytes);
+    }
+
+    #[test]
+    fn bridge_inputs_accept_changed_seeds(bytes in changed_seed("bridge_inputs")) {
+        fuzzing::bridge_inputs(&bytes);
     }
 }
 

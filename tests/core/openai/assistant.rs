@@ -159,6 +159,32 @@ fn truncation_after_barge_in_cuts_the_words_once() {
 }
 
 #[test]
+fn truncation_after_a_barge_in_keeps_the_words_that_were_heard() {
+    let history_after_barge_in = |truncates: bool| {
+        let mut client = Realtime::connect("model=gpt-realtime");
+        let story = "Tell me a very long story about the history of the world and everything in it please";
+        client.send(&json!({"type": "response.create", "response": {"instructions": story}}));
+        client.wait_for("response.output_audio.delta");
+        client.pass(2000 * MS);
+        client.say(&speech());
+        let response = client.of_type("response.done")[0]["response"].clone();
+        assert_eq!(response["status"], "cancelled");
+        if truncates {
+            let all_ms = (client.audio_s() * 1000.0) as u64;
+            let item = &response["output"][0]["id"];
+            client.send(&json!({"type": "conversation.item.truncate", "item_id": item, "content_index": 0, "audio_end_ms": all_ms}));
+            assert_eq!(client.of_type("conversation.item.truncated").len(), 1);
+        }
+        client.say_silence(900);
+        client.wait_for("response.done");
+        client.answer_requests()[1].to_string()
+    };
+    let history = history_after_barge_in(false);
+    assert!(history.contains("assistant"), "{history}");
+    assert_eq!(history_after_barge_in(true).len(), history.len());
+}
+
+#[test]
 fn barge_in_before_the_client_reads_discards_the_audio_and_keeps_every_event() {
     let mut client = Realtime::connect("model=gpt-realtime");
     client.harness.stop_reading();

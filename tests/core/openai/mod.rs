@@ -6,6 +6,7 @@
 mod assistant;
 mod bad_messages;
 mod large_audio;
+mod latency;
 mod live;
 mod properties;
 mod transcription;

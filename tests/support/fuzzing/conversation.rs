@@ -12,10 +12,12 @@ use std::{
 use super::{
     LIBRARY, codec,
     lines::{
-        COMMANDS, OLDER_REPLIES, RELAY_COMMANDS, RELAY_OLDER_COMMANDS, REPLIES, TALK_COMMANDS, TALK_REPLIES,
+        COMMANDS, OLDER_REPLIES, OPENAI_COMMANDS, OPENAI_TURNS, RELAY_COMMANDS, RELAY_OLDER_COMMANDS,
+        REPLIES, TALK_COMMANDS, TALK_REPLIES,
     },
 };
 use voxbridge::{
+    audio::pcm,
     bridge::{Bridge, Input, Output},
     event::{DisconnectReason, Frame, Lane, Message, Mode},
     mapping::{Library, MappingKind},
@@ -32,6 +34,7 @@ const LANES_GONE_WITHIN: Duration = Duration::from_secs(100);
 const DRAIN_TIME: Duration = Duration::from_secs(25);
 
 const PROFILES: [&str; 3] = ["speech", "conversation", "video"];
+const OPENAI_PROFILES: [&str; 3] = ["assistant", "conversation", "speech"];
 
 /// Runs a session of any profile on any dialect, or a relay, with any inputs in any order.
 pub fn bridge_inputs(data: &[u8]) {
@@ -41,11 +44,12 @@ pub fn bridge_inputs(data: &[u8]) {
     let mut driver = match first / 64 {
         0 => FuzzDriver::open(library, "macaw", "minicpm-o", PROFILES[first / 2 % 3]),
         1 => FuzzDriver::open(library, "macaw", "minicpm-o-legacy", PROFILES[1 + first / 2 % 2]),
-        _ => FuzzDriver::relay(
+        2 => FuzzDriver::relay(
             [&["minicpm-o"][..], &["minicpm-o-legacy"], &["minicpm-o", "minicpm-o-legacy"]][first / 4 % 3],
             ["minicpm-o", "minicpm-o-legacy"][first % 2],
             ["mode=audio", "mode=chat"][first / 2 % 2],
         ),
+        _ => FuzzDriver::open(library, "openai-realtime", "minicpm-o", OPENAI_PROFILES[first / 2 % 3]),
     };
     while !bytes.0.is_empty() {
         driver.run_step(&mut bytes);
@@ -86,10 +90,14 @@ static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
         let listen =
             profile.find("[listen]").zip(profile.find("[hear]")).map(|(from, to)| &profile[from..to]);
         for (file, profile) in [
+            ("assistant.toml", include_str!("../../../mappings/profile/assistant.toml")),
             ("conversation.toml", include_str!("../../../mappings/profile/conversation.toml")),
             ("video.toml", include_str!("../../../mappings/profile/video.toml")),
         ] {
-            let mut profile = profile.to_owned() + "\n" + listen.expect("the profile has both sections");
+            let mut profile = profile.to_owned();
+            if !profile.contains("[listen]") {
+                profile = profile + "\n" + listen.expect("the profile has both sections");
+            }
             if interim != "interim_ms = 0 " {
                 profile = profile.replace("standby = false", "standby = true");
                 profile = profile.replace("transcribe_user = false", "transcribe_user = true");
@@ -139,6 +147,8 @@ struct FuzzDriver {
     replies: LineLists,
     /// The upstream session takes audio in units.
     units: bool,
+    /// The client sends its audio in JSON.
+    sends_json: bool,
     closed: bool,
     speaking: bool,
     finished: bool,
@@ -157,12 +167,16 @@ impl FuzzDriver {
         let setup = SessionSetup::new(codec.mapping(), profile_file, &upstream, 7);
         let connect = codec.decode_query("model=m");
         let (commands, replies): (LineLists, LineLists) = match (profile, upstream.name.as_str()) {
+            _ if client == "openai-realtime" => {
+                ([&OPENAI_COMMANDS, &OPENAI_TURNS], [&REPLIES, &TALK_REPLIES])
+            }
             ("speech", _) => ([&COMMANDS, &COMMANDS], [&REPLIES, &REPLIES]),
             (_, "minicpm-o-legacy") => ([&COMMANDS, &TALK_COMMANDS], [&REPLIES, &OLDER_REPLIES]),
             _ => ([&COMMANDS, &TALK_COMMANDS], [&REPLIES, &TALK_REPLIES]),
         };
         let bridge = Bridge::open(now, codec, connect, upstream, setup);
-        Self::with_bridge(bridge, now, commands, replies, true)
+        let sends_json = client == "openai-realtime";
+        Self { sends_json, ..Self::with_bridge(bridge, now, commands, replies, true) }
     }
 
     /// A relay session for a client of one of these protocols to an upstream of this dialect.
@@ -203,6 +217,7 @@ impl FuzzDriver {
             commands,
             replies,
             units,
+            sends_json: false,
             closed: false,
             speaking: false,
             finished: false,
@@ -225,7 +240,14 @@ impl FuzzDriver {
                 if kind == 2 {
                     self.noise.fill(&mut audio);
                 }
-                self.input(Input::Client(Frame::Binary(&audio)));
+                if self.sends_json {
+                    let mut base64 = String::new();
+                    pcm::encode_base64(&audio, &mut base64);
+                    let append = format!(r#"{{"type":"input_audio_buffer.append","audio":"{base64}"}}"#);
+                    self.input(Input::Client(Frame::Text(&append)));
+                } else {
+                    self.input(Input::Client(Frame::Binary(&audio)));
+                }
             }
             4 => {
                 let lane = self.lane(bytes);
@@ -357,11 +379,22 @@ impl FuzzDriver {
             Message::Binary(_) => assert!(self.speaking, "audio outside speaking_start … speaking_end"),
             Message::Close(..) => self.closed = true,
             Message::Text(json) => {
-                let speaking = json.contains(r#""type":"tts.speaking_start""#);
-                if speaking || json.contains(r#""type":"tts.speaking_end""#) {
+                let is = |kind: &str| json.contains(&format!(r#""type":"{kind}""#));
+                // A relayed client gets the upstream's events, some of which have the names of OpenAI's.
+                let (start, end) = match self.sends_json {
+                    true => ("response.created", "response.done"),
+                    false => ("tts.speaking_start", "tts.speaking_end"),
+                };
+                let speaking = is(start);
+                if speaking || is(end) {
                     assert_ne!(self.speaking, speaking, "{json}");
                     self.speaking = speaking;
                 }
+                let is_delta = is("response.output_audio.delta") || is("response.output_text.delta");
+                assert!(
+                    self.speaking || !is_delta || !self.sends_json,
+                    "a delta outside of a response: {json}"
+                );
             }
         }
     }

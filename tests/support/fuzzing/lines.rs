@@ -20,6 +20,40 @@ pub(super) const COMMANDS: [&str; 16] = [
     "{",
 ];
 
+/// Messages of clients of OpenAI's protocol.
+pub(super) const OPENAI_COMMANDS: [&str; 20] = [
+    r#"{"type":"session.update","session":{"type":"realtime","instructions":"Be brief.","voice":"alloy"}}"#,
+    r#"{"type":"session.update","session":{"output_modalities":["text"]}}"#,
+    r#"{"type":"session.update","session":{"modalities":["text","audio"],"input_audio_format":"g711_ulaw"}}"#,
+    r#"{"type":"session.update","session":{"audio":{"input":{"turn_detection":null}}}}"#,
+    r#"{"type":"session.update","session":{"audio":{"input":{"turn_detection":{"type":"semantic_vad","interrupt_response":false}}}}}"#,
+    r#"{"type":"session.update","session":{"audio":{"input":{"turn_detection":{"silence_duration_ms":1e300,"threshold":-1}}}}}"#,
+    r#"{"type":"session.update","session":{"audio":{"input":{"transcription":{"model":"whisper-1","prompt":"\""}}}}}"#,
+    r#"{"type":"session.update","session":{"audio":{"output":{"format":{"type":"audio/pcm","rate":48000}}}}}"#,
+    r#"{"type":"transcription_session.update","session":{"input_audio_transcription":{"model":"x"}}}"#,
+    r#"{"type":"input_audio_buffer.commit","event_id":"c"}"#,
+    r#"{"type":"input_audio_buffer.clear"}"#,
+    r#"{"type":"input_audio_buffer.append","audio":"AAAA="}"#,
+    r#"{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"user","content":[{"type":"input_text","text":"Hi"}]}}"#,
+    r#"{"type":"conversation.item.create","previous_item_id":"root","item":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Yes"}]}}"#,
+    r#"{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_audio","audio":"AAAAPwA="}]}}"#,
+    r#"{"type":"conversation.item.create","previous_item_id":"a","item":{"type":"function_call_output","call_id":"c","output":"1"}}"#,
+    r#"{"type":"conversation.item.truncate","item_id":"a","content_index":0,"audio_end_ms":-1e300}"#,
+    r#"{"type":"conversation.item.delete","item_id":"a"}"#,
+    r#"{"type":"conversation.item.retrieve","item_id":"a"}"#,
+    "{",
+];
+
+/// Messages of clients of OpenAI's protocol that begin and end responses.
+pub(super) const OPENAI_TURNS: [&str; 6] = [
+    r#"{"type":"response.create"}"#,
+    r#"{"type":"response.create","response":{"conversation":"none","output_modalities":["text"],"metadata":{"a":"b"}}}"#,
+    r#"{"type":"response.create","response":{"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"?"}]}],"max_output_tokens":0}}"#,
+    r#"{"type":"response.cancel"}"#,
+    r#"{"type":"response.cancel","response_id":"r"}"#,
+    r#"{"type":"output_audio_buffer.clear"}"#,
+];
+
 /// Upstream messages.
 pub(super) const REPLIES: [&str; 16] = [
     r#"{"type":"session.queue_done"}"#,
