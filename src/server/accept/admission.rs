@@ -31,7 +31,6 @@ use super::{
     client_signs::{self, DetectedBy},
     http_error::{HttpError, HttpResponse},
     protocol_detection::{self, NotServed},
-    secret_request::SecretRequest,
     session_start::{Admission, ConnectRequest, run_session, unix_now},
 };
 use crate::{
@@ -61,25 +60,8 @@ pub(super) struct ClientPeer {
     pub(super) certificate_names: Vec<String>,
 }
 
-/// Upgrades a request to a session, answers a request for a client secret, or answers with an HTTP error.
-pub(super) async fn answer_request(
-    request: Request<Incoming>,
-    peer: &ClientPeer,
-    server: &Arc<ServerContext>,
-) -> HttpResponse {
-    let secret_request = SecretRequest::of(&request, &server.config());
-    let answered = match secret_request {
-        Some(secret_request) => secret_request.answer(request, peer, server).await,
-        None => admit(request, peer, server),
-    };
-    answered.unwrap_or_else(|error| {
-        server.metrics.record_rejection(error.reason);
-        error.response
-    })
-}
-
 /// Runs every check that may reject the request, then spawns the session.
-fn admit(
+pub(super) fn admit(
     mut request: Request<Incoming>,
     peer: &ClientPeer,
     server: &Arc<ServerContext>,

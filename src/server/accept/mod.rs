@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use hyper::{server::conn::http1, service::service_fn};
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
@@ -36,7 +36,11 @@ use tracing::debug;
 
 use super::{
     ServerContext,
-    accept::admission::{ClientPeer, answer_request},
+    accept::{
+        admission::{ClientPeer, admit},
+        http_error::HttpResponse,
+        secret_request::SecretRequest,
+    },
     session_task::wait_for_drain_order,
     websocket::{pausable_stream::PausableStream, stream::ClientStream},
 };
@@ -137,6 +141,23 @@ async fn serve_connection(
         }
     };
     served.map_err(io::Error::other)
+}
+
+/// Upgrades a request to a session, answers a request for a client secret, or answers with an HTTP error.
+async fn answer_request(
+    request: Request<Incoming>,
+    peer: &ClientPeer,
+    server: &Arc<ServerContext>,
+) -> HttpResponse {
+    let secret_request = SecretRequest::of(&request, &server.config());
+    let answered = match secret_request {
+        Some(secret_request) => secret_request.answer(request, peer, server).await,
+        None => admit(request, peer, server),
+    };
+    answered.unwrap_or_else(|error| {
+        server.metrics.record_rejection(error.reason);
+        error.response
+    })
 }
 
 /// True if hyper timed out waiting for the request.
