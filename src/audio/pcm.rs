@@ -2,7 +2,10 @@
 //!
 //! int16 to float32 and back is lossless. Floats outside ±1 are clipped, never wrapped, and NaN becomes silence.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    DecodeError, Engine as _,
+    engine::{DecodePaddingMode, GeneralPurposeConfig, general_purpose::STANDARD},
+};
 use dasp::sample::Sample as _;
 
 /// SIMD base64 engine. Its results equal those of [`STANDARD`].
@@ -11,6 +14,17 @@ static BASE64: std::sync::LazyLock<base64::engine::simd::Simd> =
     std::sync::LazyLock::new(|| base64::engine::simd::Simd::standard(base64::engine::general_purpose::PAD));
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use base64::engine::general_purpose::STANDARD as BASE64;
+
+/// Base64 with or without padding, as real clients send both.
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+    .with_decode_allow_trailing_bits(true);
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+static LENIENT_BASE64: std::sync::LazyLock<base64::engine::simd::Simd> =
+    std::sync::LazyLock::new(|| base64::engine::simd::Simd::standard(LENIENT));
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const LENIENT_BASE64: base64::engine::GeneralPurpose =
+    base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT);
 
 /// Samples encoded and decoded at a time, on the stack: a whole number of base64's three-byte groups, so that
 /// blocks join without padding.
@@ -53,6 +67,14 @@ pub fn to_i16(sample: f32) -> i16 {
 /// Appends bytes to `out` as base64, with padding.
 pub fn encode_base64(bytes: &[u8], out: &mut String) {
     BASE64.encode_string(bytes, out);
+}
+
+/// Decodes a client's base64, with or without padding, and appends the bytes to `out`.
+///
+/// # Errors
+/// The first mistake in the text. `out` may have some of the bytes before it.
+pub fn decode_base64(text: &str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    LENIENT_BASE64.decode_vec(text, out)
 }
 
 /// Appends the samples to `out` as base64 of little-endian float32, without an intermediate buffer for the whole
@@ -156,6 +178,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn lenient_base64_equals_the_engine_without_simd(
+            text in prop_oneof!["[A-Za-z0-9+/]{0,300}={0,2}", "[A-Za-z0-9+/ =_]{0,80}"],
+        ) {
+            let plain = base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT);
+            let mut decoded = Vec::new();
+            let result = decode_base64(&text, &mut decoded);
+            prop_assert_eq!(result.is_ok(), plain.decode(&text).is_ok());
+            if let Ok(expected) = plain.decode(&text) {
+                prop_assert_eq!(decoded, expected);
+            }
+        }
+
         #[test]
         fn base64_round_trips_any_length(samples in prop::collection::vec(any::<i16>(), 0..3000)) {
             let mut text = String::new();

@@ -2,14 +2,9 @@
 
 use std::time::Duration;
 
-use base64::{
-    Engine as _,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
-};
-
 use super::{Codec, IgnoredField, picture, realtime::event_id_of, reference};
 use crate::{
-    audio::{encoding::Encoding, vad::Sensitivity},
+    audio::{encoding::Encoding, pcm, vad::Sensitivity},
     error::{Error, ErrorKind},
     event::{ClientEvent, CloseReason, Frame, MicrophoneMode, Setting, SpeakRequest, TurnTag, VideoFrame},
     mapping::{
@@ -18,14 +13,6 @@ use crate::{
         field::{FieldRole, FieldValue, ProtocolField, display_node},
     },
 };
-
-/// Base64 with or without padding, as real clients send both.
-const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
-    &base64::alphabet::STANDARD,
-    GeneralPurposeConfig::new()
-        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
-        .with_decode_allow_trailing_bits(true),
-);
 
 impl Codec {
     /// Reads one frame and passes its events on, in their order. A frame may have several, or none.
@@ -195,7 +182,7 @@ impl Codec {
         // Checked before decoding too, so that a long text costs nothing. Padding makes a text up to 2 bytes too long.
         self.check_audio_size((base64.len() / 4 * 3).saturating_sub(2))?;
         self.audio_bytes.clear();
-        LENIENT_BASE64.decode_vec(base64, &mut self.audio_bytes).map_err(|error| {
+        pcm::decode_base64(base64, &mut self.audio_bytes).map_err(|error| {
             Error::new(ErrorKind::Invalid, format!("'{}': the audio is not base64: {error}", command.name))
         })?;
         self.check_audio_size(self.audio_bytes.len())?;

@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use voxbridge::audio::{SPEECH_RATE_HZ, pcm, wav};
 
-/// Sample rate of the client's microphone.
+/// Sample rate of a microphone, unless a scenario says otherwise.
 pub(crate) const RATE_HZ: usize = 48_000;
 
 /// Embedded in the program, so that no file path influences the counts.
@@ -16,24 +16,24 @@ pub(crate) fn recording_16k() -> Vec<i16> {
     wav.into_samples().map(Result::unwrap).collect()
 }
 
-/// Recorded speech at [`RATE_HZ`].
-pub(crate) fn speech_48k() -> Vec<i16> {
+/// Recorded speech.
+pub(crate) fn speech(rate_hz: usize) -> Vec<i16> {
     let speech: Vec<f32> = recording_16k().into_iter().map(pcm::to_f32).collect();
-    let speech = wav::resample_all(&speech, SPEECH_RATE_HZ, RATE_HZ as u32).unwrap();
+    let speech = wav::resample_all(&speech, SPEECH_RATE_HZ, rate_hz as u32).unwrap();
     speech.into_iter().map(pcm::to_i16).collect()
 }
 
 /// Seven seconds of a quiet room: noise far below speech.
-pub(crate) fn quiet_room() -> Vec<i16> {
+pub(crate) fn quiet_room(rate_hz: usize) -> Vec<i16> {
     let mut noise = fastrand::Rng::with_seed(1);
-    (0..7 * RATE_HZ).map(|_| noise.i16(-8..=8)).collect()
+    (0..7 * rate_hz).map(|_| noise.i16(-8..=8)).collect()
 }
 
 /// Speech followed by a quiet room, during which the answer arrives.
-pub(crate) fn speech_then_quiet() -> Vec<i16> {
-    let mut sound = speech_48k();
-    sound.truncate(3 * RATE_HZ);
-    sound.extend(quiet_room());
+pub(crate) fn speech_then_quiet(rate_hz: usize) -> Vec<i16> {
+    let mut sound = speech(rate_hz);
+    sound.truncate(3 * rate_hz);
+    sound.extend(quiet_room(rate_hz));
     sound
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn count_hops(sound: &[i16]) -> usize {
 /// A frame from 48 to 16 kHz, floats to floats.
 pub(crate) fn count_resample() -> usize {
     let mut resampler = Resampler::new(audio_input::RATE_HZ as u32, SPEECH_RATE_HZ).unwrap();
-    let speech: Vec<f32> = audio_input::speech_48k().into_iter().map(pcm::to_f32).collect();
+    let speech: Vec<f32> = audio_input::speech(audio_input::RATE_HZ).into_iter().map(pcm::to_f32).collect();
     let frames: Vec<&[f32]> = speech.chunks_exact(audio_input::RATE_HZ / 50).collect();
     let mut out = Vec::new();
     count_each(&frames, |frame| {
@@ -80,7 +80,8 @@ pub(crate) fn count_open_session() -> usize {
 
 /// Reading masked audio frames of a client.
 pub(crate) fn count_websocket_in() -> usize {
-    let frame = audio_input::to_le_bytes(&audio_input::speech_48k()[..audio_input::RATE_HZ / 50]);
+    let frame =
+        audio_input::to_le_bytes(&audio_input::speech(audio_input::RATE_HZ)[..audio_input::RATE_HZ / 50]);
     let mut client = WebSocket::from_raw_socket(Cursor::new(Vec::new()), Role::Client, None);
     for _ in 0..100 {
         client.send(Message::binary(frame.clone())).unwrap();

@@ -30,8 +30,9 @@ struct Figure {
 
 const FILE_HEADER: &str = "\
 # How many instructions the hot paths take, by callgrind: per call, and per second of one session's audio where there is
-# as much of it in every second. Frames are 20 ms of int16 at 48 kHz, units and deltas one second. Sockets and the runtime
-# are not in it. Written by `tests/instructions/run --save`; the processor is valgrind's, which has AVX2 where the real
+# as much of it in every second. Frames are 20 ms of int16 at 48 kHz, units and deltas one second. Those with 24k or openai
+# are at 24 kHz, and an append of OpenAI's protocol is 100 ms. Sockets and the runtime are not in it. Written by
+# `tests/instructions/run --save`; the processor is valgrind's, which has AVX2 where the real
 # one has it, and nothing above.
 ";
 

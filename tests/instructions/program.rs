@@ -29,16 +29,19 @@ const fn benchmark(name: &'static str, per_second: Option<f64>, run: fn() -> usi
 }
 
 const FRAMES_PER_SECOND: Option<f64> = Some(50.0);
+/// Messages of 100 ms.
+const APPENDS_PER_SECOND: Option<f64> = Some(10.0);
 const HOPS_PER_SECOND: Option<f64> = Some(62.5);
 const UNITS_PER_SECOND: Option<f64> = Some(1.0);
 
-/// Frames are 20 ms of int16 at 48 kHz; units and deltas are one second.
-static BENCHMARKS: [Benchmark; 17] = [
+/// Frames are 20 ms of int16 at 48 kHz, or at 24 kHz where the name says so and for clients of OpenAI's protocol; units and
+/// deltas are one second.
+static BENCHMARKS: [Benchmark; 29] = [
     benchmark("speech-frame-quiet", FRAMES_PER_SECOND, || {
         count_steps(Scenario::transcription(audio_input::quiet_room), &[StepKind::ClientFrame])
     }),
     benchmark("speech-frame-spoken", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::transcription(audio_input::speech_48k), &[StepKind::ClientFrame])
+        count_steps(Scenario::transcription(audio_input::speech), &[StepKind::ClientFrame])
     }),
     benchmark("speech-question", None, || {
         count_steps(Scenario::transcription(audio_input::speech_then_quiet), &[StepKind::UpstreamAudio])
@@ -50,7 +53,7 @@ static BENCHMARKS: [Benchmark; 17] = [
         count_steps(Scenario::conversation(audio_input::quiet_room), &[StepKind::ClientFrame])
     }),
     benchmark("talk-frame-spoken", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::speech_48k), &[StepKind::ClientFrame])
+        count_steps(Scenario::conversation(audio_input::speech), &[StepKind::ClientFrame])
     }),
     benchmark("talk-frame-answered", FRAMES_PER_SECOND, || {
         count_steps(Scenario::model_turn(), &[StepKind::ClientFrame])
@@ -61,7 +64,45 @@ static BENCHMARKS: [Benchmark; 17] = [
     benchmark("talk-delta", UNITS_PER_SECOND, || {
         count_steps(Scenario::model_turn(), &[StepKind::ModelDelta, StepKind::PlayoutSent])
     }),
-    benchmark("hop-quiet", HOPS_PER_SECOND, || components::count_hops(&audio_input::quiet_room())),
+    benchmark("talk-24k-frame-quiet", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::quiet_room).at_24k(), &[StepKind::ClientFrame])
+    }),
+    benchmark("talk-24k-frame-spoken", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::speech).at_24k(), &[StepKind::ClientFrame])
+    }),
+    benchmark("openai-frame-quiet", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::assistant(audio_input::quiet_room).openai(20), &[StepKind::ClientFrame])
+    }),
+    benchmark("openai-frame-spoken", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::assistant(audio_input::speech).openai(20), &[StepKind::ClientFrame])
+    }),
+    benchmark("openai-append-quiet", APPENDS_PER_SECOND, || {
+        count_steps(Scenario::assistant(audio_input::quiet_room).openai(100), &[StepKind::ClientFrame])
+    }),
+    benchmark("openai-append-spoken", APPENDS_PER_SECOND, || {
+        count_steps(Scenario::assistant(audio_input::speech).openai(100), &[StepKind::ClientFrame])
+    }),
+    benchmark("openai-delta", UNITS_PER_SECOND, || {
+        count_steps(Scenario::answer().openai(100), &[StepKind::ModelDelta, StepKind::PlayoutSent])
+    }),
+    benchmark("openai-talk-frame-quiet", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::quiet_room).openai(20), &[StepKind::ClientFrame])
+    }),
+    benchmark("openai-talk-frame-spoken", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::speech).openai(20), &[StepKind::ClientFrame])
+    }),
+    benchmark("openai-talk-append-quiet", APPENDS_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::quiet_room).openai(100), &[StepKind::ClientFrame])
+    }),
+    benchmark("openai-talk-append-spoken", APPENDS_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::speech).openai(100), &[StepKind::ClientFrame])
+    }),
+    benchmark("openai-talk-delta", UNITS_PER_SECOND, || {
+        count_steps(Scenario::model_turn().openai(100), &[StepKind::ModelDelta, StepKind::PlayoutSent])
+    }),
+    benchmark("hop-quiet", HOPS_PER_SECOND, || {
+        components::count_hops(&audio_input::quiet_room(audio_input::RATE_HZ))
+    }),
     benchmark("hop-spoken", HOPS_PER_SECOND, || components::count_hops(&audio_input::recording_16k())),
     benchmark("resample-frame", FRAMES_PER_SECOND, components::count_resample),
     benchmark("decode-delta", UNITS_PER_SECOND, components::count_decode_delta),

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
@@ -49,9 +50,13 @@ pub(crate) enum StepKind {
 /// Script of a simulated session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scenario {
+    client: &'static str,
     profile: &'static str,
-    /// The user's audio, at [`RATE_HZ`].
-    microphone: fn() -> Vec<i16>,
+    rate_hz: usize,
+    /// The user's audio at a rate.
+    microphone: fn(usize) -> Vec<i16>,
+    /// Length of the client's frames.
+    frame_ms: usize,
     /// Text to speak at the start.
     text: Option<&'static str>,
     /// Time before which nothing is counted, because buffers grow.
@@ -60,7 +65,7 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     /// Speech to text.
-    pub(crate) fn transcription(microphone: fn() -> Vec<i16>) -> Self {
+    pub(crate) fn transcription(microphone: fn(usize) -> Vec<i16>) -> Self {
         Self { profile: "speech", ..Self::conversation(microphone) }
     }
 
@@ -72,8 +77,36 @@ impl Scenario {
     }
 
     /// Conversation with a model that only listens.
-    pub(crate) fn conversation(microphone: fn() -> Vec<i16>) -> Self {
-        Self { profile: "conversation", microphone, text: None, count_from: Duration::from_secs(1) }
+    pub(crate) fn conversation(microphone: fn(usize) -> Vec<i16>) -> Self {
+        Self {
+            client: "macaw",
+            profile: "conversation",
+            rate_hz: RATE_HZ,
+            microphone,
+            frame_ms: 20,
+            text: None,
+            count_from: Duration::from_secs(1),
+        }
+    }
+
+    /// A model that answers in turns.
+    pub(crate) fn assistant(microphone: fn(usize) -> Vec<i16>) -> Self {
+        Self { profile: "assistant", ..Self::conversation(microphone) }
+    }
+
+    /// An answer that a client of OpenAI's protocol asks for, about as long as [`Scenario::read_aloud`].
+    pub(crate) fn answer() -> Self {
+        Self { profile: "assistant", ..Self::read_aloud() }
+    }
+
+    /// The same with a microphone at 24 kHz.
+    pub(crate) fn at_24k(self) -> Self {
+        Self { rate_hz: 24_000, ..self }
+    }
+
+    /// The same for a client of OpenAI's protocol, which sends this much audio at a time.
+    pub(crate) fn openai(self, frame_ms: usize) -> Self {
+        Self { client: "openai-realtime", frame_ms, ..self.at_24k() }
     }
 
     /// Conversation while the model speaks.
@@ -85,7 +118,7 @@ impl Scenario {
 /// Runs a scenario and counts the steps of these kinds; returns the number of steps of the first kind.
 pub(crate) fn count_steps(scenario: Scenario, kinds: &[StepKind]) -> usize {
     let library = Library::embedded().unwrap();
-    let microphone = (scenario.microphone)();
+    let microphone = (scenario.microphone)(scenario.rate_hz);
     let mut first_pass = Simulation::new(&library, scenario, BTreeSet::new());
     first_pass.run(&microphone);
     let mut calls = 0;
@@ -102,11 +135,11 @@ pub(crate) fn count_steps(scenario: Scenario, kinds: &[StepKind]) -> usize {
 
 /// Creates a session like the server does.
 pub(crate) fn new_bridge(library: &Library, scenario: Scenario) -> Bridge {
-    let client = library.client("macaw").unwrap();
+    let client = library.client(scenario.client).unwrap();
     let upstream = library.upstream("minicpm-o").unwrap();
     let setup = SessionSetup::new(&client, library.profile(scenario.profile).unwrap(), &upstream, 1);
     let mut codec = Codec::new(client, UNIX_START.as_secs_f64());
-    let connect = codec.decode_query(&format!("model=any&sample_rate={RATE_HZ}"));
+    let connect = codec.decode_query(&format!("model=any&sample_rate={}", scenario.rate_hz));
     Bridge::open(epoch(), codec, connect, upstream, setup)
 }
 
@@ -138,15 +171,28 @@ impl Simulation {
         simulation
     }
 
-    /// Frames of 20 ms in real time.
+    /// Sends frames in real time.
     fn run(&mut self, microphone: &[i16]) {
         if let Some(text) = self.scenario.text {
-            let speak = format!(r#"{{"type":"tts.speak","text":"{text}"}}"#);
+            let speak = match self.scenario.client {
+                "openai-realtime" => {
+                    format!(r#"{{"type":"response.create","response":{{"instructions":"{text}"}}}}"#)
+                }
+                _ => format!(r#"{{"type":"tts.speak","text":"{text}"}}"#),
+            };
             self.bridge_input(Input::Client(Frame::Text(&speak)));
         }
-        for frame in microphone.chunks_exact(RATE_HZ / 50) {
-            self.bridge_input(Input::Client(Frame::Binary(&audio_input::to_le_bytes(frame))));
-            self.advance(Duration::from_millis(20));
+        let Scenario { client, rate_hz, frame_ms, .. } = self.scenario;
+        for frame in microphone.chunks_exact(rate_hz * frame_ms / 1000) {
+            let bytes = audio_input::to_le_bytes(frame);
+            if client == "openai-realtime" {
+                let audio = STANDARD.encode(&bytes);
+                let append = format!(r#"{{"type":"input_audio_buffer.append","audio":"{audio}"}}"#);
+                self.bridge_input(Input::Client(Frame::Text(&append)));
+            } else {
+                self.bridge_input(Input::Client(Frame::Binary(&bytes)));
+            }
+            self.advance(Duration::from_millis(frame_ms as u64));
         }
     }
 
@@ -225,6 +271,7 @@ impl Simulation {
 fn kind_of_input(input: &Input<'_>) -> StepKind {
     match input {
         Input::Client(Frame::Binary(_)) => StepKind::ClientFrame,
+        Input::Client(Frame::Text(text)) if text.contains("append") => StepKind::ClientFrame,
         Input::Lane(_, Frame::Text(text)) if text.len() > MODEL_DELTA_BYTES => StepKind::ModelDelta,
         Input::Timeout => StepKind::PlayoutSent,
         _ => StepKind::Other,
@@ -233,7 +280,7 @@ fn kind_of_input(input: &Input<'_>) -> StepKind {
 
 fn kind_of_step(kind: StepKind, outputs: &[Output]) -> StepKind {
     let is_upstream_audio = |output: &Output| matches!(output, Output::ToLane(_, Message::Text(text)) if text.len() > AUDIO_BYTES);
-    let is_client_audio = |output: &Output| matches!(output, Output::ToClient(Message::Binary(_), _));
+    let is_client_audio = |output: &Output| matches!(output, Output::ToClient(_, Some(_)));
     match kind {
         StepKind::ModelDelta => StepKind::ModelDelta,
         _ if outputs.iter().any(is_upstream_audio) => StepKind::UpstreamAudio,

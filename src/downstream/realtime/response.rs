@@ -1,10 +1,9 @@
 //! A response: what the client asked for, and what it was told so far.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{items::Item, session::SessionConfig};
-use crate::event::EntryId;
+use crate::{audio::pcm, event::EntryId};
 
 /// What a client asked for with `response.create`.
 #[derive(Debug, Default)]
@@ -103,7 +102,7 @@ impl Response {
         ] {
             json.push_str(piece);
         }
-        STANDARD.encode_string(bytes, &mut json);
+        pcm::encode_base64(bytes, &mut json);
         json.push_str(r#""}"#);
         json
     }
