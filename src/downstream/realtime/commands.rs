@@ -117,7 +117,9 @@ impl Realtime {
         }
         let previous = at.checked_sub(1).and_then(|at| self.items.at(at)).map(|item| item.id.clone());
         let item = added.item.json();
-        self.items.insert(at, added.item);
+        let mut stored = added.item;
+        stored.forget_pictures();
+        self.items.insert(at, stored);
         self.reply(RealtimeEvent::ItemAdded, json!({ "previous_item_id": previous, "item": item }));
         self.reply(RealtimeEvent::ItemDone, json!({ "previous_item_id": previous, "item": item }));
         Ok(())
@@ -189,8 +191,9 @@ impl Realtime {
         if let Some(active) = active {
             return Err(Error::new(ErrorKind::AnswerInProgress, active.id()));
         }
-        if self.requests.len() >= REQUESTS_MAX {
-            return Err(Error::new(ErrorKind::AnswerInProgress, format!("{REQUESTS_MAX} requests wait")));
+        // A profile in which nobody asks the model to speak answers none of them.
+        if self.requests.len() == REQUESTS_MAX {
+            self.requests.pop_front();
         }
         let (request, told) = self.read_request(fields, is_out_of_band)?;
         self.requests.push_back(told);

@@ -12,6 +12,10 @@ use crate::{
 
 /// Most items. Beyond it, the oldest are forgotten; the session's history is shorter.
 const ITEMS_MAX: usize = 1000;
+/// Longest item without its audio and pictures, bytes: many times the model's context.
+const ITEM_MAX_BYTES: usize = 256 * 1024;
+/// All items together, bytes. Beyond it, the oldest are forgotten.
+const STORE_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Longest audio of an item, samples at 16 kHz: MiniCPM-o takes 30 s at a time.
 const AUDIO_MAX_SAMPLES: usize = 30 * 16_000;
 /// First bytes of the picture formats that MiniCPM-o's back-ends read.
@@ -25,6 +29,8 @@ pub(super) struct Item {
     fields: Map<String, Value>,
     /// Length of an answer's audio, ms.
     pub(super) audio_ms: u64,
+    /// Length of its JSON when it was added.
+    bytes: usize,
 }
 
 /// Items, oldest first.
@@ -51,11 +57,22 @@ impl Item {
             "id": id, "object": "realtime.item", "type": "message", "status": status, "role": role,
             "content": content,
         });
-        Self { id, number, fields: fields.as_object().cloned().unwrap_or_default(), audio_ms: 0 }
+        Self { id, number, fields: fields.as_object().cloned().unwrap_or_default(), audio_ms: 0, bytes: 0 }
     }
 
     pub(super) fn json(&self) -> Value {
         Value::Object(self.fields.clone())
+    }
+
+    /// The pictures in it, as URLs.
+    fn pictures_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        let content = self.fields.get_mut("content").and_then(Value::as_array_mut);
+        content.into_iter().flatten().filter_map(|part| part.get_mut("image_url"))
+    }
+
+    /// Forgets its pictures, which the session has.
+    pub(super) fn forget_pictures(&mut self) {
+        self.pictures_mut().for_each(|url| *url = Value::Null);
     }
 
     fn transcript_mut(&mut self) -> Option<&mut Value> {
@@ -92,7 +109,13 @@ impl ItemStore {
     /// Adds an item in front of the one at this index.
     pub(super) fn insert(&mut self, at: usize, item: Item) {
         self.list.insert(at, item);
-        let excess = self.list.len().saturating_sub(ITEMS_MAX);
+        let mut bytes = 0;
+        let newest = self.list.iter().rev();
+        let kept = newest.take_while(|item| {
+            bytes += item.bytes;
+            bytes <= STORE_MAX_BYTES
+        });
+        let excess = self.list.len() - kept.count().min(ITEMS_MAX);
         self.list.drain(..excess);
     }
 
@@ -165,9 +188,9 @@ pub(super) fn read_item(
         Some(other) => return Err(wrong_type("item.type", "a string", other)),
     };
     fields.insert("type".to_owned(), kind.as_str().into());
-    let item = |fields| Item { id, number, fields, audio_ms: 0 };
     if kind != "message" {
-        return Ok(AddedItem { item: item(fields), role: Role::User, parts: Vec::new() });
+        let item = added_item(fields, id, number)?;
+        return Ok(AddedItem { item, role: Role::User, parts: Vec::new() });
     }
     let role = match fields.get("role").and_then(Value::as_str) {
         Some("user") => Role::User,
@@ -185,7 +208,20 @@ pub(super) fn read_item(
         None => return Err(Error::new(ErrorKind::Invalid, "Missing required parameter: 'item.content'.")),
         Some(other) => return Err(wrong_type("item.content", "an array", other)),
     }
-    Ok(AddedItem { item: item(fields), role, parts })
+    Ok(AddedItem { item: added_item(fields, id, number)?, role, parts })
+}
+
+/// An item that the client adds, if it is not too long.
+fn added_item(fields: Map<String, Value>, id: String, number: EntryId) -> Result<Item, Error> {
+    let mut item = Item { id, number, fields, audio_ms: 0, bytes: 0 };
+    let pictures: usize = item.pictures_mut().map(|url| url.as_str().map_or(0, str::len)).sum();
+    item.bytes = item.json().to_string().len().saturating_sub(pictures);
+    match item.bytes <= ITEM_MAX_BYTES {
+        true => Ok(item),
+        false => {
+            Err(wrong_value("item", &format!("at most {ITEM_MAX_BYTES} bytes beside audio and pictures")))
+        }
+    }
 }
 
 /// Reads a part of an item, and takes its audio out.

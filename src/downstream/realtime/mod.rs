@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// Most answers that a client may ask for at a time.
+/// Most requests for answers that are remembered.
 const REQUESTS_MAX: usize = 16;
 
 /// State of one connection.

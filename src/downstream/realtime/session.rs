@@ -13,6 +13,8 @@ use crate::{
 
 /// OpenAI's sessions end after an hour.
 const SESSION_MAX_S: f64 = 3600.0;
+/// Longest instructions, bytes: more than the model's context.
+const TEXT_MAX_BYTES: usize = 64 * 1024;
 /// Most items of `keywords`, and the longest of them.
 const KEYWORDS_MAX: usize = 256;
 
@@ -368,7 +370,15 @@ impl Detection {
                 "threshold" | "prefix_padding_ms" | "silence_duration_ms" if !value.is_number() => {
                     return Err(wrong_type(&format!("{path}.{key}"), "a number", &value));
                 }
-                _ => drop(fields.insert(key, value)),
+                "type"
+                | "create_response"
+                | "interrupt_response"
+                | "threshold"
+                | "prefix_padding_ms"
+                | "silence_duration_ms"
+                | "idle_timeout_ms"
+                | "eagerness" => drop(fields.insert(key, value)),
+                _ => {}
             }
         }
         let number = |key: &str, default: f64| fields.get(key).and_then(Value::as_f64).unwrap_or(default);
@@ -390,6 +400,9 @@ impl Detection {
 fn read_text(value: &Value, path: &str) -> Result<Option<String>, Error> {
     match value {
         Value::Null => Ok(None),
+        Value::String(text) if text.len() > TEXT_MAX_BYTES => {
+            Err(wrong_value(path, &format!("at most {TEXT_MAX_BYTES} bytes")))
+        }
         Value::String(text) => Ok(Some(text.clone())),
         other => Err(wrong_type(path, "a string", other)),
     }

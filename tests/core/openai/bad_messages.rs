@@ -144,3 +144,35 @@ fn thousand_items_and_odd_audio_are_bounded() {
     assert!(request.len() < 60_000, "{} bytes", request.len());
     assert!(request.contains("item 1199") && !request.contains("item 1,"), "the newest are kept");
 }
+
+#[test]
+fn long_items_and_instructions_are_refused_and_pictures_are_not_kept() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    let long = "word ".repeat(60_000);
+    client.send(&json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
+        "content": [{"type": "input_text", "text": long}]}}));
+    client.update(&json!({"type": "realtime", "instructions": long}));
+    let messages: Vec<_> =
+        client.of_type("error").iter().map(|error| error["error"]["message"].as_str().unwrap()).collect();
+    assert!(messages[0].contains("262144") && messages[1].contains("65536"), "{messages:?}");
+    let url = format!("data:image/jpeg;base64,{}", voxbridge_test_support::PICTURE);
+    client.send(&json!({"type": "conversation.item.create", "item": {"id": "look", "type": "message",
+        "role": "user", "content": [{"type": "input_image", "image_url": url}]}}));
+    assert_eq!(client.of_type("conversation.item.added")[0]["item"]["content"][0]["image_url"], url);
+    client.send(&json!({"type": "conversation.item.retrieve", "item_id": "look"}));
+    assert_eq!(
+        client.of_type("conversation.item.retrieved")[0]["item"]["content"][0]["image_url"],
+        Value::Null
+    );
+}
+
+#[test]
+fn requests_for_answers_in_a_conversation_stay_without_effect() {
+    let mut config = super::config("model=gpt-realtime");
+    config.profile = "conversation";
+    let mut client = Realtime::with_config(config);
+    for _ in 0..40 {
+        client.send(&json!({"type": "response.create"}));
+    }
+    assert!(client.of_type("error").is_empty(), "several clients end at an error");
+}

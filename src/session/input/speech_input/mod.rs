@@ -176,7 +176,10 @@ impl SpeechInput {
             let manual_max_samples = manual_max_samples(&self.settings);
             if manual_max_samples.is_some() != pipeline.manual_max_samples.is_some() {
                 match pipeline.manual_max_samples {
-                    None => pipeline.finish_segment_with_rest(true, out),
+                    None => {
+                        pipeline.finish_segment_with_rest(true, out);
+                        pipeline.discard_pre_roll();
+                    }
                     Some(_) => pipeline.discard_recording(),
                 }
                 pipeline.voice_activity.reset();

@@ -164,6 +164,12 @@ impl Pipeline {
         }
     }
 
+    /// Discards the audio before the next utterance.
+    pub(crate) fn discard_pre_roll(&mut self) {
+        let (newest, older) = self.pre_roll.take();
+        self.silent_samples += newest.len() as u64 + older;
+    }
+
     /// Discards the current recording.
     pub(crate) fn discard_recording(&mut self) {
         self.silent_samples += self.recording.take().map_or(0, |recording| recording.audio.len() as u64);
