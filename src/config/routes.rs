@@ -97,6 +97,7 @@ impl PlannedRoute {
             model: self.file.model,
             profile: self.profile,
             upstreams: matching,
+            is_fallback: self.is_fallback,
         }))
     }
 }

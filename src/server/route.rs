@@ -78,6 +78,8 @@ pub struct Route {
     pub profile: Arc<Profile>,
     /// The upstreams that serve it.
     pub upstreams: RouteUpstreams,
+    /// Added by voxbridge, and not configured: an upstream need not be able to serve it.
+    pub is_fallback: bool,
 }
 
 impl Route {
@@ -193,6 +195,7 @@ mod tests {
             model: model.into(),
             profile: Arc::new(Profile { name: name.into(), ..(*profile).clone() }),
             upstreams: RouteUpstreams { dialect: dialect.clone(), names: Arc::from([]) },
+            is_fallback: false,
         };
         let routes = Routes::new(vec![
             route("/v1/*", "fast*", "first", None),

@@ -76,7 +76,9 @@ async fn plain_http_requests_get_http_answers() {
     assert!(posted.ends_with(r#"{"detail":"method not allowed"}"#), "{posted}");
     let lost = ask("GET /v2/realtime?model=x", "").await;
     assert!(
-        lost.starts_with("http/1.1 404 ") && lost.contains("/api/v1/realtime, /twilio, /v1/listen"),
+        lost.starts_with("http/1.1 404 ")
+            && lost.contains("/api/v1/realtime, /openai/realtime, ")
+            && lost.contains("/twilio, /v1/listen"),
         "{lost}"
     );
     let long = ask("GET /v1/realtime?model=x", &format!("X: {}\r\n", "x".repeat(20_000))).await;
@@ -193,8 +195,8 @@ async fn unsupported_offers_are_ignored() {
     let bench = Bench::start().await;
     for offer in [
         "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n",
-        "Sec-WebSocket-Protocol: realtime, x.y\r\n",
-        "Origin: https://example.org\r\nAuthorization: Bearer none\r\n",
+        "Sec-WebSocket-Protocol: speech, x.y\r\n",
+        "Origin: https://example.org\r\nAuthorization: Basic none\r\n",
     ] {
         let (head, mut client) = bench.open_websocket("/v1/realtime?model=x", offer).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");

@@ -92,6 +92,7 @@ pub(crate) async fn run_session(
         }
     };
     let Ok(first_message) = detected else { return };
+    client.stream.set_message_max(message_max(&request.candidates, limits));
     let Some(mapping) = request.candidates.first() else { return };
     let opened = match mapping.is_relayed() {
         true => open_relay_session(&request, &config, limits),
@@ -141,11 +142,18 @@ async fn upgrade_websocket(
     limits: ClientLimits,
 ) -> Option<MeteredWebSocket<CountedStream<ClientStream>>> {
     let (stream, read) = raw_stream(upgraded, request.peer).await?;
-    let message_max = request.candidates.iter().map(|client| client.audio_in.message_max_bytes).max();
-    let message_max = message_max.into_iter().chain(limits.message_max_bytes).min();
-    let ws_config = websocket_config(message_max.unwrap_or_default());
+    let ws_config = websocket_config(message_max(&request.candidates, limits));
     let (stream, traffic) = CountedStream::new(stream);
     Some(MeteredWebSocket { stream: WebSocket::new(stream, read, Role::Server, ws_config), traffic })
+}
+
+/// Longest message that the client may send, bytes. Before its protocol is known, that is the limit of the likeliest one and
+/// of those that are relayed.
+fn message_max(candidates: &[Arc<ClientMapping>], limits: ClientLimits) -> usize {
+    let likeliest = candidates.iter().find(|client| !client.is_relayed());
+    let possible = candidates.iter().filter(|client| client.is_relayed()).chain(likeliest);
+    let max = possible.map(|client| client.audio_in.message_max_bytes).max();
+    max.into_iter().chain(limits.message_max_bytes).min().unwrap_or_default()
 }
 
 /// Narrows the candidates by the client's first message where the protocol matters, and returns that message. Fails

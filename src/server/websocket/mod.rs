@@ -90,6 +90,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }
     }
 
+    /// Sets the longest message that the peer may send, bytes.
+    pub(super) fn set_message_max(&mut self, bytes: usize) {
+        self.context.set_config(|config| {
+            config.max_message_size = Some(bytes);
+            config.max_frame_size = Some(bytes);
+        });
+    }
+
     /// Counts the messages in transit from now on.
     pub(crate) fn set_memory(&mut self, memory: MemoryShare) {
         self.memory = memory;

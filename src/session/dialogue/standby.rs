@@ -3,8 +3,9 @@
 //! It is opened at the soft limit, receives the silence during which a new model only listens (field notes §1.6), and
 //! takes over at a quiet moment. Without a second worker there is no standby, and the rollover has a gap.
 //!
-//! The history goes into its prompt when it is initialised. A standby whose prompt misses a later line never takes over:
-//! it is replaced by a new one if there is time, and otherwise the rollover has a gap.
+//! The history goes into its prompt when it is initialised. A standby whose prompt misses a later line is replaced by a new
+//! one if there is time. Otherwise the rollover has a gap, unless the server takes so long to initialise a session that the
+//! gap would be longer than [`GAP_MAX`]: then the standby takes over without that line.
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,10 @@ use crate::session::{
         reply_tracker::UplinkUnit,
     },
 };
+
+/// Longest gap for the sake of a line of the history. A user who is not heard for longer gives up, whereas a model that
+/// misses the last exchange goes on.
+const GAP_MAX: Duration = Duration::from_secs(5);
 
 /// Next upstream session.
 #[derive(Debug)]
@@ -42,10 +47,10 @@ impl Standby {
         self.history_version == context.history.version()
     }
 
-    /// Time that a renewal needs: twice the time that this standby took, or has taken so far.
-    fn renewal_time(&self, now: Instant) -> Duration {
+    /// Time that its initialisation took, or has taken so far.
+    fn initialisation_time(&self, now: Instant) -> Duration {
         let ready_at = if self.session.connection.is_engaged() { self.session.ready_at } else { now };
-        2 * (ready_at - self.opened_at)
+        ready_at - self.opened_at
     }
 }
 
@@ -64,7 +69,7 @@ impl Dialogue {
                 standby.is_warmed_up(self.rules.rollover.standby_units)
             }
             Some(standby) => {
-                let can_renew = has_time && self.time_left(now) >= standby.renewal_time(now);
+                let can_renew = has_time && self.time_left(now) >= 2 * standby.initialisation_time(now);
                 // The end of an open turn adds another line.
                 if can_renew && self.turns.open.is_none() {
                     self.replaced_standby = self.retire_standby(now, context);
@@ -83,14 +88,14 @@ impl Dialogue {
         }
     }
 
-    /// Takes the standby as the next session. Retires it if its prompt misses a line.
+    /// Takes the standby as the next session. Retires it if its prompt misses a line and another session would soon be ready.
     pub(super) fn take_standby(
         &mut self,
         now: Instant,
         context: &mut LaneContext,
     ) -> Option<UpstreamSession> {
         let standby = self.standby.take()?;
-        if standby.is_current(context) {
+        if standby.is_current(context) || standby.initialisation_time(now) > GAP_MAX {
             return Some(standby.session);
         }
         standby.session.connection.retire(now, context);

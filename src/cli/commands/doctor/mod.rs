@@ -181,7 +181,10 @@ fn profiles_of_dialect<'s>(
     service: &'s ServiceConfig,
     dialect: &UpstreamMapping,
 ) -> impl Iterator<Item = &'s Arc<Profile>> {
-    let routes = service.routes.iter().filter(|route| route.upstreams.dialect.name == dialect.name);
+    let routes = service
+        .routes
+        .iter()
+        .filter(|route| !route.is_fallback && route.upstreams.dialect.name == dialect.name);
     routes.map(|route| &route.profile).filter(|profile| !profile.is_relay())
 }
 
