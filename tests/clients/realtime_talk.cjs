@@ -8,7 +8,7 @@ const CHUNK_MS = 100;
 const CHUNK_BYTES = (RATE / 1000) * CHUNK_MS * 2;
 const PATIENCE_MS = 60_000;
 // A picture that is shown before the first question: the first bytes of a JPEG file.
-const PICTURE_URL = 'data:image/jpeg;base64,/9j/4AAQ';
+const PICTURE_URL = 'data:image/jpeg;base64,/9j/2wBDAAEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQH/wAALCAABAAEBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAAAP/EABQQAQAAAAAAAAAAAAAAAAAAAAD/2gAIAQEAAD8AP//Z';
 // Length of the second answer that is heard before the interruption.
 const HEARD_S = 1;
 

@@ -15,7 +15,7 @@ RATE = 24000
 CHUNK_S = 0.1
 PATIENCE_S = 60
 # A picture that is shown before the first question: the first bytes of a JPEG file.
-PICTURE_URL = "data:image/jpeg;base64,/9j/4AAQ"
+PICTURE_URL = "data:image/jpeg;base64,/9j/2wBDAAEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQH/wAALCAABAAEBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAAAP/EABQQAQAAAAAAAAAAAAAAAAAAAAD/2gAIAQEAAD8AP//Z"
 # Length of the second answer that is heard before the interruption.
 HEARD_S = 1.0
 

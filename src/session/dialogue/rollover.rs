@@ -333,7 +333,7 @@ impl Dialogue {
         self.awaits_rollover = due.is_some();
         let Some(due) = due else { return };
         let quiet = self.quiet_at(view, context).is_some_and(|at| at <= now);
-        let ready = self.prepare_standby(now, !due.hard, context);
+        let ready = self.prepare_standby(now, (!due.hard, quiet), context);
         if quiet {
             // What the model has not answered until now, it will not answer.
             self.uplink.clear_unanswered();

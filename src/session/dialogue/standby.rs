@@ -4,8 +4,8 @@
 //! takes over at a quiet moment. Without a second worker there is no standby, and the rollover has a gap.
 //!
 //! The history goes into its prompt when it is initialised. A standby whose prompt misses a later line is replaced by a new
-//! one if there is time. Otherwise the rollover has a gap, unless the server takes so long to initialise a session that the
-//! gap would be longer than [`GAP_MAX`]: then the standby takes over without that line.
+//! one if there is time, and otherwise the rollover has a gap. If the server takes so long to initialise a session that the
+//! gap would be longer than [`GAP_MAX`], the standby is replaced at quiet moments only, and takes over without that line.
 
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub(super) struct Standby {
     /// Version of the history in its prompt.
     history_version: u64,
     opened_at: Instant,
+    /// A new session would take longer than [`GAP_MAX`], as the current one did.
+    is_slow: bool,
 }
 
 impl Standby {
@@ -61,12 +63,22 @@ impl Dialogue {
     pub(super) fn prepare_standby(
         &mut self,
         now: Instant,
-        has_time: bool,
+        (has_time, is_quiet): (bool, bool),
         context: &mut LaneContext,
     ) -> bool {
         match &self.standby {
             Some(standby) if standby.is_current(context) => {
                 standby.is_warmed_up(self.rules.rollover.standby_units)
+            }
+            Some(standby) if standby.is_slow => {
+                if !standby.is_warmed_up(self.rules.rollover.standby_units) {
+                    return false;
+                }
+                let has_time = has_time && self.time_left(now) >= 2 * standby.initialisation_time(now);
+                if has_time && is_quiet {
+                    self.replaced_standby = self.retire_standby(now, context);
+                }
+                !has_time
             }
             Some(standby) => {
                 let can_renew = has_time && self.time_left(now) >= 2 * standby.initialisation_time(now);
@@ -79,7 +91,7 @@ impl Dialogue {
             None if self.rules.rollover.standby && !self.standby_unavailable => {
                 // The lane that it replaces may still hold the worker. A new one would queue behind it.
                 let is_blocked = self.replaced_standby.is_some_and(|lane| context.is_closing(lane));
-                if !is_blocked && self.turns.open.is_none() {
+                if !is_blocked && (self.turns.open.is_none() || self.is_server_slow()) {
                     self.open_standby(now, context);
                 }
                 false
@@ -95,7 +107,7 @@ impl Dialogue {
         context: &mut LaneContext,
     ) -> Option<UpstreamSession> {
         let standby = self.standby.take()?;
-        if standby.is_current(context) || standby.initialisation_time(now) > GAP_MAX {
+        if standby.is_current(context) || standby.is_slow {
             return Some(standby.session);
         }
         standby.session.connection.retire(now, context);
@@ -110,6 +122,12 @@ impl Dialogue {
             .map_or(Duration::ZERO, |at| self.limits.time_left(now, at, session.context_usage))
     }
 
+    /// True if the current session took longer than [`GAP_MAX`] to initialise.
+    fn is_server_slow(&self) -> bool {
+        let DialogueUpstream::Active(session) = &self.upstream else { return false };
+        session.connection.granted_at().is_some_and(|at| session.ready_at - at > GAP_MAX)
+    }
+
     fn open_standby(&mut self, now: Instant, context: &mut LaneContext) {
         self.replaced_standby = None;
         let connection = UpstreamConnection::open(
@@ -118,9 +136,10 @@ impl Dialogue {
             self.init_command(context),
             context,
         );
+        let is_slow = self.is_server_slow();
         let history_version = context.history.version();
-        self.standby =
-            Some(Standby { session: UpstreamSession::new(now, connection), history_version, opened_at: now });
+        let session = UpstreamSession::new(now, connection);
+        self.standby = Some(Standby { session, history_version, opened_at: now, is_slow });
     }
 
     fn retire_standby(&mut self, now: Instant, context: &mut LaneContext) -> Option<crate::event::Lane> {
