@@ -113,7 +113,7 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
     }
 }
 
-/// What is known about an answer that does not come.
+/// State of an answer that does not come.
 #[derive(Default)]
 struct WaitState {
     /// When the whole question was sent.

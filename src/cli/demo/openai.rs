@@ -50,7 +50,7 @@ pub async fn run_openai_demo(url: &str, wav_bytes: &[u8], out: &Path) -> Result<
 
 /// The conversation so far.
 struct Dialogue<'s> {
-    /// What the user is still about to say; silence follows.
+    /// Rest of the user's speech; silence follows.
     speech: &'s [i16],
     /// When the user's last sound was sent.
     silent_since: Option<Instant>,

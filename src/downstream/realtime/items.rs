@@ -162,7 +162,7 @@ impl ItemStore {
     }
 }
 
-/// What the model gets of an item that the client adds.
+/// An item that the client adds, and its contents for the model.
 #[derive(Debug)]
 pub(super) struct AddedItem {
     pub(super) item: Item,

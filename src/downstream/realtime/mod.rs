@@ -44,7 +44,7 @@ pub(super) struct Realtime {
     items: ItemStore,
     /// Answers, oldest first. Only the first is told; the others wait for its end.
     responses: VecDeque<Response>,
-    /// What the client asked for, until the answers begin.
+    /// The client's requests, until their answers begin.
     requests: VecDeque<RequestedResponse>,
     /// The client asked to stop the answer in progress.
     cancel_requested: bool,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{items::Item, session::SessionConfig};
 use crate::{audio::pcm, event::EntryId};
 
-/// What a client asked for with `response.create`.
+/// Request of the client: `response.create`.
 #[derive(Debug, Default)]
 pub(super) struct RequestedResponse {
     /// Returned in the response: some clients find their own request by it.
