@@ -60,6 +60,52 @@ pub(super) struct ClientPeer {
     pub(super) certificate_names: Vec<String>,
 }
 
+/// The sender of a request that is served without an upgrade.
+pub(super) struct Caller {
+    pub(super) key: Option<Arc<ApiKey>>,
+    /// The client's address, which a proxy may have reported.
+    pub(super) address: SocketAddr,
+    /// The first name in its certificate.
+    subject: Option<String>,
+    pub(super) trace_context: Arc<TraceContext>,
+}
+
+impl Caller {
+    /// Checks the origin and the key of a request. `secrets` are those that count as a key.
+    pub(super) fn identify<B>(
+        config: &ServiceConfig,
+        request: &Request<B>,
+        peer: &ClientPeer,
+        secrets: Option<&ClientSecrets>,
+    ) -> Result<Self, Box<HttpError>> {
+        let headers = request.headers();
+        check_single_headers(headers)?;
+        check_origin(config, headers)?;
+        let (_, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
+        let key = authenticate(config, headers, &query_keys, peer, request.uri().path(), secrets)?;
+        let address = client_socket_address(peer, config.access.client_address(peer.address.ip(), headers));
+        let subject = peer.certificate_names.first().cloned();
+        Ok(Self { key, address, subject, trace_context: trace_context(headers) })
+    }
+
+    /// Takes a session slot, and a session from the quotas of the key and of the address.
+    pub(super) fn admit(
+        &self,
+        config: &ServiceConfig,
+        server: &ServerContext,
+    ) -> Result<Admission, Box<HttpError>> {
+        let session_slot = reserve_slot(config, server)?;
+        let tickets = acquire_quota_tickets(config, server, self.key.as_ref(), self.address.ip())?;
+        Ok(Admission::new(self.key.clone(), self.subject.clone(), session_slot, tickets))
+    }
+}
+
+/// The address of a client. A proxy reports it without a port.
+fn client_socket_address(peer: &ClientPeer, client_address: IpAddr) -> SocketAddr {
+    let port = if client_address == peer.address.ip().to_canonical() { peer.address.port() } else { 0 };
+    SocketAddr::new(client_address, port)
+}
+
 /// Runs every check that may reject the request, then spawns the session.
 pub(super) fn admit(
     mut request: Request<Incoming>,
@@ -98,13 +144,11 @@ pub(super) fn admit(
     response
         .headers_mut()
         .extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
-    // A proxy reports the client's address without a port.
-    let port = if client_address == peer.address.ip().to_canonical() { peer.address.port() } else { 0 };
     let trace_context = trace_context(headers);
     let connect_request = ConnectRequest {
         path,
         query,
-        peer: SocketAddr::new(client_address, port),
+        peer: client_socket_address(peer, client_address),
         trace_context,
         candidates,
         detected_by,
@@ -114,14 +158,21 @@ pub(super) fn admit(
     let upgraded = hyper::upgrade::on(&mut request);
     // Boxed, because otherwise the task's future would hold it twice.
     let session = Box::pin(run_session(upgraded, connect_request, (server.clone(), config), admission));
-    let cut_off = server.cut_off.clone();
+    spawn_session(session, server.cut_off.clone());
+    Ok(response)
+}
+
+/// Runs a session in a task of its own, until sessions are cut off.
+pub(super) fn spawn_session(
+    session: impl Future<Output = ()> + Send + 'static,
+    cut_off: watch::Receiver<bool>,
+) {
     tokio::spawn(async move {
         tokio::select! {
             () = session => {}
             () = wait_for_cut_off(cut_off) => {}
         }
     });
-    Ok(response)
 }
 
 /// Completes when sessions are cut off.
@@ -149,7 +200,7 @@ fn check_path(
 
 /// Rejects requests in which a header that may occur once occurs repeatedly: a proxy in front may have looked at
 /// another one (RFC 9112 §3.2 for `Host`).
-pub(super) fn check_single_headers(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+fn check_single_headers(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
     let count = |name: &HeaderName| headers.get_all(name).iter().count();
     match [HOST, AUTHORIZATION].iter().find(|name| count(name) > 1) {
         Some(name) => {
@@ -198,7 +249,7 @@ fn check_upgrade(
 }
 
 /// Rejects browsers' requests from pages that are not allowed.
-pub(super) fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
     if config.access.is_origin_allowed(headers) {
         return Ok(());
     }
@@ -231,7 +282,7 @@ fn check_signature(
 }
 
 /// Finds the API key of the request; rejects a wrong key, and a missing one where a key is required.
-pub(super) fn authenticate(
+fn authenticate(
     config: &ServiceConfig,
     headers: &HeaderMap,
     query_keys: &[String],
@@ -253,7 +304,7 @@ pub(super) fn authenticate(
 }
 
 /// Keeps the protocols that the key may use for this path and model; rejects the request if none is left.
-fn authorize(
+pub(super) fn authorize(
     config: &ServiceConfig,
     key: Option<&ApiKey>,
     path: &str,

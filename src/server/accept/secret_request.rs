@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tracing::info;
 
 use super::{
-    admission::{ClientPeer, authenticate, check_origin, check_single_headers},
+    admission::{Caller, ClientPeer},
     http_error::{HttpError, HttpResponse},
     session_start::unix_now,
 };
@@ -62,11 +62,7 @@ impl SecretRequest {
         peer: &ClientPeer,
         server: &ServerContext,
     ) -> Result<HttpResponse, Box<HttpError>> {
-        let (config, headers) = (server.config(), request.headers());
-        check_single_headers(headers)?;
-        check_origin(&config, headers)?;
-        let (_, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
-        let key = authenticate(&config, headers, &query_keys, peer, request.uri().path(), None)?;
+        let Caller { key, .. } = Caller::identify(&server.config(), &request, peer, None)?;
         if server.lifecycle.is_shutting_down() {
             return Err(HttpError::service_unavailable(RejectReason::Stopping, "voxbridge is stopping"));
         }

@@ -78,12 +78,24 @@ impl Admission {
 /// Serves a session until its end.
 pub(crate) async fn run_session(
     upgraded: OnUpgrade,
+    request: ConnectRequest,
+    (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
+    admission: Admission,
+) {
+    let Some((stream, read)) = raw_stream(upgraded, request.peer).await else { return };
+    run_session_on((stream, read), request, (server, config), admission).await;
+}
+
+/// Serves a session on a byte stream after the WebSocket handshake until its end. `read` are the bytes read beyond the
+/// handshake.
+pub(crate) async fn run_session_on(
+    (stream, read): (ClientStream, Vec<u8>),
     mut request: ConnectRequest,
     (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
     admission: Admission,
 ) {
     let limits = config.limits.for_key(admission.key.as_deref());
-    let Some(mut client) = upgrade_websocket(upgraded, &request, limits).await else { return };
+    let mut client = client_websocket((stream, read), &request, limits);
     client.stream.set_memory(MemoryShare::new(server.memory.clone(), limits.memory_max_bytes));
     let detected = tokio::select! {
         detected = detect_protocol(&mut client, &mut request, &config) => detected,
@@ -136,15 +148,14 @@ pub(crate) async fn run_session(
 }
 
 /// The client's WebSocket with its size limits.
-async fn upgrade_websocket(
-    upgraded: OnUpgrade,
+fn client_websocket(
+    (stream, read): (ClientStream, Vec<u8>),
     request: &ConnectRequest,
     limits: ClientLimits,
-) -> Option<MeteredWebSocket<CountedStream<ClientStream>>> {
-    let (stream, read) = raw_stream(upgraded, request.peer).await?;
+) -> MeteredWebSocket<CountedStream<ClientStream>> {
     let ws_config = websocket_config(message_max(&request.candidates, limits));
     let (stream, traffic) = CountedStream::new(stream);
-    Some(MeteredWebSocket { stream: WebSocket::new(stream, read, Role::Server, ws_config), traffic })
+    MeteredWebSocket { stream: WebSocket::new(stream, read, Role::Server, ws_config), traffic }
 }
 
 /// Longest message that the client may send, bytes. Before its protocol is known, that is the limit of the likeliest one and

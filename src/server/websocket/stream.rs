@@ -1,4 +1,4 @@
-//! A client's byte stream: plain TCP or TLS.
+//! A client's byte stream: plain TCP, TLS, or memory for a session that serves an HTTP request.
 
 use std::{
     io::{self, IoSlice},
@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
 use super::pausable_stream::{PausableRead, PausableStream};
@@ -19,6 +19,8 @@ pub(crate) enum ClientStream {
     Plain(PausableStream),
     /// Encrypted.
     Tls(Box<TlsStream<PausableStream>>),
+    /// The other end is in this process.
+    Memory(DuplexStream),
 }
 
 impl ClientStream {
@@ -29,36 +31,45 @@ impl ClientStream {
         shown.map(names::certificate_names).unwrap_or_default()
     }
 
-    fn tcp(&self) -> &PausableStream {
+    fn tcp(&self) -> Option<&PausableStream> {
         match self {
-            Self::Plain(stream) => stream,
-            Self::Tls(stream) => stream.get_ref().0,
+            Self::Plain(stream) => Some(stream),
+            Self::Tls(stream) => Some(stream.get_ref().0),
+            Self::Memory(_) => None,
         }
     }
 
-    fn tcp_mut(&mut self) -> &mut PausableStream {
+    fn tcp_mut(&mut self) -> Option<&mut PausableStream> {
         match self {
-            Self::Plain(stream) => stream,
-            Self::Tls(stream) => stream.get_mut().0,
+            Self::Plain(stream) => Some(stream),
+            Self::Tls(stream) => Some(stream.get_mut().0),
+            Self::Memory(_) => None,
         }
     }
 }
 
+/// Memory is always read on events.
 impl PausableRead for CountedStream<ClientStream> {
     fn pause(&mut self) {
-        self.stream.tcp_mut().pause();
+        if let Some(tcp) = self.stream.tcp_mut() {
+            tcp.pause();
+        }
     }
 
     fn resume(&mut self) {
-        self.stream.tcp_mut().resume();
+        if let Some(tcp) = self.stream.tcp_mut() {
+            tcp.resume();
+        }
     }
 
     fn is_paused(&self) -> bool {
-        self.stream.tcp().is_paused()
+        self.stream.tcp().is_some_and(PausableRead::is_paused)
     }
 
     fn allow_read(&mut self) {
-        self.stream.tcp_mut().allow_read();
+        if let Some(tcp) = self.stream.tcp_mut() {
+            tcp.allow_read();
+        }
     }
 }
 
@@ -71,6 +82,10 @@ macro_rules! inner {
                 $call
             }
             ClientStream::Tls(stream) => {
+                let $inner = Pin::new(stream);
+                $call
+            }
+            ClientStream::Memory(stream) => {
                 let $inner = Pin::new(stream);
                 $call
             }
@@ -101,6 +116,7 @@ impl AsyncWrite for ClientStream {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
+            Self::Memory(stream) => stream.is_write_vectored(),
         }
     }
 
