@@ -20,6 +20,7 @@
 //! | [`trace`] | records sessions to files and replays them | no |
 //! | [`simulator`] | a MiniCPM-o gateway without a model | sans-IO core, sockets around it |
 //! | [`doctor`] | diagnoses the connection to an upstream step by step | sans-IO core, sockets around it |
+//! | [`media`] | file formats of uploads and answers: wav, mp3, mp4, webm, ogg, flac | no |
 //! | `secret` | secrets that never reach logs | no |
 //! | `net`, `server` | accepts clients, routes them, dials upstreams, runs one task per session | yes |
 //! | [`telemetry`] | log, metrics, access log, trace context | yes, except the trace context |
@@ -95,6 +96,8 @@ pub mod error;
 pub mod event;
 mod foreign;
 pub mod mapping;
+#[cfg(feature = "io")]
+pub mod media;
 mod named_enum;
 #[cfg(feature = "io")]
 pub mod net;

@@ -1,0 +1,302 @@
+//! Decodes an uploaded audio file to int16 mono at 16 kHz, in chunks.
+//!
+//! The caller holds the whole file in memory and bounds its size. [`Decoder::next_chunk`] is CPU work of some
+//! milliseconds: call it off the async threads. Demultiplexing and most codecs are symphonia's, Opus is opus-pure's.
+//!
+//! Encoder delay is removed where the file states it: mp3 with a LAME tag, Opus, Vorbis. AAC in mp4 begins 21 to 50
+//! ms late, because symphonia does not apply edit lists.
+
+mod codec;
+mod container;
+#[cfg(test)]
+mod tests;
+mod wav_length;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use symphonia::core::codecs::CodecParameters;
+use symphonia::core::errors::Error;
+use symphonia::core::formats::{FormatReader, Track, TrackType};
+use symphonia::core::packet::Packet;
+
+use self::codec::{Codec, Spec};
+pub use self::container::Container;
+use super::MediaError;
+use crate::audio::resample::{self, Resampler};
+use crate::audio::{SPEECH_RATE_HZ, pcm};
+
+/// Bounds of what a file may decode to. The caller bounds the file itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodeLimits {
+    /// Longest decoded audio. Compressed silence takes hardly any bytes.
+    pub decoded_max: Duration,
+    /// Most channels.
+    pub channels_max: usize,
+    /// Highest sample rate in Hz; at most the resampler's, 192 kHz.
+    pub rate_hz_max: u32,
+}
+
+impl Default for DecodeLimits {
+    /// An hour, surround sound, and the fastest sound cards.
+    fn default() -> Self {
+        Self {
+            decoded_max: Duration::from_secs(3600),
+            channels_max: 8,
+            rate_hz_max: *resample::SUPPORTED_HZ.end(),
+        }
+    }
+}
+
+/// What the file's headers say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MediaInfo {
+    /// File format.
+    pub container: Container,
+    /// Name of the codec, such as "aac".
+    pub codec: &'static str,
+    /// Sample rate in Hz, before resampling; 0 if only the audio itself says.
+    pub sample_rate_hz: u32,
+    /// Channels, before mixing; 0 if only the audio itself says.
+    pub channels: usize,
+    /// Length according to the headers, which recorders often leave out, and which may be wrong.
+    pub duration: Option<Duration>,
+}
+
+/// Decodes one file from its start to its end.
+pub struct Decoder {
+    info: MediaInfo,
+    limits: DecodeLimits,
+    format: Box<dyn FormatReader>,
+    track_id: u32,
+    codec: Codec,
+    /// Input rate and resampler, from the first audio on. Rates may change within a file.
+    resampler: Option<(u32, Resampler)>,
+    /// One packet, interleaved and mixed.
+    interleaved: Vec<f32>,
+    mono: Vec<f32>,
+    /// Resampled audio that was not returned yet.
+    pending: Vec<f32>,
+    returned_samples: u64,
+    /// First damage, returned after the audio.
+    error: Option<MediaError>,
+    is_ended: bool,
+}
+
+/// Audio in one chunk: half a second.
+const CHUNK_SAMPLES: usize = SPEECH_RATE_HZ as usize / 2;
+
+impl Decoder {
+    /// Recognizes the file by its first bytes and reads its headers.
+    ///
+    /// # Errors
+    /// [`MediaError`] if the format or the codec is not supported, the headers are damaged, or a limit is exceeded.
+    pub fn open(file: Bytes, limits: DecodeLimits) -> Result<Self, MediaError> {
+        if file.is_empty() {
+            return Err(MediaError::Empty);
+        }
+        let (file, has_id3) = container::skip_id3(file);
+        // Padding may follow an ID3 tag; the mp3 reader searches for the first frame.
+        let container =
+            Container::sniff(&file).or(has_id3.then_some(Container::Mp3)).ok_or(MediaError::UnknownFormat)?;
+        let format = container.open(file).map_err(|error| broken(container, Duration::ZERO, &error))?;
+        let (info, track_id, codec) = open_track(container, &*format)?;
+        let decoder = Self {
+            info,
+            limits,
+            format,
+            track_id,
+            codec,
+            resampler: None,
+            interleaved: Vec::new(),
+            mono: Vec::new(),
+            pending: Vec::new(),
+            returned_samples: 0,
+            error: None,
+            is_ended: false,
+        };
+        let MediaInfo { sample_rate_hz: rate_hz, channels, .. } = decoder.info;
+        if rate_hz > 0 && channels > 0 {
+            decoder.check_limits(Spec { rate_hz, channels })?;
+        }
+        Ok(decoder)
+    }
+
+    /// What the headers say.
+    pub const fn info(&self) -> &MediaInfo {
+        &self.info
+    }
+
+    /// The next half second of audio, less at the end of the file.
+    ///
+    /// Damaged packets are skipped. After the last audio, the first damage is returned as an error, then `None`.
+    pub fn next_chunk(&mut self) -> Option<Result<Vec<i16>, MediaError>> {
+        while !self.is_ended && self.pending.len() < CHUNK_SAMPLES {
+            self.read_packet();
+        }
+        if self.pending.is_empty() {
+            return self.error.take().map(Err);
+        }
+        let rest = self.pending.split_off(self.pending.len().min(CHUNK_SAMPLES));
+        let chunk = std::mem::replace(&mut self.pending, rest);
+        self.returned_samples += chunk.len() as u64;
+        Some(Ok(chunk.into_iter().map(pcm::to_i16).collect()))
+    }
+
+    fn read_packet(&mut self) {
+        match self.format.next_packet() {
+            Ok(Some(packet)) if packet.track_id == self.track_id => self.decode_packet(&packet),
+            Ok(Some(_)) => {}
+            Ok(None) => self.end(),
+            // A second stream follows in the same Ogg file.
+            Err(Error::ResetRequired) => self.restart(),
+            Err(error) => {
+                self.note_damage(&error);
+                self.end();
+            }
+        }
+    }
+
+    fn decode_packet(&mut self, packet: &Packet) {
+        match self.codec.decode(packet, &mut self.interleaved, &mut self.mono) {
+            Ok(spec) => {
+                if let Err(error) = self.check_limits(spec) {
+                    self.fail(error);
+                } else if !self.mono.is_empty() {
+                    self.resample(spec.rate_hz);
+                }
+            }
+            Err(error) => self.note_damage(&error),
+        }
+    }
+
+    fn check_limits(&self, spec: Spec) -> Result<(), MediaError> {
+        if spec.channels > self.limits.channels_max {
+            return Err(MediaError::TooManyChannels { actual: spec.channels, max: self.limits.channels_max });
+        }
+        let (min, max) = (*resample::SUPPORTED_HZ.start(), self.limits.rate_hz_max);
+        if !(min..=max).contains(&spec.rate_hz) || resample::check_rate(spec.rate_hz).is_err() {
+            return Err(MediaError::RateNotSupported { actual: spec.rate_hz, min, max });
+        }
+        Ok(())
+    }
+
+    fn resample(&mut self, rate_hz: u32) {
+        if self.resampler.as_ref().is_some_and(|(known, _)| *known != rate_hz) {
+            self.flush();
+        }
+        if self.resampler.is_none() {
+            self.resampler = Resampler::new(rate_hz, SPEECH_RATE_HZ).ok().map(|new| (rate_hz, new));
+        }
+        if let Some((_, resampler)) = &mut self.resampler {
+            resampler.push(&self.mono, &mut self.pending);
+        }
+        self.check_length();
+    }
+
+    fn flush(&mut self) {
+        if let Some((_, mut resampler)) = self.resampler.take() {
+            resampler.flush(&mut self.pending);
+        }
+    }
+
+    fn check_length(&mut self) {
+        let max = self.limits.decoded_max;
+        let max_samples = (max.as_secs_f64() * f64::from(SPEECH_RATE_HZ)) as u64;
+        let room = max_samples.saturating_sub(self.returned_samples);
+        if self.pending.len() as u64 > room {
+            self.pending.truncate(room as usize);
+            self.fail(MediaError::TooLong { max });
+        }
+    }
+
+    /// Opens the track of the next stream in a chained Ogg file.
+    fn restart(&mut self) {
+        self.flush();
+        match open_track(self.info.container, &*self.format) {
+            Ok((_, track_id, codec)) => (self.track_id, self.codec) = (track_id, codec),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.is_ended {
+            self.is_ended = true;
+            self.flush();
+            self.check_length();
+            self.check_complete();
+        }
+    }
+
+    /// Ends with an error that takes precedence over damage.
+    fn fail(&mut self, error: MediaError) {
+        self.error = Some(error);
+        self.is_ended = true;
+    }
+
+    /// Reports audio that the headers promise and that did not come.
+    fn check_complete(&mut self) {
+        let states_length = matches!(self.info.container, Container::Wav | Container::Mp4 | Container::Flac);
+        let decoded = self.decoded();
+        if let Some(expected) = self.info.duration
+            && states_length
+            && self.error.is_none()
+            && expected > decoded + MISSING_MIN
+        {
+            let problem = format!("the headers announce {:.2} s", expected.as_secs_f64());
+            self.error =
+                Some(MediaError::Broken { container: self.info.container.name(), at: decoded, problem });
+        }
+    }
+
+    /// Keeps the first damage. Damage before any audio counts only if none follows: an mp3 stream that was recorded
+    /// from its middle begins with frames that refer to earlier ones.
+    fn note_damage(&mut self, error: &Error) {
+        let at = self.decoded();
+        match &self.error {
+            Some(MediaError::Broken { at: first, .. }) if at.is_zero() || !first.is_zero() => {}
+            _ => self.error = Some(broken(self.info.container, at, error)),
+        }
+    }
+
+    fn decoded(&self) -> Duration {
+        let samples = self.returned_samples + self.pending.len() as u64;
+        Duration::from_secs_f64(samples as f64 / f64::from(SPEECH_RATE_HZ))
+    }
+}
+
+/// Headers count the encoder's delay and padding in different ways; less than this is not missing.
+const MISSING_MIN: Duration = Duration::from_millis(250);
+
+fn broken(container: Container, at: Duration, error: &Error) -> MediaError {
+    MediaError::Broken { container: container.name(), at, problem: error.to_string() }
+}
+
+/// Chooses the first audio track and makes its decoder.
+fn open_track(
+    container: Container,
+    format: &dyn FormatReader,
+) -> Result<(MediaInfo, u32, Codec), MediaError> {
+    let name = container.name();
+    let track = format.first_track(TrackType::Audio).ok_or(MediaError::NoAudioTrack { container: name })?;
+    let Some(CodecParameters::Audio(params)) = &track.codec_params else {
+        return Err(MediaError::NoAudioTrack { container: name });
+    };
+    let codec = Codec::new(params, track.time_base)
+        .ok_or_else(|| MediaError::CodecNotSupported { container: name, codec: params.codec.to_string() })?;
+    let info = MediaInfo {
+        container,
+        codec: codec.name(),
+        sample_rate_hz: params.sample_rate.unwrap_or(0),
+        channels: params.channels.as_ref().map_or(0, |channels| channels.count()),
+        duration: track_duration(track),
+    };
+    Ok((info, track.id, codec))
+}
+
+fn track_duration(track: &Track) -> Option<Duration> {
+    let base = track.time_base?;
+    let ticks = track.duration?.get() as f64;
+    let seconds = ticks * f64::from(base.numer.get()) / f64::from(base.denom.get());
+    (seconds > 0.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
+}
