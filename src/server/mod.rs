@@ -267,6 +267,7 @@ impl Server {
             quotas: Quotas::default(),
             client_secrets: ClientSecrets::default(),
             handshakes: Handshakes::default(),
+            codec_threads: Default::default(),
             memory: Arc::default(),
             drain,
             cut_off,
@@ -433,6 +434,8 @@ struct ServerContext {
     client_secrets: ClientSecrets,
     /// Connections that have no session yet.
     handshakes: Handshakes,
+    /// Decode and encode the files of REST requests.
+    codec_threads: accept::rest::codec_threads::CodecThreads,
     /// Messages in transit of all connections.
     memory: Arc<memory::MemoryBudget>,
     /// Set to the drain timeout when sessions must finish.

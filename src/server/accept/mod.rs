@@ -4,7 +4,8 @@
 //! - [`client_signs`]: signs of the client's protocol in its request
 //! - [`failure_log`]: the log of connections that could not be accepted
 //! - [`protocol_detection`]: the client protocols that a request may speak
-//! - [`secret_request`]: requests for a client secret, the only ones without an upgrade
+//! - [`rest`]: requests that are served without an upgrade: recordings to transcribe, texts to speak
+//! - [`secret_request`]: requests for a client secret
 //! - [`session_start`]: the session after the upgrade
 
 mod admission;
@@ -12,6 +13,7 @@ pub(crate) mod client_signs;
 pub(super) mod failure_log;
 pub(crate) mod http_error;
 pub(crate) mod protocol_detection;
+pub(crate) mod rest;
 mod secret_request;
 pub(crate) mod session_start;
 
@@ -26,10 +28,12 @@ use std::{
     time::Duration,
 };
 
-use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use http_body_util::Either;
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
+    sync::watch,
     time::{sleep, timeout},
 };
 use tracing::debug;
@@ -38,9 +42,9 @@ use super::{
     ServerContext,
     accept::{
         admission::{ClientPeer, admit},
-        http_error::HttpResponse,
         secret_request::SecretRequest,
     },
+    access::handshakes::ServedRequests,
     session_task::wait_for_drain_order,
     websocket::{pausable_stream::PausableStream, stream::ClientStream},
 };
@@ -58,42 +62,50 @@ pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<
     let _ = stream.set_nodelay(true);
     let stream = stream.into_std();
     let limits = server.config().limits;
+    let served = ServedRequests::default();
     let until_upgraded = {
-        let (server, metrics) = (server.clone(), server.metrics.clone());
+        let (server, metrics, served) = (server.clone(), server.metrics.clone(), served.clone());
         let answered = Arc::new(AtomicBool::new(false));
         let drain = server.drain.clone();
-        let grace_over = async {
-            wait_for_drain_order(drain).await;
-            sleep(PENDING_UPGRADE_GRACE).await;
-        };
+        let requests = served.subscribe();
         async move {
-            let served = tokio::select! {
-                served = timeout(limits.handshake_timeout, serve_connection(stream, peer, server, answered.clone())) => served,
+            let ended = tokio::select! {
+                ended = serve_connection(stream, peer, server, (answered.clone(), served)) => ended,
+                () = wait_until_idle_for(limits.handshake_timeout, requests.clone()) => Err(io::ErrorKind::TimedOut.into()),
                 // Stalled strangers must not delay the shutdown.
-                () = grace_over => return,
+                () = wait_for_grace(drain, requests.clone()) => return,
             };
-            let timed_out = match served {
-                Ok(Ok(())) => false,
-                Ok(Err(error)) => {
-                    debug!(%peer, %error, "connection ended before the upgrade");
-                    is_timeout(&error)
-                }
-                Err(_) => {
-                    debug!(%peer, "connection ended before the upgrade: handshake timeout");
-                    true
-                }
-            };
+            let Err(error) = ended else { return };
+            debug!(%peer, %error, "connection ended before the upgrade");
             // A keep-alive connection that was answered is no timeout.
-            if timed_out && !answered.load(Relaxed) {
+            if is_timeout(&error) && !answered.load(Relaxed) {
                 metrics.record_rejection(RejectReason::Timeout);
             }
         }
     };
     let task = server.workers.spawn(until_upgraded);
-    if server.handshakes.add(limits.handshakes_max, task) {
+    if server.handshakes.add(limits.handshakes_max, task, served) {
         server.metrics.record_rejection(RejectReason::HandshakeOverflow);
         debug!(handshakes_max = limits.handshakes_max, "too many pending handshakes: closed the oldest");
     }
+}
+
+/// Completes when no request has been served for so long.
+async fn wait_until_idle_for(limit: Duration, mut requests: watch::Receiver<usize>) {
+    // The sender lives as long as the connection.
+    while requests.wait_for(|served| *served == 0).await.is_ok() {
+        if timeout(limit, requests.wait_for(|served| *served > 0)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Completes when the server drains and the connection has had its time to be answered. A request that is being served ends
+/// with its session.
+async fn wait_for_grace(drain: watch::Receiver<Option<Duration>>, mut requests: watch::Receiver<usize>) {
+    wait_for_drain_order(drain).await;
+    sleep(PENDING_UPGRADE_GRACE).await;
+    let _ = requests.wait_for(|served| *served == 0).await;
 }
 
 /// Serves one connection until its upgrade or its end. The caller bounds the time.
@@ -101,7 +113,7 @@ async fn serve_connection(
     stream: io::Result<std::net::TcpStream>,
     address: SocketAddr,
     server: Arc<ServerContext>,
-    answered: Arc<AtomicBool>,
+    (answered, served): (Arc<AtomicBool>, ServedRequests),
 ) -> io::Result<()> {
     let config = server.config();
     let (handshake, tls) = (config.limits.handshake_timeout, config.tls.clone());
@@ -123,8 +135,8 @@ async fn serve_connection(
     let stop = wait_for_drain_order(server.drain.clone());
     let http_service = service_fn(move |request| {
         answered.store(true, Relaxed);
-        let (peer, server) = (peer.clone(), server.clone());
-        async move { Ok::<_, Infallible>(answer_request(request, &peer, &server).await) }
+        let (peer, server, served) = (peer.clone(), server.clone(), served.clone());
+        async move { Ok::<_, Infallible>(answer_request(request, &peer, &server, &served).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -143,12 +155,16 @@ async fn serve_connection(
     served.map_err(io::Error::other)
 }
 
-/// Upgrades a request to a session, answers a request for a client secret, or answers with an HTTP error.
+/// Upgrades a request to a session, serves a REST request or one for a client secret, or answers with an HTTP error.
 async fn answer_request(
     request: Request<Incoming>,
     peer: &ClientPeer,
     server: &Arc<ServerContext>,
-) -> HttpResponse {
+    served: &ServedRequests,
+) -> Response<rest::Body> {
+    if let Some(endpoint) = rest::Endpoint::of(request.method(), request.uri().path()) {
+        return rest::answer(endpoint, request, (peer, server), served).await;
+    }
     let secret_request = SecretRequest::of(&request, &server.config());
     let answered = match secret_request {
         Some(secret_request) => secret_request.answer(request, peer, server).await,
@@ -157,12 +173,13 @@ async fn answer_request(
     answered.unwrap_or_else(|error| {
         server.metrics.record_rejection(error.reason);
         error.response
-    })
+    }).map(Either::Left)
 }
 
 /// True if hyper timed out waiting for the request.
 fn is_timeout(error: &io::Error) -> bool {
-    error
+    error.kind() == io::ErrorKind::TimedOut
+        || error
         .get_ref()
         .and_then(|error| error.downcast_ref::<hyper::Error>())
         .is_some_and(hyper::Error::is_timeout)

@@ -32,7 +32,7 @@ use tracing::{debug, warn};
 use self::auth::{AdminAuth, AdminPeer};
 use super::{
     ActiveConfig, SessionSlots,
-    access::handshakes::Handshakes,
+    access::handshakes::{Handshakes, ServedRequests},
     process::lifecycle::{Lifecycle, LifecycleState},
     registry::SessionRegistry,
     tls::ReloadableAcceptor,
@@ -171,7 +171,7 @@ impl AdminListener {
                             serve_connection(stream, peer, &shared).await;
                             drop(open_guard);
                         });
-                        if connections.add(CONNECTIONS_MAX, task.abort_handle()) {
+                        if connections.add(CONNECTIONS_MAX, task.abort_handle(), ServedRequests::default()) {
                             debug!("too many admin connections: aborted the oldest");
                         }
                     }

@@ -18,6 +18,8 @@ named_enum! {
         NoUpgrade = "no_upgrade",
         /// The WebSocket handshake, or a request for a client secret, was malformed.
         BadHandshake = "bad_handshake",
+        /// The body of a REST request was wrong, or its session failed before the answer.
+        BadBody = "bad_body",
         /// voxbridge is shutting down.
         Stopping = "stopping",
         /// The server's session limit is reached.
@@ -55,7 +57,7 @@ impl RejectReason {
     /// show either.
     pub const fn status(self) -> &'static str {
         match self {
-            Self::BadHandshake => "400",
+            Self::BadHandshake | Self::BadBody => "400",
             Self::Unauthorized => "401",
             Self::NoSuchMode | Self::NoRoute | Self::Forbidden | Self::Origin => "403",
             Self::NotFound => "404",

@@ -1,0 +1,175 @@
+//! Deepgram's prerecorded transcription, `POST /v1/listen`, and its text to speech, `POST /v1/speak`.
+//!
+//! Sources: the published API reference and the public client libraries (deepgram-sdk, @deepgram/sdk).
+
+use hyper::{
+    Request, Response, StatusCode,
+    body::Incoming,
+    header::{CONTENT_TYPE, HeaderMap},
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Body, answer_with, complete,
+    endpoint::Task,
+    session::{Opening, Segment},
+    speak::{self, Delivery, text_of},
+    style::{Failure, Style, set_header},
+    transcribe::{Job, Transcription},
+    transcript,
+    upload::{RECORDING_MAX_BYTES, read_body, read_object},
+};
+use crate::media::encode::AudioFormat;
+
+/// Longest text of a request to speak, characters.
+const TEXT_MAX_CHARS: usize = 2000;
+/// Most key words.
+const KEYWORDS_MAX: usize = 100;
+
+/// The query of a request.
+struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn of(request: &Request<Incoming>) -> Self {
+        let query = request.uri().query().unwrap_or_default();
+        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
+    fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let named = self.0.iter().filter(move |(known, _)| known == name);
+        named.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        self.get(name) == Some("true")
+    }
+}
+
+/// Answers `POST /v1/listen`: the body is the recording.
+pub(super) async fn answer_listen(
+    request: Request<Incoming>,
+    opening: Opening,
+) -> Result<Response<Body>, Failure> {
+    let admission = opening.admit()?;
+    let query = Query::of(&request);
+    if is_json(request.headers()) {
+        let message = "A recording must be sent as the body: voxbridge fetches no URLs";
+        return Err(Failure::invalid(message));
+    }
+    let mut memory = opening.memory_share();
+    let recording = read_body(request.into_body(), RECORDING_MAX_BYTES, &mut memory).await?;
+    if recording.is_empty() {
+        return Err(Failure::audio("The body is empty; it must be a recording"));
+    }
+    let model = query.get("model").unwrap_or("nova-3").to_owned();
+    // Key words may carry a weight behind a colon, which MiniCPM-o does not have.
+    let listed = query.all("keywords").map(|word| word.split(':').next().unwrap_or(word));
+    let words: Vec<_> = query.all("keyterm").chain(listed).take(KEYWORDS_MAX).collect();
+    let mut settings =
+        json!({"type": "configure", "task": Task::Transcribe.name(), "hot_words": words});
+    if let Some(language) = query.get("language").filter(|language| *language != "multi") {
+        settings["language"] = language.into();
+    }
+    let job = Job { recording, model: model.clone(), settings };
+    let (transcription, _served) = Transcription::start(opening, (admission, memory), job).await?;
+    let (segments, duration) = transcription.collect().await?;
+    let body = listen_body(&segments, duration.as_secs_f64(), &model, query.is_set("utterances"));
+    Ok(complete(answer_with("application/json", body.to_string())))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    content_type.is_some_and(|value| value.trim_start().starts_with("application/json"))
+}
+
+/// The answer to `POST /v1/listen`. MiniCPM-o has no confidence; the clients' types require one.
+fn listen_body(segments: &[Segment], duration_s: f64, model: &str, wants_utterances: bool) -> Value {
+    let words: Vec<_> = segments.iter().flat_map(|segment| segment.words.iter().flatten()).collect();
+    let word = |word: &&super::session::Word| {
+        json!({
+            "word": word.word, "start": word.start, "end": word.end, "confidence": 1.0,
+            "punctuated_word": word.word,
+        })
+    };
+    let words: Vec<_> = words.iter().map(word).collect();
+    let transcript = transcript::joined(segments);
+    let id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+    let alternative = json!({"transcript": transcript, "confidence": 1.0, "words": words});
+    let mut results = json!({"channels": [{"alternatives": [alternative]}]});
+    if wants_utterances {
+        let utterance = |(index, segment): (usize, &Segment)| {
+            json!({
+                "start": segment.start_ms as f64 / 1000.0, "end": segment.end_ms as f64 / 1000.0,
+                "confidence": 1.0, "channel": 0, "transcript": segment.text.trim(), "words": [],
+                "id": format!("{id}-{index}"),
+            })
+        };
+        results["utterances"] = segments.iter().enumerate().map(utterance).collect();
+    }
+    json!({
+        "metadata": {
+            "transaction_key": "deprecated", "request_id": id, "sha256": "", "created": "1970-01-01T00:00:00.000Z",
+            "duration": duration_s, "channels": 1, "models": [model],
+            "model_info": {model: {"name": model, "version": "", "arch": "minicpm-o"}},
+        },
+        "results": results,
+    })
+}
+
+/// Answers `POST /v1/speak`.
+pub(super) async fn answer_speak(
+    request: Request<Incoming>,
+    opening: Opening,
+) -> Result<Response<Body>, Failure> {
+    let admission = opening.admit()?;
+    let query = Query::of(&request);
+    let mut memory = opening.memory_share();
+    let body = read_object(request, &mut memory).await?;
+    let (format, rate_hz) = speech_format(&query)?;
+    let model = query.get("model").unwrap_or("aura-asteria-en").to_owned();
+    let text = speech_text(&body)?.to_owned();
+    let command = json!({"type": "speak", "text": text, "voice": model});
+    let job = speak::Job {
+        model: model.clone(),
+        format,
+        rate_hz,
+        commands: vec![command],
+        delivery: Delivery::Bytes,
+    };
+    let mut response = speak::speak(opening, admission, job, Style::Deepgram).await?;
+    let headers = response.headers_mut();
+    set_header(headers, "dg-model-name", &model);
+    set_header(headers, "dg-char-count", &text.chars().count().to_string());
+    Ok(response)
+}
+
+fn speech_text(body: &Map<String, Value>) -> Result<&str, Failure> {
+    let text = text_of(body, "text")?.filter(|text| !text.trim().is_empty());
+    let text = text.ok_or_else(|| Failure::invalid("The body must have a \"text\" that is not empty"))?;
+    if text.chars().count() > TEXT_MAX_CHARS {
+        let message = format!("The text is longer than {TEXT_MAX_CHARS} characters");
+        return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message));
+    }
+    Ok(text)
+}
+
+/// Format and sample rate of the speech; mp3 at 24 kHz by default.
+fn speech_format(query: &Query) -> Result<(AudioFormat, u32), Failure> {
+    let name = match (query.get("encoding").unwrap_or("mp3"), query.get("container")) {
+        ("linear16", Some("none")) => "pcm",
+        ("linear16", _) => "wav",
+        (other, _) => other,
+    };
+    let format = AudioFormat::from_name(name).ok_or_else(|| {
+        let message = format!("Unsupported encoding {name:?}; there are linear16, mp3, opus and flac");
+        Failure::invalid(message)
+    })?;
+    let rate = query.get("sample_rate").map(str::parse::<u32>).transpose();
+    let rate = rate.ok().filter(|rate| rate.is_none_or(|rate| (8000..=48_000).contains(&rate)));
+    let rate = rate.ok_or_else(|| Failure::invalid("sample_rate must be from 8000 to 48000"))?;
+    Ok((format, rate.unwrap_or(24_000)))
+}

@@ -1,0 +1,120 @@
+//! The paths of the REST APIs.
+
+use hyper::Method;
+
+/// What to do with the speech in a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Write it down.
+    Transcribe,
+    /// Write it down in English.
+    Translate,
+}
+
+impl Task {
+    /// The task's name in answers and in the client protocol.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Transcribe => "transcribe",
+            Self::Translate => "translate",
+        }
+    }
+}
+
+/// One path of an API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// OpenAI and Macaw: `POST /v1/audio/transcriptions` and `/v1/audio/translations`.
+    Transcribe(Task),
+    /// OpenAI and Macaw: `POST /v1/audio/speech`.
+    Speak,
+    /// Macaw: `POST /v1/audio/transcriptions/{id}/cancel`.
+    CancelTranscription(String),
+    /// OpenAI and Macaw: `GET /v1/models`.
+    Models,
+    /// OpenAI: `GET /v1/models/{id}`.
+    Model(String),
+    /// Macaw: `GET /v1/voices`.
+    Voices,
+    /// Macaw: `GET /health`.
+    Health,
+    /// Deepgram: `POST /v1/listen`.
+    Listen,
+    /// Deepgram: `POST /v1/speak`.
+    DeepgramSpeak,
+}
+
+impl Endpoint {
+    /// The endpoint of a request; `None` if the path belongs to WebSocket clients or to nobody.
+    pub(crate) fn of(method: &Method, path: &str) -> Option<Self> {
+        if path == "/health" {
+            return Some(Self::Health);
+        }
+        // Deepgram's WebSocket clients use the same paths with GET.
+        let is_upgrade = method == Method::GET;
+        let (_, path) = path.split_once("/v1/").filter(|(before, _)| ["", "/openai"].contains(before))?;
+        Some(match path {
+            "audio/transcriptions" => Self::Transcribe(Task::Transcribe),
+            "audio/translations" => Self::Transcribe(Task::Translate),
+            "audio/speech" => Self::Speak,
+            "models" => Self::Models,
+            "voices" => Self::Voices,
+            "listen" if !is_upgrade => Self::Listen,
+            "speak" if !is_upgrade => Self::DeepgramSpeak,
+            other => {
+                let cancelled = other.strip_prefix("audio/transcriptions/");
+                match cancelled.and_then(|rest| rest.strip_suffix("/cancel")) {
+                    Some(id) => Self::CancelTranscription(id.to_owned()),
+                    None => Self::Model(other.strip_prefix("models/")?.to_owned()),
+                }
+            }
+        })
+    }
+
+    /// The only method of the path, beside a browser's preflight request.
+    pub(super) fn method(&self) -> Method {
+        match self {
+            Self::Models | Self::Model(_) | Self::Voices | Self::Health => Method::GET,
+            _ => Method::POST,
+        }
+    }
+
+    /// The name of the only method.
+    pub(super) fn method_name(&self) -> &'static str {
+        if self.method() == Method::GET { "GET" } else { "POST" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_told_from_those_of_websocket_clients() {
+        let of = |method, path| Endpoint::of(&method, path);
+        assert_eq!(
+            of(Method::POST, "/v1/audio/transcriptions"),
+            Some(Endpoint::Transcribe(Task::Transcribe))
+        );
+        assert_eq!(
+            of(Method::POST, "/openai/v1/audio/translations"),
+            Some(Endpoint::Transcribe(Task::Translate))
+        );
+        assert_eq!(
+            of(Method::POST, "/v1/audio/transcriptions/7/cancel"),
+            Some(Endpoint::CancelTranscription("7".into()))
+        );
+        assert_eq!(of(Method::GET, "/v1/models/a/b"), Some(Endpoint::Model("a/b".into())));
+        assert_eq!(of(Method::POST, "/v1/listen"), Some(Endpoint::Listen));
+        for (method, path) in [
+            (Method::GET, "/v1/listen"),
+            (Method::GET, "/v1/speak"),
+            (Method::GET, "/v1/realtime"),
+            (Method::POST, "/v1/realtime/client_secrets"),
+            (Method::GET, "/"),
+            (Method::POST, "/v2/v1/audio/speech"),
+        ] {
+            assert_eq!(of(method, path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! REST: a recording in, its words out; a text in, its speech out; as in the APIs of OpenAI, Macaw and Deepgram.
+//!
+//! A request is served by a session like any other. [`session`] opens it on a stream in memory and speaks the client
+//! protocol `rest` with it (`mappings/client/rest.toml`), so that routes, profiles, keys, limits, metrics and traces are
+//! those of WebSocket clients.
+//!
+//! - [`endpoint`]: the paths
+//! - [`style`]: the API that a client expects, its defaults and its errors
+//! - [`upload`]: the body of a request
+//! - [`transcribe`]: a recording to a transcript; [`transcript`] writes it in each format
+//! - [`speak`]: a text to speech
+//! - [`codec_threads`] decodes and encodes outside of the sessions' threads; [`streamed_body`] is sent as it is made
+//! - [`deepgram`]: requests and answers in Deepgram's form
+//! - [`models`]: lists of models and voices, and the server's state
+
+pub(crate) mod codec_threads;
+mod deepgram;
+mod endpoint;
+mod models;
+mod session;
+mod speak;
+mod streamed_body;
+mod style;
+mod transcribe;
+mod transcript;
+mod upload;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{
+        ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ALLOW,
+        CONTENT_TYPE, HeaderValue, ORIGIN, VARY,
+    },
+};
+use serde_json::json;
+
+pub(super) use self::endpoint::Endpoint;
+use self::{
+    session::Opening,
+    streamed_body::StreamedBody,
+    style::Style,
+};
+use super::{
+    admission::{Caller, ClientPeer},
+    http_error::{HttpError, HttpResponse},
+};
+use crate::{
+    server::{ServerContext, access::handshakes::ServedRequests},
+    telemetry::metrics::RejectReason,
+};
+
+/// Body of an answer: complete, or as it is made.
+pub(super) type Body = Either<Full<Bytes>, StreamedBody>;
+
+/// Name of the client protocol that requests are served by.
+const PROTOCOL: &str = "rest";
+
+/// Counts a request as served while it lives.
+struct ServedRequest(ServedRequests);
+
+impl ServedRequest {
+    fn begin(served: &ServedRequests) -> Self {
+        served.send_modify(|count| *count += 1);
+        Self(served.clone())
+    }
+}
+
+impl Drop for ServedRequest {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Answers a request at one of the REST paths.
+pub(super) async fn answer(
+    endpoint: Endpoint,
+    request: Request<Incoming>,
+    (peer, server): (&ClientPeer, &Arc<ServerContext>),
+    served: &ServedRequests,
+) -> Response<Body> {
+    let origin = request.headers().get(ORIGIN).cloned();
+    let is_allowed = server.config().access.is_origin_allowed(request.headers());
+    let mut response = match answer_checked(endpoint, request, (peer, server), served).await {
+        Ok(response) => response,
+        Err(error) => {
+            server.metrics.record_rejection(error.reason);
+            error.response.map(Either::Left)
+        }
+    };
+    // A page needs this header to read the answer, errors included.
+    if let Some(origin) = origin.filter(|_| is_allowed) {
+        response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        response.headers_mut().insert(VARY, HeaderValue::from_static("origin"));
+    }
+    response
+}
+
+async fn answer_checked(
+    endpoint: Endpoint,
+    request: Request<Incoming>,
+    (peer, server): (&ClientPeer, &Arc<ServerContext>),
+    served: &ServedRequests,
+) -> Result<Response<Body>, Box<HttpError>> {
+    if request.method() == Method::OPTIONS && request.headers().contains_key(ORIGIN) {
+        return Ok(preflight_response(&endpoint));
+    }
+    if *request.method() != endpoint.method() {
+        return Err(wrong_method(&endpoint));
+    }
+    let config = server.config();
+    if matches!(endpoint, Endpoint::Health) {
+        return Ok(complete(models::health(&config, server)));
+    }
+    let caller = Caller::identify(&config, &request, peer, Some(&server.client_secrets))?;
+    let keys_are_asked_for = config.access.keys.is_some();
+    let style = Style::of(&endpoint, &config.library, request.headers(), keys_are_asked_for);
+    let opening = Opening {
+        server: server.clone(),
+        config: config.clone(),
+        caller,
+        path: request.uri().path().to_owned(),
+        served: ServedRequest::begin(served),
+    };
+    let answered = match endpoint {
+        Endpoint::Transcribe(task) => transcribe::answer(task, request, style, opening).await,
+        Endpoint::Speak => speak::answer(request, style, opening).await,
+        Endpoint::Listen => deepgram::answer_listen(request, opening).await,
+        Endpoint::DeepgramSpeak => deepgram::answer_speak(request, opening).await,
+        Endpoint::CancelTranscription(id) => Ok(complete(models::nothing_to_cancel(&id))),
+        Endpoint::Models => Ok(complete(models::list(&config, style))),
+        Endpoint::Model(id) => models::one(&config, style, &id).map(complete),
+        Endpoint::Voices => Ok(complete(models::voices(&config))),
+        Endpoint::Health => Ok(complete(models::health(&config, server))),
+    };
+    answered.map_err(|failure| failure.into_http_error(style))
+}
+
+/// A complete answer.
+fn complete(response: HttpResponse) -> Response<Body> {
+    response.map(Either::Left)
+}
+
+/// A complete answer of this type.
+fn answer_with(content_type: &'static str, body: impl Into<Bytes>) -> HttpResponse {
+    let mut response = Response::new(Full::new(body.into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// Answers a browser that asks whether a page may send the request (Fetch standard, "CORS-preflight fetch").
+fn preflight_response(endpoint: &Endpoint) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::default()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers: &mut HeaderMap = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(endpoint.method_name()));
+    // Browsers take `*` for every header but this one.
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, *"));
+    response
+}
+
+fn wrong_method(endpoint: &Endpoint) -> Box<HttpError> {
+    let body = json!({"detail": "Method Not Allowed"}).to_string();
+    HttpError::with_body(RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED, body)
+        .with_header(ALLOW, endpoint.method_name())
+}

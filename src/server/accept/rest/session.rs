@@ -1,0 +1,198 @@
+//! A session that serves one request: it is opened on a stream in memory, and speaks the client protocol `rest`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{SinkExt as _, StreamExt as _, stream::SplitSink, stream::SplitStream};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::io::DuplexStream;
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, protocol::Role},
+};
+use tracing::{debug, warn};
+
+use super::{PROTOCOL, ServedRequest, models, style::Failure};
+use crate::server::{
+    ServerContext, ServiceConfig,
+    accept::{
+        admission::{Caller, authorize, spawn_session},
+        client_signs::DetectedBy,
+        session_start::{Admission, ConnectRequest, run_session_on},
+    },
+    memory::MemoryShare,
+    websocket::stream::ClientStream,
+};
+
+/// Room in each direction between a request and its session, bytes: two seconds of audio.
+const STREAM_BYTES: usize = 64 * 1024;
+
+/// Everything that a request needs to open its session.
+pub(super) struct Opening {
+    pub(super) server: Arc<ServerContext>,
+    pub(super) config: Arc<ServiceConfig>,
+    pub(super) caller: Caller,
+    pub(super) path: String,
+    /// Held until the answer is complete.
+    pub(super) served: ServedRequest,
+}
+
+impl Opening {
+    /// Takes a session slot, before the body is read.
+    pub(super) fn admit(&self) -> Result<Admission, Failure> {
+        self.caller.admit(&self.config, &self.server).map_err(Failure::from)
+    }
+
+    /// The request's share of the memory for messages in transit.
+    pub(super) fn memory_share(&self) -> MemoryShare {
+        let max_bytes = self.config.limits.for_key(self.caller.key.as_deref()).memory_max_bytes;
+        MemoryShare::new(self.server.memory.clone(), max_bytes)
+    }
+
+    /// Opens a session with this model.
+    pub(super) async fn open(
+        self,
+        model: &str,
+        admission: Admission,
+    ) -> Result<(RestSession, ServedRequest), Failure> {
+        let Self { server, config, caller, path, served } = self;
+        let client = config.library.client(PROTOCOL).map_err(Failure::invalid)?;
+        let query = form_urlencoded::Serializer::new(String::new()).append_pair("model", model).finish();
+        let candidates = authorize(&config, caller.key.as_deref(), &path, &query, vec![client.clone()])?;
+        if config.routes.find(&path, &client, model).is_none() {
+            return Err(models::not_found(model));
+        }
+        let (near, far) = tokio::io::duplex(STREAM_BYTES);
+        let request = ConnectRequest {
+            path,
+            query,
+            peer: caller.address,
+            trace_context: caller.trace_context,
+            candidates,
+            detected_by: DetectedBy::Path,
+        };
+        let (stream, cut_off) = ((ClientStream::Memory(far), Vec::new()), server.cut_off.clone());
+        spawn_session(Box::pin(run_session_on(stream, request, (server, config), admission)), cut_off);
+        let socket = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
+        let (commands, events) = socket.split();
+        Ok((RestSession { commands: Commands(commands), events: Events(events) }, served))
+    }
+}
+
+/// An open session. Dropping it ends the session and frees its workers.
+pub(super) struct RestSession {
+    pub(super) commands: Commands,
+    pub(super) events: Events,
+}
+
+/// The direction to the session.
+pub(super) struct Commands(SplitSink<WebSocketStream<DuplexStream>, Message>);
+
+impl Commands {
+    /// Sends a command. Fails silently if the session has ended; its events say why.
+    pub(super) async fn send(&mut self, command: &Value) {
+        self.send_message(Message::text(command.to_string())).await;
+    }
+
+    /// Sends audio: int16 mono at 16 kHz. False if the session has ended.
+    pub(super) async fn send_audio(&mut self, samples: &[i16]) -> bool {
+        let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        self.send_message(Message::binary(bytes)).await
+    }
+
+    async fn send_message(&mut self, message: Message) -> bool {
+        let sent = self.0.send(message).await;
+        sent.inspect_err(|error| debug!(%error, "the session of a request has ended")).is_ok()
+    }
+}
+
+/// One event of the session.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Event {
+    /// A segment of speech was transcribed. The events come in the order of speech.
+    Transcript(Segment),
+    /// Speech to play: int16 mono at 24 kHz, little endian.
+    #[serde(skip)]
+    Audio(Bytes),
+    /// Something failed.
+    Error {
+        code: String,
+        message: String,
+    },
+    /// The session has ended.
+    Closed {
+        reason: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+/// Transcript of one segment of speech.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Segment {
+    pub(super) text: String,
+    /// Times from the start of the recording.
+    pub(super) start_ms: u64,
+    pub(super) end_ms: u64,
+    #[serde(default)]
+    pub(super) language: Option<String>,
+    /// Estimated times of the words, if the profile has them.
+    #[serde(default)]
+    pub(super) words: Option<Vec<Word>>,
+}
+
+/// A word with its estimated time.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Word {
+    pub(super) word: String,
+    /// Seconds from the start of the recording.
+    pub(super) start: f64,
+    pub(super) end: f64,
+}
+
+/// The direction from the session.
+pub(super) struct Events(SplitStream<WebSocketStream<DuplexStream>>);
+
+impl Events {
+    /// The next transcript or audio; `None` after the last.
+    ///
+    /// # Errors
+    /// The session failed.
+    pub(super) async fn next(&mut self) -> Result<Option<Event>, Failure> {
+        loop {
+            let message = match self.0.next().await {
+                Some(Ok(message)) => message,
+                Some(Err(error)) => return Err(lost(&error.to_string())),
+                None => return Err(lost("no end was reported")),
+            };
+            match read_event(message)? {
+                // After all replies; other reasons leave something out.
+                Event::Closed { reason } if reason == "finished" => return Ok(None),
+                Event::Closed { reason } => return Err(lost(&reason)),
+                // The session goes on by itself.
+                Event::Error { code, message } if code == "queue_stuck" => warn!(message, "request waits"),
+                Event::Error { code, message } => return Err(Failure::of_session(&code, message)),
+                Event::Other => {}
+                event => return Ok(Some(event)),
+            }
+        }
+    }
+}
+
+fn read_event(message: Message) -> Result<Event, Failure> {
+    match message {
+        Message::Text(text) => serde_json::from_str(&text).map_err(|error| lost(&error.to_string())),
+        Message::Binary(bytes) => Ok(Event::Audio(bytes)),
+        Message::Close(frame) => {
+            let reason = frame.map(|frame| frame.reason.to_string()).unwrap_or_default();
+            Err(lost(if reason.is_empty() { "it was closed" } else { &reason }))
+        }
+        _ => Ok(Event::Other),
+    }
+}
+
+fn lost(reason: &str) -> Failure {
+    Failure::of_session("unavailable", format!("The session ended early: {reason}"))
+}

@@ -1,0 +1,212 @@
+//! The API that a client expects: OpenAI's, Macaw's or Deepgram's. They differ in defaults and in the form of errors.
+
+use hyper::{
+    HeaderMap, StatusCode,
+    header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER},
+};
+use serde_json::{Value, json};
+
+use super::super::{client_signs, http_error::HttpError};
+use super::endpoint::Endpoint;
+use crate::{mapping::Library, telemetry::metrics::RejectReason};
+
+/// The API that a client expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    OpenAi,
+    Macaw,
+    Deepgram,
+}
+
+impl Style {
+    /// The style of a request. OpenAI and Macaw share their paths: a client that shows a header of OpenAI's libraries or any
+    /// key is OpenAI's, because Macaw's REST API has no keys.
+    pub(super) fn of(
+        endpoint: &Endpoint,
+        library: &Library,
+        headers: &HeaderMap,
+        asks_for_keys: bool,
+    ) -> Self {
+        match endpoint {
+            Endpoint::Listen | Endpoint::DeepgramSpeak => Self::Deepgram,
+            _ => {
+                let mut candidates: Vec<_> = ["macaw", "openai-realtime"]
+                    .into_iter()
+                    .filter_map(|name| library.client(name).ok())
+                    .collect();
+                let sign = client_signs::narrow_by_signs(&mut candidates, headers, "", asks_for_keys);
+                let shows_key = headers.contains_key(AUTHORIZATION);
+                if sign.is_some() || shows_key { Self::OpenAi } else { Self::Macaw }
+            }
+        }
+    }
+}
+
+/// Why a request failed.
+pub(super) struct Failure {
+    pub(super) status: StatusCode,
+    /// Code of the error, as OpenAI and Macaw have them.
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    /// Name of the wrong parameter.
+    pub(super) parameter: Option<&'static str>,
+    /// Macaw's form of an error in a field: its type.
+    field_error: Option<&'static str>,
+    /// The request was refused before it was looked at; the answer is ready.
+    refusal: Option<Box<HttpError>>,
+}
+
+/// A request that may not be served.
+impl From<Box<HttpError>> for Failure {
+    fn from(refusal: Box<HttpError>) -> Self {
+        Self { refusal: Some(refusal), ..Self::invalid("") }
+    }
+}
+
+impl Failure {
+    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), parameter: None, field_error: None, refusal: None }
+    }
+
+    /// HTTP 400: the request is wrong.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
+    /// HTTP 400: a parameter is wrong.
+    pub(super) fn parameter(name: &'static str, message: impl Into<String>) -> Self {
+        Self { parameter: Some(name), field_error: Some("value_error"), ..Self::invalid(message) }
+    }
+
+    /// Names the wrong parameter, where the real Macaw server checks it after its framework.
+    pub(super) fn about(self, parameter: &'static str) -> Self {
+        Self { parameter: Some(parameter), ..self }
+    }
+
+    /// HTTP 400: a parameter is missing.
+    pub(super) fn missing(name: &'static str) -> Self {
+        let message = format!("Missing required parameter: '{name}'.");
+        Self { parameter: Some(name), field_error: Some("missing"), ..Self::invalid(message) }
+    }
+
+    /// HTTP 400: the upload is no audio that can be decoded.
+    pub(super) fn audio(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_audio", message)
+    }
+
+    /// The failure of a session, by the name of its error's kind.
+    pub(super) fn of_session(kind: &str, message: impl Into<String>) -> Self {
+        let (status, code) = match kind {
+            "queue_full" => (StatusCode::TOO_MANY_REQUESTS, "queue_full"),
+            "queue_stuck" | "unavailable" => (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable"),
+            "unknown_model" | "no_model" => (StatusCode::NOT_FOUND, "model_not_found"),
+            "transcribe_failed" | "speak_failed" => (StatusCode::BAD_GATEWAY, "bad_gateway"),
+            "invalid" | "bad_setting" | "bad_reference" | "unknown_voice" => {
+                (StatusCode::BAD_REQUEST, "invalid_request")
+            }
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
+        };
+        Self::new(status, code, message)
+    }
+
+    /// The error as the client's API has it. Clients of OpenAI's libraries repeat a request after 408, 409, 429 and 5xx.
+    pub(super) fn into_http_error(mut self, style: Style) -> Box<HttpError> {
+        if let Some(refusal) = self.refusal.take() {
+            return refusal;
+        }
+        let (status, body) = self.response_parts(style);
+        let error = HttpError::with_body(RejectReason::BadBody, status, body.to_string());
+        let is_temporary = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE
+        );
+        if is_temporary { error.with_header(RETRY_AFTER, "5") } else { error }
+    }
+
+    /// The error as a member of an event stream.
+    pub(super) fn body(&self, style: Style) -> Value {
+        self.response_parts(style).1
+    }
+
+    fn response_parts(&self, style: Style) -> (StatusCode, Value) {
+        let (message, code) = (&self.message, self.code);
+        match (style, self.field_error, self.parameter) {
+            (Style::Deepgram, ..) => {
+                let code = match self.status {
+                    StatusCode::BAD_REQUEST => "Bad Request",
+                    StatusCode::PAYLOAD_TOO_LARGE => "PAYLOAD_TOO_LARGE",
+                    StatusCode::TOO_MANY_REQUESTS => "TOO_MANY_REQUESTS",
+                    _ => "INTERNAL_SERVER_ERROR",
+                };
+                (self.status, json!({"err_code": code, "err_msg": message, "request_id": ""}))
+            }
+            // The real Macaw server's framework checks the fields (field notes macaw.md §6).
+            (Style::Macaw, Some(kind), Some(parameter)) => {
+                let message = if kind == "missing" { "Field required" } else { message };
+                let detail =
+                    json!([{"type": kind, "loc": ["body", parameter], "msg": message, "input": null}]);
+                (StatusCode::UNPROCESSABLE_ENTITY, json!({ "detail": detail }))
+            }
+            (..) => {
+                let kind = match (style, code) {
+                    (Style::Macaw, "invalid_audio") => "audio_format_error",
+                    (Style::Macaw, "file_too_large") => "audio_too_large_error",
+                    (Style::Macaw, "model_not_found") => "model_not_found_error",
+                    (Style::Macaw, "bad_gateway") => "worker_crash_error",
+                    _ if self.status == StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+                    _ if self.status.is_server_error() => "server_error",
+                    _ => "invalid_request_error",
+                };
+                let error =
+                    json!({"message": message, "type": kind, "param": self.parameter, "code": code});
+                (self.status, json!({ "error": error }))
+            }
+        }
+    }
+}
+
+/// Adds a header with this value, if the value is one.
+pub(super) fn set_header(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_the_form_of_the_clients_api() {
+        let body = |failure: &Failure, style| failure.response_parts(style);
+        let missing = Failure::missing("file");
+        assert_eq!(
+            body(&missing, Style::OpenAi),
+            (
+                StatusCode::BAD_REQUEST,
+                json!({"error": {"message": "Missing required parameter: 'file'.", "type": "invalid_request_error",
+                    "param": "file", "code": "invalid_request"}})
+            )
+        );
+        assert_eq!(
+            body(&missing, Style::Macaw),
+            (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                json!({"detail": [{"type": "missing", "loc": ["body", "file"], "msg": "Field required", "input": null}]})
+            )
+        );
+        let (status, deepgram) = body(&missing, Style::Deepgram);
+        assert_eq!((status, &deepgram["err_code"]), (StatusCode::BAD_REQUEST, &json!("Bad Request")));
+        let broken = Failure::audio("no");
+        assert_eq!(body(&broken, Style::Macaw).1["error"]["type"], "audio_format_error");
+    }
+
+    #[test]
+    fn session_errors_have_an_http_status() {
+        let full = Failure::of_session("queue_full", "full").into_http_error(Style::OpenAi);
+        assert_eq!(full.response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(full.response.headers()[RETRY_AFTER], "5");
+        let lost = Failure::of_session("transcribe_failed", "lost").into_http_error(Style::Macaw);
+        assert_eq!(lost.response.status(), StatusCode::BAD_GATEWAY);
+    }
+}

@@ -1,0 +1,298 @@
+//! `POST /v1/audio/transcriptions` and `/v1/audio/translations`: a recording in, its words out.
+//!
+//! The decoder runs ahead of the session by what the stream in memory holds; back-pressure of the session stops it. Sources:
+//! field notes openai-rest.md §1 and §2, macaw.md §6.
+
+use std::{io, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{FutureExt as _, future::BoxFuture};
+use hyper::{
+    Request, Response,
+    body::Incoming,
+    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
+};
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::{
+    Body, ServedRequest,
+    codec_threads::CodecThreads,
+    complete,
+    endpoint::Task,
+    session::{Commands, Event, Events, Opening, RestSession, Segment},
+    streamed_body::{BodySender, StreamedBody},
+    style::{Failure, Style},
+    transcript::{self, TranscriptFormat},
+    upload::Upload,
+};
+use crate::{
+    audio::SPEECH_RATE_HZ,
+    media::{
+        MediaError,
+        decode::{DecodeLimits, Decoder},
+    },
+    server::{accept::session_start::Admission, memory::MemoryShare},
+};
+
+/// Longest prompt, characters.
+const PROMPT_MAX_CHARS: usize = 4096;
+/// Longest recording: compressed speech of 25 MB is shorter.
+const RECORDING_MAX: Duration = Duration::from_secs(4 * 3600);
+/// Most key words.
+const KEYWORDS_MAX: usize = 100;
+
+/// A recording and what to do with it.
+pub(super) struct Job {
+    pub(super) recording: Bytes,
+    pub(super) model: String,
+    /// The settings of the session.
+    pub(super) settings: Value,
+}
+
+/// The form of the answer.
+struct AnswerForm {
+    format: TranscriptFormat,
+    streams: bool,
+    wants_words: bool,
+    style: Style,
+    task: Task,
+}
+
+/// Answers the request.
+pub(super) async fn answer(
+    task: Task,
+    request: Request<Incoming>,
+    style: Style,
+    opening: Opening,
+) -> Result<Response<Body>, Failure> {
+    let admission = opening.admit()?;
+    let mut memory = opening.memory_share();
+    let mut upload = Upload::read(request, &mut memory).await?;
+    let form = read_form(task, &upload, style)?;
+    let job = read_job(task, &mut upload)?;
+    let (transcription, served) = Transcription::start(opening, (admission, memory), job).await?;
+    match form.streams {
+        true => stream(transcription, form, served).await,
+        false => {
+            let (segments, duration) = transcription.collect().await?;
+            Ok(complete(transcript::response(&segments, duration, &form.format, form.wants_words, form.task)))
+        }
+    }
+}
+
+fn read_form(task: Task, upload: &Upload, style: Style) -> Result<AnswerForm, Failure> {
+    let format = TranscriptFormat::of(upload.text("response_format"))?;
+    let streams = upload.parse("stream", "true or false")?.unwrap_or(false);
+    let granularities: Vec<_> = upload.all("timestamp_granularities").collect();
+    if let Some(unknown) = granularities.iter().find(|name| !["word", "segment"].contains(*name)) {
+        let message =
+            format!("Invalid value for 'timestamp_granularities': '{unknown}'; must be 'word' or 'segment'.");
+        return Err(Failure::parameter("timestamp_granularities", message));
+    }
+    let temperature: Option<f64> = upload.parse("temperature", "a number")?;
+    if temperature.is_some_and(|value| !(0.0..=2.0).contains(&value)) {
+        return Err(Failure::parameter("temperature", "Invalid value for 'temperature': must be from 0 to 2."));
+    }
+    Ok(AnswerForm { format, streams, wants_words: granularities.contains(&"word"), style, task })
+}
+
+fn read_job(task: Task, upload: &mut Upload) -> Result<Job, Failure> {
+    let recording = upload.file.take().ok_or_else(|| Failure::missing("file"))?;
+    let model = upload.text("model").ok_or_else(|| Failure::missing("model"))?.to_owned();
+    if model.chars().count() > 256 {
+        return Err(Failure::parameter("model", "Invalid value for 'model': longer than 256 characters."));
+    }
+    let prompt = upload.text("prompt").unwrap_or_default();
+    if prompt.chars().count() > PROMPT_MAX_CHARS {
+        let message = format!("Invalid value for 'prompt': longer than {PROMPT_MAX_CHARS} characters.");
+        return Err(Failure::parameter("prompt", message));
+    }
+    // `hotwords` of speaches and `hot_words` of Macaw are lists with commas.
+    let listed = ["hotwords", "hot_words"].into_iter().flat_map(|name| upload.all(name));
+    let listed = listed.flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty());
+    let words: Vec<_> = upload.all("keywords").chain(listed).take(KEYWORDS_MAX).collect();
+    let mut settings = json!({"type": "configure", "task": task.name(), "hot_words": words});
+    for (name, value) in [("prompt", prompt), ("language", upload.text("language").unwrap_or_default())] {
+        if !value.is_empty() {
+            settings[name] = value.into();
+        }
+    }
+    Ok(Job { recording, model, settings })
+}
+
+/// A recording that is being transcribed.
+pub(super) struct Transcription {
+    events: Events,
+    /// Decodes the recording and sends it to the session; the length of the recording in the end.
+    feeding: BoxFuture<'static, Result<Duration, Failure>>,
+    duration: Option<Duration>,
+    /// Counts the recording.
+    _memory: MemoryShare,
+}
+
+impl Transcription {
+    /// Opens the recording and a session for it.
+    pub(super) async fn start(
+        opening: Opening,
+        (admission, memory): (Admission, MemoryShare),
+        job: Job,
+    ) -> Result<(Self, ServedRequest), Failure> {
+        let threads = opening.server.codec_threads.clone();
+        let Job { recording, model, settings } = job;
+        let limits = DecodeLimits { decoded_max: RECORDING_MAX, ..DecodeLimits::default() };
+        let opened = threads.run(move || Decoder::open(recording, limits)).await;
+        let decoder = opened.ok_or_else(decoder_failed)?.map_err(media_failure)?;
+        let (session, served) = opening.open(&model, admission).await?;
+        let RestSession { mut commands, events } = session;
+        commands.send(&settings).await;
+        let feeding = feed(decoder, commands, threads).boxed();
+        Ok((Self { events, feeding, duration: None, _memory: memory }, served))
+    }
+
+    /// The next segment; `None` after the last.
+    pub(super) async fn next(&mut self) -> Result<Option<Segment>, Failure> {
+        loop {
+            let event = match self.duration {
+                Some(_) => self.events.next().await?,
+                None => tokio::select! {
+                    fed = &mut self.feeding => {
+                        self.duration = Some(fed?);
+                        continue;
+                    }
+                    event = self.events.next() => event?,
+                },
+            };
+            match event {
+                Some(Event::Transcript(segment)) if segment.text.trim().is_empty() => {}
+                Some(Event::Transcript(segment)) => return Ok(Some(segment)),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Length of the recording, as far as it was decoded; known after the last segment.
+    pub(super) fn duration(&self) -> Duration {
+        self.duration.unwrap_or_default()
+    }
+
+    /// All segments, and the length of the recording.
+    pub(super) async fn collect(mut self) -> Result<(Vec<Segment>, Duration), Failure> {
+        let mut segments = Vec::new();
+        while let Some(segment) = self.next().await? {
+            segments.push(segment);
+        }
+        Ok((segments, self.duration()))
+    }
+}
+
+/// Decodes a recording and sends it to the session. Returns its length. The rest of a recording that is cut off or broken is
+/// left out; one that cannot be decoded at all is an error.
+async fn feed(
+    mut decoder: Decoder,
+    mut commands: Commands,
+    threads: CodecThreads,
+) -> Result<Duration, Failure> {
+    let mut samples = 0_u64;
+    loop {
+        let decoded = threads.run(move || {
+            let chunk = decoder.next_chunk();
+            (decoder, chunk)
+        });
+        let (returned, chunk) = decoded.await.ok_or_else(decoder_failed)?;
+        decoder = returned;
+        match chunk {
+            Some(Ok(chunk)) => {
+                samples += chunk.len() as u64;
+                if !commands.send_audio(&chunk).await {
+                    break;
+                }
+            }
+            Some(Err(error)) if samples == 0 || matches!(error, MediaError::TooLong { .. }) => return Err(media_failure(error)),
+            Some(Err(error)) => {
+                info!(%error, decoded_s = samples / u64::from(SPEECH_RATE_HZ), "recording is incomplete");
+                break;
+            }
+            None => break,
+        }
+    }
+    commands.send(&json!({"type": "finish"})).await;
+    Ok(Duration::from_millis(samples * 1000 / u64::from(SPEECH_RATE_HZ)))
+}
+
+fn decoder_failed() -> Failure {
+    Failure::audio("Invalid audio: the decoder failed")
+}
+
+fn media_failure(error: MediaError) -> Failure {
+    Failure::audio(format!("Invalid audio: {error}"))
+}
+
+/// Answers with server-sent events. The first segment, or the failure before it, decides on the HTTP status.
+async fn stream(
+    mut transcription: Transcription,
+    form: AnswerForm,
+    served: ServedRequest,
+) -> Result<Response<Body>, Failure> {
+    let first = transcription.next().await?;
+    let (sender, body) = StreamedBody::new();
+    tokio::spawn(async move {
+        let gone = sender.clone();
+        tokio::select! {
+            () = send_events(transcription, first, form.style, sender) => {}
+            // Ends the session with it.
+            () = gone.closed() => {}
+        }
+        drop(served);
+    });
+    Ok(event_stream(body))
+}
+
+/// An answer of server-sent events.
+pub(super) fn event_stream(body: StreamedBody) -> Response<Body> {
+    let mut response = Response::new(Body::Right(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Writes an event of a stream (WHATWG HTML, "Server-sent events").
+pub(super) fn event_text(data: &Value) -> io::Result<Bytes> {
+    Ok(format!("data: {data}\n\n").into())
+}
+
+async fn send_events(
+    mut transcription: Transcription,
+    first: Option<Segment>,
+    style: Style,
+    sender: BodySender,
+) {
+    let (mut text, mut next) = (String::new(), Ok::<_, Failure>(first));
+    loop {
+        match next {
+            Ok(Some(segment)) => {
+                let before = text.len();
+                transcript::append(&mut text, &segment.text);
+                let delta = json!({"type": "transcript.text.delta", "delta": &text[before..]});
+                if sender.send(event_text(&delta)).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => {
+                let usage = transcript::usage(transcription.duration());
+                let done = json!({"type": "transcript.text.done", "text": text, "usage": usage});
+                let _ = sender.send(event_text(&done)).await;
+                let _ = sender.send(Ok("data: [DONE]\n\n".into())).await;
+                return;
+            }
+            Err(failure) => {
+                // Clients of OpenAI's libraries raise an error for a top-level `error`.
+                let _ = sender.send(event_text(&failure.body(style))).await;
+                return;
+            }
+        }
+        next = transcription.next().await;
+    }
+}
