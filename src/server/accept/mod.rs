@@ -6,7 +6,7 @@
 //! - [`protocol_detection`]: the client protocols that a request may speak
 //! - [`rest`]: requests that are served without an upgrade: recordings to transcribe, texts to speak
 //! - [`secret_request`]: requests for a client secret
-//! - [`session_start`]: the session after the upgrade
+//! - [`upgrade`]: the WebSocket handshake; [`session_start`]: the session after it
 
 mod admission;
 pub(crate) mod client_signs;
@@ -16,6 +16,7 @@ pub(crate) mod protocol_detection;
 pub(crate) mod rest;
 mod secret_request;
 pub(crate) mod session_start;
+mod upgrade;
 
 use std::{
     convert::Infallible,
@@ -170,17 +171,19 @@ async fn answer_request(
         Some(secret_request) => secret_request.answer(request, peer, server).await,
         None => admit(request, peer, server),
     };
-    answered.unwrap_or_else(|error| {
-        server.metrics.record_rejection(error.reason);
-        error.response
-    }).map(Either::Left)
+    answered
+        .unwrap_or_else(|error| {
+            server.metrics.record_rejection(error.reason);
+            error.response
+        })
+        .map(Either::Left)
 }
 
 /// True if hyper timed out waiting for the request.
 fn is_timeout(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut
         || error
-        .get_ref()
-        .and_then(|error| error.downcast_ref::<hyper::Error>())
-        .is_some_and(hyper::Error::is_timeout)
+            .get_ref()
+            .and_then(|error| error.downcast_ref::<hyper::Error>())
+            .is_some_and(hyper::Error::is_timeout)
 }

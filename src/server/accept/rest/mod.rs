@@ -40,11 +40,7 @@ use hyper::{
 use serde_json::json;
 
 pub(super) use self::endpoint::Endpoint;
-use self::{
-    session::Opening,
-    streamed_body::StreamedBody,
-    style::Style,
-};
+use self::{session::Opening, streamed_body::StreamedBody, style::Style};
 use super::{
     admission::{Caller, ClientPeer},
     http_error::{HttpError, HttpResponse},

@@ -58,9 +58,7 @@ pub(super) fn not_found(name: &str) -> Failure {
 
 /// `GET /v1/voices`.
 pub(super) fn voices(config: &ServiceConfig) -> HttpResponse {
-    let voice = |name: &str| {
-        json!({"voice_id": name, "name": name, "language": null, "gender": null, "model": MODEL})
-    };
+    let voice = |name: &str| json!({"voice_id": name, "name": name, "language": null, "gender": null, "model": MODEL});
     let data: Vec<_> = config.voices.voices_and_models().0.keys().map(|name| voice(name)).collect();
     json_answer(&json!({"object": "list", "data": data}))
 }

@@ -117,14 +117,9 @@ pub(super) enum Event {
     #[serde(skip)]
     Audio(Bytes),
     /// Something failed.
-    Error {
-        code: String,
-        message: String,
-    },
+    Error { code: String, message: String },
     /// The session has ended.
-    Closed {
-        reason: String,
-    },
+    Closed { reason: String },
     #[serde(other)]
     Other,
 }

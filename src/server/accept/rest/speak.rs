@@ -105,9 +105,7 @@ pub(super) fn text_of<'b>(
     match body.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => {
-            Err(Failure::parameter(name, format!("Invalid type for '{name}': expected a string.")))
-        }
+        Some(_) => Err(Failure::parameter(name, format!("Invalid type for '{name}': expected a string."))),
     }
 }
 

@@ -157,8 +157,7 @@ impl Failure {
                     _ if self.status.is_server_error() => "server_error",
                     _ => "invalid_request_error",
                 };
-                let error =
-                    json!({"message": message, "type": kind, "param": self.parameter, "code": code});
+                let error = json!({"message": message, "type": kind, "param": self.parameter, "code": code});
                 (self.status, json!({ "error": error }))
             }
         }

@@ -92,7 +92,10 @@ fn read_form(task: Task, upload: &Upload, style: Style) -> Result<AnswerForm, Fa
     }
     let temperature: Option<f64> = upload.parse("temperature", "a number")?;
     if temperature.is_some_and(|value| !(0.0..=2.0).contains(&value)) {
-        return Err(Failure::parameter("temperature", "Invalid value for 'temperature': must be from 0 to 2."));
+        return Err(Failure::parameter(
+            "temperature",
+            "Invalid value for 'temperature': must be from 0 to 2.",
+        ));
     }
     Ok(AnswerForm { format, streams, wants_words: granularities.contains(&"word"), style, task })
 }
@@ -209,7 +212,9 @@ async fn feed(
                     break;
                 }
             }
-            Some(Err(error)) if samples == 0 || matches!(error, MediaError::TooLong { .. }) => return Err(media_failure(error)),
+            Some(Err(error)) if samples == 0 || matches!(error, MediaError::TooLong { .. }) => {
+                return Err(media_failure(error));
+            }
             Some(Err(error)) => {
                 info!(%error, decoded_s = samples / u64::from(SPEECH_RATE_HZ), "recording is incomplete");
                 break;

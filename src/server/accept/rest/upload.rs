@@ -86,16 +86,12 @@ impl Upload {
     }
 
     /// The field with this name as another type.
-    pub(super) fn parse<T: FromStr>(
-        &self,
-        name: &'static str,
-        expected: &str,
-    ) -> Result<Option<T>, Failure> {
+    pub(super) fn parse<T: FromStr>(&self, name: &'static str, expected: &str) -> Result<Option<T>, Failure> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let parsed = text.to_ascii_lowercase().parse();
-        parsed.map(Some).map_err(|_| {
-            Failure::parameter(name, format!("Invalid value for '{name}': must be {expected}."))
-        })
+        parsed
+            .map(Some)
+            .map_err(|_| Failure::parameter(name, format!("Invalid value for '{name}': must be {expected}.")))
     }
 }
 

@@ -1,0 +1,93 @@
+//! The WebSocket handshake of a request: what it must contain, and the answer to it (RFC 6455 §4.2).
+
+use std::sync::Arc;
+
+use http_body_util::Full;
+use hyper::{
+    Method, Request, StatusCode,
+    body::Incoming,
+    header::{
+        ALLOW, CONTENT_LENGTH, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
+        TRANSFER_ENCODING, UPGRADE,
+    },
+};
+use serde_json::json;
+use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
+
+use super::http_error::{HttpError, HttpResponse};
+use crate::{
+    mapping::ClientMapping,
+    server::access::{
+        credential::{SUBPROTOCOL, split_query_parameter},
+        has_own_subprotocol,
+    },
+    telemetry::metrics::RejectReason,
+};
+
+/// Rejects requests that are no WebSocket upgrade, in the words of the real Macaw server (field notes macaw.md §1.1).
+pub(super) fn check_upgrade(
+    request: &Request<Incoming>,
+    (path, query): (&str, &str),
+    candidates: &[Arc<ClientMapping>],
+) -> Result<(), Box<HttpError>> {
+    if request.method() != Method::GET {
+        let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
+        let body = json!({"detail": "Method Not Allowed"}).to_string();
+        return Err(HttpError::with_body(reason, status, body).with_header(ALLOW, "GET"));
+    }
+    let upgrade = request.headers().get(UPGRADE).and_then(|value| value.to_str().ok());
+    if upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
+        return Ok(());
+    }
+    let parameter = candidates.iter().find_map(|client| client.required_model_parameter());
+    let value_of = |parameter: &str| split_query_parameter(query, parameter).1.into_iter().next_back();
+    let model = parameter.map(|parameter| (parameter, value_of(parameter)));
+    let reason = RejectReason::NoUpgrade;
+    if let Some((parameter, None)) = model {
+        // A text, because a JSON object would sort its keys.
+        let body = format!(
+            r#"{{"detail":[{{"type":"missing","loc":["query",{}],"msg":"Field required","input":null}}]}}"#,
+            json!(parameter)
+        );
+        return Err(HttpError::with_body(reason, StatusCode::UNPROCESSABLE_ENTITY, body));
+    }
+    let model =
+        model.map_or_else(String::new, |(name, value)| format!("?{name}={}", value.unwrap_or_default()));
+    let body = json!({
+        "error": "This endpoint requires a WebSocket connection",
+        "hint": format!("Connect using: ws://<host>{path}{model}"),
+    });
+    Err(HttpError::with_body(reason, StatusCode::UPGRADE_REQUIRED, body.to_string())
+        .with_header(UPGRADE, "websocket"))
+}
+
+/// Checks the WebSocket handshake and builds the response to it.
+pub(super) fn handshake_response(request: &Request<Incoming>) -> Result<HttpResponse, Box<HttpError>> {
+    let length = request.headers().get(CONTENT_LENGTH);
+    if request.headers().contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0") {
+        // A proxy in front might take a body for the first bytes of the session, or the reverse.
+        let message = "A WebSocket handshake must not have a body (Content-Length or Transfer-Encoding)";
+        return Err(HttpError::bad_request(message));
+    }
+    create_response_with_body(request, Full::default).map_err(|error| {
+        // RFC 6455 §4.4: name the supported version.
+        HttpError::bad_request(&error.to_string()).with_header(SEC_WEBSOCKET_VERSION, "13")
+    })
+}
+
+/// The subprotocol to agree to: the first offered one that the client's protocol knows, or the one that carries a
+/// key. Browsers fail a connection whose subprotocols are all ignored (RFC 6455 §4.1).
+pub(super) fn negotiate_subprotocol(
+    headers: &HeaderMap,
+    candidates: &[Arc<ClientMapping>],
+) -> Option<HeaderValue> {
+    let known = candidates.iter().find_map(|mapping| match_subprotocol(headers, mapping));
+    known.or_else(|| has_own_subprotocol(headers).then(|| HeaderValue::from_static(SUBPROTOCOL)))
+}
+
+fn match_subprotocol(offered: &HeaderMap, mapping: &ClientMapping) -> Option<HeaderValue> {
+    let lines = offered.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|line| line.to_str().ok());
+    let mut names = lines.flat_map(|line| line.split(',')).map(str::trim);
+    let agreed = names.find_map(|name| mapping.subprotocols.iter().find(|known| *known == name))?;
+    HeaderValue::from_str(agreed).ok()
+}
