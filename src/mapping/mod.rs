@@ -12,6 +12,7 @@ pub mod dialogue;
 pub mod explain;
 pub mod extract;
 pub mod field;
+mod hear;
 mod inherit;
 pub mod profile;
 pub mod relay;
