@@ -16,6 +16,8 @@ pub(super) struct HearFile {
     language: String,
     prompts: BTreeMap<String, String>,
     hot_words: Spanned<String>,
+    translate_prompt: String,
+    user_prompt: Spanned<String>,
     partials: bool,
     #[serde(deserialize_with = "check::deserialize_ms")]
     speech_end_wait_ms: u64,
@@ -46,18 +48,38 @@ pub struct HearRules {
     /// Estimates word times for clients that want them.
     pub estimated_word_times: bool,
     prompts: BTreeMap<String, String>,
+    translate_prompt: String,
     hot_words: Template,
+    user_prompt: Template,
+}
+
+/// What a prompt is made for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PromptRequest<'r> {
+    /// Language of the speech, ISO 639-1.
+    pub language: &'r str,
+    /// Words that are likely to occur.
+    pub hot_words: &'r [String],
+    /// The client's own words; empty for none.
+    pub user_prompt: &'r str,
+    /// The speech is translated into English instead of transcribed.
+    pub translates: bool,
 }
 
 impl HearRules {
-    /// Renders the transcription prompt for a language and hot words.
+    /// Renders the prompt of a request.
     #[must_use]
-    pub fn prompt(&self, language: &str, hot_words: &[String]) -> String {
-        let language = self.prompt_language(language).unwrap_or(&self.language);
-        let mut prompt = self.prompts.get(language).cloned().unwrap_or_default();
-        if !hot_words.is_empty() {
-            let words = hot_words.join(", ");
+    pub fn prompt(&self, request: &PromptRequest<'_>) -> String {
+        let language = self.prompt_language(request.language).unwrap_or(&self.language);
+        let transcribe = self.prompts.get(language);
+        let start = if request.translates { Some(&self.translate_prompt) } else { transcribe };
+        let mut prompt = start.cloned().unwrap_or_default();
+        if !request.hot_words.is_empty() {
+            let words = request.hot_words.join(", ");
             self.hot_words.render_plain(&mut prompt, |_| SlotValue::Str(&words));
+        }
+        if !request.user_prompt.trim().is_empty() {
+            self.user_prompt.render_plain(&mut prompt, |_| SlotValue::Str(request.user_prompt));
         }
         prompt
     }
@@ -85,6 +107,8 @@ impl HearFile {
         }
         Ok(HearRules {
             hot_words: compile_plain(&self.hot_words, &["words"], file, source)?,
+            user_prompt: compile_plain(&self.user_prompt, &["prompt"], file, source)?,
+            translate_prompt: self.translate_prompt,
             language: self.language,
             prompts: self.prompts,
             partials: self.partials,

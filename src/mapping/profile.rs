@@ -22,7 +22,7 @@ pub use super::{
         AgcRules, AssistantText, BargeInRules, ConverseRules, MicrophoneMode, PlayoutPace, PlayoutRules,
         RolloverRules,
     },
-    hear::HearRules,
+    hear::{HearRules, PromptRequest},
 };
 
 /// The file, with what it inherits from the extended profile.
