@@ -293,6 +293,8 @@ pub(super) fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> 
     Some(match (role, value) {
         (FieldRole::Language, FieldValue::Text(language)) => Setting::Language(language),
         (FieldRole::HotWords, FieldValue::TextList(words)) => Setting::HotWords(words),
+        (FieldRole::TranscriptionPrompt, FieldValue::Text(words)) => Setting::TranscriptionPrompt(words),
+        (FieldRole::Task, FieldValue::Text(name)) => Setting::Translation(name == "translate"),
         (FieldRole::VadSensitivity, FieldValue::Text(name)) => Setting::VadSensitivity(match name.as_str() {
             "high" => Sensitivity::High,
             "low" => Sensitivity::Low,

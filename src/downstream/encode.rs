@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn events_carry_published_and_actual_fields() {
-        let json = encoded_text(ClientCommand::SpeechStarted { at_ms: 920, segment_id: 0 });
+        let json = encoded_text(ClientCommand::SpeechStarted { at_ms: 920, from_ms: 670, segment_id: 0 });
         assert_eq!(json, r#"{"type":"vad.speech_start","timestamp_ms":920,"timestamp":1234567890.123}"#);
         let json = encoded_text(ClientCommand::TranscriptFinal {
             speaker: crate::event::Speaker::User,
@@ -213,6 +213,7 @@ mod tests {
             segment_id: 3,
             duration_ms: 3420,
             start_ms: 0,
+            speech_ms: (0, 3420),
             utterance_ended: true,
             finalized: false,
             language: Some("en".into()),

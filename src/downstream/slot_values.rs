@@ -76,7 +76,10 @@ impl Codec {
                 Slot::Language => Some(language.as_deref().into()),
                 _ => None,
             },
-            ClientCommand::SpeechStarted { at_ms, segment_id }
+            ClientCommand::SpeechStarted { from_ms, .. } if slot == Slot::SpeechFromMs => {
+                Some(integer(*from_ms))
+            }
+            ClientCommand::SpeechStarted { at_ms, segment_id, .. }
             | ClientCommand::SpeechEnded { at_ms, segment_id } => match slot {
                 Slot::SegmentId => Some(SlotValue::Int((*segment_id).into())),
                 Slot::AtMs => Some(integer(*at_ms)),
@@ -178,16 +181,20 @@ fn transcript_value(command: &ClientCommand, slot: Slot) -> Option<SlotValue<'_>
         Slot::ToS => Some(seconds(start_ms + length_ms)),
         Slot::DurationS => Some(seconds(*length_ms)),
         _ => match command {
-            ClientCommand::TranscriptFinal { utterance_ended, finalized, language, .. } => match slot {
-                Slot::StartMs => Some(SlotValue::Int(0)),
-                Slot::StartS => Some(SlotValue::Float(0.0)),
-                Slot::EndMs => Some(integer(*length_ms)),
-                Slot::EndS => Some(seconds(*length_ms)),
-                Slot::Ended => Some(SlotValue::Bool(*utterance_ended)),
-                Slot::Finalized => Some(SlotValue::Bool(*finalized)),
-                Slot::Language => Some(language.as_deref().into()),
-                _ => None,
-            },
+            ClientCommand::TranscriptFinal { utterance_ended, finalized, language, speech_ms, .. } => {
+                match slot {
+                    Slot::SpeechFromMs => Some(integer(speech_ms.0)),
+                    Slot::SpeechToMs => Some(integer(speech_ms.1)),
+                    Slot::StartMs => Some(SlotValue::Int(0)),
+                    Slot::StartS => Some(SlotValue::Float(0.0)),
+                    Slot::EndMs => Some(integer(*length_ms)),
+                    Slot::EndS => Some(seconds(*length_ms)),
+                    Slot::Ended => Some(SlotValue::Bool(*utterance_ended)),
+                    Slot::Finalized => Some(SlotValue::Bool(*finalized)),
+                    Slot::Language => Some(language.as_deref().into()),
+                    _ => None,
+                }
+            }
             _ => (slot == Slot::AtMs).then(|| integer(*length_ms)),
         },
     }
@@ -226,7 +233,7 @@ mod tests {
             EventName::SessionCreated => {
                 ClientCommand::SessionCreated { session_id: text(), model: text(), language: Some(text()) }
             }
-            EventName::SpeechStarted => ClientCommand::SpeechStarted { at_ms: 1, segment_id: 1 },
+            EventName::SpeechStarted => ClientCommand::SpeechStarted { at_ms: 1, from_ms: 1, segment_id: 1 },
             EventName::AudioCommitted => ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1 },
             EventName::AudioCleared => ClientCommand::AudioCleared,
             EventName::AnswerStarted => ClientCommand::AnswerStarted { segment_id: 1, by_client: true },
@@ -247,6 +254,7 @@ mod tests {
                 segment_id: 1,
                 duration_ms: 1,
                 start_ms: 1,
+                speech_ms: (1, 1),
                 utterance_ended: true,
                 finalized: true,
                 language: Some(text()),

@@ -102,6 +102,10 @@ pub enum Setting {
     Language(String),
     /// Words that are likely to occur.
     HotWords(Vec<String>),
+    /// The client's own words for the transcription prompt; empty for none.
+    TranscriptionPrompt(String),
+    /// Whether speech is translated into English instead of transcribed.
+    Translation(bool),
     /// How easily speech is detected.
     VadSensitivity(Sensitivity),
     /// Silence that ends an utterance.
@@ -288,6 +292,8 @@ pub enum ClientCommand {
     SpeechStarted {
         /// Position of the decision in the received audio, ms.
         at_ms: u64,
+        /// Position of the first sound, ms.
+        from_ms: u64,
         /// Utterance.
         segment_id: u32,
     },
@@ -348,6 +354,8 @@ pub enum ClientCommand {
         duration_ms: u64,
         /// Start of the utterance in the received audio, ms.
         start_ms: u64,
+        /// Start and end of the speech in the received audio, ms: without the pre-roll and the silence after it.
+        speech_ms: (u64, u64),
         /// The utterance ended by silence or by its maximum length.
         utterance_ended: bool,
         /// The client requested the final transcript.

@@ -12,6 +12,7 @@ pub mod dialogue;
 pub mod explain;
 pub mod extract;
 pub mod field;
+mod hear;
 mod inherit;
 pub mod profile;
 pub mod relay;
@@ -50,9 +51,10 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 17] = [
+const EMBEDDED: [(&str, &str); 18] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
+    ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
     ("client/deepgram-listen.toml", include_str!("../../mappings/client/deepgram-listen.toml")),
     ("client/deepgram-speak.toml", include_str!("../../mappings/client/deepgram-speak.toml")),

@@ -1,6 +1,6 @@
 //! Profile files: what a client's verbs mean to the model. The schema is `mappings/README.md`.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -9,6 +9,7 @@ use super::{
     answer::AnswerFile,
     check::{self, FileError},
     dialogue::ConverseFile,
+    hear::{HearFile, compile_plain},
     inherit::parse_extended,
     relay::{RelayProfileFile, RelayRules},
     template::Template,
@@ -21,6 +22,7 @@ pub use super::{
         AgcRules, AssistantText, BargeInRules, ConverseRules, MicrophoneMode, PlayoutPace, PlayoutRules,
         RolloverRules,
     },
+    hear::{HearRules, PromptRequest},
 };
 
 /// The file, with what it inherits from the extended profile.
@@ -104,24 +106,6 @@ pub struct SensitivityPreset {
     /// Level below which no hop is speech, in dB relative to full scale.
     #[serde(deserialize_with = "check::deserialize_level")]
     pub gate_dbfs: f32,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HearFile {
-    language: String,
-    prompts: BTreeMap<String, String>,
-    hot_words: Spanned<String>,
-    partials: bool,
-    #[serde(deserialize_with = "check::deserialize_ms")]
-    speech_end_wait_ms: u64,
-    #[serde(deserialize_with = "check::deserialize_ms")]
-    interim_ms: u64,
-    #[serde(deserialize_with = "check::deserialize_ms")]
-    backlog_max_ms: u64,
-    attempts: u32,
-    #[serde(default)]
-    estimated_word_times: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -217,53 +201,6 @@ pub struct DialogueRules {
     pub barge_in: BargeInRules,
     /// When it moves to another upstream session.
     pub rollover: RolloverRules,
-}
-
-/// How utterances are transcribed.
-#[derive(Debug, Clone, Default)]
-pub struct HearRules {
-    /// Default language of sessions.
-    pub language: String,
-    /// Sends partial transcripts by default.
-    pub partials: bool,
-    /// Time after which a pending final transcript no longer delays `speech_ended`.
-    pub speech_end_wait: Duration,
-    /// Interval between interim decodes while the user speaks; zero disables them.
-    pub interim: Duration,
-    /// Most audio queued for the upstream, in ms. Beyond that, the oldest utterance is dropped and reported.
-    pub backlog_max_ms: u64,
-    /// Attempts to transcribe an utterance when upstreams fail.
-    pub attempts: u32,
-    /// Estimates word times for clients that want them.
-    pub estimated_word_times: bool,
-    prompts: BTreeMap<String, String>,
-    hot_words: Template,
-}
-
-impl HearRules {
-    /// Renders the transcription prompt for a language and hot words.
-    #[must_use]
-    pub fn prompt(&self, language: &str, hot_words: &[String]) -> String {
-        let language = self.prompt_language(language).unwrap_or(&self.language);
-        let mut prompt = self.prompts.get(language).cloned().unwrap_or_default();
-        if !hot_words.is_empty() {
-            let words = hot_words.join(", ");
-            self.hot_words.render_plain(&mut prompt, |_| super::template::SlotValue::Str(&words));
-        }
-        prompt
-    }
-
-    /// The language whose prompt serves this one, such as `en` for `en-GB`; `None` if the default language's does.
-    #[must_use]
-    pub fn prompt_language<'l>(&self, language: &'l str) -> Option<&'l str> {
-        let base = language.split(['-', '_']).next().unwrap_or(language);
-        [language, base].into_iter().find(|name| self.prompts.contains_key(*name))
-    }
-
-    /// Languages with their own prompt.
-    pub fn languages(&self) -> impl Iterator<Item = &str> {
-        self.prompts.keys().map(String::as_str)
-    }
 }
 
 /// How texts are spoken.
@@ -424,28 +361,6 @@ impl Sections<'_> {
     }
 }
 
-impl HearFile {
-    fn compile(self, file: &str, source: &str) -> Result<HearRules, FileError> {
-        if !self.prompts.contains_key(&self.language) {
-            let known = || self.prompts.keys().map(String::as_str);
-            let known = check::suggest_known(&self.language, known);
-            let message = format!("[hear.prompts] has no prompt for `language = {:?}`{known}", self.language);
-            return Err(FileError::at_key(file, source, &["hear", "language"], message));
-        }
-        Ok(HearRules {
-            hot_words: compile_plain(&self.hot_words, &["words"], file, source)?,
-            language: self.language,
-            prompts: self.prompts,
-            partials: self.partials,
-            speech_end_wait: Duration::from_millis(self.speech_end_wait_ms),
-            interim: Duration::from_millis(self.interim_ms),
-            backlog_max_ms: self.backlog_max_ms,
-            attempts: self.attempts.max(1),
-            estimated_word_times: self.estimated_word_times,
-        })
-    }
-}
-
 impl SpeakFile {
     fn compile(self, file: &str, source: &str) -> Result<SpeakRules, FileError> {
         if self.part_max_chars < 16 {
@@ -462,14 +377,4 @@ impl SpeakFile {
             symbols: self.symbols,
         })
     }
-}
-
-fn compile_plain(
-    text: &Spanned<String>,
-    slots: &[&str],
-    file: &str,
-    source: &str,
-) -> Result<Template, FileError> {
-    Template::compile_plain(text.get_ref(), slots)
-        .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
 }

@@ -25,7 +25,8 @@ fn profiles_inherit_missing_keys_of_every_table() {
     library.add(&file, &(source.replace("mode = \"audio\"\n", "") + rest)).unwrap();
     let (mine, speech) = (library.profile("mine").unwrap(), library.profile("speech").unwrap());
     assert_eq!((mine.hear.interim.as_millis(), speech.hear.interim.as_millis()), (500, 0));
-    assert_eq!(mine.hear.prompt("zh", &[]), speech.hear.prompt("zh", &[]));
+    let request = profile::PromptRequest { language: "zh", ..Default::default() };
+    assert_eq!(mine.hear.prompt(&request), speech.hear.prompt(&request));
     assert_eq!((mine.mode, mine.listen.start_ms), (speech.mode, speech.listen.start_ms));
     let sensitivity = mine.listen.sensitivity.normal;
     assert_eq!((sensitivity.threshold, sensitivity.gate_dbfs), (0.5, -65.0));

@@ -41,6 +41,8 @@ impl Session {
                     self.settings.language = Some(language);
                 }
                 Setting::HotWords(words) => self.transcriber.options.hot_words = words,
+                Setting::TranscriptionPrompt(words) => self.transcriber.options.user_prompt = words,
+                Setting::Translation(on) => self.transcriber.options.translates = on,
                 Setting::Partials(on) => self.transcriber.options.partials = on,
                 Setting::WordTimes(on) => {
                     self.transcriber.options.word_times = on && self.setup.estimates_word_times();

@@ -13,6 +13,7 @@ mod protocol_checks;
 mod published_examples;
 mod read_window;
 mod relay;
+mod rest;
 mod session;
 mod telephony;
 mod traces;

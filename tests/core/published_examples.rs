@@ -429,7 +429,7 @@ fn documented_macaw_server_messages_are_encoded() {
         ),
         (
             "vad.speech_start",
-            ClientCommand::SpeechStarted { at_ms: 0, segment_id: 0 },
+            ClientCommand::SpeechStarted { at_ms: 0, from_ms: 0, segment_id: 0 },
             json!({"type": "vad.speech_start", "timestamp": 1_234_567_890.123}),
         ),
         (
@@ -451,6 +451,7 @@ fn documented_macaw_server_messages_are_encoded() {
                 segment_id: 0,
                 duration_ms: 3420,
                 start_ms: 0,
+                speech_ms: (0, 3420),
                 utterance_ended: true,
                 finalized: false,
                 language: Some("en".into()),

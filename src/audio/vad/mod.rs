@@ -9,6 +9,8 @@ pub mod earshot;
 mod gate;
 mod segmenter;
 
+use super::SPEECH_RATE_HZ;
+
 use self::gate::{EnergyGate, GateState};
 pub use self::{
     earshot::Earshot,
@@ -138,6 +140,11 @@ impl<D: Detector> VoiceActivity<D> {
     /// True during an utterance.
     pub const fn is_in_speech(&self) -> bool {
         self.segmenter.is_in_speech()
+    }
+
+    /// Samples of the speech that has just started an utterance, from its first hop.
+    pub const fn onset_samples(&self) -> u64 {
+        (self.segmenter.onset_ms() * (SPEECH_RATE_HZ / 1000) as f32) as u64
     }
 
     /// Smallest number of hops until the next edge.

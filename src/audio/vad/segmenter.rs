@@ -23,6 +23,8 @@ pub struct Segmenter {
     since_start_ms: Option<f32>,
     /// Duration of the hops that contradict the current state, in ms.
     opposing_ms: f32,
+    /// Time since the first hop of the speech that may start an utterance, or has started it, in ms.
+    onset_ms: f32,
 }
 
 /// Hops of speech that one hop of silence cancels while a start is counted. Macaw starts over at each silent hop.
@@ -34,7 +36,7 @@ impl Segmenter {
     /// A segmenter for hops of `hop_samples` samples at 16 kHz.
     pub fn new(config: VadConfig, hop_samples: usize) -> Self {
         let hop_ms = hop_samples as f32 * 1000.0 / SPEECH_RATE_HZ as f32;
-        Self { hop_ms, config, since_start_ms: None, opposing_ms: 0.0 }
+        Self { hop_ms, config, since_start_ms: None, opposing_ms: 0.0, onset_ms: 0.0 }
     }
 
     /// Processes one hop and returns the edge that it completes.
@@ -42,6 +44,7 @@ impl Segmenter {
         let Some(since_start_ms) = &mut self.since_start_ms else {
             let step_ms = if speech { self.hop_ms } else { -START_LEAK * self.hop_ms };
             self.opposing_ms = (self.opposing_ms + step_ms).max(0.0);
+            self.onset_ms = if self.opposing_ms > 0.0 { self.onset_ms + self.hop_ms } else { 0.0 };
             return (speech && self.has_lasted(self.config.start_ms))
                 .then(|| self.switch_to(Some(0.0), Edge::Start));
         };
@@ -58,6 +61,11 @@ impl Segmenter {
     /// True during an utterance.
     pub const fn is_in_speech(&self) -> bool {
         self.since_start_ms.is_some()
+    }
+
+    /// Length of the speech that has just completed an [`Edge::Start`], from its first hop, in ms.
+    pub const fn onset_ms(&self) -> f32 {
+        self.onset_ms
     }
 
     /// Smallest number of hops until the next edge, including the hop that completes it.
@@ -86,15 +94,19 @@ impl Segmenter {
     pub const fn reset(&mut self) {
         self.since_start_ms = None;
         self.opposing_ms = 0.0;
+        self.onset_ms = 0.0;
     }
 
     fn has_lasted(&self, ms: u32) -> bool {
         self.opposing_ms > 0.0 && self.opposing_ms >= ms as f32
     }
 
-    const fn switch_to(&mut self, since_start_ms: Option<f32>, edge: Edge) -> Edge {
+    fn switch_to(&mut self, since_start_ms: Option<f32>, edge: Edge) -> Edge {
         self.since_start_ms = since_start_ms;
         self.opposing_ms = 0.0;
+        if edge != Edge::Start {
+            self.onset_ms = 0.0;
+        }
         edge
     }
 }

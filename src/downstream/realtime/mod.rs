@@ -154,7 +154,7 @@ impl Realtime {
         match command {
             ClientCommand::SessionCreated { .. } => self.send_session(E::SessionCreated, send),
             ClientCommand::Configured => self.send_session(E::SessionUpdated, send),
-            ClientCommand::SpeechStarted { at_ms, segment_id } => {
+            ClientCommand::SpeechStarted { at_ms, segment_id, .. } => {
                 let item_id = self.events.item_id(EntryId(*segment_id));
                 self.send(E::SpeechStarted, json!({ "audio_start_ms": at_ms, "item_id": item_id }), send);
             }

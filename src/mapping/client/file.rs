@@ -45,6 +45,8 @@ pub(super) struct ClientFile {
     #[serde(default)]
     pub(super) live: bool,
     #[serde(default)]
+    pub(super) rest: bool,
+    #[serde(default)]
     pub(super) lock_step: bool,
     #[serde(default)]
     pub(super) query: BTreeMap<Spanned<String>, FieldFile>,

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
 
-/// Error for a protocol without paths.
+/// Error for a protocol without paths that is not for REST requests.
 const NO_PATHS: &str = "`paths` must not be empty, such as [\"/v1/realtime\"]";
 
 /// Compiled mapping of a client protocol.
@@ -48,7 +48,7 @@ pub struct ClientMapping {
     pub title: String,
     /// Notes for readers of `mappings explain`, a line each.
     pub notes: Vec<String>,
-    /// URL paths of the protocol.
+    /// URL paths of the protocol; empty for the protocol of REST requests.
     pub paths: Vec<String>,
     /// WebSocket subprotocols; the bridge agrees to the first of them that a client offers.
     pub subprotocols: Vec<String>,
@@ -84,6 +84,8 @@ pub struct ClientMapping {
     pub realtime: Option<RealtimeNames>,
     /// OpenAI's Live protocol, whose behaviour is Rust.
     pub is_live: bool,
+    /// Its sessions are opened for REST requests, so that it needs no path.
+    pub is_rest: bool,
     /// Finds the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
     events: BTreeMap<EventName, Vec<EventMessage>>,
@@ -164,6 +166,7 @@ impl ClientMapping {
             signs: read.signs,
             realtime: realtime::compile_realtime(read.realtime, file, source)?,
             is_live: read.live,
+            is_rest: read.rest,
             extractor,
             events,
             errors: check::collect_compiled(errors, &mut problems),
@@ -202,6 +205,7 @@ impl ClientMapping {
             signs: ClientSigns::default(),
             realtime: None,
             is_live: false,
+            is_rest: false,
             extractor: Extractor::default(),
             events: BTreeMap::new(),
             errors: BTreeMap::new(),
@@ -258,7 +262,7 @@ impl ClientMapping {
                 problems.push(error_at_key(&[needs], message));
             }
         }
-        if self.paths.is_empty() {
+        if self.paths.is_empty() && !self.is_rest {
             problems.push(error_at_key(&["paths"], NO_PATHS.to_owned()));
         }
         if !self.query.iter().any(names_model) {

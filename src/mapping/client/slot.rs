@@ -77,6 +77,10 @@ pub enum Slot {
     StartMs,
     /// [`Slot::StartMs`] in seconds.
     StartS,
+    /// Where the speech of the utterance begins in the audio heard, ms.
+    SpeechFromMs,
+    /// Where the speech of the utterance ends in the audio heard, ms.
+    SpeechToMs,
     /// Text of the transcript, or text being spoken.
     Text,
     /// Where the utterance ends in the audio heard, s.
@@ -141,6 +145,8 @@ impl Slot {
             Self::Standby => "standby",
             Self::StartMs => "start_ms",
             Self::StartS => "start_s",
+            Self::SpeechFromMs => "speech_from_ms",
+            Self::SpeechToMs => "speech_to_ms",
             Self::Text => "text",
             Self::ToS => "to_s",
             Self::TotalMs => "total_ms",
@@ -166,7 +172,8 @@ impl EventName {
         use Slot::*;
         match self {
             Self::SessionCreated => &[Language],
-            Self::SpeechStarted | Self::SpeechEnded => &[AtMs, AtS, SegmentId, UnixS],
+            Self::SpeechStarted => &[AtMs, AtS, SpeechFromMs, SegmentId, UnixS],
+            Self::SpeechEnded => &[AtMs, AtS, SegmentId, UnixS],
             Self::AudioCommitted => &[SegmentId, AudioMs, UnixS],
             Self::AudioCleared => &[UnixS],
             Self::AnswerStarted => &[SegmentId, UnixS],
@@ -175,8 +182,24 @@ impl EventName {
                 &[Text, SegmentId, AtMs, FromS, ToS, DurationS, Speaker, Source, UnixS]
             }
             Self::TranscriptFinal => &[
-                Text, SegmentId, StartMs, EndMs, StartS, EndS, DurationS, FromS, ToS, Ended, Finalized,
-                Language, Speaker, Source, UnixS, Words,
+                Text,
+                SegmentId,
+                StartMs,
+                EndMs,
+                StartS,
+                EndS,
+                DurationS,
+                FromS,
+                ToS,
+                SpeechFromMs,
+                SpeechToMs,
+                Ended,
+                Finalized,
+                Language,
+                Speaker,
+                Source,
+                UnixS,
+                Words,
             ],
             Self::TranscriptWord => &[Word, BareWord, FromS, ToS],
             Self::UtteranceGap => &[LastS, UnixS],

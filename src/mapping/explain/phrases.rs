@@ -215,6 +215,8 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::ModelAndVoice => "selects the route, and the configured voice of that name",
         FieldRole::Language => "language of the transcription prompt and of spelled-out symbols",
         FieldRole::HotWords => "listed in the transcription prompt",
+        FieldRole::TranscriptionPrompt => "added to the transcription prompt",
+        FieldRole::Task => "`transcribe`, or `translate`: the prompt for a translation into English",
         FieldRole::VadSensitivity => "threshold and gate of the voice activity detection",
         FieldRole::EndSilenceMs => "silence that ends an utterance",
         FieldRole::SegmentMaxMs => "longest utterance",

@@ -38,9 +38,12 @@ pub fn markdown(explanation: &Explanation) -> String {
     out.push('\n');
     table(&mut out, "What the client sends", ["client", "effect"], &explanation.sends);
     table(&mut out, "What the client receives", ["event", "origin"], &explanation.gets);
-    let paths = explanation.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
-    let _ =
-        writeln!(out, "Served at {paths}; upstream at `{upstream_path}`, mode {}.", mode_list(modes, "`"));
+    let _ = writeln!(
+        out,
+        "Served {}; upstream at `{upstream_path}`, mode {}.",
+        place_list(&explanation.paths, "`"),
+        mode_list(modes, "`")
+    );
     out
 }
 
@@ -78,11 +81,17 @@ pub fn text(explanation: &Explanation) -> String {
     }
     let _ = writeln!(
         out,
-        "\nServed at {}; upstream at {upstream_path}, mode {}.",
-        explanation.paths.join(", "),
+        "\nServed {}; upstream at {upstream_path}, mode {}.",
+        place_list(&explanation.paths, ""),
         mode_list(modes, "")
     );
     out
+}
+
+/// Where the protocol is served, with its paths in quotation marks.
+fn place_list(paths: &[String], mark: &str) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| format!("{mark}{path}{mark}")).collect();
+    if paths.is_empty() { "to REST requests".to_owned() } else { format!("at {}", paths.join(", ")) }
 }
 
 /// Writes a head and words after it, wrapped at [`COLUMNS`] and indented from the second line on.

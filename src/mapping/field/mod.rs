@@ -20,6 +20,10 @@ pub enum FieldRole {
     Language,
     /// Words that the user may say.
     HotWords,
+    /// The client's own words for the transcription prompt.
+    TranscriptionPrompt,
+    /// `transcribe`, or `translate` for a translation into English.
+    Task,
     /// `high`, `normal` or `low`.
     VadSensitivity,
     /// Silence that ends an utterance, ms.

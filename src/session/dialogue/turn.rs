@@ -148,12 +148,14 @@ impl AssistantTurn {
     ) {
         let has_partials = partials && !self.text.trim().is_empty();
         if has_partials || !heard.is_empty() {
+            let duration_ms = self.audio_ms().saturating_sub(millis(unheard));
             context.out.push_client(ClientCommand::TranscriptFinal {
                 speaker: Speaker::Assistant,
                 text: heard.to_owned(),
                 segment_id: self.segment_id,
-                duration_ms: self.audio_ms().saturating_sub(millis(unheard)),
+                duration_ms,
                 start_ms: 0,
+                speech_ms: (0, duration_ms),
                 utterance_ended: true,
                 finalized: false,
                 language: None,

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     interim::InterimDecode,
-    utterance::{Utterance, UtteranceState, length_ms},
+    utterance::{SpeechStart, Utterance, UtteranceState, length_ms},
     utterance_queue::UtteranceQueue,
 };
 use crate::session::{
@@ -27,7 +27,7 @@ use crate::{
     event::{DisconnectReason, Lane, LaneCommand, Mode},
     mapping::{
         Profile,
-        profile::{HearRules, SensitivityPreset},
+        profile::{HearRules, PromptRequest, SensitivityPreset},
     },
 };
 
@@ -42,10 +42,21 @@ const MIN_INTERIM_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct TranscribeOptions {
     pub(crate) language: String,
     pub(crate) hot_words: Vec<String>,
+    /// The client's own words for the prompt.
+    pub(crate) user_prompt: String,
+    /// Speech is translated into English instead of transcribed.
+    pub(crate) translates: bool,
     /// The client wants partial transcripts.
     pub(crate) partials: bool,
     /// Word times are estimated for final transcripts.
     pub(crate) word_times: bool,
+}
+
+impl TranscribeOptions {
+    /// Language of the transcripts.
+    fn transcript_language(&self) -> &str {
+        if self.translates { "en" } else { &self.language }
+    }
 }
 
 /// Utterances of a session that are not reported completely, and the lane that serves them.
@@ -73,6 +84,8 @@ impl Transcriber {
         let options = TranscribeOptions {
             language: profile.hear.language.clone(),
             hot_words: Vec::new(),
+            user_prompt: String::new(),
+            translates: false,
             partials: profile.hear.partials,
             word_times: setup.estimates_word_times(),
         };
@@ -102,7 +115,8 @@ impl Transcriber {
     }
 
     fn prompt(&self) -> String {
-        self.rules().prompt(&self.options.language, &self.options.hot_words)
+        let TranscribeOptions { language, hot_words, user_prompt, translates, .. } = &self.options;
+        self.rules().prompt(&PromptRequest { language, hot_words, user_prompt, translates: *translates })
     }
 
     /// Number of segments so far that were transcribed or will be.
@@ -134,8 +148,9 @@ impl Transcriber {
     ) -> Option<u32> {
         let mut completed = None;
         match event {
-            SpeechEvent::Started { at_ms } => {
-                self.queue.utterances.push_back(Utterance::open(context.segment_ids.next_id(), Some(at_ms)));
+            SpeechEvent::Started { at_ms, from_ms } => {
+                let start = Some(SpeechStart { at_ms, from_ms });
+                self.queue.utterances.push_back(Utterance::open(context.segment_ids.next_id(), start));
                 self.worker_released = false;
                 let interval = self.rules().interim;
                 context.timers.set_or_clear(Timer::Interim, (!interval.is_zero()).then(|| now + interval));
@@ -165,9 +180,10 @@ impl Transcriber {
         }
         utterance.completed_at = Some(now);
         utterance.audio_start_ms = segment.end_ms.saturating_sub(length_ms(&segment.audio));
+        utterance.speech_ms = segment.speech_ms;
         // Settings of the moment of speech: the client may change them before the request is sent.
         utterance.prompt = prompt;
-        utterance.language = self.options.language.clone();
+        utterance.language = self.options.transcript_language().to_owned();
         utterance.speech_end_ms = segment.ends_utterance.then_some(segment.end_ms);
         // A segment without speech, such as the rest after a commit, has no transcript.
         utterance.state = if segment.has_speech && self.wants_transcript {

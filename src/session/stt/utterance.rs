@@ -13,13 +13,15 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Utterance {
     pub(crate) segment_id: u32,
-    /// Start of the utterance, ms, if this segment is its first.
-    pub(crate) speech_start_ms: Option<u64>,
+    /// Start of the utterance, if this segment is its first.
+    pub(crate) speech_start: Option<SpeechStart>,
     pub(crate) start_reported: bool,
     /// End of the utterance, ms, if this segment is its last.
     pub(crate) speech_end_ms: Option<u64>,
     /// Start of the segment's audio, ms.
     pub(crate) audio_start_ms: u64,
+    /// Start and end of the speech in it, ms.
+    pub(crate) speech_ms: (u64, u64),
     /// The client asked for a final at this point, and gets one even if the transcript is empty.
     pub(crate) finalized: bool,
     /// When the audio was complete.
@@ -34,6 +36,15 @@ pub(crate) struct Utterance {
     pub(crate) first_transcript: FirstTranscriptTimer,
     /// Length of the longest partial transcript that the client got, characters.
     pub(crate) longest_partial_chars: usize,
+}
+
+/// Start of an utterance in the received audio.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SpeechStart {
+    /// Position of the decision, ms.
+    pub(crate) at_ms: u64,
+    /// Position of the first sound, ms.
+    pub(crate) from_ms: u64,
 }
 
 /// Measures the time to the first words of one utterance, once.
@@ -71,13 +82,14 @@ pub(crate) struct Transcript {
 }
 
 impl Utterance {
-    pub(crate) const fn open(segment_id: u32, speech_start_ms: Option<u64>) -> Self {
+    pub(crate) const fn open(segment_id: u32, speech_start: Option<SpeechStart>) -> Self {
         Self {
             segment_id,
-            speech_start_ms,
+            speech_start,
             start_reported: false,
             speech_end_ms: None,
             audio_start_ms: 0,
+            speech_ms: (0, 0),
             finalized: false,
             completed_at: None,
             released: false,
@@ -150,6 +162,7 @@ impl Utterance {
             segment_id: self.segment_id,
             duration_ms,
             start_ms: self.audio_start_ms,
+            speech_ms: self.speech_ms,
             utterance_ended: self.speech_end_ms.is_some() && !self.finalized,
             finalized: self.finalized,
             language,

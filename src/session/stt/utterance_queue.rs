@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::utterance::{Utterance, UtteranceState, length_ms};
+use super::utterance::{SpeechStart, Utterance, UtteranceState, length_ms};
 use crate::{
     event::ClientCommand,
     session::{timers::Timer, upstream::LaneContext},
@@ -109,11 +109,12 @@ impl UtteranceQueue {
     pub(super) fn report_progress(&mut self, now: Instant, max_wait: Duration, context: &mut LaneContext) {
         let mut index = 0;
         while let Some(utterance) = self.utterances.get_mut(index) {
-            if let (Some(at_ms), false) = (utterance.speech_start_ms, utterance.start_reported) {
+            if let (Some(SpeechStart { at_ms, from_ms }), false) =
+                (utterance.speech_start, utterance.start_reported)
+            {
                 utterance.start_reported = true;
-                context
-                    .out
-                    .push_client(ClientCommand::SpeechStarted { at_ms, segment_id: utterance.segment_id });
+                let segment_id = utterance.segment_id;
+                context.out.push_client(ClientCommand::SpeechStarted { at_ms, from_ms, segment_id });
             }
             if utterance.report_if_settled(now, context) {
                 self.utterances.remove(index);

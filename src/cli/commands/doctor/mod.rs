@@ -20,7 +20,7 @@ use crate::{
         runner::check_upstream,
         step::{CheckOutcome, StepLimits},
     },
-    mapping::{Library, Profile, UpstreamMapping, upstream::Mode},
+    mapping::{Library, Profile, UpstreamMapping, profile::PromptRequest, upstream::Mode},
     secret::redacted_url,
     server::{ServiceConfig, upstream_pool::dial::Dialer},
 };
@@ -197,7 +197,7 @@ fn session_texts(service: &ServiceConfig, profiles: &[&Arc<Profile>]) -> Result<
     Ok(SessionTexts {
         prompt: talk.converse.prompt(""),
         config: talk.converse.config.clone(),
-        transcribe_prompt: hear.prompt(&hear.language, &[]),
+        transcribe_prompt: hear.prompt(&PromptRequest::default()),
         voice: service.voices.voices_and_models().0.get(DEFAULT_VOICE).cloned(),
     })
 }

@@ -29,8 +29,10 @@ pub(crate) const COMMIT_MIN_MS: u64 = 100;
 pub(crate) enum SpeechEvent {
     /// An utterance started.
     Started {
-        /// Position in the audio listened to, ms.
+        /// Position of the decision in the audio listened to, ms.
         at_ms: u64,
+        /// Position of the first sound, ms.
+        from_ms: u64,
     },
     /// A segment of an utterance is complete.
     Segment(SpeechSegment),
@@ -49,6 +51,8 @@ pub(crate) struct SpeechSegment {
     pub(crate) audio: Arc<Vec<i16>>,
     /// True if the detector found speech in the audio.
     pub(crate) has_speech: bool,
+    /// Start and end of that speech in the audio listened to, ms; of the audio if there is none.
+    pub(crate) speech_ms: (u64, u64),
     /// True if the utterance ends here; false after a commit.
     pub(crate) ends_utterance: bool,
     /// End position in the audio listened to, ms.

@@ -47,6 +47,24 @@ pub(crate) struct Pipeline {
 pub(crate) struct Recording {
     pub(crate) audio: Vec<i16>,
     pub(crate) has_speech: bool,
+    /// Start and end of the speech that the detector found, in samples listened to; `None` before the first.
+    speech: Option<(u64, u64)>,
+}
+
+impl Recording {
+    /// Notes a hop of speech that ends at this sample.
+    fn note_speech(&mut self, hop_samples: usize, end: u64) {
+        self.has_speech = true;
+        let start = end - hop_samples as u64;
+        self.speech = Some((self.speech.map_or(start, |(start, _)| start), end));
+    }
+
+    /// Start and end of the speech in a recording that ends at this sample, ms.
+    fn speech_ms(&self, end: u64) -> (u64, u64) {
+        let whole = (end.saturating_sub(self.audio.len() as u64), end);
+        let (from, to) = self.speech.unwrap_or(whole);
+        (from / SAMPLES_PER_MS, to / SAMPLES_PER_MS)
+    }
 }
 
 impl Pipeline {
@@ -103,7 +121,9 @@ impl Pipeline {
         }
         match &mut self.recording {
             Some(recording) => {
-                recording.has_speech |= result.is_speech;
+                if result.is_speech {
+                    recording.note_speech(hop.len(), self.listened_samples);
+                }
                 if self.input_use.records_utterances {
                     recording.audio.extend_from_slice(hop);
                 } else {
@@ -118,8 +138,10 @@ impl Pipeline {
             Some(Edge::Start) => {
                 let (audio, older) = self.pre_roll.take();
                 self.silent_samples += older;
-                self.recording = Some(Recording { audio, has_speech: true });
-                out.push(SpeechEvent::Started { at_ms: self.listened_ms() });
+                let from = self.listened_samples.saturating_sub(self.voice_activity.onset_samples());
+                let speech = Some((from, self.listened_samples));
+                self.recording = Some(Recording { audio, has_speech: true, speech });
+                out.push(SpeechEvent::Started { at_ms: self.listened_ms(), from_ms: from / SAMPLES_PER_MS });
             }
             Some(Edge::End | Edge::Limit) => self.finish_segment(true, out),
         }
@@ -150,7 +172,9 @@ impl Pipeline {
             recording.audio.drain(..dropped);
             self.silent_samples += dropped as u64;
         }
-        recording.has_speech |= is_speech;
+        if is_speech {
+            recording.note_speech(hop.len(), self.listened_samples);
+        }
         recording.audio.extend_from_slice(hop);
     }
 
@@ -159,7 +183,8 @@ impl Pipeline {
         if let Some(recording) = &mut self.recording {
             recording.has_speech = true;
             let length_ms = recording.audio.len() as u64 / SAMPLES_PER_MS;
-            out.push(SpeechEvent::Started { at_ms: self.listened_ms().saturating_sub(length_ms) });
+            let (from_ms, _) = recording.speech_ms(self.listened_samples);
+            out.push(SpeechEvent::Started { at_ms: self.listened_ms().saturating_sub(length_ms), from_ms });
             self.finish_segment(true, out);
         }
     }
@@ -179,9 +204,11 @@ impl Pipeline {
     fn finish_segment(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
         let Some(recording) = self.recording.take() else { return };
         self.recorded_samples += recording.audio.len() as u64;
+        let speech_ms = recording.speech_ms(self.listened_samples);
         out.push(SpeechEvent::Segment(SpeechSegment {
             audio: Arc::new(recording.audio),
             has_speech: recording.has_speech,
+            speech_ms,
             ends_utterance,
             end_ms: self.listened_ms(),
         }));

@@ -1,0 +1,43 @@
+//! Sessions of REST requests, in virtual time: a whole recording as fast as the bridge takes it, or one text.
+
+mod transcription;
+
+use std::time::Duration;
+
+use crate::harness::{Harness, HarnessConfig, bytes_of, recording, zeros};
+use serde_json::json;
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A session of a REST request, on a gateway with this many workers and these faults.
+fn open_request(workers: usize, faults: &[&str]) -> Harness {
+    let mut config =
+        HarnessConfig { client: "rest", query: String::new(), ..HarnessConfig::with_faults(faults) };
+    config.simulator.workers = workers;
+    Harness::new(config)
+}
+
+/// Sends a recording as fast as the bridge takes it, and ends the input.
+fn upload(harness: &mut Harness, samples: &[i16]) {
+    for frame in samples.chunks(16_000) {
+        let free = harness.run_until(|harness| !harness.bridge().needs_backpressure(), secs(600));
+        assert!(free.is_some(), "back-pressure never ends");
+        harness.send_binary(&bytes_of(frame));
+    }
+    harness.send_json(&json!({"type": "finish"}));
+}
+
+/// Waits for the end of the session, and checks that nothing is left of it.
+fn assert_finishes(harness: &mut Harness) {
+    let closed = harness.run_until(Harness::is_closed, secs(3600));
+    assert!(closed.is_some(), "the session does not end: {:?}", harness.names());
+    harness.advance(secs(120));
+    assert!(harness.finished && harness.connections() == 0, "{:?}", harness.names());
+}
+
+/// A sentence of speech without the silence around it, 6.5 s.
+fn sentence() -> Vec<i16> {
+    recording("librivox_0870_16k.wav")[16 * 250..16 * 6750].to_vec()
+}
