@@ -9,6 +9,7 @@ mod conversations;
 mod matrix;
 mod observability;
 mod relay;
+mod rest;
 mod server;
 mod single_worker;
 mod upstream_faults;

@@ -17,6 +17,7 @@ use hyper::{
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
+    task::JoinHandle,
     time::Instant,
 };
 use tracing::{info, warn};
@@ -159,13 +160,13 @@ pub(super) fn admit(
 pub(super) fn spawn_session(
     session: impl Future<Output = ()> + Send + 'static,
     cut_off: watch::Receiver<bool>,
-) {
+) -> JoinHandle<()> {
     tokio::spawn(async move {
         tokio::select! {
             () = session => {}
             () = wait_for_cut_off(cut_off) => {}
         }
-    });
+    })
 }
 
 /// Completes when sessions are cut off.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _, stream::SplitSink, stream::SplitStream};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::io::DuplexStream;
+use tokio::{io::DuplexStream, task::JoinHandle};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{Message, protocol::Role},
@@ -73,10 +73,11 @@ impl Opening {
             detected_by: DetectedBy::Path,
         };
         let (stream, cut_off) = ((ClientStream::Memory(far), Vec::new()), server.cut_off.clone());
-        spawn_session(Box::pin(run_session_on(stream, request, (server, config), admission)), cut_off);
+        let session = Box::pin(run_session_on(stream, request, (server, config), admission));
+        let task = spawn_session(session, cut_off);
         let socket = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
         let (commands, events) = socket.split();
-        Ok((RestSession { commands: Commands(commands), events: Events(events) }, served))
+        Ok((RestSession { commands: Commands(commands), events: Events { events, task } }, served))
     }
 }
 
@@ -148,7 +149,10 @@ pub(super) struct Word {
 }
 
 /// The direction from the session.
-pub(super) struct Events(SplitStream<WebSocketStream<DuplexStream>>);
+pub(super) struct Events {
+    events: SplitStream<WebSocketStream<DuplexStream>>,
+    task: JoinHandle<()>,
+}
 
 impl Events {
     /// The next transcript or audio; `None` after the last.
@@ -157,14 +161,18 @@ impl Events {
     /// The session failed.
     pub(super) async fn next(&mut self) -> Result<Option<Event>, Failure> {
         loop {
-            let message = match self.0.next().await {
+            let message = match self.events.next().await {
                 Some(Ok(message)) => message,
                 Some(Err(error)) => return Err(lost(&error.to_string())),
                 None => return Err(lost("no end was reported")),
             };
             match read_event(message)? {
                 // After all replies; other reasons leave something out.
-                Event::Closed { reason } if reason == "finished" => return Ok(None),
+                Event::Closed { reason } if reason == "finished" => {
+                    // The client may send its next request at once, so the slot must be free by then.
+                    let _ = (&mut self.task).await;
+                    return Ok(None);
+                }
                 Event::Closed { reason } => return Err(lost(&reason)),
                 // The session goes on by itself.
                 Event::Error { code, message } if code == "queue_stuck" => warn!(message, "request waits"),
