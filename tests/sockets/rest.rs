@@ -1,0 +1,344 @@
+//! REST over real sockets: recordings to words, texts to speech, in the styles of OpenAI, Macaw and Deepgram.
+
+use std::{net::SocketAddr, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::{advance, pause, resume, timeout},
+};
+use voxbridge::{
+    config::Config,
+    server::route::RouteConfig,
+    simulator::{Fault, SimTiming, SimulatorConfig},
+};
+use voxbridge_test_support::bench::{
+    Bench, bytes as bytes_of, instant_simulator, profile_with_numbers, recording, samples,
+};
+
+/// Longer than any step takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+const BEARER: &str = "Authorization: Bearer k\r\n";
+const TRANSCRIPTIONS: &str = "/v1/audio/transcriptions";
+const SPEECH: &str = "/v1/audio/speech";
+
+/// An answer, its head in lower case.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn of(received: &[u8]) -> Self {
+        let end = received.windows(4).position(|four| four == b"\r\n\r\n").expect("an answer");
+        let head = String::from_utf8(received[..end].to_vec()).unwrap().to_lowercase();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Self { status, head, body: received[end + 4..].to_vec() }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{}", self.text()))
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+/// Sends a request and reads the answer. HTTP/1.0, because its answers are not in chunks.
+async fn request(address: SocketAddr, method: &str, path: &str, headers: &str, body: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head =
+        format!("{method} {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {}\r\n{headers}\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // A server that refuses does not read on.
+    let _ = stream.write_all(body).await;
+    let mut received = Vec::new();
+    timeout(PATIENCE, stream.read_to_end(&mut received)).await.expect("no answer").unwrap();
+    Answer::of(&received)
+}
+
+/// A form with a recording, unless it is empty, and these fields.
+fn form(recording: &[u8], fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut body = Vec::new();
+    if !recording.is_empty() {
+        body.extend_from_slice(
+            b"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"x.mp3\"\r\n\r\n",
+        );
+        body.extend_from_slice(recording);
+        body.extend_from_slice(b"\r\n");
+    }
+    for (name, value) in fields {
+        let field = format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+        body.extend_from_slice(field.as_bytes());
+    }
+    body.extend_from_slice(b"--b--\r\n");
+    body
+}
+
+async fn upload(bench: &Bench, headers: &str, recording: &[u8], fields: &[(&str, &str)]) -> Answer {
+    let headers = format!("{headers}Content-Type: multipart/form-data; boundary=b\r\n");
+    request(bench.address(), "POST", TRANSCRIPTIONS, &headers, &form(recording, fields)).await
+}
+
+async fn speak(bench: &Bench, headers: &str, body: &Value) -> Answer {
+    request(bench.address(), "POST", SPEECH, headers, body.to_string().as_bytes()).await
+}
+
+/// A WAV file: int16 mono at 16 kHz.
+fn wav(samples: &[i16]) -> Vec<u8> {
+    let data = bytes_of(samples);
+    let mut file = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0".to_vec();
+    file.extend_from_slice(&16_000u32.to_le_bytes());
+    file.extend_from_slice(&32_000u32.to_le_bytes());
+    file.extend_from_slice(b"\x02\0\x10\0data");
+    file.extend_from_slice(&u32::try_from(data.len()).unwrap().to_le_bytes());
+    file.extend_from_slice(&data);
+    file
+}
+
+/// Two utterances with a pause of 3 s.
+fn two_utterances() -> Vec<i16> {
+    let one = recording("goforward");
+    [one.as_slice(), &vec![0; 48_000], &one].concat()
+}
+
+#[tokio::test]
+async fn recording_is_transcribed_in_every_format() {
+    let bench = Bench::start().await;
+    let file = wav(&two_utterances());
+    let model = ("model", "whisper-1");
+    let answer = upload(&bench, BEARER, &file, &[model]).await;
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{answer:?}");
+    let text = answer.json()["text"].as_str().unwrap().to_owned();
+    assert_eq!(text.matches("simulated transcript").count(), 2, "{text}");
+    let seconds = file.len() as u64 / 32_000 + 1;
+    assert_eq!(answer.json()["usage"], json!({"type": "duration", "seconds": seconds}));
+
+    let verbose = upload(&bench, BEARER, &file, &[model, ("response_format", "verbose_json")]).await.json();
+    assert_eq!((&verbose["text"], &verbose["task"]), (&json!(text), &json!("transcribe")));
+    let segments = verbose["segments"].as_array().unwrap();
+    assert_eq!(segments.len(), 2);
+    let times = |index: usize| ["start", "end"].map(|name| segments[index][name].as_f64().unwrap());
+    let shift = times(1)[0] - times(0)[0];
+    let expected = (recording("goforward").len() + 48_000) as f64 / 16_000.0;
+    assert!((shift - expected).abs() < 0.3, "{segments:?}");
+    assert!(times(0)[1] > times(0)[0] && times(0)[1] < times(1)[0]);
+
+    for (format, start) in [("text", "simulated"), ("srt", "1\n00:00:00,"), ("vtt", "WEBVTT\n\n00:00:00.")] {
+        let answer = upload(&bench, BEARER, &file, &[("response_format", format), model]).await;
+        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+        let body = answer.text();
+        assert!(body.starts_with(start) && body.matches("simulated transcript").count() == 2, "{body}");
+    }
+    assert!(bench.sessions.is_empty(), "every session has ended");
+}
+
+#[tokio::test]
+async fn transcripts_are_streamed_as_events() {
+    let bench = Bench::start().await;
+    let fields = [("model", "gpt-4o-transcribe"), ("stream", "True")];
+    let answer = upload(&bench, BEARER, &wav(&two_utterances()), &fields).await;
+    assert_eq!(answer.header("content-type"), Some("text/event-stream; charset=utf-8"));
+    let text = answer.text();
+    let data: Vec<&str> = text.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
+    let (last, events) = data.split_last().unwrap();
+    assert_eq!(*last, "[DONE]");
+    let events: Vec<Value> = events.iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+    let kinds: Vec<_> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["transcript.text.delta", "transcript.text.delta", "transcript.text.done"]);
+    let deltas: String = events[..2].iter().map(|event| event["delta"].as_str().unwrap()).collect();
+    assert_eq!(events[2]["text"], deltas);
+}
+
+#[tokio::test]
+async fn silence_is_an_empty_transcript_without_a_call_of_the_model() {
+    let bench = Bench::start().await;
+    let answer = upload(&bench, BEARER, &wav(&vec![0; 160_000]), &[("model", "whisper-1")]).await;
+    assert_eq!((answer.status, &answer.json()["text"]), (200, &json!("")));
+    assert!(bench.recorder.all().is_empty(), "the model was asked");
+}
+
+#[tokio::test]
+async fn wrong_requests_get_errors_in_the_clients_own_form() {
+    let mut config = Config::default();
+    config.routes.push(RouteConfig { model: "whisper-*".into(), ..RouteConfig::catch_all("speech") });
+    let bench = Bench::with_config(instant_simulator(), config).await;
+    let file = wav(&recording("goforward"));
+    let model = ("model", "whisper-1");
+    let too_large = vec![0; 25 * 1024 * 1024 + 1];
+    type Case<'a> = (&'a [u8], &'a [(&'a str, &'a str)], u16, u16, &'a str);
+    let cases: [Case<'_>; 8] = [
+        (&[], &[model], 400, 422, "file"),
+        (&file, &[], 400, 422, "model"),
+        (&file, &[("model", "nova")], 404, 404, "not found"),
+        (&file, &[model, ("response_format", "docx")], 400, 400, "docx"),
+        (&file, &[model, ("temperature", "3")], 400, 422, "temperature"),
+        (&file, &[model, ("stream", "often")], 400, 422, "stream"),
+        (b"this is no audio file at all", &[model], 400, 400, "audio"),
+        (&too_large, &[model], 413, 413, "25 MiB"),
+    ];
+    for (recording, fields, openai, macaw, words) in cases {
+        for (headers, status) in [(BEARER, openai), ("", macaw)] {
+            let answer = upload(&bench, headers, recording, fields).await;
+            assert_eq!(answer.status, status, "{fields:?} {answer:?}");
+            let body = answer.json();
+            match status {
+                422 => assert_eq!(body["detail"][0]["loc"], json!(["body", words])),
+                _ => assert!(body["error"]["message"].as_str().unwrap().contains(words), "{body}"),
+            }
+        }
+    }
+    let plain = request(bench.address(), "POST", TRANSCRIPTIONS, BEARER, b"{}").await;
+    assert!(plain.status == 400 && plain.text().contains("multipart/form-data"), "{plain:?}");
+    let method = request(bench.address(), "GET", SPEECH, BEARER, b"").await;
+    assert_eq!((method.status, method.header("allow")), (405, Some("post")));
+    assert!(bench.sessions.is_empty());
+}
+
+#[tokio::test]
+async fn text_is_spoken_in_every_format() {
+    let bench = Bench::start().await;
+    let text = "Hello there, this is a test of the speech endpoint.";
+    let body = json!({"model": "tts-1", "input": text, "voice": "alloy", "response_format": "pcm"});
+    let pcm = speak(&bench, BEARER, &body).await;
+    assert_eq!((pcm.status, pcm.header("content-type")), (200, Some("audio/pcm")), "{:?}", pcm.head);
+    assert!(samples(&pcm.body).len() > 12_000, "{}", pcm.body.len());
+    let wav = speak(&bench, "", &json!({"model": "kokoro-v1", "input": text})).await;
+    assert_eq!(wav.header("content-type"), Some("audio/wav"), "Macaw's default");
+    assert_eq!(wav.body[44..], pcm.body, "{} {}", wav.body.len(), pcm.body.len());
+    let events = json!({"model": "tts-1", "input": text, "voice": {"id": "v"}, "response_format": "wav", "stream_format": "sse"});
+    let events = speak(&bench, BEARER, &events).await.text();
+    assert!(events.starts_with("data: {") && events.contains("speech.audio.delta"), "{events}");
+    assert!(events.trim_end().lines().next_back().unwrap().contains("speech.audio.done"));
+}
+
+#[tokio::test]
+async fn wrong_speech_requests_get_errors() {
+    let bench = Bench::start().await;
+    let long = "x".repeat(4097);
+    for (body, openai, macaw) in [
+        (json!({"input": "x"}), 400, 422),
+        (json!({"model": "m"}), 400, 422),
+        (json!({"model": "m", "input": "  "}), 400, 400),
+        (json!({"model": "m", "input": long}), 400, 422),
+        (json!({"model": "m", "input": 5}), 400, 422),
+        (json!({"model": "m", "input": "x", "response_format": "aac"}), 400, 422),
+        (json!({"model": "m", "input": "x", "speed": 9}), 400, 422),
+        (json!([]), 400, 400),
+    ] {
+        assert_eq!(speak(&bench, BEARER, &body).await.status, openai, "{body}");
+        assert_eq!(speak(&bench, "", &body).await.status, macaw, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn deepgram_clients_upload_and_speak() {
+    let bench = Bench::start().await;
+    let path = "/v1/listen?model=nova-3&language=en&utterances=true&smart_format=true&keyterm=voxbridge";
+    let token = "Authorization: Token k\r\nContent-Type: audio/wav\r\n";
+    let answer = request(bench.address(), "POST", path, token, &wav(&two_utterances())).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let body = answer.json();
+    let transcript = body["results"]["channels"][0]["alternatives"][0]["transcript"].as_str().unwrap();
+    assert_eq!(transcript.matches("simulated transcript").count(), 2);
+    assert_eq!(body["results"]["utterances"].as_array().unwrap().len(), 2);
+    let url =
+        request(bench.address(), "POST", path, "Content-Type: application/json\r\n", b"{\"url\":\"x\"}");
+    let url = url.await;
+    assert!(url.status == 400 && url.json()["err_msg"].as_str().unwrap().contains("URL"), "{url:?}");
+
+    let path = "/v1/speak?model=aura-2-thalia-en&encoding=linear16&container=none&sample_rate=8000";
+    let spoken = request(bench.address(), "POST", path, token, br#"{"text":"Hello there."}"#).await;
+    assert_eq!((spoken.status, spoken.header("dg-model-name")), (200, Some("aura-2-thalia-en")));
+    assert!(!spoken.body.is_empty());
+}
+
+#[tokio::test]
+async fn models_voices_and_health_are_listed() {
+    let bench = Bench::start().await;
+    let get = |path: &'static str| request(bench.address(), "GET", path, BEARER, b"");
+    let models = get("/v1/models").await.json();
+    assert_eq!((&models["object"], &models["data"][0]["id"]), (&json!("list"), &json!("minicpm-o")));
+    assert_eq!(get("/v1/models/whisper-1").await.json()["object"], "model", "the route takes any model");
+    assert_eq!(get("/v1/voices").await.json()["object"], "list");
+    assert_eq!(get("/health").await.json()["status"], "ok");
+}
+
+/// The worker of a request whose client has gone is free again.
+#[tokio::test]
+async fn client_that_hangs_up_ends_its_session() {
+    let simulator = SimulatorConfig {
+        timing: SimTiming::default(),
+        faults: vec!["never-answers".parse::<Fault>().unwrap()],
+        ..instant_simulator()
+    };
+    let bench = Bench::with_config(simulator, Config::default()).await;
+    let mut stream = TcpStream::connect(bench.address()).await.unwrap();
+    let body = form(&wav(&recording("goforward")), &[("model", "whisper-1")]);
+    let head = format!(
+        "POST {TRANSCRIPTIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\
+         Content-Type: multipart/form-data; boundary=b\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&body).await.unwrap();
+    let waits = async {
+        while bench.sessions.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, waits).await.expect("no session");
+    drop(stream);
+    let ends = async {
+        while !bench.sessions.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, ends).await.expect("the session goes on");
+}
+
+#[tokio::test]
+async fn full_pool_is_a_429_that_says_when_to_try_again() {
+    let faults = vec!["queue-full".parse::<Fault>().unwrap()];
+    let profile = profile_with_numbers("rest-full-pool", &[("retry_total_ms", 10_000, 200)]);
+    let config = Config { mappings: Some(profile), ..Config::default() };
+    let bench = Bench::with_config(SimulatorConfig { faults, ..instant_simulator() }, config).await;
+    let answer = upload(&bench, BEARER, &wav(&recording("goforward")), &[("model", "whisper-1")]).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("5")), "{answer:?}");
+    assert_eq!(answer.json()["error"]["type"], "rate_limit_error");
+    let spoken = speak(&bench, BEARER, &json!({"model": "m", "input": "Hello."})).await;
+    assert_eq!(spoken.status, 429, "{spoken:?}");
+}
+
+/// A request is no pending handshake while it is served, however long it takes.
+#[tokio::test]
+async fn long_request_outlives_the_handshake_timeout() {
+    let bench = Bench::start().await;
+    let mut stream = TcpStream::connect(bench.address()).await.unwrap();
+    let body = form(&wav(&recording("goforward")), &[("model", "whisper-1")]);
+    let head = format!(
+        "POST {TRANSCRIPTIONS} HTTP/1.0\r\nHost: x\r\nContent-Length: {}\r\n\
+         Content-Type: multipart/form-data; boundary=b\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let (first, rest) = body.split_at(1000);
+    stream.write_all(first).await.unwrap();
+    // The request is served as soon as its head has come.
+    stream.write_all(&rest[..1000]).await.unwrap();
+    pause();
+    advance(Duration::from_secs(25)).await;
+    resume();
+    stream.write_all(&rest[1000..]).await.unwrap();
+    let mut received = Vec::new();
+    timeout(PATIENCE, stream.read_to_end(&mut received)).await.expect("no answer").unwrap();
+    assert_eq!(Answer::of(&received).status, 200);
+}
