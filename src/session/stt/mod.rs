@@ -2,11 +2,11 @@
 //!
 //! - [`transcriber`] sends utterances to an upstream and reports their transcripts in order
 //! - [`replies`] handles what the upstream answers
-//! - [`interim`] is the decode of an unfinished utterance
+//! - [`recognition`] is one upstream connection, and what it was asked
 //! - [`utterance_queue`] keeps utterances until they are reported
 //! - [`utterance`] is one segment of speech with its state
 
-mod interim;
+mod recognition;
 mod replies;
 pub(crate) mod transcriber;
 pub(crate) mod utterance;

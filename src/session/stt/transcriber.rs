@@ -9,30 +9,29 @@ use std::{
 };
 
 use super::{
-    interim::InterimDecode,
+    recognition::{InterimDecode, Recognition},
     utterance::{SpeechStart, Utterance, UtteranceState, length_ms},
     utterance_queue::UtteranceQueue,
 };
 use crate::session::{
     growing_text::GrowingText,
     input::speech_input::{SpeechEvent, SpeechSegment},
-    measurement::LanePurpose,
     setup::SessionSetup,
     timers::Timer,
     upstream::LaneContext,
-    upstream::connection::UpstreamConnection,
+    upstream::connection::{ConnectionEvent, UpstreamConnection},
 };
 use crate::{
     audio::vad::VadConfig,
-    event::{DisconnectReason, Lane, LaneCommand, Mode},
+    event::{DisconnectReason, Lane, LaneCommand},
     mapping::{
         Profile,
         profile::{HearRules, PromptRequest, SensitivityPreset},
     },
 };
 
-/// Purpose and upstream mode of the transcriber's lanes.
-const LANE_PURPOSE_AND_MODE: (LanePurpose, Mode) = (LanePurpose::Transcribe, Mode::Chat);
+/// Most recognitions at a time.
+const LANES_MAX: usize = 1;
 
 /// Shortest time between two interim decodes.
 const MIN_INTERIM_INTERVAL: Duration = Duration::from_millis(100);
@@ -59,7 +58,7 @@ impl TranscribeOptions {
     }
 }
 
-/// Utterances of a session that are not reported completely, and the lane that serves them.
+/// Utterances of a session that are not reported completely, and the recognitions that serve them.
 #[derive(Debug)]
 pub(crate) struct Transcriber {
     profile: Arc<Profile>,
@@ -71,11 +70,10 @@ pub(crate) struct Transcriber {
     pub(super) speech_end_wait: Duration,
     pub(crate) options: TranscribeOptions,
     pub(crate) queue: UtteranceQueue,
-    pub(super) connection: Option<UpstreamConnection>,
-    /// The connection was released for a text to speak, or failed; the next utterance opens another.
+    pub(super) recognitions: Vec<Recognition>,
+    /// A connection was released for a text to speak, or failed; the next utterance opens another.
     pub(super) worker_released: bool,
     segment_count: u32,
-    pub(super) interim: Option<InterimDecode>,
 }
 
 impl Transcriber {
@@ -97,10 +95,9 @@ impl Transcriber {
             options,
             // Where back-pressure stops the client, no waiting audio is dropped.
             queue: UtteranceQueue::new(setup.audio_in.backpressure_ms > 0),
-            connection: None,
+            recognitions: Vec::new(),
             worker_released: false,
             segment_count: 0,
-            interim: None,
         }
     }
 
@@ -124,19 +121,28 @@ impl Transcriber {
         self.segment_count
     }
 
-    /// True if the lane waits in the upstream's queue.
+    /// True if it waits in the upstream's queue, without a worker.
     pub(crate) fn is_queued(&self) -> bool {
-        self.connection.as_ref().is_some_and(UpstreamConnection::is_queued)
+        !self.holds_worker() && self.recognitions.iter().any(|it| it.connection.is_queued())
     }
 
-    /// The lane in use.
-    pub(crate) fn lane(&self) -> Option<Lane> {
-        self.connection.as_ref().map(UpstreamConnection::lane)
+    /// True if this is one of its lanes.
+    pub(crate) fn owns_lane(&self, lane: Lane) -> bool {
+        self.recognitions.iter().any(|recognition| recognition.lane() == lane)
     }
 
-    /// True if the lane holds an upstream worker.
+    /// True if it has a lane.
+    pub(crate) const fn has_lanes(&self) -> bool {
+        !self.recognitions.is_empty()
+    }
+
+    /// True if a lane holds an upstream worker.
     pub(crate) fn holds_worker(&self) -> bool {
-        self.connection.as_ref().is_some_and(UpstreamConnection::holds_worker)
+        self.recognitions.iter().any(|recognition| recognition.connection.holds_worker())
+    }
+
+    pub(super) fn recognition_mut(&mut self, lane: Lane) -> Option<&mut Recognition> {
+        self.recognitions.iter_mut().find(|recognition| recognition.lane() == lane)
     }
 
     /// Handles an event of the speech input. Returns the number of the segment that it completes, if there is speech in it.
@@ -198,35 +204,53 @@ impl Transcriber {
         completed
     }
 
-    pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
-        if let Some(connection) = &mut self.connection {
-            connection.handle_opened(now, context);
+    pub(crate) fn handle_opened(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
+        if let Some(recognition) = self.recognition_mut(lane) {
+            recognition.connection.handle_opened(now, context);
         }
     }
 
     pub(crate) fn handle_closed(
         &mut self,
         now: Instant,
+        lane: Lane,
         reason: &DisconnectReason,
         context: &mut LaneContext,
     ) {
-        if let Some(connection) = &mut self.connection {
-            let connection_event = connection.handle_closed(now, reason, context);
-            self.handle_connection_event(now, connection_event, context);
-        }
+        let close = |connection: &mut UpstreamConnection, context: &mut LaneContext| {
+            connection.handle_closed(now, reason, context)
+        };
+        self.act_on_connection(now, lane, context, close);
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant, context: &mut LaneContext) {
-        if let Some(connection) = &mut self.connection {
-            let connection_event = connection.handle_timeout(now, context);
-            self.handle_connection_event(now, connection_event, context);
+        for index in (0..self.recognitions.len()).rev() {
+            let Some(lane) = self.recognitions.get(index).map(Recognition::lane) else { continue };
+            self.act_on_connection(now, lane, context, |connection, context| {
+                connection.handle_timeout(now, context)
+            });
         }
         self.advance(now, context);
     }
 
-    /// Earliest deadline of the lane.
+    /// Lets the connection of a lane handle an input, and follows what came of it.
+    fn act_on_connection(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        context: &mut LaneContext,
+        act: impl FnOnce(&mut UpstreamConnection, &mut LaneContext) -> ConnectionEvent,
+    ) {
+        let Some(recognition) = self.recognition_mut(lane) else { return };
+        let connection_event = act(&mut recognition.connection, context);
+        // Another attempt has another lane.
+        let lane = recognition.lane();
+        self.handle_connection_event(now, lane, connection_event, context);
+    }
+
+    /// Earliest deadline of the lanes.
     pub(crate) fn lane_deadline(&self) -> Option<Instant> {
-        self.connection.as_ref()?.deadline()
+        self.recognitions.iter().filter_map(|recognition| recognition.connection.deadline()).min()
     }
 
     /// Sends the unfinished utterance's audio, which ends at `end_ms`, if the lane is ready; schedules the next decode.
@@ -239,9 +263,10 @@ impl Transcriber {
     ) {
         context.timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
         let prompt = self.prompt();
-        let ready = self.connection.as_mut().filter(|connection| connection.is_ready());
-        if let (Some(connection), None) = (ready, &self.interim) {
-            self.interim = Some(InterimDecode::request(now, connection, prompt, audio, end_ms, context));
+        let is_pending = self.recognitions.iter().any(|recognition| recognition.interim.is_some());
+        let ready = self.recognitions.iter_mut().find(|recognition| recognition.connection.is_ready());
+        if let Some(recognition) = ready.filter(|_| !is_pending) {
+            recognition.request_interim(now, prompt, audio, end_ms, context);
         }
     }
 
@@ -268,17 +293,13 @@ impl Transcriber {
         self.advance(now, context);
     }
 
-    /// Returns an idle worker, because a text to speak waits for one.
+    /// Returns idle workers, because a text to speak waits for one.
     pub(crate) fn release_idle_worker(&mut self, now: Instant, context: &mut LaneContext) {
-        let is_busy = self.connection.as_ref().is_some_and(UpstreamConnection::is_awaiting_reply)
-            || self
-                .queue
-                .utterances
-                .iter()
-                .any(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
-        if self.connection.is_some() && !is_busy {
-            self.worker_released = true;
-            self.retire_connection(now, context);
+        if self.queue.waiting_count() == 0 {
+            while let Some(lane) = self.last_unused() {
+                self.worker_released = true;
+                self.retire(now, lane, context);
+            }
         }
     }
 
@@ -292,66 +313,72 @@ impl Transcriber {
     /// Gives up all pending transcripts: reports every end of speech, an open one at `at_ms`, and leaves the lane.
     pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, context: &mut LaneContext) {
         self.queue.settle_all(at_ms);
-        self.interim = None;
+        self.recognitions.iter_mut().for_each(|recognition| recognition.interim = None);
         context.timers.clear(&[Timer::Interim]);
         self.advance(now, context);
-        self.retire_connection(now, context);
-    }
-
-    pub(super) fn retire_connection(&mut self, now: Instant, context: &mut LaneContext) {
-        if let Some(connection) = self.connection.take() {
-            connection.retire(now, context);
+        for recognition in std::mem::take(&mut self.recognitions) {
+            recognition.connection.retire(now, context);
         }
     }
 
-    /// Reports finished utterances, sends the next request, and dials or leaves the lane as needed.
+    /// Leaves the connection of a lane.
+    pub(super) fn retire(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
+        if let Some(index) = self.recognitions.iter().position(|recognition| recognition.lane() == lane) {
+            self.recognitions.remove(index).connection.retire(now, context);
+        }
+    }
+
+    /// Reports finished utterances, sends the next requests, and dials or leaves lanes as needed.
     pub(crate) fn advance(&mut self, now: Instant, context: &mut LaneContext) {
         self.queue.report_progress(now, self.speech_end_wait, context);
-        let is_settled = self.queue.utterances.is_empty();
-        let waiting = self
-            .queue
-            .utterances
-            .iter_mut()
-            .find(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
-        match (&mut self.connection, waiting) {
-            (Some(connection), Some(utterance)) => {
-                if let (UtteranceState::Waiting(audio), true) = (&utterance.state, connection.is_ready()) {
-                    let audio = audio.clone();
-                    let prompt = utterance.prompt.clone();
-                    connection.send_request(
-                        now,
-                        LaneCommand::Transcribe { prompt, audio: audio.clone() },
-                        context,
-                    );
-                    utterance.state = UtteranceState::Requested(audio, GrowingText::default());
-                }
-            }
-            (None, _) if !context.can_dial() => {}
-            (None, Some(_)) => {
-                self.worker_released = false;
-                self.connection = Some(UpstreamConnection::open(
-                    now,
-                    LANE_PURPOSE_AND_MODE,
-                    LaneCommand::Init(None),
-                    context,
-                ));
-            }
-            // Dials at the first sound, so that queueing and initialisation overlap the user's speech.
-            (None, None)
-                if !is_settled
-                    && !self.worker_released
-                    && self.wants_transcript
-                    && !self.yields_to_answer =>
-            {
-                self.connection = Some(UpstreamConnection::open(
-                    now,
-                    LANE_PURPOSE_AND_MODE,
-                    LaneCommand::Init(None),
-                    context,
-                ));
-            }
-            (Some(_), None) if is_settled && self.interim.is_none() => self.retire_connection(now, context),
-            (Some(_) | None, None) => {}
+        self.send_requests(now, context);
+        self.retire_unneeded(now, context);
+        self.dial_needed(now, context);
+    }
+
+    /// Sends the oldest waiting utterances on the ready lanes.
+    fn send_requests(&mut self, now: Instant, context: &mut LaneContext) {
+        for recognition in self.recognitions.iter_mut().filter(|it| it.connection.is_ready()) {
+            let Some(utterance) = self.queue.first_waiting() else { return };
+            let UtteranceState::Waiting(audio) = &utterance.state else { return };
+            let audio = audio.clone();
+            let request = LaneCommand::Transcribe { prompt: utterance.prompt.clone(), audio: audio.clone() };
+            recognition.connection.send_request(now, request, context);
+            utterance.state = UtteranceState::Requested(recognition.lane(), audio, GrowingText::default());
         }
+    }
+
+    /// Leaves unused lanes for which no utterance waits. One is kept while the user speaks.
+    fn retire_unneeded(&mut self, now: Instant, context: &mut LaneContext) {
+        let needed = self.queue.waiting_count().max(usize::from(!self.queue.is_settled()));
+        while self.unused_count() > needed
+            && let Some(lane) = self.last_unused()
+        {
+            self.retire(now, lane, context);
+        }
+    }
+
+    /// Dials for utterances that wait. The first lane is dialled at the first sound, so that queueing and initialisation
+    /// overlap the user's speech.
+    fn dial_needed(&mut self, now: Instant, context: &mut LaneContext) {
+        let expects_utterance = self.recognitions.is_empty()
+            && !self.queue.is_settled()
+            && !self.worker_released
+            && self.wants_transcript
+            && !self.yields_to_answer;
+        let needed = self.queue.waiting_count().max(usize::from(expects_utterance));
+        while self.unused_count() < needed && self.recognitions.len() < LANES_MAX && context.can_dial() {
+            self.worker_released = false;
+            self.recognitions.push(Recognition::open(now, context));
+        }
+    }
+
+    fn unused_count(&self) -> usize {
+        self.recognitions.iter().filter(|recognition| recognition.is_unused()).count()
+    }
+
+    /// The newest lane without an outstanding answer.
+    fn last_unused(&self) -> Option<Lane> {
+        self.recognitions.iter().rfind(|recognition| recognition.is_unused()).map(Recognition::lane)
     }
 }

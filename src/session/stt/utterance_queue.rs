@@ -9,7 +9,7 @@ use std::{
 
 use super::utterance::{SpeechStart, Utterance, UtteranceState, length_ms};
 use crate::{
-    event::ClientCommand,
+    event::{ClientCommand, Lane},
     session::{timers::Timer, upstream::LaneContext},
 };
 
@@ -57,10 +57,25 @@ impl UtteranceQueue {
     /// Audio that waits for its transcript, ms.
     pub(crate) fn backlog_ms(&self) -> u64 {
         let waiting = |utterance: &Utterance| match &utterance.state {
-            UtteranceState::Waiting(audio) | UtteranceState::Requested(audio, _) => length_ms(audio),
+            UtteranceState::Waiting(audio) | UtteranceState::Requested(_, audio, _) => length_ms(audio),
             UtteranceState::Recording | UtteranceState::Settled(_) => 0,
         };
         self.utterances.iter().map(waiting).sum()
+    }
+
+    /// The utterance whose audio was sent on this lane.
+    pub(super) fn requested_on(&mut self, lane: Lane) -> Option<&mut Utterance> {
+        self.utterances.iter_mut().find(|utterance| utterance.is_requested_on(lane))
+    }
+
+    /// The oldest utterance whose audio waits for a lane.
+    pub(super) fn first_waiting(&mut self) -> Option<&mut Utterance> {
+        self.utterances.iter_mut().find(|utterance| utterance.is_waiting())
+    }
+
+    /// Number of utterances whose audio waits for a lane.
+    pub(super) fn waiting_count(&self) -> usize {
+        self.utterances.iter().filter(|utterance| utterance.is_waiting()).count()
     }
 
     /// True if the client waits for no transcript and for no end of speech.
