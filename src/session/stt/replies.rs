@@ -104,6 +104,7 @@ impl Transcriber {
             let language = Some(utterance.language.clone());
             let transcript = Transcript { text, duration_ms: length_ms(audio), language, words };
             utterance.state = UtteranceState::Settled(Some(Ok(transcript)));
+            self.lane_limit = self.parallel_max.min(self.lane_limit + 1);
         }
         // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.
         self.retire(now, lane, context);
@@ -120,6 +121,7 @@ impl Transcriber {
         match connection_event {
             ConnectionEvent::None | ConnectionEvent::Queued => {}
             ConnectionEvent::Ready => self.advance(now, context),
+            ConnectionEvent::QueueStuck(_) if self.is_further_lane(lane) => self.leave(now, lane, context),
             ConnectionEvent::QueueStuck(words) => {
                 context.out.push_error(Error::new(ErrorKind::QueueStuck, words));
             }
@@ -140,6 +142,11 @@ impl Transcriber {
         context: &mut LaneContext,
     ) {
         if self.recognition_mut(lane).is_some_and(|recognition| recognition.interim.take().is_some()) {
+            return;
+        }
+        if !failure.was_in_use && self.recognitions.len() > 1 {
+            // The other lanes serve its utterance.
+            self.lane_limit = self.recognitions.len() - 1;
             return;
         }
         let max_attempts = self.rules().attempts;

@@ -1,4 +1,8 @@
-//! Transcriber: sends utterances to an upstream one after the other, and reports transcripts in the order of speech.
+//! Transcriber: sends utterances to upstreams, one or several at a time, and reports transcripts in the order of speech.
+//!
+//! The client protocol says how many may be transcribed at a time. Each takes a lane of its own. A lane is dialled only for
+//! an utterance that waits. When the upstream has no worker for a further lane, the session does with fewer; each answer
+//! lets it try one more.
 //!
 //! The order of events is the Macaw server's (field notes macaw.md §1.8): start, partials, final, end. If a final takes
 //! too long, the end goes first and the final still follows.
@@ -30,8 +34,9 @@ use crate::{
     },
 };
 
-/// Most recognitions at a time.
-const LANES_MAX: usize = 1;
+/// Longest time that a further lane stays in the upstream's queue, where it takes a place from other clients. A worker that
+/// only cleans up after the last session is free within this time.
+const FURTHER_LANE_QUEUE_MAX: Duration = Duration::from_secs(2);
 
 /// Shortest time between two interim decodes.
 const MIN_INTERIM_INTERVAL: Duration = Duration::from_millis(100);
@@ -70,6 +75,11 @@ pub(crate) struct Transcriber {
     pub(super) speech_end_wait: Duration,
     pub(crate) options: TranscribeOptions,
     pub(crate) queue: UtteranceQueue,
+    /// Most recognitions at a time.
+    pub(super) parallel_max: usize,
+    /// Most recognitions for now: fewer after the upstream had no worker for another.
+    pub(super) lane_limit: usize,
+    /// Oldest first. All but the first are further lanes.
     pub(super) recognitions: Vec<Recognition>,
     /// A connection was released for a text to speak, or failed; the next utterance opens another.
     pub(super) worker_released: bool,
@@ -95,6 +105,8 @@ impl Transcriber {
             options,
             // Where back-pressure stops the client, no waiting audio is dropped.
             queue: UtteranceQueue::new(setup.audio_in.backpressure_ms > 0),
+            parallel_max: setup.transcripts.parallel_max,
+            lane_limit: setup.transcripts.parallel_max,
             recognitions: Vec::new(),
             worker_released: false,
             segment_count: 0,
@@ -250,7 +262,8 @@ impl Transcriber {
 
     /// Earliest deadline of the lanes.
     pub(crate) fn lane_deadline(&self) -> Option<Instant> {
-        self.recognitions.iter().filter_map(|recognition| recognition.connection.deadline()).min()
+        let of_connections = self.recognitions.iter().filter_map(|it| it.connection.deadline());
+        of_connections.chain(self.recognitions.iter().skip(1).filter_map(queue_deadline)).min()
     }
 
     /// Sends the unfinished utterance's audio, which ends at `end_ms`, if the lane is ready; schedules the next decode.
@@ -332,6 +345,7 @@ impl Transcriber {
     pub(crate) fn advance(&mut self, now: Instant, context: &mut LaneContext) {
         self.queue.report_progress(now, self.speech_end_wait, context);
         self.send_requests(now, context);
+        self.leave_queue(now, context);
         self.retire_unneeded(now, context);
         self.dial_needed(now, context);
     }
@@ -348,9 +362,28 @@ impl Transcriber {
         }
     }
 
+    /// Leaves the upstream's queue with further lanes that have waited for too long.
+    fn leave_queue(&mut self, now: Instant, context: &mut LaneContext) {
+        let is_late = |it: &&Recognition| queue_deadline(it).is_some_and(|at| at <= now);
+        while let Some(lane) = self.recognitions.iter().skip(1).find(is_late).map(Recognition::lane) {
+            self.leave(now, lane, context);
+        }
+    }
+
+    /// True for a lane that is not the first.
+    pub(super) fn is_further_lane(&self, lane: Lane) -> bool {
+        self.recognitions.iter().skip(1).any(|recognition| recognition.lane() == lane)
+    }
+
+    /// Leaves a further lane because the upstream has no worker for it.
+    pub(super) fn leave(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
+        self.retire(now, lane, context);
+        self.lane_limit = self.recognitions.len().max(1);
+    }
+
     /// Leaves unused lanes for which no utterance waits. One is kept while the user speaks.
     fn retire_unneeded(&mut self, now: Instant, context: &mut LaneContext) {
-        let needed = self.queue.waiting_count().max(usize::from(!self.queue.is_settled()));
+        let needed = self.queue.waiting_count().max(usize::from(self.queue.is_recording()));
         while self.unused_count() > needed
             && let Some(lane) = self.last_unused()
         {
@@ -362,12 +395,15 @@ impl Transcriber {
     /// overlap the user's speech.
     fn dial_needed(&mut self, now: Instant, context: &mut LaneContext) {
         let expects_utterance = self.recognitions.is_empty()
-            && !self.queue.is_settled()
+            && self.queue.is_recording()
             && !self.worker_released
             && self.wants_transcript
             && !self.yields_to_answer;
         let needed = self.queue.waiting_count().max(usize::from(expects_utterance));
-        while self.unused_count() < needed && self.recognitions.len() < LANES_MAX && context.can_dial() {
+        while self.unused_count() < needed
+            && self.recognitions.len() < self.lane_limit
+            && context.can_dial_beside(self.lane_limit - self.recognitions.len() - 1)
+        {
             self.worker_released = false;
             self.recognitions.push(Recognition::open(now, context));
         }
@@ -377,8 +413,15 @@ impl Transcriber {
         self.recognitions.iter().filter(|recognition| recognition.is_unused()).count()
     }
 
-    /// The newest lane without an outstanding answer.
+    /// The newest lane without an outstanding answer, if possible one without a worker.
     fn last_unused(&self) -> Option<Lane> {
-        self.recognitions.iter().rfind(|recognition| recognition.is_unused()).map(Recognition::lane)
+        let unused = || self.recognitions.iter().filter(|recognition| recognition.is_unused());
+        let without_worker = unused().rfind(|recognition| !recognition.connection.holds_worker());
+        without_worker.or_else(|| unused().next_back()).map(Recognition::lane)
     }
+}
+
+/// When a further lane leaves the upstream's queue.
+fn queue_deadline(recognition: &Recognition) -> Option<Instant> {
+    recognition.connection.queue_position().map(|(_, since)| since + FURTHER_LANE_QUEUE_MAX)
 }

@@ -73,6 +73,11 @@ impl UtteranceQueue {
         self.utterances.iter_mut().find(|utterance| utterance.is_waiting())
     }
 
+    /// True while the user speaks.
+    pub(super) fn is_recording(&self) -> bool {
+        self.utterances.iter().any(|utterance| matches!(utterance.state, UtteranceState::Recording))
+    }
+
     /// Number of utterances whose audio waits for a lane.
     pub(super) fn waiting_count(&self) -> usize {
         self.utterances.iter().filter(|utterance| utterance.is_waiting()).count()
@@ -120,7 +125,7 @@ impl UtteranceQueue {
     }
 
     /// Reports what is due to the client, in the order of speech.
-    /// An utterance waits for its transcript for `max_wait` at most.
+    /// An utterance waits for its transcript for `max_wait` at most; [`Duration::MAX`] is for ever.
     pub(super) fn report_progress(&mut self, now: Instant, max_wait: Duration, context: &mut LaneContext) {
         let mut index = 0;
         while let Some(utterance) = self.utterances.get_mut(index) {
@@ -136,7 +141,7 @@ impl UtteranceQueue {
                 continue;
             }
             if !utterance.released {
-                let release_at = utterance.completed_at.map(|complete| complete + max_wait);
+                let release_at = utterance.completed_at.and_then(|at| at.checked_add(max_wait));
                 if release_at.is_none_or(|at| at > now) {
                     return context.timers.set_or_clear(Timer::SpeechEnd, release_at);
                 }
