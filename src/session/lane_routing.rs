@@ -12,8 +12,8 @@ use crate::event::{DisconnectReason, Lane, LaneEvent, MessageMeta};
 impl Session {
     /// Handles the opened transport of a lane.
     pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
-        if self.transcriber.lane() == Some(lane) {
-            self.transcriber.handle_opened(now, &mut self.context);
+        if self.transcriber.owns_lane(lane) {
+            self.transcriber.handle_opened(now, lane, &mut self.context);
         } else if self.synthesizer.lane() == Some(lane) {
             self.synthesizer.handle_opened(now, &mut self.context);
         } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
@@ -46,8 +46,8 @@ impl Session {
             let is_plain = assistant.handle_lane_event(now, lane, event, &mut self.context);
             return if is_plain { self.after_delta(now) } else { self.update(now) };
         }
-        if self.transcriber.lane() == Some(lane) {
-            self.transcriber.handle_lane_event(now, event, &mut self.context);
+        if self.transcriber.owns_lane(lane) {
+            self.transcriber.handle_lane_event(now, lane, event, &mut self.context);
         } else if self.synthesizer.lane() == Some(lane) {
             let was_audible = self.context.player.is_audible();
             let connection_event = self.synthesizer.handle_lane_event(now, event, &mut self.context);
@@ -81,8 +81,8 @@ impl Session {
     /// Handles the closed transport of a lane.
     pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
         let view = self.session_view();
-        if self.transcriber.lane() == Some(lane) {
-            self.transcriber.handle_closed(now, reason, &mut self.context);
+        if self.transcriber.owns_lane(lane) {
+            self.transcriber.handle_closed(now, lane, reason, &mut self.context);
         } else if self.synthesizer.lane() == Some(lane) {
             self.synthesizer.handle_closed(now, reason, &mut self.context);
         } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{VoiceCatalog, tts::player::PlayerOptions};
 use crate::mapping::{
     ClientMapping, Profile, UpstreamMapping,
-    client::{AudioIn, AudioOut},
+    client::{AudioIn, AudioOut, TranscriptRules},
     profile::PlayoutRules,
     upstream::{DuplexLimits, Mode, VoiceEncoding},
 };
@@ -19,6 +19,8 @@ pub struct SessionSetup {
     pub audio_in: AudioIn,
     /// Format of audio to the client.
     pub audio_out: AudioOut,
+    /// How utterances are transcribed.
+    pub transcripts: TranscriptRules,
     /// The client confirms when it has played a text or turn.
     pub confirms_playback: bool,
     /// The client gets transcripts only as replies to its own messages.
@@ -52,6 +54,7 @@ impl SessionSetup {
             profile,
             audio_in: client.audio_in.clone(),
             audio_out: client.audio_out.clone(),
+            transcripts: client.transcripts,
             confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
             reports_speech_end_first: client.realtime.is_some(),
@@ -83,7 +86,11 @@ impl SessionSetup {
 
     /// Longest delay of the end of speech for its transcript.
     pub(crate) fn speech_end_wait(&self) -> Duration {
-        if self.reports_speech_end_first { Duration::ZERO } else { self.profile.hear.speech_end_wait }
+        match (self.reports_speech_end_first, self.transcripts.in_order) {
+            (true, _) => Duration::ZERO,
+            (false, true) => Duration::MAX,
+            (false, false) => self.profile.hear.speech_end_wait,
+        }
     }
 
     /// Options of the session's player.

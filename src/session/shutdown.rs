@@ -104,7 +104,7 @@ impl Session {
     pub(crate) fn is_finished(&self) -> bool {
         self.phase == SessionPhase::Ended
             && !self.dialogue.as_ref().is_some_and(|dialogue| dialogue.has_lanes())
-            && self.transcriber.lane().is_none()
+            && !self.transcriber.has_lanes()
             && !self.synthesizer.is_busy()
             && !self.assistant.as_ref().is_some_and(|assistant| assistant.has_lanes())
             && self.context.closing.is_empty()

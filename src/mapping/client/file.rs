@@ -53,6 +53,8 @@ pub(super) struct ClientFile {
     pub(super) audio_in: AudioIn,
     pub(super) audio_out: AudioOut,
     #[serde(default)]
+    pub(super) transcripts: TranscriptRules,
+    #[serde(default)]
     pub(super) values: BTreeMap<Spanned<String>, ValueSource>,
     pub(super) commands: BTreeMap<Spanned<String>, CommandFile>,
     pub(super) events: BTreeMap<EventName, Spanned<EventFile>>,
@@ -110,6 +112,23 @@ pub struct AudioOut {
     pub frame_ms: Option<u32>,
     /// Pace, in place of the profile's.
     pub pace: Option<PlayoutPace>,
+}
+
+/// `[transcripts]`: how the utterances of these clients are transcribed.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TranscriptRules {
+    /// Most utterances that are transcribed at a time, each in its own upstream session.
+    pub parallel_max: usize,
+    /// A late transcript delays all later ones, and the end of its speech. Otherwise these wait for the profile's
+    /// `speech_end_wait_ms` at most.
+    pub in_order: bool,
+}
+
+impl Default for TranscriptRules {
+    fn default() -> Self {
+        Self { parallel_max: 1, in_order: false }
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -19,7 +19,7 @@ use self::{
     values::{compile_event, compile_values},
 };
 pub use self::{
-    file::{AudioIn, AudioOut, CloseSpelling, EmptyMessage, ReportedAs},
+    file::{AudioIn, AudioOut, CloseSpelling, EmptyMessage, ReportedAs, TranscriptRules},
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
     slot::Slot,
@@ -38,6 +38,9 @@ use crate::{audio::encoding::Encoding, error::ErrorKind};
 
 /// Error for a protocol without paths that is not for REST requests.
 const NO_PATHS: &str = "`paths` must not be empty, such as [\"/v1/realtime\"]";
+
+/// Greatest `parallel_max`: one client should not take the workers of all others.
+const PARALLEL_MAX: usize = 16;
 
 /// Compiled mapping of a client protocol.
 #[derive(Debug)]
@@ -64,6 +67,8 @@ pub struct ClientMapping {
     pub audio_in: AudioIn,
     /// Audio to the client.
     pub audio_out: AudioOut,
+    /// How utterances are transcribed.
+    pub transcripts: TranscriptRules,
     /// Values that the codec remembers, generates or counts.
     pub values: Vec<ValueRule>,
     /// Audio comes in a field of a command; there are no binary frames.
@@ -156,6 +161,7 @@ impl ClientMapping {
             query: compile_fields(read.query, &mut Extractor::default(), &[], true, source_file)?,
             audio_in: read.audio_in,
             audio_out: read.audio_out,
+            transcripts: read.transcripts,
             values,
             has_audio_in_json: has_verb(&commands, Verb::Audio),
             confirms_playback: has_verb(&commands, Verb::Played),
@@ -195,6 +201,7 @@ impl ClientMapping {
             query: Vec::new(),
             audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
             audio_out: AudioOut::default(),
+            transcripts: TranscriptRules::default(),
             values: Vec::new(),
             has_audio_in_json: false,
             confirms_playback: false,
@@ -241,6 +248,10 @@ impl ClientMapping {
                 "`backpressure_ms` keeps all audio and `max_ahead_ms` drops some; one of them must be 0"
                     .to_owned();
             problems.push(error_at_key(&["audio_in", "backpressure_ms"], message));
+        }
+        if !(1..=PARALLEL_MAX).contains(&self.transcripts.parallel_max) {
+            let message = format!("`parallel_max` must be 1 to {PARALLEL_MAX}");
+            problems.push(error_at_key(&["transcripts", "parallel_max"], message));
         }
         let speaks = self.has_verb(Verb::Speak) || self.has_verb(Verb::AppendText);
         let most = self.audio_out.frame_max_bytes;

@@ -3,6 +3,7 @@ use crate::mapping::Library;
 const LISTEN: &str = include_str!("../../../mappings/client/deepgram-listen.toml");
 const MACAW: &str = include_str!("../../../mappings/client/macaw.toml");
 const RELAYED: &str = include_str!("../../../mappings/client/minicpm-o.toml");
+const REST: &str = include_str!("../../../mappings/client/rest.toml");
 const VOSK: &str = include_str!("../../../mappings/client/vosk.toml");
 
 #[test]
@@ -15,6 +16,8 @@ fn invalid_entries_are_rejected_with_their_position() {
         (VOSK, "paths = [\"/\"]", "paths = [\"/?a\"]", "paths", "has no query"),
         (VOSK, "paths = [\"/\"]", "paths = []", "paths", "must not be empty"),
         (VOSK, "model = { to = \"model\", ", "modle = { to = \"voice\", ", "[query]", "default = \"vosk\""),
+        (REST, "rest = true", "", "paths", "must not be empty"),
+        (REST, "parallel_max = 4", "parallel_max = 0", "parallel_max", "must be 1 to 16"),
         (VOSK, "rate_hz = 8000", "rate_hz = 0", "rate_hz = 0", "0"),
         (VOSK, "rate_hz = 24000", "rate_hz = 7999", "rate_hz = 7999", "7999"),
         (VOSK, "channels = 1", "channels = 0", "channels", "0 audio channels"),

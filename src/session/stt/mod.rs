@@ -1,12 +1,14 @@
 //! Speech to text: utterances of the speech input become transcripts.
 //!
 //! - [`transcriber`] sends utterances to an upstream and reports their transcripts in order
+//! - [`lanes`] dials, uses and leaves its lanes
 //! - [`replies`] handles what the upstream answers
-//! - [`interim`] is the decode of an unfinished utterance
+//! - [`recognition`] is one upstream connection, and what it was asked
 //! - [`utterance_queue`] keeps utterances until they are reported
 //! - [`utterance`] is one segment of speech with its state
 
-mod interim;
+mod lanes;
+mod recognition;
 mod replies;
 pub(crate) mod transcriber;
 pub(crate) mod utterance;

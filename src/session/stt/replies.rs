@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{
     transcriber::Transcriber,
-    utterance::{Transcript, UtteranceState, length_ms},
+    utterance::{Transcript, Utterance, UtteranceState, length_ms},
 };
 use crate::session::{
     growing_text::TEXT_MAX_BYTES,
@@ -18,7 +18,7 @@ use crate::session::{
 use crate::{
     audio::word_times::estimate_word_times,
     error::{Error, ErrorKind},
-    event::LaneEvent,
+    event::{Lane, LaneEvent},
 };
 
 impl Transcriber {
@@ -26,37 +26,39 @@ impl Transcriber {
     pub(crate) fn handle_lane_event(
         &mut self,
         now: Instant,
+        lane: Lane,
         event: &LaneEvent<'_>,
         context: &mut LaneContext,
     ) {
-        let Some(connection) = &mut self.connection else { return };
-        let was_awaiting_reply = connection.is_awaiting_reply();
-        let connection_event = connection.handle_event(now, event, context);
-        self.handle_connection_event(now, connection_event, context);
+        let Some(recognition) = self.recognition_mut(lane) else { return };
+        let was_awaiting_reply = !recognition.is_unused();
+        let connection_event = recognition.connection.handle_event(now, event, context);
+        self.handle_connection_event(now, lane, connection_event, context);
         if !was_awaiting_reply {
             return;
         }
         match event {
-            LaneEvent::Text(text) => self.append_text(now, text, context),
-            LaneEvent::Done { text, .. } => self.complete_reply(now, *text, context),
+            LaneEvent::Text(text) => self.append_text(now, lane, text, context),
+            LaneEvent::Done { text, .. } => self.complete_reply(now, lane, *text, context),
             _ => {}
         }
     }
 
-    fn append_text(&mut self, now: Instant, text: &str, context: &mut LaneContext) {
-        if let Some(interim) = &mut self.interim {
+    fn append_text(&mut self, now: Instant, lane: Lane, text: &str, context: &mut LaneContext) {
+        let recognition = self.recognition_mut(lane);
+        if let Some(interim) = recognition.and_then(|recognition| recognition.interim.as_mut()) {
             // Too long a text is cut; the final transcript decides.
             interim.text.push(text);
             return;
         }
         // Only the oldest unreported utterance gets partials; a late one only gets its final.
         let front = self.queue.utterances.iter().position(|utterance| !utterance.released);
-        let requested =
-            self.queue.utterances.iter_mut().enumerate().find(|(_, utterance)| utterance.is_requested());
+        let is_requested = |(_, utterance): &(usize, &mut Utterance)| utterance.is_requested_on(lane);
+        let requested = self.queue.utterances.iter_mut().enumerate().find(is_requested);
         let Some((index, utterance)) = requested else { return };
-        let UtteranceState::Requested(audio, reply) = &mut utterance.state else { return };
+        let UtteranceState::Requested(_, audio, reply) = &mut utterance.state else { return };
         if !reply.push(text) {
-            return self.fail_endless_reply(now, context);
+            return self.fail_endless_reply(now, lane, context);
         }
         // An answer starts at the first word, which the client may have got from an interim decode or a failed attempt.
         let is_long_enough = |text: &&str| text.chars().count() >= utterance.longest_partial_chars;
@@ -71,9 +73,8 @@ impl Transcriber {
     }
 
     /// Ends an answer that does not end by itself.
-    fn fail_endless_reply(&mut self, now: Instant, context: &mut LaneContext) {
-        let requested = self.queue.utterances.iter_mut().find(|utterance| utterance.is_requested());
-        if let Some(utterance) = requested {
+    fn fail_endless_reply(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
+        if let Some(utterance) = self.queue.requested_on(lane) {
             let id = utterance.segment_id;
             let detail = format!(
                 "utterance {id} was not transcribed: its transcript has more than {TEXT_MAX_BYTES} bytes"
@@ -81,21 +82,19 @@ impl Transcriber {
             let error = Error { segment_id: Some(id), ..Error::new(ErrorKind::TranscribeFailed, detail) };
             utterance.state = UtteranceState::Settled(Some(Err(error)));
         }
-        self.retire_connection(now, context);
+        self.retire(now, lane, context);
         self.advance(now, context);
     }
 
     /// Completes an answer. `text` is the whole answer if the upstream repeats it.
-    fn complete_reply(&mut self, now: Instant, text: Option<&str>, context: &mut LaneContext) {
-        if let Some(connection) = &mut self.connection {
-            connection.complete_reply();
-        }
+    fn complete_reply(&mut self, now: Instant, lane: Lane, text: Option<&str>, context: &mut LaneContext) {
         let word_time_config = self.word_time_config();
-        if let Some(interim) = self.interim.take() {
+        let Some(recognition) = self.recognition_mut(lane) else { return };
+        recognition.connection.complete_reply();
+        if let Some(interim) = recognition.interim.take() {
             self.report_interim(text.unwrap_or(interim.text.as_str()), &interim, context);
-        } else if let Some(utterance) =
-            self.queue.utterances.iter_mut().find(|utterance| utterance.is_requested())
-            && let UtteranceState::Requested(audio, reply) = &utterance.state
+        } else if let Some(utterance) = self.queue.requested_on(lane)
+            && let UtteranceState::Requested(_, audio, reply) = &utterance.state
         {
             let text =
                 text.filter(|text| !text.trim().is_empty()).unwrap_or(reply.as_str()).trim().to_owned();
@@ -105,52 +104,61 @@ impl Transcriber {
             let language = Some(utterance.language.clone());
             let transcript = Transcript { text, duration_ms: length_ms(audio), language, words };
             utterance.state = UtteranceState::Settled(Some(Ok(transcript)));
+            self.lane_limit = self.parallel_max.min(self.lane_limit + 1);
         }
         // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.
-        self.retire_connection(now, context);
+        self.retire(now, lane, context);
         self.advance(now, context);
     }
 
     pub(super) fn handle_connection_event(
         &mut self,
         now: Instant,
+        lane: Lane,
         connection_event: ConnectionEvent,
         context: &mut LaneContext,
     ) {
         match connection_event {
             ConnectionEvent::None | ConnectionEvent::Queued => {}
             ConnectionEvent::Ready => self.advance(now, context),
+            ConnectionEvent::QueueStuck(_) if self.is_further_lane(lane) => self.leave(now, lane, context),
             ConnectionEvent::QueueStuck(words) => {
                 context.out.push_error(Error::new(ErrorKind::QueueStuck, words));
             }
-            ConnectionEvent::EmptyAnswer => self.complete_reply(now, Some(""), context),
+            ConnectionEvent::EmptyAnswer => self.complete_reply(now, lane, Some(""), context),
             ConnectionEvent::Failed(failure) => {
-                self.handle_failure(now, failure, context);
-                self.retire_connection(now, context);
+                self.handle_failure(now, lane, failure, context);
+                self.retire(now, lane, context);
                 self.advance(now, context);
             }
         }
     }
 
-    fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, context: &mut LaneContext) {
-        if self.interim.take().is_some() {
+    fn handle_failure(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        failure: ConnectionFailure,
+        context: &mut LaneContext,
+    ) {
+        if self.recognition_mut(lane).is_some_and(|recognition| recognition.interim.take().is_some()) {
+            return;
+        }
+        if !failure.was_in_use && self.recognitions.len() > 1 {
+            // The other lanes serve its utterance.
+            self.lane_limit = self.recognitions.len() - 1;
             return;
         }
         let max_attempts = self.rules().attempts;
-        let requested = self.queue.utterances.iter_mut().find(|utterance| {
-            if failure.was_in_use {
-                utterance.is_requested()
-            } else {
-                matches!(utterance.state, UtteranceState::Waiting(_))
-            }
-        });
-        let Some(utterance) = requested else {
+        let affected =
+            if failure.was_in_use { self.queue.requested_on(lane) } else { self.queue.first_waiting() };
+        let Some(utterance) = affected else {
             // The user is still speaking, so nothing is lost yet.
             self.worker_released = true;
             return;
         };
         utterance.attempts += 1;
-        if let UtteranceState::Requested(audio, _) = &utterance.state
+        if let UtteranceState::Requested(_, audio, _) = &utterance.state
             && utterance.attempts < max_attempts
         {
             utterance.state = UtteranceState::Waiting(audio.clone());

@@ -1,4 +1,8 @@
-//! Transcriber: sends utterances to an upstream one after the other, and reports transcripts in the order of speech.
+//! Transcriber: sends utterances to upstreams, one or several at a time, and reports transcripts in the order of speech.
+//!
+//! The client protocol says how many may be transcribed at a time. Each takes a lane of its own. A lane is dialled only for
+//! an utterance that waits. When the upstream has no worker for a further lane, the session does with fewer; each answer
+//! lets it try one more.
 //!
 //! The order of events is the Macaw server's (field notes macaw.md §1.8): start, partials, final, end. If a final takes
 //! too long, the end goes first and the final still follows.
@@ -9,30 +13,23 @@ use std::{
 };
 
 use super::{
-    interim::InterimDecode,
+    recognition::{InterimDecode, Recognition},
     utterance::{SpeechStart, Utterance, UtteranceState, length_ms},
     utterance_queue::UtteranceQueue,
 };
 use crate::session::{
-    growing_text::GrowingText,
     input::speech_input::{SpeechEvent, SpeechSegment},
-    measurement::LanePurpose,
     setup::SessionSetup,
     timers::Timer,
     upstream::LaneContext,
-    upstream::connection::UpstreamConnection,
 };
 use crate::{
     audio::vad::VadConfig,
-    event::{DisconnectReason, Lane, LaneCommand, Mode},
     mapping::{
         Profile,
         profile::{HearRules, PromptRequest, SensitivityPreset},
     },
 };
-
-/// Purpose and upstream mode of the transcriber's lanes.
-const LANE_PURPOSE_AND_MODE: (LanePurpose, Mode) = (LanePurpose::Transcribe, Mode::Chat);
 
 /// Shortest time between two interim decodes.
 const MIN_INTERIM_INTERVAL: Duration = Duration::from_millis(100);
@@ -59,7 +56,7 @@ impl TranscribeOptions {
     }
 }
 
-/// Utterances of a session that are not reported completely, and the lane that serves them.
+/// Utterances of a session that are not reported completely, and the recognitions that serve them.
 #[derive(Debug)]
 pub(crate) struct Transcriber {
     profile: Arc<Profile>,
@@ -71,11 +68,15 @@ pub(crate) struct Transcriber {
     pub(super) speech_end_wait: Duration,
     pub(crate) options: TranscribeOptions,
     pub(crate) queue: UtteranceQueue,
-    pub(super) connection: Option<UpstreamConnection>,
-    /// The connection was released for a text to speak, or failed; the next utterance opens another.
+    /// Most recognitions at a time.
+    pub(super) parallel_max: usize,
+    /// Most recognitions for now: fewer after the upstream had no worker for another.
+    pub(super) lane_limit: usize,
+    /// Oldest first. All but the first are further lanes.
+    pub(super) recognitions: Vec<Recognition>,
+    /// A connection was released for a text to speak, or failed; the next utterance opens another.
     pub(super) worker_released: bool,
     segment_count: u32,
-    pub(super) interim: Option<InterimDecode>,
 }
 
 impl Transcriber {
@@ -97,10 +98,11 @@ impl Transcriber {
             options,
             // Where back-pressure stops the client, no waiting audio is dropped.
             queue: UtteranceQueue::new(setup.audio_in.backpressure_ms > 0),
-            connection: None,
+            parallel_max: setup.transcripts.parallel_max,
+            lane_limit: setup.transcripts.parallel_max,
+            recognitions: Vec::new(),
             worker_released: false,
             segment_count: 0,
-            interim: None,
         }
     }
 
@@ -122,21 +124,6 @@ impl Transcriber {
     /// Number of segments so far that were transcribed or will be.
     pub(crate) const fn segment_count(&self) -> u32 {
         self.segment_count
-    }
-
-    /// True if the lane waits in the upstream's queue.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.connection.as_ref().is_some_and(UpstreamConnection::is_queued)
-    }
-
-    /// The lane in use.
-    pub(crate) fn lane(&self) -> Option<Lane> {
-        self.connection.as_ref().map(UpstreamConnection::lane)
-    }
-
-    /// True if the lane holds an upstream worker.
-    pub(crate) fn holds_worker(&self) -> bool {
-        self.connection.as_ref().is_some_and(UpstreamConnection::holds_worker)
     }
 
     /// Handles an event of the speech input. Returns the number of the segment that it completes, if there is speech in it.
@@ -198,37 +185,6 @@ impl Transcriber {
         completed
     }
 
-    pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
-        if let Some(connection) = &mut self.connection {
-            connection.handle_opened(now, context);
-        }
-    }
-
-    pub(crate) fn handle_closed(
-        &mut self,
-        now: Instant,
-        reason: &DisconnectReason,
-        context: &mut LaneContext,
-    ) {
-        if let Some(connection) = &mut self.connection {
-            let connection_event = connection.handle_closed(now, reason, context);
-            self.handle_connection_event(now, connection_event, context);
-        }
-    }
-
-    pub(crate) fn handle_timeout(&mut self, now: Instant, context: &mut LaneContext) {
-        if let Some(connection) = &mut self.connection {
-            let connection_event = connection.handle_timeout(now, context);
-            self.handle_connection_event(now, connection_event, context);
-        }
-        self.advance(now, context);
-    }
-
-    /// Earliest deadline of the lane.
-    pub(crate) fn lane_deadline(&self) -> Option<Instant> {
-        self.connection.as_ref()?.deadline()
-    }
-
     /// Sends the unfinished utterance's audio, which ends at `end_ms`, if the lane is ready; schedules the next decode.
     pub(crate) fn request_interim(
         &mut self,
@@ -239,9 +195,10 @@ impl Transcriber {
     ) {
         context.timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
         let prompt = self.prompt();
-        let ready = self.connection.as_mut().filter(|connection| connection.is_ready());
-        if let (Some(connection), None) = (ready, &self.interim) {
-            self.interim = Some(InterimDecode::request(now, connection, prompt, audio, end_ms, context));
+        let is_pending = self.recognitions.iter().any(|recognition| recognition.interim.is_some());
+        let ready = self.recognitions.iter_mut().find(|recognition| recognition.connection.is_ready());
+        if let Some(recognition) = ready.filter(|_| !is_pending) {
+            recognition.request_interim(now, prompt, audio, end_ms, context);
         }
     }
 
@@ -268,20 +225,6 @@ impl Transcriber {
         self.advance(now, context);
     }
 
-    /// Returns an idle worker, because a text to speak waits for one.
-    pub(crate) fn release_idle_worker(&mut self, now: Instant, context: &mut LaneContext) {
-        let is_busy = self.connection.as_ref().is_some_and(UpstreamConnection::is_awaiting_reply)
-            || self
-                .queue
-                .utterances
-                .iter()
-                .any(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
-        if self.connection.is_some() && !is_busy {
-            self.worker_released = true;
-            self.retire_connection(now, context);
-        }
-    }
-
     /// Drops the unfinished utterance because the session ends; its speech ends at `at_ms`.
     pub(crate) fn abandon_recording(&mut self, now: Instant, at_ms: u64, context: &mut LaneContext) {
         self.queue.abandon_recording(now, at_ms);
@@ -292,66 +235,17 @@ impl Transcriber {
     /// Gives up all pending transcripts: reports every end of speech, an open one at `at_ms`, and leaves the lane.
     pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, context: &mut LaneContext) {
         self.queue.settle_all(at_ms);
-        self.interim = None;
+        self.recognitions.iter_mut().for_each(|recognition| recognition.interim = None);
         context.timers.clear(&[Timer::Interim]);
         self.advance(now, context);
-        self.retire_connection(now, context);
-    }
-
-    pub(super) fn retire_connection(&mut self, now: Instant, context: &mut LaneContext) {
-        if let Some(connection) = self.connection.take() {
-            connection.retire(now, context);
+        for recognition in std::mem::take(&mut self.recognitions) {
+            recognition.connection.retire(now, context);
         }
     }
 
-    /// Reports finished utterances, sends the next request, and dials or leaves the lane as needed.
+    /// Reports finished utterances, sends the next requests, and dials or leaves lanes as needed.
     pub(crate) fn advance(&mut self, now: Instant, context: &mut LaneContext) {
         self.queue.report_progress(now, self.speech_end_wait, context);
-        let is_settled = self.queue.utterances.is_empty();
-        let waiting = self
-            .queue
-            .utterances
-            .iter_mut()
-            .find(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
-        match (&mut self.connection, waiting) {
-            (Some(connection), Some(utterance)) => {
-                if let (UtteranceState::Waiting(audio), true) = (&utterance.state, connection.is_ready()) {
-                    let audio = audio.clone();
-                    let prompt = utterance.prompt.clone();
-                    connection.send_request(
-                        now,
-                        LaneCommand::Transcribe { prompt, audio: audio.clone() },
-                        context,
-                    );
-                    utterance.state = UtteranceState::Requested(audio, GrowingText::default());
-                }
-            }
-            (None, _) if !context.can_dial() => {}
-            (None, Some(_)) => {
-                self.worker_released = false;
-                self.connection = Some(UpstreamConnection::open(
-                    now,
-                    LANE_PURPOSE_AND_MODE,
-                    LaneCommand::Init(None),
-                    context,
-                ));
-            }
-            // Dials at the first sound, so that queueing and initialisation overlap the user's speech.
-            (None, None)
-                if !is_settled
-                    && !self.worker_released
-                    && self.wants_transcript
-                    && !self.yields_to_answer =>
-            {
-                self.connection = Some(UpstreamConnection::open(
-                    now,
-                    LANE_PURPOSE_AND_MODE,
-                    LaneCommand::Init(None),
-                    context,
-                ));
-            }
-            (Some(_), None) if is_settled && self.interim.is_none() => self.retire_connection(now, context),
-            (Some(_) | None, None) => {}
-        }
+        self.update_lanes(now, context);
     }
 }

@@ -6,7 +6,7 @@ use crate::session::{growing_text::GrowingText, measurement::Measurement, upstre
 use crate::{
     audio::{SPEECH_RATE_HZ, word_times::WordTime},
     error::Error,
-    event::{ClientCommand, Speaker},
+    event::{ClientCommand, Lane, Speaker},
 };
 
 /// A segment of speech: a whole utterance, or the part of an utterance before a commit.
@@ -66,8 +66,8 @@ pub(crate) enum UtteranceState {
     Recording,
     /// The audio waits for an upstream.
     Waiting(Arc<Vec<i16>>),
-    /// The audio was sent; the text received so far.
-    Requested(Arc<Vec<i16>>, GrowingText),
+    /// The audio was sent on this lane; the text received so far.
+    Requested(Lane, Arc<Vec<i16>>, GrowingText),
     /// Done; the result to report to the client.
     Settled(Option<Result<Transcript, Error>>),
 }
@@ -107,8 +107,13 @@ impl Utterance {
         Self { finalized: true, state: UtteranceState::Settled(None), ..Self::open(segment_id, None) }
     }
 
-    pub(crate) const fn is_requested(&self) -> bool {
-        matches!(self.state, UtteranceState::Requested(..))
+    pub(crate) const fn is_waiting(&self) -> bool {
+        matches!(self.state, UtteranceState::Waiting(_))
+    }
+
+    /// True if the audio was sent on this lane.
+    pub(crate) fn is_requested_on(&self, lane: Lane) -> bool {
+        matches!(self.state, UtteranceState::Requested(its_lane, ..) if its_lane == lane)
     }
 
     /// Reports the transcript and the end of a settled utterance; returns false if the utterance is not settled.

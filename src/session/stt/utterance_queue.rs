@@ -9,7 +9,7 @@ use std::{
 
 use super::utterance::{SpeechStart, Utterance, UtteranceState, length_ms};
 use crate::{
-    event::ClientCommand,
+    event::{ClientCommand, Lane},
     session::{timers::Timer, upstream::LaneContext},
 };
 
@@ -57,10 +57,30 @@ impl UtteranceQueue {
     /// Audio that waits for its transcript, ms.
     pub(crate) fn backlog_ms(&self) -> u64 {
         let waiting = |utterance: &Utterance| match &utterance.state {
-            UtteranceState::Waiting(audio) | UtteranceState::Requested(audio, _) => length_ms(audio),
+            UtteranceState::Waiting(audio) | UtteranceState::Requested(_, audio, _) => length_ms(audio),
             UtteranceState::Recording | UtteranceState::Settled(_) => 0,
         };
         self.utterances.iter().map(waiting).sum()
+    }
+
+    /// The utterance whose audio was sent on this lane.
+    pub(super) fn requested_on(&mut self, lane: Lane) -> Option<&mut Utterance> {
+        self.utterances.iter_mut().find(|utterance| utterance.is_requested_on(lane))
+    }
+
+    /// The oldest utterance whose audio waits for a lane.
+    pub(super) fn first_waiting(&mut self) -> Option<&mut Utterance> {
+        self.utterances.iter_mut().find(|utterance| utterance.is_waiting())
+    }
+
+    /// True while the user speaks.
+    pub(super) fn is_recording(&self) -> bool {
+        self.utterances.iter().any(|utterance| matches!(utterance.state, UtteranceState::Recording))
+    }
+
+    /// Number of utterances whose audio waits for a lane.
+    pub(super) fn waiting_count(&self) -> usize {
+        self.utterances.iter().filter(|utterance| utterance.is_waiting()).count()
     }
 
     /// True if the client waits for no transcript and for no end of speech.
@@ -105,7 +125,7 @@ impl UtteranceQueue {
     }
 
     /// Reports what is due to the client, in the order of speech.
-    /// An utterance waits for its transcript for `max_wait` at most.
+    /// An utterance waits for its transcript for `max_wait` at most; [`Duration::MAX`] is for ever.
     pub(super) fn report_progress(&mut self, now: Instant, max_wait: Duration, context: &mut LaneContext) {
         let mut index = 0;
         while let Some(utterance) = self.utterances.get_mut(index) {
@@ -121,7 +141,7 @@ impl UtteranceQueue {
                 continue;
             }
             if !utterance.released {
-                let release_at = utterance.completed_at.map(|complete| complete + max_wait);
+                let release_at = utterance.completed_at.and_then(|at| at.checked_add(max_wait));
                 if release_at.is_none_or(|at| at > now) {
                     return context.timers.set_or_clear(Timer::SpeechEnd, release_at);
                 }

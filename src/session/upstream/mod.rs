@@ -145,8 +145,13 @@ impl LaneContext {
 
     /// True if another lane may be dialled. Otherwise a lane of [`LaneContext::closing`] has to end first.
     pub(crate) fn can_dial(&self) -> bool {
+        self.can_dial_beside(0)
+    }
+
+    /// Like [`LaneContext::can_dial`], for an owner that could have `spare` lanes beside the one that it dials.
+    pub(crate) fn can_dial_beside(&self, spare: usize) -> bool {
         let draining = self.closing.iter().filter(|connection| connection.is_draining()).count();
-        draining <= MAX_DRAINING && self.closing.len() <= MAX_CLOSING
+        draining <= MAX_DRAINING && self.closing.len() <= MAX_CLOSING + spare
     }
 }
 

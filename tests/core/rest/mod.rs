@@ -1,5 +1,6 @@
 //! Sessions of REST requests, in virtual time: a whole recording as fast as the bridge takes it, or one text.
 
+mod parallel;
 mod transcription;
 
 use std::time::Duration;
