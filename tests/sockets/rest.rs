@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -139,6 +140,26 @@ async fn recording_is_transcribed_in_every_format() {
         assert!(body.starts_with(start) && body.matches("simulated transcript").count() == 2, "{body}");
     }
     assert!(bench.sessions.is_empty(), "every session has ended");
+}
+
+/// As Open WebUI can be set to send it.
+#[tokio::test]
+async fn recording_may_come_as_base64_in_json() {
+    let bench = Bench::start().await;
+    let data = STANDARD.encode(wav(&recording("goforward")));
+    let json = "Content-Type: application/json\r\n";
+    let post = |body: Value| {
+        let (address, headers) = (bench.address(), format!("{BEARER}{json}"));
+        async move { request(address, "POST", TRANSCRIPTIONS, &headers, body.to_string().as_bytes()).await }
+    };
+    let body = json!({"model": "whisper-1", "language": "en", "temperature": 0.5,
+        "input_audio": {"data": data, "format": "wav"}});
+    let answer = post(body).await;
+    assert!(answer.json()["text"].as_str().unwrap().starts_with("simulated"), "{answer:?}");
+    for audio in [json!({"data": "?"}), json!({}), json!(null)] {
+        let answer = post(json!({"model": "whisper-1", "input_audio": audio})).await;
+        assert_eq!(answer.status, 400, "{audio}");
+    }
 }
 
 #[tokio::test]

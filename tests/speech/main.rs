@@ -9,4 +9,5 @@ mod engines;
 mod macaw_clients;
 mod openai_clients;
 mod phone_calls;
+mod rest_clients;
 mod word_accuracy;

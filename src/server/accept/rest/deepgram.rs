@@ -7,6 +7,7 @@ use hyper::{
     body::Incoming,
     header::{CONTENT_TYPE, HeaderMap},
 };
+use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -17,9 +18,9 @@ use super::{
     style::{Failure, Style, set_header},
     transcribe::{Job, Transcription},
     transcript,
-    upload::{RECORDING_MAX_BYTES, read_body, read_object},
+    upload::{RECORDING_MAX_BYTES, SPEECH_MAX_BYTES, read_body, read_object},
 };
-use crate::media::encode::AudioFormat;
+use crate::{downstream::date::rfc3339, media::encode::AudioFormat, server::unix_now};
 
 /// Longest text of a request to speak, characters.
 const TEXT_MAX_CHARS: usize = 2000;
@@ -73,10 +74,17 @@ pub(super) async fn answer_listen(
     if let Some(language) = query.get("language").filter(|language| *language != "multi") {
         settings["language"] = language.into();
     }
+    let (threads, hashed) = (opening.server.codec_threads.clone(), recording.clone());
+    let hash = threads.run(move || digest(&SHA256, &hashed)).await;
     let job = Job { recording, model: model.clone(), settings };
     let (transcription, _served) = Transcription::start(opening, (admission, memory), job).await?;
     let (segments, duration) = transcription.collect().await?;
-    let body = listen_body(&segments, duration.as_secs_f64(), &model, query.is_set("utterances"));
+    let mut body = listen_body(&segments, &model, query.is_set("utterances"));
+    let metadata = &mut body["metadata"];
+    metadata["duration"] = duration.as_secs_f64().into();
+    metadata["created"] = rfc3339(unix_now().as_secs_f64()).into();
+    metadata["sha256"] =
+        hash.map(|hash| hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>()).into();
     Ok(complete(answer_with("application/json", body.to_string())))
 }
 
@@ -86,7 +94,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// The answer to `POST /v1/listen`. MiniCPM-o has no confidence; the clients' types require one.
-fn listen_body(segments: &[Segment], duration_s: f64, model: &str, wants_utterances: bool) -> Value {
+fn listen_body(segments: &[Segment], model: &str, wants_utterances: bool) -> Value {
     let words: Vec<_> = segments.iter().flat_map(|segment| segment.words.iter().flatten()).collect();
     let word = |word: &&super::session::Word| {
         json!({
@@ -96,7 +104,7 @@ fn listen_body(segments: &[Segment], duration_s: f64, model: &str, wants_utteran
     };
     let words: Vec<_> = words.iter().map(word).collect();
     let transcript = transcript::joined(segments);
-    let id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+    let id = request_id();
     let alternative = json!({"transcript": transcript, "confidence": 1.0, "words": words});
     let mut results = json!({"channels": [{"alternatives": [alternative]}]});
     if wants_utterances {
@@ -111,12 +119,15 @@ fn listen_body(segments: &[Segment], duration_s: f64, model: &str, wants_utteran
     }
     json!({
         "metadata": {
-            "transaction_key": "deprecated", "request_id": id, "sha256": "", "created": "1970-01-01T00:00:00.000Z",
-            "duration": duration_s, "channels": 1, "models": [model],
+            "transaction_key": "deprecated", "request_id": id, "channels": 1, "models": [model],
             "model_info": {model: {"name": model, "version": "", "arch": "minicpm-o"}},
         },
         "results": results,
     })
+}
+
+fn request_id() -> String {
+    format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..))
 }
 
 /// Answers `POST /v1/speak`.
@@ -127,7 +138,7 @@ pub(super) async fn answer_speak(
     let admission = opening.admit()?;
     let query = Query::of(&request);
     let mut memory = opening.memory_share();
-    let body = read_object(request, &mut memory).await?;
+    let body = read_object(request, SPEECH_MAX_BYTES, &mut memory).await?;
     let (format, rate_hz) = speech_format(&query)?;
     let model = query.get("model").unwrap_or("aura-asteria-en").to_owned();
     let text = speech_text(&body)?.to_owned();
@@ -141,6 +152,11 @@ pub(super) async fn answer_speak(
     };
     let mut response = speak::speak(opening, admission, job, Style::Deepgram).await?;
     let headers = response.headers_mut();
+    // The library of version 3 reads all four.
+    let id = request_id();
+    for name in ["dg-request-id", "dg-model-uuid"] {
+        set_header(headers, name, &id);
+    }
     set_header(headers, "dg-model-name", &model);
     set_header(headers, "dg-char-count", &text.chars().count().to_string());
     Ok(response)

@@ -17,7 +17,7 @@ use super::{
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style, set_header},
     transcribe::{event_stream, event_text},
-    upload::read_object,
+    upload::{SPEECH_MAX_BYTES, read_object},
 };
 use crate::{
     media::encode::{AudioFormat, Encoder},
@@ -56,7 +56,7 @@ pub(super) async fn answer(
 ) -> Result<Response<Body>, Failure> {
     let admission = opening.admit()?;
     let mut memory = opening.memory_share();
-    let body = read_object(request, &mut memory).await?;
+    let body = read_object(request, SPEECH_MAX_BYTES, &mut memory).await?;
     let job = read_job(&body, style)?;
     speak(opening, admission, job, style).await
 }

@@ -1,9 +1,11 @@
 //! The body of a request: a form with a recording, or a JSON object.
 //!
-//! A recording is kept in memory, because its fields may follow it; it counts in the memory of messages in transit.
+//! A recording is kept in memory, because its fields may follow it; it counts in the memory of messages in transit. Some
+//! clients, such as Open WebUI, can send it as base64 in JSON instead: `{"input_audio": {"data": "..."}}`.
 
 use std::{str::FromStr, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::{
@@ -20,8 +22,10 @@ use crate::server::memory::MemoryShare;
 
 /// Longest recording, bytes: OpenAI's and Macaw's limit.
 pub(super) const RECORDING_MAX_BYTES: usize = 25 * 1024 * 1024;
-/// Longest JSON body, bytes: a reference voice as base64 may be in it.
-const JSON_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Longest recording in JSON, bytes: base64 takes a third more.
+const RECORDING_JSON_MAX_BYTES: usize = RECORDING_MAX_BYTES / 3 * 4 + 1024 * 1024;
+/// Longest request to speak, bytes: a reference voice as base64 may be in it.
+pub(super) const SPEECH_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Longest text field of a form, bytes.
 const FIELD_MAX_BYTES: usize = 64 * 1024;
 /// Most fields of a form.
@@ -38,11 +42,16 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    /// Reads a form (RFC 7578). Its fields may come in any order.
+    /// Reads a form (RFC 7578) or a JSON object. The fields of a form may come in any order.
     pub(super) async fn read(request: Request<Incoming>, memory: &mut MemoryShare) -> Result<Self, Failure> {
         let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        if content_type.is_some_and(|value| value.trim_start().starts_with("application/json")) {
+            return Self::of_json(&read_object(request, RECORDING_JSON_MAX_BYTES, memory).await?);
+        }
         let boundary = multer::parse_boundary(content_type.unwrap_or_default()).map_err(|_| {
-            Failure::invalid("The body must be a form: Content-Type multipart/form-data with a boundary")
+            Failure::invalid(
+                "The body must be a form (Content-Type: multipart/form-data with a boundary) or JSON",
+            )
         })?;
         let whole_max = RECORDING_MAX_BYTES + FIELDS_MAX * FIELD_MAX_BYTES;
         let limits = SizeLimit::new().whole_stream(whole_max as u64);
@@ -59,6 +68,29 @@ impl Upload {
             upload.add(field, memory).await?;
         }
         Ok(upload)
+    }
+
+    fn of_json(body: &Map<String, Value>) -> Result<Self, Failure> {
+        let file = match body.get("input_audio").map(|audio| audio["data"].as_str()) {
+            None => None,
+            Some(None) => return Err(Failure::parameter("input_audio", "Missing 'input_audio.data'.")),
+            Some(Some(data)) => Some(STANDARD.decode(data).map_err(|error| {
+                Failure::parameter("input_audio", format!("Invalid base64 in 'input_audio.data': {error}."))
+            })?),
+        };
+        if file.as_ref().is_some_and(|file| file.len() > RECORDING_MAX_BYTES) {
+            return Err(too_large(RECORDING_MAX_BYTES));
+        }
+        let texts = |(name, value): (&String, &Value)| -> Vec<(String, String)> {
+            let values = value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
+            let texts = values.iter().filter_map(|value| match value {
+                Value::String(text) => Some(text.clone()),
+                Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+                _ => None,
+            });
+            texts.map(|text| (name.clone(), text)).collect()
+        };
+        Ok(Self { file: file.map(Bytes::from), fields: body.iter().flat_map(texts).collect() })
     }
 
     async fn add(&mut self, field: Field<'_>, memory: &mut MemoryShare) -> Result<(), Failure> {
@@ -175,9 +207,10 @@ pub(super) async fn read_body(
 /// Reads a body that is a JSON object.
 pub(super) async fn read_object(
     request: Request<Incoming>,
+    max_bytes: usize,
     memory: &mut MemoryShare,
 ) -> Result<Map<String, Value>, Failure> {
-    let body = read_body(request.into_body(), JSON_MAX_BYTES, memory).await?;
+    let body = read_body(request.into_body(), max_bytes, memory).await?;
     serde_json::from_slice(&body)
         .map_err(|error| Failure::invalid(format!("The body is not a JSON object: {error}")))
 }

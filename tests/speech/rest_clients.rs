@@ -1,0 +1,104 @@
+//! Unmodified public clients of REST APIs, with real engines: recordings become words, and texts become audio.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::{process::Command, task::JoinSet};
+use voxbridge::simulator::{SimulatorConfig, process::EngineProcess};
+use voxbridge_test_support::bench::{Bench, Options, recording as samples_of};
+
+use crate::client_programs::{clients_dir, node, project, python, recording, run};
+use crate::engines::{engines_dir, word_error_rate};
+
+const RECORDING: &str = "librivox_0880_16k.wav";
+const EXPECTED_WORDS: &str = "he was not an ill disposed young man";
+/// Another processor may get one of the eight words wrong.
+const WER: f64 = 0.13;
+
+fn driver(packages: &[&str], name: &str) -> Command {
+    let mut client = python(packages);
+    client.arg(project().join("tests/clients/rest_client.py")).arg(name);
+    client
+}
+
+fn node_driver(name: &str) -> Command {
+    let mut client = node("rest_client.cjs");
+    client.arg(name);
+    client
+}
+
+async fn start_bench() -> Bench {
+    clients_dir();
+    let engines = EngineProcess::start(&engines_dir()).await.unwrap();
+    // One worker per client; other tests cover the queue.
+    let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };
+    Bench::with_options(Options { simulator, engines: Some(Arc::new(engines)), ..Options::default() }).await
+}
+
+/// The words of a transcript in any format, without the numbers and times of subtitles.
+fn words_of(text: &str) -> String {
+    let is_words =
+        |line: &&str| !line.contains("-->") && *line != "WEBVTT" && line.trim().parse::<u32>().is_err();
+    text.lines().filter(is_words).collect::<Vec<_>>().join(" ")
+}
+
+fn assert_texts(came: &Value, name: &str) {
+    let texts = came["texts"].as_object().unwrap();
+    for (format, text) in texts.iter().filter(|(format, _)| *format != "model") {
+        let words = words_of(text.as_str().unwrap());
+        assert!(word_error_rate(EXPECTED_WORDS, &words) <= WER, "{name}, {format}: {words}");
+    }
+}
+
+/// A sentence of nine words: at least a second and a half. Compressed, that is 4 kB or more.
+fn assert_spoken(came: &Value, name: &str) {
+    for (format, bytes) in came["spoken"].as_object().unwrap() {
+        assert!(bytes.as_u64() > Some(4000), "{name}, {format}: {bytes} bytes");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rest_clients_upload_recordings_and_have_texts_spoken() {
+    let bench = start_bench().await;
+    let url = format!("http://{}", bench.address());
+    let mut running = JoinSet::new();
+    for (name, driver) in [
+        ("openai", driver(&["openai"], "openai")),
+        ("openai for Node", node_driver("openai")),
+        ("livekit", driver(&["livekit", "openai", "aiohttp", "pipecat"], "livekit")),
+        ("pipecat", driver(&["pipecat", "openai", "aiohttp"], "pipecat")),
+        ("deepgram 3", driver(&["deepgram-3.11.0", "deepgram", "aiohttp", "websockets-13.1"], "deepgram-3")),
+        ("deepgram 7", driver(&["deepgram-7.17.0", "deepgram", "aiohttp", "websockets-17.4"], "deepgram-7")),
+        ("deepgram for Node", node_driver("deepgram-5.13.0")),
+        ("open-webui", driver(&["aiohttp"], "open-webui")),
+    ] {
+        let mut driver = driver;
+        driver.arg(&url).arg(recording(RECORDING));
+        running.spawn(async move { (name, run(driver).await) });
+    }
+    for (name, output) in running.join_all().await {
+        let came: Value = serde_json::from_str(&output).unwrap();
+        assert_texts(&came, name);
+        assert_spoken(&came, name);
+        if name == "openai" {
+            let expected = json!({"no audio": "invalid_request_error", "empty text": "invalid_request_error",
+                "unknown format": "invalid_request_error"});
+            assert_eq!(came["errors"], expected, "{name}");
+            let length_s = samples_of("librivox_0880").len() as f64 / 16_000.0;
+            let end_s = came["segments"][0][1].as_f64().unwrap();
+            assert!(end_s > length_s / 2.0 && end_s <= length_s, "{}", came["segments"]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn curl_uploads_and_downloads() {
+    let bench = start_bench().await;
+    let url = format!("http://{}/v1/audio/transcriptions", bench.address());
+    let mut curl = Command::new("curl");
+    let file = format!("file=@{}", recording(RECORDING).display());
+    curl.args(["--silent", "--show-error", "--fail-with-body"]);
+    curl.args(["--form", &file, "--form", "model=whisper-1", "--form", "response_format=text", &url]);
+    let words = run(curl).await;
+    assert!(word_error_rate(EXPECTED_WORDS, &words) <= WER, "{words}");
+}
