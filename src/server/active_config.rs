@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{
+    accept::rest::PROTOCOL as REST_PROTOCOL,
     access::{AccessPolicy, ClientLimits},
     process::lifecycle::DrainPolicy,
     route::Routes,
@@ -67,7 +68,11 @@ impl ServiceConfig {
             let url = move |path: &String| format!("{scheme}://{address}{path}{query}");
             client.paths.iter().map(move |path| (client.name.clone(), url(path)))
         });
-        urls.collect()
+        let rest = self.library.client(REST_PROTOCOL).is_ok_and(|client| self.routes.can_serve(&client));
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let rest =
+            rest.then(|| (REST_PROTOCOL.to_owned(), format!("{scheme}://{address}/v1/audio/transcriptions")));
+        urls.chain(rest).collect()
     }
 }
 

@@ -5,5 +5,6 @@ mod admission;
 mod certificates;
 mod client_secrets;
 mod limits;
+mod rest;
 mod secrets;
 mod upstream_credentials;

@@ -70,7 +70,9 @@ pub(super) async fn answer_listen(
     // Key words may carry a weight behind a colon, which MiniCPM-o does not have.
     let listed = query.all("keywords").map(|word| word.split(':').next().unwrap_or(word));
     let words: Vec<_> = query.all("keyterm").chain(listed).take(KEYWORDS_MAX).collect();
-    let mut settings = json!({"type": "configure", "task": Task::Transcribe.name(), "hot_words": words});
+    let mut settings = json!({
+        "type": "configure", "task": Task::Transcribe.name(), "hot_words": words, "word_times": true,
+    });
     if let Some(language) = query.get("language").filter(|language| *language != "multi") {
         settings["language"] = language.into();
     }

@@ -54,7 +54,7 @@ use crate::{
 pub(super) type Body = Either<Full<Bytes>, StreamedBody>;
 
 /// Name of the client protocol that requests are served by.
-const PROTOCOL: &str = "rest";
+pub(crate) const PROTOCOL: &str = "rest";
 
 /// Counts a request as served while it lives.
 struct ServedRequest(ServedRequests);

@@ -106,17 +106,19 @@ fn read_job(task: Task, upload: &mut Upload) -> Result<Job, Failure> {
     if model.chars().count() > 256 {
         return Err(Failure::parameter("model", "Invalid value for 'model': longer than 256 characters."));
     }
+    // OpenAI also uses only the end of a long prompt.
     let prompt = upload.text("prompt").unwrap_or_default();
-    if prompt.chars().count() > PROMPT_MAX_CHARS {
-        let message = format!("Invalid value for 'prompt': longer than {PROMPT_MAX_CHARS} characters.");
-        return Err(Failure::parameter("prompt", message));
-    }
+    let cut = prompt.chars().count().saturating_sub(PROMPT_MAX_CHARS);
+    let prompt: String = prompt.chars().skip(cut).collect();
     // `hotwords` of speaches and `hot_words` of Macaw are lists with commas.
     let listed = ["hotwords", "hot_words"].into_iter().flat_map(|name| upload.all(name));
     let listed = listed.flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty());
     let words: Vec<_> = upload.all("keywords").chain(listed).take(KEYWORDS_MAX).collect();
-    let mut settings = json!({"type": "configure", "task": task.name(), "hot_words": words});
-    for (name, value) in [("prompt", prompt), ("language", upload.text("language").unwrap_or_default())] {
+    let mut settings =
+        json!({"type": "configure", "task": task.name(), "hot_words": words, "word_times": true});
+    for (name, value) in
+        [("prompt", prompt.as_str()), ("language", upload.text("language").unwrap_or_default())]
+    {
         if !value.is_empty() {
             settings[name] = value.into();
         }

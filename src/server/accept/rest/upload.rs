@@ -32,6 +32,8 @@ const FIELD_MAX_BYTES: usize = 64 * 1024;
 const FIELDS_MAX: usize = 256;
 /// A client that sends nothing for so long has stalled.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time for a body: 25 MB over a slow mobile connection.
+const BODY_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// A form with a recording.
 #[derive(Debug, Default)]
@@ -57,7 +59,11 @@ impl Upload {
         let limits = SizeLimit::new().whole_stream(whole_max as u64);
         let body = request.into_body().into_data_stream();
         let constraints = Constraints::new().size_limit(limits);
-        let mut form = Multipart::with_constraints(body, boundary, constraints);
+        let form = Multipart::with_constraints(body, boundary, constraints);
+        timeout(BODY_TIMEOUT, Self::read_form(form, memory)).await.unwrap_or_else(|_| Err(too_slow()))
+    }
+
+    async fn read_form(mut form: Multipart<'_>, memory: &mut MemoryShare) -> Result<Self, Failure> {
         let mut upload = Self::default();
         let mut count = 0;
         while let Some(field) = in_time(form.next_field()).await? {
@@ -184,8 +190,22 @@ fn stalled() -> Failure {
     Failure::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message)
 }
 
+fn too_slow() -> Failure {
+    let message = format!("The body was not complete within {} s", BODY_TIMEOUT.as_secs());
+    Failure::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message)
+}
+
 /// Reads a body of at most `max_bytes`.
 pub(super) async fn read_body(
+    body: Incoming,
+    max_bytes: usize,
+    memory: &mut MemoryShare,
+) -> Result<Bytes, Failure> {
+    let read = timeout(BODY_TIMEOUT, read_to_end(body, max_bytes, memory));
+    read.await.unwrap_or_else(|_| Err(too_slow()))
+}
+
+async fn read_to_end(
     mut body: Incoming,
     max_bytes: usize,
     memory: &mut MemoryShare,

@@ -1,0 +1,71 @@
+//! REST requests pass the same checks as WebSocket clients: keys, permissions, quotas, limits, origins.
+
+use super::access_server::{AccessServer, HandshakeAnswer, send_request};
+
+const KEYS: &str = "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\nsessions_max = 1\nmodels = [\"tts-*\"]\n\
+    [[key]]\nname = \"bob\"\nkey = \"bob-s3cret\"\nprotocols = [\"macaw\"]\n\
+    [[key]]\nname = \"cid\"\nkey = \"cid-s3cret\"\nsessions_per_minute = 2\n";
+const CONFIG: &str = "[access]\nkeys = \"DIR/keys.toml\"\norigins = [\"https://app.example.com\"]\n";
+
+async fn speak(server: &AccessServer, headers: &str, model: &str) -> HandshakeAnswer<tokio::net::TcpStream> {
+    let body = format!(r#"{{"model":"{model}","input":"Hello.","response_format":"pcm"}}"#);
+    let request = format!(
+        "POST /v1/audio/speech HTTP/1.0\r\nHost: x\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+        body.len()
+    );
+    send_request(server.tcp().await, request.as_bytes()).await
+}
+
+fn bearer(key: &str) -> String {
+    format!("Authorization: Bearer {key}-s3cret\r\n")
+}
+
+#[tokio::test]
+async fn key_permissions_and_quotas_hold_for_rest() {
+    let server = AccessServer::start("rest-keys", CONFIG, &[("keys.toml", KEYS)]).await;
+    assert_eq!(speak(&server, "", "tts-1").await.status, 401);
+    assert_eq!(speak(&server, &bearer("eve"), "tts-1").await.status, 401);
+    assert_eq!(speak(&server, &bearer("bob"), "tts-1").await.status, 403, "another protocol");
+    assert_eq!(speak(&server, &bearer("ann"), "gpt-4o").await.status, 403, "another model");
+    assert_eq!(speak(&server, &bearer("ann"), "tts-1").await.status, 200);
+    let foreign = format!("{}Origin: https://evil.example\r\n", bearer("ann"));
+    let foreign = speak(&server, &foreign, "tts-1").await;
+    assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (403, None));
+    let own = format!("{}Origin: https://app.example.com\r\n", bearer("cid"));
+    let own = speak(&server, &own, "tts-1").await;
+    assert_eq!(
+        (own.status, own.header("access-control-allow-origin")),
+        (200, Some("https://app.example.com"))
+    );
+    assert_eq!(speak(&server, &bearer("cid"), "tts-1").await.status, 200);
+    let third = speak(&server, &bearer("cid"), "tts-1").await;
+    assert_eq!((third.status, third.code().as_str()), (429, "too_many_requests"));
+    assert!(third.header("retry-after").is_some());
+}
+
+/// A browser asks first whether a page may send a request with these headers.
+#[tokio::test]
+async fn pages_of_allowed_origins_may_use_rest() {
+    let server = AccessServer::start("rest-pages", CONFIG, &[("keys.toml", KEYS)]).await;
+    for (origin, allowed) in
+        [("https://app.example.com", Some("https://app.example.com")), ("https://evil.example", None)]
+    {
+        let request = format!(
+            "OPTIONS /v1/audio/speech HTTP/1.1\r\nHost: x\r\nOrigin: {origin}\r\nAccess-Control-Request-Method: POST\r\n\r\n"
+        );
+        let answer = send_request(server.tcp().await, request.as_bytes()).await;
+        assert_eq!((answer.status, answer.header("access-control-allow-origin")), (204, allowed));
+        assert_eq!(answer.header("access-control-allow-methods"), Some("post"));
+    }
+}
+
+#[tokio::test]
+async fn request_is_a_session_of_the_server() {
+    let server = AccessServer::start("rest-slots", "sessions_max = 1\n", &[]).await;
+    let mut first = server.connect_until_accepted(super::access_server::MACAW, "").await;
+    first.assert_alive().await;
+    let refused = speak(&server, "", "tts-1").await;
+    assert_eq!((refused.status, refused.code().as_str()), (503, "service_unavailable"));
+    first.close().await;
+    while speak(&server, "", "tts-1").await.status == 503 {}
+}
