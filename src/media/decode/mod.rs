@@ -12,6 +12,7 @@ mod container;
 mod tests;
 mod wav_length;
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -150,6 +151,7 @@ impl Decoder {
             Ok(None) => self.end(),
             // A second stream follows in the same Ogg file.
             Err(Error::ResetRequired) => self.restart(),
+            Err(Error::IoError(error)) if self.is_end_of_stream(&error) => self.end(),
             Err(error) => {
                 self.note_damage(&error);
                 self.end();
@@ -208,6 +210,11 @@ impl Decoder {
             self.pending.truncate(room as usize);
             self.fail(MediaError::TooLong { max });
         }
+    }
+
+    /// True at the end of a webm file of unknown length, as browsers record it. One that was cut off looks alike.
+    fn is_end_of_stream(&self, error: &std::io::Error) -> bool {
+        self.info.container == Container::Webm && error.kind() == ErrorKind::UnexpectedEof
     }
 
     /// Opens the track of the next stream in a chained Ogg file.

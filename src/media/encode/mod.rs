@@ -3,17 +3,28 @@
 //! Every format leaves as the audio comes: the first [`Encoder::push`] returns the file's header, and nothing that was
 //! written changes later. The length is therefore unknown to the headers.
 
+mod bits;
+mod flac;
+mod mp3;
+mod opus;
+#[cfg(test)]
+mod tests;
 mod wav;
 
 use super::MediaError;
 use crate::audio::resample;
 use crate::named_enum::named_enum;
-use std::ops::RangeInclusive;
 
 named_enum! {
     /// File format of an answer.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum AudioFormat {
+        /// MP3 at 96 kb/s, OpenAI's default.
+        Mp3 = "mp3",
+        /// Opus in Ogg at about 48 kb/s.
+        Opus = "opus",
+        /// FLAC with 16 bits.
+        Flac = "flac",
         /// RIFF WAVE with int16 samples.
         Wav = "wav",
         /// int16 little endian samples without a header.
@@ -30,21 +41,22 @@ impl AudioFormat {
     /// Value of the `Content-Type` header, as OpenAI and Macaw send it.
     pub const fn mime_type(self) -> &'static str {
         match self {
+            Self::Mp3 => "audio/mpeg",
+            Self::Opus => "audio/opus",
+            Self::Flac => "audio/flac",
             Self::Wav => "audio/wav",
             Self::Pcm => "audio/pcm",
         }
     }
 
-    /// Sample rates in Hz that the format can have, in ascending order.
-    const fn rates_hz(self) -> Rates {
+    /// The sample rates in Hz that the format is limited to, in ascending order; `None` if it takes any rate.
+    pub const fn rates_hz(self) -> Option<&'static [u32]> {
         match self {
-            Self::Wav | Self::Pcm => Rates::Range(resample::SUPPORTED_HZ),
+            Self::Mp3 => Some(mp3::RATES_HZ),
+            Self::Opus => Some(&[8_000, 12_000, 16_000, 24_000, 48_000]),
+            Self::Flac | Self::Wav | Self::Pcm => None,
         }
     }
-}
-
-enum Rates {
-    Range(RangeInclusive<u32>),
 }
 
 /// Encodes one mono answer.
@@ -53,20 +65,33 @@ pub struct Encoder {
 }
 
 enum Stream {
-    Pcm,
+    Mp3(Box<mp3::Mp3Stream>),
+    Opus(Box<opus::OpusStream>),
+    Flac(flac::FlacStream),
     Wav(wav::WavStream),
+    Pcm,
 }
 
 impl Encoder {
-    /// An encoder for audio at this rate. Every format takes 24 kHz.
+    /// An encoder for audio at this rate. Every format takes 24 kHz, the model's rate.
     ///
     /// # Errors
     /// [`MediaError::RateNotSupported`] if the format cannot have this rate.
     pub fn new(format: AudioFormat, rate_hz: u32) -> Result<Self, MediaError> {
-        format.rates_hz().check(rate_hz)?;
+        let unsupported = || rate_error(format, rate_hz);
+        if format.rates_hz().is_some_and(|rates| !rates.contains(&rate_hz))
+            || resample::check_rate(rate_hz).is_err()
+        {
+            return Err(unsupported());
+        }
         let stream = match format {
-            AudioFormat::Pcm => Stream::Pcm,
+            AudioFormat::Mp3 => Stream::Mp3(Box::new(mp3::Mp3Stream::new(rate_hz))),
+            AudioFormat::Opus => {
+                Stream::Opus(Box::new(opus::OpusStream::new(rate_hz).ok_or_else(unsupported)?))
+            }
+            AudioFormat::Flac => Stream::Flac(flac::FlacStream::new(rate_hz)),
             AudioFormat::Wav => Stream::Wav(wav::WavStream::new(rate_hz)),
+            AudioFormat::Pcm => Stream::Pcm,
         };
         Ok(Self { stream })
     }
@@ -74,30 +99,31 @@ impl Encoder {
     /// Encodes samples and appends the bytes that are ready to `out`.
     pub fn push(&mut self, samples: &[i16], out: &mut Vec<u8>) {
         match &mut self.stream {
-            Stream::Pcm => push_s16le(samples, out),
+            Stream::Mp3(mp3) => mp3.push(samples, out),
+            Stream::Opus(opus) => opus.push(samples, out),
+            Stream::Flac(flac) => flac.push(samples, out),
             Stream::Wav(wav) => wav.push(samples, out),
+            Stream::Pcm => push_s16le(samples, out),
         }
     }
 
-    /// Ends the file: appends what is still pending. Without audio, the file is complete and empty.
+    /// Ends the file: appends what is still pending. Call it once. A file without audio is complete too.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         match &mut self.stream {
-            Stream::Pcm => {}
+            Stream::Mp3(mp3) => mp3.finish(out),
+            Stream::Opus(opus) => opus.finish(out),
+            Stream::Flac(flac) => flac.finish(out),
             Stream::Wav(wav) => wav.push(&[], out),
+            Stream::Pcm => {}
         }
     }
 }
 
-impl Rates {
-    fn check(self, actual: u32) -> Result<(), MediaError> {
-        let Self::Range(range) = self;
-        let (min, max) = range.into_inner();
-        if (min..=max).contains(&actual) {
-            Ok(())
-        } else {
-            Err(MediaError::RateNotSupported { actual, min, max })
-        }
-    }
+fn rate_error(format: AudioFormat, actual: u32) -> MediaError {
+    let rates = format.rates_hz().unwrap_or_default();
+    let min = rates.first().copied().unwrap_or(*resample::SUPPORTED_HZ.start());
+    let max = rates.last().copied().unwrap_or(*resample::SUPPORTED_HZ.end());
+    MediaError::RateNotSupported { actual, min, max }
 }
 
 fn push_s16le(samples: &[i16], out: &mut Vec<u8>) {
