@@ -1,6 +1,8 @@
 //! Sessions of REST requests, in virtual time: a whole recording as fast as the bridge takes it, or one text.
 
+mod long_recordings;
 mod parallel;
+mod speech;
 mod transcription;
 
 use std::time::Duration;
