@@ -2,12 +2,13 @@
 
 mod long_recordings;
 mod parallel;
+mod properties;
 mod speech;
 mod transcription;
 
 use std::time::Duration;
 
-use crate::harness::{Harness, HarnessConfig, bytes_of, recording, zeros};
+use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, zeros};
 use serde_json::json;
 
 fn secs(seconds: u64) -> Duration {

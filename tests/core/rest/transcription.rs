@@ -104,3 +104,17 @@ fn long_speech_is_cut_at_pauses() {
         (counts.recorded, counts.received - counts.recorded)
     );
 }
+
+#[test]
+fn utterances_without_an_answer_are_reported_when_the_session_ends() {
+    let mut harness = open_request(1, &["slow-init=50"]);
+    upload(&mut harness, &[sentence(), zeros(800)].concat().repeat(20));
+    assert_finishes(&mut harness);
+    let ids = |name: &str| {
+        harness.events(name).iter().filter_map(|it| it["segment_id"].as_u64()).collect::<Vec<_>>()
+    };
+    let (transcribed, failed) = (ids("transcript"), ids("error"));
+    assert!(!transcribed.is_empty() && !failed.is_empty(), "{transcribed:?} {failed:?}");
+    assert_eq!([transcribed, failed].concat(), (0..20).collect::<Vec<_>>());
+    assert_eq!(ids("speech_start"), ids("speech_end"));
+}
