@@ -184,6 +184,8 @@ impl Session {
             sensitivity: Sensitivity::Normal,
             end_silence_ms: setup.profile.listen.end_ms,
             segment_max_ms: setup.profile.listen.segment_max_ms.min(saturating_u32(setup.audio_max_ms)),
+            cut_after_ms: setup.transcripts.cut_after_ms,
+            cut_pause_ms: setup.transcripts.cut_pause_ms,
             is_manual: false,
         };
         let transcribes = talk.is_none() || setup.profile.transcribes_user();

@@ -165,6 +165,9 @@ impl Session {
             if let Some(plan) = self.drain_plan.filter(|plan| plan.reply_deadline <= now) {
                 self.report_cut_off(plan);
             }
+            if self.setup.transcripts.in_order {
+                self.transcriber.report_lost(now, &mut self.context);
+            }
         }
         self.flush_drop_report(now);
         self.end_session(now);

@@ -54,6 +54,11 @@ pub struct VadConfig {
     pub end_ms: u32,
     /// Longest utterance from its start edge, in ms; then an end is forced.
     pub max_ms: u32,
+    /// From this length on, a shorter pause ends an utterance, so that it is not cut in a word at its limit, in ms;
+    /// [`u32::MAX`] for never.
+    pub cut_after_ms: u32,
+    /// That shorter pause, in ms.
+    pub cut_pause_ms: u32,
 }
 
 impl VadConfig {
@@ -82,7 +87,15 @@ impl VadConfig {
             Sensitivity::Normal => (0.55, -65.0),
             Sensitivity::Low => (0.7, -55.0),
         };
-        Self { threshold, gate_dbfs, start_ms: 250, end_ms: 300, max_ms: 30_000 }
+        Self {
+            threshold,
+            gate_dbfs,
+            start_ms: 250,
+            end_ms: 300,
+            max_ms: 30_000,
+            cut_after_ms: u32::MAX,
+            cut_pause_ms: 0,
+        }
     }
 }
 

@@ -32,6 +32,9 @@ pub struct Segmenter {
 /// single silent hop does little harm, and sound that is silent for a quarter of the time never triggers.
 const START_LEAK: f32 = 3.0;
 
+/// Length of speech after an [`Edge::Limit`] in the middle of speech that starts the next utterance, in ms.
+const CONTINUATION_MS: u32 = 64;
+
 impl Segmenter {
     /// A segmenter for hops of `hop_samples` samples at 16 kHz.
     pub fn new(config: VadConfig, hop_samples: usize) -> Self {
@@ -52,10 +55,27 @@ impl Segmenter {
         // End one hop early: a recording never exceeds the limit, whatever the length of a hop.
         let limit = *since_start_ms + self.hop_ms > self.config.max_ms as f32;
         self.opposing_ms = if speech { 0.0 } else { self.opposing_ms + self.hop_ms };
-        if self.has_lasted(self.config.end_ms) {
+        let end_ms = if *since_start_ms < self.config.cut_after_ms as f32 {
+            self.config.end_ms
+        } else {
+            self.shorter_pause_ms()
+        };
+        if self.has_lasted(end_ms) {
             return Some(self.switch_to(None, Edge::End));
         }
-        limit.then(|| self.switch_to(None, Edge::Limit))
+        limit.then(|| {
+            let edge = self.switch_to(None, Edge::Limit);
+            if speech {
+                // The speech probably goes on, and would be lost if it were too short for a start of its own.
+                self.opposing_ms = self.config.start_ms.saturating_sub(CONTINUATION_MS) as f32;
+            }
+            edge
+        })
+    }
+
+    /// Silence that ends a long utterance.
+    fn shorter_pause_ms(&self) -> u32 {
+        self.config.end_ms.min(self.config.cut_pause_ms)
     }
 
     /// True during an utterance.
@@ -76,7 +96,9 @@ impl Segmenter {
         // The limit edge comes one hop before the limit would be exceeded; reaching it is allowed.
         let left_ms = self.config.max_ms as f32 - self.hop_ms - since_start_ms;
         let to_limit = (left_ms / self.hop_ms).floor().max(0.0) as u32;
-        hops(short(self.config.end_ms)).min(to_limit.saturating_add(1))
+        let to_cut = hops(self.config.cut_after_ms as f32 - since_start_ms);
+        let to_cut = to_cut.max(hops(short(self.shorter_pause_ms())));
+        hops(short(self.config.end_ms)).min(to_limit.saturating_add(1)).min(to_cut)
     }
 
     /// Applies another configuration from now on, also to the current utterance.
@@ -162,11 +184,28 @@ mod tests {
             [
                 (256, Edge::Start),
                 (limit, Edge::Limit),
-                (limit + 256, Edge::Start),
-                (2 * limit, Edge::Limit),
-                (2 * limit + 256, Edge::Start)
+                (limit + 64, Edge::Start),
+                (2 * limit - 192, Edge::Limit),
+                (2 * limit - 192 + 64, Edge::Start)
             ]
         );
+    }
+
+    #[test]
+    fn long_speech_ends_at_the_next_short_pause() {
+        let config = VadConfig { cut_after_ms: 20_000, cut_pause_ms: 192, ..VadConfig::default() };
+        let phrase = [(true, 4_000), (false, 192)];
+        let found = edges(&mut Segmenter::new(config, 256), &phrase.repeat(8));
+        let cut = 5 * 4_192;
+        assert_eq!(found, [(256, Edge::Start), (cut, Edge::End), (cut + 256, Edge::Start)]);
+    }
+
+    #[test]
+    fn short_rest_of_speech_after_the_limit_is_kept() {
+        let found = edges(&mut segmenter(), &[(true, 256 + 30_000 + 112), (false, 480)]);
+        let limit = 256 + 30_000;
+        let rest = [(limit + 64, Edge::Start), (limit + 112 + 304, Edge::End)];
+        assert_eq!(found[1..], [&[(limit, Edge::Limit)][..], &rest].concat());
     }
 
     #[test]
@@ -197,12 +236,16 @@ mod tests {
     /// Configurations whose times are short enough to count hop by hop.
     fn configs() -> impl Strategy<Value = VadConfig> {
         let ms = || 0u32..600;
-        (ms(), ms(), 0u32..2_000).prop_map(|(start_ms, end_ms, max_ms)| VadConfig {
-            start_ms,
-            end_ms,
-            max_ms,
-            ..VadConfig::default()
-        })
+        (ms(), ms(), 0u32..2_000, 0u32..2_000, ms()).prop_map(
+            |(start_ms, end_ms, max_ms, cut_after_ms, cut_pause_ms)| VadConfig {
+                start_ms,
+                end_ms,
+                max_ms,
+                cut_after_ms,
+                cut_pause_ms,
+                ..VadConfig::default()
+            },
+        )
     }
 
     proptest! {

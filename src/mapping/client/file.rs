@@ -123,11 +123,18 @@ pub struct TranscriptRules {
     /// A late transcript delays all later ones, and the end of its speech. Otherwise these wait for the profile's
     /// `speech_end_wait_ms` at most.
     pub in_order: bool,
+    /// An utterance of this length ends at the next pause of `cut_pause_ms`, in ms; without it, only at the usual
+    /// silence or at its limit.
+    #[serde(deserialize_with = "check::deserialize_ms")]
+    pub cut_after_ms: u32,
+    /// The pause that ends such an utterance, in ms.
+    #[serde(deserialize_with = "check::deserialize_ms")]
+    pub cut_pause_ms: u32,
 }
 
 impl Default for TranscriptRules {
     fn default() -> Self {
-        Self { parallel_max: 1, in_order: false }
+        Self { parallel_max: 1, in_order: false, cut_after_ms: u32::MAX, cut_pause_ms: 0 }
     }
 }
 

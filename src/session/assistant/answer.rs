@@ -9,10 +9,7 @@ use crate::session::{
     outbox::Observation,
     tts::player::PlaybackSource,
     upstream::{
-        LaneContext,
-        backoff::{ConnectionFailure, describe_attempts},
-        connection::UpstreamConnection,
-        output_filter::OutputFilter,
+        LaneContext, backoff::ConnectionFailure, connection::UpstreamConnection, output_filter::OutputFilter,
     },
 };
 use crate::{
@@ -175,12 +172,8 @@ impl Answer {
             self.filter.clear();
             return context.out.observe(Observation::AskedAgain(failure.detail));
         }
-        let kind = if failure.was_in_use { ErrorKind::AnswerFailed } else { failure.kind };
-        let is_repeated = failure.was_in_use && self.attempts > 1;
-        let detail = match self.requested_at.filter(|_| is_repeated) {
-            Some(at) => describe_attempts(&failure.detail, self.attempts, now - at),
-            None => failure.detail,
-        };
+        let waited = self.requested_at.map(|at| now - at);
+        let (kind, detail) = failure.after_attempts(ErrorKind::AnswerFailed, self.attempts, waited);
         let error = Error { segment_id: Some(self.turn.segment_id), ..Error::new(kind, detail) };
         context.out.push_error(error);
         context.player.truncate_item();

@@ -9,11 +9,7 @@ use super::{
 use crate::session::{
     growing_text::TEXT_MAX_BYTES,
     outbox::Observation,
-    upstream::{
-        LaneContext,
-        backoff::{ConnectionFailure, describe_attempts},
-        connection::ConnectionEvent,
-    },
+    upstream::{LaneContext, backoff::ConnectionFailure, connection::ConnectionEvent},
 };
 use crate::{
     audio::word_times::estimate_word_times,
@@ -75,12 +71,8 @@ impl Transcriber {
     /// Ends an answer that does not end by itself.
     fn fail_endless_reply(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
         if let Some(utterance) = self.queue.requested_on(lane) {
-            let id = utterance.segment_id;
-            let detail = format!(
-                "utterance {id} was not transcribed: its transcript has more than {TEXT_MAX_BYTES} bytes"
-            );
-            let error = Error { segment_id: Some(id), ..Error::new(ErrorKind::TranscribeFailed, detail) };
-            utterance.state = UtteranceState::Settled(Some(Err(error)));
+            let cause = format!("its transcript has more than {TEXT_MAX_BYTES} bytes");
+            utterance.fail(ErrorKind::TranscribeFailed, &cause);
         }
         self.retire(now, lane, context);
         self.advance(now, context);
@@ -165,14 +157,8 @@ impl Transcriber {
             context.out.observe(Observation::AskedAgain(failure.detail));
             return;
         }
-        let kind = if failure.was_in_use { ErrorKind::TranscribeFailed } else { failure.kind };
-        let is_repeated = failure.was_in_use && utterance.attempts > 1;
-        let cause = match utterance.completed_at.filter(|_| is_repeated) {
-            Some(at) => describe_attempts(&failure.detail, utterance.attempts, now - at),
-            None => failure.detail,
-        };
-        let detail = format!("utterance {} was not transcribed: {cause}", utterance.segment_id);
-        let error = Error { segment_id: Some(utterance.segment_id), ..Error::new(kind, detail) };
-        utterance.state = UtteranceState::Settled(Some(Err(error)));
+        let waited = utterance.completed_at.map(|at| now - at);
+        let (kind, cause) = failure.after_attempts(ErrorKind::TranscribeFailed, utterance.attempts, waited);
+        utterance.fail(kind, &cause);
     }
 }

@@ -232,6 +232,12 @@ impl Transcriber {
         self.advance(now, context);
     }
 
+    /// Reports each utterance that waits for its transcript as lost, because the session ends.
+    pub(crate) fn report_lost(&mut self, now: Instant, context: &mut LaneContext) {
+        self.queue.fail_unanswered();
+        self.queue.report_progress(now, self.speech_end_wait, context);
+    }
+
     /// Gives up all pending transcripts: reports every end of speech, an open one at `at_ms`, and leaves the lane.
     pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, context: &mut LaneContext) {
         self.queue.settle_all(at_ms);

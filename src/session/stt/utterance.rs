@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use crate::session::{growing_text::GrowingText, measurement::Measurement, upstream::LaneContext};
 use crate::{
     audio::{SPEECH_RATE_HZ, word_times::WordTime},
-    error::Error,
+    error::{Error, ErrorKind},
     event::{ClientCommand, Lane, Speaker},
 };
 
@@ -105,6 +105,13 @@ impl Utterance {
     /// An empty utterance that only reports that all before it is final.
     pub(crate) fn finality_marker(segment_id: u32) -> Self {
         Self { finalized: true, state: UtteranceState::Settled(None), ..Self::open(segment_id, None) }
+    }
+
+    /// Gives up the transcript for this cause.
+    pub(crate) fn fail(&mut self, kind: ErrorKind, cause: &str) {
+        let id = self.segment_id;
+        let error = Error::new(kind, format!("utterance {id} was not transcribed: {cause}"));
+        self.state = UtteranceState::Settled(Some(Err(Error { segment_id: Some(id), ..error })));
     }
 
     pub(crate) const fn is_waiting(&self) -> bool {

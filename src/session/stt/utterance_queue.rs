@@ -9,6 +9,7 @@ use std::{
 
 use super::utterance::{SpeechStart, Utterance, UtteranceState, length_ms};
 use crate::{
+    error::ErrorKind,
     event::{ClientCommand, Lane},
     session::{timers::Timer, upstream::LaneContext},
 };
@@ -109,6 +110,15 @@ impl UtteranceQueue {
             utterance.state = UtteranceState::Settled(None);
             utterance.speech_end_ms = Some(at_ms);
             utterance.completed_at = Some(now);
+        }
+    }
+
+    /// Gives up the transcripts of complete utterances with an error.
+    pub(super) fn fail_unanswered(&mut self) {
+        for utterance in &mut self.utterances {
+            if matches!(utterance.state, UtteranceState::Waiting(_) | UtteranceState::Requested(..)) {
+                utterance.fail(ErrorKind::TranscribeFailed, "the session ended before its transcript");
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use crate::session::{
     outbox::Observation,
     upstream::LaneContext,
     upstream::{
-        backoff::{ConnectionFailure, describe_attempts},
+        backoff::ConnectionFailure,
         connection::{ConnectionEvent, UpstreamConnection},
     },
 };
@@ -227,15 +227,12 @@ impl Synthesizer {
             context.player.restart_item();
             return self.advance(now, context);
         }
-        let kind = if failure.was_in_use { ErrorKind::SpeakFailed } else { failure.kind };
-        let is_repeated = failure.was_in_use && active.attempts > 1;
-        let detail = match active.part_requested_at.filter(|_| is_repeated) {
-            Some(at) => describe_attempts(&failure.detail, active.attempts, now - at),
-            None => failure.detail,
-        };
+        let was_in_use = failure.was_in_use;
+        let waited = active.part_requested_at.map(|at| now - at);
+        let (kind, detail) = failure.after_attempts(ErrorKind::SpeakFailed, active.attempts, waited);
         self.report_error(kind, detail, context);
         // The error goes first. A text that failed in its upstream has a normal end, if it was heard (golden c10k, c10l).
-        if failure.was_in_use {
+        if was_in_use {
             context.player.finish_item(now, &mut context.out);
         } else {
             context.player.fail_item(now, &mut context.out);

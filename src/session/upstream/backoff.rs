@@ -15,6 +15,25 @@ pub(crate) struct ConnectionFailure {
     pub(crate) was_in_use: bool,
 }
 
+impl ConnectionFailure {
+    /// Kind and cause for the client: `used_kind` if the connection was in use, with the number of the attempts since the
+    /// first request if there were several.
+    pub(crate) fn after_attempts(
+        self,
+        used_kind: ErrorKind,
+        attempts: u32,
+        waited: Option<Duration>,
+    ) -> (ErrorKind, String) {
+        if !self.was_in_use {
+            return (self.kind, self.detail);
+        }
+        match waited.filter(|_| attempts > 1) {
+            Some(waited) => (used_kind, describe_attempts(&self.detail, attempts, waited)),
+            None => (used_kind, self.detail),
+        }
+    }
+}
+
 /// Failed attempts since the last success.
 #[derive(Debug)]
 pub(crate) struct RetryState {
@@ -70,7 +89,7 @@ impl RetryState {
 }
 
 /// A failure with the number of attempts and their total time.
-pub(crate) fn describe_attempts(detail: &str, attempts: u32, spent: Duration) -> String {
+fn describe_attempts(detail: &str, attempts: u32, spent: Duration) -> String {
     let s = if attempts == 1 { "" } else { "s" };
     format!("{detail} ({attempts} attempt{s} in {:.1} s)", spent.as_secs_f64())
 }

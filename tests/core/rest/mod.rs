@@ -1,11 +1,14 @@
 //! Sessions of REST requests, in virtual time: a whole recording as fast as the bridge takes it, or one text.
 
+mod long_recordings;
 mod parallel;
+mod properties;
+mod speech;
 mod transcription;
 
 use std::time::Duration;
 
-use crate::harness::{Harness, HarnessConfig, bytes_of, recording, zeros};
+use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, zeros};
 use serde_json::json;
 
 fn secs(seconds: u64) -> Duration {

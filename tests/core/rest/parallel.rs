@@ -23,7 +23,7 @@ fn open_slow(workers: usize, queue_limit: usize, faults: &[&str]) -> Harness {
 }
 
 /// Most utterances that were being transcribed at the same time.
-fn most_at_a_time(harness: &Harness) -> usize {
+pub(super) fn most_at_a_time(harness: &Harness) -> usize {
     let (mut asked, mut most) = (Vec::new(), 0);
     for (_, traffic) in &harness.traffic {
         match traffic {

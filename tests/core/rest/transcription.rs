@@ -79,3 +79,42 @@ fn failed_utterance_is_reported_with_its_segment() {
     assert_eq!((&error["code"], &error["segment_id"]), (&json!("transcribe_failed"), &json!(0)), "{error}");
     assert_eq!(transcript["segment_id"], 1);
 }
+
+#[test]
+fn long_speech_is_cut_at_pauses() {
+    let mut harness = open_request(4, &[]);
+    // Phrases with pauses that are too short to end an utterance.
+    harness.send_json(&json!({"type": "configure", "end_silence_ms": 1000}));
+    let phrase = [sentence()[..16 * 3550].to_vec(), zeros(400)].concat();
+    upload(&mut harness, &phrase.repeat(40));
+    assert_finishes(&mut harness);
+    let pieces = &harness.question_audio;
+    let seconds: Vec<usize> = pieces.iter().map(|piece| piece.len() / 16_000).collect();
+    assert!((5..=9).contains(&pieces.len()), "{seconds:?}");
+    for piece in pieces {
+        let seconds = piece.len() as f64 / 16_000.0;
+        assert!(seconds <= 30.0, "{seconds} s");
+        let end = &piece[piece.len() - 16 * 180..];
+        assert!(end.iter().all(|sample| sample.abs() < 0.02), "a piece of {seconds} s is cut in speech");
+    }
+    let sent: usize = pieces.iter().map(Vec::len).sum();
+    let (counts, _) = harness.bridge().sample_counts();
+    assert_eq!(
+        (sent as u64, counts.silent + counts.pending),
+        (counts.recorded, counts.received - counts.recorded)
+    );
+}
+
+#[test]
+fn utterances_without_an_answer_are_reported_when_the_session_ends() {
+    let mut harness = open_request(1, &["slow-init=50"]);
+    upload(&mut harness, &[sentence(), zeros(800)].concat().repeat(20));
+    assert_finishes(&mut harness);
+    let ids = |name: &str| {
+        harness.events(name).iter().filter_map(|it| it["segment_id"].as_u64()).collect::<Vec<_>>()
+    };
+    let (transcribed, failed) = (ids("transcript"), ids("error"));
+    assert!(!transcribed.is_empty() && !failed.is_empty(), "{transcribed:?} {failed:?}");
+    assert_eq!([transcribed, failed].concat(), (0..20).collect::<Vec<_>>());
+    assert_eq!(ids("speech_start"), ids("speech_end"));
+}

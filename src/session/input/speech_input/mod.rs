@@ -68,6 +68,9 @@ pub(crate) struct InputSettings {
     pub(crate) sensitivity: Sensitivity,
     pub(crate) end_silence_ms: u32,
     pub(crate) segment_max_ms: u32,
+    /// An utterance of this length ends at the next pause of `cut_pause_ms`; [`u32::MAX`] for never.
+    pub(crate) cut_after_ms: u32,
+    pub(crate) cut_pause_ms: u32,
     /// The client commits its audio. Voice activity finds no utterances.
     pub(crate) is_manual: bool,
 }

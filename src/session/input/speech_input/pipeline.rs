@@ -283,6 +283,8 @@ pub(crate) fn vad_config(rules: &ListenRules, settings: &InputSettings) -> VadCo
             .segment_max_ms
             .saturating_sub(rules.pre_roll_ms.saturating_add(HOP_MAX_MS))
             .max(rules.start_ms),
+        cut_after_ms: settings.cut_after_ms,
+        cut_pause_ms: settings.cut_pause_ms,
     }
 }
 
