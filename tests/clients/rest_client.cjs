@@ -25,7 +25,7 @@ async function openai(url, path) {
   texts.translation = (
     await client.audio.translations.create({ model: "whisper-1", file: await toFile(fs.readFileSync(path), "x.ogg") })
   ).text;
-  for (const response_format of ["wav", "pcm"]) {
+  for (const response_format of [undefined, "opus", "pcm"]) {
     const answer = await client.audio.speech.create({ model: "tts-1", voice: "alloy", input: TEXT, response_format });
     spoken[response_format ?? "default"] = (await answer.arrayBuffer()).byteLength;
   }

@@ -5,13 +5,16 @@ Prints the texts, the lengths of the spoken audio in bytes and the errors as JSO
 """
 
 import asyncio
-import io
 import json
 import sys
+import warnings
 import wave
 
 TEXT = "The train to London leaves at half past nine."
 PATIENCE_S = 60
+
+# The library marks translations as deprecated.
+warnings.simplefilter("ignore", DeprecationWarning)
 
 
 def openai_library(url, path):
@@ -88,6 +91,10 @@ async def livekit(url, path):
 
 
 async def pipecat(url, path):
+    from loguru import logger
+
+    logger.remove()
+
     from pipecat.frames.frames import EndFrame, ErrorFrame, TranscriptionFrame, TTSAudioRawFrame, TTSSpeakFrame
     from pipecat.pipeline.pipeline import Pipeline
     from pipecat.pipeline.worker import PipelineParams, PipelineWorker
@@ -113,7 +120,8 @@ async def pipecat(url, path):
     frames = [frame async for frame in stt.run_stt(data)]
     errors += [frame.error for frame in frames if isinstance(frame, ErrorFrame)]
     texts = {"stt": " ".join(frame.text for frame in frames if isinstance(frame, TranscriptionFrame))}
-    tts = OpenAITTSService(api_key="a key", base_url=url + "/v1", voice="alloy")
+    settings = OpenAITTSService.Settings(voice="alloy")
+    tts = OpenAITTSService(api_key="a key", base_url=url + "/v1", settings=settings)
     worker = PipelineWorker(Pipeline([tts, Tap()]), params=PipelineParams(audio_out_sample_rate=24000))
     await worker.queue_frames([TTSSpeakFrame(TEXT), EndFrame()])
     runner = WorkerRunner(handle_sigint=False)
@@ -141,11 +149,7 @@ def deepgram_7(url, path):
     import deepgram
     from deepgram.environment import DeepgramClientEnvironment
 
-    environment = DeepgramClientEnvironment(
-        base=url, production=url, agent=url, agent_rest=url
-    ) if "agent_rest" in DeepgramClientEnvironment.__init__.__code__.co_varnames else DeepgramClientEnvironment(
-        base=url, production=url, agent=url
-    )
+    environment = DeepgramClientEnvironment(base=url, production=url, agent=url, agent_rest=url)
     client = deepgram.DeepgramClient(api_key="a key", environment=environment)
     with open(path, "rb") as file:
         data = file.read()
