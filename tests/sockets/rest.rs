@@ -388,3 +388,54 @@ async fn two_hundred_requests_at_once_lose_nothing() {
         }
     }
 }
+
+/// Removes, repeats, changes or inserts some bytes.
+fn mutate(body: &mut Vec<u8>, rng: &mut fastrand::Rng) {
+    for _ in 0..rng.usize(1..5) {
+        let at = rng.usize(..body.len().max(1));
+        let end = (at + rng.usize(..40)).min(body.len());
+        match rng.u8(..4) {
+            0 => drop(body.drain(at..end)),
+            1 => {
+                let repeated = body[at..end].to_vec();
+                body.splice(at..at, repeated);
+            }
+            2 if at < body.len() => body[at] = rng.u8(..),
+            _ => body.splice(at..at, *b"\r\n--b\r\n").for_each(drop),
+        }
+    }
+}
+
+/// The server answers every request in its own words, and no session is left behind.
+#[tokio::test]
+async fn mutated_requests_are_answered() {
+    let bench = Bench::start().await;
+    let mut rng = fastrand::Rng::with_seed(16);
+    let upload = form(&wav(&recording("goforward")[..8000]), &[("model", "whisper-1"), ("stream", "true")]);
+    let spoken = json!({"model": "tts-1", "input": "Hello.", "voice": "alloy", "response_format": "wav"});
+    let is_form = "Content-Type: multipart/form-data; boundary=b\r\n";
+    for _ in 0..150 {
+        for (path, headers, body) in [
+            (TRANSCRIPTIONS, is_form, upload.clone()),
+            (SPEECH, BEARER, spoken.to_string().into_bytes()),
+            ("/v1/listen", "", wav(&recording("goforward")[..8000])),
+        ] {
+            let mut body = body;
+            mutate(&mut body, &mut rng);
+            let answer = request(bench.address(), "POST", path, headers, &body).await;
+            let is_known = [200, 400, 404, 413, 422].contains(&answer.status);
+            assert!(
+                is_known,
+                "{path} {answer:?} {:?}",
+                String::from_utf8_lossy(&body[..body.len().min(300)])
+            );
+        }
+    }
+    let ends = async {
+        while !bench.sessions.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, ends).await.expect("a session goes on");
+    assert_eq!(request(bench.address(), "GET", "/health", "", b"").await.status, 200);
+}

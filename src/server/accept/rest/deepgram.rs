@@ -61,6 +61,9 @@ pub(super) async fn answer_listen(
         let message = "A recording must be sent as the body: voxbridge fetches no URLs";
         return Err(Failure::invalid(message));
     }
+    if query.get("callback").is_some() {
+        return Err(Failure::invalid("There are no callbacks: the answer to the request has the transcript"));
+    }
     let mut memory = opening.memory_share();
     let recording = read_body(request.into_body(), RECORDING_MAX_BYTES, &mut memory).await?;
     if recording.is_empty() {
