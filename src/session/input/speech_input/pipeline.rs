@@ -138,7 +138,8 @@ impl Pipeline {
             Some(Edge::Start) => {
                 let (audio, older) = self.pre_roll.take();
                 self.silent_samples += older;
-                let from = self.listened_samples.saturating_sub(self.voice_activity.onset_samples());
+                let onset = self.voice_activity.onset_samples().min(audio.len() as u64);
+                let from = self.listened_samples.saturating_sub(onset);
                 let speech = Some((from, self.listened_samples));
                 self.recording = Some(Recording { audio, has_speech: true, speech });
                 out.push(SpeechEvent::Started { at_ms: self.listened_ms(), from_ms: from / SAMPLES_PER_MS });
