@@ -174,6 +174,7 @@ impl Session {
         if setup.session_max_ms > 0 {
             context.timers.set(Timer::TimeLimit, now + Duration::from_millis(setup.session_max_ms));
         }
+        context.reports_queue = setup.reports_queue;
         if setup.lock_step {
             context.out.enable_lockstep();
         }

@@ -27,6 +27,8 @@ pub struct SessionSetup {
     pub lock_step: bool,
     /// The client is told of the end of speech at once, and not after the transcript.
     pub reports_speech_end_first: bool,
+    /// The client is told while a request waits in the upstream's queue.
+    pub reports_queue: bool,
     /// Final transcripts have word times in the client protocol.
     pub has_word_times: bool,
     /// Longest audio of one upstream request, ms.
@@ -58,6 +60,7 @@ impl SessionSetup {
             confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
             reports_speech_end_first: client.realtime.is_some(),
+            reports_queue: client.is_rest,
             has_word_times: client.has_word_times(),
             audio_max_ms: dialect.audio_max_ms,
             duplex: dialect.duplex.clone(),

@@ -230,6 +230,9 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
             .map_or(json.clone(), str::to_owned);
         let origin = match name {
             EventName::Audio => voice.as_str(),
+            EventName::Queued if client.is_rest => {
+                "the upstream's queue, while the first utterance or the text waits in it"
+            }
             name => describe_event(name, profile, dialect),
         };
         rows.push(ExplainRow::new(RowKind::Event, &spelled, origin));

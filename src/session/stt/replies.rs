@@ -111,7 +111,8 @@ impl Transcriber {
         context: &mut LaneContext,
     ) {
         match connection_event {
-            ConnectionEvent::None | ConnectionEvent::Queued => {}
+            ConnectionEvent::None => {}
+            ConnectionEvent::Queued => self.report_queue(now, lane, context),
             ConnectionEvent::Ready => self.advance(now, context),
             ConnectionEvent::QueueStuck(_) if self.is_further_lane(lane) => self.leave(now, lane, context),
             ConnectionEvent::QueueStuck(words) => {
@@ -123,6 +124,15 @@ impl Transcriber {
                 self.retire(now, lane, context);
                 self.advance(now, context);
             }
+        }
+    }
+
+    /// Reports the queue position of the first lane while no lane has a worker. The others only make transcripts faster.
+    fn report_queue(&self, now: Instant, lane: Lane, context: &mut LaneContext) {
+        let first = self.recognitions.first();
+        let first = first.filter(|recognition| recognition.lane() == lane && !self.holds_worker());
+        if let Some(place) = first.and_then(|recognition| recognition.connection.queue_position()) {
+            context.report_queue(now, place);
         }
     }
 

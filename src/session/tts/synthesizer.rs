@@ -197,7 +197,12 @@ impl Synthesizer {
         context: &mut LaneContext,
     ) {
         match connection_event {
-            ConnectionEvent::None | ConnectionEvent::Queued => {}
+            ConnectionEvent::None => {}
+            ConnectionEvent::Queued => {
+                if let Some(place) = self.connection().and_then(UpstreamConnection::queue_position) {
+                    context.report_queue(now, place);
+                }
+            }
             ConnectionEvent::Ready => self.advance(now, context),
             ConnectionEvent::QueueStuck(words) => {
                 self.report_error(ErrorKind::QueueStuck, words, context);

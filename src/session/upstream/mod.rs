@@ -16,12 +16,13 @@ use self::connection::UpstreamConnection;
 use super::{
     assistant::entries::Entries,
     dialogue::history::History,
+    millis,
     outbox::Actions,
     timers::Timers,
     tts::{player::Player, voices::VoiceEncodingChoice},
 };
 use crate::{
-    event::{EntryId, Lane, Speaker},
+    event::{ClientCommand, EntryId, Lane, Speaker},
     mapping::profile::LaneTimeouts,
 };
 
@@ -42,6 +43,8 @@ pub(crate) struct LaneContext {
     pub(crate) closing: Vec<UpstreamConnection>,
     /// True if a lane of this session holds a worker that another of its lanes may be waiting for.
     pub(crate) holds_worker: bool,
+    /// The client is told while a request waits in the upstream's queue.
+    pub(crate) reports_queue: bool,
     /// Latest end of the closing lanes while the session drains.
     drain_deadline: Option<Instant>,
     next_lane: u32,
@@ -68,6 +71,7 @@ impl LaneContext {
             voice_encoding,
             closing: Vec::new(),
             holds_worker: false,
+            reports_queue: false,
             drain_deadline: None,
             next_lane: 0,
         }
@@ -84,6 +88,14 @@ impl LaneContext {
         let lane = Lane(self.next_lane);
         self.next_lane += 1;
         lane
+    }
+
+    /// Tells the client where a request waits in the upstream's queue, if the client wants to know.
+    pub(crate) fn report_queue(&mut self, now: Instant, (position, since): (u32, Instant)) {
+        if self.reports_queue {
+            let (waited_ms, wait_max_ms) = (millis(now - since), self.lane_times.queue_max_ms);
+            self.out.push_client(ClientCommand::Queued { position, waited_ms, wait_max_ms });
+        }
     }
 
     /// Context for tests of a single lane.

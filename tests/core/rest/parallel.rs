@@ -99,6 +99,21 @@ fn further_lanes_leave_the_queue_of_a_busy_upstream() {
 }
 
 #[test]
+fn place_in_the_queue_is_reported_for_the_first_lane_only() {
+    let mut harness = open_slow(1, 1000, &["stuck-queue"]);
+    upload(&mut harness, &sentences(4));
+    harness.advance(secs(10));
+    let positions: Vec<_> = harness.events("queued").iter().map(|event| &event["position"]).collect();
+    assert!((2..=4).contains(&positions.len()) && positions.iter().all(|it| **it == 1), "{positions:?}");
+    assert_eq!(harness.events("queued")[1]["waited_ms"], 3000);
+    let mut served = open_slow(1, 1000, &[]);
+    upload(&mut served, &sentences(4));
+    assert_finishes(&mut served);
+    let waited = |event: &&serde_json::Value| event["waited_ms"].as_u64().unwrap() > 100;
+    assert!(!served.events("queued").iter().any(waited), "{:?}", served.events("queued"));
+}
+
+#[test]
 fn refused_further_lanes_lose_no_utterance() {
     let mut harness = open_slow(1, 0, &[]);
     upload(&mut harness, &sentences(12));
