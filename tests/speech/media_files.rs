@@ -151,3 +151,44 @@ fn decode_with_ffmpeg(file: Vec<u8>) -> (Vec<i16>, String) {
     let samples = done.stdout.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect();
     (samples, String::from_utf8_lossy(&done.stderr).into_owned())
 }
+
+/// Prints the table in `media::decode`: run it with `--release` and `--ignored --nocapture`.
+#[test]
+#[ignore = "a measurement for the documentation; asserts nothing"]
+fn cpu_time_of_decoding_a_minute_is_printed() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("media_cost");
+    std::fs::create_dir_all(&dir).unwrap();
+    for (name, arguments) in [
+        ("mono_16k.wav", "-ar 16000"),
+        ("stereo_48k.wav", "-ar 48000 -ac 2"),
+        ("mono_16k.flac", "-ar 16000"),
+        ("mono_24k.mp3", "-c:a libmp3lame -ar 24000 -b:a 64k"),
+        ("stereo_44k.mp3", "-c:a libmp3lame -ar 44100 -ac 2 -b:a 128k"),
+        ("mono_48k.m4a", "-c:a aac -ar 48000 -b:a 64k"),
+        ("stereo_44k.m4a", "-c:a aac -ar 44100 -ac 2 -b:a 128k"),
+        ("voice_note.ogg", "-c:a libopus -b:a 16k"),
+        ("recorder.webm", "-c:a libopus -b:a 32k"),
+        ("stereo.webm", "-c:a libopus -ac 2 -b:a 96k"),
+        ("stereo_vorbis.ogg", "-c:a libvorbis -ac 2 -ar 44100"),
+    ] {
+        let path = dir.join(name);
+        let mut command = ffmpeg();
+        // Six times jfk_16k.wav, 66 s.
+        command
+            .args(["-stream_loop", "5", "-i"])
+            .arg(recording("jfk_16k.wav"))
+            .args(arguments.split(' '))
+            .arg(&path);
+        assert!(command.status().unwrap().success(), "{name}");
+        let file = std::fs::read(&path).unwrap();
+        let start_ms = cpu_ms();
+        let minutes = decode(file).len() as f64 / 16_000.0 / 60.0;
+        println!("{name:20} {:6.1} ms", (cpu_ms() - start_ms) / minutes);
+    }
+}
+
+/// CPU time of this thread so far.
+fn cpu_ms() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    stat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
+}
