@@ -23,12 +23,12 @@ pub enum MediaError {
     UnknownFormat,
     /// The container is known, the codec inside is not.
     #[error(
-        "the audio in this {container} file uses the codec {codec}, which is not supported (accepted: {ACCEPTED})"
+        "the audio in this {container} file has the codec {codec}, which is not supported (accepted: {ACCEPTED})"
     )]
     CodecNotSupported {
         /// Name of the container.
         container: &'static str,
-        /// Name of the codec, "unknown" if the container does not tell.
+        /// Name of the codec, or its number in symphonia.
         codec: String,
     },
     /// The container holds only other media, such as video.

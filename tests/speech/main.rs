@@ -7,6 +7,7 @@ mod client_programs;
 mod engine_quality;
 mod engines;
 mod macaw_clients;
+mod media_files;
 mod openai_clients;
 mod phone_calls;
 mod rest_clients;

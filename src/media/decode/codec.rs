@@ -1,8 +1,11 @@
 //! Decodes packets to mono float32: Opus with its own decoder, everything else with symphonia's.
 
 use opus_pure::{MAX_PACKET_SAMPLES, OpusDecoder};
-use symphonia::core::codecs::audio::well_known::CODEC_ID_OPUS;
-use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
+use symphonia::core::codecs::audio::well_known::{
+    CODEC_ID_AAC, CODEC_ID_AC3, CODEC_ID_ALAC, CODEC_ID_EAC3, CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_OPUS,
+    CODEC_ID_SPEEX,
+};
+use symphonia::core::codecs::audio::{AudioCodecId, AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
 use symphonia::core::packet::Packet;
 use symphonia::core::units::TimeBase;
@@ -59,6 +62,21 @@ impl Codec {
             }
         }
     }
+}
+
+/// Name of a codec that [`Codec::new`] does not support.
+pub(super) fn describe(codec: AudioCodecId) -> String {
+    let name = match codec {
+        CODEC_ID_AAC => "AAC with a profile other than LC",
+        CODEC_ID_AC3 => "AC-3",
+        CODEC_ID_ALAC => "ALAC",
+        CODEC_ID_EAC3 => "E-AC-3",
+        CODEC_ID_MP1 | CODEC_ID_MP2 => "MPEG audio layer I or II",
+        CODEC_ID_OPUS => "Opus with more than two channels",
+        CODEC_ID_SPEEX => "Speex",
+        _ => return format!("with the number {codec}"),
+    };
+    name.to_owned()
 }
 
 fn mix(interleaved: &[f32], channels: usize, mono: &mut Vec<f32>) {
@@ -119,7 +137,7 @@ impl OpusTrack {
 /// Clock of pre-skip and granule positions, at any sample rate (RFC 7845 §4).
 const OPUS_CLOCK_HZ: usize = 48_000;
 
-/// Identification header (RFC 7845 §5.1).
+/// Identification header of Ogg and WebM (RFC 7845 §5.1).
 struct OpusHead {
     channels: usize,
     pre_skip: u16,
@@ -131,10 +149,16 @@ impl OpusHead {
     fn parse(header: &[u8]) -> Option<Self> {
         let header: &[u8; 19] = header.first_chunk()?;
         let mapping = header[18];
+        // symphonia returns the box of MP4, which has version 0 and is big endian, behind the same marker ("Opus in
+        // ISOBMFF" §4.3.2).
+        let u16_at = |at: usize| match header[8] {
+            0 => u16::from_be_bytes([header[at], header[at + 1]]),
+            _ => u16::from_le_bytes([header[at], header[at + 1]]),
+        };
         (header.starts_with(b"OpusHead") && mapping == 0 && matches!(header[9], 1 | 2)).then(|| Self {
             channels: usize::from(header[9]),
-            pre_skip: u16::from_le_bytes([header[10], header[11]]),
-            gain_q8: i16::from_le_bytes([header[16], header[17]]),
+            pre_skip: u16_at(10),
+            gain_q8: u16_at(16).cast_signed(),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Recognizes containers by their first bytes and opens the demultiplexer of each.
 
-use super::wav_length;
+use super::lengths;
 use bytes::Bytes;
 use std::io::Cursor;
 use symphonia::core::errors::Error;
@@ -64,7 +64,15 @@ impl Container {
 
     /// Opens the demultiplexer, which reads the headers.
     pub(super) fn open(self, file: Bytes) -> Result<Box<dyn FormatReader>, Error> {
-        let file = if self == Self::Wav { wav_length::repair(file) } else { file };
+        let file = match self {
+            Self::Wav => lengths::repair_wav(file),
+            Self::Mp4 if lengths::has_endless_runs(&file) => {
+                return Err(Error::LimitError("more samples than the file has bytes"));
+            }
+            Self::Mp4 => lengths::repair_mp4(file),
+            Self::Webm => lengths::repair_webm(file),
+            _ => file,
+        };
         let stream = MediaSourceStream::new(Box::new(Cursor::new(file)), MediaSourceStreamOptions::default());
         let options = FormatOptions::default();
         Ok(match self {
