@@ -34,6 +34,11 @@ use crate::{
 /// Most requests for answers that are remembered.
 const REQUESTS_MAX: usize = 16;
 
+/// Checks the settings of a session that does not exist yet.
+pub(crate) fn check_session(session: &Map<String, Value>) -> Result<(), Error> {
+    SessionConfig::default().update(session).map(|_| ())
+}
+
 /// State of one connection.
 #[derive(Debug)]
 pub(super) struct Realtime {
@@ -126,6 +131,17 @@ impl Realtime {
     /// The session only transcribes.
     pub(super) const fn set_transcription(&mut self) {
         self.session.is_transcription = true;
+    }
+
+    /// Applies the settings of a client secret. The model was chosen before.
+    pub(super) fn apply_session(&mut self, json: &str) -> Result<(), Error> {
+        let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
+        let mut update: Map<String, Value> = serde_json::from_str(json).map_err(malformed)?;
+        update.remove("model");
+        for (field, because) in self.session.update(&update)? {
+            self.ignore("connect", &field, because);
+        }
+        Ok(())
     }
 
     /// Settings that differ from those of other protocols.

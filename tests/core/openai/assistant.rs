@@ -19,6 +19,19 @@ fn assert_order(client: &Realtime, expected: &[&str]) {
 }
 
 #[test]
+fn session_in_the_query_holds_from_the_start() {
+    let session =
+        "%7B%22instructions%22%3A%22Answer+in+rhymes.%22%2C%22output_modalities%22%3A%5B%22text%22%5D%7D";
+    let mut client = Realtime::connect(&format!("model=gpt-realtime&session={session}"));
+    assert_eq!(client.wait_for("session.created")["session"]["instructions"], "Answer in rhymes.");
+    client.send(&json!({"type": "response.create"}));
+    client.wait_for("response.output_text.done");
+    assert_eq!(client.answer_requests()[0][0]["content"][0]["text"], "Answer in rhymes.");
+    let mut client = Realtime::connect("model=gpt-realtime&session=%7B%22voice%22%3A5%7D");
+    assert_eq!(client.wait_for("error")["error"]["type"], "invalid_request_error");
+}
+
+#[test]
 fn spoken_question_is_answered_in_openais_order() {
     let mut client = Realtime::connect("model=gpt-realtime");
     client.update(&json!({
