@@ -178,7 +178,9 @@ impl Realtime {
                 let item_id = self.events.item_id(EntryId(*segment_id));
                 self.send(E::SpeechStopped, json!({ "audio_end_ms": at_ms, "item_id": item_id }), send);
             }
-            ClientCommand::AudioCommitted { segment_id, .. } => self.add_utterance(*segment_id, send),
+            ClientCommand::AudioCommitted { segment_id, is_transcribed, .. } => {
+                self.add_utterance(*segment_id, *is_transcribed, send);
+            }
             ClientCommand::AudioCleared => self.send(E::BufferCleared, json!({}), send),
             ClientCommand::TranscriptPartial { speaker: Speaker::User, text, segment_id, .. } => {
                 self.send_user_words(*segment_id, text, send);
@@ -223,8 +225,8 @@ impl Realtime {
         self.send(event, json!({ "session": session }), send);
     }
 
-    /// Makes an item of an utterance.
-    fn add_utterance(&mut self, segment_id: u32, send: &mut dyn FnMut(Message)) {
+    /// Makes an item of an utterance. It is done with its transcript, if one follows.
+    fn add_utterance(&mut self, segment_id: u32, is_transcribed: bool, send: &mut dyn FnMut(Message)) {
         let number = EntryId(segment_id);
         let item = Item::utterance(self.events.item_id(number), number);
         let previous = self.items.last_id();
@@ -233,7 +235,7 @@ impl Realtime {
         let fields = json!({ "previous_item_id": previous, "item": item.json() });
         self.items.add(item);
         self.send(RealtimeEvent::ItemAdded, fields, send);
-        if !self.session.transcribes() {
+        if !(is_transcribed && self.session.transcribes()) {
             self.send_item_done(number, send);
         }
     }

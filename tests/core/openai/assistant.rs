@@ -373,6 +373,8 @@ fn duplex_turns_get_responses_of_their_own() {
     config.profile = "conversation";
     let mut client = Realtime::with_config(config);
     client.pass(1000 * MS);
+    // This profile makes no transcripts, so that an utterance is done without one.
+    client.update(&json!({"audio": {"input": {"transcription": {"model": "whisper-1"}}}}));
     client.say(&speech());
     for _ in 0..150 {
         client.say_silence(100);
@@ -382,6 +384,10 @@ fn duplex_turns_get_responses_of_their_own() {
     assert!(!done.is_empty(), "{:?}", client.types());
     assert_eq!(done[0]["response"]["status"], "completed");
     assert!(client.audio_s() > 0.5, "{} s", client.audio_s());
+    let users =
+        |kind: &str| client.of_type(kind).iter().filter(|event| event["item"]["role"] == "user").count();
+    assert!(users("conversation.item.added") > 0, "{:?}", client.types());
+    assert_eq!(users("conversation.item.done"), users("conversation.item.added"), "{:?}", client.types());
 }
 
 #[test]
