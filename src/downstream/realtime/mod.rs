@@ -10,7 +10,10 @@ mod items;
 mod response;
 mod session;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +21,7 @@ pub(super) use self::commands::event_id_of;
 use self::{
     items::{Item, ItemStore},
     response::{RequestedResponse, Response},
-    session::SessionConfig,
+    session::{SessionConfig, WithoutEffect},
 };
 use super::IgnoredField;
 use crate::{
@@ -36,7 +39,7 @@ const REQUESTS_MAX: usize = 16;
 
 /// Checks the settings of a session that does not exist yet.
 pub(crate) fn check_session(session: &Map<String, Value>) -> Result<(), Error> {
-    SessionConfig::default().update(session).map(|_| ())
+    SessionConfig::default().update(session, &mut WithoutEffect::new(&BTreeMap::new()))
 }
 
 /// State of one connection.
@@ -138,8 +141,17 @@ impl Realtime {
         let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
         let mut update: Map<String, Value> = serde_json::from_str(json).map_err(malformed)?;
         update.remove("model");
-        for (field, because) in self.session.update(&update)? {
-            self.ignore("connect", &field, because);
+        self.update_settings("connect", &update)
+    }
+
+    /// Changes the settings, and notes those without effect.
+    fn update_settings(&mut self, command: &str, update: &Map<String, Value>) -> Result<(), Error> {
+        let mapping = self.events.mapping.clone();
+        let Some(names) = &mapping.realtime else { return Ok(()) };
+        let mut ignored = WithoutEffect::new(&names.without_effect);
+        self.session.update(update, &mut ignored)?;
+        for (field, because) in &ignored.found {
+            self.ignore(command, field, because);
         }
         Ok(())
     }
