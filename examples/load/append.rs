@@ -43,7 +43,7 @@ impl<'a> Append<'a> {
 
     /// Decodes all audio; invalid base64 becomes empty.
     pub(crate) fn samples(&self) -> Vec<f32> {
-        decode_f32(&STANDARD.decode(self.audio).unwrap_or_default())
+        decode_f32_base64(self.audio)
     }
 
     /// Decodes some blocks with their positions; `seed` selects the blocks.
@@ -62,12 +62,17 @@ impl<'a> Append<'a> {
     }
 }
 
+/// Decodes base64 of float32; invalid base64 becomes empty.
+pub(crate) fn decode_f32_base64(text: &[u8]) -> Vec<f32> {
+    decode_f32(&STANDARD.decode(text).unwrap_or_default())
+}
+
 fn decode_f32(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
 }
 
 /// Finds the text value of a key without scanning the whole of a long message.
-fn find_string_value<'a>(payload: &'a [u8], key: &str) -> Option<&'a [u8]> {
+pub(crate) fn find_string_value<'a>(payload: &'a [u8], key: &str) -> Option<&'a [u8]> {
     let begin = find_text(&payload[..payload.len().min(TYPE_SEARCH_BYTES)], key)
         .or_else(|| find_text(payload, key))?
         + key.len();

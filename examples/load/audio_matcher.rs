@@ -52,7 +52,16 @@ impl AudioMatcher {
 
     /// Finds the position of this audio in the loop.
     pub(crate) fn locate_in_loop(sound: &TestAudio, samples: &[f32]) -> Option<(u64, Self)> {
-        let first = (0..LOOP_SAMPLES as u64).find(|position| {
+        Self::locate(sound, samples, 0..LOOP_SAMPLES as u64)
+    }
+
+    /// Finds this audio at one of these positions.
+    pub(crate) fn locate(
+        sound: &TestAudio,
+        samples: &[f32],
+        mut positions: impl Iterator<Item = u64>,
+    ) -> Option<(u64, Self)> {
+        let first = positions.find(|position| {
             is_match_at(sound, samples, SKIPPED_START_SAMPLES, position + SKIPPED_START_SAMPLES as u64, 4)
         })?;
         let position = refine_position(

@@ -13,7 +13,8 @@ use tokio::{
 use crate::{
     audio_matcher::AudioMatcher,
     fault_schedule::FaultSchedule,
-    options::BridgeKind,
+    openai,
+    options::{BridgeKind, ClientKind},
     receiver::AudioReceiver,
     run_context::RunContext,
     sample_tracker::SampleTracker,
@@ -81,6 +82,9 @@ impl Client {
             relay_tracker: RefCell::default(),
         });
         spawn_local(crate::receiver::run_receiver(Rc::clone(context), Rc::clone(&client), inbox));
+        if let Some(message) = context.options.first_message(number) {
+            client.send_text(context, &message);
+        }
         Ok(client)
     }
 
@@ -106,12 +110,21 @@ impl Client {
     }
 
     /// Sends the next frame.
-    pub(crate) fn send_next_frame(self: &Rc<Self>, context: &RunContext, head: &[u8], now: u64) {
+    pub(crate) fn send_next_frame(
+        self: &Rc<Self>,
+        context: &RunContext,
+        (head, tail): (&[u8], &[u8]),
+        now: u64,
+    ) {
         let (sent, number) = self.fault_schedule.borrow_mut().schedule_frame();
         self.send_times.borrow_mut()[sent as usize % SEND_TIMES_KEPT] = now;
         if let Some(number) = number {
             let samples = number * context.options.frame_samples() as u64;
-            self.send(context, head, context.sound.frame(self.loop_offset, samples));
+            let body = match context.options.client {
+                ClientKind::Macaw => context.sound.frame(self.loop_offset, samples),
+                ClientKind::OpenaiRealtime => context.sound.frame_base64(self.loop_offset, samples),
+            };
+            self.send(context, &[head, body, tail]);
         }
     }
 
@@ -125,17 +138,17 @@ impl Client {
     }
 
     /// Sends what one write accepts, and the rest as soon as there is room.
-    pub(crate) fn send(self: &Rc<Self>, context: &RunContext, head: &[u8], body: &[u8]) {
+    pub(crate) fn send(self: &Rc<Self>, context: &RunContext, parts: &[&[u8]]) {
         let mut pending = self.pending.borrow_mut();
-        let slices = [std::io::IoSlice::new(head), std::io::IoSlice::new(body)];
+        let slices: Vec<_> = parts.iter().map(|part| std::io::IoSlice::new(part)).collect();
         let written =
             if pending.is_empty() { self.write.try_write_vectored(&slices).unwrap_or(0) } else { 0 };
-        if written == head.len() + body.len() {
+        if written == parts.iter().map(|part| part.len()).sum::<usize>() {
             return;
         }
         context.tally.borrow_mut().blocked_frames += 1;
         let is_flushing = !pending.is_empty();
-        pending.extend(head.iter().chain(body).skip(written));
+        pending.extend(parts.iter().copied().flatten().skip(written));
         if !is_flushing {
             spawn_local(Rc::clone(self).flush());
         }
@@ -158,18 +171,18 @@ impl Client {
 
     /// Answers a ping.
     pub(crate) fn send_pong(self: &Rc<Self>, context: &RunContext, payload: &[u8]) {
-        self.send(context, &websocket::frame_header(websocket::PONG, payload.len(), true), payload);
+        self.send(context, &[&websocket::frame_header(websocket::PONG, payload.len(), true), payload]);
     }
 
     /// Sends a text message.
     pub(crate) fn send_text(self: &Rc<Self>, context: &RunContext, text: &str) {
-        self.send(context, &websocket::frame_header(websocket::TEXT, text.len(), true), text.as_bytes());
+        self.send(context, &[&websocket::text_frame(text, true)]);
     }
 
     /// Closes the session.
     pub(crate) fn send_close(self: &Rc<Self>, context: &RunContext) {
         if !self.is_closed.get() {
-            self.send(context, &websocket::CLIENT_CLOSE, &[]);
+            self.send(context, &[&websocket::CLIENT_CLOSE]);
         }
     }
 }
@@ -184,11 +197,14 @@ fn host_of(address: &str) -> &str {
 pub(crate) fn connect_target<'a>(context: &RunContext, address: &'a str, number: usize) -> (&'a str, String) {
     let host = host_of(address);
     let path = address.trim_start_matches("ws://").strip_prefix(host).filter(|path| !path.is_empty());
-    let path = path.unwrap_or("/v1/realtime");
-    let query = match context.options.path {
-        BridgeKind::Relay => format!("relayed={number}"),
-        BridgeKind::Macaw => format!("model=load&input_sample_rate={}", context.options.rate),
+    let (own_path, query) = match (context.options.path, context.options.client) {
+        (BridgeKind::Relay, _) => ("/v1/realtime", format!("relayed={number}")),
+        (BridgeKind::Bridge, ClientKind::Macaw) => {
+            ("/v1/realtime", format!("model=load&input_sample_rate={}", context.options.rate))
+        }
+        (BridgeKind::Bridge, ClientKind::OpenaiRealtime) => (openai::PATH, "model=load".to_owned()),
     };
+    let path = path.unwrap_or(own_path);
     let separator = if path.contains('?') { '&' } else { '?' };
     (host, format!("{path}{separator}{query}"))
 }

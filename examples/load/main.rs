@@ -16,6 +16,9 @@
 //!   relay: of each frame, and *beyond* of the long messages.
 //! - **Latency down.** From writing a delta's first byte to the socket, or from its due time in the playout, until the
 //!   client reads its first audio (`receiver`). Through a relay: of the long messages.
+//! - **Answers** of an assistant. From writing the frame that ended the utterance until the upstream reads the first bytes
+//!   of the question, and from writing the answer until the client reads its first audio. *Up* includes the transfer of the
+//!   question, which holds the conversation's audio and may have megabytes.
 //! - **Cost.** CPU time, context switches and memory of the bridge's processes, from the system's accounting
 //!   (`process`).
 //! - **The generator itself.** Its lateness. If more than one frame in a hundred is over 5 ms late, no figure is valid.
@@ -24,9 +27,11 @@
 
 mod append;
 mod audio_matcher;
+mod chat_turn;
 mod churn;
 mod client;
 mod fault_schedule;
+mod openai;
 mod options;
 mod pacer;
 mod plot;

@@ -4,13 +4,24 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
+use crate::openai;
+
 /// Kind of program under test
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BridgeKind {
-    /// A bridge for Macaw clients
-    Macaw,
+    /// A bridge
+    Bridge,
     /// A relay that copies frames; it also carries the messages that a bridge would send
     Relay,
+}
+
+/// Protocol of the clients
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClientKind {
+    /// Macaw: binary frames
+    Macaw,
+    /// OpenAI Realtime: base64 in JSON, at 24 kHz
+    OpenaiRealtime,
 }
 
 #[derive(Debug, Clone, Parser)]
@@ -35,7 +46,10 @@ pub(crate) struct Options {
     /// Length of a frame, ms
     #[arg(long, default_value_t = 20)]
     pub(crate) frame_ms: u32,
-    /// Bridge profile: conversation or speech
+    /// Protocol of the clients
+    #[arg(long, value_enum, default_value = "macaw")]
+    pub(crate) client: ClientKind,
+    /// Bridge profile: conversation, speech, or with openai-realtime assistant
     #[arg(long, default_value = "conversation")]
     pub(crate) profile: String,
     /// Share of time in which the user speaks; the rest is room noise
@@ -50,8 +64,8 @@ pub(crate) struct Options {
     /// Listen address of the upstream stub
     #[arg(long, default_value = "127.0.0.1:0")]
     pub(crate) upstream_listen: String,
-    /// Label of the results
-    #[arg(long, value_enum, default_value = "macaw")]
+    /// What is measured
+    #[arg(long, value_enum, default_value = "bridge")]
     pub(crate) path: BridgeKind,
     /// With a relay: send only the clients' frames
     #[arg(long)]
@@ -105,8 +119,16 @@ impl Options {
             "--frame-ms is to divide a second, so that units end with frames",
         )?;
         require(
-            matches!(self.profile.as_str(), "conversation" | "speech"),
-            "--profile is to be conversation or speech: the stub knows no others",
+            matches!(
+                (self.profile.as_str(), self.client),
+                ("conversation", _) | ("speech", ClientKind::Macaw)
+            ) || self.is_assistant(),
+            "--profile is to be conversation, speech with macaw, or assistant with openai-realtime",
+        )?;
+        require(
+            self.client == ClientKind::Macaw
+                || (self.rate == openai::RATE_HZ && self.path == BridgeKind::Bridge && !self.mostly_idle),
+            "--client openai-realtime needs --rate 24000, and a bridge whose clients speak",
         )?;
         require((0.0..=1.0).contains(&self.speech), "--speech is to be from 0 to 1")?;
         require(
@@ -114,11 +136,11 @@ impl Options {
             "--seconds is to be from 0.5 to 500: after that conversations move to other upstream sessions",
         )?;
         require(
-            self.path == BridgeKind::Macaw || self.url.is_some(),
+            self.path == BridgeKind::Bridge || self.url.is_some(),
             "--path relay needs --url: which relay is to be measured?",
         )?;
         require(
-            self.path == BridgeKind::Macaw || self.churn.is_none(),
+            self.path == BridgeKind::Bridge || self.churn.is_none(),
             "--churn is for bridges: a relay says nothing when a session is there",
         )?;
         require(
@@ -130,6 +152,25 @@ impl Options {
     /// True if the model talks, so that every second of audio goes upstream.
     pub(crate) fn is_conversation(&self) -> bool {
         self.profile == "conversation" && !self.frames_only
+    }
+
+    /// True if every utterance is answered in a turn.
+    pub(crate) fn is_assistant(&self) -> bool {
+        self.profile == "assistant" && self.client == ClientKind::OpenaiRealtime
+    }
+
+    /// First message of a client, if any.
+    pub(crate) fn first_message(&self, number: usize) -> Option<String> {
+        match self.client {
+            ClientKind::Macaw => (self.mostly_idle && self.path == BridgeKind::Bridge)
+                .then(|| r#"{"type":"session.configure","enable_partial_transcripts":true}"#.to_owned()),
+            ClientKind::OpenaiRealtime => openai::first_message(self, number),
+        }
+    }
+
+    /// Time by which the bridge sends audio before it is played (`lead_ms` of the profile), µs.
+    pub(crate) fn lead_us(&self) -> u64 {
+        if self.is_assistant() { 500_000 } else { 300_000 }
     }
 
     /// Returns the additional messages for a relay.

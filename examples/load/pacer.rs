@@ -12,7 +12,8 @@ use tokio::{
 
 use crate::{
     client::Client,
-    options::BridgeKind,
+    openai,
+    options::{BridgeKind, ClientKind},
     run_context::RunContext,
     websocket::{self, BINARY, TEXT},
 };
@@ -32,7 +33,7 @@ struct SendSlot {
 /// Sends frames from `begin` until the run ends.
 pub(crate) async fn run_pacer(context: Rc<RunContext>, begin: Instant) {
     let frame = Duration::from_millis(context.options.frame_ms.into());
-    let head = websocket::frame_header(BINARY, 2 * context.options.frame_samples(), true);
+    let (head, tail) = frame_envelope(&context);
     let message = relay_message(&context);
     let slots = send_slots(&context, frame);
     let mut frames_since_yield = 0u32;
@@ -50,7 +51,7 @@ pub(crate) async fn run_pacer(context: Rc<RunContext>, begin: Instant) {
             if context.is_stopping.get() {
                 return;
             }
-            send_due_frame(&context, slot, due, &head, &message, tick - slot.first_tick);
+            send_due_frame(&context, slot, due, (&head, tail), &message, tick - slot.first_tick);
         }
         if slots.iter().all(|slot| slot.client.is_closed.get() || slot.first_tick > tick) {
             sleep_until(begin + frame * (tick + 1)).await;
@@ -76,7 +77,7 @@ fn send_due_frame(
     context: &RunContext,
     slot: &SendSlot,
     due: Instant,
-    head: &[u8],
+    envelope: (&[u8], &[u8]),
     message: &[u8],
     frame: u32,
 ) {
@@ -91,10 +92,23 @@ fn send_due_frame(
         }
     }
     let micros = (now - context.started).as_micros() as u64;
-    slot.client.send_next_frame(context, head, micros);
+    slot.client.send_next_frame(context, envelope, micros);
     if !message.is_empty() && ((frame + 1) * context.options.frame_ms).is_multiple_of(1000) {
         slot.client.relay_message_sent_at.set(context.now_us());
-        slot.client.send(context, message, &[]);
+        slot.client.send(context, &[message]);
+    }
+}
+
+/// What stands before and after the audio of each frame.
+fn frame_envelope(context: &RunContext) -> (Vec<u8>, &'static [u8]) {
+    let audio_bytes = 2 * context.options.frame_samples();
+    match context.options.client {
+        ClientKind::Macaw => (websocket::frame_header(BINARY, audio_bytes, true), b""),
+        ClientKind::OpenaiRealtime => {
+            let (start, end) = (openai::APPEND_START.as_bytes(), openai::APPEND_END.as_bytes());
+            let length = start.len() + audio_bytes / 3 * 4 + end.len();
+            ([&websocket::frame_header(TEXT, length, true), start].concat(), end)
+        }
     }
 }
 

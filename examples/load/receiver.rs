@@ -1,7 +1,7 @@
 //! Client receiver: verifies every byte of the model's voice, its arrival time, and the relevant messages.
 //!
 //! Downstream latency starts at the sending of a delta, or when its audio is due, if that is later. It ends at the
-//! arrival of the first audio. A bridge sends audio [`LEAD_US`] before it is played, so a delta of a turn in progress
+//! arrival of the first audio. A bridge sends audio [`Options::lead_us`](crate::options::Options::lead_us) before it is played, so a delta of a turn in progress
 //! is due when less than that remains. The first delta of a turn counts separately: bridges may delay it on purpose
 //! after an audible gap. Without a gap it counts like the others.
 
@@ -9,15 +9,14 @@ use std::{collections::VecDeque, rc::Rc};
 
 use crate::{
     client::Client,
-    options::BridgeKind,
+    openai,
+    options::{BridgeKind, ClientKind},
     run_context::RunContext,
     sample_tracker::{SampleCounts, SampleTracker},
     test_audio::{MODEL_SECOND_SAMPLES, MODEL_SECONDS, TestAudio},
     websocket::{self, FrameReader},
 };
 
-/// Time by which audio is sent before it is played (`lead_ms` of the profile), µs.
-const LEAD_US: u64 = 300_000;
 /// Audio that arrives later than this before its playout may have been late at the bridge, µs.
 const JUST_IN_TIME_US: u64 = 5_000;
 /// Length of the model's voice in bytes, before it repeats.
@@ -30,6 +29,8 @@ struct PendingDelta {
     first_sample: u64,
     sent_at: u64,
     starts_turn: bool,
+    /// Time until its question began to arrive at the upstream, µs.
+    question_us: Option<u64>,
 }
 
 /// Receiver of one client.
@@ -43,6 +44,8 @@ pub(crate) struct AudioReceiver {
     playback_ends_at: u64,
     /// The bridge may delay the start of a turn.
     may_hold_turn_starts: bool,
+    /// Of the next delta.
+    question_us: Option<u64>,
 }
 
 impl AudioReceiver {
@@ -52,8 +55,14 @@ impl AudioReceiver {
             first_sample: self.samples_expected,
             sent_at,
             starts_turn,
+            question_us: self.question_us.take(),
         });
         self.samples_expected += samples;
+    }
+
+    /// Records the time until the question of the next delta began to arrive at the upstream.
+    pub(crate) const fn expect_answer(&mut self, question_us: Option<u64>) {
+        self.question_us = question_us;
     }
 
     /// Index of the model's next second.
@@ -76,7 +85,7 @@ impl AudioReceiver {
         self.tracker.next_position >= self.samples_expected
     }
 
-    fn receive_audio(&mut self, context: &RunContext, now: u64, payload: &[u8]) {
+    pub(crate) fn receive_audio(&mut self, context: &RunContext, now: u64, payload: &[u8]) {
         let samples = payload.len() as u64 / 2;
         if !is_expected_audio(&context.sound, self.tracker.next_position, payload) {
             match find_position(&context.sound, self.tracker.next_position, payload) {
@@ -92,17 +101,23 @@ impl AudioReceiver {
     fn measure_latency(&mut self, context: &RunContext, now: u64, samples: u64) {
         let length = samples * 1_000_000 / MODEL_SECOND_SAMPLES as u64;
         let end = self.tracker.next_position + samples;
+        let lead_us = context.options.lead_us();
         while self.pending_deltas.front().is_some_and(|delta| delta.first_sample < end) {
             let Some(delta) = self.pending_deltas.pop_front() else { return };
             let waited = now.saturating_sub(delta.sent_at);
-            let due = self.playback_ends_at.saturating_sub(LEAD_US.saturating_sub(length)).max(delta.sent_at);
+            let due = self.playback_ends_at.saturating_sub(lead_us.saturating_sub(length)).max(delta.sent_at);
             let mut tally = context.tally.borrow_mut();
             if tally.is_measuring.get() && delta.starts_turn {
                 tally.turn_start_latency.add(waited);
             }
+            if let (true, Some(question_us)) = (tally.is_measuring.get(), delta.question_us) {
+                tally.answer_latency.add(question_us + waited);
+            }
             if tally.is_measuring.get() && !(delta.starts_turn && self.may_hold_turn_starts) {
                 // An early delta is not paced.
-                tally.down_latency.add(now.checked_sub(due).unwrap_or(waited));
+                let early = due.saturating_sub(now);
+                let latency = if early > JUST_IN_TIME_US { waited } else { now.saturating_sub(due) };
+                tally.down_latency.add(latency);
             }
             self.may_hold_turn_starts |= !delta.starts_turn && self.playback_ends_at < now + JUST_IN_TIME_US;
         }
@@ -110,7 +125,7 @@ impl AudioReceiver {
     }
 
     /// The rest of the turn was discarded.
-    fn cancel_pending(&mut self) {
+    pub(crate) fn cancel_pending(&mut self) {
         self.pending_deltas.clear();
         self.playback_ends_at = 0;
         self.tracker.skip_to(self.samples_expected);
@@ -161,6 +176,9 @@ pub(crate) async fn run_receiver(context: Rc<RunContext>, client: Rc<Client>, mu
             websocket::TEXT if context.options.path == BridgeKind::Relay => {
                 let number = crate::upstream_stub::relay_message_number(payload).unwrap_or(u64::MAX / 2);
                 client.receiver.borrow_mut().receive_relay_message(&context, now, number);
+            }
+            websocket::TEXT if context.options.client == ClientKind::OpenaiRealtime => {
+                openai::handle_event(&context, &client, payload, now);
             }
             websocket::TEXT => handle_text(&context, &client, &String::from_utf8_lossy(payload)),
             websocket::PING => client.send_pong(&context, payload),

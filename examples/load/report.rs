@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    options::BridgeKind,
+    options::{BridgeKind, ClientKind},
     run::Outcome,
     sample_tracker::SampleCounts,
     statistics::{Histogram, Tally},
@@ -43,7 +43,8 @@ impl Outcome {
         let each = |count: f64| count / self.session_seconds();
         let (options, tally) = (&self.options, &self.tally);
         json!({
-            "path": if options.path == BridgeKind::Relay { "relay" } else { "macaw" },
+            "path": if options.path == BridgeKind::Relay { "relay" } else { "bridge" },
+            "client": if options.client == ClientKind::Macaw { "macaw" } else { "openai-realtime" },
             "profile": options.profile, "sessions": options.sessions, "seconds": self.seconds,
             "rate": options.rate, "frame_ms": options.frame_ms, "speech": options.speech,
             "frames_only": options.frames_only, "mostly_idle": options.mostly_idle, "churn": options.churn,
@@ -65,7 +66,7 @@ impl Outcome {
             })),
             "latency_ms": {
                 "up": latency_json(&tally.up_latency), "up_beyond": latency_json(&tally.up_excess_latency), "down": latency_json(&tally.down_latency),
-                "turn": latency_json(&tally.turn_start_latency), "opened": latency_json(&tally.open_latency),
+                "turn": latency_json(&tally.turn_start_latency), "answer": latency_json(&tally.answer_latency), "opened": latency_json(&tally.open_latency),
             },
             "samples": {"up": counts_json(&tally.up_samples), "down": counts_json(&tally.down_samples)},
             "units": {"heard": tally.units, "skimmed": tally.units_spot_checked, "strange": tally.unidentified_units, "filled_samples": tally.silence_samples},
@@ -104,6 +105,7 @@ impl Outcome {
             ("  beyond", &tally.up_excess_latency),
             ("down", &tally.down_latency),
             ("turns", &tally.turn_start_latency),
+            ("answers", &tally.answer_latency),
             ("opened", &tally.open_latency),
         ] {
             print_latency(name, histogram);

@@ -47,7 +47,12 @@ impl RunContext {
 
     /// Time since the start, µs.
     pub(crate) fn now_us(&self) -> u64 {
-        self.started.elapsed().as_micros() as u64
+        self.micros_at(Instant::now())
+    }
+
+    /// Time from the start to this instant, µs.
+    pub(crate) fn micros_at(&self, instant: Instant) -> u64 {
+        instant.saturating_duration_since(self.started).as_micros() as u64
     }
 
     /// Returns the client with this number, if connected.

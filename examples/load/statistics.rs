@@ -71,6 +71,8 @@ pub(crate) struct Tally {
     pub(crate) down_latency: Histogram,
     /// From the first delta of a turn to its first audio, including intentional delay.
     pub(crate) turn_start_latency: Histogram,
+    /// From the frame that ended an utterance to the first audio of its answer, without the question's transfer.
+    pub(crate) answer_latency: Histogram,
     /// Lateness of sent frames.
     pub(crate) send_lateness: Histogram,
     /// From the request to the first message.

@@ -34,6 +34,8 @@ pub(crate) struct TestAudio {
     frame_bytes: usize,
     /// int16 at the clients' rate: the loop plus one frame.
     client_bytes: Vec<u8>,
+    /// The same as base64, for rates and frames of whole groups of three bytes.
+    client_base64: String,
     /// The same audio as the model must receive it: the loop plus a second.
     model_input: Vec<f32>,
     /// Seconds of speech in the loop.
@@ -63,6 +65,7 @@ impl TestAudio {
         Ok(Self {
             rate_hz: rate_hz as usize,
             frame_bytes,
+            client_base64: STANDARD.encode(&client_bytes),
             client_bytes,
             model_input,
             speech_seconds,
@@ -79,9 +82,18 @@ impl TestAudio {
 
     /// Bytes of a client's frame that starts `samples` after its start (at its own rate).
     pub(crate) fn frame(&self, begins: usize, samples: u64) -> &[u8] {
-        let at =
-            2 * ((begins * self.rate_hz / SECOND_SAMPLES + samples as usize) % (LOOP_SECONDS * self.rate_hz));
+        let at = self.byte_position(begins, samples);
         &self.client_bytes[at..at + self.frame_bytes]
+    }
+
+    /// The same as base64.
+    pub(crate) fn frame_base64(&self, begins: usize, samples: u64) -> &[u8] {
+        let at = self.byte_position(begins, samples) / 3 * 4;
+        &self.client_base64.as_bytes()[at..at + self.frame_bytes / 3 * 4]
+    }
+
+    fn byte_position(&self, begins: usize, samples: u64) -> usize {
+        2 * ((begins * self.rate_hz / SECOND_SAMPLES + samples as usize) % (LOOP_SECONDS * self.rate_hz))
     }
 
     /// Audio that the model receives from this loop position, at most a second.

@@ -15,7 +15,9 @@ use tokio::{
 use crate::{
     append::Append,
     audio_matcher::AudioMatcher,
+    chat_turn,
     client::Client,
+    openai,
     options::BridgeKind,
     relay_upstream::RelayConnection,
     run_context::RunContext,
@@ -55,6 +57,7 @@ async fn serve_connection(context: Rc<RunContext>, tcp: TcpStream, number: usize
         client: None,
         turn_count: 0,
         is_in_turn: false,
+        message_began_us: 0,
     };
     let _gone = session.serve(inbox).await;
 }
@@ -69,6 +72,8 @@ struct UpstreamSession {
     client: Option<Rc<Client>>,
     turn_count: u64,
     is_in_turn: bool,
+    /// When the first bytes of the current message came, µs.
+    message_began_us: u64,
 }
 
 impl UpstreamSession {
@@ -76,6 +81,7 @@ impl UpstreamSession {
         self.send_text(r#"{"type":"session.queue_done"}"#).await?;
         while let Some(frame) = inbox.next_frame().await {
             let now = self.context.now_us();
+            self.message_began_us = self.context.micros_at(inbox.began_at());
             let payload = inbox.payload(&frame);
             match frame.opcode {
                 TEXT => self.handle_message(payload, now).await?,
@@ -121,6 +127,9 @@ impl UpstreamSession {
     }
 
     async fn handle_append(&mut self, payload: &[u8], now: u64) -> std::io::Result<()> {
+        if self.is_chat && self.context.options.is_assistant() {
+            return self.answer(payload, now).await;
+        }
         let Some(append) = Append::parse(payload) else {
             self.context.tally.borrow_mut().record_error("input.append without audio");
             return Ok(());
@@ -199,7 +208,7 @@ impl UpstreamSession {
         .await
     }
 
-    /// Sends a second of speech: text, audio, and the end of the turn if no speech follows.
+    /// Sends a second of speech: text, audio, and in full duplex the end of the turn if no speech follows.
     async fn send_speech(&mut self, input_id: &str) -> std::io::Result<()> {
         let Some(client) = self.client.clone() else { return Ok(()) };
         let starts_turn = !std::mem::replace(&mut self.is_in_turn, true);
@@ -224,7 +233,7 @@ impl UpstreamSession {
         let audio = sound.model_voice_base64[second as usize % MODEL_SECONDS].as_bytes();
         let head = websocket::frame_header(TEXT, begin.len() + audio.len() + end.len(), false);
         let mut listen_frame = Vec::new();
-        if !self.is_answered_after(SECOND_SAMPLES as u64) {
+        if !self.is_chat && !self.is_answered_after(SECOND_SAMPLES as u64) {
             self.is_in_turn = false;
             let text = format!(r#"{{"type":"response.output.delta","kind":"listen",{ids},{metrics}"#);
             listen_frame = websocket::text_frame(&text, false);
@@ -238,6 +247,38 @@ impl UpstreamSession {
             &self.write,
             &[&text, &head, begin.as_bytes(), audio, end.as_bytes(), &listen_frame],
         )
+        .await
+    }
+
+    /// Answers a question of an assistant with two seconds of speech.
+    async fn answer(&mut self, question: &[u8], now: u64) -> std::io::Result<()> {
+        let context = Rc::clone(&self.context);
+        self.client = openai::client_number(question).and_then(|number| context.client(number));
+        let utterance = chat_turn::last_utterance(question);
+        let Some((client, utterance)) = self.client.clone().zip(utterance) else {
+            context.tally.borrow_mut().unidentified_units += 1;
+            return Ok(());
+        };
+        context.tally.borrow_mut().utterances += 1;
+        match chat_turn::check_utterance(&context, &client, &utterance) {
+            Some(position) => {
+                record_up_latency(&context, &client, position, now);
+                let sent_at = client.frame_sent_at(&context, position + look_ahead(&context));
+                let question_us = sent_at.map(|sent_at| self.message_began_us.saturating_sub(sent_at));
+                client.receiver.borrow_mut().expect_answer(question_us);
+            }
+            None => context.tally.borrow_mut().unidentified_units += 1,
+        }
+        if context.is_stopping.get() {
+            return Ok(());
+        }
+        self.send_speech("").await?;
+        self.send_speech("").await?;
+        self.is_in_turn = false;
+        let id = &self.id;
+        self.send_text(&format!(
+            r#"{{"type":"response.done","session_id":"{id}","response_id":"resp_{id}","text":"","reason":"turn_end"}}"#
+        ))
         .await
     }
 
@@ -272,11 +313,15 @@ impl UpstreamSession {
     }
 }
 
+/// Look-ahead of the bridge's resampler: half of a 20 ms filter, samples at 16 kHz.
+fn look_ahead(context: &RunContext) -> u64 {
+    const AHEAD: u64 = SECOND_SAMPLES as u64 / 100;
+    if context.options.rate as usize == SECOND_SAMPLES { 0 } else { AHEAD }
+}
+
 /// Latency of a unit that ends at this position of its client's audio.
 fn record_up_latency(context: &RunContext, client: &Client, position: u64, now: u64) {
-    /// Look-ahead of a resampler: half of a 20 ms filter, samples at 16 kHz.
-    const AHEAD: u64 = SECOND_SAMPLES as u64 / 100;
-    let ahead = if context.options.rate as usize == SECOND_SAMPLES { 0 } else { AHEAD };
+    let ahead = look_ahead(context);
     let mut tally = context.tally.borrow_mut();
     if !tally.is_measuring.get() {
         return;

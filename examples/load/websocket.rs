@@ -15,6 +15,7 @@ use std::{
 use tokio::{
     io::{AsyncRead as _, ReadBuf},
     net::tcp::{OwnedReadHalf, OwnedWriteHalf},
+    time::Instant,
 };
 
 pub(crate) const TEXT: u8 = 1;
@@ -39,6 +40,8 @@ pub(crate) struct FrameReader {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// When the first bytes in the buffer came.
+    began_at: Instant,
 }
 
 /// A complete frame.
@@ -49,8 +52,8 @@ pub(crate) struct Frame {
 }
 
 impl FrameReader {
-    pub(crate) const fn new(read: OwnedReadHalf, pool: BufferPool) -> Self {
-        Self { read, pool, buffer: Vec::new(), start: 0, end: 0 }
+    pub(crate) fn new(read: OwnedReadHalf, pool: BufferPool) -> Self {
+        Self { read, pool, buffer: Vec::new(), start: 0, end: 0, began_at: Instant::now() }
     }
 
     /// Waits for more data; returns false at the end of the stream.
@@ -70,6 +73,9 @@ impl FrameReader {
             polled.map(|done| done.map(|()| count))
         });
         let count = read.await.unwrap_or(0);
+        if self.end == 0 {
+            self.began_at = Instant::now();
+        }
         self.end += count;
         count > 0
     }
@@ -115,6 +121,11 @@ impl FrameReader {
         let range = self.start + head..self.start + head + length;
         self.start = range.end;
         Some(Frame { opcode: first & 0x0f, key, range })
+    }
+
+    /// When the first bytes of the newest frame came, unless others were read with them.
+    pub(crate) const fn began_at(&self) -> Instant {
+        self.began_at
     }
 
     /// Payload of the frame, unmasked.

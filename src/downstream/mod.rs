@@ -19,6 +19,8 @@ mod values;
 use std::sync::Arc;
 
 pub use self::query::ConnectQuery;
+#[cfg(feature = "io")]
+pub(crate) use self::realtime::check_session;
 use self::{live::Live, realtime::Realtime, values::ConnectionValues};
 use crate::{event::Message, mapping::ClientMapping};
 

@@ -88,6 +88,10 @@ impl Codec {
                     realtime.use_beta();
                 }
             }
+            (Some(FieldRole::Session), FieldValue::Text(session)) => {
+                let applied = self.realtime.as_mut().map(|realtime| realtime.apply_session(&session));
+                connect.problems.extend(applied.and_then(Result::err));
+            }
             (Some(FieldRole::Intent), FieldValue::Text(intent)) => {
                 if let Some(realtime) = self.realtime.as_mut().filter(|_| intent == "transcription") {
                     realtime.set_transcription();

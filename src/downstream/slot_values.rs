@@ -92,7 +92,7 @@ impl Codec {
             ClientCommand::TranscriptPartial { .. } | ClientCommand::TranscriptFinal { .. } => {
                 transcript_value(command, slot)
             }
-            ClientCommand::AudioCommitted { segment_id, audio_ms } => match slot {
+            ClientCommand::AudioCommitted { segment_id, audio_ms, .. } => match slot {
                 Slot::SegmentId => Some(SlotValue::Int((*segment_id).into())),
                 Slot::AudioMs => Some(integer(*audio_ms)),
                 _ => None,
@@ -234,7 +234,9 @@ mod tests {
                 ClientCommand::SessionCreated { session_id: text(), model: text(), language: Some(text()) }
             }
             EventName::SpeechStarted => ClientCommand::SpeechStarted { at_ms: 1, from_ms: 1, segment_id: 1 },
-            EventName::AudioCommitted => ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1 },
+            EventName::AudioCommitted => {
+                ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1, is_transcribed: true }
+            }
             EventName::AudioCleared => ClientCommand::AudioCleared,
             EventName::AnswerStarted => ClientCommand::AnswerStarted { segment_id: 1, by_client: true },
             EventName::AnswerEnded => {

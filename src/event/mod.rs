@@ -310,6 +310,8 @@ pub enum ClientCommand {
         segment_id: u32,
         /// Length of its audio, ms.
         audio_ms: u64,
+        /// Its transcript follows.
+        is_transcribed: bool,
     },
     /// The audio of the current utterance was discarded at the client's request.
     AudioCleared,

@@ -35,6 +35,18 @@ pub enum SlotValue<'a> {
     Audio(&'a [i16]),
     /// Bytes, written as a base64 string.
     Base64(&'a [u8]),
+    /// JSON that is written in place, because it is long.
+    Written(JsonWriter<'a>),
+}
+
+/// Writes a value of its own.
+#[derive(Clone, Copy)]
+pub struct JsonWriter<'a>(pub &'a dyn Fn(&mut String));
+
+impl std::fmt::Debug for JsonWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JsonWriter")
+    }
 }
 
 impl<'a> From<Option<&'a str>> for SlotValue<'a> {
@@ -288,6 +300,7 @@ fn write_json(value: SlotValue<'_>, out: &mut String) {
         SlotValue::Float(_) => out.push_str("null"),
         SlotValue::Str(text) => write_string(text, out),
         SlotValue::Raw(json) => out.push_str(json),
+        SlotValue::Written(JsonWriter(write)) => write(out),
         SlotValue::Plain(text) => {
             out.push('"');
             out.push_str(text);

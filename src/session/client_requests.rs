@@ -84,7 +84,8 @@ impl Session {
     /// Passes an utterance on to the assistant once its audio is complete.
     pub(super) fn handle_committed(&mut self, now: Instant, segment_id: u32, audio: Arc<Vec<i16>>) {
         let audio_ms = audio.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
-        self.context.out.push_client(ClientCommand::AudioCommitted { segment_id, audio_ms });
+        let is_transcribed = self.transcriber.wants_transcript;
+        self.context.out.push_client(ClientCommand::AudioCommitted { segment_id, audio_ms, is_transcribed });
         let Some(assistant) = &mut self.assistant else { return };
         let id = EntryId(segment_id);
         let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Audio(audio)] };

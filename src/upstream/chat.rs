@@ -4,7 +4,10 @@ use super::{Dialect, to_wav};
 use crate::{
     audio::pcm,
     event::{ChatMessage, ChatTurn, EntryPart, Role, VoiceEncoding},
-    mapping::{template::SlotValue, upstream::SendName},
+    mapping::{
+        template::{JsonWriter, SlotValue},
+        upstream::SendName,
+    },
 };
 
 impl Dialect {
@@ -16,19 +19,22 @@ impl Dialect {
             (Some(voice), None) => SlotValue::Audio(&voice.samples),
             (None, None) => SlotValue::Null,
         };
-        let mut messages = String::with_capacity(256 + turn.messages.iter().map(message_len).sum::<usize>());
-        messages.push('[');
-        self.encode_system(turn, voice, &mut messages);
-        for message in &turn.messages {
-            let mut content = String::from("[");
-            message.parts.iter().for_each(|part| self.encode_part(part, &mut content));
-            self.encode_message(message.role, close_list(content), &mut messages);
-        }
-        let messages = close_list(messages);
+        let messages = |out: &mut String| {
+            write_list(out, |out| {
+                self.encode_system(turn, voice, out);
+                for message in &turn.messages {
+                    let parts =
+                        |out: &mut String| message.parts.iter().for_each(|part| self.encode_part(part, out));
+                    self.encode_message(message.role, &parts, out);
+                }
+            });
+        };
         let name = if turn.voice.is_some() { SendName::ChatWithVoice } else { SendName::Chat };
-        let mut json = String::with_capacity(256 + messages.len());
+        let voice_len = turn.voice.as_ref().map_or(0, |voice| 2 * pcm::base64_f32_len(voice.samples.len()));
+        let messages_len = turn.messages.iter().map(message_len).sum::<usize>();
+        let mut json = String::with_capacity(1024 + turn.instructions.len() + voice_len + messages_len);
         self.render(name, &mut json, |slot| match slot {
-            "messages" => SlotValue::Raw(&messages),
+            "messages" => SlotValue::Written(JsonWriter(&messages)),
             "speaks" => SlotValue::Bool(turn.speaks),
             "max_tokens" => SlotValue::Int(turn.max_tokens.into()),
             _ => voice,
@@ -38,23 +44,27 @@ impl Dialect {
 
     /// The system message: instructions, behind the voice sample if there is one (the order of the official prompts).
     fn encode_system(&self, turn: &ChatTurn, voice: SlotValue<'_>, out: &mut String) {
-        let mut content = String::from("[");
-        if turn.voice.is_some() {
-            self.encode_element(SendName::ChatText, SlotValue::Str(&turn.before_voice), &mut content);
-            self.encode_element(SendName::ChatAudio, voice, &mut content);
+        if turn.voice.is_none() && turn.instructions.is_empty() {
+            return;
         }
-        if !turn.instructions.is_empty() {
-            self.encode_element(SendName::ChatText, SlotValue::Str(&turn.instructions), &mut content);
-        }
-        if content.len() > 1 {
-            self.encode_message(Role::System, close_list(content), out);
-        }
+        let content = |out: &mut String| {
+            if turn.voice.is_some() {
+                self.encode_element(SendName::ChatText, SlotValue::Str(&turn.before_voice), out);
+                self.encode_element(SendName::ChatAudio, voice, out);
+            }
+            if !turn.instructions.is_empty() {
+                self.encode_element(SendName::ChatText, SlotValue::Str(&turn.instructions), out);
+            }
+        };
+        self.encode_message(Role::System, &content, out);
     }
 
-    fn encode_message(&self, role: Role, content: String, out: &mut String) {
+    /// A message with the elements that `content` writes, and a comma.
+    fn encode_message(&self, role: Role, content: &dyn Fn(&mut String), out: &mut String) {
+        let content = |out: &mut String| write_list(out, content);
         self.render(SendName::ChatMessage, out, |slot| match slot {
             "role" => SlotValue::Plain(role.name()),
-            _ => SlotValue::Raw(&content),
+            _ => SlotValue::Written(JsonWriter(&content)),
         });
         out.push(',');
     }
@@ -82,13 +92,14 @@ impl Dialect {
     }
 }
 
-/// Replaces the comma behind the last element by the end of the list.
-fn close_list(mut list: String) -> String {
-    if list.ends_with(',') {
-        list.pop();
+/// Writes a list whose elements have a comma behind them.
+fn write_list(out: &mut String, write_elements: impl Fn(&mut String)) {
+    out.push('[');
+    write_elements(out);
+    if out.ends_with(',') {
+        out.pop();
     }
-    list.push(']');
-    list
+    out.push(']');
 }
 
 fn message_len(message: &ChatMessage) -> usize {

@@ -1,7 +1,7 @@
 """Talks through LiveKit's OpenAI plugin: python3 livekit_client.py SERVICE URL RECORDING.wav RECORDING.wav RECORDING.wav
 
 SERVICE `realtime` talks with the model: before the first question, the driver shows a picture, adds to the conversation and asks
-for a greeting. SERVICE `stt` only transcribes. Prints the talk as JSON.
+for a greeting. SERVICE `converse` talks with a model that speaks unasked. SERVICE `stt` only transcribes. Prints the talk as JSON.
 """
 
 import asyncio
@@ -85,6 +85,10 @@ async def talk(url, questions):
     model = openai.realtime.RealtimeModel(base_url=f"{url}/v1", api_key="a key", model="gpt-realtime")
     session = model.session()
     talk = RealtimeTalk(session)
+    if service == "converse":
+        await talk.converse(questions)
+        await session.aclose()
+        return talk.report()
     greeting = await talk.greet()
     await talk.hold(questions)
     history = [(item.role, item.text_content) for item in session.chat_ctx.items if item.type == "message"]
@@ -123,7 +127,7 @@ async def transcribe(url, questions):
 
 async def run(url, questions):
     async with http_context.open():
-        return await (talk if service == "realtime" else transcribe)(url, questions)
+        return await (transcribe if service == "stt" else talk)(url, questions)
 
 
 service = sys.argv.pop(1)

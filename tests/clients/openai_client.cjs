@@ -1,6 +1,7 @@
-// Talks through OpenAI's public library for JavaScript: node openai_client.cjs HTTPS_URL RECORDING.wav RECORDING.wav RECORDING.wav
+// Talks through OpenAI's public library for JavaScript: node openai_client.cjs SERVICE HTTPS_URL RECORDING.wav RECORDING.wav RECORDING.wav
 //
-// The library always uses TLS. Prints the talk as JSON.
+// SERVICE `realtime` talks with the model, and `transcription` only transcribes. The library always uses TLS. Prints the talk as
+// JSON.
 'use strict';
 
 const OpenAI = require('openai');
@@ -20,9 +21,15 @@ const SESSION = {
   },
 };
 
+const TRANSCRIPTION_SESSION = { type: 'transcription', audio: { input: SESSION.audio.input } };
+
+const [service] = process.argv.splice(2, 1);
+
 async function run(url, questions) {
   const client = new OpenAI({ apiKey: 'a key', baseURL: `${url}/v1` });
-  const realtime = new OpenAIRealtimeWS({ model: 'gpt-realtime' }, client);
+  const isTranscription = service === 'transcription';
+  const target = isTranscription ? { intent: 'transcription' } : { model: 'gpt-realtime' };
+  const realtime = new OpenAIRealtimeWS(target, client);
   await new Promise((resolve, reject) => realtime.socket.on('open', resolve).on('error', reject));
   const talk = new Talk((audio) => realtime.send({ type: 'input_audio_buffer.append', audio: audio.toString('base64') }));
   realtime.on('event', ({ type }) => talk.noteEvent(type));
@@ -32,10 +39,15 @@ async function run(url, questions) {
   realtime.on('response.output_audio.delta', ({ delta }) => talk.noteAudio(Buffer.from(delta, 'base64').length));
   realtime.on('response.output_audio_transcript.delta', ({ delta }) => talk.noteText(delta));
   realtime.on('response.done', ({ response }) => talk.endAnswer(response.status));
-  realtime.send({ type: 'session.update', session: SESSION });
-  const content = [{ type: 'input_image', image_url: PICTURE_URL }];
-  realtime.send({ type: 'conversation.item.create', item: { type: 'message', role: 'user', content } });
-  await talk.hold(questions);
+  if (isTranscription) {
+    realtime.send({ type: 'session.update', session: TRANSCRIPTION_SESSION });
+    await talk.transcribe(questions);
+  } else {
+    realtime.send({ type: 'session.update', session: SESSION });
+    const content = [{ type: 'input_image', image_url: PICTURE_URL }];
+    realtime.send({ type: 'conversation.item.create', item: { type: 'message', role: 'user', content } });
+    await talk.hold(questions);
+  }
   const closed = new Promise((resolve) => realtime.socket.on('close', resolve));
   realtime.close();
   return { ...talk.report(), close_code: await closed };

@@ -1,7 +1,8 @@
 """Talks through pipecat's OpenAI services: python3 pipecat_client.py SERVICE WS_URL RECORDING.wav RECORDING.wav RECORDING.wav
 
-SERVICES `llm` and `llm-local` talk with the model; the model greets first. SERVICES `stt` and `stt-server` only transcribe. With
-`llm-local` and `stt`, the driver takes the part of a local voice activity detector. Prints the talk as JSON.
+SERVICES `llm` and `llm-local` talk with the model; the model greets first. With `converse`, it speaks unasked. SERVICES `stt` and
+`stt-server` only transcribe. With `llm-local` and `stt`, the driver takes the part of a local voice activity detector. Prints the
+talk as JSON.
 """
 
 import asyncio
@@ -125,6 +126,12 @@ class LlmTalk(PipecatTalk):
         return {"greeting": greeting, "history": history}
 
 
+class Conversation(LlmTalk):
+    async def talk(self, questions):
+        await self.converse(questions)
+        return {}
+
+
 class LocalLlmTalk(LlmTalk):
     async def ask(self, question):
         await self.worker.queue_frames([UserStartedSpeakingFrame(), InterruptionFrame()])
@@ -157,6 +164,7 @@ async def run(url, questions):
     services = {
         "llm": lambda: LlmTalk(url, events.TurnDetection()),
         "llm-local": lambda: LocalLlmTalk(url, turn_detection=False),
+        "converse": lambda: Conversation(url, events.TurnDetection()),
         "stt": lambda: SttTalk(url, turn_detection=False),
         "stt-server": lambda: SttTalk(url, turn_detection={"type": "server_vad"}),
     }

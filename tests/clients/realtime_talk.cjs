@@ -48,11 +48,7 @@ class Talk {
 
   // Asks three questions while the microphone runs. The third interrupts the second answer.
   async hold(questions) {
-    const began = performance.now();
-    let sent = 0;
-    const microphone = setInterval(() => {
-      for (; sent * CHUNK_MS <= performance.now() - began; sent += 1) this.sendChunk();
-    }, CHUNK_MS / 4);
+    const microphone = this.startMicrophone();
     try {
       for (const [number, question] of questions.entries()) {
         this.audio = readRecording(question);
@@ -65,6 +61,27 @@ class Talk {
     } finally {
       clearInterval(microphone);
     }
+  }
+
+  // Says the questions, each after the transcript of the one before.
+  async transcribe(questions) {
+    const microphone = this.startMicrophone();
+    try {
+      for (const [number, question] of questions.entries()) {
+        this.audio = readRecording(question);
+        await this.until(() => this.users.length > number, `transcript ${number}`);
+      }
+    } finally {
+      clearInterval(microphone);
+    }
+  }
+
+  startMicrophone() {
+    const began = performance.now();
+    let sent = 0;
+    return setInterval(() => {
+      for (; sent * CHUNK_MS <= performance.now() - began; sent += 1) this.sendChunk();
+    }, CHUNK_MS / 4);
   }
 
   sendChunk() {

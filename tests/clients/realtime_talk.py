@@ -82,6 +82,17 @@ class Talk:
         finally:
             microphone.cancel()
 
+    async def converse(self, questions):
+        """Asks a model that speaks unasked. The second question interrupts the first answer."""
+        microphone = asyncio.create_task(self.run_microphone())
+        try:
+            await self.ask(questions[0])
+            await self.until(lambda: self.answers and self.answers[0]["audio_s"] >= HEARD_S, "audio to interrupt")
+            await self.ask(questions[1])
+            await self.until(lambda: len(self.answers) > 1 and self.answers[-1]["status"], "end of the last answer")
+        finally:
+            microphone.cancel()
+
     async def spoken(self):
         """Waits until the microphone has sent all recordings."""
         while not self.recordings.empty() or self.is_speaking:

@@ -1,5 +1,6 @@
 //! The bridge's guarantees (design §4) over random sessions in virtual time: client actions, upstream
 //! behaviour and clock changes are random. `properties/checks.rs` states the rules for every session.
+//! Every run has the same cases; `.cargo/config.toml` tells how to explore further.
 
 mod checks;
 mod driver;
@@ -25,16 +26,7 @@ use driver::Driver;
 const CASES: u32 = 64;
 
 pub(crate) fn config() -> ProptestConfig {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "proptest's own variable, which a number in the code overrides"
-    )]
-    let configured = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    ProptestConfig {
-        cases: configured.unwrap_or(CASES),
-        max_shrink_iters: 2_000,
-        ..ProptestConfig::default()
-    }
+    ProptestConfig { max_shrink_iters: 2_000, ..ProptestConfig::with_cases(CASES) }
 }
 
 proptest! {

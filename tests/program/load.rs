@@ -73,6 +73,20 @@ async fn bridge_loses_no_samples_under_load() {
 }
 
 #[tokio::test]
+async fn clients_of_openai_are_answered_in_both_profiles() {
+    let openai = ["--client", "openai-realtime", "--rate", "24000"];
+    let (run, clean) = run_generator("openai", &[&SHORT_CONVERSATION[..], &openai].concat()).await;
+    assert!(clean && run["errors"] == 0, "{run:#}");
+    assert!(run["samples"]["down"]["received"].as_u64() > Some(100_000), "{run:#}");
+    let assistant = ["--profile", "assistant", "--seconds", "5"];
+    let options = [&SHORT_CONVERSATION[..4], &openai, &assistant].concat();
+    let (run, clean) = run_generator("openai-assistant", &options).await;
+    assert!(clean && run["errors"] == 0 && run["units"]["strange"] == 0, "{run:#}");
+    assert!(run["samples"]["down"]["received"].as_u64() > Some(48_000), "{run:#}");
+    assert!(run["latency_ms"]["answer"]["count"].as_u64() > Some(1), "{run:#}");
+}
+
+#[tokio::test]
 async fn injected_faults_are_counted() {
     let (run, clean) = run_generator("spoiled", &[&SHORT_CONVERSATION[..], &["--spoil", "3"]].concat()).await;
     assert!(!clean, "{run:#}");

@@ -1,12 +1,12 @@
-//! Unmodified public clients of OpenAI's Realtime API, on the profile `assistant` with real engines. Each asks three
-//! questions, and the third interrupts the second answer.
+//! Unmodified public clients of OpenAI's Realtime and Live APIs, with real engines. On the profile `assistant`, each asks three
+//! questions, and the third interrupts the second answer. On `conversation`, the second question interrupts the first answer.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::{process::Command, sync::Semaphore, task::JoinSet};
-use voxbridge::config::Config;
 use voxbridge::simulator::{SimulatorConfig, process::EngineProcess, socket::RecordedInput};
+use voxbridge::{config::Config, server::route::RouteConfig};
 use voxbridge_test_support::{
     bench::{Bench, Options, instant_simulator, scratch},
     certs,
@@ -27,6 +27,7 @@ const QUESTIONS: [(&str, &str); 3] = [
 /// Another processor may get one of the words wrong.
 const WER: f64 = 0.26;
 
+const BETA: &str = "openai, beta shape";
 const PIPECAT: &[&str] = &["pipecat", "openai", "aiohttp"];
 const LIVEKIT: &[&str] = &["livekit", "openai", "aiohttp", "pipecat"];
 
@@ -37,8 +38,13 @@ async fn start_engines() -> Arc<EngineProcess> {
 
 /// A bench of its own for each client, so that each has a recorder of its own. Other tests cover the upstream's queue.
 async fn start_bench(engines: &Arc<EngineProcess>) -> Bench {
+    start_bench_with(engines, Config::default()).await
+}
+
+async fn start_bench_with(engines: &Arc<EngineProcess>, config: Config) -> Bench {
     let simulator = SimulatorConfig { workers: 16, record: true, ..SimulatorConfig::default() };
-    Bench::with_options(Options { simulator, engines: Some(engines.clone()), ..Options::default() }).await
+    Bench::with_options(Options { simulator, config, engines: Some(engines.clone()), ..Options::default() })
+        .await
 }
 
 fn driver(packages: &[&str], script: &str) -> Command {
@@ -110,12 +116,13 @@ fn assert_history(bench: &Bench, name: &str) {
     assert!(interrupted.split(' ').count() < 12, "{name}: words that were not heard: {interrupted}");
 }
 
-/// The picture that was shown before the first question reached one answer.
+/// The picture that was shown before the first question reached one answer. The beta has no pictures.
 fn assert_pictures(bench: &Bench, name: &str) {
     let requests = answer_requests(&bench.recorder.all());
     let messages = requests.iter().flat_map(|request| request.as_array().unwrap());
     let parts = messages.flat_map(|message| message["content"].as_array().unwrap());
-    assert_eq!(parts.filter(|part| part["type"] == "image").count(), 1, "{name}");
+    let shown = usize::from(name != BETA);
+    assert_eq!(parts.filter(|part| part["type"] == "image").count(), shown, "{name}");
 }
 
 fn assert_talk(came: &Value, bench: &Bench, name: &str) {
@@ -134,7 +141,8 @@ async fn openai_libraries_talk_and_interrupt() {
     let engines = start_engines().await;
     let mut running = JoinSet::new();
     for (name, scheme, driver) in [
-        ("openai", "http", driver(&["openai"], "openai_client.py")),
+        ("openai", "http", with_service(&["openai"], "openai_client.py", "realtime")),
+        (BETA, "http", with_service(&["openai"], "openai_client.py", "beta")),
         ("openai-agents", "ws", driver(&["openai"], "openai_agents_client.py")),
         ("agents-realtime", "ws", node("openai_agents_client.cjs")),
         ("pipecat", "ws", with_service(PIPECAT, "pipecat_client.py", "llm")),
@@ -167,18 +175,68 @@ fn assert_added_context(bench: &Bench) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn openai_library_for_javascript_talks_over_tls() {
+async fn openai_libraries_converse_and_interrupt() {
     let engines = start_engines().await;
-    let bench = start_bench(&engines).await;
+    let mut running = JoinSet::new();
+    for (name, scheme, driver) in [
+        ("openai", "http", with_service(&["openai"], "openai_client.py", "converse")),
+        ("pipecat", "ws", with_service(PIPECAT, "pipecat_client.py", "converse")),
+        ("livekit", "http", with_service(LIVEKIT, "livekit_client.py", "converse")),
+        ("live", "http", with_service(&["openai"], "openai_client.py", "live")),
+    ] {
+        let route = RouteConfig { model: "gpt-*".into(), ..RouteConfig::catch_all("conversation") };
+        let bench = start_bench_with(&engines, Config { routes: vec![route], ..Config::default() }).await;
+        let url = format!("{scheme}://{}", bench.address());
+        running.spawn(async move { (name, run_talk(driver, url).await, bench) });
+    }
+    while let Some(done) = running.join_next().await {
+        let (name, came, bench) = done.unwrap();
+        assert_conversation(&came, &bench, name);
+    }
+}
+
+/// The simulated model repeats what it heard. In OpenAI's Live API, its speech has no turns, and one question is asked.
+fn assert_conversation(came: &Value, bench: &Bench, name: &str) {
+    println!("{name}: {came}");
+    let answers = came["answers"].as_array().unwrap();
+    let statuses: Vec<_> = answers.iter().map(|answer| answer["status"].clone()).collect();
+    let text = |at: usize| answers[at]["text"].as_str().unwrap();
+    if name == "live" {
+        assert_eq!(statuses, ["close_requested"], "{name}");
+    } else {
+        assert_eq!(statuses, ["cancelled", "completed"], "{name}");
+        let repeated = text(1).trim_start_matches("You said:");
+        assert!(word_error_rate(QUESTIONS[1].1, repeated) <= WER, "{name}: {repeated}");
+        assert!(answers.iter().all(|answer| answer["audio_s"].as_f64() > Some(1.0)), "{name}: {answers:?}");
+    }
+    assert!(text(0).starts_with("You said:") && text(0).split(' ').count() < 9, "{name}: {}", text(0));
+    assert!(came["invalid"].is_null() || came["invalid"] == json!([]), "{name}: {}", came["invalid"]);
+    assert_eq!(came["errors"], json!([]), "{name}");
+    let inputs = bench.recorder.all();
+    assert!(!inputs.iter().any(|input| matches!(input, RecordedInput::Disconnected(_))), "{name}");
+}
+
+/// A client of the library for JavaScript, which always dials TLS, in front of a bench of its own.
+async fn run_talk_over_tls(engines: &Arc<EngineProcess>, service: &str) -> (Value, Bench) {
+    let bench = start_bench(engines).await;
     let certificate = certs::self_signed("localhost");
     let address = certs::serve_tls(bench.address(), certs::acceptor(&certificate)).await;
-    let trusted = scratch("openai_library_for_javascript").join("trusted.pem");
+    let trusted = scratch(&format!("openai_library_for_javascript_{service}")).join("trusted.pem");
     std::fs::write(&trusted, &certificate.0).unwrap();
     let mut driver = node("openai_client.cjs");
-    driver.env("NODE_EXTRA_CA_CERTS", trusted);
-    let came = run_talk(driver, format!("https://localhost:{}", address.port())).await;
-    assert_talk(&came, &bench, "openai for JavaScript");
-    assert_eq!(came["close_code"], 1000, "{came}");
+    driver.arg(service).env("NODE_EXTRA_CA_CERTS", trusted);
+    (run_talk(driver, format!("https://localhost:{}", address.port())).await, bench)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openai_library_for_javascript_talks_and_transcribes_over_tls() {
+    let engines = start_engines().await;
+    let ((talk, bench), (transcription, _other)) =
+        tokio::join!(run_talk_over_tls(&engines, "realtime"), run_talk_over_tls(&engines, "transcription"));
+    assert_talk(&talk, &bench, "openai for JavaScript");
+    assert_eq!(talk["close_code"], 1000, "{talk}");
+    assert_transcripts(&transcription, "openai for JavaScript");
+    assert_eq!((&transcription["errors"], &transcription["answers"]), (&json!([]), &json!([])));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,9 +74,7 @@ impl Realtime {
             self.use_beta();
             self.session.is_transcription = true;
         }
-        for (field, because) in self.session.update(update)? {
-            self.ignore("session.update", &field, because);
-        }
+        self.update_settings("session.update", update)?;
         handle(ClientEvent::Configure(self.session.settings()));
         Ok(())
     }

@@ -10,7 +10,10 @@ mod items;
 mod response;
 mod session;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +21,7 @@ pub(super) use self::commands::event_id_of;
 use self::{
     items::{Item, ItemStore},
     response::{RequestedResponse, Response},
-    session::SessionConfig,
+    session::{SessionConfig, WithoutEffect},
 };
 use super::IgnoredField;
 use crate::{
@@ -33,6 +36,11 @@ use crate::{
 
 /// Most requests for answers that are remembered.
 const REQUESTS_MAX: usize = 16;
+
+/// Checks the settings of a session that does not exist yet.
+pub(crate) fn check_session(session: &Map<String, Value>) -> Result<(), Error> {
+    SessionConfig::default().update(session, &mut WithoutEffect::new(&BTreeMap::new()))
+}
 
 /// State of one connection.
 #[derive(Debug)]
@@ -128,6 +136,26 @@ impl Realtime {
         self.session.is_transcription = true;
     }
 
+    /// Applies the settings of a client secret. The model was chosen before.
+    pub(super) fn apply_session(&mut self, json: &str) -> Result<(), Error> {
+        let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
+        let mut update: Map<String, Value> = serde_json::from_str(json).map_err(malformed)?;
+        update.remove("model");
+        self.update_settings("connect", &update)
+    }
+
+    /// Changes the settings, and notes those without effect.
+    fn update_settings(&mut self, command: &str, update: &Map<String, Value>) -> Result<(), Error> {
+        let mapping = self.events.mapping.clone();
+        let Some(names) = &mapping.realtime else { return Ok(()) };
+        let mut ignored = WithoutEffect::new(&names.without_effect);
+        self.session.update(update, &mut ignored)?;
+        for (field, because) in &ignored.found {
+            self.ignore(command, field, because);
+        }
+        Ok(())
+    }
+
     /// Settings that differ from those of other protocols.
     pub(super) fn settings(&self) -> Vec<Setting> {
         self.session.settings()
@@ -162,7 +190,9 @@ impl Realtime {
                 let item_id = self.events.item_id(EntryId(*segment_id));
                 self.send(E::SpeechStopped, json!({ "audio_end_ms": at_ms, "item_id": item_id }), send);
             }
-            ClientCommand::AudioCommitted { segment_id, .. } => self.add_utterance(*segment_id, send),
+            ClientCommand::AudioCommitted { segment_id, is_transcribed, .. } => {
+                self.add_utterance(*segment_id, *is_transcribed, send);
+            }
             ClientCommand::AudioCleared => self.send(E::BufferCleared, json!({}), send),
             ClientCommand::TranscriptPartial { speaker: Speaker::User, text, segment_id, .. } => {
                 self.send_user_words(*segment_id, text, send);
@@ -207,8 +237,8 @@ impl Realtime {
         self.send(event, json!({ "session": session }), send);
     }
 
-    /// Makes an item of an utterance.
-    fn add_utterance(&mut self, segment_id: u32, send: &mut dyn FnMut(Message)) {
+    /// Makes an item of an utterance. It is done with its transcript, if one follows.
+    fn add_utterance(&mut self, segment_id: u32, is_transcribed: bool, send: &mut dyn FnMut(Message)) {
         let number = EntryId(segment_id);
         let item = Item::utterance(self.events.item_id(number), number);
         let previous = self.items.last_id();
@@ -217,7 +247,7 @@ impl Realtime {
         let fields = json!({ "previous_item_id": previous, "item": item.json() });
         self.items.add(item);
         self.send(RealtimeEvent::ItemAdded, fields, send);
-        if !self.session.transcribes() {
+        if !(is_transcribed && self.session.transcribes()) {
             self.send_item_done(number, send);
         }
     }

@@ -1,6 +1,6 @@
 //! The client's settings: what `session.update` changes, and what `session.created` and `session.updated` echo.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Map, Value, json};
 
@@ -18,21 +18,25 @@ const TEXT_MAX_BYTES: usize = 64 * 1024;
 /// Most items of `keywords`, and the longest of them.
 const KEYWORDS_MAX: usize = 256;
 
-/// Settings that are echoed and have no effect, with the reason.
-const ECHOED: [(&str, &str); 12] = [
-    ("tools", "MiniCPM-o calls no tools"),
-    ("tool_choice", "MiniCPM-o calls no tools"),
-    ("parallel_tool_calls", "MiniCPM-o calls no tools"),
-    ("tracing", "traces are written by voxbridge's own settings"),
-    ("truncation", "the profile bounds the history"),
-    ("prompt", "there are no stored prompts"),
-    ("include", "MiniCPM-o reports no probabilities"),
-    ("reasoning", "MiniCPM-o has no levels of reasoning"),
-    ("temperature", "MiniCPM-o's temperature is fixed"),
-    ("max_output_tokens", "the profile bounds an answer"),
-    ("max_response_output_tokens", "the profile bounds an answer"),
-    ("expires_at", "set by the server"),
-];
+/// Settings of an update that have no effect.
+pub(super) struct WithoutEffect<'m> {
+    /// Reason by the setting's path.
+    reasons: &'m BTreeMap<String, String>,
+    /// What the client gave, with the reason.
+    pub(super) found: Vec<(String, &'m str)>,
+}
+
+impl<'m> WithoutEffect<'m> {
+    pub(super) const fn new(reasons: &'m BTreeMap<String, String>) -> Self {
+        Self { reasons, found: Vec::new() }
+    }
+
+    /// Notes a setting, as the client gave it.
+    fn note(&mut self, path: &str, given: String) {
+        let reason = self.reasons.get(path).map_or("voxbridge does not know it", String::as_str);
+        self.found.push((given, reason));
+    }
+}
 
 /// Settings of one connection.
 #[derive(Debug, Clone, Default)]
@@ -104,25 +108,25 @@ impl SessionConfig {
         own.iter().find_map(|key| self.echoed.get(*key)).cloned().unwrap_or_else(|| "inf".into())
     }
 
-    /// Changes what the update names. On an error, nothing changes. Returns the fields without effect, with the reason.
+    /// Changes what the update names. On an error, nothing changes.
     pub(super) fn update(
         &mut self,
         update: &Map<String, Value>,
-    ) -> Result<Vec<(String, &'static str)>, Error> {
+        ignored: &mut WithoutEffect<'_>,
+    ) -> Result<(), Error> {
         let mut changed = self.clone();
-        let mut ignored = Vec::new();
         for (key, value) in update {
-            changed.update_field(key, value, &mut ignored)?;
+            changed.update_field(key, value, ignored)?;
         }
         *self = changed;
-        Ok(ignored)
+        Ok(())
     }
 
     fn update_field(
         &mut self,
         key: &str,
         value: &Value,
-        ignored: &mut Vec<(String, &'static str)>,
+        ignored: &mut WithoutEffect<'_>,
     ) -> Result<(), Error> {
         match key {
             "type" => match value.as_str() {
@@ -142,18 +146,15 @@ impl SessionConfig {
             }
             "model" => {
                 if let Some(model) = read_text(value, "session.model")?.filter(|model| *model != self.model) {
-                    let why = "the model is chosen when the client connects";
-                    ignored.push((format!("model = {model:?}"), why));
+                    ignored.note(key, format!("model = {model:?}"));
                 }
             }
             "id" | "object" | "client_secret" => {}
             _ => {
-                let known = ECHOED.iter().find(|(name, _)| *name == key);
-                let why = known.map_or("voxbridge does not know it", |(_, why)| *why);
                 if !is_empty(value) {
-                    ignored.push((key.to_owned(), why));
+                    ignored.note(key, key.to_owned());
                 }
-                if known.is_some() {
+                if ignored.reasons.contains_key(key) {
                     self.echoed.insert(key.to_owned(), value.clone());
                 }
             }
@@ -162,11 +163,7 @@ impl SessionConfig {
     }
 
     /// `audio.input` and `audio.output`.
-    fn update_audio(
-        &mut self,
-        audio: &Value,
-        ignored: &mut Vec<(String, &'static str)>,
-    ) -> Result<(), Error> {
+    fn update_audio(&mut self, audio: &Value, ignored: &mut WithoutEffect<'_>) -> Result<(), Error> {
         let audio = audio.as_object().ok_or_else(|| wrong_type("session.audio", "an object", audio))?;
         if let Some(input) = given(audio, "input") {
             let fields =
@@ -186,7 +183,7 @@ impl SessionConfig {
                 "voice" => self.set_voice(value, "session.audio.output.voice")?,
                 "speed" => {
                     if value.as_f64().is_some_and(|speed| speed != 1.0) {
-                        ignored.push(("audio.output.speed".to_owned(), "MiniCPM-o has no speed setting"));
+                        ignored.note("audio.output.speed", "audio.output.speed".to_owned());
                     }
                     self.speed = value.clone();
                 }
@@ -201,7 +198,7 @@ impl SessionConfig {
         key: &str,
         value: &Value,
         path: &str,
-        ignored: &mut Vec<(String, &'static str)>,
+        ignored: &mut WithoutEffect<'_>,
     ) -> Result<(), Error> {
         match key {
             "format" if !value.is_null() => self.input = AudioFormat::read(value, path)?,
@@ -214,7 +211,7 @@ impl SessionConfig {
             }
             "noise_reduction" => {
                 if !value.is_null() {
-                    ignored.push((path.to_owned(), "audio reaches the model unprocessed"));
+                    ignored.note("audio.input.noise_reduction", path.to_owned());
                 }
                 self.noise_reduction = value.clone();
             }

@@ -78,13 +78,17 @@ pub(super) struct RealtimeFile {
     events: BTreeMap<RealtimeEvent, String>,
     #[serde(default)]
     beta: BTreeMap<RealtimeEvent, String>,
+    #[serde(default)]
+    without_effect: BTreeMap<String, String>,
 }
 
-/// Names of the server's events, in the current shape of the protocol and in its beta shape.
+/// Names of the server's events, in the current shape of the protocol and in its beta shape, and the settings without effect.
 #[derive(Debug)]
 pub struct RealtimeNames {
     current: Vec<String>,
     beta: Vec<String>,
+    /// Settings of the client that have no effect, with the reason.
+    pub without_effect: BTreeMap<String, String>,
 }
 
 impl RealtimeNames {
@@ -113,7 +117,8 @@ impl RealtimeFile {
             let message = format!("event name {name:?}: letters, digits, `.` and `_` only");
             return Err(FileError::at_key(file, source, &["realtime"], message));
         }
-        Ok(RealtimeNames { current: names(None), beta: names(Some(&self.beta)) })
+        let (current, beta) = (names(None), names(Some(&self.beta)));
+        Ok(RealtimeNames { current, beta, without_effect: self.without_effect })
     }
 }
 

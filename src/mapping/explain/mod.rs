@@ -192,6 +192,13 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
             false => field_row(RowKind::Field, field, profile),
         };
         rows.extend(command.fields.iter().map(field));
+        if command.verbs.iter().any(|it| it.verb == Verb::SessionUpdate) {
+            let ignored = client.realtime.iter().flat_map(|names| &names.without_effect);
+            rows.extend(ignored.map(|(setting, because)| {
+                let becomes = format!("accepted without effect: {because}");
+                ExplainRow::new(RowKind::Field, &format!("session.{setting}"), becomes)
+            }));
+        }
     }
     rows
 }
@@ -295,6 +302,20 @@ mod tests {
             "{on}"
         );
         assert!(off.contains("never: MiniCPM-o provides no word times"), "{off}");
+    }
+
+    #[test]
+    fn settings_without_effect_are_listed_with_their_reasons() {
+        let library = Library::embedded().unwrap();
+        let (client, dialect) =
+            (library.client("openai-realtime").unwrap(), library.upstream("minicpm-o").unwrap());
+        let text = super::explain_markdown(&client, &library.profile("assistant").unwrap(), &dialect);
+        let reasons = &client.realtime.as_ref().unwrap().without_effect;
+        assert!(reasons.contains_key("tools"));
+        for (setting, because) in reasons {
+            let row = text.lines().find(|line| line.contains(&format!("`session.{setting}`"))).unwrap();
+            assert!(row.contains(&format!("accepted without effect: {because}")), "{row}");
+        }
     }
 
     #[test]

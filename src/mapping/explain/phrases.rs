@@ -252,5 +252,8 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::Turn => "number of the text or turn",
         FieldRole::Intent => "`transcription`: a session that only transcribes",
         FieldRole::Shape => "`beta`: the older shape of the protocol",
+        FieldRole::Session => {
+            "the first settings, as JSON; voxbridge takes them from a client secret (extension)"
+        }
     }
 }

@@ -76,6 +76,8 @@ pub enum FieldRole {
     Intent,
     /// `beta` for the older shape of a protocol of OpenAI's kind.
     Shape,
+    /// The first settings of a session of OpenAI's kind, as JSON.
+    Session,
 }
 
 /// Longest item of a list of texts: longer than any name or phrase.

@@ -38,6 +38,7 @@ use crate::{
             Credentials,
             address::client_subnet,
             client_secrets::ClientSecrets,
+            credential::find_key,
             keys::{AccessTarget, ApiKey, KeyRejection},
             quota::{Quota, QuotaExceeded, QuotaSubject, QuotaTicket},
         },
@@ -126,6 +127,8 @@ pub(super) fn admit(
     let asks_for_keys = config.access.keys.is_some();
     let by_sign = client_signs::narrow_by_signs(&mut candidates, headers, &query, asks_for_keys);
     let query = client_signs::add_shape(&candidates, headers, query);
+    let session = secret_session(&config, headers, &query_keys, &path, &server.client_secrets);
+    let query = client_signs::add_session(&candidates, session.as_deref(), query);
     let was_open = candidates.len() > 1;
     let candidates = authorize(&config, key.as_deref(), &path, &query, candidates)?;
     let by_key = (was_open && candidates.len() == 1).then_some(DetectedBy::Key);
@@ -247,8 +250,7 @@ fn authenticate(
     path: &str,
     secrets: Option<&ClientSecrets>,
 ) -> Result<Option<Arc<ApiKey>>, Box<HttpError>> {
-    let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
-    let names: Vec<&str> = at_path.flat_map(|client| &client.subprotocols).map(String::as_str).collect();
+    let names = subprotocols_at(config, path);
     let certificate_names = &peer.certificate_names;
     let shown = Credentials { headers, query_keys, subprotocols: &names, certificate_names };
     config.access.authenticate(&shown, secrets, unix_now().as_secs()).map_err(|refused| {
@@ -258,6 +260,23 @@ fn authenticate(
             _ => HttpError::unauthorized(&refused.to_string()),
         }
     })
+}
+
+/// Settings of the client secret in an admitted request.
+fn secret_session(
+    config: &ServiceConfig,
+    headers: &HeaderMap,
+    query_keys: &[String],
+    path: &str,
+    secrets: &ClientSecrets,
+) -> Option<Arc<str>> {
+    let key = find_key(headers, query_keys, &subprotocols_at(config, path)).ok()??;
+    secrets.session_of(&key, unix_now().as_secs())
+}
+
+fn subprotocols_at<'c>(config: &'c ServiceConfig, path: &'c str) -> Vec<&'c str> {
+    let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
+    at_path.flat_map(|client| &client.subprotocols).map(String::as_str).collect()
 }
 
 /// Keeps the protocols that the key may use for this path and model; rejects the request if none is left.

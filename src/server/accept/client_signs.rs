@@ -6,6 +6,7 @@
 use std::{fmt, sync::Arc};
 
 use hyper::{HeaderMap, header::AUTHORIZATION};
+use serde_json::Value;
 
 use crate::{
     mapping::{ClientMapping, client::HeaderSign},
@@ -88,6 +89,22 @@ pub(super) fn add_shape(candidates: &[Arc<ClientMapping>], headers: &HeaderMap, 
         (true, true) => "shape=beta".to_owned(),
         (true, false) => format!("{query}&shape=beta"),
     }
+}
+
+/// The query, with the settings of the request's client secret for protocols that know them, and with their model if the query
+/// names none.
+pub(super) fn add_session(candidates: &[Arc<ClientMapping>], session: Option<&str>, query: String) -> String {
+    let Some(client) = candidates.iter().find(|client| client.realtime.is_some()) else { return query };
+    let Some(session) = session else { return query };
+    let names_model = client
+        .model_parameters()
+        .any(|parameter| !split_query_parameter(&query, &parameter.name).1.is_empty());
+    let settings: Value = serde_json::from_str(session).unwrap_or_default();
+    let model = settings["model"].as_str().filter(|_| !names_model);
+    let mut pairs = form_urlencoded::Serializer::new(query);
+    pairs.append_pair("session", session);
+    pairs.extend_pairs(model.map(|model| ("model", model)));
+    pairs.finish()
 }
 
 /// Keeps what matches, if anything does. Returns true if that tells the protocol.

@@ -1,8 +1,10 @@
 //! Requests for a client secret, as OpenAI's API has them: `POST PATH/client_secrets` beside every path of an OpenAI Realtime
 //! protocol, and the older `POST PATH/sessions` and `PATH/transcription_sessions`.
 //!
-//! The session in the request is checked for its form and returned; the client sets up its session itself. Source: the
-//! OpenAI API reference, "Client secrets" and, for the older paths, "Session tokens".
+//! The session in the request is checked, returned, and applied to the sessions that the secret opens. Source: the OpenAI API
+//! reference, "Client secrets" and, for the older paths, "Session tokens".
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -20,12 +22,16 @@ use super::{
     session_start::unix_now,
 };
 use crate::{
+    downstream::check_session,
+    error::Error,
     server::{ServerContext, ServiceConfig},
     telemetry::metrics::RejectReason,
 };
 
 /// Longest body: instructions may be long.
 const BODY_MAX_BYTES: usize = 256 * 1024;
+/// Longest session of a secret, as JSON.
+const SESSION_MAX_BYTES: usize = 64 * 1024;
 /// Lifetime of a secret, s.
 const LIFETIME_S: u64 = 600;
 /// Lifetimes that a client may ask for, s.
@@ -73,8 +79,9 @@ impl SecretRequest {
             Self::Current => take_session(&mut body)?,
             Self::Older(_) => body,
         };
+        let settings = settings_json(&session)?;
         let name = key.as_ref().map(|key| key.name.clone());
-        let secret = server.client_secrets.issue(key, now_s, expires_at).ok_or_else(|| {
+        let secret = server.client_secrets.issue(key, settings, (now_s, expires_at)).ok_or_else(|| {
             HttpError::service_unavailable(RejectReason::Stopping, "The system has no random numbers")
         })?;
         info!(peer = %peer.address, key = name.as_deref(), lifetime_s = expires_at - now_s, "client secret issued");
@@ -152,6 +159,17 @@ fn take_session(body: &mut Map<String, Value>) -> Result<Map<String, Value>, Box
             Err(invalid("Invalid type for 'session': must be an object.", "invalid_type", Some("session")))
         }
     }
+}
+
+/// The session as the secret keeps it, if it has settings. A session that no client could update to is rejected.
+fn settings_json(session: &Map<String, Value>) -> Result<Option<Arc<str>>, Box<HttpError>> {
+    let rejected = |error: Error| invalid(&error.detail, "invalid_value", Some("session"));
+    check_session(session).map_err(rejected)?;
+    let json = Value::from(session.clone()).to_string();
+    if json.len() > SESSION_MAX_BYTES {
+        return Err(invalid("'session' is longer than 64 KiB", "invalid_value", Some("session")));
+    }
+    Ok((!session.is_empty()).then(|| json.into()))
 }
 
 /// HTTP 400 in OpenAI's shape.

@@ -22,6 +22,9 @@ const SECRET_BYTES: usize = 24;
 /// Valid secrets of one key; one more replaces the oldest. Pages use theirs within seconds.
 const SECRETS_PER_KEY_MAX: usize = 1000;
 
+/// Most bytes of all sessions of one key's secrets; beyond it, the oldest secrets go.
+const SESSIONS_PER_KEY_MAX_BYTES: usize = 4 * 1024 * 1024;
+
 /// The secrets of all keys. Survives a reload; clones share it.
 #[derive(Debug, Clone, Default)]
 pub(in crate::server) struct ClientSecrets(Arc<Mutex<IssuedSecrets>>);
@@ -37,18 +40,20 @@ struct IssuedSecret {
     /// The key that asked; `None` where none is required.
     key: Option<Arc<ApiKey>>,
     expires_unix_s: u64,
+    /// First settings of the sessions that it opens, JSON; `None` for the defaults.
+    session: Option<Arc<str>>,
     /// Counts up with every secret.
     number: u64,
 }
 
 impl ClientSecrets {
-    /// Makes a secret for sessions of this key; `None` if the system has no random numbers. The times are Unix times in
-    /// seconds.
+    /// Makes a secret for sessions of this key with these settings; `None` if the system has no random numbers. The times are
+    /// Unix times in seconds.
     pub(in crate::server) fn issue(
         &self,
         key: Option<Arc<ApiKey>>,
-        unix_s: u64,
-        expires_unix_s: u64,
+        session: Option<Arc<str>>,
+        (unix_s, expires_unix_s): (u64, u64),
     ) -> Option<String> {
         let mut random = [0; SECRET_BYTES];
         SystemRandom::new().fill(&mut random).ok()?;
@@ -56,18 +61,28 @@ impl ClientSecrets {
         for byte in random {
             let _ = write!(secret, "{byte:02x}");
         }
-        self.lock().insert(SecretDigest::of(&secret), key, (unix_s, expires_unix_s));
+        let issued = IssuedSecret { key, expires_unix_s, session, number: 0 };
+        self.lock().insert(SecretDigest::of(&secret), issued, unix_s);
         Some(secret)
     }
 
     /// The key that a valid secret was made for; `None` if this is no valid secret.
     pub(super) fn key_of(&self, secret: &str, unix_s: u64) -> Option<Option<Arc<ApiKey>>> {
+        self.find(secret, unix_s, |found| found.key.clone())
+    }
+
+    /// Settings of the sessions that a valid secret opens.
+    pub(in crate::server) fn session_of(&self, secret: &str, unix_s: u64) -> Option<Arc<str>> {
+        self.find(secret, unix_s, |found| found.session.clone()).flatten()
+    }
+
+    fn find<T>(&self, secret: &str, unix_s: u64, read: impl FnOnce(&IssuedSecret) -> T) -> Option<T> {
         if !secret.starts_with(PREFIX) {
             return None;
         }
         let issued = self.lock();
         let found = issued.by_digest.get(&SecretDigest::of(secret))?;
-        (found.expires_unix_s > unix_s).then(|| found.key.clone())
+        (found.expires_unix_s > unix_s).then(|| read(found))
     }
 
     fn lock(&self) -> MutexGuard<'_, IssuedSecrets> {
@@ -77,23 +92,30 @@ impl ClientSecrets {
 }
 
 impl IssuedSecrets {
-    /// Adds a secret, and forgets the expired ones and those beyond the limit.
-    fn insert(
-        &mut self,
-        digest: SecretDigest,
-        key: Option<Arc<ApiKey>>,
-        (unix_s, expires_unix_s): (u64, u64),
-    ) {
+    /// Adds a secret, and forgets the expired ones and those beyond the limits, the oldest first.
+    fn insert(&mut self, digest: SecretDigest, secret: IssuedSecret, unix_s: u64) {
         self.by_digest.retain(|_, secret| secret.expires_unix_s > unix_s);
-        let name = |key: &Option<Arc<ApiKey>>| key.as_ref().map(|key| key.name.clone());
-        let of_key = || self.by_digest.iter().filter(|(_, secret)| name(&secret.key) == name(&key));
-        if of_key().count() >= SECRETS_PER_KEY_MAX
-            && let Some(oldest) = of_key().min_by_key(|(_, secret)| secret.number).map(|(digest, _)| *digest)
-        {
-            self.by_digest.remove(&oldest);
+        let name = |secret: &IssuedSecret| secret.key.as_ref().map(|key| key.name.clone());
+        let of_key = self.by_digest.iter().filter(|(_, other)| name(other) == name(&secret));
+        let mut of_key: Vec<_> =
+            of_key.map(|(digest, other)| (other.number, other.session_bytes(), *digest)).collect();
+        of_key.sort_unstable_by_key(|(number, ..)| *number);
+        let mut bytes = secret.session_bytes() + of_key.iter().map(|(_, bytes, _)| bytes).sum::<usize>();
+        for (at, (_, oldest_bytes, oldest)) in of_key.iter().enumerate() {
+            if of_key.len() - at < SECRETS_PER_KEY_MAX && bytes <= SESSIONS_PER_KEY_MAX_BYTES {
+                break;
+            }
+            self.by_digest.remove(oldest);
+            bytes -= oldest_bytes;
         }
         self.issued += 1;
-        self.by_digest.insert(digest, IssuedSecret { key, expires_unix_s, number: self.issued });
+        self.by_digest.insert(digest, IssuedSecret { number: self.issued, ..secret });
+    }
+}
+
+impl IssuedSecret {
+    fn session_bytes(&self) -> usize {
+        self.session.as_ref().map_or(0, |session| session.len())
     }
 }
 
@@ -117,7 +139,7 @@ mod tests {
     #[test]
     fn secret_is_random_stands_for_its_key_and_expires() {
         let secrets = ClientSecrets::default();
-        let issue = |key| secrets.issue(key, NOW, NOW + 10).unwrap();
+        let issue = |key| secrets.issue(key, None, (NOW, NOW + 10)).unwrap();
         let (ann, bob, anonymous) = (issue(key("ann")), issue(key("bob")), issue(None));
         assert!(ann != bob && ann.starts_with("ek_") && ann.len() == 3 + 2 * SECRET_BYTES, "{ann}");
         for (secret, name) in [(&ann, "ann"), (&bob, "bob"), (&anonymous, "")] {
@@ -126,7 +148,7 @@ mod tests {
         }
         assert_eq!(name_of(&secrets, "ek_unknown", NOW), None);
         assert!(!format!("{secrets:?}").contains(&ann[3..]), "only digests are kept");
-        secrets.issue(None, NOW + 10, NOW + 20).unwrap();
+        secrets.issue(None, None, (NOW + 10, NOW + 20)).unwrap();
         assert_eq!(secrets.lock().by_digest.len(), 1, "expired secrets are forgotten");
     }
 
@@ -134,7 +156,7 @@ mod tests {
     fn oldest_secret_of_the_same_key_is_dropped_at_the_limit() {
         let secrets = ClientSecrets::default();
         let (ann, bob) = (key("ann"), key("bob"));
-        let issue = |key: &Option<Arc<ApiKey>>| secrets.issue(key.clone(), NOW, NOW + 10).unwrap();
+        let issue = |key: &Option<Arc<ApiKey>>| secrets.issue(key.clone(), None, (NOW, NOW + 10)).unwrap();
         let (of_bob, first, second) = (issue(&bob), issue(&ann), issue(&ann));
         for _ in 2..=SECRETS_PER_KEY_MAX {
             issue(&ann);
@@ -142,5 +164,20 @@ mod tests {
         let valid = [&of_bob, &first, &second].map(|secret| name_of(&secrets, secret, NOW).is_some());
         assert_eq!(valid, [true, false, true]);
         assert_eq!(secrets.lock().by_digest.len(), SECRETS_PER_KEY_MAX + 1);
+    }
+
+    #[test]
+    fn sessions_of_one_key_are_bounded_together() {
+        let (secrets, ann, bob) = (ClientSecrets::default(), key("ann"), key("bob"));
+        let issue = |key: &Option<Arc<ApiKey>>, bytes: usize| {
+            secrets.issue(key.clone(), Some("x".repeat(bytes).into()), (NOW, NOW + 10)).unwrap()
+        };
+        let quarter = SESSIONS_PER_KEY_MAX_BYTES / 4;
+        let of_bob = issue(&bob, quarter);
+        let of_ann: Vec<_> = (0..5).map(|_| issue(&ann, quarter)).collect();
+        let session = |secret: &String| secrets.session_of(secret, NOW).map_or(0, |session| session.len());
+        assert_eq!(session(&of_bob), quarter);
+        assert_eq!(of_ann.iter().map(session).collect::<Vec<_>>(), [0, quarter, quarter, quarter, quarter]);
+        assert_eq!(secrets.session_of(&of_ann[4], NOW + 10), None, "expired");
     }
 }

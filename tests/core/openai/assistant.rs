@@ -19,6 +19,19 @@ fn assert_order(client: &Realtime, expected: &[&str]) {
 }
 
 #[test]
+fn session_in_the_query_holds_from_the_start() {
+    let session =
+        "%7B%22instructions%22%3A%22Answer+in+rhymes.%22%2C%22output_modalities%22%3A%5B%22text%22%5D%7D";
+    let mut client = Realtime::connect(&format!("model=gpt-realtime&session={session}"));
+    assert_eq!(client.wait_for("session.created")["session"]["instructions"], "Answer in rhymes.");
+    client.send(&json!({"type": "response.create"}));
+    client.wait_for("response.output_text.done");
+    assert_eq!(client.answer_requests()[0][0]["content"][0]["text"], "Answer in rhymes.");
+    let mut client = Realtime::connect("model=gpt-realtime&session=%7B%22voice%22%3A5%7D");
+    assert_eq!(client.wait_for("error")["error"]["type"], "invalid_request_error");
+}
+
+#[test]
 fn spoken_question_is_answered_in_openais_order() {
     let mut client = Realtime::connect("model=gpt-realtime");
     client.update(&json!({
@@ -360,6 +373,8 @@ fn duplex_turns_get_responses_of_their_own() {
     config.profile = "conversation";
     let mut client = Realtime::with_config(config);
     client.pass(1000 * MS);
+    // This profile makes no transcripts, so that an utterance is done without one.
+    client.update(&json!({"audio": {"input": {"transcription": {"model": "whisper-1"}}}}));
     client.say(&speech());
     for _ in 0..150 {
         client.say_silence(100);
@@ -369,6 +384,10 @@ fn duplex_turns_get_responses_of_their_own() {
     assert!(!done.is_empty(), "{:?}", client.types());
     assert_eq!(done[0]["response"]["status"], "completed");
     assert!(client.audio_s() > 0.5, "{} s", client.audio_s());
+    let users =
+        |kind: &str| client.of_type(kind).iter().filter(|event| event["item"]["role"] == "user").count();
+    assert!(users("conversation.item.added") > 0, "{:?}", client.types());
+    assert_eq!(users("conversation.item.done"), users("conversation.item.added"), "{:?}", client.types());
 }
 
 #[test]

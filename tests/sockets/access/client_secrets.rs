@@ -106,6 +106,36 @@ async fn secret_opens_sessions_with_the_rights_of_its_key_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn session_of_a_secret_is_applied_to_the_sessions_that_it_opens() {
+    let server = AccessServer::start("secrets-session", ACCESS_CONFIG, &[("keys.toml", KEYS)]).await;
+    let session = json!({
+        "type": "realtime", "model": "gpt-realtime", "instructions": "Be brief & kind.", "output_modalities": ["text"],
+        "audio": {"input": {"turn_detection": null}},
+    });
+    let body = json!({ "session": session }).to_string();
+    let (_, answer) = post(&server, PATH, &bearer("ann-s3cret"), &body).await;
+    let secret = answer["value"].as_str().unwrap();
+    // Without a model in the URL, the session's applies, which the key covers.
+    let mut open = server.connect("/v1/realtime", &as_browser(secret)).await;
+    let created = open.wait_for_event().await["session"].clone();
+    for pointer in ["/model", "/instructions", "/output_modalities", "/audio/input/turn_detection"] {
+        assert_eq!(created.pointer(pointer), session.pointer(pointer), "{pointer} of {created}");
+    }
+    let refused = server.connect("/v1/realtime?model=other", &as_browser(secret)).await;
+    assert_eq!(refused.status, 403, "the URL's model counts");
+
+    for (session, words) in [
+        (json!({"output_modalities": "loud"}), "session.output_modalities"),
+        (json!({"tools": [{"description": "x".repeat(65_536)}]}), "64 KiB"),
+    ] {
+        let body = json!({ "session": session }).to_string();
+        let (status, answer) = post(&server, PATH, &bearer("ann-s3cret"), &body).await;
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!("session")), "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn secrets_are_issued_beside_the_path_of_a_route() {
     let routes = "[[route]]\npath = \"/robots\"\nprotocol = \"openai-realtime\"\nprofile = \"assistant\"\n\
         [[route]]\nprofile = \"speech\"\n";
