@@ -10,13 +10,26 @@ use crate::media::transcript::Segment;
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Event {
+    /// Speech has begun.
+    SpeechStart { segment_id: u64, start_ms: u64 },
+    /// The words of a segment so far.
+    Partial { text: String },
     /// A segment of speech was transcribed. The events come in the order of speech.
     Transcript(Segment),
     /// Speech to play: int16 mono at 24 kHz, little endian.
     #[serde(skip)]
     Audio(Bytes),
-    /// Something failed.
-    Error { code: String, message: String },
+    /// A text was spoken, or cut short.
+    SpeakingEnd { cancelled: bool },
+    /// The session waits for a worker of the model.
+    Queued { position: Option<u64> },
+    /// Something failed; the segment that it is about.
+    Error {
+        code: String,
+        message: String,
+        #[serde(default)]
+        segment_id: Option<u64>,
+    },
     /// The session has ended.
     Closed { reason: String },
     #[serde(other)]

@@ -136,7 +136,7 @@ impl Events {
                 Event::Closed { reason } => return Err(lost(&reason)),
                 // The session goes on by itself.
                 Event::Error { code, message, .. } if code == "queue_stuck" => {
-                    warn!(message, "request waits")
+                    warn!(message, "request waits");
                 }
                 Event::Error { code, message, .. } => return Err(Failure::of_session(&code, message)),
                 Event::Other => {}
