@@ -2,17 +2,20 @@
 
 use std::io::Cursor;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::{StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::body::{Frame, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::ext::on_informational;
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::dial::DEFAULT_MODEL;
@@ -33,8 +36,31 @@ const ANSWER_MAX_BYTES: usize = 64 << 20;
 /// Longest part of an error's body to show, characters.
 const ERROR_MAX_CHARS: usize = 400;
 
-/// Body of a request.
-pub(super) type RequestBody = BoxBody<Bytes, std::io::Error>;
+/// How long an upload waits for the server's permission (RFC 9110 §10.1.1). Some servers never give it.
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest recording that OpenAI's API takes.
+const USUAL_MAX_BYTES: u64 = 25 << 20;
+
+type RequestBody = BoxBody<Bytes, std::io::Error>;
+
+/// What a request sends.
+pub(super) struct Payload {
+    body: RequestBody,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// Told when the server permits the upload. A server that refuses a request would otherwise close the connection under
+    /// the upload, and its answer would be lost.
+    permission: Option<Arc<Notify>>,
+    is_large: bool,
+}
+
+impl Payload {
+    /// JSON.
+    pub(super) fn json(body: &Value) -> Self {
+        let body = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {}).boxed();
+        let headers = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        Self { body, headers, permission: None, is_large: false }
+    }
+}
 
 /// An HTTP server of OpenAI's API.
 #[derive(Clone)]
@@ -76,13 +102,12 @@ impl HttpTarget {
     /// # Errors
     /// [`ClientError::Unreachable`], [`ClientError::UntrustedCertificate`], [`ClientError::ConnectionLost`], or
     /// [`ClientError::HttpFailed`] with the server's own message.
-    pub(super) async fn post(
-        &self,
-        path: &str,
-        headers: &[(HeaderName, HeaderValue)],
-        body: RequestBody,
-    ) -> Result<Answer, ClientError> {
-        let lost = |error: hyper::Error| ClientError::ConnectionLost(format!("{}: {error}", self.url));
+    pub(super) async fn post(&self, path: &str, payload: Payload) -> Result<Answer, ClientError> {
+        let hint = match payload.is_large {
+            true => "; the server may not take recordings of this size (OpenAI's limit is 25 MB)",
+            false => "",
+        };
+        let lost = |error: hyper::Error| ClientError::ConnectionLost(format!("{}: {error}{hint}", self.url));
         let transport = match timeout(CONNECT_TIMEOUT, self.endpoint.connect()).await {
             Ok(Ok(transport)) => transport,
             Ok(Err(error)) => return Err(self.unreachable(&error)),
@@ -90,18 +115,16 @@ impl HttpTarget {
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(transport)).await.map_err(lost)?;
         let connection = tokio::spawn(connection);
-        let answer = sender.send_request(self.request(path, headers, body)?).await.map_err(lost)?;
+        let answer = sender.send_request(self.request(path, payload)?).await.map_err(lost)?;
         let answer = Answer { answer, url: self.url.clone(), _connection: AbortOnDrop(connection) };
         if answer.answer.status().is_success() { Ok(answer) } else { Err(answer.into_error().await) }
     }
 
-    fn request(
-        &self,
-        path: &str,
-        headers: &[(HeaderName, HeaderValue)],
-        body: RequestBody,
-    ) -> Result<Request<RequestBody>, ClientError> {
-        let mut request = Request::new(body);
+    fn request(&self, path: &str, payload: Payload) -> Result<Request<RequestBody>, ClientError> {
+        let mut request = Request::new(payload.body);
+        if let Some(permission) = payload.permission {
+            on_informational(&mut request, move |_| permission.notify_one());
+        }
         *request.method_mut() = Method::POST;
         let path = format!("{}{path}", self.base);
         *request.uri_mut() = path.parse().map_err(|error| self.unexpected(&format!("{error}")))?;
@@ -114,7 +137,7 @@ impl HttpTarget {
             value.set_sensitive(true);
             map.insert(AUTHORIZATION, value);
         }
-        map.extend(headers.iter().cloned());
+        map.extend(payload.headers);
         Ok(request)
     }
 
@@ -189,12 +212,6 @@ fn error_message(status: StatusCode, body: &[u8]) -> String {
     printable(known.unwrap_or(reason)).chars().take(ERROR_MAX_CHARS).collect()
 }
 
-/// A body of JSON, with its headers.
-pub(super) fn json_body(body: &Value) -> (RequestBody, [(HeaderName, HeaderValue); 1]) {
-    let body = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {}).boxed();
-    (body, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))])
-}
-
 /// A form with texts and a file (RFC 7578).
 pub(super) struct Form {
     boundary: String,
@@ -216,11 +233,8 @@ impl Form {
         ));
     }
 
-    /// The body with a file, which is read as it is sent, and its headers. Standard input is sent for `-`.
-    pub(super) async fn with_file(
-        self,
-        file: &Path,
-    ) -> Result<(RequestBody, Vec<(HeaderName, HeaderValue)>), ClientError> {
+    /// The form with a file, which is read as it is sent. Standard input is sent for `-`.
+    pub(super) async fn with_file(self, file: &Path) -> Result<Payload, ClientError> {
         let Self { boundary, mut fields } = self;
         let (source, length) = open(file).await?;
         let name =
@@ -230,31 +244,43 @@ impl Form {
              Content-Type: application/octet-stream\r\n\r\n"
         ));
         let tail = format!("\r\n--{boundary}--\r\n");
-        let mut headers = Vec::new();
-        headers.extend(
-            HeaderValue::try_from(format!("multipart/form-data; boundary={boundary}"))
-                .map(|value| (CONTENT_TYPE, value)),
-        );
+        let mut headers = vec![(EXPECT, HeaderValue::from_static("100-continue"))];
+        let content_type = HeaderValue::try_from(format!("multipart/form-data; boundary={boundary}"));
+        headers.extend(content_type.map(|value| (CONTENT_TYPE, value)));
         if let Some(length) = length {
-            let length = length + (fields.len() + tail.len()) as u64;
-            headers.push((CONTENT_LENGTH, length.into()));
+            headers.push((CONTENT_LENGTH, (length + (fields.len() + tail.len()) as u64).into()));
         }
-        let one = |text: String| stream::iter([Ok(Bytes::from(text))]);
-        let chunks = stream::unfold(source, |mut source| async {
-            let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
-            match source.read_buf(&mut chunk).await {
-                Ok(0) => None,
-                Ok(_) => Some((Ok(chunk.freeze()), source)),
-                Err(error) => Some((Err(error), source)),
-            }
-        });
-        let body = one(fields).chain(chunks).chain(one(tail));
-        Ok((BodyExt::boxed(StreamBody::new(body.map(|chunk| chunk.map(Frame::data)))), headers))
+        let permission = Arc::new(Notify::new());
+        let head = {
+            let permission = permission.clone();
+            stream::once(async move {
+                let _ = timeout(CONTINUE_TIMEOUT, permission.notified()).await;
+                Ok(Bytes::from(fields))
+            })
+        };
+        let body = head.chain(chunks_of(source)).chain(stream::iter([Ok(Bytes::from(tail))]));
+        let body = BodyExt::boxed(StreamBody::new(body.map(|chunk| chunk.map(Frame::data))));
+        let is_large = length.is_some_and(|length| length > USUAL_MAX_BYTES);
+        Ok(Payload { body, headers, permission: Some(permission), is_large })
     }
 }
 
+type Source = Box<dyn AsyncRead + Send + Sync + Unpin>;
+
+/// Reads a file in chunks.
+fn chunks_of(source: Source) -> impl Stream<Item = std::io::Result<Bytes>> + Send + Sync {
+    stream::unfold(source, |mut source| async {
+        let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
+        match source.read_buf(&mut chunk).await {
+            Ok(0) => None,
+            Ok(_) => Some((Ok(chunk.freeze()), source)),
+            Err(error) => Some((Err(error), source)),
+        }
+    })
+}
+
 /// Opens a file or standard input; the length is known for files.
-async fn open(file: &Path) -> Result<(Box<dyn AsyncRead + Send + Sync + Unpin>, Option<u64>), ClientError> {
+async fn open(file: &Path) -> Result<(Source, Option<u64>), ClientError> {
     if file == Path::new("-") {
         let (bytes, _) = read_input(file, INPUT_MAX_BYTES).await?;
         let length = bytes.len() as u64;

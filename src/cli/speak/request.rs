@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::cli::error::ClientError;
-use crate::cli::http::{HttpTarget, json_body};
+use crate::cli::http::{HttpTarget, Payload};
 
 /// Speaks the parts of a text one after the other. The speech comes as raw samples, so that it becomes one file.
 pub(super) async fn speak(
@@ -17,8 +17,7 @@ pub(super) async fn speak(
         if let Some(voice) = voice {
             request["voice"] = voice.into();
         }
-        let (body, headers) = json_body(&request);
-        let mut answer = target.post("/audio/speech", &headers, body).await?;
+        let mut answer = target.post("/audio/speech", Payload::json(&request)).await?;
         let mut has_audio = false;
         while let Some(audio) = answer.next().await? {
             has_audio |= !audio.is_empty();

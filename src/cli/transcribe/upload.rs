@@ -35,13 +35,13 @@ pub(in crate::cli) async fn transcribe(
     if let Some(language) = request.language.as_deref().filter(|_| request.task == Task::Transcribe) {
         form.add("language", language);
     }
-    let (body, headers) = form.with_file(file).await?;
+    let payload = form.with_file(file).await?;
     on_progress(Progress::Doing("waiting for the transcript"))?;
     let path = match request.task {
         Task::Transcribe => "/audio/transcriptions",
         Task::Translate => "/audio/translations",
     };
-    let answer = target.post(path, &headers, body).await?;
+    let answer = target.post(path, payload).await?;
     let answer = answer.collect().await?;
     let transcribed = read_answer(&serde_json::from_slice(&answer).unwrap_or_default());
     let transcribed = transcribed.ok_or_else(|| target.unexpected("the answer is not a transcript"))?;
