@@ -1,4 +1,4 @@
-//! A server in this process, between a command and the MiniCPM-o servers of `--upstream`.
+//! A server in this process, between a command and the MiniCPM-o servers of `--upstream` or `--config`.
 //!
 //! It listens on the loopback interface, at a path that no other program knows, and serves the client protocol `rest` there.
 
@@ -27,7 +27,7 @@ impl LocalBridge {
         let failed = |error: String| ClientError::LocalServer(error);
         let name = secret::random_hex::<16>();
         let path = format!("/{}", name.ok_or_else(|| failed("the system has no random numbers".to_owned()))?);
-        let service = config(args, &path).build_service().map_err(ClientError::Usage)?;
+        let service = config(args, &path)?.build_service().map_err(ClientError::Usage)?;
         let server = Server::bind("127.0.0.1:0", service).await.map_err(|error| failed(error.to_string()))?;
         let address = server.local_addr().map_err(|error| failed(error.to_string()))?;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -48,7 +48,10 @@ impl LocalBridge {
     }
 }
 
-fn config(args: &UpstreamArgs, path: &str) -> Config {
+/// The configuration: of a file, only what concerns the model.
+fn config(args: &UpstreamArgs, path: &str) -> Result<Config, ClientError> {
+    let file = args.config.as_deref().map(Config::read).transpose();
+    let file = file.map_err(|error| ClientError::Usage(error.to_string()))?.unwrap_or_default();
     let upstream = |url: &String| UpstreamConfig {
         url: url.clone(),
         ca: args.upstream_ca.clone(),
@@ -59,10 +62,15 @@ fn config(args: &UpstreamArgs, path: &str) -> Config {
         protocol: Some("rest".to_owned()),
         ..RouteConfig::catch_all("speech")
     };
-    Config {
-        upstream: args.upstream.iter().map(upstream).collect(),
+    let of_file = Config {
+        upstream: file.upstream,
+        voices: file.voices,
+        mappings: file.mappings,
+        language: file.language,
         routes: vec![route],
         drain: DrainConfig { timeout_ms: Some(DRAIN_TIMEOUT_MS), ..DrainConfig::default() },
         ..Config::default()
-    }
+    };
+    let upstreams = args.upstream.iter().map(upstream).collect();
+    Ok(of_file.overlaid_with(Config { upstream: upstreams, ..Config::default() }))
 }

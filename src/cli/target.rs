@@ -22,7 +22,7 @@ pub(super) enum Target {
 impl Target {
     /// The target of the options. Starts the bridge, if it takes one.
     pub(super) async fn open(args: &TargetArgs) -> Result<Self, ClientError> {
-        if !args.upstream.upstream.is_empty() {
+        if args.upstream.is_given() {
             return LocalBridge::start(&args.upstream).await.map(Self::Local);
         }
         let target = args.server.target()?;

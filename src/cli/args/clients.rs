@@ -141,6 +141,17 @@ pub struct UpstreamArgs {
     /// CA certificates (PEM) to trust for a wss:// upstream, in addition to the system's
     #[arg(long, value_name = "FILE", requires = "upstream")]
     pub upstream_ca: Option<PathBuf>,
+    /// Configuration file of serve, for its upstreams with their tokens, its voices, mappings and language; no other server
+    /// is needed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "model", "ca", "key_file"])]
+    pub config: Option<PathBuf>,
+}
+
+impl UpstreamArgs {
+    /// True if MiniCPM-o is to be used without a server in between.
+    pub(crate) const fn is_given(&self) -> bool {
+        !self.upstream.is_empty() || self.config.is_some()
+    }
 }
 
 /// Server, model and API key of a client command.
