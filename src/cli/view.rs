@@ -60,6 +60,11 @@ impl Terminal {
         Self { bars: MultiProgress::with_draw_target(target), has_bars }
     }
 
+    /// True if progress is shown.
+    pub(super) const fn has_bars(&self) -> bool {
+        self.has_bars
+    }
+
     /// Without bars, for tests.
     #[cfg(test)]
     pub(super) fn hidden() -> Self {
@@ -78,7 +83,7 @@ impl Terminal {
         let bar = if self.has_bars { self.bars.add(bar) } else { bar };
         bar.set_length(length.map_or(0, millis));
         bar.set_style(bar_style(if length.is_some() { BAR_TEMPLATE } else { SPINNER_TEMPLATE }));
-        bar.set_prefix(printable(name));
+        bar.set_prefix(short_name(name));
         FileView { terminal: self.clone(), bar, printed, out }
     }
 
@@ -136,6 +141,11 @@ impl<W> Drop for FileView<W> {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// The last part of a path.
+fn short_name(name: &str) -> String {
+    printable(name.rsplit('/').next().unwrap_or(name))
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -148,7 +148,8 @@ impl TranscribeJob<'_> {
             }
             Target::Local(bridge) => {
                 let recording = Recording::open(self.file).await?;
-                let mut settings = json!({"type": "configure", "task": task.name()});
+                let mut settings =
+                    json!({"type": "configure", "task": task.name(), "partials": self.needs_partials()});
                 if let Some(language) = &args.language {
                     settings["language"] = language.as_str().into();
                 }
@@ -168,6 +169,11 @@ impl TranscribeJob<'_> {
 
     const fn task(&self) -> Task {
         if self.args.translate { Task::Translate } else { Task::Transcribe }
+    }
+
+    /// Words of unfinished utterances are only shown on a terminal or as events.
+    const fn needs_partials(&self) -> bool {
+        self.args.json || self.terminal.has_bars()
     }
 
     fn view(&self, length: Option<Duration>) -> FileView<io::Stdout> {
