@@ -6,7 +6,7 @@
 
 pub(super) mod live;
 mod rest_session;
-mod upload;
+pub(super) mod upload;
 
 use std::io;
 use std::path::PathBuf;
