@@ -6,7 +6,10 @@
 
 use std::fmt;
 
-use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use ring::{
+    digest::{SHA256, SHA256_OUTPUT_LEN, digest},
+    rand::{SecureRandom as _, SystemRandom},
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use subtle::ConstantTimeEq as _;
 
@@ -31,6 +34,13 @@ pub fn redacted_url(url: &str) -> String {
     };
     let query = query.map(|query| format!("?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&")));
     format!("{scheme}{separator}{host}{path}{}", query.unwrap_or_default())
+}
+
+/// This many random bytes in hexadecimal digits; `None` if the system has no random numbers.
+pub(crate) fn random_hex<const BYTES: usize>() -> Option<String> {
+    let mut random = [0; BYTES];
+    SystemRandom::new().fill(&mut random).ok()?;
+    Some(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A secret text.

@@ -37,7 +37,7 @@ pub(super) type ClientWebSocket = WebSocketStream<Box<dyn Transport>>;
 const DEFAULT_PATH: &str = "/v1/realtime";
 
 /// The model asked for by default. voxbridge accepts any name; a Macaw server requires one of its models.
-const DEFAULT_MODEL: &str = "minicpm-o";
+pub(super) const DEFAULT_MODEL: &str = "minicpm-o";
 
 /// Time limit of DNS, TCP, TLS and upgrade together; a running server needs well under a second.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

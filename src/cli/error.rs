@@ -4,7 +4,8 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use crate::audio::wav::WavError;
+use super::clock::clock;
+use crate::media::MediaError;
 
 /// The command itself failed.
 pub(super) const EXIT_FAILED: u8 = 1;
@@ -16,6 +17,8 @@ pub(super) const EXIT_INVALID_DATA: u8 = 65;
 pub(super) const EXIT_NO_INPUT: u8 = 66;
 /// EX_UNAVAILABLE: no server answers at the address.
 pub(super) const EXIT_UNAVAILABLE: u8 = 69;
+/// Base of the exit code after a signal; the signal number is added, as in shells.
+pub(super) const SIGNAL_BASE: u8 = 128;
 /// EX_PROTOCOL: the server at the address cannot be trusted to be the right one.
 pub(super) const EXIT_UNTRUSTED: u8 = 76;
 
@@ -130,11 +133,59 @@ pub enum ClientError {
         /// A file name or "standard input".
         source_name: String,
         /// Problem of the recording.
-        reason: WavError,
+        reason: MediaError,
     },
     /// The text is empty or not UTF-8.
     #[error("{0}")]
     InvalidText(String),
+    /// The command line asks for what cannot be done together.
+    #[error("{0}")]
+    Usage(String),
+    /// The bridge in this process cannot start.
+    #[error("cannot start a bridge in this process: {0}")]
+    LocalServer(String),
+    /// A server answered a request with an HTTP error.
+    #[error("{url} answered with HTTP {status}: {message}")]
+    HttpFailed {
+        /// Where.
+        url: String,
+        /// HTTP status.
+        status: u16,
+        /// Message of the server.
+        message: String,
+    },
+    /// The model could not be asked.
+    #[error("{0}")]
+    ModelFailed(String),
+    /// An utterance could not be transcribed.
+    #[error("at {}: {reason}", clock(*at))]
+    UtteranceFailed {
+        /// Where it begins in the recording.
+        at: Duration,
+        /// Problem of the upstream.
+        reason: String,
+    },
+    /// An error with the file that it is about.
+    #[error("{name}: {error}")]
+    InFile {
+        /// Name of the file.
+        name: String,
+        /// The error.
+        error: Box<Self>,
+    },
+    /// Some of several files failed; the errors are printed already.
+    #[error("{failed} of {total} files failed")]
+    FilesFailed {
+        /// Number of files that failed.
+        failed: usize,
+        /// Number of files.
+        total: usize,
+        /// The exit code that holds for all of them.
+        exit_code: u8,
+    },
+    /// A signal stopped the command.
+    #[error("stopped by signal {0}")]
+    Stopped(u8),
     /// The output cannot be written.
     #[error("cannot write {}: {reason}", destination.display())]
     UnwritableOutput {
@@ -149,7 +200,10 @@ impl ClientError {
     /// The exit code of the program.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::InvalidUrl { .. } | Self::InvalidKey { .. } => EXIT_USAGE,
+            Self::InFile { error, .. } => error.exit_code(),
+            Self::FilesFailed { exit_code, .. } => *exit_code,
+            Self::Stopped(signal) => SIGNAL_BASE + *signal,
+            Self::InvalidUrl { .. } | Self::InvalidKey { .. } | Self::Usage(_) => EXIT_USAGE,
             Self::UntrustedCertificate { .. } => EXIT_UNTRUSTED,
             Self::Unreachable { .. } | Self::HttpRejected { .. } | Self::SessionNotOpened { .. } => {
                 EXIT_UNAVAILABLE
@@ -162,9 +216,21 @@ impl ClientError {
             | Self::ConnectionLost(_)
             | Self::Stalled(_)
             | Self::IncompleteTranscript { .. }
+            | Self::HttpFailed { .. }
+            | Self::LocalServer(_)
+            | Self::ModelFailed(_)
+            | Self::UtteranceFailed { .. }
             | Self::NoAudio
             | Self::TooMuchAudio(_)
             | Self::UnwritableOutput { .. } => EXIT_FAILED,
+        }
+    }
+
+    /// The error with the file that it is about, unless it names its file itself.
+    pub(super) fn in_file(self, name: String) -> Self {
+        match self {
+            Self::UnreadableInput { .. } | Self::InvalidAudio { .. } | Self::UnwritableOutput { .. } => self,
+            error => Self::InFile { name, error: Box::new(error) },
         }
     }
 

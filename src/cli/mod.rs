@@ -1,4 +1,4 @@
-//! Command line: arguments, client commands of Macaw servers, and all other commands in [`commands`].
+//! Command line: arguments, commands for recordings and texts, and all other commands in [`commands`].
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // they panic when the reader is gone: use `output`
 
@@ -13,14 +13,22 @@ pub mod speak;
 pub mod talk;
 pub mod transcribe;
 
+mod clock;
 mod dial;
+mod files;
+mod http;
 mod json_summary;
 mod key;
+mod local_bridge;
 mod output;
+mod output_file;
 mod picture;
 mod read_input;
+mod recording;
+mod speech_audio;
 mod stream_recording;
 mod synthetic_session;
+mod target;
 #[cfg(test)]
 mod tests;
 mod view;

@@ -6,6 +6,9 @@ use std::path::Path;
 
 use super::error::ClientError;
 
+/// Upper bound of a recording that is kept in memory.
+pub(super) const INPUT_MAX_BYTES: u64 = 2 << 30;
+
 /// Reads a file, or standard input for `-`; returns the bytes and the name of the source for messages.
 pub(super) async fn read_input(file: &Path, max_bytes: u64) -> Result<(Vec<u8>, String), ClientError> {
     let is_stdin = file == Path::new("-");

@@ -16,9 +16,15 @@ pub enum MacawEvent {
         session_id: String,
     },
     /// `vad.speech_start`.
-    SpeechStarted,
+    SpeechStarted {
+        /// Time in the session in ms, if the server sends it.
+        at_ms: Option<u64>,
+    },
     /// `vad.speech_end`.
-    SpeechEnded,
+    SpeechEnded {
+        /// Time in the session in ms, if the server sends it.
+        at_ms: Option<u64>,
+    },
     /// `transcript.partial`.
     Partial {
         /// Text of the utterance so far.
@@ -98,12 +104,17 @@ impl MacawEvent {
     pub(super) const fn shows_progress(&self) -> bool {
         matches!(
             self,
-            Self::SpeechStarted
+            Self::SpeechStarted { .. }
                 | Self::Partial { .. }
                 | Self::Final { .. }
                 | Self::SpeakingStarted { .. }
                 | Self::OnHold { .. }
         )
+    }
+
+    /// True for a transcript that is not empty.
+    pub(super) fn has_words(&self) -> bool {
+        matches!(self, Self::Final { text, .. } if !text.trim().is_empty())
     }
 
     /// True for a transcript of the user, which a server for speech to text sends in place of an answer.
@@ -124,8 +135,8 @@ impl MacawEvent {
         let number = |key: &str| value[key].as_u64();
         match value["type"].as_str().unwrap_or_default() {
             "session.created" => Self::SessionCreated { session_id: text_or_empty("session_id") },
-            "vad.speech_start" => Self::SpeechStarted,
-            "vad.speech_end" => Self::SpeechEnded,
+            "vad.speech_start" => Self::SpeechStarted { at_ms: number("timestamp_ms") },
+            "vad.speech_end" => Self::SpeechEnded { at_ms: number("timestamp_ms") },
             "transcript.partial" => Self::Partial { text: text_or_empty("text") },
             "transcript.final" => Self::Final {
                 text: text_or_empty("text"),
@@ -188,7 +199,7 @@ mod tests {
             assert_eq!(event.notice().as_deref(), Some(notice));
             assert!(event.shows_progress());
         }
-        assert_eq!(MacawEvent::SpeechStarted.notice(), None);
+        assert_eq!(MacawEvent::SpeechStarted { at_ms: None }.notice(), None);
     }
 
     #[test]

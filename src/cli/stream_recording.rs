@@ -4,31 +4,20 @@
 //! every utterance is transcribed, because only silence ends the last utterance.
 
 use std::collections::HashSet;
-use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::{Instant, interval};
 
-use crate::audio::{SPEECH_RATE_HZ, pcm, wav};
+use crate::audio::SPEECH_RATE_HZ;
+use crate::media::transcript::Segment;
 
 use super::client::{Client, ClientTiming, ReceivedEvent, ServerMessage, server_error};
 use super::error::ClientError;
-use super::read_input::read_input;
+use super::recording::{FRAME_SAMPLES, Recording};
 use super::server_events::MacawEvent;
-
-/// Samples of a 40 ms frame, as in the Macaw command line. A real server crashes on frames below 512 samples (field notes
-/// §1.7).
-pub(super) const FRAME_SAMPLES: usize = 640;
 
 /// Minimum silence after the recording: longer than the pause that ends an utterance on any server.
 const TRAILING_SILENCE_SAMPLES: usize = SPEECH_RATE_HZ as usize * 3 / 2;
-
-/// Longest recording; it is kept in memory and sent in real time.
-const RECORDING_MAX: Duration = Duration::from_secs(3600);
-
-/// Upper bound of a recording file: an hour of 32-bit mono at 48 kHz.
-const INPUT_MAX_BYTES: u64 = 700 << 20;
 
 /// Frame to send after the end of the recording.
 pub(super) const SILENT_FRAME: [i16; FRAME_SAMPLES] = [0; FRAME_SAMPLES];
@@ -36,8 +25,8 @@ pub(super) const SILENT_FRAME: [i16; FRAME_SAMPLES] = [0; FRAME_SAMPLES];
 /// Progress of a transcription, for display.
 #[derive(Debug)]
 pub(super) enum StreamProgress<'a> {
-    /// Number of samples sent so far.
-    Sent(usize),
+    /// The recording was sent up to this position.
+    Sent(Duration),
     /// The server sent an event.
     Event(&'a ReceivedEvent),
 }
@@ -45,57 +34,30 @@ pub(super) enum StreamProgress<'a> {
 /// Result of a transcription.
 #[derive(Debug, Default)]
 pub(super) struct TranscriptionResult {
-    /// Transcripts that are not empty.
-    pub(super) finals: Vec<String>,
-    /// Time from the last audible sample to the last transcript; `None` if the transcript came first.
-    pub(super) final_latency: Option<Duration>,
+    /// Transcripts that are not empty, each with the index of its utterance.
+    finals: Vec<(usize, String)>,
     /// Number of recoverable errors reported by the server.
-    pub(super) error_count: usize,
+    error_count: usize,
     last_error: Option<ClientError>,
-    utterances_started: usize,
+    /// Start and end of each utterance in ms, as far as the server reports times.
+    utterances: Vec<(Option<u64>, Option<u64>)>,
     utterances_ended: usize,
     final_segment_ids: HashSet<u64>,
     unnumbered_finals: usize,
+    /// Why the rest of the recording is missing.
+    damage: Option<ClientError>,
 }
 
-/// Reads and decodes a WAV file, or standard input for `-`.
-pub(super) async fn read_wav(file: &Path) -> Result<Vec<i16>, ClientError> {
-    let (bytes, source_name) = read_input(file, INPUT_MAX_BYTES).await?;
-    decode_wav(&bytes, &source_name)
-}
-
-/// Decodes a WAV file to the format of a Macaw server: int16 mono 16 kHz.
-pub(super) fn decode_wav(bytes: &[u8], source_name: &str) -> Result<Vec<i16>, ClientError> {
-    decode_wav_at(bytes, source_name, SPEECH_RATE_HZ)
-}
-
-/// Decodes a WAV file to int16 mono at this rate.
-pub(super) fn decode_wav_at(
-    bytes: &[u8],
-    source_name: &str,
-    wanted_hz: u32,
-) -> Result<Vec<i16>, ClientError> {
-    let invalid_audio =
-        |reason: wav::WavError| ClientError::InvalidAudio { source_name: source_name.to_owned(), reason };
-    let (samples, rate_hz) = wav::read(bytes, RECORDING_MAX).map_err(invalid_audio)?;
-    let samples =
-        wav::resample_all(&samples, rate_hz, wanted_hz).map_err(|reason| invalid_audio(reason.into()))?;
-    Ok(samples.into_iter().map(pcm::to_i16).collect())
-}
-
-/// Sends `samples` in real time and waits until every utterance is transcribed.
+/// Sends a recording in real time and waits until every utterance is transcribed.
 pub(super) async fn stream_and_transcribe(
     client: &mut Client,
-    samples: &[i16],
-    mut on_progress: impl FnMut(StreamProgress<'_>) -> io::Result<()>,
+    recording: &mut Recording,
+    mut on_progress: impl FnMut(StreamProgress<'_>) -> Result<(), ClientError>,
 ) -> Result<TranscriptionResult, ClientError> {
     let timing = *client.timing();
     let mut result = TranscriptionResult::default();
-    let mut frames = samples.chunks(FRAME_SAMPLES);
     let mut ticks = interval(timing.frame_interval);
-    let mut sent = 0;
-    let speech_end = end_of_audible_samples(samples);
-    let mut speech_end_at = None;
+    let mut trailing_samples = 0;
     let mut last_event_at = Instant::now();
     // Set after the recording and its trailing silence, when only answers of the server are missing.
     let mut idle_since = None;
@@ -106,23 +68,24 @@ pub(super) async fn stream_and_transcribe(
                 if let Some(since) = idle_since && result.is_finished(now - last_event_at.max(since), &timing)? {
                     return result.into_result();
                 }
-                client.send_audio(&pad_frame(frames.next().unwrap_or_default())).await?;
-                sent += FRAME_SAMPLES;
-                if sent >= speech_end {
-                    speech_end_at.get_or_insert(now);
+                let frame = recording.next_frame().await.unwrap_or_else(|damage| {
+                    result.damage = Some(damage);
+                    None
+                });
+                client.send_audio(&frame.unwrap_or(SILENT_FRAME)).await?;
+                match frame {
+                    Some(_) => on_progress(StreamProgress::Sent(recording.position()))?,
+                    None => trailing_samples += FRAME_SAMPLES,
                 }
-                if sent >= samples.len() + TRAILING_SILENCE_SAMPLES {
+                if trailing_samples >= TRAILING_SILENCE_SAMPLES {
                     idle_since.get_or_insert(now);
                 }
-                on_progress(StreamProgress::Sent(sent.min(samples.len()))).map_err(ClientError::unwritable_stdout)?;
             }
             message = client.next() => match message? {
                 Some(ServerMessage::Event(event)) => {
                     last_event_at = Instant::now();
-                    on_progress(StreamProgress::Event(&event)).map_err(ClientError::unwritable_stdout)?;
-                    if result.handle_event(&event.event)? {
-                        result.final_latency = speech_end_at.map(|at| last_event_at - at);
-                    }
+                    on_progress(StreamProgress::Event(&event))?;
+                    result.handle_event(&event.event)?;
                 }
                 // Ignores audio, because the client requested no speech.
                 Some(ServerMessage::Audio(_)) => {}
@@ -133,19 +96,24 @@ pub(super) async fn stream_and_transcribe(
 }
 
 impl TranscriptionResult {
-    /// Handles an event; returns `true` for a transcript that is not empty.
-    fn handle_event(&mut self, event: &MacawEvent) -> Result<bool, ClientError> {
+    fn handle_event(&mut self, event: &MacawEvent) -> Result<(), ClientError> {
         match event {
-            MacawEvent::SpeechStarted => self.utterances_started += 1,
-            MacawEvent::SpeechEnded => self.utterances_ended += 1,
+            MacawEvent::SpeechStarted { at_ms } => self.utterances.push((*at_ms, None)),
+            MacawEvent::SpeechEnded { at_ms } => {
+                if let Some((_, end_ms)) = self.utterances.get_mut(self.utterances_ended) {
+                    *end_ms = *at_ms;
+                }
+                self.utterances_ended += 1;
+            }
             MacawEvent::Final { text, segment_id, .. } => {
+                let unnumbered = self.finals.len();
+                let index = segment_id.map_or(unnumbered, |id| usize::try_from(id).unwrap_or(usize::MAX));
                 match segment_id {
                     Some(id) => _ = self.final_segment_ids.insert(*id),
                     None => self.unnumbered_finals += 1,
                 }
                 if !text.trim().is_empty() {
-                    self.finals.push(text.trim().to_owned());
-                    return Ok(true);
+                    self.finals.push((index, text.trim().to_owned()));
                 }
             }
             MacawEvent::Error { code, message, recoverable } => {
@@ -161,12 +129,30 @@ impl TranscriptionResult {
             }
             _ => {}
         }
-        Ok(false)
+        Ok(())
+    }
+
+    /// The texts in the order of the server.
+    pub(super) fn texts(&self) -> Vec<String> {
+        self.finals.iter().map(|(_, text)| text.clone()).collect()
+    }
+
+    /// The transcripts with their times. A server that reports none gives the whole recording to each of them.
+    pub(super) fn segments(&self, duration: Duration) -> Vec<Segment> {
+        let length_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let segment = |(index, text): &(usize, String)| {
+            let known = self.utterances.get(*index).or(self.utterances.last());
+            let (start_ms, end_ms) = known.copied().unwrap_or_default();
+            let start_ms = start_ms.unwrap_or(0).min(length_ms);
+            let end_ms = end_ms.unwrap_or(length_ms).clamp(start_ms, length_ms);
+            Segment { text: text.clone(), start_ms, end_ms, ..Segment::default() }
+        };
+        self.finals.iter().map(segment).collect()
     }
 
     /// True if no more events are expected after a silence of `quiet`.
     fn is_finished(&self, quiet: Duration, timing: &ClientTiming) -> Result<bool, ClientError> {
-        if self.utterances_started > self.utterances_ended {
+        if self.utterances.len() > self.utterances_ended {
             return if quiet < timing.stall_timeout {
                 Ok(false)
             } else {
@@ -191,18 +177,11 @@ impl TranscriptionResult {
         }
     }
 
-    /// Error to report after the transcripts are shown, if the server reported errors.
-    pub(super) fn incomplete_error(&self) -> Option<ClientError> {
-        let last = self.last_error.as_ref()?.to_string();
-        Some(ClientError::IncompleteTranscript { count: self.error_count, last })
+    /// Why the transcript is incomplete, to report after the transcripts are shown.
+    pub(super) fn into_problem(self) -> Option<ClientError> {
+        let (count, last) = (self.error_count, self.last_error);
+        self.damage.or_else(|| Some(ClientError::IncompleteTranscript { count, last: last?.to_string() }))
     }
-}
-
-/// Pads samples to a whole frame.
-fn pad_frame(samples: &[i16]) -> [i16; FRAME_SAMPLES] {
-    let mut frame = SILENT_FRAME;
-    frame[..samples.len()].copy_from_slice(samples);
-    frame
 }
 
 /// End of the last audible window of 20 ms: less than 40 dB below the loudest window.
@@ -233,10 +212,10 @@ mod tests {
         let timing = ClientTiming::default();
         let mut result = TranscriptionResult::default();
         assert!(result.is_finished(timing.quiet_timeout, &timing).unwrap(), "without any speech");
-        result.handle_event(&MacawEvent::SpeechStarted).unwrap();
+        result.handle_event(&MacawEvent::SpeechStarted { at_ms: None }).unwrap();
         assert!(!result.is_finished(timing.quiet_timeout, &timing).unwrap(), "an utterance is open");
         assert!(result.is_finished(timing.stall_timeout, &timing).is_err());
-        result.handle_event(&MacawEvent::SpeechEnded).unwrap();
+        result.handle_event(&MacawEvent::SpeechEnded { at_ms: None }).unwrap();
         assert!(!result.is_finished(timing.quiet_timeout, &timing).unwrap(), "a transcript is missing");
         assert!(result.is_finished(timing.late_transcript_timeout, &timing).unwrap());
         result

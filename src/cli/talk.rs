@@ -2,7 +2,6 @@
 //!
 //! The server decides when to answer (profile `conversation`), so the client sends audio until the answer is complete.
 
-use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::{Instant, interval};
@@ -11,9 +10,11 @@ use super::args::TalkArgs;
 use super::client::{Client, ClientTiming, ServerMessage, server_error};
 use super::error::ClientError;
 use super::output;
+use super::output_file::{Destination, OutputFile};
+use super::recording::{FRAME_SAMPLES, Recording};
 use super::server_events::MacawEvent;
-use super::speak::{self, SpeechAudio};
-use super::stream_recording::{self, FRAME_SAMPLES, SILENT_FRAME};
+use super::speech_audio::SpeechAudio;
+use super::stream_recording::{self, SILENT_FRAME};
 
 /// Answer of the model.
 #[derive(Debug, Default)]
@@ -31,16 +32,17 @@ pub(super) struct SpokenAnswer {
 /// # Errors
 /// [`ClientError`], which knows its exit code.
 pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
-    let samples = stream_recording::read_wav(&args.file).await?;
-    speak::check_directory_exists(&args.output)?;
+    let samples = Recording::open(&args.file).await?.read_all().await?;
+    let destination = Destination::of(&args.output);
+    destination.check()?;
     let target = args.server.target()?;
     let (mut client, _) = Client::connect(&target, ClientTiming::default()).await?;
     let answer = ask_question(&mut client, &samples).await;
     client.close(|_| {}).await;
     let answer = answer?;
-    speak::write_output(&args.output, &answer.speech.to_wav()).await?;
-    print_summary(&answer, &args.output);
-    match args.output == Path::new("-") {
+    OutputFile::write_all_to(&destination, &answer.speech.to_wav())?;
+    print_summary(&answer, &destination);
+    match destination == Destination::Stdout {
         // Standard output holds the WAV file.
         true => output::print_message(output::printable(&answer.text)),
         false => output::print_line(output::printable(&answer.text))?,
@@ -48,11 +50,11 @@ pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
     Ok(())
 }
 
-fn print_summary(answer: &SpokenAnswer, destination: &Path) {
+fn print_summary(answer: &SpokenAnswer, destination: &Destination) {
     output::print_message(format_args!(
         "{:.1} s of speech in {}, starting {:.1} s after the question",
         answer.speech.duration().as_secs_f64(),
-        speak::destination_name(destination),
+        destination,
         answer.latency.as_secs_f64()
     ));
 }

@@ -1,133 +1,167 @@
-//! Terminal output of `voxbridge transcribe`: transcripts or JSON lines on stdout, progress and notes on stderr.
+//! Terminal output of `transcribe` and `speak`: results on standard output; progress bars and notes on standard error.
+//!
+//! Without a terminal there are no bars, only a line for each finished file.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use console::Term;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::audio::SPEECH_RATE_HZ;
-
-use super::client::ReceivedEvent;
+use super::clock::clock;
+use super::error::ClientError;
 use super::output;
 use super::output::printable;
-use super::server_events::MacawEvent;
-use super::stream_recording::StreamProgress;
 
-/// Layout of the progress bar; indicatif truncates the message on a narrow terminal.
-const BAR_TEMPLATE: &str = "{bar:24} {pos_s}/{len_s}  {wide_msg}";
+/// Layout of a progress bar; indicatif truncates the message on a narrow terminal.
+const BAR_TEMPLATE: &str = "{prefix}  {bar:24} {position}/{length}  {wide_msg}";
 
-/// Output of one transcription.
-pub(super) struct TranscriptView<W> {
-    out: W,
-    json: bool,
-    bar: ProgressBar,
-    /// Width of stdout if partial transcripts appear there because there is no progress bar.
-    live_columns: Option<usize>,
-    /// True while a partial transcript stands on the current line.
-    has_partial_line: bool,
+/// Layout without a known length.
+const SPINNER_TEMPLATE: &str = "{prefix}  {spinner} {position}  {wide_msg}";
+
+/// Progress of one file.
+#[derive(Debug)]
+pub(super) enum Progress<'a> {
+    /// The work has reached this point of the audio.
+    At(Duration),
+    /// What is happening now, such as the words of the current utterance.
+    Doing(&'a str),
+    /// The words of an utterance.
+    Words(&'a str),
+    /// A message about what the user must wait for or know.
+    Note(&'a str),
+    /// A server event, as JSON.
+    Event(&'a str),
 }
 
-impl TranscriptView<io::Stdout> {
-    /// Output on this terminal, or without one.
-    pub(super) fn for_terminal(json: bool, samples: usize) -> Self {
-        let has_progress_bar = io::stderr().is_terminal();
-        let target =
-            if has_progress_bar { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(samples as u64), target).with_style(progress_style());
-        let live_columns = (!has_progress_bar && !json && io::stdout().is_terminal())
-            .then(|| Term::stdout().size_checked().map_or(80, |(_, columns)| usize::from(columns)));
-        Self { out: io::stdout(), json, bar, live_columns, has_partial_line: false }
+/// What of a file's progress is printed on standard output as it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Printed {
+    /// Nothing: the result is written when it is complete.
+    Nothing,
+    /// The words, an utterance each line.
+    Words,
+    /// The server's events, one each line.
+    Events,
+}
+
+/// The terminal of a command that works on several files.
+#[derive(Debug, Clone)]
+pub(super) struct Terminal {
+    bars: MultiProgress,
+    has_bars: bool,
+}
+
+impl Terminal {
+    /// Bars on standard error, if that is a terminal.
+    pub(super) fn stderr() -> Self {
+        let has_bars = io::stderr().is_terminal();
+        let target = if has_bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        Self { bars: MultiProgress::with_draw_target(target), has_bars }
     }
-}
 
-impl<W: Write> TranscriptView<W> {
-    /// Output for tests, without a terminal.
+    /// True if progress is shown.
+    pub(super) const fn has_bars(&self) -> bool {
+        self.has_bars
+    }
+
+    /// Without bars, for tests.
     #[cfg(test)]
-    pub(super) fn without_terminal(out: W, json: bool) -> Self {
-        Self { out, json, bar: ProgressBar::hidden(), live_columns: None, has_partial_line: false }
+    pub(super) fn hidden() -> Self {
+        Self { bars: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()), has_bars: false }
     }
 
+    /// The view of one file.
+    pub(super) fn file<W: Write>(
+        &self,
+        name: &str,
+        length: Option<Duration>,
+        printed: Printed,
+        out: W,
+    ) -> FileView<W> {
+        let bar = ProgressBar::hidden();
+        let bar = if self.has_bars { self.bars.add(bar) } else { bar };
+        bar.set_length(length.map_or(0, millis));
+        bar.set_style(bar_style(if length.is_some() { BAR_TEMPLATE } else { SPINNER_TEMPLATE }));
+        bar.set_prefix(short_name(name));
+        FileView { terminal: self.clone(), bar, printed, out }
+    }
+
+    /// Prints a message on standard error, above the bars.
+    pub(super) fn print_message(&self, message: impl Display) {
+        self.bars.suspend(|| output::print_message(message));
+    }
+
+    /// Prints a result on standard output.
+    pub(super) fn print(&self, text: impl Display) -> Result<(), ClientError> {
+        self.bars.suspend(|| output::print(text))
+    }
+}
+
+/// View of one file. Dropping it removes its bar.
+pub(super) struct FileView<W> {
+    terminal: Terminal,
+    bar: ProgressBar,
+    printed: Printed,
+    out: W,
+}
+
+impl<W: Write> FileView<W> {
     /// Shows progress.
-    pub(super) fn show(&mut self, progress: StreamProgress<'_>) -> io::Result<()> {
+    pub(super) fn show(&mut self, progress: Progress<'_>) -> Result<(), ClientError> {
         match progress {
-            StreamProgress::Sent(samples) => {
-                self.bar.set_position(samples as u64);
-                Ok(())
-            }
-            StreamProgress::Event(event) if self.json => {
-                let line = join_lines(&event.text);
-                self.write_line(&line)
-            }
-            StreamProgress::Event(event) => self.show_event(event),
-        }
-    }
-
-    /// Prints a note on stderr, above the progress bar.
-    pub(super) fn print_note(&self, note: &str) {
-        self.bar.suspend(|| output::print_message(note));
-    }
-
-    /// Removes the progress bar and the partial transcript.
-    pub(super) fn finish(&mut self) {
-        self.bar.finish_and_clear();
-        self.clear_partial();
-    }
-
-    fn show_event(&mut self, event: &ReceivedEvent) -> io::Result<()> {
-        match &event.event {
-            MacawEvent::Partial { text } => self.show_partial(text),
-            MacawEvent::Final { text, .. } if !text.trim().is_empty() => {
+            Progress::At(position) => self.bar.set_position(millis(position)),
+            Progress::Doing(text) => self.bar.set_message(printable(text)),
+            Progress::Words(text) => {
                 self.bar.set_message("");
-                self.clear_partial();
-                self.write_line(&printable(text.trim()))
+                if self.printed == Printed::Words {
+                    return self.print_line(&printable(text));
+                }
             }
-            event => {
-                event.notice().iter().for_each(|notice| self.print_note(notice));
-                Ok(())
+            Progress::Note(note) if self.printed != Printed::Events => {
+                self.terminal.print_message(format_args!("{}: {note}", self.bar.prefix()));
             }
+            Progress::Event(event) if self.printed == Printed::Events => {
+                // A server may send an event in several lines.
+                return self.print_line(&event.replace(['\n', '\r'], " "));
+            }
+            Progress::Note(_) | Progress::Event(_) => {}
         }
-    }
-
-    fn show_partial(&mut self, text: &str) -> io::Result<()> {
-        let text = printable(text);
-        if let Some(columns) = self.live_columns {
-            let shown = console::truncate_str(&text, columns.saturating_sub(1), "…");
-            write!(self.out, "\r{shown}\x1b[K")?;
-            self.out.flush()?;
-            self.has_partial_line = true;
-        }
-        self.bar.set_message(text);
         Ok(())
     }
 
-    fn write_line(&mut self, text: &str) -> io::Result<()> {
+    fn print_line(&mut self, text: &str) -> Result<(), ClientError> {
         let out = &mut self.out;
-        self.bar.suspend(|| writeln!(out, "{text}").and_then(|()| out.flush()))
-    }
-
-    fn clear_partial(&mut self) {
-        if std::mem::take(&mut self.has_partial_line) {
-            // The next line reports a closed terminal.
-            let _ = write!(self.out, "\r\x1b[K");
-        }
+        let printed = self.terminal.bars.suspend(|| writeln!(out, "{text}").and_then(|()| out.flush()));
+        printed.map_err(ClientError::unwritable_stdout)
     }
 }
 
-fn progress_style() -> ProgressStyle {
-    let seconds = |samples: u64| Duration::from_secs(samples / u64::from(SPEECH_RATE_HZ));
-    let clock = |at: Duration| format!("{}:{:02}", at.as_secs() / 60, at.as_secs() % 60);
-    ProgressStyle::with_template(BAR_TEMPLATE)
+impl<W> Drop for FileView<W> {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The last part of a path.
+fn short_name(name: &str) -> String {
+    printable(name.rsplit('/').next().unwrap_or(name))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn bar_style(template: &str) -> ProgressStyle {
+    let write_clock = |ms: u64, out: &mut dyn std::fmt::Write| {
+        let _ = out.write_str(&clock(Duration::from_millis(ms)));
+    };
+    ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
-        .with_key("pos_s", move |state: &indicatif::ProgressState, out: &mut dyn std::fmt::Write| {
-            let _ = out.write_str(&clock(seconds(state.pos())));
+        .with_key("position", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            write_clock(state.pos(), out);
         })
-        .with_key("len_s", move |state: &indicatif::ProgressState, out: &mut dyn std::fmt::Write| {
-            let _ = out.write_str(&clock(seconds(state.len().unwrap_or(0))));
+        .with_key("length", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            write_clock(state.len().unwrap_or(0), out);
         })
-}
-
-/// Joins JSON to one line; a server may send it in several.
-fn join_lines(text: &str) -> String {
-    if text.contains('\n') { text.replace(['\n', '\r'], " ") } else { text.to_owned() }
 }

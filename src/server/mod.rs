@@ -31,7 +31,7 @@ pub mod trace_files;
 pub mod upstream_pool;
 mod websocket;
 
-pub(crate) use self::accept::session_start::unix_now;
+pub(crate) use self::accept::{rest::event::Event as RestEvent, session_start::unix_now};
 
 use std::{
     future::poll_fn,

@@ -10,10 +10,10 @@ use tokio::{
 use voxbridge_test_support::bench::{scratch, speech_dir};
 
 /// Longer than any command takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The program with an empty environment, in its own directory without engines.
-fn voxbridge(args: &[&str]) -> Command {
+pub(crate) fn voxbridge(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
     command.args(args).current_dir(scratch("program")).kill_on_drop(true).stdin(Stdio::null());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("VOXBRIDGE_")) {
@@ -22,13 +22,13 @@ fn voxbridge(args: &[&str]) -> Command {
     command
 }
 
-struct CommandOutput {
-    code: i32,
-    stdout: String,
-    stderr: String,
+pub(crate) struct CommandOutput {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
-async fn run(args: &[&str]) -> CommandOutput {
+pub(crate) async fn run(args: &[&str]) -> CommandOutput {
     run_with(args, &[]).await
 }
 
@@ -46,13 +46,13 @@ async fn run_with(args: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
 }
 
 /// A server and its address.
-struct Server {
+pub(crate) struct Server {
     process: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Server {
-    async fn start(args: &[&str]) -> Self {
+    pub(crate) async fn start(args: &[&str]) -> Self {
         let mut command = voxbridge(args);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// Sends SIGTERM; returns the exit code and the log.
-    async fn stop(self) -> (i32, String) {
+    pub(crate) async fn stop(self) -> (i32, String) {
         let id = self.process.id().unwrap().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
         let ended = timeout(Duration::from_secs(12), self.process.wait_with_output()).await;
@@ -72,12 +72,12 @@ impl Server {
         (ended.status.code().unwrap(), String::from_utf8(ended.stderr).unwrap())
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("ws://{}/v1/realtime", self.address)
     }
 }
 
-async fn simulator_and_bridge() -> (Server, Server) {
+pub(crate) async fn simulator_and_bridge() -> (Server, Server) {
     let simulator = Server::start(&["simulate", "--listen", "127.0.0.1:0"]).await;
     let upstream = simulator.url();
     let bridge = Server::start(&["serve", "--listen", "127.0.0.1:0", "--upstream", &upstream]).await;
@@ -532,7 +532,7 @@ async fn commands_end_quietly_when_the_reader_of_their_output_is_gone() {
 }
 
 #[track_caller]
-fn assert_wav(path: &Path) {
+pub(crate) fn assert_wav(path: &Path) {
     let wav = hound::WavReader::open(path).unwrap();
     assert_eq!((wav.spec().sample_rate, wav.spec().channels, wav.spec().bits_per_sample), (24_000, 1, 16));
     assert!(wav.duration() > 24_000, "{} samples", wav.duration());

@@ -7,6 +7,7 @@ mod commands;
 mod doctor;
 mod edge_cases;
 mod fd_limit;
+mod files;
 mod hostile;
 mod hot_reload;
 mod load;

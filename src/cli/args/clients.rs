@@ -1,28 +1,71 @@
 //! Arguments of the client commands `transcribe`, `speak` and `talk`.
 
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 
-use clap::Args;
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
 use super::examples::{SPEAK_EXAMPLES, TALK_EXAMPLES, TRANSCRIBE_EXAMPLES};
-use crate::cli::{dial::ServerTarget, error::ClientError, key::load_key};
+use crate::{
+    cli::{dial::ServerTarget, error::ClientError, key::load_key},
+    media::encode::AudioFormat,
+};
 
 /// Arguments of `voxbridge transcribe`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_help = TRANSCRIBE_EXAMPLES)]
 pub struct TranscribeArgs {
-    /// WAV file, or - for standard input
-    #[arg(value_name = "FILE|-")]
-    pub file: PathBuf,
-    /// Server and model.
+    /// Recordings (wav, mp3, m4a, mp4, webm, ogg, flac; recognized by their contents), or - for standard input
+    #[arg(value_name = "FILE|-", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Server or upstreams.
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub target: TargetArgs,
     /// Language of the speech, such as en or de
     #[arg(long, value_name = "xx")]
     pub language: Option<String>,
-    /// Print each server event as a line of JSON
+    /// Output format
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: TranscriptFormatArg,
+    /// File to write, or directory for one file per recording (talk.mp3 becomes DIR/talk.srt) [default: standard output]
+    #[arg(short, long, value_name = "FILE|DIR")]
+    pub output: Option<PathBuf>,
+    /// Translate the speech into English; needs --upstream or an http:// URL
     #[arg(long)]
+    pub translate: bool,
+    /// Number of recordings in progress at a time [default: 4, in real time 1]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+    /// Print each server event as a line of JSON
+    #[arg(long, conflicts_with_all = ["format", "output", "jobs"])]
     pub json: bool,
+}
+
+/// Format of transcripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TranscriptFormatArg {
+    /// One utterance per line
+    Text,
+    /// One JSON object per recording, as OpenAI's verbose_json: words, segments and their times
+    Json,
+    /// SubRip subtitles
+    Srt,
+    /// WebVTT subtitles
+    Vtt,
+}
+
+impl TranscriptFormatArg {
+    /// Extension of a file's name.
+    pub(crate) const fn extension(self) -> &'static str {
+        match self {
+            Self::Text => "txt",
+            Self::Json => "json",
+            Self::Srt => "srt",
+            Self::Vtt => "vtt",
+        }
+    }
 }
 
 /// Arguments of `voxbridge speak`.
@@ -30,24 +73,43 @@ pub struct TranscribeArgs {
 #[command(after_help = SPEAK_EXAMPLES)]
 pub struct SpeakArgs {
     /// Text to speak, or - for standard input; a long text is sent in several requests
-    #[arg(value_name = "TEXT|-", allow_hyphen_values = true)]
-    pub text: String,
-    /// WAV file to write (24 kHz, 16 bit), or - for standard output
-    #[arg(short, long, value_name = "OUT.wav")]
+    #[arg(
+        value_name = "TEXT|-",
+        allow_hyphen_values = true,
+        required_unless_present = "file",
+        conflicts_with = "file"
+    )]
+    pub text: Option<String>,
+    /// Files with texts to speak, each to an audio file of its own
+    #[arg(long, value_name = "TEXTFILE", num_args = 1..)]
+    pub file: Vec<PathBuf>,
+    /// File to write, or directory for one file per text (chapter.txt becomes DIR/chapter.mp3), or - for standard output
+    #[arg(short, long, value_name = "OUT|DIR")]
     pub output: PathBuf,
-    /// Server and model.
+    /// Audio format [default: by the ending of the output, otherwise wav]
+    #[arg(long, value_name = "FORMAT", value_parser = audio_format_parser())]
+    pub format: Option<AudioFormat>,
+    /// Server or upstreams.
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub target: TargetArgs,
     /// Voice, by its name on the server
     #[arg(long, value_name = "NAME")]
     pub voice: Option<String>,
+    /// Number of texts in progress at a time [default: 4, with a server by WebSocket 1]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+}
+
+fn audio_format_parser() -> impl TypedValueParser<Value = AudioFormat> {
+    let names = PossibleValuesParser::new(AudioFormat::ALL.map(AudioFormat::name));
+    names.try_map(|name| AudioFormat::from_name(&name).ok_or("unknown format"))
 }
 
 /// Arguments of `voxbridge talk`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_help = TALK_EXAMPLES)]
 pub struct TalkArgs {
-    /// WAV file with the question, or - for standard input
+    /// Recording with the question (any format of transcribe), or - for standard input
     #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
     /// WAV file for the answer (24 kHz, 16 bit), or - for standard output
@@ -58,10 +120,45 @@ pub struct TalkArgs {
     pub server: ServerArgs,
 }
 
+/// Where recordings and texts are sent.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct TargetArgs {
+    /// Server and model.
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// MiniCPM-o servers.
+    #[command(flatten)]
+    pub upstream: UpstreamArgs,
+}
+
+/// MiniCPM-o servers to use without a server in between.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct UpstreamArgs {
+    /// MiniCPM-o server to use directly, such as ws://HOST:8006/v1/realtime; no other server is needed. Repeat the option or
+    /// separate URLs with commas to use several
+    #[arg(long, value_name = "URL", value_delimiter = ',', conflicts_with_all = ["url", "model", "ca", "key_file"])]
+    pub upstream: Vec<String>,
+    /// CA certificates (PEM) to trust for a wss:// upstream, in addition to the system's
+    #[arg(long, value_name = "FILE", requires = "upstream")]
+    pub upstream_ca: Option<PathBuf>,
+    /// Configuration file of serve, for its upstreams with their tokens, its voices, mappings and language; no other server
+    /// is needed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "model", "ca", "key_file"])]
+    pub config: Option<PathBuf>,
+}
+
+impl UpstreamArgs {
+    /// True if MiniCPM-o is to be used without a server in between.
+    pub(crate) const fn is_given(&self) -> bool {
+        !self.upstream.is_empty() || self.config.is_some()
+    }
+}
+
 /// Server, model and API key of a client command.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct ServerArgs {
-    /// URL of the server, ws:// or wss://
+    /// URL of the server, ws:// or wss://. transcribe and speak also take http:// and https:// URLs of servers with OpenAI's
+    /// HTTP API
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
     /// Model name; a Macaw server requires one of its models, voxbridge accepts any [default: minicpm-o]

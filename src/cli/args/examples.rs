@@ -6,11 +6,11 @@ Exit codes:
     1   the command failed: the server reported an error, the connection was lost, there is no result, or a doctor step failed
   2   the command line or the configuration is wrong
     3   serve drained on request, but cut off sessions that had not finished in time
-    65  the input has the wrong format (not a WAV file, no text)
+    65  the input has the wrong format (not audio in a known format, no text)
   66  the input cannot be read
     69  no server answers at this address
     76  the server's certificate is not trusted
-    130, 143  a second SIGINT or SIGTERM stopped serve at once
+    130, 143  SIGINT or SIGTERM stopped the command; serve stops at the second one
 
 Try the demo first; it needs no installation and no server:
   voxbridge demo";
@@ -81,18 +81,27 @@ timeout=SECONDS, kv=N, context-full=N.
 
 pub(super) const TRANSCRIBE_EXAMPLES: &str = "\
 Examples:
+  voxbridge transcribe --upstream ws://gpu-host:8006/v1/realtime --format srt -o . lecture.m4a
+  voxbridge transcribe --url http://127.0.0.1:8000 --format json *.mp3 > transcripts.jsonl
   voxbridge transcribe meeting.wav
   voxbridge transcribe --language de --json interview.wav > events.jsonl
-  ffmpeg -i talk.mp3 -f wav - | voxbridge transcribe -
+  ffmpeg -i talk.wma -f wav - | voxbridge transcribe -
 
-The recording is sent in real time, like microphone audio; one minute of audio takes one minute.
-Transcripts go to standard output, one utterance per line; progress and notes go to standard error.";
+--upstream asks MiniCPM-o directly, several utterances and recordings at a time. An http:// URL is a server with OpenAI's API,
+such as voxbridge: each recording is uploaded. A ws:// URL is a Macaw server or voxbridge: each recording is sent in real time,
+like microphone audio, one after the other, and the times of subtitles are the server's.
+Transcripts go to standard output, one utterance per line (from an http:// URL, one recording per line); progress and notes go
+to standard error. A recording that fails does not stop the others; the last line says how many failed. If all failures have the
+same reason, the exit code is that of the reason.";
 
 pub(super) const SPEAK_EXAMPLES: &str = "\
 Examples:
   voxbridge speak \"Good morning.\" -o morning.wav
+  voxbridge speak --upstream ws://gpu-host:8006/v1/realtime --file chapter-*.txt -o audio/ --format wav
   voxbridge speak - -o chapter.wav < chapter.txt
-  voxbridge speak \"Good morning.\" -o - | aplay";
+  voxbridge speak \"Good morning.\" -o - | aplay
+
+A file appears under its name when it is complete. --upstream and --url are as for transcribe.";
 
 pub(super) const TALK_EXAMPLES: &str = "\
 Examples:

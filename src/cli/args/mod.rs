@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use self::clients::{KeyArgs, ServerArgs, SpeakArgs, TalkArgs, TranscribeArgs};
+pub use self::clients::{
+    KeyArgs, ServerArgs, SpeakArgs, TalkArgs, TargetArgs, TranscribeArgs, TranscriptFormatArg, UpstreamArgs,
+};
 use self::examples::{
     CHECK_EXAMPLES, COMPLETIONS_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAN_EXAMPLES,
     MAPPINGS_EXAMPLES, REPLAY_EXAMPLES, SERVE_EXAMPLES,
@@ -40,9 +42,9 @@ pub enum CliCommand {
     Serve(ServeArgs),
     /// Run a simulated MiniCPM-o server (no GPU, no model) for tests and trials
     Simulate(SimulateArgs),
-    /// Send a recording to a server and print the transcript
+    /// Transcribe or translate recordings, by a server or by MiniCPM-o directly: text, subtitles or JSON
     Transcribe(TranscribeArgs),
-    /// Synthesize a text on a server and save the speech as a WAV file
+    /// Speak texts, by a server or by MiniCPM-o directly, and save the speech as audio files
     Speak(SpeakArgs),
     /// Send a spoken question to a conversational server (profile conversation) and save the answer as a WAV file
     Talk(TalkArgs),

@@ -46,7 +46,7 @@ fn serve_arguments_default_to_none_and_text_may_start_with_hyphen() {
     let serve = serve.config;
     assert!(serve.upstream.is_empty() && serve.listen.is_empty() && serve.log.level.is_none());
     let speak = Cli::parse_from(["voxbridge", "speak", "-1 degree", "-o", "-"]).command;
-    assert!(matches!(speak, CliCommand::Speak(SpeakArgs { text, .. }) if text == "-1 degree"));
+    assert!(matches!(speak, CliCommand::Speak(SpeakArgs { text: Some(text), .. }) if text == "-1 degree"));
     for (given, address) in [("8000", "127.0.0.1:8000"), ("localhost:1", "127.0.0.1:1")] {
         for (command, flag) in [("serve", "--listen"), ("serve", "--admin"), ("simulate", "--listen")] {
             let parsed = format!("{:?}", Cli::parse_from(["voxbridge", command, flag, given]).command);

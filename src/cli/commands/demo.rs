@@ -66,8 +66,8 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     let destination = &args.output;
     let playing = async {
         match (args.talk, args.openai) {
-            (true, _) => demo::run_conversation_demo(&url, &recording, destination).await,
-            (false, true) => demo::openai::run_openai_demo(&url, &recording, destination).await,
+            (true, _) => demo::run_conversation_demo(&url, recording, destination).await,
+            (false, true) => demo::openai::run_openai_demo(&url, recording, destination).await,
             (false, false) => demo::run_speech_demo(&url, recording, true, destination).await,
         }
     };

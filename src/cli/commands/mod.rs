@@ -17,14 +17,13 @@ use std::process::ExitCode;
 
 use super::{
     Cli, CliCommand,
-    error::{EXIT_FAILED, EXIT_USAGE},
+    args::{SpeakArgs, TranscribeArgs},
+    error::{EXIT_FAILED, EXIT_USAGE, SIGNAL_BASE},
     output, speak, talk, transcribe,
 };
 
 /// The server drained, but cut off sessions that had not finished in time.
 const SESSIONS_CUT_OFF: u8 = 3;
-/// Base of the exit code after a signal; the signal number is added, as in shells.
-const SIGNAL_BASE: u8 = 128;
 
 /// Failure of a command: exit code and message.
 pub(super) struct CommandError {
@@ -63,6 +62,9 @@ impl From<super::ClientError> for CommandError {
         if error.is_closed_pipe() {
             return Self { exit_code: 0, message: String::new() };
         }
+        if let super::ClientError::Stopped(signal) = error {
+            return Self::stopped_by(signal);
+        }
         Self { exit_code: error.exit_code(), message: error.to_string() }
     }
 }
@@ -73,8 +75,8 @@ pub async fn run(cli: Cli) -> ExitCode {
         CliCommand::Demo(args) => demo::run(args).await,
         CliCommand::Serve(args) => serve::run(args).await,
         CliCommand::Simulate(args) => simulate::run(args).await,
-        CliCommand::Transcribe(args) => transcribe::run(&args).await.map_err(CommandError::from),
-        CliCommand::Speak(args) => speak::run(&args).await.map_err(CommandError::from),
+        CliCommand::Transcribe(args) => run_transcribe(&args).await,
+        CliCommand::Speak(args) => run_speak(&args).await,
         CliCommand::Talk(args) => talk::run(&args).await.map_err(CommandError::from),
         CliCommand::Health(args) => health::run(args).await,
         CliCommand::Check(args) => check::run(args),
@@ -94,6 +96,14 @@ pub async fn run(cli: Cli) -> ExitCode {
             ExitCode::from(error.exit_code)
         }
     }
+}
+
+async fn run_transcribe(args: &TranscribeArgs) -> Result<(), CommandError> {
+    Ok(transcribe::run(args, stop_signal()?).await?)
+}
+
+async fn run_speak(args: &SpeakArgs) -> Result<(), CommandError> {
+    Ok(speak::run(args, stop_signal()?).await?)
 }
 
 /// Future that completes at SIGINT or SIGTERM, with the number of the signal.

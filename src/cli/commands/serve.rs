@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::{CommandError, SESSIONS_CUT_OFF, SIGNAL_BASE, config_layers::load_config, reload, signals};
+use super::{CommandError, SESSIONS_CUT_OFF, config_layers::load_config, reload, signals};
 use crate::{
-    cli::{args::ServeArgs, output},
+    cli::{args::ServeArgs, error::SIGNAL_BASE, output},
     config::{AdminSettings, Config, ConfigReloader, ReloadTargets},
     server::{
         Server, ServiceConfig,

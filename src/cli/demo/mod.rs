@@ -7,14 +7,26 @@ pub mod openai;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::audio::SPEECH_RATE_HZ;
 use crate::cli::client::{Client, ClientTiming};
 use crate::cli::dial::ServerTarget;
 use crate::cli::error::ClientError;
-use crate::cli::{speak, stream_recording, talk};
+use crate::cli::output_file::{Destination, OutputFile};
+use crate::cli::recording::Recording;
+use crate::cli::speak::{CHUNK_MAX_CHARS, live::speak_part};
+use crate::cli::speech_audio::SpeechAudio;
+use crate::cli::stream_recording::{StreamProgress, end_of_audible_samples};
+use crate::cli::{stream_recording, talk};
 use crate::session::tts::text_normalization::split_parts;
 
 /// Built-in recording: eleven seconds of J. F. Kennedy's inaugural address, 16 kHz mono.
 pub const RECORDING: &[u8] = include_bytes!("../../../examples/speech/jfk_16k.wav");
+
+/// Name of the recording in messages.
+const RECORDING_NAME: &str = "the recording";
 
 /// Result of a demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,10 +74,12 @@ pub(in crate::cli) async fn run_speech_demo_with_timing(
     out: &Path,
     timing: ClientTiming,
 ) -> Result<DemoResult, ClientError> {
-    let samples = stream_recording::decode_wav(&wav_bytes, "the recording")?;
+    let wav_bytes = Bytes::from(wav_bytes);
+    let speech_end = end_of_audible_samples(&read_recording(wav_bytes.clone()).await?);
+    let recording = Recording::decode(wav_bytes, RECORDING_NAME)?;
     let target = ServerTarget { url: url.to_owned(), ..ServerTarget::default() };
     let (mut client, _) = Client::connect(&target, timing).await?;
-    let result = transcribe_and_reply(&mut client, &samples, needs_reply, out).await;
+    let result = transcribe_and_reply(&mut client, (recording, speech_end), needs_reply, out).await;
     client.close(|_| {}).await;
     result
 }
@@ -76,33 +90,48 @@ pub(in crate::cli) async fn run_speech_demo_with_timing(
 /// [`ClientError`], which knows its exit code.
 pub async fn run_conversation_demo(
     url: &str,
-    wav_bytes: &[u8],
+    wav_bytes: Vec<u8>,
     out: &Path,
 ) -> Result<DemoResult, ClientError> {
-    let samples = stream_recording::decode_wav(wav_bytes, "the recording")?;
+    let samples = read_recording(wav_bytes).await?;
     let target = ServerTarget { url: url.to_owned(), ..ServerTarget::default() };
     let (mut client, _) = Client::connect(&target, ClientTiming::default()).await?;
     let answer = talk::ask_question(&mut client, &samples).await;
     client.close(|_| {}).await;
     let talk::SpokenAnswer { text, speech, latency } = answer?;
-    speak::write_output(out, &speech.to_wav()).await?;
+    OutputFile::write_all_to(&Destination::of(out), &speech.to_wav())?;
     let (duration, file) = (speech.duration(), out.to_path_buf());
     let reply = SpokenReply { text, is_unprompted: true, duration, first_audio: latency, file };
     Ok(DemoResult { transcripts: Vec::new(), final_latency: None, reply: Some(reply) })
 }
 
+/// Decodes the whole recording to int16 mono at 16 kHz.
+async fn read_recording(bytes: impl Into<Bytes>) -> Result<Vec<i16>, ClientError> {
+    Recording::decode(bytes, RECORDING_NAME)?.read_all().await
+}
+
 async fn transcribe_and_reply(
     client: &mut Client,
-    samples: &[i16],
+    (mut recording, speech_end): (Recording, usize),
     needs_reply: bool,
     out: &Path,
 ) -> Result<DemoResult, ClientError> {
-    let transcription = stream_recording::stream_and_transcribe(client, samples, |_| Ok(())).await?;
-    let mut result = DemoResult {
-        transcripts: transcription.finals,
-        final_latency: transcription.final_latency,
-        reply: None,
+    let speech_end = Duration::from_secs_f64(speech_end as f64 / f64::from(SPEECH_RATE_HZ));
+    let (mut speech_end_at, mut final_latency) = (None, None);
+    let on_progress = |progress: StreamProgress<'_>| {
+        match progress {
+            StreamProgress::Sent(position) if position >= speech_end => {
+                speech_end_at.get_or_insert_with(Instant::now);
+            }
+            StreamProgress::Event(event) if event.event.has_words() => {
+                final_latency = speech_end_at.map(|at: Instant| at.elapsed());
+            }
+            _ => {}
+        }
+        Ok(())
     };
+    let transcription = stream_recording::stream_and_transcribe(client, &mut recording, on_progress).await?;
+    let mut result = DemoResult { transcripts: transcription.texts(), final_latency, reply: None };
     if needs_reply {
         result.reply = Some(speak_reply(client, &result.transcripts, out).await?);
     }
@@ -119,10 +148,10 @@ async fn speak_reply(
         spoken => format!("You said: {}", spoken.join(" ")),
     };
     // A demo of a long recording need not repeat all of it.
-    let text = split_parts(&text, speak::CHUNK_MAX_CHARS).into_iter().next().unwrap_or_default();
-    let mut speech = speak::SpeechAudio::default();
-    let first_audio = speak::speak_chunk(client, &text, None, "demo", &mut speech).await?;
-    speak::write_output(out, &speech.to_wav()).await?;
+    let text = split_parts(&text, CHUNK_MAX_CHARS).into_iter().next().unwrap_or_default();
+    let mut speech = SpeechAudio::default();
+    let first_audio = speak_part(client, &text, None, "demo", |audio| speech.push(audio)).await?;
+    OutputFile::write_all_to(&Destination::of(out), &speech.to_wav())?;
     Ok(SpokenReply {
         text,
         is_unprompted: false,

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, interval};
 
 use super::{DemoResult, SpokenReply};
-use crate::audio::MODEL_RATE_HZ;
+use crate::audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ, pcm, wav};
 use crate::cli::client::{Client, ClientTiming, ServerMessage, server_error};
 use crate::cli::dial::ServerTarget;
 use crate::cli::error::ClientError;
-use crate::cli::speak::{SpeechAudio, write_output};
-use crate::cli::stream_recording::{decode_wav_at, end_of_audible_samples};
+use crate::cli::output_file::{Destination, OutputFile};
+use crate::cli::speech_audio::SpeechAudio;
+use crate::cli::stream_recording::end_of_audible_samples;
 
 /// A model's name that tells the protocol.
 const MODEL: &str = "gpt-realtime";
@@ -29,15 +30,15 @@ const INTERRUPTION_SAMPLES: usize = MODEL_RATE_HZ as usize * 5 / 2;
 ///
 /// # Errors
 /// [`ClientError`], which knows its exit code.
-pub async fn run_openai_demo(url: &str, wav_bytes: &[u8], out: &Path) -> Result<DemoResult, ClientError> {
-    let samples = decode_wav_at(wav_bytes, "the recording", MODEL_RATE_HZ)?;
+pub async fn run_openai_demo(url: &str, wav_bytes: Vec<u8>, out: &Path) -> Result<DemoResult, ClientError> {
+    let samples = at_model_rate(&super::read_recording(wav_bytes).await?);
     let target =
         ServerTarget { url: url.to_owned(), model: Some(MODEL.to_owned()), ..ServerTarget::default() };
     let (mut client, _) = Client::connect(&target, ClientTiming::default()).await?;
     let dialogue = hold_dialogue(&mut client, &samples).await;
     client.hang_up().await;
     let Dialogue { transcripts, answer, .. } = dialogue?;
-    write_output(out, &answer.speech.to_wav()).await?;
+    OutputFile::write_all_to(&Destination::of(out), &answer.speech.to_wav())?;
     let reply = SpokenReply {
         text: answer.text,
         is_unprompted: true,
@@ -46,6 +47,14 @@ pub async fn run_openai_demo(url: &str, wav_bytes: &[u8], out: &Path) -> Result<
         file: out.to_path_buf(),
     };
     Ok(DemoResult { transcripts, final_latency: None, reply: Some(reply) })
+}
+
+/// Resamples int16 from 16 kHz to OpenAI's rate.
+fn at_model_rate(samples: &[i16]) -> Vec<i16> {
+    let samples: Vec<f32> = samples.iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
+    // Both rates are supported.
+    let resampled = wav::resample_all(&samples, SPEECH_RATE_HZ, MODEL_RATE_HZ).unwrap_or_default();
+    resampled.into_iter().map(pcm::to_i16).collect()
 }
 
 /// The conversation so far.

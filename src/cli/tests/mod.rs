@@ -6,6 +6,7 @@ mod fake;
 mod speaking;
 mod talking;
 mod transcribing;
+mod uploading;
 
 use std::time::Duration;
 

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::super::error::ClientError;
-use super::super::transcribe::transcribe;
-use super::super::view::TranscriptView;
+use super::super::recording::{FRAME_SAMPLES, Recording};
+use super::super::transcribe::{Transcribed, live};
+use super::super::view::{Printed, Terminal};
 use super::fake::{self, FakePeer};
 use super::{quick_timing, target};
 use crate::audio::wav;
-use crate::cli::stream_recording::{self, FRAME_SAMPLES};
 
 /// Half a second of audible samples; not a whole number of frames.
 const RECORDING: [i16; 8001] = [4000; 8001];
@@ -18,14 +18,18 @@ const RECORDING: [i16; 8001] = [4000; 8001];
 const RECORDING_BYTES: usize = RECORDING.len().div_ceil(FRAME_SAMPLES) * FRAME_SAMPLES * 2;
 
 async fn transcribe_recording(url: &str, json: bool) -> (String, Result<(), ClientError>) {
+    let printed = if json { Printed::Events } else { Printed::Words };
+    let (out, result) = transcribe(url, printed).await;
+    (out, result.and_then(|transcribed| transcribed.problem.map_or(Ok(()), Err)))
+}
+
+async fn transcribe(url: &str, printed: Printed) -> (String, Result<Transcribed, ClientError>) {
+    let recording = Recording::decode(wav::write_s16(&RECORDING, 16_000), "x.wav").unwrap();
     let mut out = Vec::new();
-    let result = transcribe(
-        &target(url),
-        quick_timing(),
-        &RECORDING,
-        TranscriptView::without_terminal(&mut out, json),
-    )
-    .await;
+    let mut view = Terminal::hidden().file("x.wav", None, printed, &mut out);
+    let on_progress = |progress: super::super::view::Progress<'_>| view.show(progress);
+    let result = live::transcribe(&target(url), quick_timing(), recording, on_progress).await;
+    drop(view);
     (String::from_utf8(out).unwrap(), result)
 }
 
@@ -200,12 +204,25 @@ async fn endless_utterance_is_given_up() {
     assert!(server.await.unwrap(), "the session is closed cleanly");
 }
 
-#[test]
-fn wav_is_resampled_to_16_khz_and_other_formats_are_rejected() {
-    let second = wav::write_s16(&vec![1000; 44_100], 44_100);
-    let samples = stream_recording::decode_wav(&second, "x.wav").unwrap();
-    assert!(samples.len().abs_diff(16_000) < 50, "{}", samples.len());
-    let error = stream_recording::decode_wav(b"ID3 this is an mp3", "x.mp3").unwrap_err();
-    assert_eq!(error.exit_code(), 65);
-    assert!(error.to_string().starts_with("x.mp3: not a readable WAV file"), "{error}");
+#[tokio::test]
+async fn subtitles_have_the_times_of_the_server() {
+    let (url, _server) = fake::serve(|mut peer| async move {
+        peer.send_created().await;
+        for (number, start_ms) in [(0, 100), (1, 300)] {
+            peer.send_event(json!({"type": "vad.speech_start", "timestamp_ms": start_ms})).await;
+            peer.send_event(final_event("words", number)).await;
+            peer.send_event(json!({"type": "vad.speech_end", "timestamp_ms": start_ms + 150})).await;
+        }
+        // A server that sends no times.
+        peer.send_event(json!({"type": "vad.speech_start"})).await;
+        peer.send_event(json!({"type": "vad.speech_end"})).await;
+        peer.send_event(final_event("words", 2)).await;
+        peer.close_with_frame().await
+    })
+    .await;
+    let (out, result) = transcribe(&url, Printed::Nothing).await;
+    let transcribed = result.unwrap();
+    let times: Vec<_> =
+        transcribed.segments.iter().map(|segment| (segment.start_ms, segment.end_ms)).collect();
+    assert_eq!((times, out.as_str()), (vec![(100, 250), (300, 450), (0, 500)], ""));
 }

@@ -6,14 +6,11 @@
 
 use std::{
     collections::HashMap,
-    fmt::Write as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use ring::rand::{SecureRandom as _, SystemRandom};
-
 use super::keys::ApiKey;
-use crate::secret::SecretDigest;
+use crate::secret::{SecretDigest, random_hex};
 
 /// Prefix of every secret.
 pub(in crate::server) const PREFIX: &str = "ek_";
@@ -55,12 +52,7 @@ impl ClientSecrets {
         session: Option<Arc<str>>,
         (unix_s, expires_unix_s): (u64, u64),
     ) -> Option<String> {
-        let mut random = [0; SECRET_BYTES];
-        SystemRandom::new().fill(&mut random).ok()?;
-        let mut secret = PREFIX.to_owned();
-        for byte in random {
-            let _ = write!(secret, "{byte:02x}");
-        }
+        let secret = format!("{PREFIX}{}", random_hex::<SECRET_BYTES>()?);
         let issued = IssuedSecret { key, expires_unix_s, session, number: 0 };
         self.lock().insert(SecretDigest::of(&secret), issued, unix_s);
         Some(secret)

@@ -2,24 +2,7 @@
 
 use hyper::Method;
 
-/// What to do with the speech in a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Task {
-    /// Write it down.
-    Transcribe,
-    /// Write it down in English.
-    Translate,
-}
-
-impl Task {
-    /// The task's name in answers and in the client protocol.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Transcribe => "transcribe",
-            Self::Translate => "translate",
-        }
-    }
-}
+pub(crate) use crate::media::transcript::Task;
 
 /// One path of an API.
 #[derive(Debug, Clone, PartialEq, Eq)]

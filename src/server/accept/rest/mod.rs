@@ -7,7 +7,8 @@
 //! - [`endpoint`]: the paths
 //! - [`style`]: the API that a client expects, its defaults and its errors
 //! - [`upload`]: the body of a request
-//! - [`transcribe`]: a recording to a transcript; [`transcript`] writes it in each format
+//! - [`event`]: what the session sends
+//! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
 //! - [`speak`]: a text to speech
 //! - [`codec_threads`] decodes and encodes outside of the sessions' threads; [`streamed_body`] is sent as it is made
 //! - [`deepgram`]: requests and answers in Deepgram's form
@@ -16,6 +17,7 @@
 pub(crate) mod codec_threads;
 mod deepgram;
 mod endpoint;
+pub(crate) mod event;
 mod models;
 mod session;
 mod speak;

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _, stream::SplitSink, stream::SplitStream};
-use serde::Deserialize;
 use serde_json::Value;
 use tokio::{io::DuplexStream, task::JoinHandle};
 use tokio_tungstenite::{
@@ -13,7 +11,9 @@ use tokio_tungstenite::{
 };
 use tracing::{debug, warn};
 
+pub(super) use super::event::Event;
 use super::{PROTOCOL, ServedRequest, models, style::Failure};
+pub(super) use crate::media::transcript::{Segment, Word};
 use crate::server::{
     ServerContext, ServiceConfig,
     accept::{
@@ -108,46 +108,6 @@ impl Commands {
     }
 }
 
-/// One event of the session.
-#[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Event {
-    /// A segment of speech was transcribed. The events come in the order of speech.
-    Transcript(Segment),
-    /// Speech to play: int16 mono at 24 kHz, little endian.
-    #[serde(skip)]
-    Audio(Bytes),
-    /// Something failed.
-    Error { code: String, message: String },
-    /// The session has ended.
-    Closed { reason: String },
-    #[serde(other)]
-    Other,
-}
-
-/// Transcript of one segment of speech.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Segment {
-    pub(super) text: String,
-    /// Times from the start of the recording.
-    pub(super) start_ms: u64,
-    pub(super) end_ms: u64,
-    #[serde(default)]
-    pub(super) language: Option<String>,
-    /// Estimated times of the words, if the profile has them.
-    #[serde(default)]
-    pub(super) words: Option<Vec<Word>>,
-}
-
-/// A word with its estimated time.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Word {
-    pub(super) word: String,
-    /// Seconds from the start of the recording.
-    pub(super) start: f64,
-    pub(super) end: f64,
-}
-
 /// The direction from the session.
 pub(super) struct Events {
     events: SplitStream<WebSocketStream<DuplexStream>>,
@@ -166,7 +126,7 @@ impl Events {
                 Some(Err(error)) => return Err(lost(&error.to_string())),
                 None => return Err(lost("no end was reported")),
             };
-            match read_event(message)? {
+            match Event::read(message).map_err(|problem| lost(&problem))? {
                 // After all replies; other reasons leave something out.
                 Event::Closed { reason } if reason == "finished" => {
                     // The client may send its next request at once, so the slot must be free by then.
@@ -175,24 +135,14 @@ impl Events {
                 }
                 Event::Closed { reason } => return Err(lost(&reason)),
                 // The session goes on by itself.
-                Event::Error { code, message } if code == "queue_stuck" => warn!(message, "request waits"),
-                Event::Error { code, message } => return Err(Failure::of_session(&code, message)),
+                Event::Error { code, message, .. } if code == "queue_stuck" => {
+                    warn!(message, "request waits");
+                }
+                Event::Error { code, message, .. } => return Err(Failure::of_session(&code, message)),
                 Event::Other => {}
                 event => return Ok(Some(event)),
             }
         }
-    }
-}
-
-fn read_event(message: Message) -> Result<Event, Failure> {
-    match message {
-        Message::Text(text) => serde_json::from_str(&text).map_err(|error| lost(&error.to_string())),
-        Message::Binary(bytes) => Ok(Event::Audio(bytes)),
-        Message::Close(frame) => {
-            let reason = frame.map(|frame| frame.reason.to_string()).unwrap_or_default();
-            Err(lost(if reason.is_empty() { "it was closed" } else { &reason }))
-        }
-        _ => Ok(Event::Other),
     }
 }
 

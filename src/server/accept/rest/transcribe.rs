@@ -31,6 +31,7 @@ use crate::{
     media::{
         MediaError,
         decode::{DecodeLimits, Decoder},
+        transcript::Transcript,
     },
     server::{accept::session_start::Admission, memory::MemoryShare},
 };
@@ -76,13 +77,15 @@ pub(super) async fn answer(
         true => stream(transcription, form, served).await,
         false => {
             let (segments, duration) = transcription.collect().await?;
-            Ok(complete(transcript::response(&segments, duration, &form.format, form.wants_words, form.task)))
+            let AnswerForm { task, wants_words, .. } = form;
+            let transcript = Transcript { segments: &segments, duration, task, wants_words };
+            Ok(complete(transcript::response(&transcript, form.format)))
         }
     }
 }
 
 fn read_form(task: Task, upload: &Upload, style: Style) -> Result<AnswerForm, Failure> {
-    let format = TranscriptFormat::of(upload.text("response_format"))?;
+    let format = transcript::format_of(upload.text("response_format"))?;
     let streams = upload.parse("stream", "true or false")?.unwrap_or(false);
     let granularities: Vec<_> = upload.all("timestamp_granularities").collect();
     if let Some(unknown) = granularities.iter().find(|name| !["word", "segment"].contains(*name)) {

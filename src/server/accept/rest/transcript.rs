@@ -1,212 +1,24 @@
-//! A transcript in the formats of OpenAI's and Macaw's APIs.
+//! The answer with a transcript.
 
-use std::{fmt::Write as _, time::Duration};
+use super::{super::http_error::HttpResponse, answer_with, style::Failure};
+use crate::media::transcript::Transcript;
+pub(super) use crate::media::transcript::{TranscriptFormat, append, joined, usage};
 
-use serde_json::{Value, json};
-
-use super::{
-    super::http_error::HttpResponse,
-    answer_with,
-    endpoint::Task,
-    session::{Segment, Word},
-    style::Failure,
-};
-
-/// Format of a transcript.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TranscriptFormat {
-    Json,
-    VerboseJson,
-    Text,
-    Srt,
-    Vtt,
-}
-
-impl TranscriptFormat {
-    /// The format with this name; JSON without a name.
-    pub(super) fn of(name: Option<&str>) -> Result<Self, Failure> {
-        Ok(match name {
-            None | Some("json") => Self::Json,
-            Some("verbose_json") => Self::VerboseJson,
-            Some("text") => Self::Text,
-            Some("srt") => Self::Srt,
-            Some("vtt") => Self::Vtt,
-            Some(other) => {
-                let message = format!(
-                    "Invalid response_format '{other}'. Accepted values: json, verbose_json, text, srt, vtt"
-                );
-                return Err(Failure::invalid(message).about("response_format"));
-            }
-        })
-    }
-}
-
-/// The answer with a whole transcript.
-pub(super) fn response(
-    segments: &[Segment],
-    duration: Duration,
-    format: &TranscriptFormat,
-    wants_words: bool,
-    task: Task,
-) -> HttpResponse {
-    let plain = |text: String| answer_with("text/plain; charset=utf-8", text);
-    let text = joined(segments);
-    match format {
-        TranscriptFormat::Json => {
-            let body = json!({"text": text, "usage": usage(duration)});
-            answer_with("application/json", body.to_string())
-        }
-        TranscriptFormat::VerboseJson => {
-            let body = verbose(segments, duration, wants_words, task);
-            answer_with("application/json", body.to_string())
-        }
-        TranscriptFormat::Text => plain(text + "\n"),
-        TranscriptFormat::Srt => plain(subtitles(segments, ',', true)),
-        TranscriptFormat::Vtt => plain(format!("WEBVTT\n\n{}", subtitles(segments, '.', false))),
-    }
-}
-
-/// All texts as one.
-pub(super) fn joined(segments: &[Segment]) -> String {
-    segments.iter().fold(String::new(), |mut text, segment| {
-        append(&mut text, &segment.text);
-        text
+/// The format with this name; JSON without a name.
+pub(super) fn format_of(name: Option<&str>) -> Result<TranscriptFormat, Failure> {
+    let Some(name) = name else { return Ok(TranscriptFormat::Json) };
+    TranscriptFormat::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| {
+        let names = TranscriptFormat::ALL.map(TranscriptFormat::name).join(", ");
+        let message = format!("Invalid response_format '{name}'. Accepted values: {names}");
+        Failure::invalid(message).about("response_format")
     })
 }
 
-/// Appends a text, with a space between words of languages that have spaces.
-pub(super) fn append(text: &mut String, next: &str) {
-    let next = next.trim();
-    let ends = [text.chars().next_back(), next.chars().next()];
-    let needs_space =
-        ends.iter().all(|end| end.is_some_and(|letter| !letter.is_whitespace() && !is_unspaced(letter)));
-    if needs_space {
-        text.push(' ');
-    }
-    text.push_str(next);
-}
-
-/// True for characters of scripts without spaces between words: Chinese, Japanese, their punctuation and full-width forms.
-const fn is_unspaced(letter: char) -> bool {
-    matches!(letter, '\u{2E80}'..='\u{9FFF}' | '\u{F900}'..='\u{FAFF}' | '\u{FF00}'..='\u{FFEF}' | '\u{20000}'..='\u{3FFFF}')
-}
-
-/// What OpenAI bills by.
-pub(super) fn usage(duration: Duration) -> Value {
-    json!({"type": "duration", "seconds": duration.as_millis().div_ceil(1000) as u64})
-}
-
-const fn seconds(ms: u64) -> f64 {
-    ms as f64 / 1000.0
-}
-
-fn verbose(segments: &[Segment], duration: Duration, wants_words: bool, task: Task) -> Value {
-    let language = match task {
-        Task::Translate => Some("english"),
-        Task::Transcribe => segments.iter().find_map(|segment| segment.language.as_deref()),
+/// The answer with a whole transcript.
+pub(super) fn response(transcript: &Transcript<'_>, format: TranscriptFormat) -> HttpResponse {
+    let content_type = match format {
+        TranscriptFormat::Json | TranscriptFormat::VerboseJson => "application/json",
+        _ => "text/plain; charset=utf-8",
     };
-    let mut answer = json!({
-        "task": task.name(), "language": language.unwrap_or("unknown"), "duration": duration.as_secs_f64(),
-        "text": joined(segments), "usage": usage(duration),
-    });
-    let rows = segments.iter().enumerate().map(|(id, segment)| {
-        // MiniCPM-o has no such figures; typed clients expect every key.
-        json!({
-            "id": id, "seek": segment.start_ms / 10, "start": seconds(segment.start_ms),
-            "end": seconds(segment.end_ms), "text": segment.text.trim(), "tokens": [], "temperature": 0.0,
-            "avg_logprob": 0.0, "compression_ratio": 1.0, "no_speech_prob": 0.0,
-        })
-    });
-    answer["segments"] = rows.collect();
-    let words: Vec<&Word> = segments.iter().flat_map(|segment| segment.words.iter().flatten()).collect();
-    if wants_words && !words.is_empty() {
-        let word =
-            |word: &Word| json!({"word": word.word, "start": word.start, "end": word.end, "estimated": true});
-        answer["words"] = words.into_iter().map(word).collect();
-    }
-    answer
-}
-
-/// The segments as subtitles. `point` separates the milliseconds.
-fn subtitles(segments: &[Segment], point: char, numbered: bool) -> String {
-    let mut text = String::new();
-    for (index, segment) in segments.iter().enumerate() {
-        let separator = if index > 0 { "\n" } else { "" };
-        let number = if numbered { format!("{}\n", index + 1) } else { String::new() };
-        let (start, end) = (clock(segment.start_ms, point), clock(segment.end_ms, point));
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{separator}{number}{start} --> {end}\n{}", segment.text.trim());
-    }
-    text
-}
-
-fn clock(ms: u64, point: char) -> String {
-    let (hours, minutes, seconds) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
-    format!("{hours:02}:{minutes:02}:{seconds:02}{point}{:03}", ms % 1000)
-}
-
-#[cfg(test)]
-mod tests {
-    use http_body_util::BodyExt as _;
-
-    use super::*;
-
-    fn segment(text: &str, start_ms: u64, end_ms: u64) -> Segment {
-        Segment { text: text.into(), start_ms, end_ms, language: Some("en".into()), words: None }
-    }
-
-    async fn body(format: TranscriptFormat, segments: &[Segment]) -> String {
-        let duration = Duration::from_millis(3_601_001);
-        let response = response(segments, duration, &format, true, Task::Transcribe);
-        String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
-    }
-
-    /// As the real Macaw server writes them (captures of its REST API).
-    #[tokio::test]
-    async fn subtitles_have_the_form_of_the_real_server() {
-        let one = [segment("third one", 0, 3000)];
-        assert_eq!(
-            body(TranscriptFormat::Vtt, &one).await,
-            "WEBVTT\n\n00:00:00.000 --> 00:00:03.000\nthird one\n"
-        );
-        let two = [segment("third one", 0, 3000), segment("fourth", 3_600_500, 3_601_001)];
-        assert_eq!(
-            body(TranscriptFormat::Srt, &two).await,
-            "1\n00:00:00,000 --> 00:00:03,000\nthird one\n\n2\n01:00:00,500 --> 01:00:01,001\nfourth\n"
-        );
-    }
-
-    #[tokio::test]
-    async fn verbose_answer_has_every_key_of_openais_types() {
-        let words = vec![Word { word: "hi".into(), start: 0.5, end: 1.0 }];
-        let segments = [Segment { words: Some(words), ..segment(" hi", 500, 1000) }];
-        let verbose: Value =
-            serde_json::from_str(&body(TranscriptFormat::VerboseJson, &segments).await).unwrap();
-        assert_eq!((&verbose["text"], &verbose["language"]), (&json!("hi"), &json!("en")));
-        assert_eq!(verbose["usage"], json!({"type": "duration", "seconds": 3602}));
-        let keys: Vec<_> = verbose["segments"][0].as_object().unwrap().keys().cloned().collect();
-        for key in [
-            "id",
-            "seek",
-            "start",
-            "end",
-            "text",
-            "tokens",
-            "temperature",
-            "avg_logprob",
-            "compression_ratio",
-            "no_speech_prob",
-        ] {
-            assert!(keys.iter().any(|known| known == key), "{key}");
-        }
-        assert_eq!(verbose["words"][0], json!({"word": "hi", "start": 0.5, "end": 1.0, "estimated": true}));
-    }
-
-    #[test]
-    fn texts_are_joined_as_their_language_is_written() {
-        let text = |texts: &[&str]| joined(&texts.iter().map(|text| segment(text, 0, 1)).collect::<Vec<_>>());
-        assert_eq!(text(&["One.", " Two. ", "Three"]), "One. Two. Three");
-        assert_eq!(text(&["你好。", "世界", "yes"]), "你好。世界yes");
-        assert_eq!(text(&[]), "");
-    }
+    answer_with(content_type, transcript.write(format))
 }

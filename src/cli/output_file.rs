@@ -1,0 +1,258 @@
+//! Files that a command writes: where they go, and that only complete ones stay.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::ClientError;
+
+/// Where the result for one input goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// Standard output.
+    Stdout,
+    /// A file.
+    File(PathBuf),
+}
+
+impl Destination {
+    /// The destination named by an option; `-` is standard output.
+    pub(super) fn of(path: &Path) -> Self {
+        if path == Path::new("-") { Self::Stdout } else { Self::File(path.to_path_buf()) }
+    }
+
+    /// Rejects a missing directory before minutes of work would be lost.
+    pub(super) fn check(&self) -> Result<(), ClientError> {
+        match self {
+            Self::File(path)
+                if path.parent().is_some_and(|parent| parent != Path::new("") && !parent.is_dir()) =>
+            {
+                let reason = io::Error::new(io::ErrorKind::NotFound, "there is no such directory");
+                Err(unwritable(path, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Destinations of several inputs. A directory gets a file for each, under the input's name and with this extension.
+    ///
+    /// # Errors
+    /// A directory is missing, or two inputs would share a file, or a result would replace an input.
+    pub(super) fn for_inputs(
+        inputs: &[PathBuf],
+        output: Option<&Path>,
+        extension: &str,
+    ) -> Result<Vec<Self>, ClientError> {
+        let Some(output) = output.filter(|output| *output != Path::new("-")) else {
+            return Ok(vec![Self::Stdout; inputs.len()]);
+        };
+        let is_directory = output.is_dir() || output.as_os_str().as_encoded_bytes().ends_with(b"/");
+        if !is_directory && inputs.len() > 1 {
+            let reason = format!("--output {} must be a directory for several inputs", output.display());
+            return Err(ClientError::Usage(reason));
+        }
+        let mut taken: HashSet<PathBuf> =
+            inputs.iter().filter_map(|input| input.canonicalize().ok()).collect();
+        let mut destinations = Vec::new();
+        for input in inputs {
+            let path =
+                if is_directory { output.join(file_name(input, extension)) } else { output.to_path_buf() };
+            let destination = Self::File(path.clone());
+            destination.check()?;
+            if !taken.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) && !is_special(&path) {
+                let reason = format!(
+                    "{} would replace another file of this command; rename the input",
+                    path.display()
+                );
+                return Err(ClientError::Usage(reason));
+            }
+            destinations.push(destination);
+        }
+        Ok(destinations)
+    }
+}
+
+impl std::fmt::Display for Destination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stdout => f.write_str("standard output"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+fn file_name(input: &Path, extension: &str) -> PathBuf {
+    let is_stdin = input == Path::new("-");
+    let stem = if is_stdin { Path::new("stdin") } else { input.file_stem().map_or(input, Path::new) };
+    let mut name = stem.as_os_str().to_owned();
+    name.push(format!(".{extension}"));
+    PathBuf::from(name)
+}
+
+/// True for a device or a pipe, which must not be replaced.
+fn is_special(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| !metadata.is_file())
+}
+
+fn unwritable(destination: &Path, reason: io::Error) -> ClientError {
+    ClientError::UnwritableOutput { destination: destination.to_path_buf(), reason }
+}
+
+/// A file that is being written. It appears under its name when it is complete; until then, it is a hidden file in the same
+/// directory, which is removed when this is dropped.
+pub(super) struct OutputFile {
+    destination: PathBuf,
+    /// The hidden file; `None` for standard output and for a device or a pipe, which are written directly.
+    part: Option<PathBuf>,
+    out: Box<dyn WriteAt + Send>,
+}
+
+/// What can be written; files also at an earlier place.
+trait WriteAt: Write {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+impl WriteAt for File {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.seek(SeekFrom::Start(offset))?;
+        self.write_all(bytes)
+    }
+}
+
+impl WriteAt for io::Stdout {
+    fn write_at(&mut self, _offset: u64, _bytes: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl OutputFile {
+    /// Begins the file.
+    pub(super) fn create(destination: &Destination) -> Result<Self, ClientError> {
+        let path = match destination {
+            Destination::Stdout => {
+                let destination = PathBuf::from("standard output");
+                return Ok(Self { destination, part: None, out: Box::new(io::stdout()) });
+            }
+            Destination::File(path) => path,
+        };
+        let special = is_special(path);
+        // A link stays; what it points to is replaced.
+        let destination = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let part = (!special).then(|| {
+            let name = destination.file_name().unwrap_or_default().to_string_lossy();
+            destination.with_file_name(format!(".{name}.{}.part", std::process::id()))
+        });
+        let opened = match &part {
+            Some(part) => File::create(part),
+            None => File::options().write(true).open(&destination),
+        };
+        let out = opened.map_err(|reason| unwritable(path, reason))?;
+        Ok(Self { destination, part, out: Box::new(out) })
+    }
+
+    /// Writes a whole file.
+    pub(super) fn write_all_to(destination: &Destination, bytes: &[u8]) -> Result<(), ClientError> {
+        let mut file = Self::create(destination)?;
+        file.write(bytes)?;
+        file.finish()
+    }
+
+    /// Appends bytes.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        self.out.write_all(bytes).map_err(|reason| unwritable(&self.destination, reason))
+    }
+
+    /// Replaces earlier bytes, if this is an ordinary file.
+    pub(super) fn replace(&mut self, offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
+        match &self.part {
+            Some(_) => {
+                self.out.write_at(offset, bytes).map_err(|reason| unwritable(&self.destination, reason))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the file; it now has its name.
+    pub(super) fn finish(mut self) -> Result<(), ClientError> {
+        let finished = self.out.flush().and_then(|()| match self.part.take() {
+            Some(part) => fs::rename(&part, &self.destination).inspect_err(|_| drop(fs::remove_file(&part))),
+            None => Ok(()),
+        });
+        finished.map_err(|reason| unwritable(&self.destination, reason))
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if let Some(part) = &self.part {
+            let _ = fs::remove_file(part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("voxbridge-output-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    #[test]
+    fn inputs_get_files_in_a_directory_and_never_share_one() {
+        let directory = scratch("plan");
+        let inputs = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let plan =
+            |names: &[&str], output: &Path| Destination::for_inputs(&inputs(names), Some(output), "srt");
+        let file = |name: &str| Destination::File(directory.join(name));
+        assert_eq!(
+            plan(&["a/talk.mp3", "b.c.wav", "-"], &directory).unwrap(),
+            ["talk.srt", "b.c.srt", "stdin.srt"].map(file)
+        );
+        let own = directory.join("own.srt");
+        assert_eq!(plan(&["a.mp3"], &own).unwrap(), [Destination::File(own.clone())]);
+        assert_eq!(
+            plan(&["a.mp3", "b.mp3"], Path::new("-")).unwrap(),
+            [Destination::Stdout, Destination::Stdout]
+        );
+        for (names, output) in [(&["a/x.mp3", "b/x.wav"][..], &directory), (&["a.mp3", "b.mp3"], &own)] {
+            assert_eq!(plan(names, output).unwrap_err().exit_code(), 2, "{names:?}");
+        }
+        fs::write(&own, "an input").unwrap();
+        assert_eq!(
+            plan(&[own.to_str().unwrap()], &directory).unwrap_err().exit_code(),
+            2,
+            "replaces its input"
+        );
+        assert!(
+            plan(&["a.mp3"], Path::new("/nowhere/x.srt"))
+                .unwrap_err()
+                .to_string()
+                .contains("no such directory")
+        );
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn only_complete_files_get_their_name() {
+        let directory = scratch("complete");
+        let destination = Destination::File(directory.join("a.txt"));
+        fs::write(directory.join("a.txt"), "old").unwrap();
+        let mut file = OutputFile::create(&destination).unwrap();
+        file.write(b"new text").unwrap();
+        file.replace(0, b"N").unwrap();
+        drop(file);
+        assert_eq!(fs::read_to_string(directory.join("a.txt")).unwrap(), "old");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "the part stays");
+        OutputFile::write_all_to(&destination, b"new").unwrap();
+        assert_eq!(fs::read_to_string(directory.join("a.txt")).unwrap(), "new");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        // A device is written, and not replaced by a file.
+        OutputFile::write_all_to(&Destination::File("/dev/null".into()), b"x").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,114 @@
+//! Speech over the WebSocket of a Macaw server or of voxbridge.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{Instant, interval, sleep_until};
+
+use crate::cli::client::{Client, ClientTiming, ServerMessage, server_error};
+use crate::cli::dial::ServerTarget;
+use crate::cli::error::ClientError;
+use crate::cli::output;
+use crate::cli::server_events::MacawEvent;
+
+/// Speaks the parts of a text one after the other, in one session.
+pub(in crate::cli) async fn speak(
+    target: &ServerTarget,
+    timing: ClientTiming,
+    parts: &[String],
+    voice: Option<&str>,
+    mut on_audio: impl FnMut(&[u8]) -> Result<(), ClientError>,
+) -> Result<(), ClientError> {
+    let (mut client, _) = Client::connect(target, timing).await?;
+    let mut result = Ok(());
+    for (number, part) in parts.iter().enumerate() {
+        // A second request would cancel a running one (field notes §1.8), so requests are sequential.
+        let request_id = format!("speak_{number}");
+        result = speak_part(&mut client, part, voice, &request_id, &mut on_audio).await.map(|_| ());
+        if result.is_err() {
+            break;
+        }
+    }
+    client.close(|_| {}).await;
+    result
+}
+
+/// Speaks one text, and returns the time to its first audio.
+pub(in crate::cli) async fn speak_part(
+    client: &mut Client,
+    text: &str,
+    voice: Option<&str>,
+    request_id: &str,
+    mut on_audio: impl FnMut(&[u8]) -> Result<(), ClientError>,
+) -> Result<Duration, ClientError> {
+    let mut command = json!({"type": "tts.speak", "text": text, "request_id": request_id});
+    if let Some(voice) = voice {
+        command["voice"] = json!(voice);
+    }
+    client.send_command(&command).await?;
+
+    let timing = *client.timing();
+    let requested_at = Instant::now();
+    let mut last_message_at = requested_at;
+    let mut first_audio = None;
+    let mut error_while_speaking = None;
+    let mut started = false;
+    let mut keep_alive_ticks = interval(timing.keep_alive_interval);
+    keep_alive_ticks.reset();
+    loop {
+        let message = tokio::select! {
+            message = client.next() => message?,
+            _ = keep_alive_ticks.tick() => {
+                client.send_keep_alive().await?;
+                continue;
+            }
+            () = sleep_until(last_message_at + timing.answer_timeout) => return Err(ClientError::Stalled(timing.answer_timeout)),
+        };
+        last_message_at = Instant::now();
+        match message {
+            Some(ServerMessage::Audio(bytes)) => {
+                if !bytes.is_empty() {
+                    first_audio.get_or_insert_with(|| requested_at.elapsed());
+                }
+                on_audio(&bytes)?;
+            }
+            Some(ServerMessage::Event(event)) => match event.event {
+                MacawEvent::SpeakingStarted { request_id: id }
+                    if is_same_request(id.as_deref(), request_id) =>
+                {
+                    started = true;
+                }
+                MacawEvent::SpeakingEnded { request_id: id, cancelled }
+                    if is_same_request(id.as_deref(), request_id) =>
+                {
+                    return match (error_while_speaking, first_audio) {
+                        (Some(error), _) => Err(error),
+                        (None, _) if cancelled => {
+                            Err(ClientError::ConnectionLost("the server stopped speaking".to_owned()))
+                        }
+                        (None, Some(latency)) => Ok(latency),
+                        (None, None) => Err(ClientError::NoAudio),
+                    };
+                }
+                MacawEvent::Error { code, message, recoverable } => {
+                    let error = server_error(&code, &message);
+                    // After `tts.speaking_start`, `tts.speaking_end` still follows, maybe after more audio (field notes §1.5).
+                    if !(started && recoverable) {
+                        return Err(error);
+                    }
+                    error_while_speaking = Some(error);
+                }
+                MacawEvent::SessionClosed { reason } => {
+                    return Err(ClientError::session_closed(&reason));
+                }
+                event => event.notice().iter().for_each(output::print_message),
+            },
+            None => return Err(client.connection_lost()),
+        }
+    }
+}
+
+/// True if the event belongs to this request. Servers that follow the protocol page send no request id.
+fn is_same_request(event_request_id: Option<&str>, request_id: &str) -> bool {
+    event_request_id.is_none_or(|event_request_id| event_request_id == request_id)
+}

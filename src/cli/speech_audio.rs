@@ -1,0 +1,121 @@
+//! Received speech: int16 mono at the model's rate, in memory or encoded to a file as it comes.
+
+use std::time::Duration;
+
+use crate::audio::{MODEL_RATE_HZ, wav};
+use crate::media::encode::{AudioFormat, Encoder};
+
+use super::error::ClientError;
+use super::output_file::{Destination, OutputFile};
+
+/// Upper bound of audio in memory: three hours of speech, more than any answer has.
+const AUDIO_MAX_BYTES: usize = 3 * 3600 * 2 * MODEL_RATE_HZ as usize;
+
+/// Speech in memory: int16 little endian at [`MODEL_RATE_HZ`]. Messages may split samples.
+#[derive(Debug, Default)]
+pub(super) struct SpeechAudio {
+    bytes: Vec<u8>,
+}
+
+impl SpeechAudio {
+    /// Appends audio.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        if self.bytes.len() + bytes.len() > AUDIO_MAX_BYTES {
+            return Err(ClientError::TooMuchAudio(AUDIO_MAX_BYTES));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Duration of the audio.
+    pub(super) fn duration(&self) -> Duration {
+        duration_of(self.bytes.len() as u64 / 2)
+    }
+
+    /// Converts the audio to a WAV file.
+    pub(super) fn to_wav(&self) -> Vec<u8> {
+        wav::write_s16(&samples_of(&self.bytes), MODEL_RATE_HZ)
+    }
+}
+
+/// Speech on its way to a file.
+pub(super) struct SpeechFile {
+    out: OutputFile,
+    format: AudioFormat,
+    encoder: Encoder,
+    /// First byte of a sample that a message has split.
+    split: Vec<u8>,
+    samples: u64,
+    encoded: Vec<u8>,
+}
+
+impl SpeechFile {
+    /// Begins the file.
+    pub(super) fn create(destination: &Destination, format: AudioFormat) -> Result<Self, ClientError> {
+        let encoder =
+            Encoder::new(format, MODEL_RATE_HZ).map_err(|error| ClientError::Usage(error.to_string()))?;
+        let out = OutputFile::create(destination)?;
+        Ok(Self { out, format, encoder, split: Vec::new(), samples: 0, encoded: Vec::new() })
+    }
+
+    /// Encodes audio and writes what is ready.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        self.split.extend_from_slice(bytes);
+        let samples = samples_of(&self.split);
+        self.split.drain(..samples.len() * 2);
+        self.samples += samples.len() as u64;
+        self.encoder.push(&samples, &mut self.encoded);
+        self.write_encoded()
+    }
+
+    /// Duration of the audio so far.
+    pub(super) fn duration(&self) -> Duration {
+        duration_of(self.samples)
+    }
+
+    /// Completes the file.
+    pub(super) fn finish(mut self) -> Result<(), ClientError> {
+        self.encoder.finish(&mut self.encoded);
+        self.write_encoded()?;
+        if self.format == AudioFormat::Wav {
+            // The header was written before the length was known.
+            let data_bytes = u32::try_from(self.samples * 2).unwrap_or(u32::MAX);
+            self.out.replace(4, &data_bytes.saturating_add(36).to_le_bytes())?;
+            self.out.replace(40, &data_bytes.to_le_bytes())?;
+        }
+        self.out.finish()
+    }
+
+    fn write_encoded(&mut self) -> Result<(), ClientError> {
+        let written = self.out.write(&self.encoded);
+        self.encoded.clear();
+        written
+    }
+}
+
+fn samples_of(bytes: &[u8]) -> Vec<i16> {
+    bytes.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect()
+}
+
+fn duration_of(samples: u64) -> Duration {
+    Duration::from_secs_f64(samples as f64 / f64::from(MODEL_RATE_HZ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wav_file_has_its_length_and_split_samples() {
+        let path = std::env::temp_dir().join(format!("voxbridge-speech-{}.wav", std::process::id()));
+        let mut file = SpeechFile::create(&Destination::of(&path), AudioFormat::Wav).unwrap();
+        for part in [&[1, 0, 2][..], &[0, 3, 0], &[0; 48_000]] {
+            file.push(part).unwrap();
+        }
+        assert_eq!(file.duration().as_millis(), 1000);
+        file.finish().unwrap();
+        let samples = [&[1, 2, 3][..], &[0; 24_000]].concat();
+        assert_eq!(std::fs::read(&path).unwrap(), wav::write_s16(&samples, MODEL_RATE_HZ));
+        std::fs::remove_file(path).unwrap();
+    }
+}

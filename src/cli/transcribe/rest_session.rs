@@ -1,0 +1,131 @@
+//! Transcription by the server in this process: the recording is sent as fast as the bridge takes it.
+//!
+//! The server speaks the client protocol `rest` (`mappings/client/rest.toml`), as its REST endpoints do.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{SinkExt as _, StreamExt as _, stream::SplitSink};
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::{self, Message};
+
+use super::Transcribed;
+use crate::cli::dial::{self, ClientWebSocket, ServerTarget};
+use crate::cli::error::ClientError;
+use crate::cli::recording::Recording;
+use crate::cli::view::Progress;
+use crate::media::transcript::Segment;
+use crate::server::RestEvent;
+
+/// Transcribes a recording in one session.
+pub(in crate::cli) async fn transcribe(
+    target: &ServerTarget,
+    settings: &Value,
+    mut recording: Recording,
+    mut on_progress: impl FnMut(Progress<'_>) -> Result<(), ClientError>,
+) -> Result<Transcribed, ClientError> {
+    let (mut commands, mut events) = dial::dial(target).await?.split();
+    // A session that has ended says why by its events.
+    let _ = commands.send(Message::text(settings.to_string())).await;
+    let mut result = Utterances::default();
+    let mut fed = None;
+    {
+        let mut feeding = pin!(feed(&mut recording, commands));
+        loop {
+            let message = tokio::select! {
+                problem = &mut feeding, if fed.is_none() => {
+                    fed = Some(problem);
+                    continue;
+                }
+                message = events.next() => message,
+            };
+            if result.handle(message, &mut on_progress)? {
+                break;
+            }
+        }
+    }
+    Ok(Transcribed { segments: result.segments, duration: recording.position(), problem: fed.flatten() })
+}
+
+/// Sends a recording, and returns its damage.
+async fn feed(
+    recording: &mut Recording,
+    mut commands: SplitSink<ClientWebSocket, Message>,
+) -> Option<ClientError> {
+    let problem = loop {
+        match recording.next_chunk().await {
+            Ok(Some(chunk)) => {
+                let bytes: Bytes = chunk.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+                if commands.send(Message::Binary(bytes)).await.is_err() {
+                    return None;
+                }
+            }
+            Ok(None) => break None,
+            Err(problem) => break Some(problem),
+        }
+    };
+    let _ = commands.send(Message::text(json!({"type": "finish"}).to_string())).await;
+    problem
+}
+
+/// The utterances of a recording so far.
+#[derive(Default)]
+struct Utterances {
+    segments: Vec<Segment>,
+    /// When each utterance that was not transcribed yet began, by its number.
+    starts_ms: HashMap<u64, u64>,
+}
+
+impl Utterances {
+    /// Handles a message; true after the last one.
+    fn handle(
+        &mut self,
+        message: Option<Result<Message, tungstenite::Error>>,
+        on_progress: &mut impl FnMut(Progress<'_>) -> Result<(), ClientError>,
+    ) -> Result<bool, ClientError> {
+        let message = match message {
+            Some(Ok(message)) => message,
+            Some(Err(error)) => return Err(ClientError::ConnectionLost(error.to_string())),
+            None => return Err(ClientError::ConnectionLost("no end was reported".to_owned())),
+        };
+        if let Message::Text(text) = &message {
+            on_progress(Progress::Event(text))?;
+        }
+        match RestEvent::read(message).map_err(ClientError::ConnectionLost)? {
+            RestEvent::SpeechStart { segment_id, start_ms } => {
+                self.starts_ms.insert(segment_id, start_ms);
+            }
+            RestEvent::Partial { text } => on_progress(Progress::Doing(&text))?,
+            RestEvent::Transcript(segment) => {
+                on_progress(Progress::At(Duration::from_millis(segment.end_ms)))?;
+                if !segment.text.trim().is_empty() {
+                    on_progress(Progress::Words(segment.text.trim()))?;
+                    self.segments.push(segment);
+                }
+            }
+            RestEvent::Queued { position } => on_progress(Progress::Doing(&match position {
+                Some(position) => format!("waiting for a free worker, position {position}"),
+                None => "waiting for a free worker".to_owned(),
+            }))?,
+            // The session goes on by itself.
+            RestEvent::Error { code, message, .. } if code == "queue_stuck" => {
+                on_progress(Progress::Note(&message))?;
+            }
+            RestEvent::Error { message, segment_id, .. } => {
+                let started_ms = segment_id.and_then(|id| self.starts_ms.get(&id));
+                return Err(match started_ms {
+                    Some(ms) => {
+                        ClientError::UtteranceFailed { at: Duration::from_millis(*ms), reason: message }
+                    }
+                    None => ClientError::ModelFailed(message),
+                });
+            }
+            RestEvent::Closed { reason } if reason == "finished" => return Ok(true),
+            RestEvent::Closed { reason } => return Err(ClientError::session_closed(&reason)),
+            RestEvent::Audio(_) | RestEvent::SpeakingEnd { .. } | RestEvent::Other => {}
+        }
+        Ok(false)
+    }
+}
