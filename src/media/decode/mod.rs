@@ -7,7 +7,7 @@
 //! prints it): wav 2 ms (48 kHz stereo: 30), flac 8, mp3 25 (44.1 kHz stereo: 66), AAC 46 (stereo: 67), Opus 27 to 35
 //! (stereo at 96 kb/s: 69), Vorbis stereo 69.
 //!
-//! Encoder delay is removed where the file states it: mp3 with a LAME tag, Opus, Vorbis. AAC in mp4 begins 21 to 50
+//! Encoder delay is removed where the file states it: mp3 with a LAME tag, Opus, Vorbis. AAC in mp4 begins 21 to 64
 //! ms late, because symphonia does not apply edit lists.
 
 mod codec;
