@@ -11,8 +11,9 @@ use crate::{
     test_audio::{LOOP_SAMPLES, SECOND_SAMPLES},
 };
 
-/// An utterance ended at most this long before its question arrived, samples at 16 kHz.
-const AGE_MAX_SAMPLES: u64 = 2 * SECOND_SAMPLES as u64;
+/// An utterance ended at most this long before its question arrived, samples at 16 kHz. Less than the loop, so that its place is
+/// unique.
+const AGE_MAX_SAMPLES: u64 = 10 * SECOND_SAMPLES as u64;
 /// Key of the audio in the upstream's messages.
 const AUDIO_KEY: &[u8] = br#""type":"audio","data":""#;
 

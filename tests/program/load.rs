@@ -78,12 +78,13 @@ async fn clients_of_openai_are_answered_in_both_profiles() {
     let (run, clean) = run_generator("openai", &[&SHORT_CONVERSATION[..], &openai].concat()).await;
     assert!(clean && run["errors"] == 0, "{run:#}");
     assert!(run["samples"]["down"]["received"].as_u64() > Some(100_000), "{run:#}");
-    let assistant = ["--profile", "assistant", "--seconds", "5"];
-    let options = [&SHORT_CONVERSATION[..4], &openai, &assistant].concat();
+    // Each client begins in another second of the loop, so that some of them speak at once.
+    let assistant = ["--profile", "assistant", "--sessions", "14", "--speech", "0.1", "--seconds", "5"];
+    let options = [&openai[..], &assistant].concat();
     let (run, clean) = run_generator("openai-assistant", &options).await;
     assert!(clean && run["errors"] == 0 && run["units"]["strange"] == 0, "{run:#}");
-    assert!(run["samples"]["down"]["received"].as_u64() > Some(48_000), "{run:#}");
-    assert!(run["latency_ms"]["answer"]["count"].as_u64() > Some(1), "{run:#}");
+    assert!(run["samples"]["down"]["received"].as_u64() >= Some(48_000), "{run:#}");
+    assert!(run["latency_ms"]["answer"]["count"].as_u64() > Some(0), "{run:#}");
 }
 
 #[tokio::test]

@@ -1,19 +1,19 @@
 //! Codec of OpenAI's Realtime protocol: what its events contain, and in which order. Their names are in the mapping file.
 //!
 //! Sources: OpenAI's published schema, and what its clients break on (field notes openai-realtime.md). The session knows
-//! utterances and answers by number; here they become items and responses with ids. [`session`] holds the client's settings,
-//! [`items`] the conversation, [`response`] the answer in progress, and [`commands`] reads the client's messages.
+//! utterances and answers by number; here they become items and responses with ids. [`session`] holds the client's settings
+//! ([`detection`] those of turn detection), [`items`] the conversation, and [`response`] the answer in progress. [`answers`] sends
+//! answers, and [`commands`] reads the client's messages.
 
+mod answers;
 mod commands;
+mod detection;
 mod format;
 mod items;
 mod response;
 mod session;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use serde_json::{Map, Value, json};
 
@@ -26,7 +26,7 @@ use self::{
 use super::IgnoredField;
 use crate::{
     error::{Error, ErrorKind, Origin},
-    event::{ClientAudio, ClientCommand, CloseReason, EntryId, Message, Setting, Speaker, TurnTag},
+    event::{ClientCommand, CloseReason, EntryId, Message, Setting, Speaker, TurnTag},
     mapping::{
         ClientMapping,
         client::{RealtimeEvent, ReportedAs},
@@ -38,8 +38,9 @@ use crate::{
 const REQUESTS_MAX: usize = 16;
 
 /// Checks the settings of a session that does not exist yet.
+#[cfg(feature = "io")]
 pub(crate) fn check_session(session: &Map<String, Value>) -> Result<(), Error> {
-    SessionConfig::default().update(session, &mut WithoutEffect::new(&BTreeMap::new()))
+    SessionConfig::default().update(session, &mut WithoutEffect::new(&Default::default()))
 }
 
 /// State of one connection.
@@ -353,135 +354,6 @@ impl Realtime {
                 "param": null, "event_id": null,
             });
             self.send(RealtimeEvent::Error, json!({ "error": error }), send);
-        }
-    }
-
-    /// Begins a response, or lets it wait for the end of the one in progress.
-    fn begin_response(&mut self, segment_id: u32, by_client: bool, send: &mut dyn FnMut(Message)) {
-        let requested = if by_client { self.requests.pop_front() } else { None };
-        let ids = (
-            format!("resp_{:08x}{segment_id:08x}", self.events.seed),
-            self.events.item_id(EntryId(segment_id)),
-        );
-        let response = Response::new(segment_id, ids, requested.unwrap_or_default(), &self.session);
-        self.responses.push_back(response);
-        if self.responses.len() == 1 {
-            self.tell_response(send);
-        }
-    }
-
-    /// Tells the client of the first response, and what is known of it.
-    fn tell_response(&mut self, send: &mut dyn FnMut(Message)) {
-        let Some(response) = self.responses.front() else { return };
-        let fields = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
-        self.send(RealtimeEvent::ResponseCreated, fields, send);
-        self.send_new_words(send);
-    }
-
-    /// Notes the words of an answer so far, and sends the new ones.
-    fn add_words(&mut self, segment_id: u32, text: &str, send: &mut dyn FnMut(Message)) {
-        let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) else { return };
-        // The text of an interrupted answer is what was heard of it: shorter than what was sent.
-        if text.len() > response.text.len() && text.starts_with(response.text.as_str()) {
-            text.clone_into(&mut response.text);
-        }
-        self.send_new_words(send);
-    }
-
-    fn send_new_words(&mut self, send: &mut dyn FnMut(Message)) {
-        let Some(response) = self.responses.front().filter(|it| it.has_new_words()) else { return };
-        let event =
-            if response.speaks { RealtimeEvent::AudioTranscriptDelta } else { RealtimeEvent::TextDelta };
-        self.begin_output(send);
-        let Some(response) = self.responses.front_mut() else { return };
-        let mut fields = response.position();
-        fields["delta"] = response.take_new_words().into();
-        self.send(event, fields, send);
-    }
-
-    /// Sends audio of the first response.
-    fn send_audio(&mut self, audio: &ClientAudio, send: &mut dyn FnMut(Message, Option<TurnTag>)) {
-        if !self.responses.front().is_some_and(|response| response.speaks) {
-            return;
-        }
-        self.begin_output(&mut |message| send(message, None));
-        let Some(response) = self.responses.front_mut() else { return };
-        response.has_audio = true;
-        self.audio_bytes.clear();
-        audio.encoding.encode(&audio.samples, &mut self.audio_bytes);
-        let Some((name, event_id)) = self.events.begin(RealtimeEvent::AudioDelta) else { return };
-        let delta = response.audio_delta(name, &event_id, &self.audio_bytes);
-        send(Message::Text(delta), Some(audio.turn));
-    }
-
-    /// Tells the client of the response's item, once.
-    fn begin_output(&mut self, send: &mut dyn FnMut(Message)) {
-        let previous = self.items.last_id();
-        let is_beta = self.events.is_beta;
-        let Some(response) = self.responses.front_mut().filter(|response| !response.has_item) else { return };
-        response.has_item = true;
-        let item = response.item("in_progress", is_beta);
-        let (position, part) = (response.position(), response.part());
-        let in_conversation = response.is_remembered;
-        let fields = json!({
-            "response_id": position["response_id"], "output_index": 0, "item": item.json(),
-        });
-        self.send(RealtimeEvent::OutputItemAdded, fields, send);
-        if in_conversation {
-            let fields = json!({ "previous_item_id": previous, "item": item.json() });
-            self.items.add(item);
-            self.send(RealtimeEvent::ItemAdded, fields, send);
-        }
-        self.send(RealtimeEvent::ContentPartAdded, with(position, "part", part), send);
-    }
-
-    /// Ends a response: its part, its item and itself.
-    fn end_response(
-        &mut self,
-        segment_id: u32,
-        (cancelled, audio_ms): (bool, u64),
-        send: &mut dyn FnMut(Message),
-    ) {
-        let Some(at) = self.responses.iter().position(|response| response.segment_id == segment_id) else {
-            return;
-        };
-        let Some(mut response) = self.responses.remove(at) else { return };
-        if at > 0 {
-            // Nothing of it was told.
-            return;
-        }
-        response.audio_ms = audio_ms;
-        response.set_status(cancelled, std::mem::take(&mut self.cancel_requested));
-        if response.has_item {
-            self.end_output(&response, send);
-        }
-        let fields = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
-        self.send(RealtimeEvent::ResponseDone, fields, send);
-        self.send(RealtimeEvent::RateLimits, json!({ "rate_limits": [] }), send);
-        self.tell_response(send);
-    }
-
-    fn end_output(&mut self, response: &Response, send: &mut dyn FnMut(Message)) {
-        let position = response.position();
-        if response.speaks {
-            self.send(RealtimeEvent::AudioDone, position.clone(), send);
-            let words = with(position.clone(), "transcript", response.text.as_str().into());
-            self.send(RealtimeEvent::AudioTranscriptDone, words, send);
-        } else {
-            let words = with(position.clone(), "text", response.text.as_str().into());
-            self.send(RealtimeEvent::TextDone, words, send);
-        }
-        let part = with(position.clone(), "part", response.part());
-        self.send(RealtimeEvent::ContentPartDone, part, send);
-        let item = response.item(response.item_status(), self.events.is_beta);
-        let fields = json!({
-            "response_id": position["response_id"], "output_index": 0, "item": item.json(),
-        });
-        self.send(RealtimeEvent::OutputItemDone, fields, send);
-        if response.is_remembered {
-            let number = item.number;
-            self.items.replace(item);
-            self.send_item_done(number, send);
         }
     }
 

@@ -1,0 +1,140 @@
+//! Sends answers as responses: their beginning, words, audio and end. Only the first response is told; the others wait for its end.
+
+use serde_json::json;
+
+use super::{Realtime, response::Response, with};
+use crate::{
+    event::{ClientAudio, EntryId, Message, TurnTag},
+    mapping::client::RealtimeEvent,
+};
+
+impl Realtime {
+    /// Begins a response, or lets it wait for the end of the one in progress.
+    pub(super) fn begin_response(&mut self, segment_id: u32, by_client: bool, send: &mut dyn FnMut(Message)) {
+        let requested = if by_client { self.requests.pop_front() } else { None };
+        let ids = (
+            format!("resp_{:08x}{segment_id:08x}", self.events.seed),
+            self.events.item_id(EntryId(segment_id)),
+        );
+        let response = Response::new(segment_id, ids, requested.unwrap_or_default(), &self.session);
+        self.responses.push_back(response);
+        if self.responses.len() == 1 {
+            self.tell_response(send);
+        }
+    }
+
+    /// Tells the client of the first response, and what is known of it.
+    fn tell_response(&mut self, send: &mut dyn FnMut(Message)) {
+        let Some(response) = self.responses.front() else { return };
+        let fields = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
+        self.send(RealtimeEvent::ResponseCreated, fields, send);
+        self.send_new_words(send);
+    }
+
+    /// Notes the words of an answer so far, and sends the new ones.
+    pub(super) fn add_words(&mut self, segment_id: u32, text: &str, send: &mut dyn FnMut(Message)) {
+        let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) else { return };
+        // The text of an interrupted answer is what was heard of it: shorter than what was sent.
+        if text.len() > response.text.len() && text.starts_with(response.text.as_str()) {
+            text.clone_into(&mut response.text);
+        }
+        self.send_new_words(send);
+    }
+
+    fn send_new_words(&mut self, send: &mut dyn FnMut(Message)) {
+        let Some(response) = self.responses.front().filter(|it| it.has_new_words()) else { return };
+        let event =
+            if response.speaks { RealtimeEvent::AudioTranscriptDelta } else { RealtimeEvent::TextDelta };
+        self.begin_output(send);
+        let Some(response) = self.responses.front_mut() else { return };
+        let mut fields = response.position();
+        fields["delta"] = response.take_new_words().into();
+        self.send(event, fields, send);
+    }
+
+    /// Sends audio of the first response.
+    pub(super) fn send_audio(&mut self, audio: &ClientAudio, send: &mut dyn FnMut(Message, Option<TurnTag>)) {
+        if !self.responses.front().is_some_and(|response| response.speaks) {
+            return;
+        }
+        self.begin_output(&mut |message| send(message, None));
+        let Some(response) = self.responses.front_mut() else { return };
+        response.has_audio = true;
+        self.audio_bytes.clear();
+        audio.encoding.encode(&audio.samples, &mut self.audio_bytes);
+        let Some((name, event_id)) = self.events.begin(RealtimeEvent::AudioDelta) else { return };
+        let delta = response.audio_delta(name, &event_id, &self.audio_bytes);
+        send(Message::Text(delta), Some(audio.turn));
+    }
+
+    /// Tells the client of the response's item, once.
+    fn begin_output(&mut self, send: &mut dyn FnMut(Message)) {
+        let previous = self.items.last_id();
+        let is_beta = self.events.is_beta;
+        let Some(response) = self.responses.front_mut().filter(|response| !response.has_item) else { return };
+        response.has_item = true;
+        let item = response.item("in_progress", is_beta);
+        let (position, part) = (response.position(), response.part());
+        let in_conversation = response.is_remembered;
+        let fields = json!({
+            "response_id": position["response_id"], "output_index": 0, "item": item.json(),
+        });
+        self.send(RealtimeEvent::OutputItemAdded, fields, send);
+        if in_conversation {
+            let fields = json!({ "previous_item_id": previous, "item": item.json() });
+            self.items.add(item);
+            self.send(RealtimeEvent::ItemAdded, fields, send);
+        }
+        self.send(RealtimeEvent::ContentPartAdded, with(position, "part", part), send);
+    }
+
+    /// Ends a response: its part, its item and itself.
+    pub(super) fn end_response(
+        &mut self,
+        segment_id: u32,
+        (cancelled, audio_ms): (bool, u64),
+        send: &mut dyn FnMut(Message),
+    ) {
+        let Some(at) = self.responses.iter().position(|response| response.segment_id == segment_id) else {
+            return;
+        };
+        let Some(mut response) = self.responses.remove(at) else { return };
+        if at > 0 {
+            // Nothing of it was told.
+            return;
+        }
+        response.audio_ms = audio_ms;
+        response.set_status(cancelled, std::mem::take(&mut self.cancel_requested));
+        if response.has_item {
+            self.end_output(&response, send);
+        }
+        let fields = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
+        self.send(RealtimeEvent::ResponseDone, fields, send);
+        self.send(RealtimeEvent::RateLimits, json!({ "rate_limits": [] }), send);
+        self.tell_response(send);
+    }
+
+    fn end_output(&mut self, response: &Response, send: &mut dyn FnMut(Message)) {
+        let position = response.position();
+        if response.speaks {
+            self.send(RealtimeEvent::AudioDone, position.clone(), send);
+            let words = with(position.clone(), "transcript", response.text.as_str().into());
+            self.send(RealtimeEvent::AudioTranscriptDone, words, send);
+        } else {
+            let words = with(position.clone(), "text", response.text.as_str().into());
+            self.send(RealtimeEvent::TextDone, words, send);
+        }
+        let part = with(position.clone(), "part", response.part());
+        self.send(RealtimeEvent::ContentPartDone, part, send);
+        let item = response.item(response.item_status(), self.events.is_beta);
+        let fields = json!({
+            "response_id": position["response_id"], "output_index": 0, "item": item.json(),
+        });
+        self.send(RealtimeEvent::OutputItemDone, fields, send);
+        if response.is_remembered {
+            let number = item.number;
+            self.items.replace(item);
+            self.send_item_done(number, send);
+        }
+    }
+}
