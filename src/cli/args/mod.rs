@@ -99,6 +99,10 @@ pub struct ServeArgs {
     /// Serve clients over TLS with a self-signed certificate for this machine, which is made at the first start and kept
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     pub tls_self_signed: bool,
+    /// Serve a page at /playground to try the server in a browser, and to see the messages of both sides. On a non-loopback
+    /// address it requires API keys
+    #[arg(long)]
+    pub playground: bool,
 }
 
 /// Arguments of `voxbridge serve`, `check` and `doctor`, which override the configuration file.

@@ -13,8 +13,8 @@ use crate::cli::error::ClientError;
 use crate::cli::{speak, stream_recording, talk};
 use crate::session::tts::text_normalization::split_parts;
 
-/// Built-in recording: eleven seconds of J. F. Kennedy's inaugural address, 16 kHz mono.
-pub const RECORDING: &[u8] = include_bytes!("../../../examples/speech/jfk_16k.wav");
+/// Built-in recording, which the playground plays as well.
+pub use crate::server::playground::RECORDING;
 
 /// Result of a demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
