@@ -13,8 +13,8 @@ const PROTOCOLS: [(&str, &str); 5] = [
     ("deepgram-speak", "/v1/speak"),
 ];
 
-/// Stands for the wildcards of a model in a route.
-const MODEL_WORD: &str = "playground";
+/// A model that no route names, which leads to the profile of most clients.
+const ANY_MODEL: &str = "playground";
 
 /// The settings of the page as JSON.
 pub(in crate::server) fn describe(config: &ServiceConfig) -> Value {
@@ -28,20 +28,40 @@ pub(in crate::server) fn describe(config: &ServiceConfig) -> Value {
     })
 }
 
-/// The profiles that a client of this protocol can reach, each with a model that leads to it.
+/// The profiles that a client of this protocol can reach, each with a model that leads to it; first the usual one.
 fn profiles_of(config: &ServiceConfig, protocol: &str, path: &str) -> Vec<Value> {
     let Ok(client) = config.library.client(protocol) else { return Vec::new() };
-    let mut found: Vec<(String, String)> = Vec::new();
-    for route in config.routes.iter() {
-        let model = match route.model.as_str() {
-            "*" => MODEL_WORD.to_owned(),
-            glob => glob.replace('*', "").replace('?', "x"),
-        };
-        let Some(chosen) = config.routes.find(path, &client, &model) else { continue };
-        let profile = &chosen.profile.name;
-        if found.iter().all(|(known, _)| known != profile) {
-            found.push((profile.clone(), model));
+    let named = config.routes.iter().map(|route| route.model.replace('*', "").replace('?', "x"));
+    let mut found: Vec<(&str, String)> = Vec::new();
+    for model in std::iter::once(ANY_MODEL.to_owned()).chain(named) {
+        let Some(route) = config.routes.find(path, &client, &model) else { continue };
+        let profile = route.profile.name.as_str();
+        if !model.is_empty() && found.iter().all(|(known, _)| *known != profile) {
+            found.push((profile, model));
         }
     }
     found.into_iter().map(|(profile, model)| json!({"profile": profile, "model": model})).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn profiles_of_routes_are_offered_with_their_models() {
+        let toml = "[[upstream]]\nurl = \"ws://gpu/v1/realtime\"\n[[route]]\nmodel = \"talk-*\"\nprofile = \"conversation\"";
+        let service = toml::from_str::<Config>(toml).unwrap().build_service().unwrap();
+        let settings = describe(&service);
+        let profiles = |name: &str| {
+            let protocols = settings["protocols"].as_array().unwrap();
+            protocols.iter().find(|protocol| protocol["name"] == name).unwrap()["profiles"].clone()
+        };
+        let usual = |profile| json!({"profile": profile, "model": ANY_MODEL});
+        let talk = json!({"profile": "conversation", "model": "talk-"});
+        assert_eq!(profiles("macaw"), json!([usual("speech"), talk]));
+        assert_eq!(profiles("openai-realtime"), json!([usual("assistant"), talk]));
+        assert_eq!(profiles("deepgram-speak"), json!([usual("speech")]), "a conversation cannot serve it");
+        assert_eq!((&settings["tls"], &settings["voices"]), (&json!(false), &json!([])));
+    }
 }
