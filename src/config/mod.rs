@@ -372,9 +372,9 @@ fn is_default<T: Default + PartialEq>(section: &T) -> bool {
     *section == T::default()
 }
 
-/// Reads an environment variable, for secrets that no file should hold.
+/// Reads an environment variable: secrets that no file should hold, and what the system says about itself.
 #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
-fn env_var(name: &str) -> Option<String> {
+pub(crate) fn env_var(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 

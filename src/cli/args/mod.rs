@@ -82,6 +82,9 @@ pub struct DemoArgs {
     /// Show a client of OpenAI's Realtime API: a spoken question, its answer, and an interruption
     #[arg(long, conflicts_with = "talk")]
     pub openai: bool,
+    /// Open the playground in the browser instead: talk to the simulated model, and see the messages on both sides. Ctrl-C stops
+    #[arg(long, conflicts_with_all = ["recording", "talk", "openai"])]
+    pub browser: bool,
     /// Keep the servers running until Ctrl-C, at 127.0.0.1:8000 (bridge) and 127.0.0.1:8006 (simulated model)
     #[arg(long)]
     pub stay: bool,

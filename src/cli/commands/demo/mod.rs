@@ -1,5 +1,6 @@
 //! `voxbridge demo`: runs simulator, bridge and client in one process and prints the messages of both sides.
 
+mod browser;
 mod servers;
 
 use std::{
@@ -22,6 +23,9 @@ use crate::{
 
 pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     telemetry::init(Some("error"), None).map_err(CommandError::failed)?;
+    if args.browser {
+        return browser::run(&args).await;
+    }
     let recording = match &args.recording {
         None => demo::RECORDING.to_vec(),
         Some(path) => read_recording(path)?,
