@@ -127,12 +127,12 @@ pub(crate) async fn run_session_on(
     let mut traces = Vec::new();
     if let Some((opened, start)) = start {
         let _in = span.enter();
-        let id = bridge.session_id();
-        let file = config.traces.as_ref();
-        let file =
-            file.map(|traces| traces.start_session(opened, id, start.clone(), server.drain_guard.clone()));
-        traces.extend(file);
-        traces.extend(watcher.and_then(|watcher| server.watchers.start_session(watcher, opened, start)));
+        let watched =
+            watcher.and_then(|watcher| server.watchers.start_session(watcher, opened, start.clone()));
+        let file = config.traces.as_ref().map(|traces| {
+            traces.start_session(opened, bridge.session_id(), start, server.drain_guard.clone())
+        });
+        traces.extend(file.into_iter().chain(watched));
     }
     if profile.is_none() {
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
