@@ -50,18 +50,23 @@ mod tests {
 
     #[test]
     fn profiles_of_routes_are_offered_with_their_models() {
-        let toml = "[[upstream]]\nurl = \"ws://gpu/v1/realtime\"\n[[route]]\nmodel = \"talk-*\"\nprofile = \"conversation\"";
-        let service = toml::from_str::<Config>(toml).unwrap().build_service().unwrap();
-        let settings = describe(&service);
-        let profiles = |name: &str| {
+        let settings = |toml: &str| {
+            let toml = format!("{toml}\n[[upstream]]\nurl = \"ws://gpu/v1/realtime\"");
+            describe(&toml::from_str::<Config>(&toml).unwrap().build_service().unwrap())
+        };
+        let profiles = |settings: &Value, name: &str| {
             let protocols = settings["protocols"].as_array().unwrap();
             protocols.iter().find(|protocol| protocol["name"] == name).unwrap()["profiles"].clone()
         };
         let usual = |profile| json!({"profile": profile, "model": ANY_MODEL});
+        let plain = settings("");
+        assert_eq!(profiles(&plain, "macaw"), json!([usual("speech")]));
+        assert_eq!(profiles(&plain, "openai-realtime"), json!([usual("assistant")]));
+        assert_eq!((&plain["tls"], &plain["voices"]), (&json!(false), &json!([])));
+        let routed =
+            settings("profile = \"speech\"\n[[route]]\nmodel = \"talk-*\"\nprofile = \"conversation\"");
         let talk = json!({"profile": "conversation", "model": "talk-"});
-        assert_eq!(profiles("macaw"), json!([usual("speech"), talk]));
-        assert_eq!(profiles("openai-realtime"), json!([usual("assistant"), talk]));
-        assert_eq!(profiles("deepgram-speak"), json!([usual("speech")]), "a conversation cannot serve it");
-        assert_eq!((&settings["tls"], &settings["voices"]), (&json!(false), &json!([])));
+        assert_eq!(profiles(&routed, "macaw"), json!([usual("speech"), talk]));
+        assert_eq!(profiles(&routed, "deepgram-speak"), json!([usual("speech")]), "it cannot converse");
     }
 }

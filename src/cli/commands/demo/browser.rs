@@ -19,8 +19,11 @@ const PROFILES: [&str; 3] = ["speech", "assistant", "conversation"];
 pub(super) async fn run(args: &DemoArgs) -> Result<(), CommandError> {
     let engines = load_engines(args.engines.as_deref()).await?;
     let stop = stop_signal()?;
-    let routes = PROFILES.map(|name| RouteConfig { model: name.to_owned(), ..RouteConfig::catch_all(name) });
-    let config = Config { playground: Some(true), routes: routes.into(), ..Config::default() };
+    let named = PROFILES.map(|name| RouteConfig { model: name.to_owned(), ..RouteConfig::catch_all(name) });
+    let openai = RouteConfig { client: "openai-realtime".to_owned(), ..RouteConfig::catch_all("assistant") };
+    let routes = named.into_iter().chain([openai]).collect();
+    let profile = Some("speech".to_owned());
+    let config = Config { playground: Some(true), profile, routes, ..Config::default() };
     let servers = DemoServers::start(args.stay, engines, config, None).await?;
     let url = format!("http://{}{}", servers.address, playground::PATH);
     let printed = output::print_line(format_args!("the playground is at {url}; Ctrl-C stops"));
