@@ -317,6 +317,8 @@ function showTalk() {
   for (const { who, text, isPartial } of entries.slice(same)) {
     const item = document.createElement('p');
     item.className = `${who === 'model' || who === 'text' ? 'model' : who}${isPartial ? ' partial' : ''}`;
+    // A screen reader reads the whole text when it has come.
+    if (isPartial) item.ariaHidden = 'true';
     item.append(Object.assign(document.createElement('b'), { textContent: SPEAKERS[who] ?? who }), text);
     list.append(item);
   }

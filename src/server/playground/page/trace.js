@@ -147,6 +147,7 @@ export class Trace {
   }
 
   addInput(record, timeS) {
+    if (record.in === 'lane_closed') this.leaveQueue(record.lane);
     this.input = { timeS, row: null, sound: null, isTimer: record.in === 'timeout' };
     switch (record.in) {
       case 'client': this.addClientInput(record, timeS); break;
@@ -201,7 +202,7 @@ export class Trace {
     const tokens = message.metrics?.kv_cache_length;
     if (tokens !== undefined) this.context = tokens;
     if (message.position !== undefined) {
-      this.queue = { position: message.position, length: message.queue_length ?? message.position };
+      this.queue = { lane: record.lane, position: message.position, length: message.queue_length ?? message.position };
       this.mark('rollover', timeS, `queue: ${message.position}`);
     }
     if (message.type === 'session.queue_done') this.queue = null;
@@ -226,6 +227,10 @@ export class Trace {
       case 'open_lane':
         this.lane(record.lane).dialledS = timeS;
         this.row(timeS, 'session', 'up', `connect #${record.lane}`, record.mode ?? '', record);
+        break;
+      case 'close_lane':
+        this.leaveQueue(record.lane);
+        this.row(timeS, 'session', 'up', `close #${record.lane}`, '', record);
         break;
       case 'drop_audio':
         this.down.cutAt(timeS);
@@ -317,6 +322,10 @@ export class Trace {
       if (this.lanes.size > 64) this.lanes.delete(this.lanes.keys().next().value);
     }
     return this.lanes.get(number);
+  }
+
+  leaveQueue(lane) {
+    if (this.queue?.lane === lane) this.queue = null;
   }
 
   laneName(record) {
