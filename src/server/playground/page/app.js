@@ -91,6 +91,8 @@ function useTrace(trace) {
   Object.assign(state, { trace, followsPresent: true, viewEndS: 0, clockOffsetS: null, drawnVersion: -1, shownVersion: -1, talkShown: null });
   setPaused(false);
   wires.reset(trace);
+  showTalk();
+  showLatency();
 }
 
 async function start() {

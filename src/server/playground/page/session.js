@@ -5,6 +5,8 @@ import { bytesOf, int16Of } from './audio.js';
 import { CLIENTS, meaning } from './protocols.js';
 
 const OUTPUT_HZ = 24000;
+// Time for the last messages of both sides, after the client's connection has closed.
+const LAST_MESSAGES_MS = 5000;
 // Where the server's paths begin: the page is at PREFIX/playground.
 const BASE = new URL('.', location.href);
 
@@ -45,7 +47,7 @@ export class Session {
     this.socket = new WebSocket(url, subprotocols(key, [`voxbridge.watch.${name}`]));
     this.socket.binaryType = 'arraybuffer';
     this.socket.onmessage = ({ data }) => this.receive(data);
-    this.socket.onclose = ({ code, reason }) => this.on.closed(code === 1000 || code === 1005 ? '' : `${reason || 'The connection was closed'} (${code})`);
+    this.socket.onclose = ({ code, reason }) => this.end(code === 1000 || code === 1005 ? '' : `${reason || 'The connection was closed'} (${code})`);
     try {
       await opened(this.socket, 'the session');
     } catch (error) {
@@ -53,6 +55,14 @@ export class Session {
       throw error;
     }
     this.send(this.client.open(this.settings));
+  }
+
+  // The session is over when the server has shown its last messages as well.
+  end(reason) {
+    const over = () => this.on.closed(reason);
+    if (this.wires.readyState === WebSocket.CLOSED) over();
+    this.wires.onclose = over;
+    setTimeout(() => this.wires.close(), LAST_MESSAGES_MS);
   }
 
   send(messages) {
