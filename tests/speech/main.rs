@@ -9,5 +9,6 @@ mod engines;
 mod macaw_clients;
 mod openai_clients;
 mod phone_calls;
+mod playground;
 mod rest_clients;
 mod word_accuracy;
