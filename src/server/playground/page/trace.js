@@ -9,6 +9,7 @@ const ROWS_DROPPED = 500;
 const AUDIO_MAX_S = 300;
 const LINES_MAX_BYTES = 96e6;
 const MARKS_MAX = 2000;
+const TALK_MAX = 300;
 const MODEL_CHUNKS_MAX = 600;
 const SHORT_CHARS = 2000;
 const MODEL_HZ = 24000;
@@ -284,26 +285,35 @@ export class Trace {
     const { kind, text, who } = event;
     if (kind === 'error') this.say({ who: 'error', text, timeS });
     if (kind === 'text' && text) this.say({ who: 'text', text, timeS });
-    if (kind === 'final') {
-      this.dropPartial(who);
-      if (text) this.say({ who, text, timeS });
-    }
-    if ((kind === 'partial' || kind === 'partial-delta') && text) {
-      const last = this.talk.at(-1);
-      const before = kind === 'partial-delta' && last?.isPartial && last.who === who ? last.text : '';
-      this.dropPartial(who);
-      this.say({ who, text: before + text, timeS, isPartial: true });
+    if (kind === 'speaking-start') this.endPartial('model');
+    if (kind === 'final') this.sayWords({ who, text, timeS });
+    if (kind === 'partial' && text) this.sayWords({ who, text, timeS, isPartial: true });
+    if (kind === 'partial-delta' && text) {
+      const before = this.talk[this.partialOf(who)]?.text ?? '';
+      this.sayWords({ who, text: before + text, timeS, isPartial: true });
     }
   }
 
   say(entry) {
     this.talk.push(entry);
-    if (this.talk.length > 300) this.talk.shift();
+    if (this.talk.length > TALK_MAX) this.talk.shift();
   }
 
-  dropPartial(who) {
-    const last = this.talk.at(-1);
-    if (last?.isPartial && last.who === who) this.talk.pop();
+  partialOf(who) {
+    return this.talk.findLastIndex((entry) => entry.isPartial && entry.who === who);
+  }
+
+  // Words take the place of the partial ones before them.
+  sayWords(entry) {
+    const at = this.partialOf(entry.who);
+    if (at >= 0) this.talk.splice(at, 1, ...(entry.text ? [entry] : []));
+    else if (entry.text) this.say(entry);
+  }
+
+  // Words that were never completed, because the answer was interrupted.
+  endPartial(who) {
+    const at = this.partialOf(who);
+    if (at >= 0) this.talk[at] = { ...this.talk[at], isPartial: false };
   }
 
   mark(kind, timeS, text, event = {}) {
