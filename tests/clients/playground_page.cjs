@@ -1,6 +1,6 @@
-// Uses the playground in a browser: node playground_page.cjs URL RECORDING.wav DIR
+// Uses the playground in a browser: node playground_page.cjs URL RECORDING.wav DIR URL_WITH_KEY KEY
 //
-// Talks, is answered, interrupts, sees words, saves the trace and loads it. Leaves screenshots and the trace in DIR, and prints
+// Talks, is answered, interrupts, sees words, saves the trace and loads it; then talks to a server that asks for a key. Leaves screenshots and the trace in DIR, and prints
 // what the page showed as JSON. Uses the packages `ws` and `axe-core` ($NODE_PATH).
 'use strict';
 
@@ -8,7 +8,7 @@ const fs = require('node:fs');
 const path = require('node:path');
 const { startBrowser, pause } = require('./browser.cjs');
 
-const [url, recording, dir] = process.argv.slice(2);
+const [url, recording, dir, urlWithKey, key] = process.argv.slice(2);
 const SIZES = { wide: [1440, 1100], middle: [900, 1200], narrow: [390, 844] };
 // The browser plays its microphone's file in a loop; the silence ends what is said.
 const SILENCE_BYTES = 4 * 32_000;
@@ -64,6 +64,23 @@ async function tryProtocol(page, protocol) {
   await page.click('stop');
   await page.until(status('Session ended'));
   return words;
+}
+
+// Shows a wrong key, then the right one, and sends the recording.
+async function useKey(page) {
+  await page.goTo(urlWithKey);
+  await page.until(status('Enter an API key'));
+  const shown = { violations: await violations(page) };
+  for (const [shownKey, answer] of [['wrong', 'The server does not know this key'], [key, 'Ready']]) {
+    await page.choose('key', shownKey);
+    await page.run("document.querySelector('#key-form button').click()");
+    await page.until(status(answer));
+  }
+  await page.until("document.getElementById('key-form').hidden");
+  shown.words = await tryProtocol(page, 'macaw');
+  shown.keyIsKept = await page.run("JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href, document.getElementById('key').value])");
+  shown.keyInUrls = page.requests.filter((request) => request.includes(key));
+  return shown;
 }
 
 async function usePage(page) {
@@ -139,7 +156,9 @@ async function usePage(page) {
   for (const protocol of ['openai-realtime', 'vosk', 'deepgram-listen', 'deepgram-speak']) {
     shown.protocols[protocol] = await tryProtocol(page, protocol);
   }
-  Object.assign(shown, { errors: page.errors, otherSites: page.requests.filter((request) => !/^(blob:|data:|about:|(http|ws):..(127\.0\.0\.1|localhost))/.test(request)) });
+  Object.assign(shown, { errors: [...page.errors], otherSites: page.requests.filter((request) => !/^(blob:|data:|about:|(http|ws):..(127\.0\.0\.1|localhost))/.test(request)) });
+  // A wrong key is an error that the browser reports as well.
+  shown.withKey = await useKey(page);
   return shown;
 }
 
