@@ -8,6 +8,7 @@ mod drain;
 mod effective;
 mod listen;
 mod outputs;
+mod playground;
 mod reload;
 mod routes;
 mod self_signed;
@@ -112,6 +113,9 @@ pub struct Config {
     /// Session traces.
     #[serde(default, skip_serializing_if = "is_default")]
     pub trace: TraceConfig,
+    /// Serves the playground, a page to try this server in a browser.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub playground: Option<bool>,
     /// Admin listener.
     #[serde(default, skip_serializing_if = "is_default")]
     pub admin: AdminConfig,
@@ -226,6 +230,7 @@ impl Config {
         self.sessions_max = over.sessions_max.or(self.sessions_max);
         self.workers = over.workers.or(self.workers);
         self.language = over.language.or(self.language);
+        self.playground = over.playground.or(self.playground);
         self.trace.dir = over.trace.dir.or(self.trace.dir);
         self.trace.audio = over.trace.audio.or(self.trace.audio);
         self.trace.file_max_bytes = over.trace.file_max_bytes.or(self.trace.file_max_bytes);
@@ -273,6 +278,7 @@ impl Config {
             tls: self.tls_acceptor()?,
             tap: None,
             traces: self.traces(),
+            playground: self.allows_playground()?,
             library,
         })
     }
@@ -295,6 +301,7 @@ impl Config {
         self.check_ranges()?;
         self.plan_routes(&library, None)?;
         self.access.build(self.tls.client_ca.is_some())?;
+        self.allows_playground()?;
         self.limits.build()?;
         self.tls_acceptor()?;
         self.load_voices().map(drop)
@@ -365,9 +372,9 @@ fn is_default<T: Default + PartialEq>(section: &T) -> bool {
     *section == T::default()
 }
 
-/// Reads an environment variable, for secrets that no file should hold.
+/// Reads an environment variable: secrets that no file should hold, and what the system says about itself.
 #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
-fn env_var(name: &str) -> Option<String> {
+pub(crate) fn env_var(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 

@@ -43,6 +43,8 @@ pub struct ServiceConfig {
     pub tap: Option<Arc<dyn Tap>>,
     /// Where traces are written; `None` for no traces.
     pub traces: Option<Arc<TraceDirectory>>,
+    /// Serves the playground.
+    pub playground: bool,
 }
 
 impl ServiceConfig {

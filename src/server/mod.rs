@@ -11,6 +11,7 @@
 //! - [`memory`]: bounds what messages in transit hold, over all connections
 //! - [`registry`]: the running sessions, their statistics and operator orders; [`registry::observer`] keeps metrics
 //!   and the access log
+//! - [`playground`]: the page in the browser that talks to this server and shows the messages of its sessions
 //! - [`process`]: lifecycle, worker threads, file descriptors, service manager
 //! - [`admin`]: the listener for operators, on an address of its own
 //! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk
@@ -21,6 +22,7 @@ mod active_config;
 pub(crate) mod adaptive_read;
 pub mod admin;
 pub(crate) mod memory;
+pub mod playground;
 pub mod process;
 pub mod registry;
 pub mod route;
@@ -268,6 +270,7 @@ impl Server {
             client_secrets: ClientSecrets::default(),
             handshakes: Handshakes::default(),
             codec_threads: Default::default(),
+            watchers: Default::default(),
             memory: Arc::default(),
             drain,
             cut_off,
@@ -436,6 +439,8 @@ struct ServerContext {
     handshakes: Handshakes,
     /// Decode and encode the files of REST requests.
     codec_threads: accept::rest::codec_threads::CodecThreads,
+    /// Pages that watch a session.
+    watchers: playground::watchers::Watchers,
     /// Messages in transit of all connections.
     memory: Arc<memory::MemoryBudget>,
     /// Set to the drain timeout when sessions must finish.

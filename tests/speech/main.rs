@@ -10,5 +10,6 @@ mod macaw_clients;
 mod media_files;
 mod openai_clients;
 mod phone_calls;
+mod playground;
 mod rest_clients;
 mod word_accuracy;

@@ -21,6 +21,7 @@ Examples:
     voxbridge demo question.wav -o answer.wav  play your own recording
     voxbridge demo --talk                      hold a full-duplex conversation with the model
     voxbridge demo --openai                    show a client of OpenAI's Realtime API, and interrupt the answer
+    voxbridge demo --browser                   try it in the browser, with your microphone
     voxbridge demo --stay                      keep the servers running for your own client";
 
 pub(super) const SERVE_EXAMPLES: &str = "\
@@ -28,6 +29,7 @@ Examples:
   voxbridge serve --upstream ws://gpu-host:8006/v1/realtime
   voxbridge serve --config voxbridge.toml --log debug
   voxbridge serve --upstream ws://gpu-host:8006/v1/realtime --tls-self-signed
+  voxbridge serve --upstream ws://gpu-host:8006/v1/realtime --playground
   VOXBRIDGE_UPSTREAM=wss://gpu-host/v1/realtime voxbridge serve --listen 0.0.0.0:8000
 
 Flags override environment variables, which override the configuration file.

@@ -84,6 +84,9 @@ pub struct DemoArgs {
     /// Show a client of OpenAI's Realtime API: a spoken question, its answer, and an interruption
     #[arg(long, conflicts_with = "talk")]
     pub openai: bool,
+    /// Open the playground in the browser instead: talk to the simulated model, and see the messages on both sides. Ctrl-C stops
+    #[arg(long, conflicts_with_all = ["recording", "talk", "openai"])]
+    pub browser: bool,
     /// Keep the servers running until Ctrl-C, at 127.0.0.1:8000 (bridge) and 127.0.0.1:8006 (simulated model)
     #[arg(long)]
     pub stay: bool,
@@ -101,6 +104,10 @@ pub struct ServeArgs {
     /// Serve clients over TLS with a self-signed certificate for this machine, which is made at the first start and kept
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     pub tls_self_signed: bool,
+    /// Serve a page at /playground to try the server in a browser, and to see the messages of both sides. On a non-loopback
+    /// address it requires API keys
+    #[arg(long)]
+    pub playground: bool,
 }
 
 /// Arguments of `voxbridge serve`, `check` and `doctor`, which override the configuration file.

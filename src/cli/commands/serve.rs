@@ -135,6 +135,7 @@ fn raise_fd_limit(service: &ServiceConfig, workers: &Workers) {
 /// Reads the configuration, and finds or makes the self-signed certificate if one is asked for.
 fn load_serve_config(args: &ServeArgs) -> Result<(Config, Option<SelfSignedCertificate>), CommandError> {
     let mut config = load_config(args.config.clone())?;
+    config.playground = args.playground.then_some(true).or(config.playground);
     let self_signed = args.tls_self_signed.then(|| config.use_self_signed_certificate());
     Ok((config, self_signed.transpose().map_err(CommandError::usage)?))
 }

@@ -22,8 +22,8 @@ use crate::cli::stream_recording::{StreamProgress, end_of_audible_samples};
 use crate::cli::{stream_recording, talk};
 use crate::session::tts::text_normalization::split_parts;
 
-/// Built-in recording: eleven seconds of J. F. Kennedy's inaugural address, 16 kHz mono.
-pub const RECORDING: &[u8] = include_bytes!("../../../examples/speech/jfk_16k.wav");
+/// Built-in recording, which the playground plays as well.
+pub use crate::server::playground::RECORDING;
 
 /// Name of the recording in messages.
 const RECORDING_NAME: &str = "the recording";

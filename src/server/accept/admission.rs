@@ -38,7 +38,7 @@ use crate::{
             Credentials,
             address::client_subnet,
             client_secrets::ClientSecrets,
-            credential::find_key,
+            credential::{find_key, find_watch_name},
             keys::{AccessTarget, ApiKey, KeyRejection},
             quota::{Quota, QuotaExceeded, QuotaSubject, QuotaTicket},
         },
@@ -142,6 +142,7 @@ pub(super) fn admit(
         .headers_mut()
         .extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
     let trace_context = trace_context(headers);
+    let watch_name = find_watch_name(headers).filter(|_| config.playground).map(str::to_owned);
     let connect_request = ConnectRequest {
         path,
         query,
@@ -149,6 +150,7 @@ pub(super) fn admit(
         trace_context,
         candidates,
         detected_by,
+        watch_name,
     };
     let subject = peer.certificate_names.first().cloned();
     let admission = Admission::new(key, subject, session_slot, tickets);

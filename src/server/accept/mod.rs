@@ -3,6 +3,7 @@
 //! - [`admission`]: the checks that may reject a request
 //! - [`client_signs`]: signs of the client's protocol in its request
 //! - [`failure_log`]: the log of connections that could not be accepted
+//! - [`playground`]: requests for the page in the browser
 //! - [`protocol_detection`]: the client protocols that a request may speak
 //! - [`rest`]: requests that are served without an upgrade: recordings to transcribe, texts to speak
 //! - [`secret_request`]: requests for a client secret
@@ -12,6 +13,7 @@ mod admission;
 pub(crate) mod client_signs;
 pub(super) mod failure_log;
 pub(crate) mod http_error;
+mod playground;
 pub(crate) mod protocol_detection;
 pub(crate) mod rest;
 mod secret_request;
@@ -166,8 +168,12 @@ async fn answer_request(
     if let Some(endpoint) = rest::Endpoint::of(request.method(), request.uri().path()) {
         return rest::answer(endpoint, request, (peer, server), served).await;
     }
-    let secret_request = SecretRequest::of(&request, &server.config());
+    let config = server.config();
+    let secret_request = SecretRequest::of(&request, &config);
     let answered = match secret_request {
+        _ if config.playground && playground::is_path(request.uri().path()) => {
+            playground::answer(request, (peer, server), &config)
+        }
         Some(secret_request) => secret_request.answer(request, peer, server).await,
         None => admit(request, peer, server),
     };

@@ -52,6 +52,8 @@ pub(crate) struct ConnectRequest {
     pub(crate) candidates: Vec<Arc<ClientMapping>>,
     /// The sign that decided on the protocol.
     pub(crate) detected_by: DetectedBy,
+    /// The name by which the playground watches the session.
+    pub(crate) watch_name: Option<String>,
 }
 
 /// Everything a session was admitted with. Dropping it releases the session slot and the quota.
@@ -106,9 +108,13 @@ pub(crate) async fn run_session_on(
     let Ok(first_message) = detected else { return };
     client.stream.set_message_max(message_max(&request.candidates, limits));
     let Some(mapping) = request.candidates.first() else { return };
+    let key_name = admission.key.as_ref().map(|key| key.name.clone());
+    let watcher =
+        request.watch_name.as_ref().and_then(|name| server.watchers.take(name, key_name.as_deref()));
+    let is_traced = config.traces.is_some() || watcher.is_some();
     let opened = match mapping.is_relayed() {
-        true => open_relay_session(&request, &config, limits),
-        false => open_session(mapping, &request, &config, limits),
+        true => open_relay_session(&request, &config, limits, is_traced),
+        false => open_session(mapping, &request, &config, limits, is_traced),
     };
     let Some(OpenedSession { bridge, upstreams, profile, start, rejection }) = opened else { return };
     // A rejected connection is no session and has no id.
@@ -116,12 +122,18 @@ pub(crate) async fn run_session_on(
     let start = start.filter(|_| profile.is_some());
     // An error-level span, so that every log line of the session carries its fields.
     let (peer, trace_id) = (request.peer, request.trace_context.trace_id);
-    let key = admission.key.as_deref().map(|key| &*key.name);
+    let key = key_name.as_deref();
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer, key, %trace_id);
-    let trace = config.traces.as_ref().zip(start).map(|(traces, (opened, start))| {
+    let mut traces = Vec::new();
+    if let Some((opened, start)) = start {
         let _in = span.enter();
-        traces.start_session(opened, bridge.session_id(), start, server.drain_guard.clone())
-    });
+        let watched =
+            watcher.and_then(|watcher| server.watchers.start_session(watcher, opened, start.clone()));
+        let file = config.traces.as_ref().map(|traces| {
+            traces.start_session(opened, bridge.session_id(), start, server.drain_guard.clone())
+        });
+        traces.extend(file.into_iter().chain(watched));
+    }
     if profile.is_none() {
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
@@ -134,7 +146,7 @@ pub(crate) async fn run_session_on(
     let context = SessionContext {
         memory,
         tap,
-        trace,
+        traces,
         trace_context: request.trace_context,
         registration,
         drain,
@@ -263,6 +275,7 @@ fn open_session(
     request: &ConnectRequest,
     config: &ServiceConfig,
     limits: ClientLimits,
+    is_traced: bool,
 ) -> Option<OpenedSession> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
     let mut codec = Codec::new(mapping.clone(), opened_unix.as_secs_f64());
@@ -290,7 +303,7 @@ fn open_session(
     setup.audio_in.idle_ms = config.idle_ms.unwrap_or(setup.audio_in.idle_ms);
     setup.session_max_ms = limits.session_duration_max_ms;
     setup.voice_catalog = config.voices.clone();
-    let start = config.traces.is_some().then(|| {
+    let start = is_traced.then(|| {
         let parts = SessionParts {
             library: &config.library,
             client: mapping,
@@ -310,6 +323,7 @@ fn open_relay_session(
     request: &ConnectRequest,
     config: &ServiceConfig,
     limits: ClientLimits,
+    is_traced: bool,
 ) -> Option<OpenedSession> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
     let client = request.candidates.first()?;
@@ -321,7 +335,7 @@ fn open_relay_session(
         unix_s: opened_unix.as_secs_f64(),
         seed: fastrand::u64(..),
     };
-    let start = config.traces.is_some().then(|| {
+    let start = is_traced.then(|| {
         let (library, dialect, query) = (&config.library, &upstreams.dialect, request.query.as_str());
         let parts = SessionParts { library, client, dialect, query, opened_unix };
         (now, TraceHeader::relayed(parts, &request.candidates[1..], &setup))

@@ -15,6 +15,10 @@ use hyper::{
 pub const SUBPROTOCOL: &str = "voxbridge";
 /// Prefix of a key in a subprotocol.
 pub const SUBPROTOCOL_KEY_PREFIX: &str = "voxbridge.key.";
+/// Prefix of the name by which the playground watches a session, in a subprotocol.
+const WATCH_PREFIX: &str = "voxbridge.watch.";
+/// Prefix of voxbridge's own subprotocols.
+const OWN_PREFIX: &str = "voxbridge.";
 /// Prefixes of a key in a subprotocol: voxbridge's own, and that of OpenAI's libraries for browsers.
 const KEY_PREFIXES: [&str; 2] = [SUBPROTOCOL_KEY_PREFIX, "openai-insecure-api-key."];
 /// Prefix of subprotocols that say something about an OpenAI client, and are no key.
@@ -69,7 +73,13 @@ pub fn find_key(
 }
 
 fn is_own_subprotocol(name: &str) -> bool {
-    name == SUBPROTOCOL || name.starts_with(SUBPROTOCOL_KEY_PREFIX) || name.starts_with(OPENAI_PREFIX)
+    name == SUBPROTOCOL || name.starts_with(OWN_PREFIX) || name.starts_with(OPENAI_PREFIX)
+}
+
+/// The name by which the playground watches the session of a request; `None` if the client asked for no watcher.
+pub fn find_watch_name(headers: &HeaderMap) -> Option<&str> {
+    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).find_map(|name| name.trim().strip_prefix(WATCH_PREFIX))
 }
 
 /// Removes a parameter from a query string; returns the rest unchanged and the parameter's values.

@@ -135,7 +135,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     /// Passes an input to the bridge.
     fn feed_bridge(&mut self, input: Input<'_>) {
         let now = std_now();
-        if let Some(trace) = &mut self.trace {
+        for trace in &mut self.traces {
             trace.record_input(now, &input);
         }
         self.bridge.handle_input(now, input);

@@ -69,7 +69,8 @@ pub(super) struct SessionContext {
     pub(super) tap: Option<Arc<dyn Tap>>,
     /// The budget for messages in transit, and its bound in bytes.
     pub(super) memory: (Arc<MemoryBudget>, usize),
-    pub(super) trace: Option<SessionTrace>,
+    /// Where the session is recorded.
+    pub(super) traces: Vec<SessionTrace>,
     /// The trace context of the request.
     pub(super) trace_context: Arc<TraceContext>,
     /// `None` for a connection that is rejected.
@@ -95,7 +96,7 @@ pub(super) struct SessionTask<C> {
     /// The budget for messages in transit, and its bound in bytes.
     memory: (Arc<MemoryBudget>, usize),
     tap: Option<Arc<dyn Tap>>,
-    trace: Option<SessionTrace>,
+    traces: Vec<SessionTrace>,
     trace_context: Arc<TraceContext>,
     /// `None` for a connection that is rejected.
     registration: Option<SessionRegistration>,
@@ -123,7 +124,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         let SessionContext {
             memory,
             tap,
-            trace,
+            traces,
             trace_context,
             registration,
             drain,
@@ -142,7 +143,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             lane_leases: LaneLeases::default(),
             memory,
             tap,
-            trace,
+            traces,
             trace_context,
             registration,
             drain_guard,
@@ -178,7 +179,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         loop {
             let now = std_now();
             let output = self.bridge.poll_output(now);
-            if let Some(trace) = &mut self.trace {
+            for trace in &mut self.traces {
                 trace.record_output(now, &output);
             }
             match output {

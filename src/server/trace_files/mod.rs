@@ -103,23 +103,16 @@ impl TraceDirectory {
         drain_guard: mpsc::Sender<()>,
     ) -> SessionTrace {
         let path = self.dir.join(format!("{}-{session_id}.jsonl", start.opened_unix_ns / 1_000_000));
-        let backlog = Arc::new(TraceBacklog {
-            total_bytes: self.pending_bytes.clone(),
-            total_lost: self.lost_lines.clone(),
-            ..TraceBacklog::default()
-        });
-        let (lines, receiver) = mpsc::channel(PENDING_LINES_MAX);
-        let writer = TraceFileWriter {
-            traces: self.clone(),
-            recorder: TraceWriter::new(self.audio),
-            backlog: backlog.clone(),
-        };
+        let totals = (self.pending_bytes.clone(), self.lost_lines.clone());
+        let (session_trace, lines) = SessionTrace::new(opened, self.audio, totals);
+        let recorder = TraceWriter::new(self.audio);
+        let writer = TraceFileWriter { traces: self.clone(), recorder, backlog: lines.backlog };
         let write = async move {
-            writer.run(&path, start, receiver).await;
+            writer.run(&path, start, lines.receiver).await;
             drop(drain_guard);
         };
         tokio::spawn(write.in_current_span());
-        SessionTrace { watch: TraceTap::new(opened, self.audio), lines, backlog }
+        session_trace
     }
 
     /// Warns once and logs later errors at debug level: a full disk fails for every session.
@@ -177,7 +170,37 @@ pub(super) struct SessionTrace {
     backlog: Arc<TraceBacklog>,
 }
 
+/// The reader's end of a session's trace.
+#[derive(Debug)]
+pub(super) struct TraceLines {
+    receiver: TraceLineReceiver,
+    backlog: Arc<TraceBacklog>,
+}
+
+impl TraceLines {
+    /// The next record, after one that says how many were lost before it; `None` after the end of the session.
+    pub(super) async fn next(&mut self) -> Option<[Option<TraceRecord>; 2]> {
+        let (record, _permit) = self.receiver.recv().await?;
+        let lost = Some(self.backlog.lost.swap(0, SeqCst)).filter(|lost| *lost > 0);
+        let lost = lost.map(|lost| TraceRecord { ns: record.ns, lost: Some(lost), ..TraceRecord::default() });
+        Some([lost, Some(record)])
+    }
+}
+
 impl SessionTrace {
+    /// A trace of a session that was opened at this instant, and its reader's end. `totals` are the waiting bytes and the lost
+    /// records of all sessions.
+    pub(super) fn new(
+        opened: Instant,
+        audio: AudioRetention,
+        (total_bytes, total_lost): (Arc<AtomicUsize>, Arc<AtomicU64>),
+    ) -> (Self, TraceLines) {
+        let backlog = Arc::new(TraceBacklog { total_bytes, total_lost, ..TraceBacklog::default() });
+        let (lines, receiver) = mpsc::channel(PENDING_LINES_MAX);
+        let session_trace = Self { watch: TraceTap::new(opened, audio), lines, backlog: backlog.clone() };
+        (session_trace, TraceLines { receiver, backlog })
+    }
+
     /// Records an input; call this before the bridge handles it.
     pub(super) fn record_input(&mut self, now: Instant, input: &Input<'_>) {
         if !self.backlog.writer_stopped.load(Relaxed) {

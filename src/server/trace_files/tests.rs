@@ -132,3 +132,20 @@ async fn stripped_audio_takes_no_backlog_memory() {
     assert_eq!((trace.records.len(), trace.lost_records), (100, 0));
     assert_eq!(trace.records[99].text.as_deref(), Some(r#"{"audio":"[base64 4194304]"}"#));
 }
+
+#[tokio::test]
+async fn slow_reader_is_told_how_many_records_it_lost() {
+    let totals = (Arc::default(), Arc::default());
+    let now = tokio::time::Instant::now().into_std();
+    let (mut session_trace, mut lines) = SessionTrace::new(now, AudioRetention::All, totals.clone());
+    for _ in 0..PENDING_LINES_MAX + 7 {
+        session_trace.record_input(now, &Input::Timeout);
+    }
+    let [lost, record] = lines.next().await.unwrap();
+    assert_eq!((lost.and_then(|record| record.lost), record.is_some()), (Some(7), true));
+    let [lost, _] = lines.next().await.unwrap();
+    assert_eq!(lost, None, "it is told once");
+    drop(session_trace);
+    while lines.next().await.is_some() {}
+    assert_eq!(totals.0.load(SeqCst), 0, "all reserved memory is returned");
+}

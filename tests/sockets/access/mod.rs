@@ -5,6 +5,7 @@ mod admission;
 mod certificates;
 mod client_secrets;
 mod limits;
+mod playground;
 mod rest;
 mod secrets;
 mod upstream_credentials;

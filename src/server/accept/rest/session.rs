@@ -71,6 +71,7 @@ impl Opening {
             trace_context: caller.trace_context,
             candidates,
             detected_by: DetectedBy::Path,
+            watch_name: None,
         };
         let (stream, cut_off) = ((ClientStream::Memory(far), Vec::new()), server.cut_off.clone());
         let session = Box::pin(run_session_on(stream, request, (server, config), admission));

@@ -1,66 +1,46 @@
 //! `voxbridge demo`: runs simulator, bridge and client in one process and prints the messages of both sides.
 
+mod browser;
+mod servers;
+
 use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use indicatif::ProgressBar;
-use tokio::sync::oneshot;
 
-use super::{CommandError, replay::write_picture, simulate::start_engines, stop_signal};
+use self::servers::{DemoServers, load_engines};
+use super::{CommandError, replay::write_picture, stop_signal};
 use crate::{
     cli::{args::DemoArgs, demo, output, picture::SessionPicture, side_by_side::SideBySide},
-    config::{Config, UpstreamConfig},
-    server::{
-        Server,
-        tap::{Tap, TapFrame, TapPoint},
-    },
-    simulator::{SimulatorConfig, engines::SpeechEngines, process, socket},
+    config::Config,
+    server::tap::{Tap, TapFrame, TapPoint},
     telemetry,
 };
 
-/// Addresses of the bridge and the simulated model with `--stay`, for clients that are configured once.
-const STAY_ADDRESSES: (&str, &str) = ("127.0.0.1:8000", "127.0.0.1:8006");
-const ANY_ADDRESSES: (&str, &str) = ("127.0.0.1:0", "127.0.0.1:0");
-/// Default output directory of `examples/engines/setup`.
-const DEFAULT_ENGINES_DIR: &str = "target/engines";
-
 pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     telemetry::init(Some("error"), None).map_err(CommandError::failed)?;
+    if args.browser {
+        return browser::run(&args).await;
+    }
     let recording = match &args.recording {
         None => demo::RECORDING.to_vec(),
         Some(path) => read_recording(path)?,
     };
     let engines = load_engines(args.engines.as_deref()).await?;
     let stop = stop_signal()?;
-    let (listen, listen_simulator) = if args.stay { STAY_ADDRESSES } else { ANY_ADDRESSES };
-    let mut simulator = socket::bind(listen_simulator, SimulatorConfig::default())
-        .await
-        .map_err(|error| bind_error(listen_simulator, &error))?;
-    if let Some(engines) = engines {
-        simulator = simulator.with_engines(engines);
-    }
-    let upstream = format!("ws://{}/v1/realtime", simulator.local_addr());
-    let (stop_simulator, simulator_stopped) = oneshot::channel::<()>();
-    let (stop_server, server_stopped) = oneshot::channel::<()>();
-    let simulating = tokio::spawn(simulator.run(async { drop(simulator_stopped.await) }));
-
-    let upstream = UpstreamConfig { url: upstream, ..UpstreamConfig::with_default_dialect() };
     let profile = args.talk.then(|| "conversation".to_owned());
-    let config = Config { upstream: vec![upstream.clone()], profile, ..Config::default() };
-    let mut service = config.build_service().map_err(CommandError::failed)?;
+    let config = Config { profile, ..Config::default() };
     let protocol = if args.openai { "openai-realtime" } else { "macaw" };
-    let client = service.library.client(protocol).map_err(CommandError::failed)?;
+    let library = config.load_library().map_err(CommandError::failed)?;
+    let client = library.client(protocol).map_err(CommandError::failed)?;
     let printed = SideBySide::stdout(client.audio_in.rate_hz);
     let view = Arc::new(DemoTap::new(printed, SessionPicture::new(&client)));
-    service.tap = Some(view.clone());
-    let server = Server::bind(listen, service).await.map_err(|error| bind_error(listen, &error))?;
-    let url = format!("ws://{}/v1/realtime", server.local_addr().map_err(CommandError::failed)?);
-    let serving = tokio::spawn(server.run(async { drop(server_stopped.await) }));
+    let servers = DemoServers::start(args.stay, engines, config, Some(view.clone())).await?;
+    let url = format!("ws://{}/v1/realtime", servers.address);
 
     view.printed.header();
     let destination = &args.output;
@@ -89,15 +69,11 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
         let model = if args.openai { "gpt-realtime" } else { "any" };
         printed = output::print_line(format_args!(
             "\nserving {clients} clients at {url}?model={model}, simulating MiniCPM-o at {}; Ctrl-C stops",
-            upstream.url
+            servers.upstream
         ));
         stop.await;
     }
-    // The bridge stops first, so that its lanes close their simulator sessions cleanly.
-    drop(stop_server);
-    let _ = serving.await;
-    drop(stop_simulator);
-    let _ = simulating.await;
+    servers.stop().await;
     result.and(printed.map_err(CommandError::from)).and(drawn.map(drop))
 }
 
@@ -156,12 +132,6 @@ fn json_audio(point: TapPoint, frame: TapFrame<'_>) -> Option<Vec<u8>> {
     STANDARD.decode(base64?).ok()
 }
 
-fn bind_error(address: &str, error: &std::io::Error) -> CommandError {
-    CommandError::failed(format!(
-        "cannot listen on {address}: {error}; without --stay, the demo uses free ports"
-    ))
-}
-
 fn format_result(result: &demo::DemoResult) -> String {
     let mut out = String::from("\n");
     match result.transcripts.as_slice() {
@@ -193,25 +163,4 @@ fn read_recording(path: &Path) -> Result<Vec<u8>, CommandError> {
     std::fs::read(path).map_err(|reason| {
         crate::cli::ClientError::UnreadableInput { source_name: path.display().to_string(), reason }.into()
     })
-}
-
-/// Starts the speech engines in the given or the default directory. Without engines, the simulated model hums.
-async fn load_engines(directory: Option<&Path>) -> Result<Option<Arc<dyn SpeechEngines>>, CommandError> {
-    let dir = directory.map_or_else(|| PathBuf::from(DEFAULT_ENGINES_DIR), Path::to_path_buf);
-    if directory.is_none() && process::find_engines(&dir).is_err() {
-        output::print_line(
-            "The simulated model does not recognise words; run examples/engines/setup once to use real speech engines.\n",
-        )?;
-        return Ok(None);
-    }
-    output::print_line(format_args!(
-        "The simulated model uses real speech engines from {}.\n",
-        dir.display()
-    ))?;
-    // The spinner is invisible without a terminal.
-    let spinner = ProgressBar::new_spinner().with_message("loading the speech engines");
-    spinner.enable_steady_tick(Duration::from_millis(100));
-    let engines = start_engines(&dir).await;
-    spinner.finish_and_clear();
-    engines.map(Some)
 }

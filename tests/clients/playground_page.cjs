@@ -1,0 +1,179 @@
+// Uses the playground in a browser: node playground_page.cjs URL RECORDING.wav DIR URL_WITH_KEY KEY
+//
+// Talks, is answered, interrupts, sees words, saves the trace and loads it; then talks to a server that asks for a key. Leaves screenshots and the trace in DIR, and prints
+// what the page showed as JSON. Uses the packages `ws` and `axe-core` ($NODE_PATH).
+'use strict';
+
+const fs = require('node:fs');
+const path = require('node:path');
+const { startBrowser, pause } = require('./browser.cjs');
+
+const [url, recording, dir, urlWithKey, key] = process.argv.slice(2);
+const SIZES = { wide: [1440, 1100], middle: [900, 1200], narrow: [390, 844] };
+// The browser plays its microphone's file in a loop; the silence ends what is said.
+const SILENCE_BYTES = 4 * 32_000;
+const AXE = fs.readFileSync(path.join(process.env.NODE_PATH, 'axe-core/axe.min.js'), 'utf8');
+
+function microphoneFile() {
+  const wav = fs.readFileSync(recording);
+  const sound = Buffer.concat([wav.subarray(44), Buffer.alloc(SILENCE_BYTES)]);
+  const header = Buffer.from(wav.subarray(0, 44));
+  header.writeUInt32LE(36 + sound.length, 4);
+  header.writeUInt32LE(sound.length, 40);
+  const file = path.join(dir, 'microphone.wav');
+  fs.writeFileSync(file, Buffer.concat([header, sound]));
+  return file;
+}
+
+const texts = (selector) => `[...document.querySelectorAll('${selector}')].map((item) => item.textContent)`;
+const hasText = (selector, part) => `${texts(selector)}.some((text) => text.includes(${JSON.stringify(part)}))`;
+const status = (text) => `document.getElementById('status').textContent.startsWith(${JSON.stringify(text)})`;
+
+async function violations(page) {
+  await page.run(`if (!window.axe) { ${AXE} }`);
+  const found = await page.run('axe.run().then(({ violations }) => violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target, failureSummary }) => `${target} ${failureSummary}`).join("; ")}`))');
+  return found;
+}
+
+async function pictures(page, name, shown) {
+  for (const scheme of ['light', 'dark']) {
+    for (const [size, [width, height]] of Object.entries(SIZES)) {
+      await page.look(scheme, width, height);
+      shown.violations.push(...(await violations(page)).map((text) => `${name}, ${scheme}, ${size}: ${text}`));
+      const overflow = await page.run('document.documentElement.scrollWidth - document.documentElement.clientWidth');
+      if (overflow > 0) shown.violations.push(`${name}, ${size}: ${overflow} pixels too wide`);
+      await page.screenshot(path.join(dir, `${name}-${scheme}-${size}.png`), width);
+    }
+  }
+  await page.look('light', ...SIZES.wide);
+}
+
+// Speaks a text with one protocol, or sends the recording to it.
+async function tryProtocol(page, protocol) {
+  await page.choose('protocol', protocol);
+  await page.choose('source', 'recording');
+  await page.click('start');
+  await page.until(status('Connected'));
+  if (protocol === 'deepgram-speak') {
+    await page.click('speak');
+    await page.until(hasText('#latency th', 'Text to first sound'));
+  } else {
+    await page.until("document.querySelector('#talk p:not(.partial)')", `words from ${protocol}`);
+  }
+  const words = await page.run(texts('#talk p'));
+  await page.click('stop');
+  await page.until(status('Session ended'));
+  return words;
+}
+
+// Shows a wrong key, then the right one, and sends the recording.
+async function useKey(page) {
+  await page.goTo(urlWithKey);
+  await page.until(status('Enter an API key'));
+  const shown = { violations: await violations(page) };
+  for (const [shownKey, answer] of [['wrong', 'The server does not know this key'], [key, 'Ready']]) {
+    await page.choose('key', shownKey);
+    await page.run("document.querySelector('#key-form button').click()");
+    await page.until(status(answer));
+  }
+  await page.until("document.getElementById('key-form').hidden");
+  shown.words = await tryProtocol(page, 'macaw');
+  shown.keyIsKept = await page.run("JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href, document.getElementById('key').value])");
+  shown.keyInUrls = page.requests.filter((request) => request.includes(key));
+  return shown;
+}
+
+async function usePage(page) {
+  const shown = { violations: [], protocols: {} };
+  await page.goTo(url);
+  await page.until(status('Ready'));
+  await pictures(page, 'ready', shown);
+
+  await page.choose('protocol', 'macaw');
+  await page.choose('source', 'microphone');
+  await page.click('start');
+  await page.until(status('Connected'));
+  await page.until(hasText('#talk p:not(.partial)', 'Heard'), 'words');
+  shown.heard = await page.run(texts('#talk p:not(.partial)'));
+  await page.choose('text', 'This sentence is long enough to be interrupted before it has come to its end. '.repeat(3));
+  await page.click('speak');
+  await page.until(hasText('#messages .down', 'tts.speaking_start'));
+  await pause(600);
+  await page.click('interrupt');
+  await page.until(hasText('#latency th', 'Interrupt to silence'));
+  shown.frameMs = await page.run(`new Promise((resolve) => {
+    const times = [];
+    const next = (time) => { times.push(time); if (times.length < 60) requestAnimationFrame(next); else resolve((times.at(-1) - times[0]) / 59); };
+    requestAnimationFrame(next);
+  })`);
+  await page.click('pause');
+  const whilePaused = await page.run("document.getElementById('count').textContent");
+  await pause(700);
+  shown.pauseHolds = whilePaused === (await page.run("document.getElementById('count').textContent"));
+  await page.click('pause');
+  await page.click('stop');
+  await page.until(status('Session ended'));
+  // The lists follow ten times a second.
+  await pause(300);
+  shown.latency = await page.run(texts('#latency tr'));
+
+  await page.click('save');
+  await page.until(status('Saved'));
+  const saved = (await page.run("document.getElementById('status').textContent")).slice('Saved '.length);
+  shown.saved = path.join(dir, saved);
+  const size = () => (fs.existsSync(shown.saved) ? fs.statSync(shown.saved).size : 0);
+  for (let left = 100; left > 0 && size() === 0; left -= 1) await pause(50);
+
+  const view = () => page.run(`[${texts('#messages li')}, ${texts('#talk p')}]`);
+  const live = JSON.stringify(await view());
+  await page.chooseFile('load-file', shown.saved);
+  await page.until(status('Loaded'));
+  await page.until("document.querySelectorAll('#messages li').length > 0");
+  await pause(300);
+  shown.loadsTheSame = live === JSON.stringify(await view());
+  await page.choose('filter', 'transcript.final');
+  shown.filtered = await page.run(texts('#messages li'));
+  await page.run("document.querySelector('#messages button').click()");
+  shown.linked = await page.run(texts('#detail li'));
+  await page.choose('filter', '');
+  await page.click('play');
+  await page.until("document.getElementById('play').textContent === 'Stop playing'");
+  await pause(500);
+  await page.click('play');
+  await pictures(page, 'trace', shown);
+
+  // The microphone's next words interrupt the answer.
+  await page.choose('protocol', 'openai-realtime');
+  await page.choose('source', 'microphone');
+  await page.click('start');
+  await page.until(status('Connected'));
+  await page.until("!document.getElementById('speak').disabled");
+  await page.click('speak');
+  await page.until(hasText('#latency th', 'Speech to silence'), 'the interruption by speech');
+  await page.click('stop');
+  await page.until(status('Session ended'));
+
+  for (const protocol of ['openai-realtime', 'vosk', 'deepgram-listen', 'deepgram-speak']) {
+    shown.protocols[protocol] = await tryProtocol(page, protocol);
+  }
+  Object.assign(shown, { errors: [...page.errors], otherSites: page.requests.filter((request) => !/^(blob:|data:|about:|(http|ws):..(127\.0\.0\.1|localhost))/.test(request)) });
+  // A wrong key is an error that the browser reports as well.
+  shown.withKey = await useKey(page);
+  return shown;
+}
+
+async function run() {
+  fs.mkdirSync(dir, { recursive: true });
+  const page = await startBrowser(microphoneFile(), dir);
+  try {
+    console.log(JSON.stringify(await usePage(page)));
+  } finally {
+    // A browser that stayed would go on talking.
+    await page.stop();
+  }
+}
+
+run().then(() => process.exit(0), (error) => {
+  console.error(error);
+  process.exit(1);
+});

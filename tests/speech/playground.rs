@@ -1,0 +1,82 @@
+//! The playground in a browser: headless Chromium with a recording as its microphone, and real engines behind the model.
+
+use std::{path::Path, sync::Arc};
+
+use serde_json::{Value, json};
+use voxbridge::{
+    config::{AccessConfig, Config},
+    mapping::Library,
+    simulator::{SimulatorConfig, engines::SpeechEngines, process::EngineProcess},
+    trace::{Trace, replay::replay},
+};
+use voxbridge_test_support::bench::{Bench, Options, scratch};
+
+use crate::client_programs::{node, project, recording, run};
+use crate::engines::{engines_dir, word_error_rate};
+
+const RECORDING: &str = "librivox_0880_16k.wav";
+const WORDS: &str = "he was not an ill disposed young man";
+const KEY: &str = "k3y-of-the-page";
+/// First words of the built-in recording.
+const BUILT_IN_WORDS: &str = "and so my fellow Americans";
+/// Two of the eight words: the browser's noise suppression changes the sound.
+const WER: f64 = 0.26;
+
+/// The screenshots stay in `target/playground`.
+#[tokio::test(flavor = "multi_thread")]
+async fn page_talks_is_interrupted_and_keeps_the_session() {
+    let engines = Arc::new(EngineProcess::start(&engines_dir()).await.unwrap());
+    let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };
+    let config = Config { playground: Some(true), ..Config::default() };
+    let locked = Config { access: access_with_key(), ..config.clone() };
+    let start = |config| {
+        let (simulator, engines) = (simulator.clone(), Some(engines.clone() as Arc<dyn SpeechEngines>));
+        Bench::with_options(Options { simulator, engines, config, tap: None })
+    };
+    let (bench, locked) = (start(config).await, start(locked).await);
+    let dir = project().join("target/playground");
+    // Nothing of an earlier run may be taken for this one's.
+    let _ = std::fs::remove_dir_all(&dir);
+    let mut page = node("playground_page.cjs");
+    page.arg(format!("http://{}/playground", bench.address())).arg(recording(RECORDING)).arg(&dir);
+    page.arg(format!("http://{}/playground", locked.address())).arg(KEY);
+    let shown: Value = serde_json::from_str(&run(page).await).unwrap();
+
+    for nothing in ["violations", "errors", "otherSites"] {
+        assert_eq!(shown[nothing], json!([]), "{nothing}");
+    }
+    assert_words(&shown["heard"], WORDS);
+    for protocol in ["openai-realtime", "vosk", "deepgram-listen"] {
+        assert_words(&shown["protocols"][protocol], BUILT_IN_WORDS);
+    }
+    assert_eq!((&shown["pauseHolds"], &shown["loadsTheSame"]), (&json!(true), &json!(true)));
+    assert!(shown["filtered"][0].as_str().unwrap().contains("transcript.final"), "{shown}");
+    assert!(shown["linked"][0].as_str().unwrap().starts_with("from the model: response.done"), "{shown}");
+    let with_key = &shown["withKey"];
+    assert_words(&with_key["words"], BUILT_IN_WORDS);
+    assert_eq!((&with_key["violations"], &with_key["keyInUrls"]), (&json!([]), &json!([])));
+    assert!(!with_key["keyIsKept"].as_str().unwrap().contains(KEY), "{with_key}");
+    assert_replays(Path::new(shown["saved"].as_str().unwrap()));
+}
+
+/// Access for one key.
+fn access_with_key() -> AccessConfig {
+    let file = scratch("playground-page").join("keys.toml");
+    std::fs::write(&file, format!("[[key]]\nname = \"page\"\nkey = \"{KEY}\"\n")).unwrap();
+    AccessConfig { keys: Some(file), ..AccessConfig::default() }
+}
+
+/// Checks the first words that the page shows as heard.
+fn assert_words(shown: &Value, expected: &str) {
+    let heard = shown.as_array().unwrap().iter().find_map(|text| text.as_str()?.strip_prefix("Heard"));
+    assert!(word_error_rate(expected, heard.unwrap_or_default()) <= WER, "{shown}");
+}
+
+/// Checks that a saved session is a trace with audio, which `voxbridge replay` takes.
+#[expect(clippy::disallowed_methods, reason = "any instant will do for a replay")]
+fn assert_replays(file: &Path) {
+    let trace = Trace::parse(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let outcome = replay(&trace, Library::embedded().unwrap(), std::time::Instant::now()).unwrap();
+    assert!(outcome.is_same() && outcome.not_judged.is_empty(), "{:?}", outcome.not_judged);
+    assert!(outcome.inputs > 100, "{}", outcome.inputs);
+}
