@@ -26,8 +26,6 @@ const MARK_OF = {
   'speaking-start': ['speaking', 'speaking'],
   'speaking-end': ['speaking', ''],
   interrupt: ['speaking', 'interrupt'],
-  rollover: ['rollover', 'rollover'],
-  queue: ['rollover', 'queue'],
   error: ['error', 'error'],
 };
 
@@ -239,6 +237,8 @@ export class Trace {
         this.row(timeS, 'session', 'down', 'discard queued audio', `${record.bytes} bytes`, record);
         break;
       case 'observe':
+        // Most protocols have no message for it.
+        if (record.words.startsWith('RolledOver')) this.mark('rollover', timeS, 'rollover');
         this.row(timeS, 'session', 'down', record.words, '', record);
         break;
       default:
