@@ -23,6 +23,7 @@ const FILES: &[PageFile] = &page_files![
     SVG "icon.svg",
     JAVASCRIPT "app.js",
     JAVASCRIPT "audio.js",
+    JAVASCRIPT "camera.js",
     JAVASCRIPT "capture.js",
     JAVASCRIPT "protocols.js",
     JAVASCRIPT "session.js",

@@ -180,7 +180,7 @@ export class Trace {
     const rate = message?.input_sample_rate ?? message?.config?.sample_rate ?? message?.session?.audio?.input?.format?.rate;
     if (rate) this.inputHz = rate;
     this.input.row = this.row(timeS, 'client', 'up', nameOf(message, record), wordsOf(message), record);
-    if (event.kind === 'text') this.textS = timeS;
+    if (event.kind === 'text' && event.text) this.textS = timeS;
     if (event.kind === 'interrupt') this.interruptS = timeS;
     this.note(event, timeS);
   }
@@ -429,11 +429,17 @@ function nameOf(message, record) {
   return type + (message.kind ? ` ${message.kind}` : '') + (record.lane === undefined ? '' : ` #${record.lane}`);
 }
 
+// Tells where a picture went.
+function pictureOf(message) {
+  const picture = message.image ?? message.input?.video_frames?.[0] ?? message.item?.content?.[0]?.image_url;
+  return typeof picture === 'string' ? `with a picture of ${Math.ceil(base64Bytes(picture) / 1000)} kB` : undefined;
+}
+
 // The words in a message, for its row.
 function wordsOf(message) {
   if (!message) return '';
   const { text, transcript, delta, partial, reason, position } = message;
   const found = [text, transcript, partial, message.channel?.alternatives?.[0]?.transcript, message.error?.message, message.message, reason, isSound(delta) && delta.length < 400 ? delta : undefined];
-  const words = found.find((value) => typeof value === 'string' && value !== '');
+  const words = found.find((value) => typeof value === 'string' && value !== '') ?? pictureOf(message);
   return words ?? (position === undefined ? '' : `position ${position}`);
 }
