@@ -25,6 +25,7 @@ const FILES: &[PageFile] = &page_files![
     JAVASCRIPT "audio.js",
     JAVASCRIPT "camera.js",
     JAVASCRIPT "capture.js",
+    JAVASCRIPT "measures.js",
     JAVASCRIPT "protocols.js",
     JAVASCRIPT "session.js",
     JAVASCRIPT "timeline.js",

@@ -2,19 +2,17 @@
 // bounded: the oldest messages and the oldest sound go first.
 
 import { bytesOf, floatsOf, floatsOfInt16, int16Of } from './audio.js';
+import { Hop, Sound } from './measures.js';
 import { meaning } from './protocols.js';
 
 const ROWS_MAX = 3000;
 const ROWS_DROPPED = 500;
-const AUDIO_MAX_S = 300;
 const LINES_MAX_BYTES = 96e6;
 const MARKS_MAX = 2000;
 const TALK_MAX = 300;
 const MODEL_CHUNKS_MAX = 600;
 const SHORT_CHARS = 2000;
 const MODEL_HZ = 24000;
-// Width of one column of the waveforms.
-export const BUCKET_S = 0.02;
 const AUDIO_ROW_MAX_S = 2;
 
 const MARK_OF = {
@@ -28,53 +26,6 @@ const MARK_OF = {
   interrupt: ['speaking', 'interrupt'],
   error: ['error', 'error'],
 };
-
-// The sound of one direction: its samples, and its envelope.
-class Sound {
-  constructor() {
-    this.chunks = [];
-    this.highs = [];
-    this.endS = 0;
-  }
-
-  push(samples, rateHz, startS) {
-    this.chunks.push({ startS, samples, rateHz });
-    this.endS = startS + samples.length / rateHz;
-    const perBucket = rateHz * BUCKET_S;
-    let at = 0;
-    for (let bucket = Math.floor(startS / BUCKET_S); at < samples.length; bucket += 1) {
-      const to = Math.min(samples.length, Math.ceil(((bucket + 1) * BUCKET_S - startS) * rateHz), at + Math.ceil(perBucket));
-      let high = this.highs[bucket] ?? 0;
-      for (; at < to; at += 1) high = Math.max(high, Math.abs(samples[at]));
-      this.highs[bucket] = high;
-    }
-    while (this.chunks[0].startS < this.endS - AUDIO_MAX_S) this.chunks.shift();
-  }
-
-  // Forgets what would be heard later.
-  cutAt(timeS) {
-    if (timeS >= this.endS) return;
-    this.chunks = this.chunks.filter((chunk) => chunk.startS < timeS);
-    this.highs.length = Math.min(this.highs.length, Math.max(0, Math.ceil(timeS / BUCKET_S)));
-    this.endS = timeS;
-  }
-}
-
-// The durations of one hop.
-class Hop {
-  constructor() {
-    this.values = [];
-  }
-
-  add(seconds) {
-    this.values.push(seconds);
-    if (this.values.length > 500) this.values.shift();
-  }
-
-  get last() { return this.values.at(-1); }
-  get highest() { return Math.max(...this.values); }
-  get median() { return this.values.toSorted((a, b) => a - b)[Math.floor(this.values.length / 2)]; }
-}
 
 export class Trace {
   constructor() {
