@@ -1,6 +1,6 @@
 // Uses the playground in a browser: node playground_page.cjs URL RECORDING.wav DIR URL_WITH_KEY KEY
 //
-// Talks, is answered, interrupts, sees words, saves the trace and loads it; then talks to a server that asks for a key. Leaves screenshots and the trace in DIR, and prints
+// Talks, is answered, interrupts, sees words, saves the trace and loads it; shows its camera; then talks to a server that asks for a key. Leaves screenshots and the trace in DIR, and prints
 // what the page showed as JSON. Uses the packages `ws` and `axe-core` ($NODE_PATH).
 'use strict';
 
@@ -150,6 +150,17 @@ async function usePage(page) {
   await page.until("!document.getElementById('speak').disabled");
   await page.click('speak');
   await page.until(hasText('#latency th', 'Speech to silence'), 'the interruption by speech');
+  await page.click('stop');
+  await page.until(status('Session ended'));
+
+  await page.choose('protocol', 'macaw');
+  await page.choose('profile', 'video');
+  await page.choose('camera', '2');
+  await page.click('start');
+  await page.until(hasText('#messages .model.up', 'with a picture'), 'a picture for the model');
+  shown.preview = await page.run("document.getElementById('preview').videoWidth > 0");
+  shown.violations.push(...(await violations(page)));
+  await page.screenshot(path.join(dir, 'camera.png'), SIZES.wide[0]);
   await page.click('stop');
   await page.until(status('Session ended'));
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use voxbridge::{
     config::{AccessConfig, Config},
     mapping::Library,
+    server::route::RouteConfig,
     simulator::{SimulatorConfig, engines::SpeechEngines, process::EngineProcess},
     trace::{Trace, replay::replay},
 };
@@ -27,7 +28,7 @@ const WER: f64 = 0.26;
 async fn page_talks_is_interrupted_and_keeps_the_session() {
     let engines = Arc::new(EngineProcess::start(&engines_dir()).await.unwrap());
     let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };
-    let config = Config { playground: Some(true), ..Config::default() };
+    let config = config();
     let locked = Config { access: access_with_key(), ..config.clone() };
     let start = |config| {
         let (simulator, engines) = (simulator.clone(), Some(engines.clone() as Arc<dyn SpeechEngines>));
@@ -49,7 +50,9 @@ async fn page_talks_is_interrupted_and_keeps_the_session() {
     for protocol in ["openai-realtime", "vosk", "deepgram-listen"] {
         assert_words(&shown["protocols"][protocol], BUILT_IN_WORDS);
     }
-    assert_eq!((&shown["pauseHolds"], &shown["loadsTheSame"]), (&json!(true), &json!(true)));
+    for held in ["pauseHolds", "loadsTheSame", "preview"] {
+        assert_eq!(shown[held], json!(true), "{held}");
+    }
     assert!(shown["filtered"][0].as_str().unwrap().contains("transcript.final"), "{shown}");
     assert!(shown["linked"][0].as_str().unwrap().starts_with("from the model: response.done"), "{shown}");
     let with_key = &shown["withKey"];
@@ -57,6 +60,17 @@ async fn page_talks_is_interrupted_and_keeps_the_session() {
     assert_eq!((&with_key["violations"], &with_key["keyInUrls"]), (&json!([]), &json!([])));
     assert!(!with_key["keyIsKept"].as_str().unwrap().contains(KEY), "{with_key}");
     assert_replays(Path::new(shown["saved"].as_str().unwrap()));
+}
+
+/// The usual profiles, and one with a camera.
+fn config() -> Config {
+    let route = |model: &str, client: &str, profile: &str| RouteConfig {
+        model: model.to_owned(),
+        client: client.to_owned(),
+        ..RouteConfig::catch_all(profile)
+    };
+    let routes = vec![route("video", "*", "video"), route("*", "openai-realtime", "assistant")];
+    Config { playground: Some(true), profile: Some("speech".to_owned()), routes, ..Config::default() }
 }
 
 /// Access for one key.

@@ -38,7 +38,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (CACHE_CONTROL, "no-cache"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    (HeaderName::from_static("permissions-policy"), "microphone=(self)"),
+    (HeaderName::from_static("permissions-policy"), "camera=(self), microphone=(self)"),
 ];
 
 /// Lengths of the name under which a page watches a session: it must not be guessable.

@@ -99,3 +99,31 @@ impl Drop for WatcherPlace {
         self.watchers.pages.fetch_sub(1, SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_limited_and_given_back() {
+        let watchers = Watchers::default();
+        let wait = |number: usize| watchers.wait(number.to_string(), None);
+        let mut waiting: Vec<_> = (0..WATCHERS_MAX).map(|number| wait(number).unwrap()).collect();
+        assert!(wait(WATCHERS_MAX).is_none(), "too many");
+        waiting.pop();
+        assert!(wait(0).is_none(), "the name is taken");
+        assert!(wait(WATCHERS_MAX).is_some());
+        drop(waiting);
+        assert_eq!((watchers.waiting().len(), watchers.pages.load(SeqCst)), (0, 0));
+    }
+
+    #[test]
+    fn only_a_session_with_the_same_key_is_shown() {
+        let watchers = Watchers::default();
+        let _ann = watchers.wait("page".into(), Some("ann".into())).unwrap();
+        assert!(watchers.take("page", None).is_none() && watchers.take("page", Some("bob")).is_none());
+        assert!(watchers.take("other", Some("ann")).is_none());
+        assert!(watchers.take("page", Some("ann")).is_some());
+        assert!(watchers.take("page", Some("ann")).is_none(), "one session for each page");
+    }
+}

@@ -9,13 +9,15 @@ const KEYS: &str =
     "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n[[key]]\nname = \"bob\"\nkey = \"bob-s3cret\"\n";
 const WITH_KEYS: &str = "playground = true\n[access]\nkeys = \"DIR/keys.toml\"\n";
 const NAME: &str = "0123456789abcdef0123456789abcdef";
-const FILES: [&str; 11] = [
+const FILES: [&str; 13] = [
     "",
     "/style.css",
     "/icon.svg",
     "/app.js",
     "/audio.js",
+    "/camera.js",
     "/capture.js",
+    "/measures.js",
     "/protocols.js",
     "/session.js",
     "/timeline.js",

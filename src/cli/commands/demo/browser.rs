@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Profiles that the page offers beside the usual one of each protocol; models of the same name lead to them.
-const PROFILES: [&str; 3] = ["speech", "assistant", "conversation"];
+const PROFILES: [&str; 4] = ["speech", "assistant", "conversation", "video"];
 
 pub(super) async fn run(args: &DemoArgs) -> Result<(), CommandError> {
     let engines = load_engines(args.engines.as_deref()).await?;

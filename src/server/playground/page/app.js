@@ -1,6 +1,7 @@
 // The page: connects its controls with a session, a trace and the views of it.
 
 import { Player, sendFile, sendMicrophone } from './audio.js';
+import { sendCamera } from './camera.js';
 import { CLIENTS } from './protocols.js';
 import { Session } from './session.js';
 import { Timeline } from './timeline.js';
@@ -13,7 +14,7 @@ const $ = (id) => document.getElementById(id);
 
 const state = {
   key: null, settings: null, session: null, trace: new Trace(), context: null, player: null,
-  stopSource: null, isPaused: false, followsPresent: true, viewEndS: 0, clockOffsetS: null,
+  stopSources: [], isPaused: false, followsPresent: true, viewEndS: 0, clockOffsetS: null,
   playback: null, updatedAt: 0, drawnVersion: -1, shownVersion: -1, talkShown: null,
 };
 
@@ -72,6 +73,7 @@ function showProfiles() {
 function showSourceNote() {
   const source = $('source').value;
   const profile = $('profile').selectedOptions[0]?.textContent;
+  $('camera-field').hidden = !canSee();
   $('file-field').hidden = source !== 'file';
   let note = '';
   if ($('source').disabled) note = 'This protocol sends no sound.';
@@ -79,6 +81,10 @@ function showSourceNote() {
   else if (source === 'microphone') note = `Echo cancellation is on. ${profile === 'speech' ? 'While a text is spoken, this profile does not listen.' : 'Speak while it answers to interrupt.'}`;
   $('source-note').textContent = note;
 }
+
+// Pictures reach the model in profile video, and in the turns of an assistant.
+const canSee = () => Boolean(CLIENTS[$('protocol').value].picture && navigator.mediaDevices?.getUserMedia)
+  && ['video', 'assistant'].includes($('profile').selectedOptions[0]?.textContent);
 
 function openAudio() {
   state.context ??= new AudioContext({ latencyHint: 'interactive' });
@@ -122,12 +128,21 @@ async function start() {
     await session.open();
     setRunning(true);
     setStatus('Connected', 'live');
-    if (session.canHear) state.stopSource = await startSource(session, source, file);
+    const perSecond = canSee() ? Number($('camera').value) : 0;
+    if (session.canHear) await useSource(session, startSource(session, source, file));
+    if (perSecond) await useSource(session, sendCamera($('preview'), perSecond, (image) => session.sendPicture(image)));
   } catch (error) {
     const isRefused = error.name === 'NotAllowedError';
     session.socket?.close();
-    ended(session, isRefused ? 'The browser was not allowed to use the microphone.' : error.message);
+    ended(session, isRefused ? 'The browser was not allowed to use the microphone or the camera.' : error.message);
   }
+}
+
+// Keeps what stops a source. The session may have ended before the source began.
+async function useSource(session, starting) {
+  const stop = await starting;
+  if (state.session === session) state.stopSources.push(stop);
+  else stop();
 }
 
 async function startSource(session, source, file) {
@@ -165,8 +180,8 @@ function interrupt() {
 
 function ended(session, reason) {
   if (state.session !== session) return;
-  state.stopSource?.();
-  Object.assign(state, { session: null, stopSource: null });
+  for (const stop of state.stopSources) stop();
+  Object.assign(state, { session: null, stopSources: [] });
   state.viewEndS = state.trace.endS;
   setRunning(false);
   setStatus(reason || 'Session ended', reason ? 'failed' : '');

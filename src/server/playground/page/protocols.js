@@ -1,7 +1,7 @@
 // The client protocols: how this page speaks each of them, and what their messages mean.
 //
-// A client encodes what the page sends: `open` are the first messages, `audio` takes int16 samples, `speak` and `interrupt`
-// may be missing. `meaning` tells of a message what happened: { kind, text?, who?, audio? }.
+// A client encodes what the page sends: `open` are the first messages, `audio` takes int16 samples, `picture` a JPEG as base64;
+// what a protocol cannot do is missing. `meaning` tells of a message what happened: { kind, text?, who?, audio? }.
 
 import { base64Of } from './audio.js';
 
@@ -15,6 +15,7 @@ const macaw = {
   open: ({ voice }) => (voice ? [json({ type: 'session.configure', voice })] : []),
   audio: bytes,
   speak: (text, { voice }) => [json({ type: 'tts.speak', text, request_id: crypto.getRandomValues(new Uint32Array(1))[0].toString(36), ...(voice && { voice }) })],
+  picture: (image) => [json({ type: 'video.frame', image })],
   interrupt: () => [json({ type: 'tts.cancel' })],
   close: () => [json({ type: 'session.close' })],
 };
@@ -44,6 +45,10 @@ const openai = {
     json({ type: 'conversation.item.create', item: { type: 'message', role: 'user', content: [{ type: 'input_text', text }] } }),
     json({ type: 'response.create' }),
   ],
+  picture: (image) => [json({
+    type: 'conversation.item.create',
+    item: { type: 'message', role: 'user', content: [{ type: 'input_image', image_url: `data:image/jpeg;base64,${image}` }] },
+  })],
   interrupt: () => [json({ type: 'response.cancel' })],
 };
 
@@ -91,8 +96,6 @@ const MEANINGS = {
   'tts.cancel': () => ({ kind: 'interrupt' }),
   'tts.speaking_start': ({ text }) => ({ kind: 'speaking-start', text }),
   'tts.speaking_end': ({ cancelled }) => ({ kind: 'speaking-end', cancelled }),
-  'session.rollover': ({ reason }) => ({ kind: 'rollover', text: reason }),
-  'session.hold': ({ queue_position: position }) => ({ kind: 'queue', text: `position ${position}` }),
   'input_audio_buffer.append': ({ audio }) => ({ kind: 'audio', audio }),
   'input_audio_buffer.speech_started': () => ({ kind: 'speech-start' }),
   'input_audio_buffer.speech_stopped': () => ({ kind: 'speech-end' }),

@@ -78,6 +78,10 @@ export class Session {
     this.pending = [];
   }
 
+  sendPicture(image) {
+    this.send(this.client.picture(image));
+  }
+
   get canHear() { return Boolean(this.client.audio); }
   get canSpeak() { return Boolean(this.client.speak); }
 

@@ -1,6 +1,6 @@
 // The timeline: the sound of both directions on one time axis, with marks. Drag, the wheel and the slider move it.
 
-import { BUCKET_S } from './trace.js';
+import { BUCKET_S } from './measures.js';
 
 const KINDS = ['speech', 'transcript', 'speaking', 'rollover', 'error'];
 

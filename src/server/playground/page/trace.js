@@ -2,19 +2,17 @@
 // bounded: the oldest messages and the oldest sound go first.
 
 import { bytesOf, floatsOf, floatsOfInt16, int16Of } from './audio.js';
+import { Hop, Sound } from './measures.js';
 import { meaning } from './protocols.js';
 
 const ROWS_MAX = 3000;
 const ROWS_DROPPED = 500;
-const AUDIO_MAX_S = 300;
 const LINES_MAX_BYTES = 96e6;
 const MARKS_MAX = 2000;
 const TALK_MAX = 300;
 const MODEL_CHUNKS_MAX = 600;
 const SHORT_CHARS = 2000;
 const MODEL_HZ = 24000;
-// Width of one column of the waveforms.
-export const BUCKET_S = 0.02;
 const AUDIO_ROW_MAX_S = 2;
 
 const MARK_OF = {
@@ -26,57 +24,8 @@ const MARK_OF = {
   'speaking-start': ['speaking', 'speaking'],
   'speaking-end': ['speaking', ''],
   interrupt: ['speaking', 'interrupt'],
-  rollover: ['rollover', 'rollover'],
-  queue: ['rollover', 'queue'],
   error: ['error', 'error'],
 };
-
-// The sound of one direction: its samples, and its envelope.
-class Sound {
-  constructor() {
-    this.chunks = [];
-    this.highs = [];
-    this.endS = 0;
-  }
-
-  push(samples, rateHz, startS) {
-    this.chunks.push({ startS, samples, rateHz });
-    this.endS = startS + samples.length / rateHz;
-    const perBucket = rateHz * BUCKET_S;
-    let at = 0;
-    for (let bucket = Math.floor(startS / BUCKET_S); at < samples.length; bucket += 1) {
-      const to = Math.min(samples.length, Math.ceil(((bucket + 1) * BUCKET_S - startS) * rateHz), at + Math.ceil(perBucket));
-      let high = this.highs[bucket] ?? 0;
-      for (; at < to; at += 1) high = Math.max(high, Math.abs(samples[at]));
-      this.highs[bucket] = high;
-    }
-    while (this.chunks[0].startS < this.endS - AUDIO_MAX_S) this.chunks.shift();
-  }
-
-  // Forgets what would be heard later.
-  cutAt(timeS) {
-    if (timeS >= this.endS) return;
-    this.chunks = this.chunks.filter((chunk) => chunk.startS < timeS);
-    this.highs.length = Math.min(this.highs.length, Math.max(0, Math.ceil(timeS / BUCKET_S)));
-    this.endS = timeS;
-  }
-}
-
-// The durations of one hop.
-class Hop {
-  constructor() {
-    this.values = [];
-  }
-
-  add(seconds) {
-    this.values.push(seconds);
-    if (this.values.length > 500) this.values.shift();
-  }
-
-  get last() { return this.values.at(-1); }
-  get highest() { return Math.max(...this.values); }
-  get median() { return this.values.toSorted((a, b) => a - b)[Math.floor(this.values.length / 2)]; }
-}
 
 export class Trace {
   constructor() {
@@ -182,7 +131,7 @@ export class Trace {
     const rate = message?.input_sample_rate ?? message?.config?.sample_rate ?? message?.session?.audio?.input?.format?.rate;
     if (rate) this.inputHz = rate;
     this.input.row = this.row(timeS, 'client', 'up', nameOf(message, record), wordsOf(message), record);
-    if (event.kind === 'text') this.textS = timeS;
+    if (event.kind === 'text' && event.text) this.textS = timeS;
     if (event.kind === 'interrupt') this.interruptS = timeS;
     this.note(event, timeS);
   }
@@ -239,6 +188,8 @@ export class Trace {
         this.row(timeS, 'session', 'down', 'discard queued audio', `${record.bytes} bytes`, record);
         break;
       case 'observe':
+        // Most protocols have no message for it.
+        if (record.words.startsWith('RolledOver')) this.mark('rollover', timeS, 'rollover');
         this.row(timeS, 'session', 'down', record.words, '', record);
         break;
       default:
@@ -429,11 +380,17 @@ function nameOf(message, record) {
   return type + (message.kind ? ` ${message.kind}` : '') + (record.lane === undefined ? '' : ` #${record.lane}`);
 }
 
+// Tells where a picture went.
+function pictureOf(message) {
+  const picture = message.image ?? message.input?.video_frames?.[0] ?? message.item?.content?.[0]?.image_url;
+  return typeof picture === 'string' ? `with a picture of ${Math.ceil(base64Bytes(picture) / 1000)} kB` : undefined;
+}
+
 // The words in a message, for its row.
 function wordsOf(message) {
   if (!message) return '';
   const { text, transcript, delta, partial, reason, position } = message;
   const found = [text, transcript, partial, message.channel?.alternatives?.[0]?.transcript, message.error?.message, message.message, reason, isSound(delta) && delta.length < 400 ? delta : undefined];
-  const words = found.find((value) => typeof value === 'string' && value !== '');
+  const words = found.find((value) => typeof value === 'string' && value !== '') ?? pictureOf(message);
   return words ?? (position === undefined ? '' : `position ${position}`);
 }
