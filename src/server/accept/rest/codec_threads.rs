@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bounds how many threads decode and encode.
 #[derive(Debug, Clone)]
@@ -16,13 +16,30 @@ impl Default for CodecThreads {
     }
 }
 
+/// A request's turn. While it lasts, only few others compute.
+pub(super) struct Turn(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+
 impl CodecThreads {
+    /// Waits for a turn.
+    pub(super) async fn turn(&self) -> Option<Turn> {
+        self.0.clone().acquire_owned().await.ok().map(Turn)
+    }
+
+    /// Runs a short computation, some milliseconds at most, in a turn of its own. `None` if it panics.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        compute: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        self.turn().await?.run(compute).await
+    }
+}
+
+impl Turn {
     /// Runs a short computation, some milliseconds at most. `None` if it panics.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         compute: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        let _permit = self.0.clone().acquire_owned().await.ok()?;
         tokio::task::spawn_blocking(compute).await.ok()
     }
 }

@@ -25,8 +25,9 @@ use crate::server::{
     websocket::stream::ClientStream,
 };
 
-/// Room in each direction between a request and its session, bytes: two seconds of audio.
-const STREAM_BYTES: usize = 64 * 1024;
+/// Room in each direction between a request and its session, bytes. Less than a message of audio, so that a message that was
+/// sent is nearly processed.
+const STREAM_BYTES: usize = 4 * 1024;
 
 /// Everything that a request needs to open its session.
 pub(super) struct Opening {

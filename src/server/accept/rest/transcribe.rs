@@ -3,7 +3,7 @@
 //! The decoder runs ahead of the session by what the stream in memory holds; back-pressure of the session stops it. Sources:
 //! field notes openai-rest.md §1 and §2, macaw.md §6.
 
-use std::{io, time::Duration};
+use std::{io, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -13,11 +13,12 @@ use hyper::{
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
 };
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tracing::info;
 
 use super::{
     Body, ServedRequest,
-    codec_threads::CodecThreads,
+    codec_threads::{CodecThreads, Turn},
     complete,
     endpoint::Task,
     session::{Commands, Event, Events, Opening, RestSession, Segment},
@@ -40,6 +41,8 @@ use crate::{
 const PROMPT_MAX_CHARS: usize = 4096;
 /// Longest recording: compressed speech of 25 MB is shorter.
 const RECORDING_MAX: Duration = Duration::from_secs(4 * 3600);
+/// Longest turn of a recording. A session that reads takes less for half a second of audio.
+const TURN_MAX: Duration = Duration::from_millis(10);
 /// Most key words.
 const KEYWORDS_MAX: usize = 100;
 
@@ -204,7 +207,8 @@ async fn feed(
 ) -> Result<Duration, Failure> {
     let mut samples = 0_u64;
     loop {
-        let decoded = threads.run(move || {
+        let turn = threads.turn().await.ok_or_else(decoder_failed)?;
+        let decoded = turn.run(move || {
             let chunk = decoder.next_chunk();
             (decoder, chunk)
         });
@@ -213,7 +217,7 @@ async fn feed(
         match chunk {
             Some(Ok(chunk)) => {
                 samples += chunk.len() as u64;
-                if !commands.send_audio(&chunk).await {
+                if !send_in_turn(&mut commands, &chunk, turn).await {
                     break;
                 }
             }
@@ -229,6 +233,19 @@ async fn feed(
     }
     commands.send(&json!({"type": "finish"})).await;
     Ok(Duration::from_millis(samples * 1000 / u64::from(SPEECH_RATE_HZ)))
+}
+
+/// Sends audio to the session. The turn lasts until the session has processed it, so that many recordings at once do not delay
+/// conversations; not while the session waits for the model. False if the session has ended.
+async fn send_in_turn(commands: &mut Commands, samples: &[i16], turn: Turn) -> bool {
+    let mut sending = pin!(commands.send_audio(samples));
+    match timeout(TURN_MAX, &mut sending).await {
+        Ok(sent) => sent,
+        Err(_) => {
+            drop(turn);
+            sending.await
+        }
+    }
 }
 
 fn decoder_failed() -> Failure {
