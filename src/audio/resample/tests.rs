@@ -144,8 +144,8 @@ fn difference(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// Overlap-add by its definition, chunk by chunk, with discrete Fourier transforms written out as sums in float64: what
-/// rubato's `Fft` computes, with its delay.
+/// Overlap-add by its definition, chunk by chunk, with discrete Fourier transforms written out as sums in float64, and with its
+/// delay.
 fn overlap_add(clip: &[f32], chunk_in: usize, chunk_out: usize) -> Vec<f64> {
     let taps: Vec<_> = engine::filter_taps(chunk_in, chunk_out).map(f64::from).collect();
     let turn = |bin: usize, at: usize, len: usize| (TAU * (bin * at % len) as f64 / len as f64).sin_cos();
