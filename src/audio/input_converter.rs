@@ -1,14 +1,13 @@
 //! Converts client audio to the internal format: interleaved bytes in any [`Encoding`] and at any rate in, int16
 //! mono at 16 kHz ([`SPEECH_RATE_HZ`]) out.
 //!
-//! Only the first channel is used, as in Macaw. Frames may end anywhere, even within a sample: incomplete bytes
+//! Resampled audio begins with the filter's delay, so that a unit is complete with its last frame. Only the first channel is
+//! used, as in Macaw. Frames may end anywhere, even within a sample: incomplete bytes
 //! are carried over to the next frame (design §4.8). Mono int16 at 16 kHz passes through bit for bit. Every
 //! sample group (one sample of each channel) is accounted for as pending, output or skipped.
 
-use std::cell::RefCell;
-
 use super::encoding::Encoding;
-use super::resample::{Resampler, UnsupportedRate};
+use super::resample::{BLOCK_SAMPLES, Resampler, UnsupportedRate};
 use super::{SPEECH_RATE_HZ, pcm};
 
 /// Most channels a client may send. All but the first one are ignored.
@@ -28,14 +27,6 @@ pub enum FormatError {
     },
 }
 
-/// Samples converted at a time: 340 ms at 48 kHz, longer than a client's frame.
-const BLOCK_SAMPLES: usize = 16 * 1024;
-
-thread_local! {
-    /// Input buffer of the resampler, shared by all sessions of a thread.
-    static BLOCK: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-}
-
 /// Converter for the audio of one client.
 #[derive(Debug)]
 pub struct InputConverter {
@@ -45,8 +36,6 @@ pub struct InputConverter {
     encoding: Encoding,
     group_bytes: usize,
     carry: Carry,
-    /// Resampler output, reused between frames. Stays empty while the input rate is [`SPEECH_RATE_HZ`].
-    resampled: Vec<f32>,
     input_samples: u64,
     skipped_samples: u64,
 }
@@ -69,12 +58,11 @@ impl InputConverter {
             return Err(FormatError::Channels { actual: channels });
         }
         Ok(Self {
-            resampler: Resampler::new(rate_hz, SPEECH_RATE_HZ)?,
+            resampler: Resampler::with_lead_in(rate_hz, SPEECH_RATE_HZ)?,
             passthrough: rate_hz == SPEECH_RATE_HZ,
             encoding,
             group_bytes: usize::from(channels) * encoding.bytes_per_sample(),
             carry: Carry::default(),
-            resampled: Vec::new(),
             input_samples: 0,
             skipped_samples: 0,
         })
@@ -91,16 +79,16 @@ impl InputConverter {
             return;
         }
         if let Some(group) = completed {
-            self.resampler.push(&[pcm::to_f32(encoding.decode_first(&group))], &mut self.resampled);
+            let sample = pcm::to_f32(encoding.decode_first(&group));
+            self.resampler.push_with(1, |block| block.fill(sample), out);
         }
-        BLOCK.with_borrow_mut(|block| {
-            for groups in whole.chunks(BLOCK_SAMPLES * group_bytes) {
-                block.resize(groups.len() / group_bytes, 0.0);
-                encoding.decode_first_channel(groups, group_bytes, block);
-                self.resampler.push(block, &mut self.resampled);
-            }
-        });
-        drain_as_i16(&mut self.resampled, out);
+        for groups in whole.chunks(BLOCK_SAMPLES * group_bytes) {
+            self.resampler.push_with(
+                groups.len() / group_bytes,
+                |block| encoding.decode_first_channel(groups, group_bytes, block),
+                out,
+            );
+        }
     }
 
     /// Skips a frame of muted audio: keeps the byte alignment, discards the samples and returns their number
@@ -126,8 +114,7 @@ impl InputConverter {
     /// Ends a stretch of audio: appends all pending samples to `out`. The bytes of an incomplete sample group
     /// wait for the next frame.
     pub fn flush(&mut self, out: &mut Vec<i16>) {
-        self.resampler.flush(&mut self.resampled);
-        drain_as_i16(&mut self.resampled, out);
+        self.resampler.flush(out);
     }
 
     /// Whole sample groups converted so far, at the client's rate; skipped groups are not included.
@@ -138,6 +125,16 @@ impl InputConverter {
     /// Whole sample groups discarded by [`skip_muted`](Self::skip_muted) so far.
     pub const fn skipped_samples(&self) -> u64 {
         self.skipped_samples
+    }
+
+    /// Samples of silence in the output that are the filter's delay: 5 ms before each stretch, and none at 16 kHz.
+    pub const fn lead_in_samples(&self) -> u64 {
+        self.resampler.lead_in_samples()
+    }
+
+    /// Those before the current stretch.
+    pub fn stretch_lead_in(&self) -> u64 {
+        self.resampler.stretch_lead_in()
     }
 
     /// Sample groups taken in but not output yet, at the client's rate: at most 50 ms, zero after a flush.
@@ -184,12 +181,6 @@ impl Carry {
     }
 }
 
-/// Moves the samples to int16, rounded and clipped. The filter overshoots full scale where the input was clipped.
-fn drain_as_i16(samples: &mut Vec<f32>, out: &mut Vec<i16>) {
-    out.extend(samples.iter().copied().map(pcm::to_i16));
-    samples.clear();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,8 +212,9 @@ mod tests {
         let mut converter = InputConverter::new(48_000, 1).unwrap();
         let mut out = Vec::new();
         converter.push(&bytes(&square), &mut out);
+        assert_eq!(out.len(), 1_600, "nothing waits for more");
         converter.flush(&mut out);
-        assert_eq!(out.len(), 1_600);
+        assert_eq!(out.len() as u64, 1_600 + converter.lead_in_samples());
         assert!(out.contains(&i16::MAX) && out.contains(&i16::MIN), "the filter overshoots");
         let wrapped = out.windows(2).skip(8).any(|pair| pair[0] > 30_000 && pair[1] < -30_000);
         assert!(!wrapped, "a band-limited square wave never jumps from end to end between two samples");
@@ -288,14 +280,16 @@ mod tests {
                 total += len as u64;
                 let frame = vec![7u8; len];
                 if muted { converter.skip_muted(&frame); } else { converter.push(&frame, &mut out); }
-                let out_at_input_rate = out.len() as u64 * u64::from(rate_hz) / 16_000;
+                let heard = (out.len() as u64).saturating_sub(converter.lead_in_samples());
+                let out_at_input_rate = heard * u64::from(rate_hz) / 16_000;
                 prop_assert!(converter.pending_groups() <= u64::from(rate_hz) / 20, "{} pending", converter.pending_groups());
                 prop_assert!((out_at_input_rate + converter.pending_groups()).abs_diff(converter.input_samples()) <= 1);
                 prop_assert_eq!(converter.input_samples() + converter.skipped_samples(), total / 4);
             }
             converter.flush(&mut out);
             prop_assert_eq!(converter.pending_groups(), 0);
-            prop_assert_eq!(out.len() as u64, (converter.input_samples() * 16_000).div_ceil(u64::from(rate_hz)));
+            let heard = out.len() as u64 - converter.lead_in_samples();
+            prop_assert_eq!(heard, (converter.input_samples() * 16_000).div_ceil(u64::from(rate_hz)));
         }
     }
 }

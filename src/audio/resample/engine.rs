@@ -8,6 +8,7 @@
 
 use std::{f64::consts::PI, sync::Arc};
 
+use super::OutputSample;
 use rubato::audioadapter_buffers::direct::InterleavedSlice;
 use rubato::{
     Async, FixedAsync, SincInterpolationParameters, SincInterpolationType, WindowFunction, calculate_cutoff,
@@ -64,14 +65,9 @@ impl OverlapSave {
         }
     }
 
-    /// Delay of the filter in output samples.
-    pub(super) const fn delay(&self) -> usize {
-        self.chunk_out / 2
-    }
-
     /// Filters consecutive whole chunks and appends the result to `sink`. The first chunk is the one before the new ones:
     /// it only gives the filter its past.
-    pub(super) fn process(&mut self, chunks: &[f32], sink: &mut Vec<f32>) {
+    pub(super) fn process<S: OutputSample>(&mut self, chunks: &[f32], sink: &mut Vec<S>) {
         let (mut from, count) = (0, chunks.len() / self.chunk_in);
         while from + 1 < count {
             let new_chunks = (count - from - 1).min(MAX_NEW_CHUNKS);
@@ -80,8 +76,8 @@ impl OverlapSave {
             // The first chunk of the output lacks its past.
             let produced = &self.output[self.chunk_out..];
             sink.reserve(both);
-            sink.extend(produced[..first].iter().map(|sample| sample.re));
-            sink.extend(produced[..both - first].iter().map(|sample| sample.im));
+            sink.extend(produced[..first].iter().map(|sample| S::from_f32(sample.re)));
+            sink.extend(produced[..both - first].iter().map(|sample| S::from_f32(sample.im)));
             from += new_chunks;
         }
     }

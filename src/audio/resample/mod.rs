@@ -1,8 +1,9 @@
 //! Sample rate conversion of one mono stream, float32 to float32.
 //!
 //! Call [`Resampler::push`] with a stretch of audio, in frames of any size, and [`Resampler::flush`] at its end.
-//! The output is aligned with the input (the filter's delay is trimmed) and has exactly [`resampled_len`]
-//! samples.
+//! The output has exactly [`resampled_len`] samples and is aligned with the input, because the filter's delay is dropped
+//! from its beginning. Then its end is late by the delay, so a live stream keeps the delay as a lead-in instead
+//! ([`Resampler::with_lead_in`]).
 //!
 //! Where both rates have a short common chunk, a windowed sinc works in the frequency domain (more than 120 dB in band and of
 //! alias rejection, 5 ms of delay at 16 kHz). Other rates, such as 12 345 Hz, use rubato's windowed sinc. [`engine`] computes the filters, [`shared`] keeps the state of each stream.
@@ -41,15 +42,47 @@ pub const fn resampled_len(samples: u64, from_hz: u32, to_hz: u32) -> u64 {
     (samples * to_hz as u64).div_ceil(from_hz as u64)
 }
 
+/// Most samples to take in at a time. The buffers that a thread's resamplers share are as long.
+pub(super) const BLOCK_SAMPLES: usize = 16 * 1024;
+
+/// Louder samples are clipped to this amplitude. It is far above full scale, where the output is clipped anyway,
+/// and far below an FFT overflow.
+const MAX_AMPLITUDE: f32 = 8.0;
+
+/// Sample type of the output.
+pub trait OutputSample {
+    /// Converts from float32 with full scale at 1.
+    fn from_f32(sample: f32) -> Self;
+}
+
+impl OutputSample for f32 {
+    fn from_f32(sample: f32) -> Self {
+        sample
+    }
+}
+
+impl OutputSample for i16 {
+    /// Rounds and clips: the filter overshoots full scale where the input was clipped.
+    fn from_f32(sample: f32) -> Self {
+        super::pcm::to_i16(sample)
+    }
+}
+
 /// Sample rate converter for one mono stream. Allocates no buffers until it receives audio.
 #[derive(Debug)]
 pub struct Resampler {
     from_hz: u32,
     to_hz: u32,
     stream: Option<ResampleStream>,
+    /// Stretches begin with the filter's delay instead of being aligned.
+    has_lead_in: bool,
     /// Samples of this stretch taken in and given out.
     samples_in: u64,
     samples_out: u64,
+    /// Samples of this stretch's delay that are still to be dropped.
+    to_drop: usize,
+    /// Lead-in samples of all stretches so far.
+    lead_in_samples: u64,
 }
 
 impl Resampler {
@@ -62,36 +95,84 @@ impl Resampler {
             from_hz: check_rate(from_hz)?,
             to_hz: check_rate(to_hz)?,
             stream: None,
+            has_lead_in: false,
             samples_in: 0,
             samples_out: 0,
+            to_drop: 0,
+            lead_in_samples: 0,
         })
     }
 
+    /// Like [`Resampler::new`], for live audio: each stretch begins with the filter's delay, so that a whole chunk of input
+    /// gives all of its output at once. A stretch is longer by that lead-in.
+    ///
+    /// # Errors
+    /// As for [`Resampler::new`].
+    pub fn with_lead_in(from_hz: u32, to_hz: u32) -> Result<Self, UnsupportedRate> {
+        Ok(Self { has_lead_in: true, ..Self::new(from_hz, to_hz)? })
+    }
+
     /// Takes samples in and appends the output that is ready to `sink`. Framing changes the output only by
-    /// float32 rounding, 120 dB below full scale.
-    pub fn push(&mut self, samples: &[f32], sink: &mut Vec<f32>) {
-        self.samples_in += samples.len() as u64;
-        if self.from_hz == self.to_hz {
-            self.samples_out += samples.len() as u64;
-            sink.extend_from_slice(samples);
-            return;
+    /// float32 rounding, 120 dB below full scale. NaN becomes silence: a single one would spoil a whole chunk.
+    pub fn push<S: OutputSample>(&mut self, samples: &[f32], sink: &mut Vec<S>) {
+        for samples in samples.chunks(BLOCK_SAMPLES) {
+            self.push_with(
+                samples.len(),
+                |block| {
+                    for (place, sample) in block.iter_mut().zip(samples) {
+                        *place =
+                            if sample.is_nan() { 0.0 } else { sample.clamp(-MAX_AMPLITUDE, MAX_AMPLITUDE) };
+                    }
+                },
+                sink,
+            );
         }
-        let stream = self.stream.get_or_insert_with(|| ResampleStream::new(self.from_hz, self.to_hz));
+    }
+
+    /// Takes in `len` samples, at most [`BLOCK_SAMPLES`], which `read` writes: finite and no louder than a few times full
+    /// scale. Appends the output that is ready to `sink`.
+    pub(super) fn push_with<S: OutputSample>(
+        &mut self,
+        len: usize,
+        read: impl FnOnce(&mut [f32]),
+        sink: &mut Vec<S>,
+    ) {
         let before = sink.len();
-        stream.push(samples, sink);
+        if self.from_hz == self.to_hz {
+            let mut block = vec![0.0; len];
+            read(&mut block);
+            sink.extend(block.into_iter().map(S::from_f32));
+        } else {
+            let stream = self.stream.get_or_insert_with(|| ResampleStream::new(self.from_hz, self.to_hz));
+            if self.samples_in == 0 && len > 0 {
+                match self.has_lead_in {
+                    true => self.lead_in_samples += stream.delay() as u64,
+                    false => self.to_drop = stream.delay(),
+                }
+            }
+            stream.push(len, read, sink);
+            if self.to_drop > 0 {
+                let dropped = self.to_drop.min(sink.len() - before);
+                sink.drain(before..before + dropped);
+                self.to_drop -= dropped;
+            }
+        }
+        self.samples_in += len as u64;
         self.samples_out += (sink.len() - before) as u64;
     }
 
-    /// Ends the stretch: appends the rest of its [`resampled_len`] samples to `sink` and resets for the next
-    /// stretch.
-    pub fn flush(&mut self, sink: &mut Vec<f32>) {
-        let total = resampled_len(self.samples_in, self.from_hz, self.to_hz);
+    /// Ends the stretch: appends the rest of its [`resampled_len`] samples, and the lead-in's length, to `sink`. Resets for
+    /// the next stretch.
+    pub fn flush<S: OutputSample>(&mut self, sink: &mut Vec<S>) {
+        let total = resampled_len(self.samples_in, self.from_hz, self.to_hz) + self.stretch_lead_in();
         if let Some(stream) = &mut self.stream {
-            let end = sink.len() + (total.saturating_sub(self.samples_out)) as usize;
+            let before = sink.len();
+            let end = before + self.to_drop + total.saturating_sub(self.samples_out) as usize;
             while sink.len() < end {
                 stream.pad_chunk(sink);
             }
             sink.truncate(end);
+            sink.drain(before..before + self.to_drop);
         }
         self.reset();
     }
@@ -105,10 +186,23 @@ impl Resampler {
         }
         self.samples_in = 0;
         self.samples_out = 0;
+        self.to_drop = 0;
     }
 
     /// Input samples whose output is still pending, at the input rate, rounded down.
     pub fn pending_samples(&self) -> u64 {
-        self.samples_in.saturating_sub(resampled_len(self.samples_out, self.to_hz, self.from_hz))
+        let out = self.samples_out.saturating_sub(self.stretch_lead_in());
+        self.samples_in.saturating_sub(resampled_len(out, self.to_hz, self.from_hz))
+    }
+
+    /// Length of the lead-ins of all stretches so far, output samples.
+    pub const fn lead_in_samples(&self) -> u64 {
+        self.lead_in_samples
+    }
+
+    /// Length of the current stretch's lead-in, output samples.
+    pub fn stretch_lead_in(&self) -> u64 {
+        let stream = self.stream.as_ref().filter(|_| self.has_lead_in && self.samples_in > 0);
+        stream.map_or(0, |stream| stream.delay() as u64)
     }
 }

@@ -9,24 +9,22 @@
 
 use std::cell::RefCell;
 
+use super::OutputSample;
 use super::engine::{OverlapSave, Sinc, overlap_save_chunk};
 
 /// Engines per thread, one for each pair of rates. Beyond that, the least recently used one is dropped.
 const MAX_ENGINES: usize = 16;
 
-/// Most chunks processed at a time.
-const MAX_CHUNKS_AT_ONCE: usize = 64;
-
 thread_local! {
-    static ENGINES: RefCell<SharedEngines> = const { RefCell::new(SharedEngines { engines: Vec::new(), input: Vec::new(), output: Vec::new() }) };
+    static ENGINES: RefCell<SharedEngines> = const { RefCell::new(SharedEngines { engines: Vec::new(), input: Vec::new() }) };
 }
 
-/// Engines and buffers shared by the streams of a thread.
+/// Engines and input buffer shared by the streams of a thread.
 struct SharedEngines {
     /// Engines by rates; the most recently used one stands last.
     engines: Vec<((u32, u32), OverlapSave)>,
+    /// As long as the longest input so far.
     input: Vec<f32>,
-    output: Vec<f32>,
 }
 
 /// Resampling state of one stretch of audio.
@@ -35,8 +33,6 @@ pub(super) struct ResampleStream {
     rates: (u32, u32),
     /// Samples per chunk.
     chunk_samples: usize,
-    /// Samples of the filter's delay still to be dropped; known after the first chunk.
-    delay_left: Option<usize>,
     /// The previous chunk, if there is one, followed by samples that are no whole chunk yet.
     tail: Vec<f32>,
     has_previous_chunk: bool,
@@ -53,32 +49,65 @@ impl ResampleStream {
                 (sinc.chunk(), Some(Box::new(sinc)))
             }
         };
-        Self {
-            rates: (from_hz, to_hz),
-            chunk_samples,
-            delay_left: None,
-            tail: Vec::new(),
-            has_previous_chunk: false,
-            sinc,
+        Self { rates: (from_hz, to_hz), chunk_samples, tail: Vec::new(), has_previous_chunk: false, sinc }
+    }
+
+    /// The filter's delay in output samples: the first ones are only the filter's beginning.
+    pub(super) fn delay(&self) -> usize {
+        let (from_hz, to_hz) = self.rates;
+        match &self.sinc {
+            Some(sinc) => sinc.delay(),
+            None => self.chunk_samples * to_hz as usize / from_hz as usize / 2,
         }
     }
 
-    /// Takes samples in and appends the output that is ready to `sink`.
-    pub(super) fn push(&mut self, samples: &[f32], sink: &mut Vec<f32>) {
-        for part in samples.chunks(MAX_CHUNKS_AT_ONCE * self.chunk_samples) {
-            self.process(part.iter().copied().map(sanitize), part.len(), sink);
+    /// Takes in `len` samples, which `read` writes, and appends the output that is ready to `sink`.
+    pub(super) fn push<S: OutputSample>(
+        &mut self,
+        len: usize,
+        read: impl FnOnce(&mut [f32]),
+        sink: &mut Vec<S>,
+    ) {
+        if self.incomplete_len() + len < self.chunk_samples {
+            let before = self.tail.len();
+            self.tail.resize(before + len, 0.0);
+            return read(&mut self.tail[before..]);
         }
+        ENGINES.with_borrow_mut(|shared| {
+            let past = if self.has_previous_chunk { 0 } else { self.chunk_samples };
+            let before = past + self.tail.len();
+            let whole_len = (before + len) / self.chunk_samples * self.chunk_samples;
+            if shared.input.len() < before + len {
+                shared.input.resize(before + len, 0.0);
+            }
+            shared.input[..past].fill(0.0);
+            shared.input[past..before].copy_from_slice(&self.tail);
+            read(&mut shared.input[before..before + len]);
+            match &mut self.sinc {
+                Some(sinc) => {
+                    // The sinc filter remembers the previous chunk itself.
+                    for chunk in shared.input[self.chunk_samples..whole_len].chunks_exact(self.chunk_samples)
+                    {
+                        sink.extend(sinc.process(chunk).iter().copied().map(S::from_f32));
+                    }
+                }
+                None => shared.overlap_save(self.rates, self.chunk_samples, whole_len, sink),
+            }
+            self.tail.clear();
+            self.tail.extend_from_slice(&shared.input[whole_len - self.chunk_samples..before + len]);
+            self.has_previous_chunk = true;
+        });
     }
 
     /// Completes the chunk with zeros and appends its output to `sink`.
-    pub(super) fn pad_chunk(&mut self, sink: &mut Vec<f32>) {
+    pub(super) fn pad_chunk<S: OutputSample>(&mut self, sink: &mut Vec<S>) {
         let missing = self.chunk_samples - self.incomplete_len();
-        self.process(std::iter::repeat_n(0.0, missing), missing, sink);
+        self.push(missing, |samples| samples.fill(0.0), sink);
     }
 
     /// Discards pending samples and resets for the next stretch.
     pub(super) fn reset(&mut self) {
-        (self.tail, self.has_previous_chunk, self.delay_left) = (Vec::new(), false, None);
+        (self.tail, self.has_previous_chunk) = (Vec::new(), false);
         if let Some(sinc) = &mut self.sinc {
             sinc.reset();
         }
@@ -88,46 +117,17 @@ impl ResampleStream {
     const fn incomplete_len(&self) -> usize {
         if self.has_previous_chunk { self.tail.len() - self.chunk_samples } else { self.tail.len() }
     }
-
-    fn process(&mut self, samples: impl Iterator<Item = f32>, len: usize, sink: &mut Vec<f32>) {
-        if self.incomplete_len() + len < self.chunk_samples {
-            return self.tail.extend(samples);
-        }
-        ENGINES.with_borrow_mut(|shared| {
-            shared.input.clear();
-            if !self.has_previous_chunk {
-                shared.input.resize(self.chunk_samples, 0.0);
-            }
-            shared.input.extend_from_slice(&self.tail);
-            shared.input.extend(samples);
-            shared.output.clear();
-            let whole_len = shared.input.len() / self.chunk_samples * self.chunk_samples;
-            let delay = match &mut self.sinc {
-                Some(sinc) => {
-                    // The sinc filter remembers the previous chunk itself.
-                    for chunk in shared.input[self.chunk_samples..whole_len].chunks_exact(self.chunk_samples)
-                    {
-                        shared.output.extend_from_slice(sinc.process(chunk));
-                    }
-                    sinc.delay()
-                }
-                None => shared.overlap_save(self.rates, self.chunk_samples, whole_len),
-            };
-            let delay_left = self.delay_left.get_or_insert(delay);
-            let dropped = shared.output.len().min(*delay_left);
-            *delay_left -= dropped;
-            sink.extend_from_slice(&shared.output[dropped..]);
-            self.tail.clear();
-            self.tail.extend_from_slice(&shared.input[whole_len - self.chunk_samples..]);
-            self.has_previous_chunk = true;
-        });
-    }
 }
 
 impl SharedEngines {
-    /// Converts the first `whole_len` input samples, appends them to the output and returns the filter's
-    /// delay.
-    fn overlap_save(&mut self, rates: (u32, u32), chunk_samples: usize, whole_len: usize) -> usize {
+    /// Converts the first `whole_len` input samples and appends them to `sink`.
+    fn overlap_save<S: OutputSample>(
+        &mut self,
+        rates: (u32, u32),
+        chunk_samples: usize,
+        whole_len: usize,
+        sink: &mut Vec<S>,
+    ) {
         let engines = &mut self.engines;
         match engines.iter().position(|(known, _)| *known == rates) {
             Some(at) => engines[at..].rotate_left(1),
@@ -138,20 +138,10 @@ impl SharedEngines {
                 engines.push((rates, OverlapSave::new(rates.0, rates.1, chunk_samples)));
             }
         }
-        let Some((_, engine)) = engines.last_mut() else { return 0 };
-        engine.process(&self.input[..whole_len], &mut self.output);
-        engine.delay()
+        if let Some((_, engine)) = engines.last_mut() {
+            engine.process(&self.input[..whole_len], sink);
+        }
     }
-}
-
-/// Louder samples are clipped to this amplitude. It is far above full scale, where the output is clipped anyway,
-/// and far below an FFT overflow.
-const MAX_AMPLITUDE: f32 = 8.0;
-
-/// Replaces NaN and infinities, which a float WAV file and a model may contain. A single one would spoil a whole
-/// chunk.
-const fn sanitize(sample: f32) -> f32 {
-    if sample.is_nan() { 0.0 } else { sample.clamp(-MAX_AMPLITUDE, MAX_AMPLITUDE) }
 }
 
 impl std::fmt::Debug for Sinc {

@@ -90,10 +90,34 @@ fn output_is_aligned_with_the_input() {
 }
 
 #[test]
+fn live_audio_comes_out_with_its_last_whole_chunk() {
+    for (from_hz, frame, lead_in) in
+        [(48_000, 960, 80), (24_000, 480, 80), (8_000, 160, 160), (44_100, 882, 80)]
+    {
+        let clip = tone(440.0, from_hz, 50 * frame);
+        let mut resampler = Resampler::with_lead_in(from_hz, 16_000).unwrap();
+        for stretch in 1..3 {
+            let mut out = Vec::<f32>::new();
+            for (count, frame) in (1..).zip(clip.chunks(frame)) {
+                resampler.push(frame, &mut out);
+                assert_eq!(out.len(), 320 * count, "{from_hz} Hz");
+            }
+            resampler.flush(&mut out);
+            assert_eq!(
+                (out.len(), resampler.lead_in_samples()),
+                (16_000 + lead_in, lead_in as u64 * stretch)
+            );
+            let aligned = convert(&clip, from_hz, 16_000);
+            assert!(difference(&out[lead_in..], &aligned) < ROUNDING, "the lead-in is all that differs");
+        }
+    }
+}
+
+#[test]
 fn flush_leaves_nothing_behind() {
     let mut resampler = Resampler::new(44_100, 16_000).unwrap();
     let clip = tone(300.0, 44_100, 10_000);
-    let (mut first, mut second) = (Vec::new(), Vec::new());
+    let (mut first, mut second) = (Vec::<f32>::new(), Vec::<f32>::new());
     resampler.push(&clip, &mut first);
     assert!(resampler.pending_samples() > 0);
     resampler.flush(&mut first);
@@ -128,7 +152,7 @@ fn rates_out_of_range_are_rejected() {
 #[test]
 fn sink_with_room_for_one_chunk_never_grows() {
     let mut resampler = Resampler::new(48_000, 16_000).unwrap();
-    let mut out = Vec::with_capacity(1_000);
+    let mut out = Vec::<f32>::with_capacity(1_000);
     for _ in 0..100 {
         resampler.push(&[0.25; 960], &mut out);
         assert_eq!(out.capacity(), 1_000);
@@ -144,8 +168,8 @@ fn difference(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// Overlap-add by its definition, chunk by chunk, with discrete Fourier transforms written out as sums in float64, and with its
-/// delay.
+/// Overlap-add by its definition, chunk by chunk, with discrete Fourier transforms written out as sums in float64: what
+/// rubato's `Fft` computes, with its delay.
 fn overlap_add(clip: &[f32], chunk_in: usize, chunk_out: usize) -> Vec<f64> {
     let taps: Vec<_> = engine::filter_taps(chunk_in, chunk_out).map(f64::from).collect();
     let turn = |bin: usize, at: usize, len: usize| (TAU * (bin * at % len) as f64 / len as f64).sin_cos();

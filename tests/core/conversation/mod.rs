@@ -6,6 +6,7 @@ mod barge_in_sounds;
 mod dead_upstream;
 mod detection;
 mod half_hour;
+mod input_rates;
 mod legacy;
 mod measurements;
 mod microphone;

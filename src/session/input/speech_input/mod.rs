@@ -97,6 +97,8 @@ pub struct SampleCounts {
     pub pending: u64,
     /// Samples passed to a conversation.
     pub streamed: u64,
+    /// Samples among these that the resampler's delay has put before stretches of audio.
+    pub lead_in: u64,
 }
 
 /// Destinations of the microphone audio.
@@ -196,6 +198,7 @@ impl SpeechInput {
                 pipeline.flush_resampler(out);
                 pipeline.earlier_received_groups += pipeline.converter.input_samples();
                 pipeline.earlier_muted_groups += pipeline.converter.skipped_samples();
+                pipeline.earlier_lead_in_samples += pipeline.converter.lead_in_samples();
                 pipeline.converter = converter;
             }
         }
@@ -247,12 +250,13 @@ impl SpeechInput {
     /// Completes what was recorded, for a client that commits its audio. Returns false if that is too short.
     pub(crate) fn commit_manual(&mut self, out: &mut Vec<SpeechEvent>) -> bool {
         let Some(pipeline) = &mut self.pipeline else { return false };
+        let lead_in = pipeline.converter.stretch_lead_in();
         pipeline.flush_resampler(out);
         let rest = std::mem::take(&mut pipeline.resampled);
-        pipeline.listened_samples += rest.len() as u64;
+        pipeline.processed_samples += rest.len() as u64;
         let recording = pipeline.recording.get_or_insert_default();
         recording.audio.extend_from_slice(&rest);
-        let is_long_enough = recording.audio.len() as u64 >= COMMIT_MIN_MS * SAMPLES_PER_MS;
+        let is_long_enough = recording.audio.len() as u64 >= COMMIT_MIN_MS * SAMPLES_PER_MS + lead_in;
         if is_long_enough {
             pipeline.finish_manual(out);
         }
@@ -324,6 +328,7 @@ impl SpeechInput {
             pending: (pipeline.resampled.len() + pipeline.pre_roll.len()) as u64
                 + pipeline.recording.as_ref().map_or(0, |recording| recording.audio.len() as u64),
             streamed: pipeline.streamed_samples,
+            lead_in: pipeline.lead_in_samples(),
         })
     }
 
