@@ -48,11 +48,11 @@ fn ratio_is_median_of_valid_rounds() {
     let rounds: Vec<Value> = (0..)
         .zip(rounds)
         .flat_map(|(round, (ours, relay, valid))| {
-            [measured_round(round, "voxbridge", ours, true), measured_round(round, "relay", relay, valid)]
+            [measured_round(round, "voxbridge", ours, true), measured_round(round, "nginx", relay, valid)]
         })
         .collect();
     let about = json!({
-        "commit": "c0ffee", "changed_since": false, "cores": 2, "processor": "p", "kernel": "k", "nginx": "n",
+        "commit": "c0ffee", "changed_since": false, "cores": 2, "processor": "p", "kernel": "k", "relays": ["n"],
         "python": "3", "requirements": [],
     });
     let results = json!({"about": about, "rounds": rounds}).to_string();
@@ -61,7 +61,7 @@ fn ratio_is_median_of_valid_rounds() {
         &[&results],
     );
     for words in
-        ["0.90× relay | ≤ 1× met |", "≤ 0.15 / 0.5 ms **missed**", "1 of 4 rounds left out", "c0ffee"]
+        ["0.90× nginx | ≤ 1× nginx met |", "≤ 0.15 / 0.5 ms **missed**", "1 of 4 rounds left out", "c0ffee"]
     {
         assert!(table.contains(words), "no {words:?} in\n{table}");
     }
@@ -70,7 +70,7 @@ fn ratio_is_median_of_valid_rounds() {
 /// Runs the programs of this debug build, so the figures mean nothing. `cargo test` builds the example;
 /// `cargo test --test` does not.
 #[test]
-#[ignore = "needs root on Debian, and installs nginx"]
+#[ignore = "needs root on Debian, and installs nginx and haproxy"]
 fn every_contestant_carries_conversations() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let program = Path::new(env!("CARGO_BIN_EXE_voxbridge"));
@@ -84,7 +84,7 @@ fn every_contestant_carries_conversations() {
     let turns = results["rounds"].as_array().unwrap();
     let contestants: Vec<_> =
         turns.iter().map(|measured_round| measured_round["who"].as_str().unwrap()).collect();
-    assert_eq!(contestants, ["voxbridge", "relay", "python", "voxbridge", "relay"]);
+    assert_eq!(contestants, ["voxbridge", "nginx", "haproxy", "python", "voxbridge", "nginx", "haproxy"]);
     for measured_round in turns {
         assert_eq!(
             (&measured_round["lost"], &measured_round["sessions_lost"]),
