@@ -161,6 +161,8 @@ def notes(results, rows):
         f"{of}; {about['cores']} cores, {about['processor']}, Linux {about['kernel']}; "
         f"{', '.join(about['relays'])}, Python {about['python']} with {', '.join(about['requirements'])}."
     )
+    if results["options"]["real_time"]:
+        yield "Measured at real-time priority."
     for row in rows.values():
         if row.excluded_rounds:
             yield f"{row.name}: {row.excluded_rounds} of {row.excluded_rounds + len(row.rounds)} rounds left out, the generator was late."
