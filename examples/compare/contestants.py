@@ -39,6 +39,7 @@ class Contestants:
         tools = (("nginx", "nginx-light"), ("haproxy", "haproxy"), ("taskset", "util-linux"), ("strip", "binutils"))
         for tool, package in tools:
             ensure_tool(f"command -v {tool}", package, f"install {tool}")
+        self.plain_bridge = self.build_plain_bridge()
         self.python_interpreter = self.install_packages()
         self.has_workers_option = "--workers" in self.run_output(self.program, "serve", "--help")
 
@@ -47,6 +48,12 @@ class Contestants:
     def build(self):
         self.log("building")
         self.program, self.load_generator = build_programs()
+
+    def build_plain_bridge(self):
+        self.log("building the plain bridge in Rust")
+        cargo_dir = PROJECT / "target/compare/plain"
+        cargo_build(target=cargo_dir, manifest=HERE / "plain/Cargo.toml")
+        return cargo_dir / "dist/plain-bridge"
 
     def measure_build_s(self):
         """Measures the time of a build from the downloaded sources."""
@@ -144,6 +151,7 @@ class Contestants:
         listen_options = ["--listen", listen, "--upstream", upstream_url]
         return {
             "voxbridge": [self.program, "serve", "--log", "error", *listen_options],
+            "rust": [self.plain_bridge, listen, upstream_url],
             "python": [self.python_interpreter, HERE / "bridge.py", *listen_options],
         }[name]
 
@@ -228,9 +236,9 @@ def set_real_time_priority():
         raise ComparisonError(f"--real-time needs root: {error}") from error
 
 
-def cargo_build(*what, target=None):
+def cargo_build(*what, target=None, manifest=PROJECT / "Cargo.toml"):
     env = dict(os.environ) | ({"CARGO_TARGET_DIR": str(target)} if target else {})
-    command = ["cargo", "build", "--profile", "dist", "--locked", "--quiet", "--manifest-path", str(PROJECT / "Cargo.toml"), *what]
+    command = ["cargo", "build", "--profile", "dist", "--locked", "--quiet", "--manifest-path", str(manifest), *what]
     if subprocess.run(command, env=env).returncode:
         raise ComparisonError("cargo cannot build it")
 

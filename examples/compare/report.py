@@ -4,7 +4,7 @@ import json
 import statistics
 from pathlib import Path
 
-DISPLAY_NAMES = {"voxbridge": "voxbridge", "nginx": "nginx", "haproxy": "haproxy", "python": "Python"}
+DISPLAY_NAMES = {"voxbridge": "voxbridge", "nginx": "nginx", "haproxy": "haproxy", "rust": "plain Rust", "python": "Python"}
 ROW_TITLES = {
     "conversation": "CPU per session-second, `conversation`, {sessions} sessions",
     "many": "the same, {sessions} sessions",
@@ -12,7 +12,7 @@ ROW_TITLES = {
 }
 # Limits of voxbridge's CPU time, as multiples of a contestant's.
 CPU_RATIO_GOALS = {("conversation", "nginx"): 1.0, ("conversation", "python"): 0.25, ("many", "nginx"): 1.0, ("silence", "nginx"): 1.15}
-COLOURS = {"voxbridge": "#2a6f97", "nginx": "#7f8c8d", "haproxy": "#aab7b8", "python": "#e0a030"}
+COLOURS = {"voxbridge": "#2a6f97", "nginx": "#7f8c8d", "haproxy": "#aab7b8", "rust": "#8c5e3c", "python": "#e0a030"}
 
 
 def json_options(options):

@@ -88,7 +88,10 @@ fn every_contestant_carries_conversations() {
     let turns = results["rounds"].as_array().unwrap();
     let contestants: Vec<_> =
         turns.iter().map(|measured_round| measured_round["who"].as_str().unwrap()).collect();
-    assert_eq!(contestants, ["voxbridge", "nginx", "haproxy", "python", "voxbridge", "nginx", "haproxy"]);
+    assert_eq!(
+        contestants,
+        ["voxbridge", "nginx", "haproxy", "rust", "python", "voxbridge", "nginx", "haproxy"]
+    );
     for measured_round in turns {
         assert_eq!(
             (&measured_round["lost"], &measured_round["sessions_lost"]),
