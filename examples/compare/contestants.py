@@ -87,9 +87,10 @@ class Contestants:
         nginx = subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr
         haproxy = self.run_output("haproxy", "-v").split()
         return {
-            # A given program may be of any version.
-            "commit": None if self.options.program else git("rev-parse", "--short", "HEAD"),
-            "changed_since": bool(git("status", "--porcelain", "--untracked-files=no")),
+            # The version names the commit; its second line is the vector instructions of this machine.
+            "program": ", ".join(self.run_output(self.program, "--version").splitlines()),
+            # A given program may be of any commit.
+            "changed_since": not self.options.program and bool(git("status", "--porcelain", "--untracked-files=no")),
             "cores": os.cpu_count(),
             "processor": models[0].partition(":")[2].strip() if models else platform.machine(),
             "kernel": platform.release(),

@@ -156,9 +156,8 @@ def size_rows(results):
 def notes(results, rows):
     about = results["about"]
     changed = " with changes" if about["changed_since"] else ""
-    of = f"Commit {about['commit']}{changed}" if about["commit"] else "A program that was given, of a commit not known here"
     yield (
-        f"{of}; {about['cores']} cores, {about['processor']}, Linux {about['kernel']}; "
+        f"{about['program']}{changed}; {about['cores']} cores, {about['processor']}, Linux {about['kernel']}; "
         f"{', '.join(about['relays'])}, Python {about['python']} with {', '.join(about['requirements'])}."
     )
     if results["options"]["real_time"]:

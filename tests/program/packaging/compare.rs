@@ -52,8 +52,8 @@ fn ratio_is_median_of_valid_rounds() {
         })
         .collect();
     let about = json!({
-        "commit": "c0ffee", "changed_since": false, "cores": 2, "processor": "p", "kernel": "k", "relays": ["n"],
-        "python": "3", "requirements": [],
+        "program": "voxbridge 0.1.0 (c0ffee), vector instructions: avx2", "changed_since": false, "cores": 2,
+        "processor": "p", "kernel": "k", "relays": ["n"], "python": "3", "requirements": [],
     });
     let results = json!({"about": about, "options": {"real_time": true}, "rounds": rounds}).to_string();
     let table = python(
@@ -64,7 +64,7 @@ fn ratio_is_median_of_valid_rounds() {
         "0.90× nginx | ≤ 1× nginx met |",
         "≤ 0.15 / 0.5 ms **missed**",
         "1 of 4 rounds left out",
-        "c0ffee",
+        "(c0ffee), vector instructions: avx2",
         "real-time",
     ] {
         assert!(table.contains(words), "no {words:?} in\n{table}");
