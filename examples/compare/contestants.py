@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import resource
 import shutil
 import socket
 import subprocess
@@ -227,6 +228,12 @@ def build_programs():
     cargo_build("--bin", "voxbridge", "--example", "load")
     target = Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target")) / "dist"
     return target / "voxbridge", target / "examples/load"
+
+
+def allow_many_sockets():
+    """Allows thousands of sockets for this process and its children."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def set_real_time_priority():

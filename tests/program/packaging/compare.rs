@@ -21,7 +21,7 @@ fn python(script: &str, arguments: &[&str]) -> String {
 
 #[test]
 fn comparison_scripts_are_valid() {
-    for name in ["run", "contestants.py", "report.py", "bridge.py"] {
+    for name in ["run", "self-time", "contestants.py", "report.py", "bridge.py"] {
         let path = example("compare").join(name);
         python(
             "import sys; compile(open(sys.argv[1]).read(), sys.argv[1], 'exec')",
@@ -30,6 +30,28 @@ fn comparison_scripts_are_valid() {
     }
     let Output { status, stdout, .. } = Command::new(example("compare/run")).arg("--help").output().unwrap();
     assert!(status.success() && String::from_utf8_lossy(&stdout).contains("--rounds"));
+}
+
+#[test]
+fn self_time_is_sorted_by_kind() {
+    let script = "import runpy, sys; kind_of = runpy.run_path(sys.argv[1])['kind_of']; \
+                  print(', '.join(kind_of(*line.split(' ', 1)) for line in sys.argv[2:]))";
+    let symbols = [
+        "[kernel.kallsyms] [k] _raw_spin_unlock_irqrestore",
+        "libc.so.6 [.] __memmove_avx512_unaligned_erms",
+        "libc.so.6 [.] epoll_wait",
+        "voxbridge [.] <rustfft::avx::Butterfly<A,T> as rustfft::Fft<T>>::process",
+        "voxbridge [.] core::ptr::drop_in_place<voxbridge::session::Session>",
+        "voxbridge [.] voxbridge::audio::delta_pack::PackedAudio::new",
+        "voxbridge [.] 0x0000000000001234",
+    ];
+    let path = example("compare/self-time");
+    let kinds = python(script, &[&[path.to_str().unwrap()], &symbols[..]].concat());
+    assert_eq!(
+        kinds.trim(),
+        "kernel, memmove, memset, malloc, runtime, resampling and its transforms, session, \
+         kept audio and speech input, rest"
+    );
 }
 
 fn measured_round(round: u32, who: &str, cpu_us: f64, valid: bool) -> Value {
