@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import resource
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,8 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 # Timeout of any step on a busy machine, s.
 TIMEOUT_S = 60
+# The relays: template of the configuration, and the command that takes it.
+RELAYS = {"nginx": ("nginx.conf", ["nginx", "-e", "stderr", "-c"]), "haproxy": ("haproxy.cfg", ["haproxy", "-db", "-f"])}
 
 
 class ComparisonError(Exception):
@@ -34,8 +37,10 @@ class Contestants:
         self.program, self.load_generator = options.program, options.load
         if self.program is None:
             self.build()
-        for tool, package in (("nginx", "nginx-light"), ("taskset", "util-linux"), ("strip", "binutils")):
+        tools = (("nginx", "nginx-light"), ("haproxy", "haproxy"), ("taskset", "util-linux"), ("strip", "binutils"))
+        for tool, package in tools:
             ensure_tool(f"command -v {tool}", package, f"install {tool}")
+        self.plain_bridge = self.build_plain_bridge()
         self.python_interpreter = self.install_packages()
         self.has_workers_option = "--workers" in self.run_output(self.program, "serve", "--help")
 
@@ -43,9 +48,13 @@ class Contestants:
 
     def build(self):
         self.log("building")
-        target = Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target")) / "dist"
-        cargo_build("--bin", "voxbridge", "--example", "load")
-        self.program, self.load_generator = target / "voxbridge", target / "examples/load"
+        self.program, self.load_generator = build_programs()
+
+    def build_plain_bridge(self):
+        self.log("building the plain bridge in Rust")
+        cargo_dir = PROJECT / "target/compare/plain"
+        cargo_build(target=cargo_dir, manifest=HERE / "plain/Cargo.toml")
+        return cargo_dir / "dist/plain-bridge"
 
     def measure_build_s(self):
         """Measures the time of a build from the downloaded sources."""
@@ -77,14 +86,16 @@ class Contestants:
         git = lambda *words: self.run_output("git", "-C", PROJECT, *words).strip()
         models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
         nginx = subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr
+        haproxy = self.run_output("haproxy", "-v").split()
         return {
-            # A given program may be of any version.
-            "commit": None if self.options.program else git("rev-parse", "--short", "HEAD"),
-            "changed_since": bool(git("status", "--porcelain", "--untracked-files=no")),
+            # The version names the commit; its second line is the vector instructions of this machine.
+            "program": ", ".join(self.run_output(self.program, "--version").splitlines()),
+            # A given program may be of any commit.
+            "changed_since": not self.options.program and bool(git("status", "--porcelain", "--untracked-files=no")),
             "cores": os.cpu_count(),
             "processor": models[0].partition(":")[2].strip() if models else platform.machine(),
             "kernel": platform.release(),
-            "nginx": nginx.split()[-1],
+            "relays": [nginx.split()[-1], f"haproxy/{haproxy[2]}"],
             "python": self.run_output(self.python_interpreter, "--version").split()[-1],
             "requirements": [line for line in (HERE / "requirements.txt").read_text().splitlines() if "==" in line],
         }
@@ -101,7 +112,7 @@ class Contestants:
         result.unlink(missing_ok=True)
         command = [self.load_generator, "--sessions", sessions, "--seconds", self.options.seconds, "--pin-self", self.generator_core]
         command += ["--json", result, "--svg", self.out / f"{label}.svg", *arguments]
-        with getattr(self, name)(*arguments) as extra_options:
+        with self.start(name) as extra_options:
             words = [str(word) for word in command + extra_options]
             done = subprocess.run(
                 words, capture_output=True, text=True, env=clean_environment(), timeout=self.options.seconds + 4 * TIMEOUT_S
@@ -112,30 +123,39 @@ class Contestants:
         return extract_figures(json.loads(result.read_text()))
 
     @contextlib.contextmanager
-    def voxbridge(self, *_):
-        """voxbridge, which the load generator starts itself."""
-        yield ["--program", self.program, "--pin-bridge", self.bridge_core] + (["--workers", 1] if self.has_workers_option else [])
+    def start(self, name):
+        """Starts a contestant; yields the generator's arguments for it."""
+        port, upstream = free_port(), free_port()
+        if name == "voxbridge":
+            # The load generator starts it.
+            yield ["--program", self.program, "--pin-bridge", self.bridge_core] + (["--workers", 1] if self.has_workers_option else [])
+        elif name in RELAYS:
+            with self.run_relay(*RELAYS[name], port, upstream) as relay:
+                yield self.generator_options(port, upstream, relay) + ["--path", "relay"]
+        else:
+            command = self.bridge_command(name, "127.0.0.1:0", f"ws://127.0.0.1:{upstream}/v1/realtime")
+            with self.run_process(command, stdout=subprocess.PIPE) as bridge:
+                yield self.generator_options(read_listening_port(bridge), upstream, bridge)
 
     @contextlib.contextmanager
-    def relay(self, *arguments):
-        port, upstream = free_port(), free_port()
+    def run_relay(self, template, command, port, upstream):
         with tempfile.TemporaryDirectory() as directory:
-            config = Path(directory) / "nginx.conf"
-            text = (HERE / "nginx.conf").read_text()
+            config = Path(directory) / template
+            text = (HERE / template).read_text()
             for slot, value in (("@DIR@", directory), ("@PORT@", port), ("@UPSTREAM@", f"127.0.0.1:{upstream}")):
                 text = text.replace(slot, str(value))
             config.write_text(text)
-            log = Path(directory) / "nginx.err"
-            with self.run_process(["nginx", "-e", log, "-c", config]) as nginx:
-                wait_until_listening(port, nginx, lambda: log.read_text())
-                yield self.generator_options(port, upstream, nginx) + ["--path", "relay"]
+            with self.run_process([*command, config]) as relay:
+                wait_until_listening(port, relay, self.out / "contestant.err")
+                yield relay
 
-    @contextlib.contextmanager
-    def python(self, *_):
-        upstream = free_port()
-        bridge = [self.python_interpreter, HERE / "bridge.py", "--listen", "127.0.0.1:0"]
-        with self.run_process(bridge + ["--upstream", f"ws://127.0.0.1:{upstream}/v1/realtime"], stdout=subprocess.PIPE) as process:
-            yield self.generator_options(read_listening_port(process), upstream, process)
+    def bridge_command(self, name, listen, upstream_url):
+        listen_options = ["--listen", listen, "--upstream", upstream_url]
+        return {
+            "voxbridge": [self.program, "serve", "--log", "error", *listen_options],
+            "rust": [self.plain_bridge, listen, upstream_url],
+            "python": [self.python_interpreter, HERE / "bridge.py", *listen_options],
+        }[name]
 
     def generator_options(self, port, upstream, process):
         """Arguments of the generator for a process that it did not start."""
@@ -144,13 +164,9 @@ class Contestants:
 
     def measure_start_ms(self, name):
         """Time from the start of the process until it reports that it listens."""
-        command = {
-            "voxbridge": [self.program, "serve", "--log", "error"],
-            "python": [self.python_interpreter, HERE / "bridge.py"],
-        }[name]
-        where = ["--listen", "127.0.0.1:0", "--upstream", "ws://127.0.0.1:9/v1/realtime"]
+        command = self.bridge_command(name, "127.0.0.1:0", "ws://127.0.0.1:9/v1/realtime")
         started_at = time.perf_counter()
-        with self.run_process(command + where, stdout=subprocess.PIPE) as process:
+        with self.run_process(command, stdout=subprocess.PIPE) as process:
             read_listening_port(process)
             return (time.perf_counter() - started_at) * 1000
 
@@ -189,7 +205,7 @@ def read_listening_port(process):
     return int(line.rpartition(":")[2])
 
 
-def wait_until_listening(port, process, read_errors):
+def wait_until_listening(port, process, error_log):
     """Waits until `port` accepts connections."""
     until = time.monotonic() + TIMEOUT_S
     while True:
@@ -197,7 +213,7 @@ def wait_until_listening(port, process, read_errors):
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         if process.poll() is not None or time.monotonic() > until:
-            raise ComparisonError(f"{process.args[0]} does not listen: {read_errors()}")
+            raise ComparisonError(f"{process.args[0]} does not listen: {error_log.read_text()[-500:]}")
         time.sleep(0.05)
 
 
@@ -207,9 +223,30 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def cargo_build(*what, target=None):
+def build_programs():
+    """Builds voxbridge and the load generator; returns their paths."""
+    cargo_build("--bin", "voxbridge", "--example", "load")
+    target = Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target")) / "dist"
+    return target / "voxbridge", target / "examples/load"
+
+
+def allow_many_sockets():
+    """Allows thousands of sockets for this process and its children."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def set_real_time_priority():
+    """Runs this process and its children before all ordinary processes."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError as error:
+        raise ComparisonError(f"--real-time needs root: {error}") from error
+
+
+def cargo_build(*what, target=None, manifest=PROJECT / "Cargo.toml"):
     env = dict(os.environ) | ({"CARGO_TARGET_DIR": str(target)} if target else {})
-    command = ["cargo", "build", "--profile", "dist", "--locked", "--quiet", "--manifest-path", str(PROJECT / "Cargo.toml"), *what]
+    command = ["cargo", "build", "--profile", "dist", "--locked", "--quiet", "--manifest-path", str(manifest), *what]
     if subprocess.run(command, env=env).returncode:
         raise ComparisonError("cargo cannot build it")
 

@@ -4,15 +4,15 @@ import json
 import statistics
 from pathlib import Path
 
-DISPLAY_NAMES = {"voxbridge": "voxbridge", "relay": "relay", "python": "Python"}
+DISPLAY_NAMES = {"voxbridge": "voxbridge", "nginx": "nginx", "haproxy": "haproxy", "rust": "plain Rust", "python": "Python"}
 ROW_TITLES = {
     "conversation": "CPU per session-second, `conversation`, {sessions} sessions",
     "many": "the same, {sessions} sessions",
     "silence": "the same, `speech` while nobody speaks, {sessions} sessions",
 }
-# Limit of voxbridge's CPU time, as a multiple of a contestant's.
-CPU_RATIO_GOALS = {("conversation", "relay"): 1.0, ("conversation", "python"): 0.25, ("many", "relay"): 1.0, ("silence", "relay"): 1.15}
-COLOURS = {"voxbridge": "#2a6f97", "relay": "#7f8c8d", "python": "#e0a030"}
+# Limits of voxbridge's CPU time, as multiples of a contestant's.
+CPU_RATIO_GOALS = {("conversation", "nginx"): 1.0, ("conversation", "python"): 0.25, ("many", "nginx"): 1.0, ("silence", "nginx"): 1.15}
+COLOURS = {"voxbridge": "#2a6f97", "nginx": "#7f8c8d", "haproxy": "#aab7b8", "rust": "#8c5e3c", "python": "#e0a030"}
 
 
 def json_options(options):
@@ -57,14 +57,12 @@ class Row:
 
     def cpu_ratio(self, reference):
         """Median of the ratios of all rounds."""
-        if reference not in self.contestants or "voxbridge" not in self.contestants:
-            return None
         return statistics.median(by_contestant["voxbridge"]["cpu_us"] / by_contestant[reference]["cpu_us"] for by_contestant in self.rounds)
 
 
 def markdown_table(results):
     """Builds the Markdown table: figures, contestants, ratios and limits."""
-    lines = ["| | voxbridge | relay | Python | ratio | goal |", "|---|---|---|---|---|---|"]
+    lines = ["| | " + " | ".join(DISPLAY_NAMES.values()) + " | ratio | goal |", "|---" * (len(DISPLAY_NAMES) + 3) + "|"]
     rows = {name: Row(results, name) for name in ROW_TITLES}
     for row in rows.values():
         lines += cpu_row(row) if row.rounds else []
@@ -84,10 +82,11 @@ def cpu_row(row):
         return f"{total:.0f} µs ({user:.0f} user, {system:.0f} system)"
 
     ratios, goals = [], []
-    for reference in ("relay", "python"):
-        if (ratio := row.cpu_ratio(reference)) is not None:
-            ratios.append(f"{ratio:.2f}× {DISPLAY_NAMES[reference]}")
-            goals.append(format_goal(f"≤ {CPU_RATIO_GOALS[row.name, reference]:g}×", ratio <= CPU_RATIO_GOALS[row.name, reference]))
+    for reference in row.contestants[1:]:
+        ratio = row.cpu_ratio(reference)
+        ratios.append(f"{ratio:.2f}× {DISPLAY_NAMES[reference]}")
+        if (limit := CPU_RATIO_GOALS.get((row.name, reference))) is not None:
+            goals.append(format_goal(f"≤ {limit:g}× {DISPLAY_NAMES[reference]}", ratio <= limit))
     title = ROW_TITLES[row.name].format(sessions=row.measurements[0]["sessions"])
     return table_row(title, {contestant: format_cell(contestant) for contestant in row.contestants}, ", ".join(ratios), ", ".join(goals))
 
@@ -157,11 +156,12 @@ def size_rows(results):
 def notes(results, rows):
     about = results["about"]
     changed = " with changes" if about["changed_since"] else ""
-    of = f"Commit {about['commit']}{changed}" if about["commit"] else "A program that was given, of a commit not known here"
     yield (
-        f"{of}; {about['cores']} cores, {about['processor']}, Linux {about['kernel']}; "
-        f"{about['nginx']}, Python {about['python']} with {', '.join(about['requirements'])}."
+        f"{about['program']}{changed}; {about['cores']} cores, {about['processor']}, Linux {about['kernel']}; "
+        f"{', '.join(about['relays'])}, Python {about['python']} with {', '.join(about['requirements'])}."
     )
+    if results["options"]["real_time"]:
+        yield "Measured at real-time priority."
     for row in rows.values():
         if row.excluded_rounds:
             yield f"{row.name}: {row.excluded_rounds} of {row.excluded_rounds + len(row.rounds)} rounds left out, the generator was late."

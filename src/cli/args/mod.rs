@@ -9,6 +9,7 @@ mod simulate;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -21,11 +22,17 @@ use self::examples::{
     MAPPINGS_EXAMPLES, REPLAY_EXAMPLES, SERVE_EXAMPLES,
 };
 pub use self::simulate::{BackendArg, DialectArg, SimulateArgs};
+use crate::audio::vad::earshot;
 use crate::config::complete_address;
+
+/// Version with the vector instructions that this machine offers, which decide the speed.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!("{}\nvector instructions: {}", env!("VOXBRIDGE_VERSION"), earshot::vector_level_name())
+});
 
 /// Connects existing speech WebSocket clients to MiniCPM-o without changing them.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
-#[command(name = "voxbridge", version = env!("VOXBRIDGE_VERSION"), after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(name = "voxbridge", version = env!("VOXBRIDGE_VERSION"), long_version = LONG_VERSION.as_str(), after_help = EXIT_CODES, disable_help_subcommand = true)]
 pub struct Cli {
     /// Command to run.
     #[command(subcommand)]

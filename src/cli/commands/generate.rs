@@ -1,6 +1,6 @@
 //! `voxbridge completions` and `voxbridge man`: shell completions and manual pages, from the definitions of the arguments.
 
-use clap::CommandFactory as _;
+use clap::{CommandFactory as _, builder::Resettable};
 
 use super::CommandError;
 use crate::{
@@ -19,7 +19,8 @@ pub(super) fn print_completions(args: &CompletionsArgs) -> Result<(), CommandErr
 }
 
 pub(super) fn print_manual(args: &ManArgs) -> Result<(), CommandError> {
-    let mut program = Cli::command();
+    // The long version describes this machine.
+    let mut program = Cli::command().long_version(Resettable::Reset);
     // Gives the commands their full names.
     program.build();
     let command = match &args.command {

@@ -21,7 +21,7 @@ fn python(script: &str, arguments: &[&str]) -> String {
 
 #[test]
 fn comparison_scripts_are_valid() {
-    for name in ["run", "contestants.py", "report.py", "bridge.py"] {
+    for name in ["run", "self-time", "contestants.py", "report.py", "bridge.py"] {
         let path = example("compare").join(name);
         python(
             "import sys; compile(open(sys.argv[1]).read(), sys.argv[1], 'exec')",
@@ -30,6 +30,28 @@ fn comparison_scripts_are_valid() {
     }
     let Output { status, stdout, .. } = Command::new(example("compare/run")).arg("--help").output().unwrap();
     assert!(status.success() && String::from_utf8_lossy(&stdout).contains("--rounds"));
+}
+
+#[test]
+fn self_time_is_sorted_by_kind() {
+    let script = "import runpy, sys; kind_of = runpy.run_path(sys.argv[1])['kind_of']; \
+                  print(', '.join(kind_of(*line.split(' ', 1)) for line in sys.argv[2:]))";
+    let symbols = [
+        "[kernel.kallsyms] [k] _raw_spin_unlock_irqrestore",
+        "libc.so.6 [.] __memmove_avx512_unaligned_erms",
+        "libc.so.6 [.] epoll_wait",
+        "voxbridge [.] <rustfft::avx::Butterfly<A,T> as rustfft::Fft<T>>::process",
+        "voxbridge [.] core::ptr::drop_in_place<voxbridge::session::Session>",
+        "voxbridge [.] voxbridge::audio::delta_pack::PackedAudio::new",
+        "voxbridge [.] 0x0000000000001234",
+    ];
+    let path = example("compare/self-time");
+    let kinds = python(script, &[&[path.to_str().unwrap()], &symbols[..]].concat());
+    assert_eq!(
+        kinds.trim(),
+        "kernel, memmove, memset, malloc, runtime, resampling and its transforms, session, \
+         kept audio and speech input, rest"
+    );
 }
 
 fn measured_round(round: u32, who: &str, cpu_us: f64, valid: bool) -> Value {
@@ -48,21 +70,25 @@ fn ratio_is_median_of_valid_rounds() {
     let rounds: Vec<Value> = (0..)
         .zip(rounds)
         .flat_map(|(round, (ours, relay, valid))| {
-            [measured_round(round, "voxbridge", ours, true), measured_round(round, "relay", relay, valid)]
+            [measured_round(round, "voxbridge", ours, true), measured_round(round, "nginx", relay, valid)]
         })
         .collect();
     let about = json!({
-        "commit": "c0ffee", "changed_since": false, "cores": 2, "processor": "p", "kernel": "k", "nginx": "n",
-        "python": "3", "requirements": [],
+        "program": "voxbridge 0.1.0 (c0ffee), vector instructions: avx2", "changed_since": false, "cores": 2,
+        "processor": "p", "kernel": "k", "relays": ["n"], "python": "3", "requirements": [],
     });
-    let results = json!({"about": about, "rounds": rounds}).to_string();
+    let results = json!({"about": about, "options": {"real_time": true}, "rounds": rounds}).to_string();
     let table = python(
         "import json, report, sys; print(report.markdown_table(json.loads(sys.argv[1])))",
         &[&results],
     );
-    for words in
-        ["0.90× relay | ≤ 1× met |", "≤ 0.15 / 0.5 ms **missed**", "1 of 4 rounds left out", "c0ffee"]
-    {
+    for words in [
+        "0.90× nginx | ≤ 1× nginx met |",
+        "≤ 0.15 / 0.5 ms **missed**",
+        "1 of 4 rounds left out",
+        "(c0ffee), vector instructions: avx2",
+        "real-time",
+    ] {
         assert!(table.contains(words), "no {words:?} in\n{table}");
     }
 }
@@ -70,7 +96,7 @@ fn ratio_is_median_of_valid_rounds() {
 /// Runs the programs of this debug build, so the figures mean nothing. `cargo test` builds the example;
 /// `cargo test --test` does not.
 #[test]
-#[ignore = "needs root on Debian, and installs nginx"]
+#[ignore = "needs root on Debian, and installs nginx and haproxy"]
 fn every_contestant_carries_conversations() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let program = Path::new(env!("CARGO_BIN_EXE_voxbridge"));
@@ -84,7 +110,10 @@ fn every_contestant_carries_conversations() {
     let turns = results["rounds"].as_array().unwrap();
     let contestants: Vec<_> =
         turns.iter().map(|measured_round| measured_round["who"].as_str().unwrap()).collect();
-    assert_eq!(contestants, ["voxbridge", "relay", "python", "voxbridge", "relay"]);
+    assert_eq!(
+        contestants,
+        ["voxbridge", "nginx", "haproxy", "rust", "python", "voxbridge", "nginx", "haproxy"]
+    );
     for measured_round in turns {
         assert_eq!(
             (&measured_round["lost"], &measured_round["sessions_lost"]),

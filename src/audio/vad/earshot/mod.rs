@@ -53,6 +53,12 @@ const TAIL_DB: f32 = 30.0;
 /// calls must be `#[inline(always)]`, or they are compiled for the lowest level only.
 static LEVEL: LazyLock<Level> = LazyLock::new(Level::new);
 
+/// Name of the vector instructions that the detector uses on this machine, such as `avx2`.
+pub fn vector_level_name() -> String {
+    let level = format!("{:?}", *LEVEL).to_lowercase();
+    level.split('(').next().unwrap_or_default().to_owned()
+}
+
 /// The net with its gain. Allocates its 3 kB of state at the first hop.
 #[derive(Default)]
 pub struct Earshot(Option<Box<EarshotState>>);
