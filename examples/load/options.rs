@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
+use voxbridge::audio::{encoding::Encoding, input_converter::InputConverter};
+
 use crate::openai;
 
 /// Kind of program under test
@@ -82,9 +84,9 @@ pub(crate) struct Options {
     /// CPUs of this generator
     #[arg(long)]
     pub(crate) pin_self: Option<String>,
-    /// Delay of the bridge's resampler, in samples at 16 kHz
-    #[arg(long, default_value_t = 0)]
-    pub(crate) lag: usize,
+    /// Delay with which the bridge's resampler begins, in samples at 16 kHz; by default voxbridge's, and 0 with --url
+    #[arg(long)]
+    pub(crate) lag: Option<usize>,
     /// Additional sessions opened and closed per second
     #[arg(long)]
     pub(crate) churn: Option<f64>,
@@ -106,6 +108,17 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Samples at 16 kHz that the bridge's resampler puts before the audio.
+    pub(crate) fn lead_in_samples(&self) -> usize {
+        let of_voxbridge = || {
+            let mut converter =
+                InputConverter::live(Encoding::S16le, self.rate, 1).ok().filter(|_| self.url.is_none())?;
+            converter.push(&[0, 0], &mut Vec::new());
+            Some(converter.lead_in_samples() as usize)
+        };
+        self.lag.or_else(of_voxbridge).unwrap_or(0)
+    }
+
     /// Returns why the options cannot be measured.
     pub(crate) fn validate(&self) -> Result<(), String> {
         let require = |is_met: bool, error: &str| if is_met { Ok(()) } else { Err(error.to_owned()) };

@@ -188,9 +188,12 @@ impl UpstreamSession {
     /// Identifies the client of the session.
     fn identify_client(&mut self, samples: &[f32]) {
         let clients = self.context.clients.borrow().len();
-        let Some((number, matcher)) =
-            AudioMatcher::identify_client(&self.context.sound, samples, clients, self.context.options.lag)
-        else {
+        let Some((number, matcher)) = AudioMatcher::identify_client(
+            &self.context.sound,
+            samples,
+            clients,
+            self.context.options.lead_in_samples(),
+        ) else {
             return;
         };
         self.client = self.context.client(number);
@@ -313,10 +316,11 @@ impl UpstreamSession {
     }
 }
 
-/// Look-ahead of the bridge's resampler: half of a 20 ms filter, samples at 16 kHz.
+/// Look-ahead of the bridge's resampler: half of a 20 ms filter, samples at 16 kHz. voxbridge has none.
 fn look_ahead(context: &RunContext) -> u64 {
     const AHEAD: u64 = SECOND_SAMPLES as u64 / 100;
-    if context.options.rate as usize == SECOND_SAMPLES { 0 } else { AHEAD }
+    let options = &context.options;
+    if options.url.is_none() || options.rate as usize == SECOND_SAMPLES { 0 } else { AHEAD }
 }
 
 /// Latency of a unit that ends at this position of its client's audio.

@@ -1,8 +1,7 @@
 //! Converts client audio to the internal format: interleaved bytes in any [`Encoding`] and at any rate in, int16
 //! mono at 16 kHz ([`SPEECH_RATE_HZ`]) out.
 //!
-//! Resampled audio begins with the filter's delay, so that a unit is complete with its last frame. Only the first channel is
-//! used, as in Macaw. Frames may end anywhere, even within a sample: incomplete bytes
+//! Only the first channel is used, as in Macaw. Frames may end anywhere, even within a sample: incomplete bytes
 //! are carried over to the next frame (design §4.8). Mono int16 at 16 kHz passes through bit for bit. Every
 //! sample group (one sample of each channel) is accounted for as pending, output or skipped.
 
@@ -58,7 +57,7 @@ impl InputConverter {
             return Err(FormatError::Channels { actual: channels });
         }
         Ok(Self {
-            resampler: Resampler::with_lead_in(rate_hz, SPEECH_RATE_HZ)?,
+            resampler: Resampler::new(rate_hz, SPEECH_RATE_HZ)?,
             passthrough: rate_hz == SPEECH_RATE_HZ,
             encoding,
             group_bytes: usize::from(channels) * encoding.bytes_per_sample(),
@@ -66,6 +65,16 @@ impl InputConverter {
             input_samples: 0,
             skipped_samples: 0,
         })
+    }
+
+    /// Like [`InputConverter::with_encoding`], for a live conversation: each stretch begins with the filter's delay, so that a
+    /// unit is complete with its last frame ([`Resampler::with_lead_in`]).
+    ///
+    /// # Errors
+    /// As for [`InputConverter::new`].
+    pub fn live(encoding: Encoding, rate_hz: u32, channels: u16) -> Result<Self, FormatError> {
+        let resampler = Resampler::with_lead_in(rate_hz, SPEECH_RATE_HZ)?;
+        Ok(Self { resampler, ..Self::with_encoding(encoding, rate_hz, channels)? })
     }
 
     /// Converts a frame and appends the samples that are ready to `out`.
@@ -209,7 +218,7 @@ mod tests {
     fn full_scale_square_wave_clips_instead_of_wrapping() {
         let square: Vec<i16> =
             (0..4_800).map(|i| if i / 24 % 2 == 0 { i16::MAX } else { i16::MIN }).collect();
-        let mut converter = InputConverter::new(48_000, 1).unwrap();
+        let mut converter = InputConverter::live(Encoding::S16le, 48_000, 1).unwrap();
         let mut out = Vec::new();
         converter.push(&bytes(&square), &mut out);
         assert_eq!(out.len(), 1_600, "nothing waits for more");

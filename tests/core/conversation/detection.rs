@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use voxbridge::audio::{
+    encoding::Encoding,
     input_converter::InputConverter,
     vad::{Edge, Segmenter, VadConfig, VoiceActivity},
 };
@@ -26,7 +27,7 @@ pub(crate) struct Detection {
 impl Detection {
     /// Stages in the microphone's audio. Only speech that arrives after `watched_from` counts.
     pub(crate) fn of(microphone: &Microphone, watched_from: Duration) -> Self {
-        let mut intake = InputConverter::new(microphone.rate_hz, 1).unwrap();
+        let mut intake = InputConverter::live(Encoding::S16le, microphone.rate_hz, 1).unwrap();
         let mut activity = VoiceActivity::new(VadConfig::default());
         let hop_samples = activity.hop_samples();
         let config = VadConfig { start_ms: SUSPICION_MS, end_ms: SUSPICION_MS, ..VadConfig::default() };

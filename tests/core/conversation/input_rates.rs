@@ -1,6 +1,6 @@
 //! The user's audio at several rates: when its seconds leave, what they hold and where their words are.
 
-use voxbridge::audio::{input_converter::InputConverter, pcm};
+use voxbridge::audio::{encoding::Encoding, input_converter::InputConverter, pcm};
 
 use super::{
     harness::{Harness, HarnessConfig},
@@ -44,7 +44,7 @@ fn each_second_leaves_with_its_last_frame_at_every_rate() {
         let (mut harness, mut microphone) = (open(rate_hz), Microphone::new(rate_hz, rate_hz as usize / 25));
         edges.push(speak(&mut harness, &mut microphone));
         let mut expected = Vec::new();
-        let mut converter = InputConverter::new(rate_hz, 1).unwrap();
+        let mut converter = InputConverter::live(Encoding::S16le, rate_hz, 1).unwrap();
         microphone.sent.iter().for_each(|(_, frame)| converter.push(frame, &mut expected));
         let sent: Vec<i16> = harness
             .units

@@ -110,6 +110,17 @@ pub(crate) struct InputUse {
     pub(crate) streams_audio: bool,
 }
 
+impl InputUse {
+    /// A converter for audio with these settings.
+    fn converter(self, settings: &InputSettings) -> Result<InputConverter, FormatError> {
+        let (encoding, rate_hz, channels) = settings.format();
+        match self.streams_audio {
+            true => InputConverter::live(encoding, rate_hz, channels),
+            false => InputConverter::with_encoding(encoding, rate_hz, channels),
+        }
+    }
+}
+
 /// Speech input of one session. Allocates its pipeline with the first audio.
 #[derive(Debug)]
 pub(crate) struct SpeechInput {
@@ -176,8 +187,7 @@ impl SpeechInput {
         out: &mut Vec<SpeechEvent>,
     ) -> Result<(), FormatError> {
         let format_changed = settings.format() != self.settings.format();
-        let (encoding, rate_hz, channels) = settings.format();
-        let converter = InputConverter::with_encoding(encoding, rate_hz, channels)?;
+        let converter = self.input_use.converter(&settings)?;
         let config = vad_config(&self.rules, &settings);
         self.settings = settings;
         if let Some(pipeline) = &mut self.pipeline {
@@ -253,7 +263,7 @@ impl SpeechInput {
         let lead_in = pipeline.converter.stretch_lead_in();
         pipeline.flush_resampler(out);
         let rest = std::mem::take(&mut pipeline.resampled);
-        pipeline.processed_samples += rest.len() as u64;
+        pipeline.count_listened(rest.len());
         let recording = pipeline.recording.get_or_insert_default();
         recording.audio.extend_from_slice(&rest);
         let is_long_enough = recording.audio.len() as u64 >= COMMIT_MIN_MS * SAMPLES_PER_MS + lead_in;
@@ -335,8 +345,7 @@ impl SpeechInput {
     fn pipeline_mut(&mut self) -> Option<&mut Pipeline> {
         if self.pipeline.is_none() {
             // `apply_settings` has checked the format, so this cannot fail.
-            let (encoding, rate_hz, channels) = self.settings.format();
-            let converter = InputConverter::with_encoding(encoding, rate_hz, channels).ok()?;
+            let converter = self.input_use.converter(&self.settings).ok()?;
             self.pipeline =
                 Some(Box::new(Pipeline::new(converter, &self.rules, &self.settings, self.input_use)));
         }

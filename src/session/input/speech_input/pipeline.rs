@@ -35,8 +35,10 @@ pub(crate) struct Pipeline {
     pub(crate) speech_flag: bool,
     /// Samples since the user was last silent.
     pub(crate) speech_samples: u64,
-    /// Samples processed, with the converter's lead-ins, without muted samples (field notes macaw.md §1.3).
-    pub(crate) processed_samples: u64,
+    /// Samples listened to, without muted samples (field notes macaw.md §1.3) and lead-ins.
+    listened_samples: u64,
+    /// Lead-in samples processed.
+    processed_lead_in: u64,
     pub(crate) recorded_samples: u64,
     pub(crate) silent_samples: u64,
     pub(crate) earlier_received_groups: u64,
@@ -88,7 +90,8 @@ impl Pipeline {
             barge_in_watch: None,
             speech_flag: false,
             speech_samples: 0,
-            processed_samples: 0,
+            listened_samples: 0,
+            processed_lead_in: 0,
             recorded_samples: 0,
             silent_samples: 0,
             earlier_received_groups: 0,
@@ -113,7 +116,7 @@ impl Pipeline {
     }
 
     fn process_hop(&mut self, hop: &[i16], out: &mut Vec<SpeechEvent>) {
-        self.processed_samples += hop.len() as u64;
+        self.count_listened(hop.len());
         let result = self.voice_activity.push_hop(hop);
         self.speech_flag |= result.is_speech;
         let is_silent = !result.is_speech && !self.voice_activity.is_in_speech();
@@ -121,11 +124,10 @@ impl Pipeline {
         if let Some(max_samples) = self.manual_max_samples {
             return self.record_manually(hop, result.is_speech, max_samples, out);
         }
-        let listened_samples = self.listened_samples();
         match &mut self.recording {
             Some(recording) => {
                 if result.is_speech {
-                    recording.note_speech(hop.len(), listened_samples);
+                    recording.note_speech(hop.len(), self.listened_samples);
                 }
                 if self.input_use.records_utterances {
                     recording.audio.extend_from_slice(hop);
@@ -142,8 +144,8 @@ impl Pipeline {
                 let (audio, older) = self.pre_roll.take();
                 self.silent_samples += older;
                 let onset = self.voice_activity.onset_samples().min(audio.len() as u64);
-                let from = listened_samples.saturating_sub(onset);
-                let speech = Some((from, listened_samples));
+                let from = self.listened_samples.saturating_sub(onset);
+                let speech = Some((from, self.listened_samples));
                 self.recording = Some(Recording { audio, has_speech: true, speech });
                 out.push(SpeechEvent::Started { at_ms: self.listened_ms(), from_ms: from / SAMPLES_PER_MS });
             }
@@ -163,7 +165,6 @@ impl Pipeline {
         max_samples: usize,
         out: &mut Vec<SpeechEvent>,
     ) {
-        let listened_samples = self.listened_samples();
         let recording = self.recording.get_or_insert_default();
         let is_full = recording.audio.len() + hop.len() > max_samples;
         if is_full && recording.has_speech {
@@ -178,19 +179,18 @@ impl Pipeline {
             self.silent_samples += dropped as u64;
         }
         if is_speech {
-            recording.note_speech(hop.len(), listened_samples);
+            recording.note_speech(hop.len(), self.listened_samples);
         }
         recording.audio.extend_from_slice(hop);
     }
 
     /// Completes the recording of a client that commits its audio: one utterance, whatever the detector found.
     pub(crate) fn finish_manual(&mut self, out: &mut Vec<SpeechEvent>) {
-        let (listened_samples, listened_ms) = (self.listened_samples(), self.listened_ms());
         if let Some(recording) = &mut self.recording {
             recording.has_speech = true;
             let length_ms = recording.audio.len() as u64 / SAMPLES_PER_MS;
-            let (from_ms, _) = recording.speech_ms(listened_samples);
-            out.push(SpeechEvent::Started { at_ms: listened_ms.saturating_sub(length_ms), from_ms });
+            let (from_ms, _) = recording.speech_ms(self.listened_samples);
+            out.push(SpeechEvent::Started { at_ms: self.listened_ms().saturating_sub(length_ms), from_ms });
             self.finish_segment(true, out);
         }
     }
@@ -210,7 +210,7 @@ impl Pipeline {
     fn finish_segment(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
         let Some(recording) = self.recording.take() else { return };
         self.recorded_samples += recording.audio.len() as u64;
-        let speech_ms = recording.speech_ms(self.listened_samples());
+        let speech_ms = recording.speech_ms(self.listened_samples);
         out.push(SpeechEvent::Segment(SpeechSegment {
             audio: Arc::new(recording.audio),
             has_speech: recording.has_speech,
@@ -230,7 +230,7 @@ impl Pipeline {
         } else {
             self.silent_samples += self.resampled.len() as u64;
         }
-        self.processed_samples += self.resampled.len() as u64;
+        self.count_listened(self.resampled.len());
         self.resampled.clear();
         self.finish_segment(ends_utterance, out);
     }
@@ -261,13 +261,14 @@ impl Pipeline {
     }
 
     pub(crate) const fn listened_ms(&self) -> u64 {
-        self.listened_samples() / SAMPLES_PER_MS
+        self.listened_samples / SAMPLES_PER_MS
     }
 
-    /// Samples of the client processed so far. Positions in its audio count these: sound appears in the output later by the
-    /// lead-in.
-    const fn listened_samples(&self) -> u64 {
-        self.processed_samples.saturating_sub(self.lead_in_samples())
+    /// Counts processed samples of the client. Sound comes out of the converter later by the lead-in, which is no part of it.
+    pub(crate) fn count_listened(&mut self, samples: usize) {
+        let lead_in = (self.lead_in_samples() - self.processed_lead_in).min(samples as u64);
+        self.processed_lead_in += lead_in;
+        self.listened_samples += samples as u64 - lead_in;
     }
 
     /// Samples that the converter's filter has put before the stretches of audio so far.
