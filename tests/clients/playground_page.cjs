@@ -106,6 +106,16 @@ async function useLongTrace(page, saved) {
   return shown;
 }
 
+// Three hours of sound, whose amplitude is the time as a share of four hours: what is kept of them, and what a cut leaves.
+const longSound = (page) => page.run(`import('./playground/measures.js').then(({ Sound }) => {
+  const sound = new Sound();
+  for (let at = 0; at < 3 * 3600; at += 1) sound.push(new Float32Array(50).fill(at / 14400), 50, at);
+  const { envelope } = sound;
+  const kept = { columns: envelope.highs.length, last: envelope.at(envelope.end - 1), middle: envelope.at(2 * 3600 * 50), oldest: envelope.at(0) };
+  sound.cutAt(2 * 3600);
+  return { ...kept, cut: envelope.at(2 * 3600 * 50), beforeCut: envelope.at(2 * 3600 * 50 - 1) };
+})`);
+
 async function usePage(page) {
   const shown = { violations: [], protocols: {} };
   await page.goTo(url);
@@ -165,6 +175,7 @@ async function usePage(page) {
   await page.click('play');
   await pictures(page, 'trace', shown);
 
+  shown.longSound = await longSound(page);
   shown.longTrace = await useLongTrace(page, shown.saved);
 
   // The microphone's next words interrupt the answer.
