@@ -103,6 +103,16 @@ async function useLongTrace(page, saved) {
   await page.run("document.getElementById('messages').scrollTop = 0");
   await page.until(hasText('#messages li', 'row 0'));
   shown.start = await page.run(rows);
+  shown.movedPixels = await page.run(`new Promise((resolve) => {
+    const list = document.getElementById('messages');
+    list.scrollTop = 20_000;
+    setTimeout(() => {
+      const row = [...list.children].find((item) => item.getBoundingClientRect().top > list.getBoundingClientRect().top);
+      const before = row.getBoundingClientRect().top;
+      list.scrollTop += 400;
+      setTimeout(() => resolve(before - row.getBoundingClientRect().top), 300);
+    }, 300);
+  })`);
   return shown;
 }
 

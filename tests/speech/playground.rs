@@ -94,6 +94,8 @@ fn assert_rows_near_view(shown: &Value) {
     assert!(start.len() < 80 && end.len() < 80, "{} and {} rows are elements", start.len(), end.len());
     assert_eq!((&start[0], end.last().unwrap()), (&json!("0"), &json!("1999")));
     assert_eq!(shown["focused"], "1950");
+    let moved_pixels = shown["movedPixels"].as_f64().unwrap();
+    assert!((moved_pixels - 400.0).abs() < 1.0, "scrolling by 400 pixels moves a row by {moved_pixels}");
 }
 
 /// Checks what is kept of three hours of sound: at most two hours of columns of 20 ms, the newest ones.

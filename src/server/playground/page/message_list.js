@@ -56,7 +56,7 @@ export class MessageList {
   }
 
   get rowHeight() {
-    return this.items.values().next().value?.offsetHeight || 24;
+    return this.items.values().next().value?.getBoundingClientRect().height || 24;
   }
 
   // Makes elements for the rows in view and near it.
