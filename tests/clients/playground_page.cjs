@@ -12,6 +12,7 @@ const [url, recording, dir, urlWithKey, key] = process.argv.slice(2);
 const SIZES = { wide: [1440, 1100], middle: [900, 1200], narrow: [390, 844] };
 // The browser plays its microphone's file in a loop; the silence ends what is said.
 const SILENCE_BYTES = 4 * 32_000;
+const LONG_TRACE_ROWS = 2000;
 const AXE = fs.readFileSync(path.join(process.env.NODE_PATH, 'axe-core/axe.min.js'), 'utf8');
 
 function microphoneFile() {
@@ -83,6 +84,48 @@ async function useKey(page) {
   return shown;
 }
 
+// Loads a trace of many messages: only rows near the view are elements, and scrolling and the arrow keys reach the others.
+async function useLongTrace(page, saved) {
+  const [header] = fs.readFileSync(saved, 'utf8').split('\n');
+  const lines = Array.from({ length: LONG_TRACE_ROWS }, (_, at) => JSON.stringify({ ns: at * 1e6, in: 'client', text: `{"type":"row ${at}"}` }));
+  const file = path.join(dir, 'long.jsonl');
+  fs.writeFileSync(file, [header, ...lines, ''].join('\n'));
+  await page.chooseFile('load-file', file);
+  await page.until(hasText('#messages li', `row ${LONG_TRACE_ROWS - 1}`));
+  const rows = texts('#messages li').replace('textContent', "textContent.replace(/.* row /, '')");
+  const shown = { end: await page.run(rows) };
+  await page.run(`{
+    const list = document.getElementById('messages');
+    list.focus();
+    for (let left = 50; left > 0; left -= 1) document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowUp', bubbles: true }));
+  }`);
+  shown.focused = await page.run("document.activeElement.textContent.replace(/.* row /, '')");
+  await page.run("document.getElementById('messages').scrollTop = 0");
+  await page.until(hasText('#messages li', 'row 0'));
+  shown.start = await page.run(rows);
+  shown.movedPixels = await page.run(`new Promise((resolve) => {
+    const list = document.getElementById('messages');
+    list.scrollTop = 20_000;
+    setTimeout(() => {
+      const row = [...list.children].find((item) => item.getBoundingClientRect().top > list.getBoundingClientRect().top);
+      const before = row.getBoundingClientRect().top;
+      list.scrollTop += 400;
+      setTimeout(() => resolve(before - row.getBoundingClientRect().top), 300);
+    }, 300);
+  })`);
+  return shown;
+}
+
+// Three hours of sound, whose amplitude is the time as a share of four hours: what is kept of them, and what a cut leaves.
+const longSound = (page) => page.run(`import('./playground/measures.js').then(({ Sound }) => {
+  const sound = new Sound();
+  for (let at = 0; at < 3 * 3600; at += 1) sound.push(new Float32Array(50).fill(at / 14400), 50, at);
+  const { envelope } = sound;
+  const kept = { columns: envelope.highs.length, last: envelope.at(envelope.end - 1), middle: envelope.at(2 * 3600 * 50), oldest: envelope.at(0) };
+  sound.cutAt(2 * 3600);
+  return { ...kept, cut: envelope.at(2 * 3600 * 50), beforeCut: envelope.at(2 * 3600 * 50 - 1) };
+})`);
+
 async function usePage(page) {
   const shown = { violations: [], protocols: {} };
   await page.goTo(url);
@@ -141,6 +184,9 @@ async function usePage(page) {
   await pause(500);
   await page.click('play');
   await pictures(page, 'trace', shown);
+
+  shown.longSound = await longSound(page);
+  shown.longTrace = await useLongTrace(page, shown.saved);
 
   // The microphone's next words interrupt the answer.
   await page.choose('protocol', 'openai-realtime');

@@ -32,7 +32,7 @@ use tokio::{process::Command, time::timeout};
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The example as built by `cargo test`.
-fn generator_path() -> PathBuf {
+pub(crate) fn generator_path() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let generator = own.parent().and_then(Path::parent).unwrap().join("examples/load");
     assert!(generator.exists(), "build it first, as `cargo test` does: cargo build --example load");

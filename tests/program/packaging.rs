@@ -1,11 +1,12 @@
-//! Files for operators in `examples/`: the container image, the nginx configuration, numbers that several
-//! files share, and licences of dependencies.
+//! Files for operators in `examples/`: the container image, the nginx configuration, the dashboard and the alert
+//! rules, numbers that several files share, and licences of dependencies.
 //!
 //! Checks that need other tools (`systemd-analyze`, Kubernetes schemas, Envoy, the static program) are
 //! manual; `examples/README.md` describes them.
 
 mod compare;
 mod licences;
+mod monitoring;
 
 use std::{
     fs,

@@ -55,6 +55,8 @@ async fn page_talks_is_interrupted_and_keeps_the_session() {
     }
     assert!(shown["filtered"][0].as_str().unwrap().contains("transcript.final"), "{shown}");
     assert!(shown["linked"][0].as_str().unwrap().starts_with("from the model: response.done"), "{shown}");
+    assert_rows_near_view(&shown["longTrace"]);
+    assert_sound_is_bounded(&shown["longSound"]);
     let with_key = &shown["withKey"];
     assert_words(&with_key["words"], BUILT_IN_WORDS);
     assert_eq!((&with_key["violations"], &with_key["keyInUrls"]), (&json!([]), &json!([])));
@@ -84,6 +86,24 @@ fn access_with_key() -> AccessConfig {
 fn assert_words(shown: &Value, expected: &str) {
     let heard = shown.as_array().unwrap().iter().find_map(|text| text.as_str()?.strip_prefix("Heard"));
     assert!(word_error_rate(expected, heard.unwrap_or_default()) <= WER, "{shown}");
+}
+
+/// Checks the rows that were elements at both ends of a list of 2000, and the row that the arrow keys reached.
+fn assert_rows_near_view(shown: &Value) {
+    let (start, end) = (shown["start"].as_array().unwrap(), shown["end"].as_array().unwrap());
+    assert!(start.len() < 80 && end.len() < 80, "{} and {} rows are elements", start.len(), end.len());
+    assert_eq!((&start[0], end.last().unwrap()), (&json!("0"), &json!("1999")));
+    assert_eq!(shown["focused"], "1950");
+    let moved_pixels = shown["movedPixels"].as_f64().unwrap();
+    assert!((moved_pixels - 400.0).abs() < 1.0, "scrolling by 400 pixels moves a row by {moved_pixels}");
+}
+
+/// Checks what is kept of three hours of sound: at most two hours of columns of 20 ms, the newest ones.
+fn assert_sound_is_bounded(shown: &Value) {
+    let share = |name: &str| (shown[name].as_f64().unwrap() * 14_400.0).round();
+    assert_eq!(shown["columns"], 360_000);
+    assert_eq!((share("oldest"), share("middle"), share("last")), (0.0, 7200.0, 10_799.0), "{shown}");
+    assert_eq!((share("cut"), share("beforeCut")), (0.0, 7199.0), "{shown}");
 }
 
 /// Checks that a saved session is a trace with audio, which `voxbridge replay` takes.

@@ -26,6 +26,7 @@ const FILES: &[PageFile] = &page_files![
     JAVASCRIPT "camera.js",
     JAVASCRIPT "capture.js",
     JAVASCRIPT "measures.js",
+    JAVASCRIPT "message_list.js",
     JAVASCRIPT "protocols.js",
     JAVASCRIPT "session.js",
     JAVASCRIPT "timeline.js",

@@ -85,10 +85,10 @@ export class Timeline {
     context.fillRect(0, middle, width, 1);
     context.fillStyle = colour;
     const first = Math.max(0, Math.floor(startS / BUCKET_S));
-    const last = Math.min(sound.highs.length, Math.ceil((startS + this.shownS) / BUCKET_S));
+    const last = Math.min(sound.envelope.end, Math.ceil((startS + this.shownS) / BUCKET_S));
     const bar = Math.max(1, x(startS + BUCKET_S) - 0.5);
     for (let bucket = first; bucket < last; bucket += 1) {
-      const high = sound.highs[bucket];
+      const high = sound.envelope.at(bucket);
       // The square root shows quiet speech.
       const size = high ? Math.max(1, Math.sqrt(high) * (height - 22)) : 0;
       if (size) context.fillRect(x(bucket * BUCKET_S), middle - size / 2, bar, size);

@@ -1,20 +1,6 @@
 // The messages of both sides: a list with one row for each, and the details of the chosen one with what it became.
 
-const LIST_MAX = 1500;
-const ARROWS = { client: { up: '→', down: '←' }, model: { up: '→', down: '←' }, session: { up: '→', down: '←' } };
-const DIRECTIONS = {
-  client: { up: 'from the client', down: 'to the client' },
-  model: { up: 'to the model', down: 'from the model' },
-  session: { up: 'connection', down: 'connection' },
-};
-
-const element = (name, properties = {}, ...children) => {
-  const created = Object.assign(document.createElement(name), properties);
-  created.append(...children);
-  return created;
-};
-
-const seconds = (timeS) => timeS.toFixed(3);
+import { DIRECTIONS, MessageList, element, seconds } from './message_list.js';
 
 function duration(timeS) {
   if (timeS < 0.001) return `${Math.round(timeS * 1e6)} µs`;
@@ -25,13 +11,9 @@ export { duration };
 
 export class Wires {
   constructor(list, detail, count) {
-    Object.assign(this, { list, detail, count });
+    Object.assign(this, { detail, count });
     this.filter = { words: '', audio: true, session: false };
-    list.addEventListener('click', ({ target }) => {
-      const button = target.closest('button');
-      if (button) this.select(Number(button.dataset.id));
-    });
-    list.addEventListener('keydown', (event) => this.moveFocus(event));
+    this.list = new MessageList(list, (id) => this.select(id));
     this.reset(null);
   }
 
@@ -39,8 +21,7 @@ export class Wires {
     this.trace = trace;
     this.lastId = 0;
     this.selected = null;
-    this.items = new Map();
-    this.list.replaceChildren();
+    this.list.reset();
     this.detail.hidden = true;
     this.count.textContent = '';
   }
@@ -49,12 +30,10 @@ export class Wires {
     Object.assign(this.filter, filter);
     const { trace, selected } = this;
     this.reset(trace);
-    this.selected = selected;
-    this.update(true);
-    if (selected) {
-      this.select(selected);
-      this.items.get(selected)?.scrollIntoView({ block: 'nearest' });
-    }
+    this.update();
+    if (!selected) return;
+    this.select(selected);
+    this.list.reveal(selected);
   }
 
   isShown(row) {
@@ -65,65 +44,25 @@ export class Wires {
     return !words || text.toLowerCase().includes(words.toLowerCase());
   }
 
-  // Adds what is new. Follows the end of the list if it was in view.
-  update(follow) {
+  // Adds what is new.
+  update() {
     if (!this.trace) return;
     const { rows } = this.trace;
-    const atEnd = follow ?? this.list.scrollTop + this.list.clientHeight >= this.list.scrollHeight - 30;
-    const added = [];
     let from = rows.length;
     while (from > 0 && rows[from - 1].id > this.lastId) from -= 1;
-    for (const row of rows.slice(from)) if (this.isShown(row)) added.push(this.item(row));
+    const added = rows.slice(from).filter((row) => this.isShown(row));
     // Rows of sound may have grown.
-    for (const row of rows.slice(Math.max(0, from - 2), from)) if (row.seconds && this.items.has(row.id)) this.fill(row);
+    for (const row of rows.slice(Math.max(0, from - 2), from)) if (row.seconds) this.list.fill(row);
     this.lastId = rows.at(-1)?.id ?? 0;
     if (added.length === 0) return;
-    this.list.append(...added);
-    while (this.list.childElementCount > LIST_MAX) {
-      const oldest = this.list.firstElementChild;
-      this.items.delete(Number(oldest.firstElementChild.dataset.id));
-      oldest.remove();
-    }
-    if (atEnd) this.list.scrollTop = this.list.scrollHeight;
+    this.list.update(added, rows[0].id);
     const lost = this.trace.lostRecords ? `, ${this.trace.lostRecords} lost` : '';
-    this.count.textContent = `${this.list.childElementCount} shown of ${this.lastId}${lost}`;
-  }
-
-  item(row) {
-    const what = element('span', { className: 'what' });
-    const button = element('button', { type: 'button' }, element('time', { textContent: seconds(row.timeS) }), what);
-    button.dataset.id = row.id;
-    // The list is one stop of the Tab key; arrow keys move within it.
-    button.tabIndex = -1;
-    const item = element('li', { className: `${row.side} ${row.direction}` }, button);
-    this.items.set(row.id, item);
-    this.fill(row);
-    return item;
-  }
-
-  fill(row) {
-    const button = this.items.get(row.id).firstElementChild;
-    const arrow = element('b', { textContent: `${ARROWS[row.side][row.direction]} ${row.name}` });
-    button.lastElementChild.replaceChildren(arrow, row.words ? ` ${row.words}` : '');
-    button.title = DIRECTIONS[row.side][row.direction];
-  }
-
-  moveFocus(event) {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const current = event.target.closest('li');
-    const next = current ? (step > 0 ? current.nextElementSibling : current.previousElementSibling) : this.list.lastElementChild;
-    next?.firstElementChild.focus();
+    this.count.textContent = `${this.list.rows.length} shown of ${this.lastId}${lost}`;
   }
 
   select(id) {
     const row = this.trace.find(id);
-    for (const [other, item] of this.items) {
-      item.classList.toggle('linked', Boolean(row) && (other === row.cause || row.effects.includes(other)));
-      if (other === id) item.firstElementChild.setAttribute('aria-current', 'true');
-      else item.firstElementChild.removeAttribute('aria-current');
-    }
+    this.list.select(row);
     this.selected = id;
     if (!row) return;
     this.show(row);
@@ -137,7 +76,7 @@ export class Wires {
       const button = element('button', { type: 'button', textContent: `${DIRECTIONS[other.side][other.direction]}: ${other.name}` });
       button.onclick = () => {
         this.select(id);
-        this.items.get(id)?.scrollIntoView({ block: 'nearest' });
+        this.list.reveal(id);
         this.detail.focus();
       };
       return [element('li', {}, button)];
