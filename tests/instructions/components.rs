@@ -39,7 +39,7 @@ pub(crate) fn count_resample() -> usize {
     let mut resampler = Resampler::new(audio_input::RATE_HZ as u32, SPEECH_RATE_HZ).unwrap();
     let speech: Vec<f32> = audio_input::speech(audio_input::RATE_HZ).into_iter().map(pcm::to_f32).collect();
     let frames: Vec<&[f32]> = speech.chunks_exact(audio_input::RATE_HZ / 50).collect();
-    let mut out = Vec::new();
+    let mut out = Vec::<f32>::new();
     count_each(&frames, |frame| {
         out.clear();
         resampler.push(frame, &mut out);

@@ -9,6 +9,7 @@
 use std::{f64::consts::PI, sync::Arc};
 
 use super::OutputSample;
+use fearless_simd::{Level, Simd, dispatch};
 use rubato::audioadapter_buffers::direct::InterleavedSlice;
 use rubato::{
     Async, FixedAsync, SincInterpolationParameters, SincInterpolationType, WindowFunction, calculate_cutoff,
@@ -75,9 +76,7 @@ impl OverlapSave {
             let both = new_chunks * self.chunk_out;
             // The first chunk of the output lacks its past.
             let produced = &self.output[self.chunk_out..];
-            sink.reserve(both);
-            sink.extend(produced[..first].iter().map(|sample| S::from_f32(sample.re)));
-            sink.extend(produced[..both - first].iter().map(|sample| S::from_f32(sample.im)));
+            dispatch!(Level::new(), simd => take_parts(simd, produced, first, both, sink));
             from += new_chunks;
         }
     }
@@ -95,13 +94,7 @@ impl OverlapSave {
             .get_or_insert_with(|| BlockFilter::new(*chunk_in, *chunk_out, half_chunks));
         let (first, second) = (&chunks[..*chunk_in + half_in], &chunks[half_in..]);
         spectrum.resize(first.len(), Complex32::default());
-        let (both, rest) = spectrum.split_at_mut(second.len());
-        for ((line, re), im) in both.iter_mut().zip(first).zip(second) {
-            *line = Complex32::new(*re, *im);
-        }
-        for (line, re) in rest.iter_mut().zip(&first[second.len()..]) {
-            *line = Complex32::new(*re, 0.0);
-        }
+        dispatch!(Level::new(), simd => interleave(simd, first, second, spectrum));
         output.resize(*chunk_out + half_out, Complex32::default());
         scratch.resize(block.scratch, Complex32::default());
         block.filter(spectrum, output, scratch);
@@ -142,16 +135,46 @@ impl BlockFilter {
     fn filter(&self, spectrum: &mut [Complex32], output: &mut [Complex32], scratch: &mut [Complex32]) {
         self.forward.process_with_scratch(spectrum, scratch);
         let (positive, negative) = (self.positive.len(), output.len() - self.negative.len());
-        multiply(&mut output[..positive], &spectrum[..positive], &self.positive);
-        output[positive..negative].fill(Complex32::default());
         let behind = spectrum.len() - self.negative.len();
-        multiply(&mut output[negative..], &spectrum[behind..], &self.negative);
+        dispatch!(Level::new(), simd => {
+            multiply(simd, &mut output[..positive], &spectrum[..positive], &self.positive);
+            multiply(simd, &mut output[negative..], &spectrum[behind..], &self.negative);
+        });
+        output[positive..negative].fill(Complex32::default());
         self.inverse.process_with_scratch(output, scratch);
     }
 }
 
-/// Multiplies pair by pair, in a loop that the compiler turns into vector instructions.
-fn multiply(product: &mut [Complex32], left: &[Complex32], right: &[Complex32]) {
+/// Appends `both` samples to `sink`: the first ones from the real parts, and the rest from the imaginary parts.
+#[inline(always)]
+fn take_parts<S: Simd, T: OutputSample>(
+    _: S,
+    pairs: &[Complex32],
+    first: usize,
+    both: usize,
+    sink: &mut Vec<T>,
+) {
+    sink.reserve(both);
+    sink.extend(pairs[..first].iter().map(|pair| T::from_f32(pair.re)));
+    sink.extend(pairs[..both - first].iter().map(|pair| T::from_f32(pair.im)));
+}
+
+/// Makes complex numbers from real and imaginary parts; the imaginary part that is missing at the end is zero. The compiler
+/// turns the loops here and in [`multiply`] into the vector instructions of the given level.
+#[inline(always)]
+fn interleave<S: Simd>(_: S, re: &[f32], im: &[f32], pairs: &mut [Complex32]) {
+    let (both, rest) = pairs.split_at_mut(im.len());
+    for ((pair, re), im) in both.iter_mut().zip(re).zip(im) {
+        *pair = Complex32::new(*re, *im);
+    }
+    for (pair, re) in rest.iter_mut().zip(&re[im.len()..]) {
+        *pair = Complex32::new(*re, 0.0);
+    }
+}
+
+/// Multiplies pair by pair.
+#[inline(always)]
+fn multiply<S: Simd>(_: S, product: &mut [Complex32], left: &[Complex32], right: &[Complex32]) {
     for ((product, left), right) in product.iter_mut().zip(left).zip(right) {
         *product = left * right;
     }

@@ -56,6 +56,7 @@ pub trait OutputSample {
 }
 
 impl OutputSample for f32 {
+    #[inline(always)]
     fn from_f32(sample: f32) -> Self {
         sample
     }
@@ -63,6 +64,7 @@ impl OutputSample for f32 {
 
 impl OutputSample for i16 {
     /// Rounds and clips: the filter overshoots full scale where the input was clipped.
+    #[inline(always)]
     fn from_f32(sample: f32) -> Self {
         super::pcm::to_i16(sample)
     }
