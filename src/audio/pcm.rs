@@ -7,6 +7,7 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurposeConfig, general_purpose::STANDARD},
 };
 use dasp::sample::Sample as _;
+use fearless_simd::{Level, Simd, dispatch};
 
 /// SIMD base64 engine. Its results equal those of [`STANDARD`].
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -133,8 +134,15 @@ fn decode_blocks(chars: &[u8], out: &mut Vec<f32>) -> Option<usize> {
 pub fn encode_s16le(samples: &[f32], out: &mut Vec<u8>) {
     let before = out.len();
     out.resize(before + samples.len() * 2, 0);
-    for (two, sample) in out[before..].chunks_exact_mut(2).zip(samples) {
-        two.copy_from_slice(&to_i16(*sample).to_le_bytes());
+    let bytes = out[before..].as_chunks_mut().0;
+    dispatch!(Level::new(), simd => convert_to_s16le(simd, samples, bytes));
+}
+
+/// Converts float32 samples to little-endian int16.
+#[inline(always)]
+fn convert_to_s16le<S: Simd>(_: S, samples: &[f32], bytes: &mut [[u8; 2]]) {
+    for (bytes, sample) in bytes.iter_mut().zip(samples) {
+        *bytes = to_i16(*sample).to_le_bytes();
     }
 }
 
@@ -167,6 +175,18 @@ mod tests {
         assert_eq!(to_i16(f32::NEG_INFINITY), i16::MIN);
         assert_eq!(to_i16(f32::NAN), 0);
         assert_eq!(to_i16(0.6 / 32_768.0), 1, "rounds to nearest, does not truncate");
+    }
+
+    #[test]
+    fn any_number_of_samples_is_encoded_like_each_alone() {
+        for count in 0..70 {
+            let samples: Vec<f32> =
+                (0..count).map(|at| [0.3, f32::NAN, -1.5][at % 3] / (at + 1) as f32).collect();
+            let mut bytes = vec![7];
+            encode_s16le(&samples, &mut bytes);
+            let alone = samples.iter().flat_map(|sample| to_i16(*sample).to_le_bytes());
+            assert!(bytes.iter().copied().eq([7].into_iter().chain(alone)), "{count} samples");
+        }
     }
 
     #[test]
