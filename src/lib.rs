@@ -61,7 +61,7 @@
 //! 2. `upstream`: `decode`, `without_data_prefix`, `rule_matches`, `message_meta`, `emit_events`, `audio_event`,
 //!    `decode_audio`
 //! 3. `mapping/extract`, the JSON reader: 11 functions below `extract`
-//! 4. `audio/pcm`: `decode_base64_f32`, `decode_blocks`
+//! 4. `audio/pcm`: `decode_base64_f32`, `decode_into`
 //! 5. `session/lane_routing`: `handle_lane_event`
 //! 6. the lane's owner, `session/tts/synthesizer` with `session/upstream/connection`: 9 functions below `handle_lane_event`.
 //!    In a conversation the owner is `session/dialogue`, below `handle_event`.

@@ -3,13 +3,13 @@
 //! int16 to float32 and back is lossless. Floats outside ±1 are clipped, never wrapped, and NaN becomes silence.
 
 use base64::{
-    DecodeError, Engine as _,
-    engine::{DecodePaddingMode, GeneralPurposeConfig, general_purpose::STANDARD},
+    DecodeError, DecodeSliceError, Engine as _,
+    engine::{DecodePaddingMode, GeneralPurposeConfig},
 };
 use dasp::sample::Sample as _;
 use fearless_simd::{Level, Simd, dispatch};
 
-/// SIMD base64 engine. Its results equal those of [`STANDARD`].
+/// SIMD base64 engine.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 static BASE64: std::sync::LazyLock<base64::engine::simd::Simd> =
     std::sync::LazyLock::new(|| base64::engine::simd::Simd::standard(base64::engine::general_purpose::PAD));
@@ -105,29 +105,24 @@ pub const fn base64_f32_len(samples: usize) -> usize {
 /// 4.
 pub fn decode_base64_f32(text: &str, out: &mut Vec<f32>) -> Result<(), PcmError> {
     let before = out.len();
-    let decoded_bytes = decode_blocks(text.as_bytes(), out);
-    if decoded_bytes.is_none_or(|bytes| bytes % 4 != 0) {
-        out.truncate(before);
-        // Decode again for the error message: block decoding does not know the position in the whole text.
-        let bytes = STANDARD.decode(text).map_err(|error| PcmError::Base64(error.to_string()))?;
-        return Err(PcmError::PartialSample(bytes.len()));
-    }
-    Ok(())
+    // Room for the last group of three bytes, even if it is padding.
+    out.resize(before + (text.len().div_ceil(4) * 3).div_ceil(4), 0.0);
+    let decoded = decode_into(text, &mut out[before..]);
+    out.truncate(before + decoded.as_ref().copied().unwrap_or(0));
+    decoded.map(drop)
 }
 
-/// Decodes block by block. Returns the number of bytes, or `None` if the text is not valid base64.
-fn decode_blocks(chars: &[u8], out: &mut Vec<f32>) -> Option<usize> {
-    let mut bytes = [0; BLOCK_BYTES];
-    let mut count = 0;
-    out.reserve(chars.len() / 16 * 3 + 1);
-    for block in chars.chunks(BLOCK_CHARS) {
-        // Padding ends the text, so nothing may follow a block that is not full.
-        let decoded = BASE64.decode_slice(block, &mut bytes).ok().filter(|_| count % BLOCK_BYTES == 0)?;
-        count += decoded;
-        let fours = bytes[..decoded].chunks_exact(4);
-        out.extend(fours.map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])));
+/// Decodes base64 of little-endian float32; returns the number of samples.
+fn decode_into(text: &str, samples: &mut [f32]) -> Result<usize, PcmError> {
+    let decoded = BASE64.decode_slice(text, bytemuck::cast_slice_mut(samples));
+    let bytes = decoded.map_err(|error| match error {
+        DecodeSliceError::DecodeError(error) => PcmError::Base64(error.to_string()),
+        DecodeSliceError::OutputSliceTooSmall => PcmError::Base64(error.to_string()),
+    })?;
+    if cfg!(target_endian = "big") {
+        samples.iter_mut().for_each(|sample| *sample = f32::from_bits(sample.to_bits().swap_bytes()));
     }
-    Some(count)
+    if bytes % 4 == 0 { Ok(bytes / 4) } else { Err(PcmError::PartialSample(bytes)) }
 }
 
 /// Appends float32 samples to `out` as little-endian int16, rounded and clipped.
