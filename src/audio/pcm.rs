@@ -9,7 +9,7 @@ use base64::{
 use dasp::sample::Sample as _;
 use fearless_simd::{Level, Simd, dispatch};
 
-/// SIMD base64 engine.
+/// SIMD base64 decoder.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 static BASE64: std::sync::LazyLock<base64::engine::simd::Simd> =
     std::sync::LazyLock::new(|| base64::engine::simd::Simd::standard(base64::engine::general_purpose::PAD));
@@ -27,11 +27,9 @@ static LENIENT_BASE64: std::sync::LazyLock<base64::engine::simd::Simd> =
 const LENIENT_BASE64: base64::engine::GeneralPurpose =
     base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT);
 
-/// Samples encoded and decoded at a time, on the stack: a whole number of base64's three-byte groups, so that
-/// blocks join without padding.
+/// Samples encoded at a time, on the stack: a whole number of base64's three-byte groups, so that blocks join
+/// without padding.
 const BLOCK_SAMPLES: usize = 768;
-const BLOCK_BYTES: usize = BLOCK_SAMPLES * 4;
-const BLOCK_CHARS: usize = BLOCK_BYTES / 3 * 4;
 
 /// Scale between int16 and float32; a power of two, so the division is exact.
 const FULL_SCALE: f32 = 32_768.0;
@@ -67,7 +65,7 @@ pub fn to_i16(sample: f32) -> i16 {
 
 /// Appends bytes to `out` as base64, with padding.
 pub fn encode_base64(bytes: &[u8], out: &mut String) {
-    BASE64.encode_string(bytes, out);
+    base64_simd::STANDARD.encode_append(bytes, out);
 }
 
 /// Decodes a client's base64, with or without padding, and appends the bytes to `out`.
@@ -81,15 +79,20 @@ pub fn decode_base64(text: &str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
 /// Appends the samples to `out` as base64 of little-endian float32, without an intermediate buffer for the whole
 /// audio.
 pub fn encode_base64_f32(samples: &[i16], out: &mut String) {
-    let (mut bytes, mut chars) = ([0; BLOCK_BYTES], [0; BLOCK_CHARS]);
+    let mut bytes = [[0; 4]; BLOCK_SAMPLES];
     out.reserve(base64_f32_len(samples.len()));
     for block in samples.chunks(BLOCK_SAMPLES) {
-        for (four, sample) in bytes.chunks_exact_mut(4).zip(block) {
-            four.copy_from_slice(&to_f32(*sample).to_le_bytes());
-        }
-        // Cannot fail: `chars` has room for a whole block, and base64 is ASCII.
-        let written = BASE64.encode_slice(&bytes[..block.len() * 4], &mut chars).unwrap_or_default();
-        out.push_str(std::str::from_utf8(&chars[..written]).unwrap_or_default());
+        let bytes = &mut bytes[..block.len()];
+        dispatch!(Level::new(), simd => convert_to_f32le(simd, block, bytes));
+        encode_base64(bytes.as_flattened(), out);
+    }
+}
+
+/// Converts int16 samples to little-endian float32.
+#[inline(always)]
+fn convert_to_f32le<S: Simd>(_: S, samples: &[i16], bytes: &mut [[u8; 4]]) {
+    for (bytes, sample) in bytes.iter_mut().zip(samples) {
+        *bytes = to_f32(*sample).to_le_bytes();
     }
 }
 
