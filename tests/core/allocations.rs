@@ -11,6 +11,9 @@ use crate::harness::{BridgeStep, Harness, HarnessConfig, bytes_of, recording};
 /// Frames before the count. They begin with speech, at which the detector allocates its state.
 const WARM_UP_FRAMES: usize = 50 * 6;
 
+/// Messages of the model above this size are a second of audio.
+const DELTA_BYTES: usize = 100_000;
+
 /// Speech, a quiet room, speech again, and a quiet room in which the speech is answered.
 fn microphone(rate_hz: u32) -> Vec<i16> {
     let mut noise = fastrand::Rng::with_seed(1);
@@ -66,5 +69,18 @@ fn ordinary_frame_of_the_speech_profile_allocates_only_for_a_growing_utterance()
         // The recording of an utterance doubles its memory when it is full.
         assert!(allocations.len() <= 3 * utterances, "{rate_hz} Hz: {allocations:?}");
         assert!(allocations.iter().all(|count| *count == 1), "{rate_hz} Hz: {allocations:?}");
+    }
+}
+
+#[test]
+fn delta_allocates_its_samples_and_the_bytes_for_the_client() {
+    let (steps, _) = steps("conversation", 48_000);
+    let deltas: Vec<&BridgeStep> =
+        steps.iter().filter(|step| !step.is_from_client && step.frame_bytes > DELTA_BYTES).collect();
+    assert!(deltas.len() >= 2, "{} deltas", deltas.len());
+    for delta in deltas {
+        let samples = delta.frame_bytes / 4 * 3 / 4;
+        let (bytes, count) = (delta.allocations.bytes_total as usize, delta.allocations.count_total);
+        assert!(bytes < samples * (4 + 2) + 4_000 && count <= 40, "{bytes} bytes in {count} allocations");
     }
 }

@@ -190,6 +190,8 @@ pub(crate) struct Harness {
 /// One input of the bridge, up to the next `Wait`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BridgeStep {
+    /// Bytes of the frame, if the input is one.
+    pub(crate) frame_bytes: usize,
     /// The input is a frame of the client.
     pub(crate) is_from_client: bool,
     /// Outputs before `Wait`.
@@ -200,8 +202,14 @@ pub(crate) struct BridgeStep {
 
 impl BridgeStep {
     fn new(input: &Input<'_>) -> Self {
-        let is_from_client = matches!(input, Input::Client(_));
-        Self { is_from_client, outputs: 0, allocations: AllocationInfo::default() }
+        let (is_from_client, frame_bytes) = match input {
+            Input::Client(Frame::Text(text)) => (true, text.len()),
+            Input::Client(Frame::Binary(bytes)) => (true, bytes.len()),
+            Input::Lane(_, Frame::Text(text)) => (false, text.len()),
+            _ => (false, 0),
+        };
+        let allocations = AllocationInfo::default();
+        Self { frame_bytes, is_from_client, outputs: 0, allocations }
     }
 }
 
