@@ -54,23 +54,23 @@
 //!
 //! The frame that completes a unit takes all steps of [`session`], and [`upstream::Dialect::encode`] makes its message.
 //!
-//! Down, from the upstream's socket to the client's: a delta of audio of a requested text passes 70 functions. In a
-//! conversation it passes 104 if it answers a unit, because the bridge then also measures the unit.
+//! Down, from the upstream's socket to the client's: a delta of audio of a requested text passes about 77 functions.
+//! In a conversation it passes about 111 if it answers a unit, because the bridge then also measures the unit.
 //!
 //! 1. `bridge/mod` and `bridge/served`: `handle_input`, `handle_input`
 //! 2. `upstream`: `decode`, `without_data_prefix`, `rule_matches`, `message_meta`, `emit_events`, `audio_event`,
 //!    `decode_audio`
 //! 3. `mapping/extract`, the JSON reader: 11 functions below `extract`
-//! 4. `audio/pcm`: `decode_base64_f32`, `decode_blocks`
+//! 4. `audio/pcm`: `decode_base64_f32`, `decode_into`
 //! 5. `session/lane_routing`: `handle_lane_event`
 //! 6. the lane's owner, `session/tts/synthesizer` with `session/upstream/connection`: 9 functions below `handle_lane_event`.
 //!    In a conversation the owner is `session/dialogue`, below `handle_event`.
-//! 7. `session/tts/player`, 15 functions below `push_audio`, with `audio/playout` (5) and `audio/output_converter` (1)
+//! 7. `session/tts/player`, 15 functions below `push_audio`, with `audio/playout` (5), and `audio/output_converter`,
+//!    `audio/encoding`, `audio/pcm` and `audio/playout_queue`, which make and hold the client's bytes (12)
 //! 8. `session/follow_up` and `session/timers`: `after_delta`, `has_due_steps`, `set_or_clear`, `next`
 //! 9. `bridge/mod` and `bridge/served`: `poll_output`, `poll_output`
 //! 10. `session`: `push_client`, `pop_action`, `pop`, `is_finished`, `next_timeout`
-//! 11. `downstream/encode`, `event` and `audio`: `encode`, `encode_audio`, `turn`, `encode`, `encode_s16le`,
-//!     `bytes_per_sample`. The turn tag lets the socket discard the frame after a barge-in.
+//! 11. `downstream/encode` and `event`: `encode`, `turn`. The turn tag lets the socket discard the frame after a barge-in.
 //!
 //! The figures count distinct functions of this crate, without closures, constructors, drop glue and trait glue of `std`.
 //! They come from an unoptimised build under `valgrind --tool=callgrind --toggle-collect`, over one

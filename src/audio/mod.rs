@@ -11,6 +11,7 @@ pub mod input_converter;
 pub mod output_converter;
 pub mod pcm;
 pub mod playout;
+pub mod playout_queue;
 pub mod resample;
 pub mod units;
 pub mod vad;

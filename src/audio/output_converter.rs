@@ -1,60 +1,86 @@
-//! Converts the model's audio, float32 mono at 24 kHz ([`MODEL_RATE_HZ`]), to the rate that a client plays.
+//! Converts the model's audio, float32 mono at 24 kHz ([`MODEL_RATE_HZ`]), to the rate and encoding that a client plays.
 
-use std::collections::VecDeque;
+use bytes::Bytes;
 
-use super::MODEL_RATE_HZ;
-use super::resample::{Resampler, UnsupportedRate};
+use super::{
+    MODEL_RATE_HZ,
+    encoding::Encoding,
+    playout_queue::PlayoutQueue,
+    resample::{Resampler, UnsupportedRate},
+};
 
 /// Converter for one client.
 #[derive(Debug)]
 pub struct OutputConverter {
     resampler: Resampler,
-    /// True at [`MODEL_RATE_HZ`]: samples are copied only.
-    passthrough: bool,
-    /// Reused between calls; empty unless the rates differ.
-    resampled: Vec<f32>,
+    encoding: Encoding,
+    rate_hz: u32,
 }
 
 impl Default for OutputConverter {
-    /// A converter to [`MODEL_RATE_HZ`].
+    /// A converter to int16 at [`MODEL_RATE_HZ`].
     fn default() -> Self {
-        Self::new(MODEL_RATE_HZ).expect("the model's own rate is within the supported range")
+        Self::new(Encoding::default(), MODEL_RATE_HZ)
+            .expect("the model's own rate is within the supported range")
     }
 }
 
 impl OutputConverter {
-    /// A converter to `out_rate_hz` samples per second; [`MODEL_RATE_HZ`] needs no resampling.
+    /// A converter to this encoding at `rate_hz` samples per second; [`MODEL_RATE_HZ`] needs no resampling.
     ///
     /// # Errors
     /// [`UnsupportedRate`] outside 8 to 192 kHz.
-    pub fn new(out_rate_hz: u32) -> Result<Self, UnsupportedRate> {
-        Ok(Self {
-            resampler: Resampler::new(MODEL_RATE_HZ, out_rate_hz)?,
-            passthrough: out_rate_hz == MODEL_RATE_HZ,
-            resampled: Vec::new(),
-        })
+    pub fn new(encoding: Encoding, rate_hz: u32) -> Result<Self, UnsupportedRate> {
+        Ok(Self { resampler: Resampler::new(MODEL_RATE_HZ, rate_hz)?, encoding, rate_hz })
+    }
+
+    /// Samples per second of the converted audio.
+    pub const fn rate_hz(&self) -> u32 {
+        self.rate_hz
+    }
+
+    /// Size of a converted sample.
+    pub const fn bytes_per_sample(&self) -> usize {
+        self.encoding.bytes_per_sample()
     }
 
     /// Converts samples of the model and appends those that are ready to `out`.
-    pub fn push(&mut self, samples: &[f32], out: &mut VecDeque<f32>) {
-        if self.passthrough {
-            return out.extend(samples);
+    pub fn push(&mut self, samples: &[f32], out: &mut PlayoutQueue) {
+        if self.rate_hz == MODEL_RATE_HZ {
+            return out.push(self.encode(samples));
         }
-        self.resampler.push(samples, &mut self.resampled);
-        out.extend(self.resampled.as_slice());
-        self.resampled.clear();
+        let mut resampled = Vec::new();
+        self.resampler.push(samples, &mut resampled);
+        out.push(self.encode(&resampled));
     }
 
     /// Ends a turn: appends everything that is still in the resampler, which is then ready for the next turn.
-    pub fn flush(&mut self, out: &mut VecDeque<f32>) {
-        self.resampler.flush(&mut self.resampled);
-        out.extend(self.resampled.as_slice());
-        self.resampled.clear();
+    pub fn flush(&mut self, out: &mut PlayoutQueue) {
+        let mut rest = Vec::new();
+        self.resampler.flush(&mut rest);
+        out.push(self.encode(&rest));
     }
 
     /// Discards everything that is still in the resampler, because the turn was cancelled.
     pub fn clear(&mut self) {
         self.resampler.reset();
+    }
+
+    /// Fills a frame up with silence.
+    pub fn fill_up(&self, frame: Bytes, samples: usize) -> Bytes {
+        let missing = samples.saturating_sub(frame.len() / self.bytes_per_sample());
+        if missing == 0 {
+            return frame;
+        }
+        let mut bytes = Vec::from(frame);
+        self.encoding.encode(&vec![0.0; missing], &mut bytes);
+        bytes.into()
+    }
+
+    fn encode(&self, samples: &[f32]) -> Bytes {
+        let mut bytes = Vec::with_capacity(samples.len() * self.bytes_per_sample());
+        self.encoding.encode(samples, &mut bytes);
+        bytes.into()
     }
 }
 
@@ -66,27 +92,37 @@ mod tests {
         (0..24_000).map(|i| (i as f32 * 0.05).sin() * 0.8 + (i as f32 * 0.31).sin() * 0.1).collect()
     }
 
+    fn converter(rate_hz: u32) -> OutputConverter {
+        OutputConverter::new(Encoding::F32le, rate_hz).unwrap()
+    }
+
+    /// All samples of a queue of float32.
+    fn samples(mut queue: PlayoutQueue) -> Vec<f32> {
+        let bytes = queue.take(queue.len());
+        bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
+    }
+
     #[test]
     fn model_rate_output_is_not_resampled() {
-        let (mut converter, mut out) = (OutputConverter::new(24_000).unwrap(), VecDeque::new());
+        let (mut converter, mut out) = (converter(24_000), PlayoutQueue::default());
         converter.push(&speech(), &mut out);
         converter.flush(&mut out);
-        assert_eq!(out, speech());
+        assert_eq!(samples(out), speech());
     }
 
     #[test]
     fn resampled_output_has_exact_length_for_any_framing() {
         for rate_hz in [8_000u32, 16_000, 22_050, 44_100, 48_000] {
-            let (mut converter, mut whole, mut pieces) =
-                (OutputConverter::new(rate_hz).unwrap(), VecDeque::new(), VecDeque::new());
+            let mut converter = converter(rate_hz);
+            let (mut whole, mut pieces) = (PlayoutQueue::default(), PlayoutQueue::default());
             converter.push(&speech(), &mut whole);
             converter.flush(&mut whole);
-            assert_eq!(whole.len(), rate_hz as usize, "one second");
             for piece in speech().chunks(777) {
                 converter.push(piece, &mut pieces);
             }
             converter.flush(&mut pieces);
-            assert_eq!(whole.len(), pieces.len(), "{rate_hz} Hz");
+            let (whole, pieces) = (samples(whole), samples(pieces));
+            assert_eq!((whole.len(), pieces.len()), (rate_hz as usize, rate_hz as usize), "one second");
             // Sums may be rounded in another order: by no more than one step of int16.
             let differs = |(a, b): (&f32, &f32)| (a - b).abs() > 1.0 / 32_768.0;
             assert!(!whole.iter().zip(&pieces).any(differs), "{rate_hz} Hz depends on the framing");
@@ -95,12 +131,23 @@ mod tests {
 
     #[test]
     fn cleared_audio_never_reaches_the_output() {
-        let (mut converter, mut out) = (OutputConverter::new(48_000).unwrap(), VecDeque::new());
+        let (mut converter, mut out) = (converter(48_000), PlayoutQueue::default());
         converter.push(&speech()[..1_000], &mut out);
         converter.clear();
         out.clear();
         converter.push(&[0.0; 1_000], &mut out);
         converter.flush(&mut out);
-        assert_eq!(out, vec![0.0; 2_000]);
+        assert_eq!(samples(out), vec![0.0; 2_000]);
+    }
+
+    #[test]
+    fn short_frame_is_filled_up_with_silence_of_its_encoding() {
+        let silence = |encoding, bytes: &'static [u8]| {
+            let converter = OutputConverter::new(encoding, 8_000).unwrap();
+            converter.fill_up(Bytes::from_static(bytes), 3)
+        };
+        assert_eq!(silence(Encoding::S16le, &[1, 2])[..], [1, 2, 0, 0, 0, 0]);
+        assert_eq!(silence(Encoding::Mulaw, &[1])[..], [1, 0xff, 0xff]);
+        assert_eq!(silence(Encoding::Alaw, &[1, 2, 3, 4])[..], [1, 2, 3, 4]);
     }
 }

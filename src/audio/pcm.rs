@@ -3,12 +3,13 @@
 //! int16 to float32 and back is lossless. Floats outside ±1 are clipped, never wrapped, and NaN becomes silence.
 
 use base64::{
-    DecodeError, Engine as _,
-    engine::{DecodePaddingMode, GeneralPurposeConfig, general_purpose::STANDARD},
+    DecodeError, DecodeSliceError, Engine as _,
+    engine::{DecodePaddingMode, GeneralPurposeConfig},
 };
 use dasp::sample::Sample as _;
+use fearless_simd::{Level, Simd, dispatch};
 
-/// SIMD base64 engine. Its results equal those of [`STANDARD`].
+/// SIMD base64 decoder.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 static BASE64: std::sync::LazyLock<base64::engine::simd::Simd> =
     std::sync::LazyLock::new(|| base64::engine::simd::Simd::standard(base64::engine::general_purpose::PAD));
@@ -26,11 +27,9 @@ static LENIENT_BASE64: std::sync::LazyLock<base64::engine::simd::Simd> =
 const LENIENT_BASE64: base64::engine::GeneralPurpose =
     base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT);
 
-/// Samples encoded and decoded at a time, on the stack: a whole number of base64's three-byte groups, so that
-/// blocks join without padding.
+/// Samples encoded at a time, on the stack: a whole number of base64's three-byte groups, so that blocks join
+/// without padding.
 const BLOCK_SAMPLES: usize = 768;
-const BLOCK_BYTES: usize = BLOCK_SAMPLES * 4;
-const BLOCK_CHARS: usize = BLOCK_BYTES / 3 * 4;
 
 /// Scale between int16 and float32; a power of two, so the division is exact.
 const FULL_SCALE: f32 = 32_768.0;
@@ -66,7 +65,7 @@ pub fn to_i16(sample: f32) -> i16 {
 
 /// Appends bytes to `out` as base64, with padding.
 pub fn encode_base64(bytes: &[u8], out: &mut String) {
-    BASE64.encode_string(bytes, out);
+    base64_simd::STANDARD.encode_append(bytes, out);
 }
 
 /// Decodes a client's base64, with or without padding, and appends the bytes to `out`.
@@ -80,15 +79,20 @@ pub fn decode_base64(text: &str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
 /// Appends the samples to `out` as base64 of little-endian float32, without an intermediate buffer for the whole
 /// audio.
 pub fn encode_base64_f32(samples: &[i16], out: &mut String) {
-    let (mut bytes, mut chars) = ([0; BLOCK_BYTES], [0; BLOCK_CHARS]);
+    let mut bytes = [[0; 4]; BLOCK_SAMPLES];
     out.reserve(base64_f32_len(samples.len()));
     for block in samples.chunks(BLOCK_SAMPLES) {
-        for (four, sample) in bytes.chunks_exact_mut(4).zip(block) {
-            four.copy_from_slice(&to_f32(*sample).to_le_bytes());
-        }
-        // Cannot fail: `chars` has room for a whole block, and base64 is ASCII.
-        let written = BASE64.encode_slice(&bytes[..block.len() * 4], &mut chars).unwrap_or_default();
-        out.push_str(std::str::from_utf8(&chars[..written]).unwrap_or_default());
+        let bytes = &mut bytes[..block.len()];
+        dispatch!(Level::new(), simd => convert_to_f32le(simd, block, bytes));
+        encode_base64(bytes.as_flattened(), out);
+    }
+}
+
+/// Converts int16 samples to little-endian float32.
+#[inline(always)]
+fn convert_to_f32le<S: Simd>(_: S, samples: &[i16], bytes: &mut [[u8; 4]]) {
+    for (bytes, sample) in bytes.iter_mut().zip(samples) {
+        *bytes = to_f32(*sample).to_le_bytes();
     }
 }
 
@@ -104,37 +108,39 @@ pub const fn base64_f32_len(samples: usize) -> usize {
 /// 4.
 pub fn decode_base64_f32(text: &str, out: &mut Vec<f32>) -> Result<(), PcmError> {
     let before = out.len();
-    let decoded_bytes = decode_blocks(text.as_bytes(), out);
-    if decoded_bytes.is_none_or(|bytes| bytes % 4 != 0) {
-        out.truncate(before);
-        // Decode again for the error message: block decoding does not know the position in the whole text.
-        let bytes = STANDARD.decode(text).map_err(|error| PcmError::Base64(error.to_string()))?;
-        return Err(PcmError::PartialSample(bytes.len()));
-    }
-    Ok(())
+    // Room for the last group of three bytes, even if it is padding.
+    out.resize(before + (text.len().div_ceil(4) * 3).div_ceil(4), 0.0);
+    let decoded = decode_into(text, &mut out[before..]);
+    out.truncate(before + decoded.as_ref().copied().unwrap_or(0));
+    decoded.map(drop)
 }
 
-/// Decodes block by block. Returns the number of bytes, or `None` if the text is not valid base64.
-fn decode_blocks(chars: &[u8], out: &mut Vec<f32>) -> Option<usize> {
-    let mut bytes = [0; BLOCK_BYTES];
-    let mut count = 0;
-    out.reserve(chars.len() / 16 * 3 + 1);
-    for block in chars.chunks(BLOCK_CHARS) {
-        // Padding ends the text, so nothing may follow a block that is not full.
-        let decoded = BASE64.decode_slice(block, &mut bytes).ok().filter(|_| count % BLOCK_BYTES == 0)?;
-        count += decoded;
-        let fours = bytes[..decoded].chunks_exact(4);
-        out.extend(fours.map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])));
+/// Decodes base64 of little-endian float32; returns the number of samples.
+fn decode_into(text: &str, samples: &mut [f32]) -> Result<usize, PcmError> {
+    let decoded = BASE64.decode_slice(text, bytemuck::cast_slice_mut(samples));
+    let bytes = decoded.map_err(|error| match error {
+        DecodeSliceError::DecodeError(error) => PcmError::Base64(error.to_string()),
+        DecodeSliceError::OutputSliceTooSmall => PcmError::Base64(error.to_string()),
+    })?;
+    if cfg!(target_endian = "big") {
+        samples.iter_mut().for_each(|sample| *sample = f32::from_bits(sample.to_bits().swap_bytes()));
     }
-    Some(count)
+    if bytes % 4 == 0 { Ok(bytes / 4) } else { Err(PcmError::PartialSample(bytes)) }
 }
 
 /// Appends float32 samples to `out` as little-endian int16, rounded and clipped.
 pub fn encode_s16le(samples: &[f32], out: &mut Vec<u8>) {
     let before = out.len();
     out.resize(before + samples.len() * 2, 0);
-    for (two, sample) in out[before..].chunks_exact_mut(2).zip(samples) {
-        two.copy_from_slice(&to_i16(*sample).to_le_bytes());
+    let bytes = out[before..].as_chunks_mut().0;
+    dispatch!(Level::new(), simd => convert_to_s16le(simd, samples, bytes));
+}
+
+/// Converts float32 samples to little-endian int16.
+#[inline(always)]
+fn convert_to_s16le<S: Simd>(_: S, samples: &[f32], bytes: &mut [[u8; 2]]) {
+    for (bytes, sample) in bytes.iter_mut().zip(samples) {
+        *bytes = to_i16(*sample).to_le_bytes();
     }
 }
 
@@ -167,6 +173,18 @@ mod tests {
         assert_eq!(to_i16(f32::NEG_INFINITY), i16::MIN);
         assert_eq!(to_i16(f32::NAN), 0);
         assert_eq!(to_i16(0.6 / 32_768.0), 1, "rounds to nearest, does not truncate");
+    }
+
+    #[test]
+    fn any_number_of_samples_is_encoded_like_each_alone() {
+        for count in 0..70 {
+            let samples: Vec<f32> =
+                (0..count).map(|at| [0.3, f32::NAN, -1.5][at % 3] / (at + 1) as f32).collect();
+            let mut bytes = vec![7];
+            encode_s16le(&samples, &mut bytes);
+            let alone = samples.iter().flat_map(|sample| to_i16(*sample).to_le_bytes());
+            assert!(bytes.iter().copied().eq([7].into_iter().chain(alone)), "{count} samples");
+        }
     }
 
     #[test]

@@ -11,9 +11,6 @@ use super::SPEECH_RATE_HZ;
 /// Samples of a unit: one second at 16 kHz.
 pub const UNIT_SAMPLES: usize = SPEECH_RATE_HZ as usize;
 
-/// Initial capacity of a unit in samples: half of the time, half the memory suffices.
-const INITIAL_CAPACITY: usize = UNIT_SAMPLES / 2;
-
 /// Sample counts: `pushed` always equals `taken` + `dropped` + the samples still queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UnitCounts {
@@ -40,7 +37,7 @@ pub struct UnitCounts {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct UnitQueue {
-    /// Mostly whole units, then the beginning of the next one. None is empty or longer than a unit.
+    /// Mostly whole units, then the beginning of the next one, which may be empty. None is longer than a unit.
     /// [`take_unit`](Self::take_unit) hands out a piece with its memory.
     pieces: VecDeque<Vec<i16>>,
     len: usize,
@@ -48,19 +45,17 @@ pub struct UnitQueue {
 }
 
 impl UnitQueue {
-    /// Appends samples.
+    /// Appends samples. Only samples that complete a unit allocate memory, for the whole next one.
     pub fn push(&mut self, samples: &[i16]) {
         self.len += samples.len();
         self.counts.pushed += samples.len() as u64;
         let mut rest = samples;
-        while !rest.is_empty() {
-            let room = self.pieces.back().map_or(0, |piece| UNIT_SAMPLES - piece.len());
-            let (head, tail) = rest.split_at(rest.len().min(room));
-            match self.pieces.back_mut() {
-                Some(piece) if room > 0 => extend_piece(piece, head),
-                _ => self.pieces.push_back(Vec::new()),
+        loop {
+            let room = self.pieces.back_mut().map_or(0, |piece| extend_piece(piece, &mut rest));
+            if room > 0 {
+                return;
             }
-            rest = tail;
+            self.pieces.push_back(Vec::with_capacity(UNIT_SAMPLES));
         }
     }
 
@@ -151,14 +146,13 @@ impl UnitQueue {
     }
 }
 
-/// Appends to a piece of a unit, without ever allocating more than a whole unit.
-fn extend_piece(piece: &mut Vec<i16>, samples: &[i16]) {
-    let len = piece.len() + samples.len();
-    if len > piece.capacity() {
-        let room = if len > INITIAL_CAPACITY { UNIT_SAMPLES } else { INITIAL_CAPACITY };
-        piece.reserve_exact(room - piece.len());
-    }
-    piece.extend_from_slice(samples);
+/// Moves the first samples to a piece of a unit, as far as they fit; returns the room left.
+fn extend_piece(piece: &mut Vec<i16>, samples: &mut &[i16]) -> usize {
+    piece.reserve_exact(UNIT_SAMPLES - piece.len());
+    let (head, tail) = samples.split_at(samples.len().min(UNIT_SAMPLES - piece.len()));
+    piece.extend_from_slice(head);
+    *samples = tail;
+    UNIT_SAMPLES - piece.len()
 }
 
 #[cfg(test)]
@@ -241,15 +235,15 @@ mod tests {
     #[test]
     fn queue_allocates_no_more_than_needed() {
         let mut units = UnitQueue::default();
-        for (samples, most) in
-            [(320, INITIAL_CAPACITY), (7_680, INITIAL_CAPACITY), (320, UNIT_SAMPLES), (7_680, UNIT_SAMPLES)]
-        {
-            units.push(&vec![1; samples]);
-            assert_eq!(allocated_samples(&units), most, "of {}", units.len());
-        }
+        units.push(&[1; 320]);
+        assert_eq!(allocated_samples(&units), UNIT_SAMPLES);
+        units.push(&[1; UNIT_SAMPLES - 320]);
+        assert_eq!(allocated_samples(&units), 2 * UNIT_SAMPLES, "room for the next frame");
         units.push(&numbered_samples(0, 60 * UNIT_SAMPLES));
-        assert_eq!(allocated_samples(&units), 61 * UNIT_SAMPLES);
+        assert_eq!(allocated_samples(&units), 62 * UNIT_SAMPLES);
         assert!((0..61).all(|_| units.take_unit().capacity() == UNIT_SAMPLES));
+        assert_eq!(allocated_samples(&units), UNIT_SAMPLES);
+        units.shrink_to_fit();
         assert_eq!(allocated_samples(&units), 0);
         units.push(&[1; 320]);
         units.shrink_to_fit();

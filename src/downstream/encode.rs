@@ -30,12 +30,8 @@ impl Codec {
             return;
         }
         match command {
-            ClientCommand::Audio(audio) => {
-                self.audio_bytes.clear();
-                audio.encoding.encode(&audio.samples, &mut self.audio_bytes);
-                if self.mapping.event(EventName::Audio).is_empty() {
-                    return send(Message::Binary(std::mem::take(&mut self.audio_bytes).into()));
-                }
+            ClientCommand::Audio(audio) if self.mapping.event(EventName::Audio).is_empty() => {
+                return send(Message::Binary(audio.bytes.clone()));
             }
             ClientCommand::Error(error) => return self.encode_error(error, at_s, send),
             ClientCommand::SessionClosed { reason: why, .. }
@@ -62,16 +58,19 @@ impl Codec {
         mut send: impl FnMut(Message),
     ) {
         let mapping = self.mapping.clone();
+        let audio_chars = match source {
+            EventSource::Command(ClientCommand::Audio(audio)) => audio.bytes.len().div_ceil(3) * 4,
+            _ => 0,
+        };
         for message in mapping.event(name) {
             message.renewed.iter().for_each(|at| self.values.renew(&mapping.values, *at));
-            let mut json = String::with_capacity(256 + self.audio_bytes.len() * 4 / 3);
+            let mut json = String::with_capacity(256 + audio_chars);
             message.template.render(&mut json, |slot| match slot {
                 EventSlot::Event(slot) => self.slot_value(source, slot, at_s),
                 EventSlot::Value(at) => self.values.get(at),
             });
             send(Message::Text(json));
         }
-        self.audio_bytes.clear();
     }
 
     /// Renders the words of a final transcript, for the slot `words` of its message.

@@ -37,7 +37,7 @@ pub struct Codec {
     model: String,
     /// Contents of the protocol's `[values]`.
     values: ConnectionValues,
-    /// Buffer for audio between bytes and base64.
+    /// Buffer for the client's audio, decoded from base64.
     audio_bytes: Vec<u8>,
     /// The words of a final transcript, as elements of a JSON array.
     words_json: String,

@@ -152,7 +152,7 @@ impl Codec {
                 _ => None,
             },
             ClientCommand::Audio(audio) => match slot {
-                Slot::Audio => Some(SlotValue::Base64(&self.audio_bytes)),
+                Slot::Audio => Some(SlotValue::Base64(&audio.bytes)),
                 Slot::Turn => Some(SlotValue::Int(audio.turn.0.into())),
                 _ => None,
             },
@@ -222,7 +222,6 @@ fn integer(number: u64) -> SlotValue<'static> {
 mod tests {
     use super::*;
     use crate::{
-        audio::encoding::Encoding,
         event::{ClientAudio, CloseReason, RolloverReason, Speaker, TurnTag},
         mapping::{Library, client::EventName},
     };
@@ -266,11 +265,9 @@ mod tests {
             EventName::SpeakingStarted => {
                 ClientCommand::SpeakingStarted { request_id: text(), at_ms: 1, text: text() }
             }
-            EventName::Audio => ClientCommand::Audio(ClientAudio {
-                samples: vec![0.0],
-                encoding: Encoding::default(),
-                turn: TurnTag(1),
-            }),
+            EventName::Audio => {
+                ClientCommand::Audio(ClientAudio { bytes: vec![0; 2].into(), turn: TurnTag(1) })
+            }
             EventName::AudioComplete => ClientCommand::AudioComplete { turn: TurnTag(1) },
             EventName::SpeakingEnded | EventName::SpeakingCancelled => {
                 let cancelled = name == EventName::SpeakingCancelled;

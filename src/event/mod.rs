@@ -268,10 +268,8 @@ pub struct TurnTag(pub u32);
 /// Audio for the client: mono samples at the client's rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientAudio {
-    /// float32, full scale at 1.
-    pub samples: Vec<f32>,
-    /// How the codec writes the samples.
-    pub encoding: Encoding,
+    /// Samples in the client's encoding.
+    pub bytes: Bytes,
     /// The text or turn that the audio belongs to.
     pub turn: TurnTag,
 }

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use allocation_counter::{AllocationInfo, measure};
 use bytes::Bytes;
 use serde_json::Value;
 use voxbridge::{
@@ -182,6 +183,34 @@ pub(crate) struct Harness {
     pub(crate) units: Vec<(Lane, DuplexUnit)>,
     /// Trace of the session.
     pub(crate) recorder: Option<TraceBuffer>,
+    /// All inputs of the bridge so far.
+    pub(crate) steps: Vec<BridgeStep>,
+}
+
+/// One input of the bridge, up to the next `Wait`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BridgeStep {
+    /// Bytes of the frame, if the input is one.
+    pub(crate) frame_bytes: usize,
+    /// The input is a frame of the client.
+    pub(crate) is_from_client: bool,
+    /// Outputs before `Wait`.
+    pub(crate) outputs: usize,
+    /// What the bridge allocated in this step.
+    pub(crate) allocations: AllocationInfo,
+}
+
+impl BridgeStep {
+    fn new(input: &Input<'_>) -> Self {
+        let (is_from_client, frame_bytes) = match input {
+            Input::Client(Frame::Text(text)) => (true, text.len()),
+            Input::Client(Frame::Binary(bytes)) => (true, bytes.len()),
+            Input::Lane(_, Frame::Text(text)) => (false, text.len()),
+            _ => (false, 0),
+        };
+        let allocations = AllocationInfo::default();
+        Self { frame_bytes, is_from_client, outputs: 0, allocations }
+    }
 }
 
 impl Harness {
@@ -270,8 +299,9 @@ impl Harness {
             openings: Vec::new(),
             units: Vec::new(),
             recorder,
+            steps: Vec::new(),
         };
-        harness.poll_bridge();
+        harness.poll_bridge(&mut BridgeStep::new(&Input::Timeout));
         harness.poll_gateway();
         harness.process_due();
         harness
@@ -510,8 +540,10 @@ impl Harness {
         if let Some(recorder) = &mut self.recorder {
             recorder.record_input(self.now, &input);
         }
-        self.bridge.handle_input(self.now, input);
-        self.poll_bridge();
+        let mut step = BridgeStep::new(&input);
+        step.allocations += measure(|| self.bridge.handle_input(self.now, input));
+        self.poll_bridge(&mut step);
+        self.steps.push(step);
     }
 
     fn feed_gateway(&mut self, input: SimInput<'_>) {
@@ -519,12 +551,14 @@ impl Harness {
         self.poll_gateway();
     }
 
-    fn poll_bridge(&mut self) {
+    fn poll_bridge(&mut self, step: &mut BridgeStep) {
         for _ in 0..MAX_STEPS_PER_INSTANT {
-            let output = self.bridge.poll_output(self.now);
+            let mut output = Output::Finished;
+            step.allocations += measure(|| output = self.bridge.poll_output(self.now));
             if let Some(recorder) = &mut self.recorder {
                 recorder.record_output(self.now, &output);
             }
+            step.outputs += usize::from(!matches!(output, Output::Wait(_)));
             match output {
                 Output::Wait(until) => {
                     self.bridge_wait = until;

@@ -1,6 +1,7 @@
 //! Tests of everything below the sockets, in virtual time: no socket, no task, no sleep.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
+mod allocations;
 mod binary;
 mod captured_exchange;
 mod conversation;

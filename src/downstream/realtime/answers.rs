@@ -60,10 +60,8 @@ impl Realtime {
         self.begin_output(&mut |message| send(message, None));
         let Some(response) = self.responses.front_mut() else { return };
         response.has_audio = true;
-        self.audio_bytes.clear();
-        audio.encoding.encode(&audio.samples, &mut self.audio_bytes);
         let Some((name, event_id)) = self.events.begin(RealtimeEvent::AudioDelta) else { return };
-        let delta = response.audio_delta(name, &event_id, &self.audio_bytes);
+        let delta = response.audio_delta(name, &event_id, &audio.bytes);
         send(Message::Text(delta), Some(audio.turn));
     }
 

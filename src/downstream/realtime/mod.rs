@@ -61,8 +61,6 @@ pub(super) struct Realtime {
     commit_event_id: Option<String>,
     /// Words so far of the utterance that is being transcribed.
     partial: (u32, String),
-    /// Buffer for audio between samples and base64.
-    audio_bytes: Vec<u8>,
     /// Answers to the client's own messages.
     replies: Vec<Message>,
     ignored: Vec<IgnoredField>,
@@ -114,7 +112,6 @@ impl Realtime {
             cancel_requested: false,
             commit_event_id: None,
             partial: (0, String::new()),
-            audio_bytes: Vec::new(),
             replies: Vec::new(),
             ignored: Vec::new(),
         }

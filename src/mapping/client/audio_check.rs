@@ -23,9 +23,11 @@ impl ClientMapping {
                 Ok(_) => {}
             }
         }
-        for (key, _, rate_hz) in formats(output.encoding, output.rate_hz, &output.rates_hz) {
+        for (key, encoding, rate_hz) in formats(output.encoding, output.rate_hz, &output.rates_hz) {
             problems.extend(
-                OutputConverter::new(rate_hz).err().map(|error| ("audio_out", key, error.to_string())),
+                OutputConverter::new(encoding, rate_hz)
+                    .err()
+                    .map(|error| ("audio_out", key, error.to_string())),
             );
         }
         if input.message_max_bytes == 0 {

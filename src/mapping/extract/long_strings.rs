@@ -3,6 +3,8 @@
 //! Base64 audio is most of a message and needs no parser: the end of such a string is found by vector instructions.
 //! serde_json takes 18 instructions for each 8 bytes of a string.
 
+use fearless_simd::{Level, Simd, dispatch};
+
 /// A message without the contents of its long strings, which are most of its bytes and need no parsing.
 pub(super) struct LongStrings {
     /// The message; a long string is empty here.
@@ -52,7 +54,12 @@ impl LongStrings {
 /// True if JSON forbids a byte of the string. Searches for the least byte, in a loop that the compiler turns into vector
 /// instructions; a search that ends early is four times slower.
 fn has_control_characters(string: &[u8]) -> bool {
-    string.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < 0x20
+    dispatch!(Level::new(), simd => least_byte(simd, string)) < 0x20
+}
+
+#[inline(always)]
+fn least_byte<S: Simd>(_: S, string: &[u8]) -> u8 {
+    string.iter().fold(u8::MAX, |least, byte| least.min(*byte))
 }
 
 /// The end of the string that begins at `from`, and whether it has escapes; `None` if it never ends.

@@ -1,12 +1,11 @@
 //! One text of the player: what was made of it, and what was sent.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
 
 use crate::{
-    audio::{MODEL_RATE_HZ, encoding::Encoding},
+    audio::{MODEL_RATE_HZ, playout_queue::PlayoutQueue},
     event::{ClientAudio, ClientCommand, TurnTag},
     session::{millis, outbox::Actions},
 };
@@ -34,8 +33,8 @@ pub(super) struct PlaybackItem {
     pub(super) segment_id: Option<u32>,
     text: String,
     pub(super) requested_at: Instant,
-    /// Samples at the client's rate that were made and not sent.
-    pub(super) unsent: VecDeque<f32>,
+    /// Audio in the client's format that was made and not sent.
+    pub(super) unsent: PlayoutQueue,
     /// Samples of the model it was made from.
     pub(super) model_samples: u64,
     /// Its first audio has come to the front.
@@ -71,7 +70,7 @@ impl PlaybackItem {
             segment_id: None,
             text,
             requested_at: now,
-            unsent: VecDeque::new(),
+            unsent: PlayoutQueue::default(),
             model_samples: 0,
             started: false,
             start_reported: false,
@@ -94,18 +93,6 @@ impl PlaybackItem {
         Duration::from_nanos(missing * 1_000_000_000 / UNIT_SAMPLES)
     }
 
-    /// Takes at most this many samples out.
-    pub(super) fn take_frame(&mut self, max_samples: usize) -> Vec<f32> {
-        let count = max_samples.min(self.unsent.len());
-        let mut frame = Vec::with_capacity(count);
-        let (first, second) = self.unsent.as_slices();
-        let in_first = count.min(first.len());
-        frame.extend_from_slice(&first[..in_first]);
-        frame.extend_from_slice(&second[..count - in_first]);
-        self.unsent.drain(..count);
-        frame
-    }
-
     /// Announces the text, once.
     pub(super) fn announce(&mut self, now: Instant, out: &mut Actions) {
         if !std::mem::replace(&mut self.start_reported, true) {
@@ -117,18 +104,12 @@ impl PlaybackItem {
         }
     }
 
-    /// Sends a frame, after the text's announcement.
-    pub(super) fn send_frame(
-        &mut self,
-        now: Instant,
-        samples: Vec<f32>,
-        encoding: Encoding,
-        out: &mut Actions,
-    ) {
+    /// Sends a frame of this many samples, after the text's announcement.
+    pub(super) fn send_frame(&mut self, now: Instant, bytes: Bytes, samples: usize, out: &mut Actions) {
         self.announce(now, out);
         self.first_sent_at.get_or_insert(now);
-        self.sent_samples += samples.len() as u64;
-        out.push_client(ClientCommand::Audio(ClientAudio { samples, encoding, turn: self.turn }));
+        self.sent_samples += samples as u64;
+        out.push_client(ClientCommand::Audio(ClientAudio { bytes, turn: self.turn }));
     }
 
     /// Reports once that all audio was sent.

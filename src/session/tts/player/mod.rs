@@ -57,11 +57,9 @@ pub(crate) struct PlayerOptions {
 #[derive(Debug)]
 pub(crate) struct Player {
     converter: OutputConverter,
-    encoding: Encoding,
-    out_rate_hz: u32,
     next_turn: u32,
     /// A format set during a text; it applies from the next text on.
-    next_format: Option<(OutputConverter, Encoding, u32)>,
+    next_converter: Option<OutputConverter>,
     options: PlayerOptions,
     pace: PlayoutPacer,
     /// No audio is sent before this instant, because the user may be about to speak.
@@ -82,10 +80,8 @@ impl Player {
         let lead = (playout.pace == PlayoutPace::RealTime).then(|| ms(playout.lead_ms));
         Self {
             converter: OutputConverter::default(),
-            encoding: Encoding::default(),
-            out_rate_hz: MODEL_RATE_HZ,
             next_turn: 0,
-            next_format: None,
+            next_converter: None,
             options,
             pace: PlayoutPacer::new(lead, ms(playout.hold_max_ms)),
             paused_until: None,
@@ -99,8 +95,8 @@ impl Player {
     ///
     /// # Errors
     /// [`UnsupportedRate`] for a rate out of range; the old one stays.
-    pub(crate) fn set_format(&mut self, encoding: Encoding, out_rate_hz: u32) -> Result<(), UnsupportedRate> {
-        self.next_format = Some((OutputConverter::new(out_rate_hz)?, encoding, out_rate_hz));
+    pub(crate) fn set_format(&mut self, encoding: Encoding, rate_hz: u32) -> Result<(), UnsupportedRate> {
+        self.next_converter = Some(OutputConverter::new(encoding, rate_hz)?);
         Ok(())
     }
 
@@ -112,11 +108,8 @@ impl Player {
         request_id: String,
         text: String,
     ) {
-        if let Some((converter, encoding, out_rate_hz)) = self.next_format.take_if(|_| self.items.is_empty())
-        {
+        if let Some(converter) = self.next_converter.take_if(|_| self.items.is_empty()) {
             self.converter = converter;
-            self.encoding = encoding;
-            self.out_rate_hz = out_rate_hz;
         }
         let turn = TurnTag(self.next_turn);
         self.next_turn += 1;
@@ -210,7 +203,7 @@ impl Player {
 
     /// Audio that the client has not heard yet.
     pub(crate) fn unplayed_length(&self, now: Instant) -> Duration {
-        let unsent: usize = self.items.iter().map(|item| item.unsent.len()).sum();
+        let unsent: usize = self.items.iter().map(|item| self.unsent_samples(item)).sum();
         self.duration_of(unsent) + self.pace.unplayed(now)
     }
 
@@ -340,7 +333,7 @@ impl Player {
     /// Sends the front text's due audio.
     fn send_due(&mut self, now: Instant, out: &mut Actions) {
         while let Some(length) = self.items.front().and_then(|item| self.next_frame_length(item)) {
-            let (frame_samples, encoding) = (self.frame_samples(), self.encoding);
+            let frame_samples = self.frame_samples();
             let Some(item) = self.items.front_mut() else { return };
             if !std::mem::replace(&mut item.started, true) {
                 self.pace.begin_text(now);
@@ -349,10 +342,11 @@ impl Player {
             if self.pace.earliest_send(now, length) > now {
                 return;
             }
-            let mut samples = item.take_frame(frame_samples);
+            let mut frame = item.unsent.take(frame_samples * self.converter.bytes_per_sample());
             if self.options.has_fixed_frames {
-                samples.resize(frame_samples, 0.0);
+                frame = self.converter.fill_up(frame, frame_samples);
             }
+            let samples = frame.len() / self.converter.bytes_per_sample();
             if self.pace.record_sent(now, length) {
                 out.observe(Observation::Underrun);
             }
@@ -372,14 +366,14 @@ impl Player {
                 };
                 out.measure(Measurement::FirstAudio { origin, after: now - at });
             }
-            item.send_frame(now, samples, encoding, out);
+            item.send_frame(now, frame, samples, out);
         }
     }
 
     /// Length of the front text's next frame.
     fn next_frame_length(&self, item: &PlaybackItem) -> Option<Duration> {
         let frame_samples = self.frame_samples();
-        let samples = match item.unsent.len() {
+        let samples = match self.unsent_samples(item) {
             0 => return None,
             // A frame of fixed length waits until it is full, or until no more audio comes.
             unsent if self.options.has_fixed_frames && unsent < frame_samples && !item.complete => {
@@ -391,16 +385,20 @@ impl Player {
         Some(self.duration_of(samples))
     }
 
+    fn unsent_samples(&self, item: &PlaybackItem) -> usize {
+        item.unsent.len() / self.converter.bytes_per_sample()
+    }
+
     fn duration_of(&self, samples: usize) -> Duration {
         // Rounded up, so that consecutive frames never seem to have a gap.
-        Duration::from_nanos((samples as u64 * 1_000_000_000).div_ceil(self.out_rate_hz.into()))
+        Duration::from_nanos((samples as u64 * 1_000_000_000).div_ceil(self.converter.rate_hz().into()))
     }
 
     fn frame_samples(&self) -> usize {
         let PlayerOptions { frame_max_bytes, has_fixed_frames, playout, .. } = self.options;
-        let frame_samples = (u64::from(self.out_rate_hz) * u64::from(playout.frame_ms) / 1000).max(1);
+        let frame_samples = (u64::from(self.converter.rate_hz()) * u64::from(playout.frame_ms) / 1000).max(1);
         // Frames hold whole samples.
-        let max_samples = (frame_max_bytes / self.encoding.bytes_per_sample()).max(1);
+        let max_samples = (frame_max_bytes / self.converter.bytes_per_sample()).max(1);
         match playout.pace {
             PlayoutPace::Burst if !has_fixed_frames => max_samples,
             PlayoutPace::Burst | PlayoutPace::RealTime => max_samples.min(frame_samples as usize),
@@ -421,16 +419,16 @@ impl Player {
     fn report_speaking_end(&self, now: Instant, item: PlaybackItem, cancelled: bool, out: &mut Actions) {
         let mut heard_samples = item.sent_samples;
         if cancelled {
-            let audio_bytes = item.sent_samples * self.encoding.bytes_per_sample() as u64;
+            let audio_bytes = item.sent_samples * self.converter.bytes_per_sample() as u64;
             out.push(Action::DropTurn(item.turn, audio_bytes));
-            let unheard = self.pace.unplayed(now).as_secs_f64() * f64::from(self.out_rate_hz);
+            let unheard = self.pace.unplayed(now).as_secs_f64() * f64::from(self.converter.rate_hz());
             heard_samples = heard_samples.saturating_sub(unheard.round() as u64);
         }
         out.push_client(ClientCommand::SpeakingEnded {
             request_id: item.request_id,
             at_ms: millis(now - item.requested_at),
             cancelled: cancelled || item.truncated,
-            audio_ms: heard_samples * 1000 / u64::from(self.out_rate_hz),
+            audio_ms: heard_samples * 1000 / u64::from(self.converter.rate_hz()),
         });
     }
 }

@@ -20,7 +20,7 @@ fn player_with_hold(hold_max_ms: u32) -> (Player, Instant, Actions) {
 /// Messages to the client: lengths of audio in ms, and events by their first letters.
 fn client_events(out: &mut Actions) -> Vec<String> {
     let describe = |action| match action {
-        Action::ToClient(ClientCommand::Audio(audio)) => Some((audio.samples.len() / 24).to_string()),
+        Action::ToClient(ClientCommand::Audio(audio)) => Some((audio.bytes.len() / 48).to_string()),
         Action::ToClient(ClientCommand::SpeakingStarted { .. }) => Some("start".to_owned()),
         Action::ToClient(ClientCommand::SpeakingEnded { cancelled, audio_ms, .. }) => {
             Some(format!("end {audio_ms} {cancelled}"))
