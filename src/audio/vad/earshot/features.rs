@@ -210,7 +210,7 @@ fn natural_log(x: f32) -> f32 {
         -1.666_805_8e-1,
         2.000_071_5e-1,
         -2.499_999_4e-1,
-        3.333_333_1e-1,
+        1.0 / 3.0,
     ];
     let bits = x.to_bits() as i32;
     let exponent = (bits - SQRT_HALF_BITS) >> 23;
