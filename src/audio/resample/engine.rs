@@ -189,8 +189,10 @@ pub(super) fn filter_taps(chunk_in: usize, chunk_out: usize) -> impl Iterator<It
     let cutoff = (1.0 - transition / 2.0) * lower / chunk_in as f64;
     let shape = 0.1102 * (REJECTION_DB - 8.7);
     let half = chunk_in as f64 / 2.0;
+    // The delay is a whole number of output samples, though not always of input samples.
+    let middle = (chunk_out / 2 * chunk_in) as f64 / chunk_out as f64;
     let tap = move |at: usize| {
-        let from_middle = at as f64 - (chunk_in / 2) as f64;
+        let from_middle = at as f64 - middle;
         let window = bessel_i0(shape * (1.0 - (from_middle / half).powi(2)).max(0.0).sqrt());
         let angle = PI * from_middle * cutoff;
         let sinc = if angle == 0.0 { 1.0 } else { angle.sin() / angle };
