@@ -1,4 +1,4 @@
-//! Sample rate conversion of one mono stream, float32 to float32.
+//! Sample rate conversion of one mono stream, from float32 to float32 or int16.
 //!
 //! Call [`Resampler::push`] with a stretch of audio, in frames of any size, and [`Resampler::flush`] at its end.
 //! The output has exactly [`resampled_len`] samples and is aligned with the input, because the filter's delay is dropped
@@ -6,8 +6,8 @@
 //! ([`Resampler::with_lead_in`]).
 //!
 //! Where both rates have a short common chunk, a windowed sinc works in the frequency domain (more than 120 dB in band and of
-//! alias rejection, 5 ms of delay at 16 kHz). Other rates, such as 12 345 Hz, use rubato's windowed sinc. [`engine`] computes the filters, [`shared`] keeps the state of each stream.
-//! Sample formats and channels belong to [`super::input_converter`].
+//! alias rejection, 5 ms of delay at 16 kHz). Other rates, such as 12 345 Hz, use rubato's windowed sinc. [`engine`] computes
+//! the filters, [`shared`] keeps the state of each stream. Sample formats and channels belong to [`super::input_converter`].
 
 mod engine;
 mod shared;
