@@ -102,7 +102,17 @@ impl AdaptiveReader {
         let decision = self.last_read + until_decision.min(window.max_delay);
         // A session that is awake anyway reads a little early, which saves a wake-up.
         let early = decision.min(self.last_read + window.max_delay * 2 / 3);
-        Some(if early <= now { now } else { slots.slot_at_or_after(decision) })
+        if early <= now {
+            return Some(now);
+        }
+        // A read before a decision may be early, but not late: its frame may come at once.
+        let is_before_decision = until_decision <= window.max_delay;
+        let slot = if is_before_decision {
+            slots.slot_at_or_before(decision)
+        } else {
+            slots.slot_at_or_after(decision)
+        };
+        Some(slot.max(now))
     }
 
     /// The client is read now, as scheduled.

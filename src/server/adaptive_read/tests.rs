@@ -54,6 +54,11 @@ fn window_of(received: Duration, frame: Duration, until_decision: Duration) -> R
 /// Simulates a client whose frames arrive at these times. Each `decided_every` of audio completes a decision. Reads the
 /// client like [`crate::server::session_task::SessionTask`].
 fn simulate(arrivals: &[Duration], decided_every: Duration) -> ReadLog {
+    simulate_among(MANY_SESSIONS, arrivals, decided_every)
+}
+
+/// Like [`simulate`], beside this many sessions.
+fn simulate_among(sessions: usize, arrivals: &[Duration], decided_every: Duration) -> ReadLog {
     let start = Instant::now();
     let (mut reader, mut log) = (AdaptiveReader::new(start), ReadLog::default());
     let (mut now, mut read, mut is_scheduled) = (Duration::ZERO, 0, false);
@@ -64,7 +69,7 @@ fn simulate(arrivals: &[Duration], decided_every: Duration) -> ReadLog {
         let next = decided_every * u32::try_from(decided).unwrap();
         let frame = if read == 0 { Duration::ZERO } else { FRAME };
         let window = Some(window_of(received, frame, next - received));
-        let at = reader.next_poll(start + now, WakeSlots::new(start, MANY_SESSIONS), window, !is_scheduled);
+        let at = reader.next_poll(start + now, WakeSlots::new(start, sessions), window, !is_scheduled);
         is_scheduled = at.is_some();
         match at {
             None => {
@@ -121,10 +126,11 @@ fn decision_intervals() -> impl Strategy<Value = Duration> {
 proptest! {
     #[test]
     fn decision_is_read_at_once_when_frames_come_evenly(
-        phase_us in 0u64..20_000, drift_ppm in -300i64..300, interval in decision_intervals()
+        phase_us in 0u64..20_000, drift_ppm in -300i64..300, interval in decision_intervals(),
+        sessions in prop::sample::select(vec![1, MANY_SESSIONS]),
     ) {
-        let log = simulate(&microphone(phase_us, drift_ppm, &[0; LENGTH_FRAMES]), interval);
-        prop_assert!(log.max_delay(DETECTION_TIME) <= Duration::from_millis(2), "{:?} {:?}", log.max_delay(DETECTION_TIME), log);
+        let log = simulate_among(sessions, &microphone(phase_us, drift_ppm, &[0; LENGTH_FRAMES]), interval);
+        prop_assert!(log.max_delay(DETECTION_TIME) <= TIMER_RESOLUTION, "{:?} {:?}", log.max_delay(DETECTION_TIME), log);
         let (from, to) = (DETECTION_TIME, DETECTION_TIME + Duration::from_secs(10));
         prop_assert!(log.reads_between(from, to) <= 120, "{:?}", log);
         // Three frames before each decision, and the time of the frame that completes it.
@@ -273,7 +279,7 @@ fn read_is_aligned_to_wake_slot() {
     };
     let listened = (20..600).step_by(20).filter(|at| next(*at, 4 * FRAME).is_none()).count();
     assert!(listened > 0, "the client is not yet recognised as streaming");
-    assert_eq!(next(600, 4 * FRAME), Some(start + ms(661)), "one frame before the decision");
+    assert_eq!(next(600, 4 * FRAME), Some(start + ms(659)), "one frame before the decision");
     assert_eq!(next(600, SECOND), Some(start + ms(701)), "after the maximum delay");
     assert_eq!(next(600, 2 * FRAME), None, "the next frames may complete the decision");
 }

@@ -41,9 +41,18 @@ impl WakeSlots {
 
     /// The first slot at or after `at`. Every instant before the first slot counts as a slot.
     pub(crate) fn slot_at_or_after(self, at: Instant) -> Instant {
-        let since_slot = at.saturating_duration_since(self.first).as_nanos() % self.spacing.as_nanos();
-        let since_slot = Duration::from_nanos(u64::try_from(since_slot).unwrap_or_default());
+        let since_slot = self.since_slot(at);
         if since_slot.is_zero() { at } else { at + (self.spacing - since_slot) }
+    }
+
+    /// The last slot at or before `at`.
+    pub(crate) fn slot_at_or_before(self, at: Instant) -> Instant {
+        at - self.since_slot(at)
+    }
+
+    fn since_slot(self, at: Instant) -> Duration {
+        let since_slot = at.saturating_duration_since(self.first).as_nanos() % self.spacing.as_nanos();
+        Duration::from_nanos(u64::try_from(since_slot).unwrap_or_default())
     }
 }
 
@@ -65,6 +74,9 @@ mod tests {
                 let slot = slots.slot_at_or_after(at);
                 prop_assert!(at <= slot && slot < at + slots.spacing);
                 prop_assert_eq!(slots.slot_at_or_after(slot), slot);
+                let before = slots.slot_at_or_before(at);
+                prop_assert!(before <= at && at < before + slots.spacing);
+                prop_assert_eq!(slots.slot_at_or_after(before), before);
             }
             let between = slots.slot_at_or_after(other) - slots.slot_at_or_after(one);
             prop_assert_eq!(between.as_nanos() % slots.spacing.as_nanos(), 0);
