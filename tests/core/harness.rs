@@ -196,7 +196,7 @@ pub(crate) struct BridgeStep {
     pub(crate) is_from_client: bool,
     /// Outputs before `Wait`.
     pub(crate) outputs: usize,
-    /// What the bridge allocated in this step.
+    /// Memory allocations of this step.
     pub(crate) allocations: AllocationInfo,
 }
 
