@@ -31,7 +31,7 @@ async fn start(profile: &str) -> (Bench, Arc<EngineProcess>) {
 /// Makes a call with these parameters; returns what came, and the words that the caller heard.
 async fn call(bench: &Bench, engines: &EngineProcess, name: &str, parameters: &[&str]) -> (Value, String) {
     let heard: PathBuf = scratch(&format!("call-{name}")).join("heard.wav");
-    let mut client = python(&["pipecat", "websockets-17.4"]);
+    let mut client = python(&["pipecat", "aiohttp", "websockets-17.4"]);
     client.arg(project().join("tests/clients/twilio_call.py"));
     client.arg(format!("ws://{}/twilio", bench.address())).arg(recording(RECORDING)).arg(&heard);
     client.args(parameters);
