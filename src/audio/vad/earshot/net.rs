@@ -2,11 +2,11 @@
 //! weighted sum.
 //!
 //! The weights are those of earshot 1.2.2 (MIT or Apache-2.0, © pyke.io). The arithmetic is reordered to compute
-//! sixteen channels or eight cells at a time.
+//! sixteen channels or 32 cells at a time.
 
 use std::sync::LazyLock;
 
-use fearless_simd::{Level, Simd, dispatch, f32x8, f32x16, i16x16, i32x8, prelude::*};
+use fearless_simd::{Level, Simd, dispatch, f32x8, f32x16, i16x32, i32x16, prelude::*};
 
 use super::features::{BANDS, CONTEXT_HOPS};
 use crate::audio::pcm::to_i16;
@@ -23,8 +23,12 @@ const POSITIONS: [usize; 3] = [18, 9, 5];
 const CONVOLUTION_OUTPUTS: usize = POSITIONS[2] * CHANNELS;
 /// Cells of a recurrent layer.
 const CELLS: usize = 64;
-/// Positions or cells computed at a time.
+/// Positions computed at a time.
 const LANES: usize = 8;
+/// Cells in a vector, and vectors of cells computed at a time. A sum waits for the one before it for several cycles, so four
+/// independent sums (values and gates) are under way. More would not fit into the registers of AVX2.
+const CELL_LANES: usize = 16;
+const CELL_VECTORS: usize = 2;
 
 /// Recurrent state of one stream, Q15.
 pub(super) struct NetState([[i16; CELLS]; 2]);
@@ -195,8 +199,8 @@ struct RecurrentLayer<const IN: usize> {
     gates: Weights,
 }
 
-/// For every eight cells and every two consecutive inputs, two weights of each cell.
-type Weights = Vec<[i16; 2 * LANES]>;
+/// For every [`CELL_VECTORS`] vectors of cells and every two consecutive inputs, two weights of each cell.
+type Weights = Vec<[[i16; 2 * CELL_LANES]; CELL_VECTORS]>;
 
 /// Just below one in Q24.
 const ONE_Q24: i32 = (1 << 24) - 1;
@@ -207,10 +211,13 @@ impl<const IN: usize> RecurrentLayer<IN> {
     }
 
     fn weights(reader: &mut WeightReader<'_>) -> Weights {
-        let mut weights = Vec::with_capacity(CELLS * IN / (2 * LANES));
-        for _ in 0..CELLS / LANES {
-            let cells = [(); LANES].map(|()| reader.integers::<IN>());
-            let two = |at: usize| std::array::from_fn(|place| cells[place / 2][2 * at + place % 2]);
+        let mut weights = Vec::with_capacity(CELLS * IN / (2 * CELL_LANES * CELL_VECTORS));
+        for _ in 0..CELLS / (CELL_LANES * CELL_VECTORS) {
+            let cells =
+                [[(); CELL_LANES]; CELL_VECTORS].map(|vector| vector.map(|()| reader.integers::<IN>()));
+            let two = |at: usize| {
+                cells.map(|vector| std::array::from_fn(|place| vector[place / 2][2 * at + place % 2]))
+            };
             weights.extend((0..IN / 2).map(two));
         }
         weights
@@ -219,34 +226,48 @@ impl<const IN: usize> RecurrentLayer<IN> {
     #[inline(always)]
     fn update<S: Simd>(&self, simd: S, input: &[i16; IN], cells: &mut [i16; CELLS]) {
         let weights = self.values.chunks_exact(IN / 2).zip(self.gates.chunks_exact(IN / 2));
-        for (cells, (values, gates)) in cells.as_chunks_mut::<LANES>().0.iter_mut().zip(weights) {
+        let cells = cells.as_chunks_mut::<{ CELL_LANES * CELL_VECTORS }>().0;
+        for (cells, (values, gates)) in cells.iter_mut().zip(weights) {
             // Q15 by Q9 is Q24.
-            let (values, gates) = dot_products(simd, input, (values, gates));
-            for ((cell, value), gate) in cells.iter_mut().zip(values).zip(gates) {
+            let [values, gates] = dot_products(simd, input, values, gates);
+            for ((cell, value), gate) in cells.iter_mut().zip(values.as_flattened()).zip(gates.as_flattened())
+            {
                 let gate = (gate << 2).clamp(0, ONE_Q24);
                 let kept = i64::from(ONE_Q24 - gate) * (i64::from(*cell) << 9);
-                let moved = kept + i64::from(gate) * i64::from(value);
+                let moved = kept + i64::from(gate) * i64::from(*value);
                 *cell = (moved >> 33).clamp(i16::MIN.into(), i16::MAX.into()) as i16;
             }
         }
     }
 }
 
-/// Dot products of the input with two sets of weights for eight cells each.
+/// Dot products of the input with the weights of values and of gates.
 #[inline(always)]
 fn dot_products<S: Simd, const IN: usize>(
     simd: S,
     input: &[i16; IN],
-    (one, other): (&[[i16; 2 * LANES]], &[[i16; 2 * LANES]]),
-) -> ([i32; LANES], [i32; LANES]) {
-    let mut sums = [i32x8::splat(simd, 0); 2];
-    for ([first, second], (one, other)) in input.as_chunks::<2>().0.iter().zip(one.iter().zip(other)) {
+    values: &[[[i16; 2 * CELL_LANES]; CELL_VECTORS]],
+    gates: &[[[i16; 2 * CELL_LANES]; CELL_VECTORS]],
+) -> [[[i32; CELL_LANES]; CELL_VECTORS]; 2] {
+    let mut sums = [[i32x16::splat(simd, 0); CELL_VECTORS]; 2];
+    for ([first, second], both_weights) in input.as_chunks::<2>().0.iter().zip(values.iter().zip(gates)) {
         let both = i32::from(*second) << 16 | i32::from(first.cast_unsigned());
-        let both: i16x16<S> = i32x8::splat(simd, both).bitcast();
-        sums[0] += both.pairwise_dot_product(i16x16::load_array_ref(simd, one));
-        sums[1] += both.pairwise_dot_product(i16x16::load_array_ref(simd, other));
+        let both: i16x32<S> = i32x16::splat(simd, both).bitcast();
+        for (sums, weights) in sums.iter_mut().zip([both_weights.0, both_weights.1]) {
+            for (sum, weights) in sums.iter_mut().zip(weights) {
+                *sum += both.pairwise_dot_product(i16x32::load_array_ref(simd, weights));
+            }
+        }
     }
-    (sums[0].to_array(), sums[1].to_array())
+    sums.map(
+        #[inline(always)]
+        |sums| {
+            sums.map(
+                #[inline(always)]
+                |sum| sum.to_array(),
+            )
+        },
+    )
 }
 
 #[inline(always)]
