@@ -3,7 +3,7 @@
 //! The library parses and formats messages. This wrapper feeds it bytes and bounds its buffers: the library keeps
 //! buffers as long as the longest message ever seen, which in a conversation is 100 KB each way. Between two messages
 //! those buffers are empty, so this wrapper replaces them with small ones. They stay small because sockets read into
-//! a buffer that a thread shares.
+//! a buffer that they hold only until the library has taken what was read.
 
 mod frame_boundary;
 pub(crate) mod http_head;
@@ -20,7 +20,6 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::{Buf as _, Bytes};
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::tungstenite::{
@@ -45,8 +44,33 @@ const PONG_ROOM_BYTES: usize = 4 * 1024;
 const HEADER_MAX_BYTES: usize = 14;
 
 thread_local! {
-    /// The read buffer of a thread; empty until the first read.
-    static SHARED_READ_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// A read buffer that no socket of the thread holds; empty if there is none.
+    static SPARE_READ_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Bytes that were read and not yet given to the library. While there are any, they stay in the buffer of the read.
+#[derive(Default)]
+struct ReadAhead {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl ReadAhead {
+    const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Moves bytes to `into`, as many as fit.
+    fn take(&mut self, into: &mut [u8]) -> usize {
+        let count = into.len().min(self.end - self.start);
+        into[..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
+        self.start += count;
+        if self.is_empty() {
+            SPARE_READ_BUFFER.set(std::mem::take(self).buffer);
+        }
+        count
+    }
 }
 
 /// A WebSocket after its handshake.
@@ -54,8 +78,7 @@ pub(crate) struct WebSocket<S> {
     io: S,
     context: WebSocketContext,
     role: Role,
-    /// Bytes that were read and not yet given to the library.
-    read_ahead: Bytes,
+    read_ahead: ReadAhead,
     /// Bytes read since the last poll that found no more, or that was ended by [`POLL_MAX_BYTES`].
     bytes_in_poll: usize,
     /// Position of the given bytes within the peer's frames.
@@ -75,11 +98,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     /// A WebSocket on `io`; `read_ahead` are the bytes read beyond the handshake.
     pub(super) fn new(io: S, read_ahead: Vec<u8>, role: Role, config: WebSocketConfig) -> Self {
         let config = config.max_write_buffer_size(PONG_ROOM_BYTES);
+        let read_ahead = ReadAhead { start: 0, end: read_ahead.len(), buffer: read_ahead };
         Self {
             io,
             context: WebSocketContext::new(role, Some(config)),
             role,
-            read_ahead: read_ahead.into(),
+            read_ahead,
             bytes_in_poll: 0,
             frame_boundary: FrameBoundary::default(),
             longest_sent: 0,
@@ -223,7 +247,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
 /// The stream as the library expects it: blocking becomes an error.
 struct PolledIo<'a, 'w, S> {
     io: &'a mut S,
-    read_ahead: &'a mut Bytes,
+    read_ahead: &'a mut ReadAhead,
     bytes_in_poll: &'a mut usize,
     frame_boundary: &'a mut FrameBoundary,
     memory: &'a mut MemoryShare,
@@ -238,9 +262,8 @@ fn pending_to_would_block<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
 }
 
 impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
-    /// Reads from the stream; bytes that do not fit go to `read_ahead`. Fails if the server has no memory for the rest of
-    /// a long message.
-    fn fill(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    /// Reads ahead from the stream. Fails if the server has no memory for the rest of a long message.
+    fn fill(&mut self) -> io::Result<()> {
         if !self.memory.hold_incoming(self.frame_boundary.held_bytes()) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -249,33 +272,27 @@ impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
             self.cx.waker().wake_by_ref();
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let mut buffer = SHARED_READ_BUFFER.take();
+        let mut buffer = SPARE_READ_BUFFER.take();
         buffer.resize(READ_BUFFER_BYTES, 0);
         let mut read = ReadBuf::new(&mut buffer);
         let polled = pending_to_would_block(Pin::new(&mut *self.io).poll_read(self.cx, &mut read));
-        let (fitting, rest) = read.filled().split_at(read.filled().len().min(into.len()));
-        into[..fitting.len()].copy_from_slice(fitting);
-        *self.read_ahead = Bytes::copy_from_slice(rest);
-        let count = fitting.len();
-        *self.bytes_in_poll = if polled.is_ok() { *self.bytes_in_poll + read.filled().len() } else { 0 };
-        SHARED_READ_BUFFER.set(buffer);
-        polled.map(|()| count)
+        let end = read.filled().len();
+        *self.bytes_in_poll = if polled.is_ok() { *self.bytes_in_poll + end } else { 0 };
+        if end > 0 {
+            *self.read_ahead = ReadAhead { buffer, start: 0, end };
+        } else {
+            SPARE_READ_BUFFER.set(buffer);
+        }
+        polled
     }
 }
 
 impl<S: AsyncRead + Unpin> Read for PolledIo<'_, '_, S> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = if self.read_ahead.is_empty() {
-            self.fill(into)?
-        } else {
-            let count = self.read_ahead.len().min(into.len());
-            self.read_ahead.copy_to_slice(&mut into[..count]);
-            if self.read_ahead.is_empty() {
-                // An empty `Bytes` frees the memory.
-                *self.read_ahead = Bytes::new();
-            }
-            count
-        };
+        if self.read_ahead.is_empty() {
+            self.fill()?;
+        }
+        let count = self.read_ahead.take(into);
         self.frame_boundary.advance(&into[..count]);
         Ok(count)
     }

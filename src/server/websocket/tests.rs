@@ -12,6 +12,8 @@ use tokio_tungstenite::{
     },
 };
 
+use bytes::Bytes;
+
 use super::*;
 
 fn config() -> WebSocketConfig {
@@ -169,7 +171,7 @@ proptest! {
             let reading = async {
                 for bytes in &lengths {
                     assert_eq!(socket.next().await.unwrap().unwrap(), message_of_length(*bytes));
-                    assert!(socket.read_ahead.len() <= READ_BUFFER_BYTES);
+                    assert!(socket.read_ahead.buffer.len() <= READ_BUFFER_BYTES);
                 }
                 assert_nothing_to_read(&mut socket).await;
             };
