@@ -15,10 +15,12 @@ pub(crate) mod backlog;
 pub(crate) mod wake_slots;
 
 use std::{
+    cell::Cell,
     task::{Context, Poll},
     time::Duration,
 };
 
+use bytes::BytesMut;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::Instant,
@@ -35,6 +37,11 @@ const STREAMING_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const BATCH_MAX_BYTES: usize = 24 * 1024;
 /// Messages read in a row before other events get their turn.
 const CONSECUTIVE_READS_MAX: u32 = 16;
+
+thread_local! {
+    /// Memory for joined frames. It is used again once the message before is gone.
+    static BATCH: Cell<BytesMut> = Cell::new(BytesMut::new());
+}
 
 /// Decides when to read one client, and reads what has arrived.
 #[derive(Debug)]
@@ -148,7 +155,8 @@ impl AdaptiveReader {
         }
         let client = client?;
         let max_bytes = self.window.map_or(0, |window| window.frame_max_bytes.min(BATCH_MAX_BYTES));
-        let mut batch = Vec::with_capacity(max_bytes);
+        let mut batch = BATCH.take();
+        batch.reserve(max_bytes);
         let mut count = 0;
         while let Poll::Ready(event) = client.poll_read(cx) {
             match event {
@@ -165,13 +173,15 @@ impl AdaptiveReader {
                 }
             }
         }
+        let joined = batch.split().freeze();
+        BATCH.set(batch);
         let has_read = count > 0 || self.pending_event.is_some();
         self.consecutive_reads = if has_read { self.consecutive_reads + 1 } else { 0 };
         if count == 0 {
             return self.pending_event.take();
         }
         self.frames_in_message = count;
-        Some(SocketEvent::Message(WsMessage::Binary(batch.into())))
+        Some(SocketEvent::Message(WsMessage::Binary(joined)))
     }
 
     /// Checks whether the client streams in real time.
