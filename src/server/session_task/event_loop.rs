@@ -91,8 +91,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             if lane_was_behind && !lanes.iter().any(|(_, lane_socket)| lane_socket.is_behind()) {
                 return Poll::Ready(Some(Wakeup::LaneDrained));
             }
-            let is_unwatched = |client: &SessionSocket<C>| client.is_read_paused() && client.is_fully_read();
-            if read_at.is_none() && client.as_ref().is_some_and(is_unwatched) {
+            if read_at.is_none() && client.as_ref().is_some_and(SessionSocket::is_exhausted) {
                 // The read found nothing and registered no wake-up, so schedule the next one.
                 return Poll::Ready(None);
             }

@@ -16,7 +16,10 @@ use tokio::{
 use crate::server::{
     registry::OperatorOrder,
     upstream_pool::{DialledLane, dial::UpstreamSocket},
-    websocket::session_socket::{SessionSocket, SocketEvent},
+    websocket::{
+        pausable_stream::PausableRead,
+        session_socket::{SessionSocket, SocketEvent},
+    },
 };
 use crate::{
     event::{DisconnectReason, Lane},
@@ -83,7 +86,7 @@ impl LaneSocket {
 }
 
 /// Writes the outboxes, then returns the first event.
-pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static>(
     client: &mut Option<SessionSocket<C>>,
     lanes: &mut [(Lane, LaneSocket)],
     lanes_first: bool,
@@ -104,7 +107,7 @@ pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
     if let Some(client) = client.as_mut().filter(|_| pause_client) {
         client.reset_silence_timer();
-    } else if let Some(client) = client
+    } else if let Some(client) = client.as_mut().filter(|client| !client.is_exhausted())
         && let Poll::Ready(event) = client.poll_read(cx)
     {
         return Poll::Ready(Wakeup::Client(event));

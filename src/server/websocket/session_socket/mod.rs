@@ -287,6 +287,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
         self.stream.get_ref().is_paused()
     }
 
+    /// True if reading finds nothing until a read is allowed, or events resume.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.fully_read && self.is_read_paused()
+    }
+
     /// Allows one read of a paused stream, until nothing is left.
     pub(crate) fn allow_read(&mut self) {
         self.stream.get_mut().allow_read();
