@@ -5,6 +5,8 @@
 //! are carried over to the next frame (design §4.8). Mono int16 at 16 kHz passes through bit for bit. Every
 //! sample group (one sample of each channel) is accounted for as pending, output or skipped.
 
+use std::collections::VecDeque;
+
 use super::encoding::Encoding;
 use super::resample::{BLOCK_SAMPLES, Resampler, UnsupportedRate};
 use super::{SPEECH_RATE_HZ, pcm};
@@ -37,6 +39,16 @@ pub struct InputConverter {
     carry: Carry,
     input_samples: u64,
     skipped_samples: u64,
+    held: HeldAudio,
+}
+
+/// Audio that waits unconverted, because it may never be needed.
+#[derive(Debug, Default)]
+struct HeldAudio {
+    /// The newest samples, as they came.
+    bytes: VecDeque<u8>,
+    /// Sample groups before them that were let go.
+    dropped_groups: u64,
 }
 
 impl InputConverter {
@@ -64,6 +76,7 @@ impl InputConverter {
             carry: Carry::default(),
             input_samples: 0,
             skipped_samples: 0,
+            held: HeldAudio::default(),
         })
     }
 
@@ -77,8 +90,9 @@ impl InputConverter {
         Ok(Self { resampler, ..Self::with_encoding(encoding, rate_hz, channels)? })
     }
 
-    /// Converts a frame and appends the samples that are ready to `out`.
+    /// Converts a frame and appends the samples that are ready to `out`. Held audio is to be released before.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<i16>) {
+        debug_assert!(!self.is_holding(), "held audio comes first");
         let (encoding, group_bytes) = (self.encoding, self.group_bytes);
         let (completed, whole) = self.carry.split(bytes, group_bytes);
         self.input_samples += (completed.is_some() as usize + whole.len() / group_bytes) as u64;
@@ -91,6 +105,12 @@ impl InputConverter {
             let sample = pcm::to_f32(encoding.decode_first(&group));
             self.resampler.push_with(1, |block| block.fill(sample), out);
         }
+        self.resample(whole, out);
+    }
+
+    /// Resamples whole sample groups.
+    fn resample(&mut self, whole: &[u8], out: &mut Vec<i16>) {
+        let (encoding, group_bytes) = (self.encoding, self.group_bytes);
         for groups in whole.chunks(BLOCK_SAMPLES * group_bytes) {
             self.resampler.push_with(
                 groups.len() / group_bytes,
@@ -98,6 +118,60 @@ impl InputConverter {
                 out,
             );
         }
+    }
+
+    /// True if [`hold`](Self::hold) can take this frame: whole samples of mono int16 that are to be resampled.
+    pub fn can_hold(&self, bytes: &[u8]) -> bool {
+        self.encoding == Encoding::S16le
+            && self.group_bytes == 2
+            && self.carry.len == 0
+            && bytes.len().is_multiple_of(2)
+            && self.resampler.can_skip()
+    }
+
+    /// Takes in a frame without converting it, for [`release`](Self::release). Keeps the newest `max_groups` sample groups.
+    pub fn hold(&mut self, bytes: &[u8], max_groups: usize) {
+        // The filter needs two chunks after dropped audio as its past.
+        let max_bytes = 2 * max_groups.max(self.resampler.blurred_len());
+        let held = &mut self.held;
+        if held.bytes.capacity() == 0 {
+            held.bytes.reserve_exact(max_bytes);
+        }
+        let newest = &bytes[bytes.len().saturating_sub(max_bytes)..];
+        let excess = (held.bytes.len() + newest.len()).saturating_sub(max_bytes);
+        held.bytes.drain(..excess);
+        held.bytes.extend(newest);
+        held.dropped_groups += ((excess + bytes.len() - newest.len()) / 2) as u64;
+        self.input_samples += (bytes.len() / 2) as u64;
+    }
+
+    /// True if audio is held.
+    pub fn is_holding(&self) -> bool {
+        !self.held.bytes.is_empty()
+    }
+
+    /// True if the oldest of the held audio was let go.
+    pub const fn has_gap(&self) -> bool {
+        self.held.dropped_groups > 0
+    }
+
+    /// Output samples that held audio has, or would have had.
+    pub fn held_samples(&self) -> u64 {
+        self.resampler.ready_len(self.held.dropped_groups + self.held.bytes.len() as u64 / 2)
+    }
+
+    /// Converts the held audio and appends it to `out`. Returns the number of output samples before it that are left out.
+    pub fn release(&mut self, out: &mut Vec<i16>) -> u64 {
+        let mut held = std::mem::take(&mut self.held);
+        let start = out.len();
+        let skipped = if held.dropped_groups > 0 { self.resampler.skip(held.dropped_groups) } else { 0 };
+        self.resample(held.bytes.make_contiguous(), out);
+        if held.dropped_groups == 0 {
+            return 0;
+        }
+        let blurred = self.resampler.ready_len(self.resampler.blurred_len() as u64);
+        out.drain(start..start + blurred as usize);
+        skipped + blurred
     }
 
     /// Skips a frame of muted audio: keeps the byte alignment, discards the samples and returns their number
@@ -121,8 +195,9 @@ impl InputConverter {
     }
 
     /// Ends a stretch of audio: appends all pending samples to `out`. The bytes of an incomplete sample group
-    /// wait for the next frame.
+    /// wait for the next frame. Held audio is to be released before.
     pub fn flush(&mut self, out: &mut Vec<i16>) {
+        debug_assert!(!self.is_holding(), "held audio comes first");
         self.resampler.flush(out);
     }
 
@@ -146,7 +221,7 @@ impl InputConverter {
         self.resampler.stretch_lead_in()
     }
 
-    /// Sample groups taken in but not output yet, at the client's rate: at most 50 ms, zero after a flush.
+    /// Sample groups taken in but neither output nor held, at the client's rate: at most 50 ms, zero after a flush.
     pub fn pending_groups(&self) -> u64 {
         if self.passthrough { 0 } else { self.resampler.pending_samples() }
     }
@@ -276,6 +351,42 @@ mod tests {
                 samples.chunks_exact(usize::from(channels)).map(|group| group[0]).collect();
             prop_assert_eq!(converter.input_samples(), firsts.len() as u64);
             prop_assert_eq!(out, firsts);
+        }
+
+        #[test]
+        fn held_audio_is_converted_as_if_it_had_not_been_held(
+            rate_hz in prop::sample::select(vec![8_000u32, 22_050, 24_000, 44_100, 48_000]),
+            frames in prop::collection::vec((1usize..3_000, any::<bool>()), 1..40),
+            max_groups in 1usize..6_000,
+        ) {
+            let mut random = fastrand::Rng::with_seed(max_groups as u64);
+            let (mut held, mut plain) =
+                [(); 2].map(|()| InputConverter::new(rate_hz, 1).unwrap()).into();
+            let (mut expected, mut out, mut at) = (Vec::new(), Vec::new(), 0);
+            // Output of the converter that holds, with its position in the other's.
+            let mut stretches: Vec<(usize, Vec<i16>)> = Vec::new();
+            for (samples, may_hold) in frames {
+                let frame: Vec<u8> = (0..2 * samples).map(|_| random.u8(..)).collect();
+                plain.push(&frame, &mut expected);
+                if may_hold && held.can_hold(&frame) {
+                    held.hold(&frame, max_groups);
+                    continue;
+                }
+                let skipped = held.held_samples();
+                at += held.release(&mut out) as usize;
+                prop_assert!(out.len() as u64 <= skipped);
+                held.push(&frame, &mut out);
+                stretches.push((at, std::mem::take(&mut out)));
+                at += stretches.last().map_or(0, |(_, stretch)| stretch.len());
+            }
+            at += held.release(&mut out) as usize;
+            stretches.push((at, out));
+            prop_assert_eq!(held.input_samples(), plain.input_samples());
+            prop_assert_eq!(at + stretches.last().unwrap().1.len(), expected.len());
+            for (at, stretch) in stretches {
+                let worst = stretch.iter().zip(&expected[at..]).map(|(one, other)| one.abs_diff(*other)).max();
+                prop_assert!(worst.unwrap_or(0) <= 1, "off by {:?} after sample {}", worst, at);
+            }
         }
 
         #[test]

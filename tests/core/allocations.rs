@@ -66,9 +66,11 @@ fn ordinary_frame_of_the_speech_profile_allocates_only_for_a_growing_utterance()
     for rate_hz in [48_000, 16_000] {
         let (steps, utterances) = steps("speech", rate_hz);
         let allocations = allocations_of_ordinary_frames(&steps);
-        // The recording of an utterance doubles its memory when it is full.
-        assert!(allocations.len() <= 3 * utterances, "{rate_hz} Hz: {allocations:?}");
-        assert!(allocations.iter().all(|count| *count == 1), "{rate_hz} Hz: {allocations:?}");
+        // The recording of an utterance doubles its memory when it is full; held silence and the pre-roll have theirs.
+        assert!(allocations.len() <= 8 * utterances, "{rate_hz} Hz: {allocations:?}");
+        // The first silence that a thread converts at once plans a transform of its length.
+        let most: usize = allocations.iter().filter(|count| **count > 2).count();
+        assert!(most <= 1, "{rate_hz} Hz: {allocations:?}");
     }
 }
 

@@ -163,6 +163,31 @@ impl Resampler {
         self.samples_out += (sink.len() - before) as u64;
     }
 
+    /// True once [`skip`](Self::skip) is possible: the stretch has begun, and its delay is over.
+    pub(super) fn can_skip(&self) -> bool {
+        self.samples_out > 0 && self.stream.as_ref().is_some_and(ResampleStream::is_overlap_save)
+    }
+
+    /// Goes on `len` input samples later, without the output until there; returns that output's length. The output of the
+    /// next [`blurred_len`](Self::blurred_len) input samples misses its past.
+    pub(super) fn skip(&mut self, len: u64) -> u64 {
+        debug_assert!(self.can_skip(), "the stretch has begun");
+        let skipped = self.stream.as_mut().map_or(0, |stream| stream.skip(len));
+        self.samples_in += len;
+        self.samples_out += skipped;
+        skipped
+    }
+
+    /// Input samples after a [`skip`](Self::skip) whose output misses its past; a whole number of chunks.
+    pub(super) fn blurred_len(&self) -> usize {
+        self.stream.as_ref().map_or(0, ResampleStream::blurred_len)
+    }
+
+    /// Output samples that become ready with `len` more input samples.
+    pub(super) fn ready_len(&self, len: u64) -> u64 {
+        self.stream.as_ref().map_or(0, |stream| stream.ready_len(len))
+    }
+
     /// Ends the stretch: appends the rest of its [`resampled_len`] samples, and the lead-in's length, to `sink`. Resets for
     /// the next stretch.
     pub fn flush<S: OutputSample>(&mut self, sink: &mut Vec<S>) {

@@ -105,6 +105,34 @@ impl ResampleStream {
         self.push(missing, |samples| samples.fill(0.0), sink);
     }
 
+    /// Output samples that become ready with `len` more input samples.
+    pub(super) fn ready_len(&self, len: u64) -> u64 {
+        let (from_hz, to_hz) = self.rates;
+        let chunk = self.chunk_samples as u64;
+        (self.incomplete_len() as u64 + len) / chunk * chunk * u64::from(to_hz) / u64::from(from_hz)
+    }
+
+    /// Goes on `len` input samples later, as if these had been zeros. Returns the number of output samples left out. Not for
+    /// the windowed sinc, which remembers more.
+    pub(super) fn skip(&mut self, len: u64) -> u64 {
+        let skipped = self.ready_len(len);
+        let incomplete = (self.incomplete_len() as u64 + len) % self.chunk_samples as u64;
+        self.tail.clear();
+        self.tail.resize(self.chunk_samples + incomplete as usize, 0.0);
+        self.has_previous_chunk = true;
+        skipped
+    }
+
+    /// Input samples after a [`skip`](Self::skip) whose output misses its past: two chunks, because the filter is as long as one.
+    pub(super) const fn blurred_len(&self) -> usize {
+        2 * self.chunk_samples
+    }
+
+    /// True for overlap-save, whose chunks depend on the one before only.
+    pub(super) const fn is_overlap_save(&self) -> bool {
+        self.sinc.is_none()
+    }
+
     /// Discards pending samples and resets for the next stretch.
     pub(super) fn reset(&mut self) {
         (self.tail, self.has_previous_chunk) = (Vec::new(), false);

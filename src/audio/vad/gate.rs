@@ -26,6 +26,16 @@ impl EnergyGate {
         Self { floor: NoiseFloor::UNKNOWN, open_hops: 0 }
     }
 
+    /// True after the gate has closed, until a hop opens it.
+    pub(super) const fn is_closed(&self) -> bool {
+        self.open_hops == 0 && self.floor.is_known()
+    }
+
+    /// Goes on after hops that nobody measured.
+    pub(super) fn skip(&mut self, hops: u32) {
+        self.floor.skip(hops);
+    }
+
     /// Judges a hop by its level.
     pub(super) fn update(&mut self, hop_dbfs: f32, config: &VadConfig) -> GateState {
         if self.floor.update_and_compare(hop_dbfs) && hop_dbfs >= config.gate_dbfs {
@@ -54,20 +64,30 @@ const HANGOVER_HOPS: u32 = 12;
 /// noise. Without this gate, the detector missed 2 of 42 at 5 dB and 8 at 0 dB; behind it, 0 and 1. The gate was
 /// open for 47 to 62 % of the time, because steady noise that wanders, such as brown noise, opens it.
 #[derive(Debug, Clone, Copy)]
-struct NoiseFloor {
+pub(super) struct NoiseFloor {
     /// Level of the softest hop, rising by [`FLOOR_RISE_DB`] a hop.
     dbfs: f32,
     hops: u32,
 }
 
 impl NoiseFloor {
-    const UNKNOWN: Self = Self { dbfs: f32::INFINITY, hops: 0 };
+    pub(super) const UNKNOWN: Self = Self { dbfs: f32::INFINITY, hops: 0 };
+
+    /// True after the warm-up.
+    const fn is_known(&self) -> bool {
+        self.hops >= FLOOR_WARM_UP_HOPS
+    }
+
+    /// Goes on after hops that nobody measured: without a softer one, the floor rises.
+    fn skip(&mut self, hops: u32) {
+        self.dbfs += FLOOR_RISE_DB * hops as f32;
+    }
 
     /// Updates the floor with a hop; true if the hop is louder than the room.
-    fn update_and_compare(&mut self, hop_dbfs: f32) -> bool {
+    pub(super) fn update_and_compare(&mut self, hop_dbfs: f32) -> bool {
         self.dbfs = (self.dbfs + FLOOR_RISE_DB).min(hop_dbfs).max(FLOOR_LOWEST_DBFS);
         self.hops = self.hops.saturating_add(1);
-        self.hops < FLOOR_WARM_UP_HOPS || hop_dbfs > self.dbfs + SPEECH_ABOVE_FLOOR_DB
+        !self.is_known() || hop_dbfs > self.dbfs + SPEECH_ABOVE_FLOOR_DB
     }
 }
 

@@ -5,6 +5,7 @@
 //! 300 ms of silence end it, and 30 s force an end. The detector is [`Earshot`]. An edge is reported once it is
 //! certain; pre-roll is the caller's job.
 
+pub mod coarse_gate;
 pub mod earshot;
 mod gate;
 mod segmenter;
@@ -155,6 +156,22 @@ impl<D: Detector> VoiceActivity<D> {
     /// True during an utterance.
     pub const fn is_in_speech(&self) -> bool {
         self.segmenter.is_in_speech()
+    }
+
+    /// True in silence: the gate is closed, and no hop of speech counts towards an utterance. Then further hops that are no
+    /// louder than the room change nothing but the estimate of its noise.
+    pub fn is_silent(&self) -> bool {
+        self.gate.is_closed() && self.segmenter.is_silent()
+    }
+
+    /// Goes on after hops in [silence](Self::is_silent) that were not processed.
+    pub fn skip_silence(&mut self, hops: u32) {
+        self.gate.skip(hops);
+    }
+
+    /// Level below which a hop is silence, dB of full scale.
+    pub const fn gate_dbfs(&self) -> f32 {
+        self.config.gate_dbfs
     }
 
     /// Samples of the speech that has just started an utterance, from its first hop.

@@ -83,6 +83,11 @@ impl Segmenter {
         self.since_start_ms.is_some()
     }
 
+    /// True if no hop of speech counts towards an utterance.
+    pub fn is_silent(&self) -> bool {
+        self.since_start_ms.is_none() && self.opposing_ms == 0.0
+    }
+
     /// Length of the speech that has just completed an [`Edge::Start`], from its first hop, in ms.
     pub const fn onset_ms(&self) -> f32 {
         self.onset_ms

@@ -205,11 +205,7 @@ impl SpeechInput {
             }
             pipeline.manual_max_samples = manual_max_samples;
             if format_changed {
-                pipeline.flush_resampler(out);
-                pipeline.earlier_received_groups += pipeline.converter.input_samples();
-                pipeline.earlier_muted_groups += pipeline.converter.skipped_samples();
-                pipeline.earlier_lead_in_samples += pipeline.converter.lead_in_samples();
-                pipeline.converter = converter;
+                pipeline.replace_converter(converter, &self.rules, &self.settings, out);
             }
         }
         Ok(())
@@ -238,10 +234,7 @@ impl SpeechInput {
     pub(crate) fn push_frame(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) -> bool {
         self.muted = false;
         let Some(pipeline) = self.pipeline_mut() else { return false };
-        let start = pipeline.resampled.len();
-        pipeline.converter.push(bytes, &mut pipeline.resampled);
-        pipeline.stream_from(start);
-        pipeline.process_hops(out);
+        pipeline.push_frame(bytes, out);
         std::mem::take(&mut pipeline.speech_flag)
     }
 
@@ -263,7 +256,7 @@ impl SpeechInput {
         let lead_in = pipeline.converter.stretch_lead_in();
         pipeline.flush_resampler(out);
         let rest = std::mem::take(&mut pipeline.resampled);
-        pipeline.count_listened(rest.len());
+        pipeline.count_listened(rest.len() as u64);
         let recording = pipeline.recording.get_or_insert_default();
         recording.audio.extend_from_slice(&rest);
         let is_long_enough = recording.audio.len() as u64 >= COMMIT_MIN_MS * SAMPLES_PER_MS + lead_in;
@@ -336,6 +329,7 @@ impl SpeechInput {
             recorded: pipeline.recorded_samples,
             silent: pipeline.silent_samples,
             pending: (pipeline.resampled.len() + pipeline.pre_roll.len()) as u64
+                + pipeline.converter.held_samples()
                 + pipeline.recording.as_ref().map_or(0, |recording| recording.audio.len() as u64),
             streamed: pipeline.streamed_samples,
             lead_in: pipeline.lead_in_samples(),
@@ -352,3 +346,6 @@ impl SpeechInput {
         self.pipeline.as_deref_mut()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     audio::{
         input_converter::InputConverter,
-        vad::{Edge, Sensitivity, VadConfig, VoiceActivity},
+        vad::{Edge, Sensitivity, VadConfig, VoiceActivity, coarse_gate::CoarseGate},
     },
     mapping::profile::ListenRules,
 };
@@ -18,6 +18,10 @@ use crate::{
 pub(crate) struct Pipeline {
     pub(crate) converter: InputConverter,
     pub(crate) voice_activity: VoiceActivity,
+    /// Finds audio that the voice detector's gate would reject.
+    coarse_gate: CoarseGate,
+    /// Longest audio to hold, sample groups at the client's rate.
+    held_max_groups: usize,
     /// Resampled audio, less than one hop.
     pub(crate) resampled: Vec<i16>,
     /// Newest audio outside of utterances.
@@ -80,6 +84,8 @@ impl Pipeline {
         Self {
             converter,
             voice_activity: VoiceActivity::new(vad_config(rules, settings)),
+            coarse_gate: CoarseGate::new(settings.rate_hz),
+            held_max_groups: held_max_groups(rules, settings),
             resampled: Vec::new(),
             pre_roll: PreRoll::new(u64::from(rules.pre_roll_ms) * SAMPLES_PER_MS),
             recording: None,
@@ -100,6 +106,57 @@ impl Pipeline {
         }
     }
 
+    /// Takes in a frame of the client. In silence, audio as quiet as the room is held unconverted: the gate would reject it
+    /// anyway, and only the newest of it can become the pre-roll of an utterance.
+    pub(crate) fn push_frame(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) {
+        if self.may_hold()
+            && self.converter.can_hold(bytes)
+            && self.coarse_gate.is_quiet(bytes, self.voice_activity.gate_dbfs())
+        {
+            self.converter.hold(bytes, self.held_max_groups);
+            if self.converter.has_gap() {
+                // The pre-roll ends at the gap and cannot be continued.
+                self.discard_pre_roll();
+            }
+            return;
+        }
+        self.release_held(out);
+        let start = self.resampled.len();
+        self.converter.push(bytes, &mut self.resampled);
+        self.stream_from(start);
+        self.process_hops(out);
+    }
+
+    /// True if silent audio serves nothing but the next utterance's pre-roll.
+    fn may_hold(&self) -> bool {
+        !self.input_use.streams_audio
+            && self.manual_max_samples.is_none()
+            && self.recording.is_none()
+            && self.barge_in_watch.is_none()
+            && self.voice_activity.is_silent()
+    }
+
+    /// Converts and processes the held audio.
+    pub(crate) fn release_held(&mut self, out: &mut Vec<SpeechEvent>) {
+        if !self.converter.is_holding() {
+            return;
+        }
+        let before = self.resampled.len();
+        let skipped = self.converter.release(&mut self.resampled);
+        if skipped > 0 {
+            // The hops lie where they would have lain without the gap.
+            let hop_samples = self.voice_activity.hop_samples();
+            let rest = (before + skipped as usize).next_multiple_of(hop_samples) - skipped as usize;
+            let rest = rest.min(self.resampled.len());
+            self.resampled.drain(..rest);
+            let silent = rest as u64 + skipped;
+            self.silent_samples += silent;
+            self.count_listened(silent);
+            self.voice_activity.skip_silence((silent / hop_samples as u64) as u32);
+        }
+        self.process_hops(out);
+    }
+
     /// Processes every complete hop.
     pub(crate) fn process_hops(&mut self, out: &mut Vec<SpeechEvent>) {
         let hop_samples = self.voice_activity.hop_samples();
@@ -116,7 +173,7 @@ impl Pipeline {
     }
 
     fn process_hop(&mut self, hop: &[i16], out: &mut Vec<SpeechEvent>) {
-        self.count_listened(hop.len());
+        self.count_listened(hop.len() as u64);
         let result = self.voice_activity.push_hop(hop);
         self.speech_flag |= result.is_speech;
         let is_silent = !result.is_speech && !self.voice_activity.is_in_speech();
@@ -195,6 +252,23 @@ impl Pipeline {
         }
     }
 
+    /// Applies another format of the client's audio.
+    pub(crate) fn replace_converter(
+        &mut self,
+        converter: InputConverter,
+        rules: &ListenRules,
+        settings: &InputSettings,
+        out: &mut Vec<SpeechEvent>,
+    ) {
+        self.flush_resampler(out);
+        self.earlier_received_groups += self.converter.input_samples();
+        self.earlier_muted_groups += self.converter.skipped_samples();
+        self.earlier_lead_in_samples += self.converter.lead_in_samples();
+        self.converter = converter;
+        self.coarse_gate = CoarseGate::new(settings.rate_hz);
+        self.held_max_groups = held_max_groups(rules, settings);
+    }
+
     /// Discards the audio before the next utterance.
     pub(crate) fn discard_pre_roll(&mut self) {
         let (newest, older) = self.pre_roll.take();
@@ -230,13 +304,14 @@ impl Pipeline {
         } else {
             self.silent_samples += self.resampled.len() as u64;
         }
-        self.count_listened(self.resampled.len());
+        self.count_listened(self.resampled.len() as u64);
         self.resampled.clear();
         self.finish_segment(ends_utterance, out);
     }
 
     /// Processes the audio that the resampler still holds.
     pub(crate) fn flush_resampler(&mut self, out: &mut Vec<SpeechEvent>) {
+        self.release_held(out);
         let start = self.resampled.len();
         self.converter.flush(&mut self.resampled);
         self.stream_from(start);
@@ -260,21 +335,29 @@ impl Pipeline {
             .saturating_sub(self.resampled.len() as u64)
     }
 
-    pub(crate) const fn listened_ms(&self) -> u64 {
-        self.listened_samples / SAMPLES_PER_MS
+    pub(crate) fn listened_ms(&self) -> u64 {
+        (self.listened_samples + self.converter.held_samples()) / SAMPLES_PER_MS
     }
 
     /// Counts processed samples of the client. Sound comes out of the converter later by the lead-in, which is no part of it.
-    pub(crate) fn count_listened(&mut self, samples: usize) {
-        let lead_in = (self.lead_in_samples() - self.processed_lead_in).min(samples as u64);
+    pub(crate) fn count_listened(&mut self, samples: u64) {
+        let lead_in = (self.lead_in_samples() - self.processed_lead_in).min(samples);
         self.processed_lead_in += lead_in;
-        self.listened_samples += samples as u64 - lead_in;
+        self.listened_samples += samples - lead_in;
     }
 
     /// Samples that the converter's filter has put before the stretches of audio so far.
     pub(crate) const fn lead_in_samples(&self) -> u64 {
         self.earlier_lead_in_samples + self.converter.lead_in_samples()
     }
+}
+
+/// Shortest audio that is held, ms. From it the gate learns the room's noise anew after a gap.
+const HELD_MIN_MS: u32 = 500;
+
+/// Longest audio to hold, sample groups: an utterance needs its pre-roll before the sound that starts it.
+fn held_max_groups(rules: &ListenRules, settings: &InputSettings) -> usize {
+    (u64::from(rules.pre_roll_ms.max(HELD_MIN_MS)) * u64::from(settings.rate_hz) / 1000) as usize
 }
 
 /// Longest recording of a client that commits its audio.
@@ -325,6 +408,9 @@ impl PreRoll {
     /// Adds samples; returns the number of older samples dropped. Drops in batches, so that a hop moves few samples.
     fn push(&mut self, hop: &[i16]) -> u64 {
         let mut dropped = 0;
+        if self.samples.capacity() == 0 {
+            self.samples.reserve_exact(2 * self.max_samples.max(hop.len()));
+        }
         if self.samples.len() + hop.len() > 2 * self.max_samples.max(hop.len()) {
             dropped = self.samples.len() - self.max_samples.min(self.samples.len());
             self.samples.drain(..dropped);
@@ -335,9 +421,9 @@ impl PreRoll {
 
     /// Takes the newest samples, at most `max_samples`; also returns the number of older samples.
     fn take(&mut self) -> (Vec<i16>, u64) {
-        let older = self.samples.len().saturating_sub(self.max_samples);
-        let audio = self.samples.split_off(older);
-        self.samples.clear();
-        (audio, older as u64)
+        let mut samples = std::mem::take(&mut self.samples);
+        let older = samples.len().saturating_sub(self.max_samples);
+        samples.drain(..older);
+        (samples, older as u64)
     }
 }
