@@ -4,6 +4,7 @@
 
 mod barge_in_watch;
 mod pipeline;
+mod recording;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +18,8 @@ use crate::{
     mapping::profile::{BargeInRules, ListenRules},
 };
 use barge_in_watch::BargeInWatch;
-use pipeline::{Pipeline, Recording, manual_max_samples, vad_config};
+use pipeline::{Pipeline, manual_max_samples, vad_config};
+use recording::Recording;
 
 /// Samples at 16 kHz in a millisecond.
 const SAMPLES_PER_MS: u64 = SPEECH_RATE_HZ as u64 / 1000;

@@ -1,9 +1,11 @@
-//! Pipeline of the speech input: resampled audio, voice activity hop by hop, pre-roll and recording.
+//! Pipeline of the speech input: from the client's frames to voice activity, hop by hop.
 
 use std::sync::Arc;
 
 use super::{
-    InputSettings, InputUse, SAMPLES_PER_MS, SpeechEvent, SpeechSegment, barge_in_watch::BargeInWatch,
+    InputSettings, InputUse, SAMPLES_PER_MS, SpeechEvent, SpeechSegment,
+    barge_in_watch::BargeInWatch,
+    recording::{PreRoll, Recording},
 };
 use crate::{
     audio::{
@@ -48,30 +50,6 @@ pub(crate) struct Pipeline {
     pub(crate) earlier_received_groups: u64,
     pub(crate) earlier_muted_groups: u64,
     pub(crate) earlier_lead_in_samples: u64,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Recording {
-    pub(crate) audio: Vec<i16>,
-    pub(crate) has_speech: bool,
-    /// Start and end of the speech that the detector found, in samples listened to; `None` before the first.
-    speech: Option<(u64, u64)>,
-}
-
-impl Recording {
-    /// Notes a hop of speech that ends at this sample.
-    fn note_speech(&mut self, hop_samples: usize, end: u64) {
-        self.has_speech = true;
-        let start = end.saturating_sub(hop_samples as u64);
-        self.speech = Some((self.speech.map_or(start, |(start, _)| start), end));
-    }
-
-    /// Start and end of the speech in a recording that ends at this sample, ms.
-    fn speech_ms(&self, end: u64) -> (u64, u64) {
-        let whole = (end.saturating_sub(self.audio.len() as u64), end);
-        let (from, to) = self.speech.unwrap_or(whole);
-        (from / SAMPLES_PER_MS, to / SAMPLES_PER_MS)
-    }
 }
 
 impl Pipeline {
@@ -386,44 +364,5 @@ pub(crate) fn vad_config(rules: &ListenRules, settings: &InputSettings) -> VadCo
             .max(rules.start_ms),
         cut_after_ms: settings.cut_after_ms,
         cut_pause_ms: settings.cut_pause_ms,
-    }
-}
-
-/// Ring of the newest samples, up to `max_samples`.
-#[derive(Debug)]
-pub(crate) struct PreRoll {
-    samples: Vec<i16>,
-    max_samples: usize,
-}
-
-impl PreRoll {
-    const fn new(max_samples: u64) -> Self {
-        Self { samples: Vec::new(), max_samples: max_samples as usize }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.samples.len()
-    }
-
-    /// Adds samples; returns the number of older samples dropped. Drops in batches, so that a hop moves few samples.
-    fn push(&mut self, hop: &[i16]) -> u64 {
-        let mut dropped = 0;
-        if self.samples.capacity() == 0 {
-            self.samples.reserve_exact(2 * self.max_samples.max(hop.len()));
-        }
-        if self.samples.len() + hop.len() > 2 * self.max_samples.max(hop.len()) {
-            dropped = self.samples.len() - self.max_samples.min(self.samples.len());
-            self.samples.drain(..dropped);
-        }
-        self.samples.extend_from_slice(hop);
-        dropped as u64
-    }
-
-    /// Takes the newest samples, at most `max_samples`; also returns the number of older samples.
-    fn take(&mut self) -> (Vec<i16>, u64) {
-        let mut samples = std::mem::take(&mut self.samples);
-        let older = samples.len().saturating_sub(self.max_samples);
-        samples.drain(..older);
-        (samples, older as u64)
     }
 }
