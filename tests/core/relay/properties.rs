@@ -114,9 +114,12 @@ proptest! {
         // A replaced upstream has a new session id.
         let is_loss = |action: &&ClientAction| matches!(action, ClientAction::BreakLanes | ClientAction::UpstreamText(_));
         let losses = actions.iter().filter(is_loss).count();
+        // The C++ back-end ends the session over audio that it cannot read. The next session gets it once more.
+        let unreadable = actions.iter().filter(|action| matches!(action, ClientAction::Message(8))).count();
+        let losses = losses + if server == 1 { 2 * unreadable } else { 0 };
         let created_max = 1 + losses + if server < 2 { 0 } else { openings };
-        prop_assert!(granted <= 1 && (created <= created_max || clients.contains(&"minicpm-o-legacy")));
         let names = harness.names();
+        prop_assert!(granted <= 1 && (created <= created_max || clients.contains(&"minicpm-o-legacy")), "{names:?}");
         let closed = names.iter().position(|name| name.starts_with("close "));
         prop_assert!(closed.is_none_or(|at| at == names.len() - 1));
         if !harness.is_closed() {
