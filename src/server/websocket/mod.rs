@@ -42,6 +42,8 @@ const RETAINED_BUFFER_BYTES: usize = 8 * 1024;
 const PONG_ROOM_BYTES: usize = 4 * 1024;
 /// The longest frame header, bytes (RFC 6455 §5.2).
 const HEADER_MAX_BYTES: usize = 14;
+/// Messages that follow each other are written together up to this memory. An answer's announcement and its first audio fit.
+const JOINED_WRITE_BYTES: usize = 16 * 1024;
 
 thread_local! {
     /// A read buffer that no socket of the thread holds; empty if there is none.
@@ -85,6 +87,8 @@ pub(crate) struct WebSocket<S> {
     frame_boundary: FrameBoundary,
     /// The longest message written since the buffers were replaced, bytes.
     longest_sent: usize,
+    /// Length of the messages that are to be written together.
+    joined_len: usize,
     /// Its share of the memory for messages in transit.
     memory: MemoryShare,
     /// All written bytes have left.
@@ -107,6 +111,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             bytes_in_poll: 0,
             frame_boundary: FrameBoundary::default(),
             longest_sent: 0,
+            joined_len: 0,
             memory: MemoryShare::default(),
             is_flushed: true,
             is_closing: false,
@@ -147,15 +152,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         if self.is_flushed { Poll::Ready(Ok(())) } else { self.poll_flush(cx) }
     }
 
-    /// Accepts a message and writes as much of it as the stream takes.
+    /// Accepts a message and writes as much of it as the stream takes. A message that `waits` is written with the next one.
     ///
     /// # Errors
     /// Fails with the library's error.
-    pub(super) fn start_send(&mut self, cx: &mut Context<'_>, message: Message) -> Result<(), WsError> {
-        // One message is written at a time, so it has room whatever its length. Incoming messages have a bound of their own.
-        let room = PONG_ROOM_BYTES + HEADER_MAX_BYTES + message.len();
-        self.context.set_config(|config| config.max_write_buffer_size = room);
-        self.longest_sent = self.longest_sent.max(message.len());
+    pub(super) fn start_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        message: Message,
+        waits: bool,
+    ) -> Result<(), WsError> {
+        self.joined_len += message.len() + HEADER_MAX_BYTES;
+        // Everything that was accepted has room whatever its length. Incoming messages have a bound of their own.
+        let room = PONG_ROOM_BYTES + self.joined_len;
+        self.context.set_config(|config| {
+            config.write_buffer_size = if waits { self.joined_len } else { 0 };
+            config.max_write_buffer_size = room;
+        });
+        self.longest_sent = self.longest_sent.max(self.joined_len);
+        if !waits {
+            self.joined_len = 0;
+        }
         self.is_closing |= message.is_close();
         let written = self.with_context(cx, |context, io| context.write(io, message));
         self.is_flushed = written.is_ready();
@@ -183,8 +200,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     pub(super) async fn close(&mut self, frame: CloseFrame) -> Result<(), WsError> {
         poll_fn(|cx| self.poll_ready(cx)).await?;
         let mut message = Some(Message::Close(Some(frame)));
-        poll_fn(|cx| Poll::Ready(message.take().map_or(Ok(()), |message| self.start_send(cx, message))))
-            .await?;
+        poll_fn(|cx| {
+            Poll::Ready(message.take().map_or(Ok(()), |message| self.start_send(cx, message, false)))
+        })
+        .await?;
         poll_fn(|cx| self.poll_flush(cx)).await
     }
 

@@ -8,7 +8,7 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::tungstenite::{Error as WsError, Message as WsMessage};
 
-use super::WebSocket;
+use super::{JOINED_WRITE_BYTES, WebSocket};
 use crate::event::TurnTag;
 
 /// A message that waits to be written.
@@ -23,7 +23,7 @@ struct QueuedMessage {
 pub(crate) struct Outbox {
     messages: VecDeque<QueuedMessage>,
     bytes: usize,
-    /// Memory of the message that the stream is writing, bytes.
+    /// Memory of the messages that the stream is writing, bytes.
     writing_bytes: usize,
     is_unflushed: bool,
 }
@@ -40,7 +40,7 @@ impl Outbox {
         self.bytes = self.messages.iter().map(|queued| memory_bytes(&queued.message)).sum();
     }
 
-    /// Memory of the messages, the one that is being written included, bytes.
+    /// Memory of the messages, those that are being written included, bytes.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes + self.writing_bytes
     }
@@ -64,13 +64,19 @@ impl Outbox {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
+        let mut joined_bytes = 0;
         while !self.messages.is_empty() {
             ready!(stream.poll_ready(cx))?;
             if let Some(QueuedMessage { message, .. }) = self.messages.pop_front() {
-                self.writing_bytes = memory_bytes(&message);
-                self.bytes = self.bytes.saturating_sub(self.writing_bytes);
+                self.bytes = self.bytes.saturating_sub(memory_bytes(&message));
+                joined_bytes += memory_bytes(&message);
+                self.writing_bytes = joined_bytes;
                 self.is_unflushed = true;
-                stream.start_send(cx, message)?;
+                let waits = !self.messages.is_empty() && joined_bytes <= JOINED_WRITE_BYTES;
+                stream.start_send(cx, message, waits)?;
+                if !waits {
+                    joined_bytes = 0;
+                }
             }
         }
         if self.is_unflushed {

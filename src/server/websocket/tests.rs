@@ -14,7 +14,7 @@ use tokio_tungstenite::{
 
 use bytes::Bytes;
 
-use super::*;
+use super::{outbox::Outbox, *};
 
 fn config() -> WebSocketConfig {
     WebSocketConfig::default().read_buffer_size(1024).write_buffer_size(0)
@@ -30,7 +30,7 @@ async fn socket_pair(bytes: usize) -> (WebSocket<DuplexStream>, WebSocketStream<
 async fn send(socket: &mut WebSocket<DuplexStream>, message: Message) {
     poll_fn(|cx| socket.poll_ready(cx)).await.unwrap();
     let mut message = Some(message);
-    poll_fn(|cx| Poll::Ready(socket.start_send(cx, message.take().unwrap()))).await.unwrap();
+    poll_fn(|cx| Poll::Ready(socket.start_send(cx, message.take().unwrap(), false))).await.unwrap();
     poll_fn(|cx| socket.poll_flush(cx)).await.unwrap();
 }
 
@@ -46,6 +46,59 @@ fn has_small_buffers(socket: &WebSocket<DuplexStream>) -> bool {
 
 fn message_of_length(bytes: usize) -> Message {
     Message::Binary((0..bytes).map(|at| (at % 251) as u8).collect::<Vec<_>>().into())
+}
+
+/// A stream that counts how often it is written to.
+struct CountedWrites {
+    stream: DuplexStream,
+    writes: usize,
+}
+
+impl AsyncRead for CountedWrites {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for CountedWrites {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.writes += 1;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test]
+async fn messages_that_follow_each_other_are_written_together() {
+    let (near, far) = tokio::io::duplex(1 << 20);
+    let mut far = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+    let near = CountedWrites { stream: near, writes: 0 };
+    let (mut socket, mut outbox) =
+        (WebSocket::new(near, Vec::new(), Role::Server, config()), Outbox::default());
+    for (lengths, writes) in
+        [(&[100, 4_800, 4_800, 4_800][..], 1), (&[5_000; 9], 3), (&[10, 200_000, 10], 2), (&[10], 1)]
+    {
+        lengths.iter().for_each(|bytes| outbox.push(message_of_length(*bytes), None));
+        poll_fn(|cx| outbox.poll_flush(&mut socket, cx)).await.unwrap();
+        assert_eq!(std::mem::take(&mut socket.io.writes), writes, "{lengths:?}");
+        assert_eq!((outbox.bytes(), outbox.is_flushed()), (0, true));
+        for bytes in lengths {
+            assert_eq!(far.next().await.unwrap().unwrap(), message_of_length(*bytes));
+        }
+        assert!(poll_fn(|cx| Poll::Ready(socket.poll_next_unpin(cx))).await.is_pending());
+        assert!(socket.longest_sent <= RETAINED_BUFFER_BYTES, "{lengths:?}");
+    }
 }
 
 #[tokio::test]
@@ -119,7 +172,7 @@ async fn partly_read_or_written_message_keeps_its_buffers() {
     far.send(fragment(Data::Continue, true)).await.unwrap();
     assert_eq!(socket.next().await.unwrap().unwrap().len(), 20_000);
     // More than the connection takes; the peer reads nothing yet.
-    poll_fn(|cx| Poll::Ready(socket.start_send(cx, message_of_length(100_000)))).await.unwrap();
+    poll_fn(|cx| Poll::Ready(socket.start_send(cx, message_of_length(100_000), false))).await.unwrap();
     assert_nothing_to_read(&mut socket).await;
     assert!(!has_small_buffers(&socket), "the message is half written");
     let written = async {

@@ -300,7 +300,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
 }
 
 /// The library's settings. Its defaults bound neither what waits to be written nor, far enough, what is read (field
-/// notes libraries.md). Messages are written at once, because the outbox queues them.
+/// notes libraries.md). The sender decides about each message whether it waits for the next.
 pub(crate) fn websocket_config(message_max_bytes: usize) -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
