@@ -54,8 +54,11 @@ impl Session {
         }
     }
 
-    /// Follows a frame of audio that decided nothing.
+    /// Follows a frame of audio that decided nothing. The session is awake, so it also sends audio that may leave.
     pub(super) fn after_frame(&mut self, now: Instant) {
+        if self.context.player.may_send(now) {
+            self.context.timers.set(Timer::Playout, now);
+        }
         if self.has_due_steps(now) {
             return self.update(now);
         }

@@ -332,6 +332,23 @@ fn burst_is_sent_unpaced_when_pacing_is_off() {
 }
 
 #[test]
+fn audio_leaves_when_the_microphone_wakes_the_session() {
+    let mut config = HarnessConfig { profile: "conversation", ..HarnessConfig::default() };
+    config.simulator.faults = vec!["burst=10,times=1".parse().unwrap()];
+    let (mut harness, mut microphone) = (Harness::new(config), Microphone::of_ms(20));
+    microphone.silence(&mut harness, 3000);
+    ask_and_await_answer(&mut harness, &mut microphone);
+    let before = harness.steps.len();
+    assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000));
+    let spoken = spoken_texts(&harness).swap_remove(0);
+    assert_paced(&spoken, 24_000);
+    let by_timer = harness.steps[before..].iter().filter(|step| step.frame_bytes == 0 && step.outputs > 0);
+    let (by_timer, frames) = (by_timer.count(), spoken.frames.len());
+    assert!(frames >= 100 && by_timer < 10, "{by_timer} timers for {frames} frames");
+    close_and_check(harness);
+}
+
+#[test]
 fn output_rates_are_paced_and_change_with_next_turn() {
     for (rate_hz, next_hz) in [(8_000, 48_000), (16_000, 22_050), (48_000, 8_000), (44_100, 24_000)] {
         let config = HarnessConfig {

@@ -296,12 +296,20 @@ impl Player {
         self.paused_until = None;
     }
 
+    /// True if audio may leave now, although its time is not up.
+    pub(crate) fn may_send(&self, now: Instant) -> bool {
+        self.paused_until.is_none()
+            && self.items.front().filter(|item| item.start_reported).is_some_and(|item| {
+                self.next_frame_length(item).is_some_and(|length| self.pace.earliest_send(now, length) <= now)
+            })
+    }
+
     /// The instant of the next call of [`Player::advance`].
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let item = self.items.front()?;
         match self.next_frame_length(item) {
             Some(length) => {
-                let at = self.pace.earliest_send(now, length);
+                let at = self.pace.latest_send(now, length);
                 Some(self.paused_until.map_or(at, |until| at.max(until)))
             }
             None if item.complete => self.played_at(now),
