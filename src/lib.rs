@@ -34,16 +34,16 @@
 //!
 //! Up, from the client's socket to the upstream's. `server::session_task` reads the frame when `server::adaptive_read`
 //! decides to ([`bridge::Bridge::read_window`]), and joins frames that arrived together. In a conversation, a frame of 20 ms
-//! that completes no unit then passes about 65 functions of the bridge, 56 in the profile `speech`:
+//! that completes no unit then passes about 68 functions of the bridge, 58 in the profile `speech`:
 //!
 //! 1. `bridge/mod` and `bridge/served`: `handle_input`, `handle_input`
 //! 2. `downstream/decode`: `decode`, `decode_audio`
 //! 3. `session/mod` and `session/microphone`: `handle_client_event`, `handle_audio`, `is_uplink_silenced`,
 //!    `forward_to_dialogue`
-//! 4. `session/input`: `count_groups`, `check_frame`, `push_frame`, `pipeline_mut`, `pending_stream`
+//! 4. `session/input`: `count_groups`, `check_frame`, `push_frame`, `pipeline_mut`, `take_stream`
 //! 5. `session/tts/player`: `is_audible`, and `note_user_speech` if there is speech
 //! 6. `audio/input_converter` and `audio/encoding`: `completed_groups`, `push`, `split`, `fill_from`, `decode_first`
-//! 7. `session/input/speech_input/pipeline`: `push_frame`, `may_hold`, `release_held`, `stream_from`, `process_hops`,
+//! 7. `session/input/speech_input/pipeline`: `push_frame`, `may_hold`, `release_held`, `take_rest`, `stream_audio`, `process_hops`,
 //!    `process_hop`, `count_listened`, and `lead_in_samples` there, in `audio/input_converter` and in `audio/resample`.
 //!    In the profile `speech`, a frame as quiet as the room ends here: `hold` in `audio/input_converter` keeps it
 //! 8. `audio/vad`, the detector, 15 functions below `push_hop`: level, gate, network, segmenter

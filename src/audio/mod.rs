@@ -13,6 +13,7 @@ pub mod pcm;
 pub mod playout;
 pub mod playout_queue;
 pub mod resample;
+pub(crate) mod scratch;
 pub mod units;
 pub mod vad;
 pub mod wav;

@@ -78,7 +78,7 @@ impl OutputConverter {
     }
 
     fn encode(&self, samples: &[f32]) -> Bytes {
-        let mut bytes = Vec::with_capacity(samples.len() * self.bytes_per_sample());
+        let mut bytes = Vec::new();
         self.encoding.encode(samples, &mut bytes);
         bytes.into()
     }

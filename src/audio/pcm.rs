@@ -101,17 +101,17 @@ pub const fn base64_f32_len(samples: usize) -> usize {
     (samples * 4).div_ceil(3) * 4
 }
 
-/// Decodes base64 of little-endian float32 and appends the samples to `out`. Appends nothing on an error.
+/// Decodes base64 of little-endian float32 and replaces what is in `out`, without filling memory first that was filled
+/// before. Nothing is left in it after an error.
 ///
 /// # Errors
 /// [`PcmError::Base64`] for invalid base64, [`PcmError::PartialSample`] for a byte count that is no multiple of
 /// 4.
 pub fn decode_base64_f32(text: &str, out: &mut Vec<f32>) -> Result<(), PcmError> {
-    let before = out.len();
     // Room for the last group of three bytes, even if it is padding.
-    out.resize(before + (text.len().div_ceil(4) * 3).div_ceil(4), 0.0);
-    let decoded = decode_into(text, &mut out[before..]);
-    out.truncate(before + decoded.as_ref().copied().unwrap_or(0));
+    out.resize((text.len().div_ceil(4) * 3).div_ceil(4), 0.0);
+    let decoded = decode_into(text, out);
+    out.truncate(decoded.as_ref().copied().unwrap_or(0));
     decoded.map(drop)
 }
 
@@ -130,18 +130,14 @@ fn decode_into(text: &str, samples: &mut [f32]) -> Result<usize, PcmError> {
 
 /// Appends float32 samples to `out` as little-endian int16, rounded and clipped.
 pub fn encode_s16le(samples: &[f32], out: &mut Vec<u8>) {
-    let before = out.len();
-    out.resize(before + samples.len() * 2, 0);
-    let bytes = out[before..].as_chunks_mut().0;
-    dispatch!(Level::new(), simd => convert_to_s16le(simd, samples, bytes));
+    let bytes = dispatch!(Level::new(), simd => convert_to_s16le(simd, samples)).into_flattened();
+    if out.is_empty() { *out = bytes } else { out.extend(bytes) }
 }
 
 /// Converts float32 samples to little-endian int16.
 #[inline(always)]
-fn convert_to_s16le<S: Simd>(_: S, samples: &[f32], bytes: &mut [[u8; 2]]) {
-    for (bytes, sample) in bytes.iter_mut().zip(samples) {
-        *bytes = to_i16(*sample).to_le_bytes();
-    }
+fn convert_to_s16le<S: Simd>(_: S, samples: &[f32]) -> Vec<[u8; 2]> {
+    samples.iter().map(|sample| to_i16(*sample).to_le_bytes()).collect()
 }
 
 #[cfg(test)]
@@ -188,11 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn invalid_base64_is_rejected_and_appends_nothing() {
-        let mut out = vec![0.5];
-        assert!(matches!(decode_base64_f32("####", &mut out), Err(PcmError::Base64(_))));
-        assert_eq!(decode_base64_f32("AAAA", &mut out), Err(PcmError::PartialSample(3)));
-        assert_eq!(out, [0.5]);
+    fn invalid_base64_is_rejected_and_leaves_nothing() {
+        for (invalid, error) in [("####", None), ("AAAA", Some(PcmError::PartialSample(3)))] {
+            let mut out = vec![0.5; 9];
+            let decoded = decode_base64_f32(invalid, &mut out).unwrap_err();
+            assert!(matches!(decoded, PcmError::Base64(_)) || Some(decoded) == error, "{invalid}");
+            assert!(out.is_empty(), "{invalid}: {out:?}");
+        }
     }
 
     proptest! {

@@ -11,6 +11,7 @@ use super::{
     measurement::{AudioTotals, BargeInStage, Measurement},
     tts::player::PlaybackSource,
 };
+use crate::audio::scratch;
 use crate::event::{ClientCommand, MicrophoneMode};
 
 /// The client's audio, from its arrival to the events found in it.
@@ -81,10 +82,11 @@ impl Session {
     /// Passes microphone audio to the conversation.
     fn forward_to_dialogue(&mut self) {
         let silenced = self.is_uplink_silenced();
-        if let (Some(dialogue), Some(samples)) =
-            (&mut self.dialogue, self.intake.speech_input.pending_stream())
+        if let (Some(dialogue), Some(mut samples)) =
+            (&mut self.dialogue, self.intake.speech_input.take_stream())
         {
-            dialogue.uplink.push(samples, silenced);
+            dialogue.uplink.push(&mut samples, silenced);
+            scratch::put_back(samples);
         }
     }
 

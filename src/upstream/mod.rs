@@ -8,7 +8,7 @@ mod relay;
 use std::sync::Arc;
 
 use crate::{
-    audio::{SPEECH_RATE_HZ, pcm, wav},
+    audio::{SPEECH_RATE_HZ, pcm, scratch, wav},
     event::{
         EndKind, Frame, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd, VoiceEncoding,
         VoiceSample,
@@ -30,14 +30,12 @@ const AUDIO_MAX_CHARS: usize = 120 * 24_000 * 4 / 3 * 4;
 #[derive(Debug)]
 pub struct Dialect {
     mapping: Arc<UpstreamMapping>,
-    /// Decoded audio of the current message. Freed after each message, so that an idle session holds no memory for it.
-    samples: Vec<f32>,
 }
 
 impl Dialect {
     /// Creates the codec of one session.
     pub const fn new(mapping: Arc<UpstreamMapping>) -> Self {
-        Self { mapping, samples: Vec::new() }
+        Self { mapping }
     }
 
     /// Mapping that defines the dialect.
@@ -48,8 +46,7 @@ impl Dialect {
     /// Decodes one frame. An unreadable frame becomes [`LaneEvent::Unknown`], never an error.
     ///
     /// A message may have several events. They are emitted in order, with the same metadata.
-    pub fn decode<'a>(&'a mut self, frame: Frame<'a>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
-        self.samples.clear();
+    pub fn decode<'a>(&'a self, frame: Frame<'a>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
         let Frame::Text(text) = frame else {
             return emit(LaneEvent::Unknown("a binary frame".to_owned()), MessageMeta::default());
         };
@@ -57,7 +54,9 @@ impl Dialect {
             Ok(found) => match self.mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
                 Some(rule) => {
                     let meta = message_meta(rule, &found);
-                    emit_events(&self.mapping, rule, &found, &mut self.samples, |event| emit(event, meta));
+                    let mut samples = scratch::take();
+                    emit_events(&self.mapping, rule, &found, &mut samples, |event| emit(event, meta));
+                    scratch::put_back(samples);
                 }
                 None => {
                     emit(LaneEvent::Unknown(describe_message(&self.mapping, &found)), MessageMeta::default());
@@ -65,7 +64,6 @@ impl Dialect {
             },
             Err(error) => emit(LaneEvent::Unknown(error.to_string()), MessageMeta::default()),
         }
-        self.samples = Vec::new();
     }
 
     /// Encodes a command as a text frame.
@@ -244,7 +242,7 @@ fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
     rule.when.iter().all(|(slot, value)| found.get(*slot).and_then(Node::as_str) == Some(value))
 }
 
-/// Decodes the audio of a message, at most [`AUDIO_MAX_CHARS`].
+/// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`].
 fn decode_audio(text: Option<&str>, samples: &mut Vec<f32>) -> Result<(), String> {
     let text = text.unwrap_or_default();
     let data = without_data_prefix(text);

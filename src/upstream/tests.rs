@@ -15,7 +15,7 @@ fn decoded(text: &str) -> String {
     decoded_by(dialect(), text)
 }
 
-fn decoded_by(mut dialect: Dialect, text: &str) -> String {
+fn decoded_by(dialect: Dialect, text: &str) -> String {
     let mut decoded = Vec::new();
     dialect.decode(Frame::Text(text), |event, _| decoded.push(format!("{event:?}")));
     decoded.join(", ")

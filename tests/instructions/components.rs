@@ -48,7 +48,7 @@ pub(crate) fn count_resample() -> usize {
 
 /// One second of the model's speech, from JSON to floats.
 pub(crate) fn count_decode_delta() -> usize {
-    let mut dialect = Dialect::new(Library::embedded().unwrap().upstream("minicpm-o").unwrap());
+    let dialect = Dialect::new(Library::embedded().unwrap().upstream("minicpm-o").unwrap());
     let mut audio = String::new();
     pcm::encode_base64_f32(&audio_input::recording_16k()[..24_000], &mut audio);
     let delta = format!(

@@ -93,13 +93,19 @@ impl OverlapSave {
         let block = self.blocks[half_chunks - 1]
             .get_or_insert_with(|| BlockFilter::new(*chunk_in, *chunk_out, half_chunks));
         let (first, second) = (&chunks[..*chunk_in + half_in], &chunks[half_in..]);
-        spectrum.resize(first.len(), Complex32::default());
+        let spectrum = grown(spectrum, first.len());
         dispatch!(Level::new(), simd => interleave(simd, first, second, spectrum));
-        output.resize(*chunk_out + half_out, Complex32::default());
-        scratch.resize(block.scratch, Complex32::default());
-        block.filter(spectrum, output, scratch);
+        block.filter(spectrum, grown(output, *chunk_out + half_out), grown(scratch, block.scratch));
         half_out
     }
+}
+
+/// The first `len` places of a buffer that is as long as the longest block so far. They are to be overwritten.
+fn grown(buffer: &mut Vec<Complex32>, len: usize) -> &mut [Complex32] {
+    if buffer.len() < len {
+        buffer.resize(len, Complex32::default());
+    }
+    &mut buffer[..len]
 }
 
 /// The transforms for one block length, and the filter's spectrum at that length.

@@ -68,6 +68,9 @@ impl ResampleStream {
         read: impl FnOnce(&mut [f32]),
         sink: &mut Vec<S>,
     ) {
+        if self.tail.capacity() == 0 {
+            self.tail.reserve_exact(2 * self.chunk_samples);
+        }
         if self.incomplete_len() + len < self.chunk_samples {
             let before = self.tail.len();
             self.tail.resize(before + len, 0.0);

@@ -170,7 +170,7 @@ impl SessionCheck {
             self.received.extend((text.len() <= RECEIVED_MAX_BYTES).then(|| text.to_owned()));
         }
         // Decoded events borrow from the dialect, so it cannot stay in `self` during decoding.
-        let mut dialect = std::mem::replace(&mut self.dialect, Dialect::new(self.plan.dialect.clone()));
+        let dialect = std::mem::replace(&mut self.dialect, Dialect::new(self.plan.dialect.clone()));
         dialect.decode(frame, |event, meta| self.handle_event(now, &event, meta));
         self.dialect = dialect;
     }

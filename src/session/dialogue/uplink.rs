@@ -119,7 +119,7 @@ impl Uplink {
     }
 
     /// Takes the user's audio. If `silenced`, holds it while the model receives silence.
-    pub(crate) fn push(&mut self, samples: &mut Vec<i16>, silenced: bool) {
+    pub(crate) fn push(&mut self, samples: &mut [i16], silenced: bool) {
         if let Some(level) = &mut self.level {
             level.apply(samples);
         }
@@ -129,7 +129,6 @@ impl Uplink {
         } else {
             self.units.push(samples);
         }
-        samples.clear();
     }
 
     /// Discards the held audio: the text was not interrupted.

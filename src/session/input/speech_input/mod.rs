@@ -154,12 +154,10 @@ impl SpeechInput {
         }
     }
 
-    /// Audio to pass to the conversation, if there is any; the caller drains the samples.
-    pub(crate) fn pending_stream(&mut self) -> Option<&mut Vec<i16>> {
-        self.pipeline
-            .as_mut()
-            .map(|pipeline| &mut pipeline.pending_stream)
-            .filter(|stream| !stream.is_empty())
+    /// Takes the audio to pass to the conversation, if there is any. The caller puts its memory back ([`crate::audio::scratch`]).
+    pub(crate) fn take_stream(&mut self) -> Option<Vec<i16>> {
+        let stream = &mut self.pipeline.as_mut()?.pending_stream;
+        (!stream.is_empty()).then(|| std::mem::take(stream))
     }
 
     /// Length of the user's current speech.

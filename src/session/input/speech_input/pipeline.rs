@@ -10,6 +10,7 @@ use super::{
 use crate::{
     audio::{
         input_converter::InputConverter,
+        scratch,
         vad::{Edge, Sensitivity, VadConfig, VoiceActivity, coarse_gate::CoarseGate},
     },
     mapping::profile::ListenRules,
@@ -32,7 +33,7 @@ pub(crate) struct Pipeline {
     /// Longest recording of a client that commits its audio; `None` if voice activity finds the utterances.
     pub(crate) manual_max_samples: Option<usize>,
     pub(crate) input_use: InputUse,
-    /// Resampled audio to pass to the conversation.
+    /// Resampled audio to pass to the conversation, in shared memory.
     pub(crate) pending_stream: Vec<i16>,
     pub(crate) streamed_samples: u64,
     /// Detector of barge-ins, while the session watches for one.
@@ -99,10 +100,10 @@ impl Pipeline {
             return;
         }
         self.release_held(out);
-        let start = self.resampled.len();
-        self.converter.push(bytes, &mut self.resampled);
-        self.stream_from(start);
-        self.process_hops(out);
+        let mut audio = self.take_rest();
+        self.converter.push(bytes, &mut audio);
+        self.stream_audio(&audio);
+        self.process_hops(audio, out);
     }
 
     /// True if silent audio serves nothing but the next utterance's pre-roll.
@@ -119,35 +120,40 @@ impl Pipeline {
         if !self.converter.is_holding() {
             return;
         }
-        let before = self.resampled.len();
-        let skipped = self.converter.release(&mut self.resampled);
+        let mut audio = self.take_rest();
+        let before = audio.len();
+        let skipped = self.converter.release(&mut audio);
         if skipped > 0 {
             // The hops lie where they would have lain without the gap.
             let hop_samples = self.voice_activity.hop_samples();
             let rest = (before + skipped as usize).next_multiple_of(hop_samples) - skipped as usize;
-            let rest = rest.min(self.resampled.len());
-            self.resampled.drain(..rest);
+            let rest = rest.min(audio.len());
+            audio.drain(..rest);
             let silent = rest as u64 + skipped;
             self.silent_samples += silent;
             self.count_listened(silent);
             self.voice_activity.skip_silence((silent / hop_samples as u64) as u32);
         }
-        self.process_hops(out);
+        self.process_hops(audio, out);
     }
 
-    /// Processes every complete hop.
-    pub(crate) fn process_hops(&mut self, out: &mut Vec<SpeechEvent>) {
-        let hop_samples = self.voice_activity.hop_samples();
-        let resampled = std::mem::take(&mut self.resampled);
-        let (hops, rest) = resampled.split_at(resampled.len() / hop_samples * hop_samples);
-        for hop in hops.chunks_exact(hop_samples) {
+    /// Resampled audio, less than one hop, to which more is to be added.
+    fn take_rest(&self) -> Vec<i16> {
+        let mut audio = scratch::take();
+        audio.clear();
+        audio.extend_from_slice(&self.resampled);
+        audio
+    }
+
+    /// Processes every complete hop and keeps the rest.
+    fn process_hops(&mut self, audio: Vec<i16>, out: &mut Vec<SpeechEvent>) {
+        let hops = audio.chunks_exact(self.voice_activity.hop_samples());
+        self.resampled.clear();
+        self.resampled.extend_from_slice(hops.remainder());
+        for hop in hops {
             self.process_hop(hop, out);
         }
-        let rest_len = rest.len();
-        let processed = hops.len();
-        self.resampled = resampled;
-        self.resampled.copy_within(processed.., 0);
-        self.resampled.truncate(rest_len);
+        scratch::put_back(audio);
     }
 
     fn process_hop(&mut self, hop: &[i16], out: &mut Vec<SpeechEvent>) {
@@ -290,17 +296,22 @@ impl Pipeline {
     /// Processes the audio that the resampler still holds.
     pub(crate) fn flush_resampler(&mut self, out: &mut Vec<SpeechEvent>) {
         self.release_held(out);
-        let start = self.resampled.len();
-        self.converter.flush(&mut self.resampled);
-        self.stream_from(start);
-        self.process_hops(out);
+        let mut audio = self.take_rest();
+        self.converter.flush(&mut audio);
+        self.stream_audio(&audio);
+        self.process_hops(audio, out);
     }
 
-    /// Passes the resampled audio from index `start` on to the conversation.
-    pub(crate) fn stream_from(&mut self, start: usize) {
+    /// Passes resampled audio on to the conversation, without the rest of the audio before.
+    fn stream_audio(&mut self, audio: &[i16]) {
         if self.input_use.streams_audio {
-            self.pending_stream.extend_from_slice(&self.resampled[start..]);
-            self.streamed_samples += (self.resampled.len() - start) as u64;
+            let new = &audio[self.resampled.len()..];
+            if self.pending_stream.capacity() == 0 {
+                self.pending_stream = scratch::take();
+                self.pending_stream.clear();
+            }
+            self.pending_stream.extend_from_slice(new);
+            self.streamed_samples += new.len() as u64;
         }
     }
 

@@ -1,0 +1,72 @@
+//! Memory for audio that is processed before the next message comes. The sessions of a thread share it: it takes no memory of
+//! their own, and stays in the processor's cache.
+
+use std::{cell::RefCell, thread::LocalKey};
+
+/// Buffers of a kind that are in use at the same time: a frame's resampled audio, and its part for the conversation.
+const SPARES_MAX: usize = 2;
+/// Longest buffer to keep, samples: 2 s of the model. The memory of a rare longer message is freed.
+const SPARE_MAX_SAMPLES: usize = 48_000;
+
+type Spares<T> = RefCell<Vec<Vec<T>>>;
+
+thread_local! {
+    static INT16_SPARES: Spares<i16> = const { RefCell::new(Vec::new()) };
+    static FLOAT32_SPARES: Spares<f32> = const { RefCell::new(Vec::new()) };
+}
+
+/// A kind of sample that has shared memory.
+pub(crate) trait Shared: Sized + 'static {
+    /// The buffers of this thread that nobody uses.
+    fn spares() -> &'static LocalKey<Spares<Self>>;
+}
+
+impl Shared for i16 {
+    fn spares() -> &'static LocalKey<Spares<Self>> {
+        &INT16_SPARES
+    }
+}
+
+impl Shared for f32 {
+    fn spares() -> &'static LocalKey<Spares<Self>> {
+        &FLOAT32_SPARES
+    }
+}
+
+/// A buffer with its old samples, which are to be overwritten or cleared.
+pub(crate) fn take<T: Shared>() -> Vec<T> {
+    T::spares().with_borrow_mut(Vec::pop).unwrap_or_default()
+}
+
+/// Puts a buffer back.
+pub(crate) fn put_back<T: Shared>(buffer: Vec<T>) {
+    T::spares().with_borrow_mut(|spares| {
+        if spares.len() < SPARES_MAX && buffer.capacity() <= SPARE_MAX_SAMPLES {
+            spares.push(buffer);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_used_again() {
+        let mut buffer = take::<i16>();
+        buffer.extend([7; 1_000]);
+        let memory = buffer.as_ptr();
+        put_back(buffer);
+        let again = take::<i16>();
+        assert_eq!(again.as_ptr(), memory);
+    }
+
+    #[test]
+    fn long_or_many_buffers_are_freed() {
+        put_back(Vec::<f32>::with_capacity(SPARE_MAX_SAMPLES + 1));
+        assert_eq!(take::<f32>().capacity(), 0);
+        (0..9).for_each(|_| put_back(vec![7.0_f32]));
+        let kept = (0..9).filter(|_| take::<f32>().capacity() > 0).count();
+        assert_eq!(kept, SPARES_MAX);
+    }
+}
