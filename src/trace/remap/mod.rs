@@ -100,11 +100,11 @@ pub fn remap_upstream(trace: &Trace, library: &Library, name: &str) -> Result<Ve
     let recorded_library =
         trace.header.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
     let (from, to) = (recorded_library.upstream(&trace.header.dialect)?, library.upstream(name)?);
-    let mut dialect = Dialect::new(to.clone());
+    let dialect = Dialect::new(to.clone());
     let mut steps = Vec::new();
     for record in &trace.records {
         if record.input == Some(InputKind::Lane) {
-            steps.push(remap_lane_frame(record, &mut dialect)?);
+            steps.push(remap_lane_frame(record, &dialect)?);
         } else if let Some(mode) = record.mode {
             let known = to.modes.get(&mode);
             let becomes = known.map_or_else(
@@ -166,7 +166,7 @@ fn ignored_fields(codec: &mut Codec) -> Vec<String> {
     ignored.map(|it| format!("without effect: {}.{}: {}", it.command, it.field, it.because)).collect()
 }
 
-fn remap_lane_frame(record: &TraceRecord, dialect: &mut Dialect) -> Result<RemappedMessage, String> {
+fn remap_lane_frame(record: &TraceRecord, dialect: &Dialect) -> Result<RemappedMessage, String> {
     let (mut becomes, mut trouble) = (Vec::new(), false);
     with_silence(record).with_input(|input| {
         let Input::Lane(_, frame @ (Frame::Text(_) | Frame::Binary(_))) = input else { return };

@@ -49,8 +49,8 @@ pub fn client_decoder(data: &[u8]) {
 
 /// Decodes an upstream's frame. Each message has a meaning, and audio comes only from audio fields.
 pub fn upstream_decoder(data: &[u8]) {
-    for mut dialect in dialects() {
-        decode_frame(&mut dialect, data);
+    for dialect in dialects() {
+        decode_frame(&dialect, data);
         relay::upstream(&dialect, data);
     }
 }
@@ -60,7 +60,7 @@ fn dialects() -> impl Iterator<Item = Dialect> {
     ["minicpm-o", "minicpm-o-legacy"].into_iter().map(dialect)
 }
 
-fn decode_frame(dialect: &mut Dialect, data: &[u8]) {
+fn decode_frame(dialect: &Dialect, data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for frame in [Frame::Text(&text), Frame::Binary(data)] {
         let mut event_count = 0;
