@@ -67,31 +67,16 @@ struct UnansweredSpeech {
 struct UnansweredUnit {
     /// Identifies the unit.
     unit: Weak<Vec<i16>>,
-    audio: StoredAudio,
+    /// Its audio, which is rarely needed again.
+    audio: PackedAudio,
     /// Samples from the microphone; the rest is silence.
     mic_samples: usize,
 }
 
-/// Audio of an unanswered unit. It is rarely needed again.
-#[derive(Debug)]
-enum StoredAudio {
-    /// The last unit, which is in flight and in memory anyway.
-    Whole(Arc<Vec<i16>>),
-    Packed(PackedAudio),
-}
-
 impl UnansweredSpeech {
-    fn push(&mut self, audio: Arc<Vec<i16>>, mic_samples: usize) {
-        if let Some(last) = self.units.back_mut()
-            && let StoredAudio::Whole(audio) = &last.audio
-        {
-            last.audio = StoredAudio::Packed(PackedAudio::new(audio));
-        }
-        self.units.push_back(UnansweredUnit {
-            unit: Arc::downgrade(&audio),
-            audio: StoredAudio::Whole(audio),
-            mic_samples,
-        });
+    fn push(&mut self, unit: &Arc<Vec<i16>>, mic_samples: usize) {
+        let audio = PackedAudio::new(unit);
+        self.units.push_back(UnansweredUnit { unit: Arc::downgrade(unit), audio, mic_samples });
         if self.units.len() > UNANSWERED_UNITS_MAX {
             self.units.pop_front();
         }
@@ -163,7 +148,7 @@ impl Uplink {
         let audio = Arc::new(self.units.take_unit());
         self.catch_up_allowance = self.catch_up_allowance.min(self.units.len());
         if mic_samples > 0 && (keep_until_answered || !self.unanswered.units.is_empty()) {
-            self.unanswered.push(audio.clone(), mic_samples);
+            self.unanswered.push(&audio, mic_samples);
         }
         UplinkUnit::new(audio, mic_samples)
     }
@@ -189,10 +174,7 @@ impl Uplink {
             return;
         }
         for UnansweredUnit { audio, mic_samples, .. } in units.iter().rev() {
-            match audio {
-                StoredAudio::Whole(audio) => self.units.put_back(audio, *mic_samples),
-                StoredAudio::Packed(packed) => self.units.put_back(&packed.unpack(), *mic_samples),
-            }
+            self.units.put_back(&audio.unpack(), *mic_samples);
         }
     }
 
@@ -292,9 +274,7 @@ mod tests {
         let said: Vec<i16> = (0..5 * UNIT_SAMPLES).map(|at| (at % 30_011) as i16 - 15_000).collect();
         uplink.push(&mut said.clone(), false);
         (0..5).for_each(|_| drop(uplink.take(true)));
-        let stored: Vec<_> = uplink.unanswered.units.iter().map(|unit| &unit.audio).collect();
-        let is_small = |stored: &&StoredAudio| matches!(stored, StoredAudio::Packed(packed) if packed.packed_len() < UNIT_SAMPLES);
-        assert!(stored[..4].iter().all(is_small) && matches!(stored[4], StoredAudio::Whole(_)));
+        assert!(uplink.unanswered.units.iter().all(|unit| unit.audio.packed_len() < UNIT_SAMPLES));
         uplink.resend_unanswered();
         let resent: Vec<i16> = (0..5).flat_map(|_| uplink.take(true).audio.to_vec()).collect();
         assert!(resent == said);
