@@ -11,7 +11,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_tungstenite::tungstenite::{Message, protocol::Role};
-use tracing::{Instrument as _, debug, error_span, info};
+use tracing::{Instrument as _, Span, debug, error_span, info};
 
 use super::{client_signs::DetectedBy, protocol_detection};
 use crate::server::{
@@ -81,33 +81,59 @@ impl Admission {
 pub(crate) async fn run_session(
     upgraded: OnUpgrade,
     request: ConnectRequest,
-    (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
+    context: (Arc<ServerContext>, Arc<ServiceConfig>),
     admission: Admission,
 ) {
     let Some((stream, read)) = raw_stream(upgraded, request.peer).await else { return };
-    run_session_on((stream, read), request, (server, config), admission).await;
+    run_session_on((stream, read), request, context, admission).await;
 }
 
 /// Serves a session on a byte stream after the WebSocket handshake until its end. `read` are the bytes read beyond the
 /// handshake.
 pub(crate) async fn run_session_on(
     (stream, read): (ClientStream, Vec<u8>),
+    request: ConnectRequest,
+    context: (Arc<ServerContext>, Arc<ServiceConfig>),
+    admission: Admission,
+) {
+    // Boxed: starting takes twice the memory of running, and the future keeps what its largest part needs.
+    let started = Box::pin(start_session((stream, read), request, context, admission)).await;
+    if let Some(StartedSession { task, first_message, span, admission }) = started {
+        task.run(first_message).instrument(span).await;
+        drop(admission);
+    }
+}
+
+/// A session that is ready to run.
+struct StartedSession {
+    task: Box<SessionTask<CountedStream<ClientStream>>>,
+    /// Read while its protocol was detected.
+    first_message: Option<Message>,
+    /// Carried by every log line of the session.
+    span: Span,
+    admission: Admission,
+}
+
+/// Detects the client's protocol and opens its session; `None` if there is none.
+async fn start_session(
+    (stream, read): (ClientStream, Vec<u8>),
     mut request: ConnectRequest,
     (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
     admission: Admission,
-) {
+) -> Option<StartedSession> {
     let limits = config.limits.for_key(admission.key.as_deref());
     let mut client = client_websocket((stream, read), &request, limits);
     client.stream.set_memory(MemoryShare::new(server.memory.clone(), limits.memory_max_bytes));
     let detected = tokio::select! {
         detected = detect_protocol(&mut client, &mut request, &config) => detected,
         _ = wait_for_drain_order(server.drain.clone()) => {
-            return protocol_detection::close_unidentified(&mut client.stream).await;
+            protocol_detection::close_unidentified(&mut client.stream).await;
+            return None;
         }
     };
-    let Ok(first_message) = detected else { return };
+    let first_message = detected.ok()?;
     client.stream.set_message_max(message_max(&request.candidates, limits));
-    let Some(mapping) = request.candidates.first() else { return };
+    let mapping = request.candidates.first()?;
     let key_name = admission.key.as_ref().map(|key| key.name.clone());
     let watcher =
         request.watch_name.as_ref().and_then(|name| server.watchers.take(name, key_name.as_deref()));
@@ -116,7 +142,7 @@ pub(crate) async fn run_session_on(
         true => open_relay_session(&request, &config, limits, is_traced),
         false => open_session(mapping, &request, &config, limits, is_traced),
     };
-    let Some(OpenedSession { bridge, upstreams, profile, start, rejection }) = opened else { return };
+    let OpenedSession { bridge, upstreams, profile, start, rejection } = opened?;
     // A rejected connection is no session and has no id.
     let profile = profile.filter(|_| !bridge.session_id().is_empty());
     let start = start.filter(|_| profile.is_some());
@@ -139,24 +165,18 @@ pub(crate) async fn run_session_on(
     }
     let registration =
         profile.map(|profile| register_session(&server, &request, &admission, (&bridge, profile), &client));
-    let (tap, drain, drain_guard) = (config.tap.clone(), server.drain.clone(), server.drain_guard.clone());
-    let close_timeout = config.drain_policy.timeout;
-    let pool = config.pool.subset(upstreams.names);
-    let memory = (server.memory.clone(), limits.memory_max_bytes);
     let context = SessionContext {
-        memory,
-        tap,
+        memory: (server.memory.clone(), limits.memory_max_bytes),
+        tap: config.tap.clone(),
         traces,
         trace_context: request.trace_context,
         registration,
-        drain,
-        close_timeout,
-        drain_guard,
+        drain: server.drain.clone(),
+        close_timeout: config.drain_policy.timeout,
+        drain_guard: server.drain_guard.clone(),
     };
-    let task = Box::new(SessionTask::new(bridge, client, pool, context));
-    drop((server, config));
-    task.run(first_message).instrument(span).await;
-    drop(admission);
+    let task = Box::new(SessionTask::new(bridge, client, config.pool.subset(upstreams.names), context));
+    Some(StartedSession { task, first_message, span, admission })
 }
 
 /// The client's WebSocket with its size limits.
