@@ -83,6 +83,8 @@ pub(crate) struct WebSocket<S> {
     read_ahead: ReadAhead,
     /// Bytes read since the last poll that found no more, or that was ended by [`POLL_MAX_BYTES`].
     bytes_in_poll: usize,
+    /// The last read was ended by [`POLL_MAX_BYTES`].
+    was_cut_short: bool,
     /// Position of the given bytes within the peer's frames.
     frame_boundary: FrameBoundary,
     /// The longest message written since the buffers were replaced, bytes.
@@ -109,6 +111,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             role,
             read_ahead,
             bytes_in_poll: 0,
+            was_cut_short: false,
             frame_boundary: FrameBoundary::default(),
             longest_sent: 0,
             joined_len: 0,
@@ -135,6 +138,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     /// Counts the messages that wait for the peer, bytes. False if the server has no memory for them.
     pub(super) fn hold_outgoing(&mut self, bytes: usize) -> bool {
         self.memory.hold_outgoing(bytes)
+    }
+
+    /// True if the last poll read as much as one poll may, so that there may be more.
+    pub(super) const fn was_cut_short(&self) -> bool {
+        self.was_cut_short
     }
 
     /// The underlying stream.
@@ -212,8 +220,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         cx: &mut Context<'_>,
         act: impl FnOnce(&mut WebSocketContext, &mut PolledIo<'_, '_, S>) -> Result<T, WsError>,
     ) -> Poll<Result<T, WsError>> {
-        let Self { io, context, read_ahead, bytes_in_poll, frame_boundary, memory, .. } = self;
-        match act(context, &mut PolledIo { io, read_ahead, bytes_in_poll, frame_boundary, memory, cx }) {
+        let Self { io, context, read_ahead, bytes_in_poll, was_cut_short, frame_boundary, memory, .. } = self;
+        let mut polled_io =
+            PolledIo { io, read_ahead, bytes_in_poll, was_cut_short, frame_boundary, memory, cx };
+        match act(context, &mut polled_io) {
             Err(WsError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         }
@@ -268,6 +278,7 @@ struct PolledIo<'a, 'w, S> {
     io: &'a mut S,
     read_ahead: &'a mut ReadAhead,
     bytes_in_poll: &'a mut usize,
+    was_cut_short: &'a mut bool,
     frame_boundary: &'a mut FrameBoundary,
     memory: &'a mut MemoryShare,
     cx: &'a mut Context<'w>,
@@ -286,7 +297,8 @@ impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
         if !self.memory.hold_incoming(self.frame_boundary.held_bytes()) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        if *self.bytes_in_poll >= POLL_MAX_BYTES {
+        *self.was_cut_short = *self.bytes_in_poll >= POLL_MAX_BYTES;
+        if *self.was_cut_short {
             *self.bytes_in_poll = 0;
             self.cx.waker().wake_by_ref();
             return Err(io::ErrorKind::WouldBlock.into());

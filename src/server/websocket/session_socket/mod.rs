@@ -182,7 +182,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<SocketEvent> {
         for _ in 0..CONTROL_FRAMES_PER_POLL {
             let next = Pin::new(&mut self.stream).poll_next(cx);
-            self.fully_read = next.is_pending();
+            self.fully_read = next.is_pending() && !self.stream.was_cut_short();
             // Part of a message is a sign of life as well.
             let bytes_heard = self.traffic.bytes_read();
             if std::mem::replace(&mut self.bytes_heard, bytes_heard) != bytes_heard || next.is_ready() {

@@ -5,6 +5,7 @@ use crate::{
     net::CountedStream,
     server::{memory::MemoryShare, websocket::PONG_ROOM_BYTES},
 };
+use futures_util::SinkExt as _;
 use tokio::io::DuplexStream;
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
@@ -73,6 +74,26 @@ async fn next_event(socket: &mut SessionSocket<CountedStream<DuplexStream>>) -> 
             return SocketEvent::End(reason);
         }
     }
+}
+
+#[tokio::test]
+async fn message_that_one_poll_does_not_read_to_its_end_leaves_more_to_read() {
+    let (near, far) = tokio::io::duplex(1 << 20);
+    let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
+    let mut socket = SessionSocket::new(MeteredWebSocket { stream, traffic: Arc::default() });
+    let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+    client.send(WsMessage::binary(vec![1; 400 * 1024])).await.unwrap();
+    let mut polls = 0;
+    let event = std::future::poll_fn(|cx| {
+        let event = socket.poll_read(cx);
+        assert!(!socket.fully_read, "the rest would wait for the next scheduled read");
+        polls += 1;
+        event
+    });
+    assert!(matches!(event.await, SocketEvent::Message(message) if message.len() == 400 * 1024));
+    assert!(polls > 1, "the message is longer than one poll reads");
+    assert!(std::future::poll_fn(|cx| Poll::Ready(socket.poll_read(cx).is_pending())).await);
+    assert!(socket.fully_read);
 }
 
 #[tokio::test]
