@@ -108,7 +108,9 @@ impl PlayoutPacer {
         let earliest = self.earliest_send(now, quantum);
         let ahead =
             self.lead.filter(|_| self.has_sent).map_or(Duration::ZERO, |lead| lead.saturating_sub(quantum));
-        earliest + ahead / 4
+        // What it has waited already does not count again, however often this is asked.
+        let waited = ahead.saturating_sub(self.unplayed(now));
+        earliest + (ahead / 4).saturating_sub(waited)
     }
 
     /// Records that audio of this `length` leaves now. Returns true if the client had run dry: it played all
@@ -220,7 +222,11 @@ mod tests {
         pacer.begin_text(start);
         assert_eq!(pacer.latest_send(start, FRAME), start, "the first audio does not wait");
         pacer.record_sent(start, ms(200));
-        assert_eq!(pacer.latest_send(start, FRAME), start + FRAME + ms(45));
+        for asked_ms in [0, 10, 20, 30, 65] {
+            let latest = pacer.latest_send(start + ms(asked_ms), FRAME);
+            assert_eq!(latest, start + FRAME + ms(45), "asked at {asked_ms} ms");
+        }
+        assert_eq!(pacer.latest_send(start + ms(80), FRAME), start + ms(80), "later than that");
         assert_eq!(pacer.latest_send(start, ms(300)), start + ms(200), "longer than the lead");
         assert_eq!(PlayoutPacer::new(None, ms(0)).latest_send(start, FRAME), start, "a burst");
     }
