@@ -11,7 +11,13 @@ ROW_TITLES = {
     "silence": "the same, `speech` while nobody speaks, {sessions} sessions",
 }
 # Limits of voxbridge's CPU time, as multiples of a contestant's.
-CPU_RATIO_GOALS = {("conversation", "nginx"): 1.0, ("conversation", "python"): 0.25, ("many", "nginx"): 1.0, ("silence", "nginx"): 1.15}
+CPU_RATIO_GOALS = {
+    ("conversation", "nginx"): 0.75,
+    ("conversation", "rust"): 0.4,
+    ("conversation", "python"): 0.25,
+    ("many", "nginx"): 0.75,
+    ("silence", "nginx"): 0.35,
+}
 COLOURS = {"voxbridge": "#2a6f97", "nginx": "#7f8c8d", "haproxy": "#aab7b8", "rust": "#8c5e3c", "python": "#e0a030"}
 
 
@@ -107,7 +113,7 @@ def latency_rows(row):
     }
     goals = {"up": "", "down": ""}
     if None not in own.values():
-        goals["up"] = format_goal("p99 ≤ 0.5 ms", own["up", "p99"] <= 0.5)
+        goals["up"] = format_goal("≤ 0.3 / 1 ms", own["up", "p50"] <= 0.3 and own["up", "p99"] <= 1)
         goals["down"] = format_goal("≤ 0.15 / 0.5 ms", own["down", "p50"] <= 0.15 and own["down", "p99"] <= 0.5)
     lines = []
     for direction, title in (("up", "added latency up, p50 / p99"), ("down", "added latency down, p50 / p99")):
@@ -117,7 +123,7 @@ def latency_rows(row):
 
 def memory_rows(row):
     lines = []
-    for key, title, maximum in (("active_kb", "memory per active session", 200), ("idle_kb", "memory per idle session", 24)):
+    for key, title, maximum in (("active_kb", "memory per active session", 120), ("idle_kb", "memory per idle session", 16)):
         values = {contestant: row.median(contestant, lambda measurement: measurement[key]) for contestant in row.contestants}
         cells = {contestant: "–" if value is None else f"{value:.0f} kB" for contestant, value in values.items()}
         own = values.get("voxbridge")
