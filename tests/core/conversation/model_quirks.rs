@@ -120,6 +120,28 @@ fn burst_of_speech_is_played_in_real_time() {
 }
 
 #[test]
+fn text_during_playback_delays_no_audio() {
+    for backend in BACKENDS {
+        let mut conversation = Conversation::new(config(backend, &["burst=34"]));
+        conversation.send_question();
+        while conversation.harness.events("tts.speaking_start").is_empty() {
+            conversation.stream_silence(100);
+        }
+        let lane = conversation.harness.lanes()[0];
+        let delta = json!({"type": "response.output.delta", "kind": "text", "text": "and "}).to_string();
+        // Without the microphone, whose frames would send the audio along.
+        for _ in 0..100 {
+            conversation.harness.inject_upstream_text(lane, &delta);
+            conversation.harness.advance(ms(20));
+        }
+        let leads = leads(&conversation);
+        let (got, played) = *leads.last().unwrap();
+        assert!(played > 1.9 && got > played, "{backend:?}: {got} s sent in {played} s");
+        assert!(!conversation.harness.observations.contains(&Observation::Underrun), "{backend:?}");
+    }
+}
+
+#[test]
 fn interrupted_burst_is_not_played() {
     for backend in BACKENDS {
         for by_voice in [false, true] {
