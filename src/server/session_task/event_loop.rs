@@ -25,7 +25,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         let lane_was_behind = self.is_lane_behind();
         let is_held = lane_was_behind || self.bridge.needs_backpressure();
         if !is_held && let Some(message) = self.backlog.pop() {
-            return Wakeup::Client(SocketEvent::Message(message));
+            return Wakeup::HeldBack(message);
         }
         if let Some(event) = self.read_client(|client| !is_held && !client.is_fully_read()).await {
             return Wakeup::Client(event);

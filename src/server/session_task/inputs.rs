@@ -31,17 +31,14 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     /// Handles the event that the session has waited for.
     pub(super) fn handle_wakeup(&mut self, wakeup: Wakeup) {
         match wakeup {
-            Wakeup::Client(SocketEvent::Message(message)) if self.is_client_held() => {
+            // A message that comes as the hold ends must not overtake those that were held back.
+            Wakeup::Client(SocketEvent::Message(message))
+                if self.is_client_held() || !self.backlog.is_empty() =>
+            {
                 self.backlog.push(message);
             }
-            Wakeup::Client(SocketEvent::Message(message)) => {
-                let Some(frame) = to_frame(&message) else { return };
-                self.show_tap(TapPoint::FromClient, frame);
-                let frames = self.reader.count_frames(message.is_binary());
-                if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-                    observer.count_client_frames(FrameDirection::In, frames);
-                }
-                self.feed_bridge(Input::Client(frame));
+            Wakeup::Client(SocketEvent::Message(message)) | Wakeup::HeldBack(message) => {
+                self.handle_client_message(&message);
             }
             Wakeup::Client(SocketEvent::End(reason)) => self.handle_client_end(&reason),
             Wakeup::Lane(lane, SocketEvent::Message(message)) => {
@@ -71,6 +68,16 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             // The client is read again.
             Wakeup::LaneDrained => {}
         }
+    }
+
+    fn handle_client_message(&mut self, message: &WsMessage) {
+        let Some(frame) = to_frame(message) else { return };
+        self.show_tap(TapPoint::FromClient, frame);
+        let frames = self.reader.count_frames(message.is_binary());
+        if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+            observer.count_client_frames(FrameDirection::In, frames);
+        }
+        self.feed_bridge(Input::Client(frame));
     }
 
     fn handle_client_end(&mut self, reason: &DisconnectReason) {

@@ -12,6 +12,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::Instant,
 };
+use tokio_tungstenite::tungstenite::Message as WsMessage;
 
 use crate::server::{
     registry::OperatorOrder,
@@ -44,6 +45,8 @@ pub(crate) enum LaneSocket {
 /// One event of a session.
 pub(crate) enum Wakeup {
     Client(SocketEvent),
+    /// The client's oldest message that was held back.
+    HeldBack(WsMessage),
     Lane(Lane, SocketEvent),
     Dialled(Lane, Result<Box<DialledLane<UpstreamSocket>>, DisconnectReason>),
     /// The order to finish within this time.
