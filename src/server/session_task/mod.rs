@@ -327,3 +327,6 @@ pub(super) async fn wait_for_drain_order(mut drain: watch::Receiver<Option<Durat
 fn std_now() -> std::time::Instant {
     Instant::now().into_std()
 }
+
+#[cfg(test)]
+mod tests;
