@@ -203,6 +203,16 @@ impl Bridge {
         }
     }
 
+    /// Memory of the messages that a relayed session keeps until its upstream has answered them, bytes. Other sessions keep
+    /// little, and bound it themselves.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        match &self.0 {
+            BridgeKind::Served(_) => 0,
+            BridgeKind::Relayed(relayed) => relayed.kept_bytes(),
+        }
+    }
+
     /// How long the driver may leave streamed audio unread, because nothing depends on it earlier; `None` if the driver should
     /// read every message at once.
     #[must_use]

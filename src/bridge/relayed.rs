@@ -90,6 +90,10 @@ impl RelayBridge {
         self.relay.as_ref().is_some_and(Relay::needs_backpressure)
     }
 
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.relay.as_ref().map_or(0, Relay::kept_bytes)
+    }
+
     pub(super) fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         if let Input::Client(Frame::Text(text)) = &input {
             self.detect_protocol(now, text);

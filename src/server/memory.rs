@@ -1,5 +1,5 @@
-//! Bounds the memory of messages in transit: those that peers have not sent to the end, and those that wait for
-//! peers that do not read.
+//! Bounds the memory of messages in transit: those that peers have not sent to the end, those that wait for peers that do not
+//! read, and those of relayed clients that wait for an upstream or for its answer.
 //!
 //! Each connection may hold a little without asking. The rest counts towards one bound for the whole server. A
 //! connection that would exceed it is closed, and new connections are refused until there is room again.
@@ -35,30 +35,35 @@ pub(crate) struct MemoryShare {
     budget: Option<(Arc<MemoryBudget>, usize)>,
     incoming_bytes: usize,
     outgoing_bytes: usize,
+    kept_bytes: usize,
 }
 
 impl MemoryShare {
     /// A share that holds nothing yet.
     pub(crate) const fn new(budget: Arc<MemoryBudget>, max_bytes: usize) -> Self {
-        Self { budget: Some((budget, max_bytes)), incoming_bytes: 0, outgoing_bytes: 0 }
+        Self { budget: Some((budget, max_bytes)), incoming_bytes: 0, outgoing_bytes: 0, kept_bytes: 0 }
     }
 
     /// Counts the message that the peer is sending. False if that exceeds the budget.
     pub(crate) fn hold_incoming(&mut self, bytes: usize) -> bool {
-        let outgoing = self.outgoing_bytes;
-        self.hold(bytes, outgoing)
+        self.update(|share| share.incoming_bytes = bytes)
     }
 
     /// Counts the messages that wait for the peer. False if that exceeds the budget.
     pub(crate) fn hold_outgoing(&mut self, bytes: usize) -> bool {
-        let incoming = self.incoming_bytes;
-        self.hold(incoming, bytes)
+        self.update(|share| share.outgoing_bytes = bytes)
     }
 
-    /// Counts both directions. Returning to an earlier amount always succeeds.
-    fn hold(&mut self, incoming: usize, outgoing: usize) -> bool {
-        let (before, after) = (self.counted_bytes(), counted(incoming + outgoing));
-        (self.incoming_bytes, self.outgoing_bytes) = (incoming, outgoing);
+    /// Counts the peer's messages that the session keeps. False if that exceeds the budget.
+    pub(crate) fn hold_kept(&mut self, bytes: usize) -> bool {
+        self.update(|share| share.kept_bytes = bytes)
+    }
+
+    /// Counts another amount. To count less always succeeds.
+    fn update(&mut self, set: impl FnOnce(&mut Self)) -> bool {
+        let before = self.counted_bytes();
+        set(self);
+        let after = self.counted_bytes();
         let Some((budget, max_bytes)) = self.budget.as_ref().filter(|_| before != after) else { return true };
         if after <= before {
             budget.held_bytes.fetch_sub(before - after, Relaxed);
@@ -70,13 +75,8 @@ impl MemoryShare {
     }
 
     const fn counted_bytes(&self) -> usize {
-        counted(self.incoming_bytes + self.outgoing_bytes)
+        (self.incoming_bytes + self.outgoing_bytes + self.kept_bytes).saturating_sub(FREE_BYTES)
     }
-}
-
-/// The part of `bytes` that counts.
-const fn counted(bytes: usize) -> usize {
-    bytes.saturating_sub(FREE_BYTES)
 }
 
 impl Drop for MemoryShare {
@@ -99,12 +99,13 @@ mod tests {
         let mut first = share();
         assert!(first.hold_incoming(FREE_BYTES) && budget.held_bytes.load(Relaxed) == 0);
         assert!(first.hold_incoming(FREE_BYTES + 600_000) && !is_scarce());
-        assert!(first.hold_outgoing(300_000) && is_scarce(), "both directions count");
+        assert!(first.hold_outgoing(200_000) && !is_scarce());
+        assert!(first.hold_kept(100_000) && is_scarce(), "both directions and kept messages count");
         let mut second = share();
         assert!(second.hold_outgoing(FREE_BYTES + 50_000));
         assert!(!second.hold_outgoing(FREE_BYTES + 200_000), "the one that asks for more is refused");
         drop(second);
-        assert!(first.hold_incoming(0) && first.hold_outgoing(0) && !is_scarce());
+        assert!(first.hold_incoming(0) && first.hold_outgoing(0) && first.hold_kept(0) && !is_scarce());
         drop(first);
         assert_eq!(budget.held_bytes.load(Relaxed), 0);
     }

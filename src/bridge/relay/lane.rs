@@ -236,14 +236,14 @@ impl Relay {
             self.context.out.observe(Observation::RelayResumed { gap_ms, kept, dropped });
         }
         if let Some(ClientMessage { text, append: Some(append) }) = self.opening.first_message.take() {
-            self.messages.in_flight.push(text, append);
+            self.messages.in_flight.push(&text, append);
         }
         let sent_early = self.sent_early_count();
         self.messages.sent_early = None;
         for at in 0.. {
             match self.messages.pending.pop() {
                 Some(ClientMessage { text, append: Some(append) }) if at < sent_early => {
-                    self.messages.in_flight.push(text, append);
+                    self.messages.in_flight.push(&text, append);
                 }
                 Some(_) if at < sent_early => self.messages.sent_unchecked = true,
                 Some(message) => self.send_upstream(message),

@@ -340,7 +340,7 @@ impl Relay {
         let lane = connection.lane();
         let ClientMessage { text, append } = message;
         match append {
-            Some(append) => self.messages.in_flight.push(text.clone(), append),
+            Some(append) => self.messages.in_flight.push(&text, append),
             None => self.messages.sent_unchecked = true,
         }
         self.context.out.push(Action::ToLane(lane, LaneCommand::RawText(text)));
@@ -363,6 +363,15 @@ impl Relay {
             && !self.can_drop_pending()
             && matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..));
         is_waiting && self.messages.pending.bytes() > self.rules.buffer_max_bytes
+    }
+
+    /// Memory of the client's messages that wait for the upstream or for its answer, bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let Opening { start, first_message, .. } = &self.opening;
+        let openings = if let RelayStart::Init(variants) = start { variants.as_slice() } else { &[] };
+        let texts = openings.iter().chain(first_message.iter().map(|first| &first.text));
+        let opening_bytes: usize = texts.map(String::len).sum();
+        opening_bytes + self.messages.pending.bytes() + self.messages.in_flight.bytes()
     }
 
     /// Reports an error to the client. Some errors end the session.

@@ -153,13 +153,18 @@ impl InFlightAppends {
     }
 
     /// Records an append that was sent.
-    pub(super) fn push(&mut self, text: String, append: AppendMeta) {
+    pub(super) fn push(&mut self, text: &str, append: AppendMeta) {
         if self.sent.len() >= SENT_MAX {
             self.remove(0);
         }
         let fits = self.bytes + text.len() <= self.bytes_max;
         self.bytes += if fits { text.len() } else { 0 };
-        self.sent.push_back(SentAppend { text: fits.then_some(text), append, answered: false });
+        self.sent.push_back(SentAppend { text: fits.then(|| text.to_owned()), append, answered: false });
+    }
+
+    /// Memory of the kept appends, bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn remove(&mut self, at: usize) {
@@ -311,7 +316,7 @@ mod tests {
     #[test]
     fn replies_match_appends_by_id_or_by_order() {
         let mut in_flight = InFlightAppends::new(100);
-        ["a", "b", "c"].iter().for_each(|id| in_flight.push((*id).to_owned(), append(id)));
+        ["a", "b", "c"].iter().for_each(|id| in_flight.push(id, append(id)));
         assert_eq!(in_flight.match_reply(ReplyStage::Listening, None, None, false), append("a"));
         assert_eq!(in_flight.match_reply(ReplyStage::Text, None, None, false), append("b"));
         assert_eq!(
@@ -325,13 +330,13 @@ mod tests {
             "the end of the turn belongs to the same step"
         );
         let mut whole = InFlightAppends::new(100);
-        ["a", "b", "c"].iter().for_each(|id| whole.push((*id).to_owned(), append(id)));
+        ["a", "b", "c"].iter().for_each(|id| whole.push(id, append(id)));
         assert_eq!(whole.match_reply(ReplyStage::Listening, None, None, false), append("a"));
         assert_eq!(whole.match_whole_answer(), append("b"));
         assert_eq!(whole.match_whole_answer(), append("c"));
         assert_eq!(whole.match_reply(ReplyStage::Listening, None, None, true), AppendMeta::default());
         let mut named = InFlightAppends::new(100);
-        ["a", "b", "c"].iter().for_each(|id| named.push((*id).to_owned(), append(id)));
+        ["a", "b", "c"].iter().for_each(|id| named.push(id, append(id)));
         assert_eq!(named.match_reply(ReplyStage::Text, Some("b"), None, false), append("b"));
         assert_eq!(named.take_unanswered(), (vec![message("c")], 0));
         assert_eq!(named.len(), 0);
@@ -342,7 +347,7 @@ mod tests {
     fn resent_after_loss(count: usize, script: &str) -> String {
         let mut in_flight = InFlightAppends::new(100);
         let ids: Vec<String> = ('a'..).take(count).map(String::from).collect();
-        ids.iter().for_each(|id| in_flight.push(id.clone(), append(id)));
+        ids.iter().for_each(|id| in_flight.push(id, append(id)));
         let mut in_turn = false;
         for event in script.chars() {
             let stage = match event {
@@ -388,7 +393,7 @@ mod tests {
     fn answer_completed_later_keeps_its_append() {
         for (count, deltas) in [(1, 0), (2, 1), (3, 7), (5, 2)] {
             let mut in_flight = InFlightAppends::new(100);
-            (0..count).for_each(|id| in_flight.push(id.to_string(), append(&id.to_string())));
+            (0..count).for_each(|id| in_flight.push(&id.to_string(), append(&id.to_string())));
             for id in 0..count {
                 (0..deltas).for_each(|_| assert_eq!(in_flight.current_append(None), append(&id.to_string())));
                 assert_eq!(in_flight.len(), count - id);
@@ -400,7 +405,7 @@ mod tests {
     #[test]
     fn appends_too_long_to_keep_are_counted() {
         let mut in_flight = InFlightAppends::new(2);
-        ["a", "b", "c"].iter().for_each(|id| in_flight.push((*id).to_owned(), append(id)));
+        ["a", "b", "c"].iter().for_each(|id| in_flight.push(id, append(id)));
         assert_eq!(in_flight.take_unanswered(), (vec![message("b"), message("a")], 1));
     }
 }

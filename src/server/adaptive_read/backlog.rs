@@ -30,6 +30,11 @@ impl ReadBacklog {
         Some(message)
     }
 
+    /// Memory of the messages, bytes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// True if no message waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()

@@ -4,13 +4,13 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::Instant,
 };
-use tokio_tungstenite::tungstenite::Message as WsMessage;
+use tokio_tungstenite::tungstenite::{Message as WsMessage, protocol::frame::coding::CloseCode};
 use tracing::{debug, info};
 
 use super::{SessionRegistration, SessionTask, std_now};
 use crate::{
     bridge::Input,
-    event::{DisconnectReason, Frame, Lane},
+    event::{DisconnectReason, Frame, Lane, Message},
     server::{
         memory::MemoryShare,
         registry::{
@@ -22,7 +22,7 @@ use crate::{
         upstream_pool::{DialledLane, dial::UpstreamSocket},
         websocket::{
             pausable_stream::PausableRead,
-            session_socket::{SessionSocket, SocketEvent},
+            session_socket::{OUT_OF_MEMORY, SessionSocket, SocketEvent},
         },
     },
 };
@@ -85,6 +85,14 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         self.show_tap(TapPoint::FromClient, reason);
         self.close_client();
         self.with_observer(|observer| observer.client_closed(true, close_code(reason)));
+        self.backlog.clear();
+        self.feed_bridge(Input::ClientClosed);
+    }
+
+    /// Closes the client, whose messages the server has no memory for.
+    pub(super) fn close_for_memory(&mut self) {
+        info!(reason = OUT_OF_MEMORY, "client dropped");
+        self.send_client(Message::Close(CloseCode::Again.into(), OUT_OF_MEMORY.to_owned()), None);
         self.backlog.clear();
         self.feed_bridge(Input::ClientClosed);
     }

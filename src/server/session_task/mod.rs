@@ -202,6 +202,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     }
                 }
                 Output::Observe(observation) => self.handle_observation(&observation),
+                Output::Wait(_) if !self.has_memory() => self.close_for_memory(),
                 Output::Wait(due) => {
                     self.lane_leases.retain(self.lanes.iter().map(|(lane, _)| *lane));
                     if let Some(registration) = &mut self.registration {
@@ -212,6 +213,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 Output::Finished => return None,
             }
         }
+    }
+
+    /// Counts the client's messages that the session keeps. False if the server has no memory for them.
+    fn has_memory(&mut self) -> bool {
+        let bytes = self.backlog.bytes() + self.bridge.kept_bytes();
+        self.client.as_mut().is_none_or(|client| client.hold_kept(bytes))
     }
 
     /// Shows a frame to the tap.

@@ -140,6 +140,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         self.memory.hold_outgoing(bytes)
     }
 
+    /// Counts the peer's messages that the session keeps, bytes. False if the server has no memory for them.
+    pub(super) fn hold_kept(&mut self, bytes: usize) -> bool {
+        self.memory.hold_kept(bytes)
+    }
+
     /// True if the last poll read as much as one poll may, so that there may be more.
     pub(super) const fn was_cut_short(&self) -> bool {
         self.was_cut_short

@@ -1,7 +1,10 @@
 //! Limits per key, per address and in total, and session time limits.
 
+use futures_util::SinkExt as _;
 use tokio::{io::AsyncWriteExt as _, net::TcpSocket, time::timeout};
 use tokio_tungstenite::tungstenite::Message;
+use voxbridge::simulator::{FaultKind, SimulatorConfig};
+use voxbridge_test_support::bench::{instant_simulator, start_simulator};
 
 use super::access_server::{AccessServer, MACAW, PATIENCE, assert_disconnected, send_request};
 
@@ -190,6 +193,44 @@ async fn memory_of_unfinished_messages_is_bounded() {
     drop(third);
     server.connect_until_accepted(MACAW, "").await.assert_alive().await;
     healthy.assert_alive().await;
+}
+
+#[tokio::test]
+async fn memory_of_messages_that_wait_for_an_upstream_is_bounded() {
+    let queue = SimulatorConfig { faults: vec![FaultKind::StuckQueue.into()], ..instant_simulator() };
+    let (upstream, _simulator, _) = start_simulator("127.0.0.1:0", queue, None).await;
+    let toml = format!(
+        "[limits]\nmemory_max_bytes = 8000000\n[[upstream]]\nurl = \"ws://{upstream}/v1/realtime\"\n"
+    );
+    let server = AccessServer::start("waiting", &toml, &[]).await;
+    let begin_conversation = async || {
+        let mut client = server.connect_until_accepted("/v1/realtime?mode=audio", "").await;
+        client.send(Message::text(r#"{"type":"session.init","payload":{}}"#)).await;
+        assert_eq!(client.wait_for_event().await["type"], "session.queued");
+        for _ in 0..3 {
+            let audio = "A".repeat(1_500_000);
+            let append = format!(r#"{{"type":"input.append","input":{{"audio":"{audio}"}}}}"#);
+            // The server disconnects the one that sends too much.
+            let _ = client.socket.send(Message::text(append)).await;
+        }
+        client
+    };
+    let first = begin_conversation().await;
+    let mut second = begin_conversation().await;
+    let close_code = async {
+        loop {
+            match second.message().await.expect("a close frame") {
+                Message::Close(frame) => break frame.map(|frame| u16::from(frame.code)),
+                _ => {}
+            }
+        }
+    };
+    assert_eq!(timeout(PATIENCE, close_code).await, Ok(Some(1013)));
+    drop((first, second));
+    // The memory is free again.
+    let mut third = begin_conversation().await;
+    third.send(Message::text(r#"{"type":"session.close"}"#)).await;
+    while third.wait_for_event().await["type"] != "session.closed" {}
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pings and pongs that one poll reads at most.
 const CONTROL_FRAMES_PER_POLL: usize = 64;
 /// Why a peer is disconnected whose messages do not fit.
-const OUT_OF_MEMORY: &str = "no memory for messages of this size ([limits] memory_max_bytes)";
+pub(crate) const OUT_OF_MEMORY: &str = "no memory for messages of this size ([limits] memory_max_bytes)";
 
 /// An event of a socket.
 #[derive(Debug)]
@@ -176,6 +176,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
     /// Under back-pressure the socket is not read, so silence does not count.
     pub(crate) fn reset_silence_timer(&mut self) {
         self.last_heard = Instant::now();
+    }
+
+    /// Counts the peer's messages that the session keeps, bytes. False if the server has no memory for them.
+    pub(crate) fn hold_kept(&mut self, bytes: usize) -> bool {
+        self.stream.hold_kept(bytes)
     }
 
     /// The next message, or the end of the connection. After a close frame this waits for the end of the transport.
