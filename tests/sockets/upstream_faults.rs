@@ -2,10 +2,19 @@
 
 use std::{path::PathBuf, sync::OnceLock, time::Duration};
 
-use futures_util::StreamExt as _;
+use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio_tungstenite::{accept_async, tungstenite::Message};
+use tokio_tungstenite::{
+    accept_async,
+    tungstenite::{
+        Message,
+        protocol::frame::{
+            Frame,
+            coding::{Data, OpCode},
+        },
+    },
+};
 use voxbridge::{
     config::Config,
     simulator::{SimTiming, SimulatorConfig},
@@ -273,4 +282,22 @@ async fn lane_that_is_no_longer_needed_is_closed_after_its_handshake() {
     let mut socket = accept_async(stream).await.unwrap();
     let received = socket.next().await.expect("a frame, not the bare end").unwrap();
     assert!(matches!(received, Message::Close(Some(_))), "{received:?}");
+}
+
+#[tokio::test]
+async fn upstream_that_breaks_the_protocol_is_told_so() {
+    let text_that_is_not_utf_8 = Frame::message(vec![0xff], OpCode::Data(Data::Text), true);
+    let continuation_of_nothing = Frame::message(vec![], OpCode::Data(Data::Continue), true);
+    for (broken, code) in [(text_that_is_not_utf_8, 1007), (continuation_of_nothing, 1002)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = vec![upstream_at(listener.local_addr().unwrap())];
+        let bench = Bench::with_config(instant_simulator(), Config { upstream, ..Config::default() }).await;
+        let mut client = bench.client("model=x").await;
+        client.send_json(json!({"type": "tts.speak", "text": "Who answers?"})).await;
+        let mut socket = accept_async(listener.accept().await.unwrap().0).await.unwrap();
+        socket.send(Message::Frame(broken)).await.unwrap();
+        let received = socket.next().await.expect("a frame, not the bare end").unwrap();
+        let Message::Close(Some(frame)) = received else { panic!("{received:?}") };
+        assert_eq!(u16::from(frame.code), code);
+    }
 }

@@ -7,7 +7,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Message as WsMessage, protocol::frame::coding::CloseCode};
 use tracing::{debug, info};
 
-use super::{SessionRegistration, SessionTask, std_now};
+use super::{LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, std_now};
 use crate::{
     bridge::Input,
     event::{DisconnectReason, Frame, Lane, Message},
@@ -49,9 +49,14 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 }
                 self.feed_bridge(Input::Lane(lane, frame));
             }
-            Wakeup::Lane(lane, SocketEvent::End(reason)) | Wakeup::Dialled(lane, Err(reason)) => {
+            Wakeup::Lane(lane, SocketEvent::End(reason)) => {
+                // An upstream that broke the protocol is told so.
+                if let Some(LaneSocket::Connected(socket)) = self.take_lane_socket(lane) {
+                    socket.close_in_background(LANE_CLOSE_TIMEOUT, self.drain_guard.clone());
+                }
                 self.handle_lane_end(lane, reason);
             }
+            Wakeup::Dialled(lane, Err(reason)) => self.handle_lane_end(lane, reason),
             Wakeup::Dialled(lane, Ok(dialled)) => self.handle_lane_dialled(lane, *dialled),
             Wakeup::Drain(timeout) => {
                 self.drain_order = None;
