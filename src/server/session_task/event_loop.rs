@@ -23,7 +23,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     /// Waits for one event. `due` is the bridge's deadline.
     pub(super) async fn next_wakeup(&mut self, due: Option<Instant>) -> Wakeup {
         let lane_was_behind = self.is_lane_behind();
-        let is_held = lane_was_behind || self.bridge.needs_backpressure();
+        let is_held = self.is_client_held();
         if !is_held && let Some(message) = self.backlog.pop() {
             return Wakeup::HeldBack(message);
         }
