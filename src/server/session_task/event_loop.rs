@@ -12,7 +12,7 @@ use tokio::{
 use super::{SessionRegistration, SessionTask};
 use crate::server::{
     adaptive_read::wake_slots::WakeSlots,
-    session_task::socket_poll::{ReadGate, Wakeup, poll_sockets},
+    session_task::socket_poll::{ReadGate, Wakeup, is_unread, poll_sockets},
     websocket::{
         pausable_stream::PausableRead,
         session_socket::{SessionSocket, SocketEvent},
@@ -27,7 +27,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         if !is_held && let Some(message) = self.backlog.pop() {
             return Wakeup::HeldBack(message);
         }
-        if let Some(event) = self.read_client(|client| !is_held && !client.is_fully_read()).await {
+        let may_read = |client: &SessionSocket<C>| !is_held && !is_unread(client) && !client.is_fully_read();
+        if let Some(event) = self.read_client(may_read).await {
             return Wakeup::Client(event);
         }
         let lanes = self.lanes.iter().filter_map(|(_, lane_socket)| lane_socket.timer_deadline());
@@ -44,9 +45,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         loop {
             let slots = WakeSlots::of_current_thread();
             let read_at = self.schedule_read(slots);
-            let is_readable =
-                |client: &SessionSocket<C>| !is_held && !client.is_fully_read() && client.is_read_paused();
-            if let Some(event) = self.read_client(is_readable).await {
+            let may_read = |client: &SessionSocket<C>| may_read(client) && client.is_read_paused();
+            if let Some(event) = self.read_client(may_read).await {
                 return Wakeup::Client(event);
             }
             let due = due.map(|due| slots.slot_at_or_after(due));

@@ -103,7 +103,7 @@ pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Se
         }
         // In a conversation the upstream must not wait, because it would seem to have stopped answering.
         pause_lanes = !gate.is_paced && client.outbox_bytes() > CLIENT_OUTBOX_PAUSES_LANES_BYTES;
-        pause_client |= client.outbox_bytes() > CLIENT_OUTBOX_PAUSES_CLIENT_BYTES;
+        pause_client |= is_unread(client);
     }
     if lanes_first && let Poll::Ready(wakeup) = poll_lanes(lanes, pause_lanes, cx) {
         return Poll::Ready(wakeup);
@@ -116,6 +116,14 @@ pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Se
         return Poll::Ready(Wakeup::Client(event));
     }
     if lanes_first { Poll::Pending } else { poll_lanes(lanes, pause_lanes, cx) }
+}
+
+/// True if the client does not read the answers to its requests.
+pub(crate) fn is_unread<C>(client: &SessionSocket<C>) -> bool
+where
+    C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    client.outbox_bytes() > CLIENT_OUTBOX_PAUSES_CLIENT_BYTES
 }
 
 fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], pause_lanes: bool, cx: &mut Context<'_>) -> Poll<Wakeup> {

@@ -1,25 +1,26 @@
-//! A relayed session between two streams in memory, polled step by step.
+//! Sessions on streams in memory, polled step by step.
 
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
-use tokio::io::DuplexStream;
+use tokio::{io::DuplexStream, task::unconstrained};
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
-use super::*;
+use super::{socket_poll::CLIENT_OUTBOX_MAX_BYTES, *};
 use crate::{
     bridge::Input,
+    downstream::{Codec, ConnectQuery},
     mapping::Library,
     net::{CountedStream, Transport},
     server::websocket::{WebSocket, session_socket::websocket_config, stream::ClientStream},
-    session::RelaySetup,
+    session::{RelaySetup, SessionSetup},
 };
 
-/// Room for everything that the client sends.
-const CLIENT_STREAM_BYTES: usize = 4 << 20;
-/// Room for a few appends.
-const LANE_STREAM_BYTES: usize = 64 << 10;
+/// Room for a few appends in each direction of a stream.
+const STREAM_BYTES: usize = 64 << 10;
+
+type Task = SessionTask<CountedStream<ClientStream>>;
 
 struct Relayed {
-    task: SessionTask<CountedStream<ClientStream>>,
+    task: Task,
     client: WebSocketStream<DuplexStream>,
     upstream: WebSocketStream<DuplexStream>,
 }
@@ -38,25 +39,8 @@ impl Relayed {
         let (client, dialect) =
             (library.client("minicpm-o").unwrap(), library.upstream("minicpm-o").unwrap());
         let bridge = Bridge::open_relay(std_now(), &[client], "mode=audio", dialect, setup);
-        let (near, far) = tokio::io::duplex(CLIENT_STREAM_BYTES);
-        let (stream, _) = CountedStream::new(ClientStream::Memory(near));
-        let context = SessionContext {
-            tap: None,
-            memory: (Arc::default(), MemoryBudget::DEFAULT_MAX_BYTES),
-            traces: Vec::new(),
-            trace_context: Arc::new(TraceContext::from_headers(
-                std::iter::empty(),
-                std::iter::empty(),
-                &mut fastrand::Rng::new(),
-            )),
-            registration: None,
-            drain: watch::channel(None).1,
-            close_timeout: Duration::ZERO,
-            drain_guard: mpsc::channel(1).0,
-        };
-        let task = SessionTask::new(bridge, websocket(stream, Role::Server), Pool::new([]), context);
-        let client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
-        let (near, far) = tokio::io::duplex(LANE_STREAM_BYTES);
+        let (task, client) = start(bridge).await;
+        let (near, far) = tokio::io::duplex(STREAM_BYTES);
         let upstream = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
         let mut relayed = Self { task, client, upstream };
         relayed.connect_lane(near);
@@ -79,16 +63,9 @@ impl Relayed {
         self.task.bridge.handle_input(std_now(), Input::LaneOpened(lane));
     }
 
-    /// Handles one event; false if there is none.
-    fn step(&mut self) -> bool {
-        let due = self.task.drain_bridge().expect("the session is open");
-        let wakeup = self.task.next_wakeup(due).now_or_never();
-        wakeup.map(|wakeup| self.task.handle_wakeup(wakeup)).is_some()
-    }
-
     /// Handles events until there are no more.
     fn run(&mut self) {
-        while self.step() {}
+        while step(&mut self.task) {}
     }
 
     async fn send_append(&mut self, number: usize) {
@@ -101,9 +78,41 @@ impl Relayed {
 
     /// Everything that the upstream can read now.
     fn received_upstream(&mut self) -> Vec<String> {
-        let next = std::iter::from_fn(|| self.upstream.next().now_or_never().flatten());
+        let next = std::iter::from_fn(|| unconstrained(self.upstream.next()).now_or_never().flatten());
         next.map(|message| message.unwrap().to_text().unwrap().to_owned()).collect()
     }
+}
+
+/// A session's task, and its client.
+async fn start(bridge: Bridge) -> (Task, WebSocketStream<DuplexStream>) {
+    let (near, far) = tokio::io::duplex(STREAM_BYTES);
+    let (stream, _) = CountedStream::new(ClientStream::Memory(near));
+    let context = SessionContext {
+        tap: None,
+        memory: (Arc::default(), MemoryBudget::DEFAULT_MAX_BYTES),
+        traces: Vec::new(),
+        trace_context: Arc::new(TraceContext::from_headers(
+            std::iter::empty(),
+            std::iter::empty(),
+            &mut fastrand::Rng::new(),
+        )),
+        registration: None,
+        drain: watch::channel(None).1,
+        close_timeout: Duration::ZERO,
+        drain_guard: mpsc::channel(1).0,
+    };
+    let task = SessionTask::new(bridge, websocket(stream, Role::Server), Pool::new([]), context);
+    let client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+    (task, client)
+}
+
+/// Handles one event; false if there is none.
+fn step(task: &mut Task) -> bool {
+    let due = task.drain_bridge().expect("the session is open");
+    // A poll that has read much finds nothing, so that other sessions get their turn.
+    let mut wakeups = (0..2).map(|_| unconstrained(task.next_wakeup(due)).now_or_never());
+    let wakeup = wakeups.find_map(|wakeup| wakeup);
+    wakeup.map(|wakeup| task.handle_wakeup(wakeup)).is_some()
 }
 
 fn websocket<S: AsyncRead + AsyncWrite + Unpin>(stream: S, role: Role) -> MeteredWebSocket<S> {
@@ -130,10 +139,31 @@ async fn message_read_as_the_hold_ends_does_not_overtake_those_held_back() {
     let mut received = relayed.received_upstream();
     relayed.send_append(sent).await;
     relayed.task.lanes_first = false;
-    assert!(relayed.step() && !relayed.task.is_client_held());
-    while relayed.step() || received.len() <= sent {
+    assert!(step(&mut relayed.task) && !relayed.task.is_client_held());
+    while step(&mut relayed.task) || received.len() <= sent {
         received.extend(relayed.received_upstream());
     }
     let numbers: Vec<_> = received.iter().map(|append| number_of(append)).collect();
     assert_eq!(numbers, (0..=sent).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_that_reads_no_answers_is_not_read_either() {
+    let library = Library::embedded().unwrap();
+    let (mapping, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
+    let setup = SessionSetup::new(&mapping, library.profile("speech").unwrap(), &dialect, 1);
+    let codec = Codec::new(mapping, 0.0);
+    let bridge = Bridge::open(std_now(), codec, ConnectQuery::default(), dialect, setup);
+    let (mut task, mut client) = start(bridge).await;
+    let outbox_bytes = |task: &Task| task.client.as_ref().map_or(0, SessionSocket::outbox_bytes);
+    loop {
+        // Each is answered by an error. There is always one to read.
+        let unknown = || WsMessage::text(r#"{"type":"x"}"#);
+        while unconstrained(client.send(unknown())).now_or_never().is_some() {}
+        if !step(&mut task) {
+            break;
+        }
+        assert!(outbox_bytes(&task) < CLIENT_OUTBOX_MAX_BYTES / 2, "the client is still read");
+    }
+    assert!(outbox_bytes(&task) > CLIENT_OUTBOX_MAX_BYTES / 8);
 }
