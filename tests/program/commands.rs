@@ -316,8 +316,8 @@ async fn compatible_mappings_are_printed_in_three_formats() {
 #[tokio::test]
 async fn new_mapping_is_created_checked_and_replayed() {
     let dir = scratch("program/begun");
+    // `-o` creates the directory.
     std::fs::remove_dir_all(&dir).unwrap();
-    let dir = scratch("program/begun");
     let path = dir.join("mine.toml").display().to_string();
     let created = run(&["mappings", "new", "mine", "-o", &path]).await;
     assert_eq!(created.code, 0, "{}", created.stderr);

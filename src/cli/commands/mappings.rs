@@ -144,6 +144,9 @@ fn write_mapping(path: &Path, source: &str, force: bool) -> Result<(), CommandEr
         }
         _ => CommandError::failed(format!("{}: {error}", path.display())),
     };
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(write_error)?;
+    }
     let mut options = fs::OpenOptions::new();
     options.write(true).truncate(true).create(force).create_new(!force);
     let mut file = options.open(path).map_err(write_error)?;
