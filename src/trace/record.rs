@@ -335,7 +335,7 @@ impl TraceRecord {
             let _ = write!(words, " ({digest})");
         }
         if let Some(mode) = self.mode {
-            let _ = write!(words, "mode {mode:?}");
+            let _ = write!(words, "mode {}", mode.name());
         }
         if let Some(code) = self.code {
             let _ = write!(words, "{code} ");

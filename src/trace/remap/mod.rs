@@ -108,7 +108,7 @@ pub fn remap_upstream(trace: &Trace, library: &Library, name: &str) -> Result<Ve
         } else if let Some(mode) = record.mode {
             let known = to.modes.get(&mode);
             let becomes = known.map_or_else(
-                || format!("error: no mode {mode:?}"),
+                || format!("error: no mode {}", mode.name()),
                 |word| format!("{}?{}={word}", to.path, to.mode_key),
             );
             steps.push(remapped(record, vec![becomes], known.is_none()));
@@ -272,7 +272,7 @@ fn remap_lane_output(record: &TraceRecord, from: &UpstreamMapping, to: &Upstream
     let trouble = spelled.is_none();
     remapped(
         record,
-        vec![spelled.unwrap_or_else(|| format!("nothing: the dialect has no message {name:?}"))],
+        vec![spelled.unwrap_or_else(|| format!("nothing: the dialect has no message {}", name.name()))],
         trouble,
     )
 }
