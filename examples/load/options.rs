@@ -124,29 +124,26 @@ impl Options {
         let require = |is_met: bool, error: &str| if is_met { Ok(()) } else { Err(error.to_owned()) };
         require(
             self.rate.is_multiple_of(2_000) && (8_000..=96_000).contains(&self.rate),
-            "--rate is to be a multiple of 2000 from 8000 to 96000 Hz, so that clients can begin anywhere",
+            "--rate must be a multiple of 2000 from 8000 to 96000 Hz, so that clients can begin anywhere",
         )?;
-        require((5..=200).contains(&self.frame_ms), "--frame-ms is to be from 5 to 200")?;
-        require(
-            1000 % self.frame_ms == 0,
-            "--frame-ms is to divide a second, so that units end with frames",
-        )?;
+        require((5..=200).contains(&self.frame_ms), "--frame-ms must be from 5 to 200")?;
+        require(1000 % self.frame_ms == 0, "--frame-ms must divide a second, so that units end with frames")?;
         require(
             matches!(
                 (self.profile.as_str(), self.client),
                 ("conversation", _) | ("speech", ClientKind::Macaw)
             ) || self.is_assistant(),
-            "--profile is to be conversation, speech with macaw, or assistant with openai-realtime",
+            "--profile must be conversation, speech with macaw, or assistant with openai-realtime",
         )?;
         require(
             self.client == ClientKind::Macaw
                 || (self.rate == openai::RATE_HZ && self.path == BridgeKind::Bridge && !self.mostly_idle),
             "--client openai-realtime needs --rate 24000, and a bridge whose clients speak",
         )?;
-        require((0.0..=1.0).contains(&self.speech), "--speech is to be from 0 to 1")?;
+        require((0.0..=1.0).contains(&self.speech), "--speech must be from 0 to 1")?;
         require(
             (0.5..=500.0).contains(&self.seconds),
-            "--seconds is to be from 0.5 to 500: after that conversations move to other upstream sessions",
+            "--seconds must be from 0.5 to 500: after that conversations move to other upstream sessions",
         )?;
         require(
             self.path == BridgeKind::Bridge || self.url.is_some(),

@@ -81,7 +81,7 @@ pub struct Config {
     pub profile: Option<String>,
     /// Directory of mapping files that extend or override the built-in ones.
     pub mappings: Option<PathBuf>,
-    /// Closes a session that sends no binary frame for this time in ms; 0 for never.
+    /// Closes a session whose client is idle for this time in ms; 0 for never. `idle_ms` in mappings/README.md says what counts.
     pub idle_timeout_ms: Option<u64>,
     /// Concurrent sessions.
     pub sessions_max: Option<usize>,

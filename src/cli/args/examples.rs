@@ -2,27 +2,27 @@
 
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
-    0   the command succeeded
-    1   the command failed: the server reported an error, the connection was lost, there is no result, or a doctor step failed
-  2   the command line or the configuration is wrong
-    3   serve drained on request, but cut off sessions that had not finished in time
-    65  the input has the wrong format (not audio in a known format, no text)
-  66  the input cannot be read
-    69  no server answers at this address
-    76  the server's certificate is not trusted
-    130, 143  SIGINT or SIGTERM stopped the command; serve stops at the second one
+  0         the command succeeded
+  1         the command failed: the server reported an error, the connection was lost, there is no result, or a doctor step failed
+  2         the command line or the configuration is wrong
+  3         serve drained on request, but cut off sessions that had not finished in time
+  65        the input has the wrong format (not audio in a known format, no text)
+  66        the input cannot be read
+  69        no server answers at this address
+  76        the server's certificate is not trusted
+  130, 143  SIGINT or SIGTERM stopped the command; serve stops at the second one
 
 Try the demo first; it needs no installation and no server:
   voxbridge demo";
 
 pub(super) const DEMO_EXAMPLES: &str = "\
 Examples:
-    voxbridge demo                             play the built-in recording
-    voxbridge demo question.wav -o answer.wav  play your own recording
-    voxbridge demo --talk                      hold a full-duplex conversation with the model
-    voxbridge demo --openai                    show a client of OpenAI's Realtime API, and interrupt the answer
-    voxbridge demo --browser                   try it in the browser, with your microphone
-    voxbridge demo --stay                      keep the servers running for your own client";
+  voxbridge demo                             play the built-in recording
+  voxbridge demo question.wav -o answer.wav  play your own recording
+  voxbridge demo --talk                      hold a full-duplex conversation with the model
+  voxbridge demo --openai                    show a client of OpenAI's Realtime API, and interrupt the answer
+  voxbridge demo --browser                   try it in the browser, with your microphone
+  voxbridge demo --stay                      keep the servers running for your own client";
 
 pub(super) const SERVE_EXAMPLES: &str = "\
 Examples:

@@ -154,7 +154,8 @@ pub struct ConfigArgs {
     /// Default language of sessions: en or zh [default: en]
     #[arg(long, value_name = "xx", env = "VOXBRIDGE_LANGUAGE", hide_env_values = true)]
     pub language: Option<String>,
-    /// Close a client after this many milliseconds without audio; 0 means never [default: set by the client protocol]
+    /// Close a client that sends nothing and awaits nothing for this many milliseconds; 0 means never [default: set by the
+    /// client protocol]
     #[arg(long, value_name = "MS", env = "VOXBRIDGE_IDLE_TIMEOUT_MS", hide_env_values = true)]
     pub idle_timeout_ms: Option<u64>,
     /// Maximum number of concurrent sessions [default: 1000]

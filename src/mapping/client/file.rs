@@ -90,7 +90,7 @@ pub struct AudioIn {
     /// The bridge stops reading while more audio than this waits for transcription, ms, and drops nothing; 0 disables.
     #[serde(default, deserialize_with = "check::deserialize_ms")]
     pub backpressure_ms: u64,
-    /// A session without a binary frame for this long is closed, ms; 0 disables.
+    /// A session whose client neither sends audio or commands nor waits for a reply for this long is closed, ms; 0 disables.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub idle_ms: u64,
 }

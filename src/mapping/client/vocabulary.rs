@@ -77,9 +77,7 @@ impl Verb {
                 | Self::ResponseCancel
         )
     }
-}
 
-impl Verb {
     /// True for a verb whose message the codec of OpenAI's Live protocol reads.
     #[must_use]
     pub const fn is_live(self) -> bool {
