@@ -219,9 +219,8 @@ async fn memory_of_messages_that_wait_for_an_upstream_is_bounded() {
     let mut second = begin_conversation().await;
     let close_code = async {
         loop {
-            match second.message().await.expect("a close frame") {
-                Message::Close(frame) => break frame.map(|frame| u16::from(frame.code)),
-                _ => {}
+            if let Message::Close(frame) = second.message().await.expect("a close frame") {
+                break frame.map(|frame| u16::from(frame.code));
             }
         }
     };
