@@ -43,13 +43,13 @@
 //! 4. `session/input`: `count_groups`, `check_frame`, `push_frame`, `pipeline_mut`, `take_stream`
 //! 5. `session/tts/player`: `is_audible`, and `note_user_speech` if there is speech
 //! 6. `audio/input_converter` and `audio/encoding`: `completed_groups`, `push`, `split`, `fill_from`, `decode_first`
-//! 7. `session/input/speech_input/pipeline`: `push_frame`, `may_hold`, `release_held`, `take_rest`, `stream_audio`, `process_hops`,
+//! 7. `session/input/speech_input/pipeline`: `push_frame`, `may_hold`, `release_held`, `copy_rest`, `stream_audio`, `process_hops`,
 //!    `process_hop`, `count_listened`, and `lead_in_samples` there, in `audio/input_converter` and in `audio/resample`.
 //!    In the profile `speech`, a frame as quiet as the room ends here: `hold` in `audio/input_converter` keeps it
 //! 8. `audio/vad`, the detector, 15 functions below `push_hop`: level, gate, network, segmenter
 //! 9. `session/dialogue/uplink` and `audio/units`: `push`, `len`, `push`, `extend_piece`, `len`
-//! 10. `session/follow_up`: `after_frame`, `has_due_steps`
-//! 11. `session/dialogue`: `after_frame`, `arm_unit`, `next_unit_at`, `silence_fill_at`
+//! 10. `session/follow_up`: `after_frame`, `may_send`, `update_timers`
+//! 11. `session/dialogue`: `update_silence_timers`, `arm_unit`, `next_unit_at`, `silence_fill_at`
 //! 12. `session/timers`: `set_or_clear`, `next`
 //! 13. `bridge/mod` and `bridge/served`: `poll_output`, `poll_output`
 //! 14. `session`: `pop_action`, `pop`, `is_finished`, `next_timeout`
@@ -69,7 +69,7 @@
 //!    In a conversation the owner is `session/dialogue`, below `handle_event`.
 //! 7. `session/tts/player`, 15 functions below `push_audio`, with `audio/playout` (5), and `audio/output_converter`,
 //!    `audio/encoding`, `audio/pcm` and `audio/playout_queue`, which make and hold the client's bytes (12)
-//! 8. `session/follow_up` and `session/timers`: `after_delta`, `has_due_steps`, `set_or_clear`, `next`
+//! 8. `session/follow_up` and `session/timers`: `after_delta`, `update_timers`, `set_or_clear`, `next`
 //! 9. `bridge/mod` and `bridge/served`: `poll_output`, `poll_output`
 //! 10. `session`: `push_client`, `pop_action`, `pop`, `is_finished`, `next_timeout`
 //! 11. `downstream/encode` and `event`: `encode`, `turn`. The turn tag lets the socket discard the frame after a barge-in.

@@ -59,7 +59,7 @@ impl Session {
         if self.context.player.may_send(now) {
             self.context.timers.set(Timer::Playout, now);
         }
-        if self.has_due_steps(now) {
+        if self.update_timers(now) {
             return self.update(now);
         }
         if self.setup.lock_step || self.intake.last_utterance_end_ms.is_some() {
@@ -70,15 +70,15 @@ impl Session {
     /// Follows more text or audio of a text or turn that is being played.
     pub(super) fn after_delta(&mut self, now: Instant) {
         self.context.timers.set_or_clear(Timer::Playout, self.context.player.next_timeout(now));
-        if self.has_due_steps(now) {
+        if self.update_timers(now) {
             self.after_model_output(now);
         }
     }
 
-    /// Moves the timers that silence defines. Returns true if a step is due now.
-    fn has_due_steps(&mut self, now: Instant) -> bool {
+    /// Moves the timers that silence defines. Returns true if a step of [`Session::update`] is due now.
+    fn update_timers(&mut self, now: Instant) -> bool {
         let needs_advance = match &mut self.dialogue {
-            Some(dialogue) => !dialogue.after_frame(now, &self.view, &mut self.context),
+            Some(dialogue) => !dialogue.update_silence_timers(now, &self.view, &mut self.context),
             None => false,
         };
         needs_advance || self.drain_plan.is_some() || self.context.timers.next().is_some_and(|at| at <= now)
@@ -155,7 +155,7 @@ impl Session {
     /// Notes whether reading from the client is paused. Meanwhile, missing audio does not count as silence.
     fn track_backpressure(&mut self, now: Instant) {
         if self.activity.had_backpressure {
-            self.activity.last_audio_at = now;
+            self.activity.silence_since = now;
         }
         self.activity.had_backpressure = self.needs_backpressure();
         self.arm_stall();
@@ -167,18 +167,18 @@ impl Session {
             && !self.activity.had_backpressure
             && self.intake.speech_input.current_recording().is_some();
         let stall = Duration::from_millis(self.setup.profile.listen.stall_ms.into());
-        let at = is_receiving.then(|| self.activity.last_audio_at + stall);
+        let at = is_receiving.then(|| self.activity.silence_since + stall);
         self.context.timers.set_or_clear(Timer::Stall, at);
     }
 
     /// Notes whether the client waits for a reply. A client that has just got one, or listens, is not idle.
     fn track_replies(&mut self, now: Instant) {
         if self.activity.had_backpressure {
-            self.activity.last_audio_at = now;
+            self.activity.silence_since = now;
         }
         let awaits_reply = self.awaits_reply();
         let is_listening = self.is_floor_taken()
-            || (self.is_speaking() && now < self.activity.last_audio_at + UNATTENDED_TALK_MAX);
+            || (self.is_speaking() && now < self.activity.silence_since + UNATTENDED_TALK_MAX);
         let was_answered = self.activity.was_awaiting_reply && !awaits_reply;
         if was_answered {
             self.activity.last_replied_at = Some(now);
@@ -210,7 +210,7 @@ impl Session {
         let at = idle.map(|idle| {
             let is_playing = self.context.player.is_busy();
             let at = if is_playing {
-                self.activity.last_audio_at + UNATTENDED_TALK_MAX
+                self.activity.silence_since + UNATTENDED_TALK_MAX
             } else {
                 self.activity.idle_since + idle
             };
@@ -218,7 +218,7 @@ impl Session {
             if self.transcriber.queue.is_settled() {
                 at
             } else {
-                at.max(self.activity.last_audio_at + queue_max)
+                at.max(self.activity.silence_since + queue_max)
             }
         });
         self.context.timers.set_or_clear(Timer::Idle, at);

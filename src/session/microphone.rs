@@ -32,7 +32,7 @@ impl Session {
     /// Handles a frame of audio. Returns true if it starts or ends an utterance, or interrupts.
     pub(super) fn handle_audio(&mut self, now: Instant, bytes: &[u8]) -> bool {
         self.activity.idle_since = now;
-        self.activity.last_audio_at = now;
+        self.activity.silence_since = now;
         self.view.client_audio_at = Some(now);
         let groups = self.intake.speech_input.count_groups(bytes.len());
         let length = Duration::from_secs_f64(

@@ -32,7 +32,7 @@
 //!
 //! | input | steps |
 //! |---|---|
-//! | a frame of audio that decides nothing | the next unit of a conversation, and 6 |
+//! | a frame of audio that decides nothing | the player's timer if audio may leave, the next unit of a conversation, and 6 |
 //! | a frame that starts or ends an utterance, or interrupts | 1–10 |
 //! | a keep-alive, a picture | none |
 //! | any other message of the client | 1–10 |
@@ -131,8 +131,8 @@ struct ClientActivity {
     was_awaiting_reply: bool,
     /// When the last pending reply was sent.
     last_replied_at: Option<Instant>,
-    /// When the last audio arrived; at first, when the session opened.
-    last_audio_at: Instant,
+    /// Since when no audio has arrived, although the client was read.
+    silence_since: Instant,
     /// Length of the last audio frame.
     last_frame_length: Duration,
     /// The client was under back-pressure after the last input.
@@ -212,7 +212,7 @@ impl Session {
                 idle_since: now,
                 was_awaiting_reply: false,
                 last_replied_at: None,
-                last_audio_at: now,
+                silence_since: now,
                 last_frame_length: Duration::ZERO,
                 had_backpressure: false,
             },

@@ -14,7 +14,7 @@ pub(crate) enum Timer {
     Interim,
     /// Armed while the oldest utterance waits for its transcript. Expiry reports the end of its speech before that.
     SpeechEnd,
-    /// Armed by a frame of an utterance. Expiry ends an utterance whose audio has stopped arriving.
+    /// Armed while an utterance is being received. Expiry ends an utterance whose audio has stopped arriving.
     Stall,
     /// Armed while the client is expected to send. Expiry closes a session whose client has sent nothing.
     Idle,

@@ -41,7 +41,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         self.last_was_timer = false;
         self.lanes_first = !self.lanes_first;
         let gate =
-            ReadGate { is_paced: self.bridge.is_paced(), is_client_held: is_held && self.backlog.is_full() };
+            ReadGate { is_paced: self.bridge.is_paced(), is_backlog_full: is_held && self.backlog.is_full() };
         loop {
             let slots = WakeSlots::of_current_thread();
             let read_at = self.schedule_read(slots);

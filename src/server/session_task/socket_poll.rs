@@ -63,8 +63,8 @@ pub(crate) enum Wakeup {
 pub(crate) struct ReadGate {
     /// Audio for the client is paced.
     pub(crate) is_paced: bool,
-    /// Back-pressure holds the client back.
-    pub(crate) is_client_held: bool,
+    /// So many messages of a client are held back that it is not read.
+    pub(crate) is_backlog_full: bool,
 }
 
 impl LaneSocket {
@@ -96,7 +96,7 @@ pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Se
     gate: ReadGate,
     cx: &mut Context<'_>,
 ) -> Poll<Wakeup> {
-    let (mut pause_lanes, mut pause_client) = (false, gate.is_client_held);
+    let (mut pause_lanes, mut pause_client) = (false, gate.is_backlog_full);
     if let Some(client) = client {
         if let Poll::Ready(Err(reason)) = client.poll_write(cx) {
             return Poll::Ready(Wakeup::Client(SocketEvent::End(reason)));

@@ -23,7 +23,7 @@ const QUEUE_NOTICE_INTERVAL: Duration = Duration::from_secs(5);
 impl Dialogue {
     /// Continues after a frame of the user's audio, or more audio of the model: moves the timers that silence defines.
     /// Returns false if that is not enough: a unit is complete, or a rollover waits for a quiet moment.
-    pub(crate) fn after_frame(
+    pub(crate) fn update_silence_timers(
         &mut self,
         now: Instant,
         view: &SessionSnapshot,
@@ -41,7 +41,7 @@ impl Dialogue {
 
     /// Continues after any other input:
     ///
-    /// 1. drops audio that is too old
+    /// 1. `drop_excess`: drops audio that is too old
     /// 2. `check_yielding`: lifts the fence ([`Timer::FenceLift`]), or replaces a session that talks on ([`Timer::Yield`])
     /// 3. `check_reply_timeout`: replaces a session that does not answer ([`Timer::Reply`])
     /// 4. `check_limits`: replaces a session that reaches a limit ([`Timer::Limits`])
@@ -50,6 +50,9 @@ impl Dialogue {
     /// 7. `report_connect_error`: informs the client of an outage, once
     /// 8. `report_queue`: informs the client that it waits for a worker ([`Timer::QueueNotice`])
     /// 9. `send_due_unit`: sends the next unit ([`Timer::Unit`])
+    /// 10. `arm_limits`: arms the timer of the limits
+    ///
+    /// Audio that was held while a text was being spoken is discarded before.
     pub(crate) fn advance(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         if !view.is_tts_active {
             self.uplink.discard_held();
@@ -69,7 +72,7 @@ impl Dialogue {
     /// Drops audio that is too old to be sent. While a unit is in flight, as without a model, more is kept: the upstream
     /// may be lost, and its replacement needs the audio.
     fn drop_excess(&mut self) {
-        let talking = match &mut self.upstream {
+        let is_upstream_waiting = match &mut self.upstream {
             DialogueUpstream::Active(session) => {
                 if std::mem::take(&mut session.has_stalled) {
                     self.uplink.allow_catch_up();
@@ -78,7 +81,7 @@ impl Dialogue {
             }
             _ => false,
         };
-        self.uplink.drop_excess(talking, &self.rules.converse);
+        self.uplink.drop_excess(is_upstream_waiting, &self.rules.converse);
     }
 
     /// Lifts the fence when the model has listened; replaces a session that does not yield.

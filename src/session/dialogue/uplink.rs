@@ -189,10 +189,10 @@ impl Uplink {
         self.catch_up_allowance = self.units.len();
     }
 
-    /// Drops the oldest audio above the limit. Returns the dropped length, ms.
-    pub(super) fn drop_excess(&mut self, talking: bool, rules: &ConverseRules) {
+    /// Drops the oldest audio above the limit.
+    pub(super) fn drop_excess(&mut self, is_upstream_waiting: bool, rules: &ConverseRules) {
         let samples = |ms: u64| ms.saturating_mul(u64::from(SPEECH_RATE_HZ) / 1000) as usize;
-        let max_samples = if talking {
+        let max_samples = if is_upstream_waiting {
             samples(rules.backlog_max_ms)
                 .max(self.catch_up_allowance + UNIT_SAMPLES)
                 .min(samples(rules.replay_max_ms))

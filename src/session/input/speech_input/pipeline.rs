@@ -100,7 +100,7 @@ impl Pipeline {
             return;
         }
         self.release_held(out);
-        let mut audio = self.take_rest();
+        let mut audio = self.copy_rest();
         self.converter.push(bytes, &mut audio);
         self.stream_audio(&audio);
         self.process_hops(audio, out);
@@ -120,7 +120,7 @@ impl Pipeline {
         if !self.converter.is_holding() {
             return;
         }
-        let mut audio = self.take_rest();
+        let mut audio = self.copy_rest();
         let before = audio.len();
         let skipped = self.converter.release(&mut audio);
         if skipped > 0 {
@@ -138,7 +138,7 @@ impl Pipeline {
     }
 
     /// Resampled audio, less than one hop, to which more is to be added.
-    fn take_rest(&self) -> Vec<i16> {
+    fn copy_rest(&self) -> Vec<i16> {
         let mut audio = scratch::take();
         audio.clear();
         audio.extend_from_slice(&self.resampled);
@@ -296,7 +296,7 @@ impl Pipeline {
     /// Processes the audio that the resampler still holds.
     pub(crate) fn flush_resampler(&mut self, out: &mut Vec<SpeechEvent>) {
         self.release_held(out);
-        let mut audio = self.take_rest();
+        let mut audio = self.copy_rest();
         self.converter.flush(&mut audio);
         self.stream_audio(&audio);
         self.process_hops(audio, out);
