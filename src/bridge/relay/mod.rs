@@ -3,12 +3,14 @@
 //! The session knows no wire format; [`RelayCodecs`] encodes for both ends. If both ends share a spelling, messages
 //! pass unchanged. This file handles the client's messages.
 //!
+//! - [`forwarding`] sends the client's messages to the upstream, or keeps them until there is one
 //! - [`upstream`] handles the model's messages; [`merge_reply`] merges several into one event
 //! - [`lane`] is the upstream session: dialled at once, retried, replaced when it is lost
 //! - [`pending`] keeps messages that wait for an upstream or for an answer
 //! - [`shutdown`] ends the session
 
 mod codecs;
+mod forwarding;
 mod lane;
 mod merge_reply;
 mod pending;
@@ -29,7 +31,7 @@ use self::{
 use crate::{
     error::{Error, ErrorKind},
     event::{
-        Lane, LaneCommand, Message, Mode,
+        Lane, Message, Mode,
         relay::{NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening},
     },
     mapping::relay::RelayRules,
@@ -319,59 +321,6 @@ impl Relay {
             self.initialise(now);
         }
         self.send_or_queue(now, ClientMessage { text, append: Some(append) });
-    }
-
-    /// Sends a message to the upstream, or queues it.
-    fn send_or_queue(&mut self, now: Instant, message: ClientMessage) {
-        if self.is_open() {
-            return self.send_upstream(message);
-        }
-        if self.opening.start == RelayStart::Unknown {
-            self.opening.start = RelayStart::FirstMessage;
-        }
-        self.messages.pending.push(message);
-        self.init_with_first_message(now);
-        self.send_early();
-        self.limit_pending();
-    }
-
-    fn send_upstream(&mut self, message: ClientMessage) {
-        let RelayUpstream::Connected(connection) = &self.upstream else { return };
-        let lane = connection.lane();
-        let ClientMessage { text, append } = message;
-        match append {
-            Some(append) => self.messages.in_flight.push(&text, append),
-            None => self.messages.sent_unchecked = true,
-        }
-        self.context.out.push(Action::ToLane(lane, LaneCommand::RawText(text)));
-    }
-
-    /// Drops the oldest messages of a conversation whose upstream is being replaced.
-    fn limit_pending(&mut self) {
-        if self.can_drop_pending() {
-            self.messages.pending.drop_oldest(self.rules.buffer_max_bytes, self.rules.outage_audio_max_ms);
-        }
-    }
-
-    fn can_drop_pending(&self) -> bool {
-        self.reported.opened && self.mode != Mode::Chat
-    }
-
-    /// True while the driver should stop reading from the client: too much waits for an upstream.
-    pub(crate) fn needs_backpressure(&self) -> bool {
-        let is_waiting = !self.is_open()
-            && !self.can_drop_pending()
-            && matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..));
-        is_waiting && self.messages.pending.bytes() > self.rules.buffer_max_bytes
-    }
-
-    /// Memory of the client's messages that wait for the upstream or for its answer, bytes.
-    pub(crate) fn kept_bytes(&self) -> usize {
-        let Opening { start, first_message, .. } = &self.opening;
-        let openings = if let RelayStart::Init(variants) = start { variants.as_slice() } else { &[] };
-        let texts = openings.iter().chain(first_message.iter().map(|first| &first.text));
-        let opening_bytes: usize = texts.map(String::len).sum();
-        opening_bytes + self.messages.pending.bytes() + self.messages.in_flight.bytes()
     }
 
     /// Reports an error to the client. Some errors end the session.
