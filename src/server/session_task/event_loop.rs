@@ -12,7 +12,7 @@ use tokio::{
 use super::{SessionRegistration, SessionTask};
 use crate::server::{
     adaptive_read::wake_slots::WakeSlots,
-    session_task::socket_poll::{ReadGate, Wakeup, is_unread, poll_sockets},
+    session_task::socket_poll::{ReadGate, Wakeup, poll_sockets, reads_no_answers},
     websocket::{
         pausable_stream::PausableRead,
         session_socket::{SessionSocket, SocketEvent},
@@ -27,7 +27,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         if !is_held && let Some(message) = self.backlog.pop() {
             return Wakeup::HeldBack(message);
         }
-        let may_read = |client: &SessionSocket<C>| !is_held && !is_unread(client) && !client.is_fully_read();
+        let may_read =
+            |client: &SessionSocket<C>| !is_held && !reads_no_answers(client) && !client.is_fully_read();
         if let Some(event) = self.read_client(may_read).await {
             return Wakeup::Client(event);
         }

@@ -202,7 +202,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     }
                 }
                 Output::Observe(observation) => self.handle_observation(&observation),
-                Output::Wait(_) if !self.has_memory() => self.close_for_memory(),
+                Output::Wait(_) if !self.hold_kept_messages() => self.close_for_memory(),
                 Output::Wait(due) => {
                     self.lane_leases.retain(self.lanes.iter().map(|(lane, _)| *lane));
                     if let Some(registration) = &mut self.registration {
@@ -216,7 +216,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     /// Counts the client's messages that the session keeps. False if the server has no memory for them.
-    fn has_memory(&mut self) -> bool {
+    fn hold_kept_messages(&mut self) -> bool {
         let bytes = self.backlog.bytes() + self.bridge.kept_bytes();
         self.client.as_mut().is_none_or(|client| client.hold_kept(bytes))
     }

@@ -103,7 +103,7 @@ pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Se
         }
         // In a conversation the upstream must not wait, because it would seem to have stopped answering.
         pause_lanes = !gate.is_paced && client.outbox_bytes() > CLIENT_OUTBOX_PAUSES_LANES_BYTES;
-        pause_client |= is_unread(client);
+        pause_client |= reads_no_answers(client);
     }
     if lanes_first && let Poll::Ready(wakeup) = poll_lanes(lanes, pause_lanes, cx) {
         return Poll::Ready(wakeup);
@@ -119,7 +119,7 @@ pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Se
 }
 
 /// True if the client does not read the answers to its requests.
-pub(crate) fn is_unread<C>(client: &SessionSocket<C>) -> bool
+pub(crate) fn reads_no_answers<C>(client: &SessionSocket<C>) -> bool
 where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
