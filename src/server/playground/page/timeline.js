@@ -58,9 +58,11 @@ export class Timeline {
     const axis = 20;
     const lane = (height - marksHeight - axis) / 2;
     this.drawAxis(view, height - axis, axis);
-    this.drawSound(view, trace.up, marksHeight + lane / 2, lane, this.colours.up, 'to the model');
-    this.drawSound(view, trace.down, marksHeight + lane * 1.5, lane, this.colours.down, 'to the client');
+    this.drawSound(view, trace.up, marksHeight + lane / 2, lane, this.colours.up);
+    this.drawSound(view, trace.down, marksHeight + lane * 1.5, lane, this.colours.down);
     this.drawMarks(view, trace.marks, marksHeight, height - axis);
+    this.drawName(view, marksHeight + 2, 'to the model');
+    this.drawName(view, marksHeight + lane + 2, 'to the client');
     if (cursorS !== null) {
       context.fillStyle = this.colours.accent;
       context.fillRect(view.x(cursorS) - 1, 0, 2, height - axis);
@@ -76,11 +78,12 @@ export class Timeline {
       context.fillStyle = colours.line;
       context.fillRect(x(second), top, 1, 5);
       context.fillStyle = colours.soft;
-      context.fillText(`${second} s`, x(second) + 3, top + height - 5);
+      const label = `${second} s`;
+      if (x(second) + 3 + context.measureText(label).width <= width) context.fillText(label, x(second) + 3, top + height - 5);
     }
   }
 
-  drawSound({ context, width, startS, x }, sound, middle, height, colour, name) {
+  drawSound({ context, width, startS, x }, sound, middle, height, colour) {
     context.fillStyle = this.colours.line;
     context.fillRect(0, middle, width, 1);
     context.fillStyle = colour;
@@ -93,42 +96,71 @@ export class Timeline {
       const size = high ? Math.max(1, Math.sqrt(high) * (height - 22)) : 0;
       if (size) context.fillRect(x(bucket * BUCKET_S), middle - size / 2, bar, size);
     }
-    context.fillStyle = this.colours.panel;
-    context.fillRect(0, middle - height / 2, context.measureText(name).width + 10, 17);
-    context.fillStyle = this.colours.soft;
-    context.fillText(name, 4, middle - height / 2 + 13);
   }
 
-  drawMarks({ context, width, startS, x }, marks, height, bottom) {
-    // Every kind has a line of its own, so that labels of different kinds never cover each other.
-    const freeFrom = new Map();
+  drawName({ context }, top, name) {
+    context.fillStyle = this.colours.panel;
+    context.fillRect(0, top, context.measureText(name).width + 10, 17);
+    context.fillStyle = this.colours.soft;
+    context.fillText(name, 4, top + 13);
+  }
+
+  // Every kind has a row of its own above the sound; lines lead from the marks to the sound.
+  drawMarks({ context, width, x }, marks, height, bottom) {
     const row = height / KINDS.length;
-    for (const { kind, timeS, text, isEnd, isSmall } of marks) {
-      if (timeS < startS - this.shownS || timeS > startS + this.shownS) continue;
-      const [left, line] = [x(timeS), KINDS.indexOf(kind)];
-      const top = line * row;
+    const placed = placeMarks(marks, x, width, (text) => context.measureText(text).width);
+    for (const { kind, left, top, isEnd, isSmall } of placed.map((mark) => ({ ...mark, top: KINDS.indexOf(mark.kind) * row }))) {
       context.fillStyle = this.colours[kind];
       if (isSmall) {
         context.fillRect(left, top + 3, 2, row - 5);
         continue;
       }
+      context.fillRect(isEnd ? left - SQUARE_PX : left, top + 4, SQUARE_PX, 9);
       context.globalAlpha = isEnd ? 0.35 : 0.6;
-      context.fillRect(left, top + 2, 1, bottom - top - 2);
+      context.fillRect(left, height, 1, bottom - height);
       context.globalAlpha = 1;
-      context.fillRect(isEnd ? left - 5 : left, top + 4, 5, 9);
-      if (!isEnd && left >= (freeFrom.get(kind) ?? -Infinity)) {
-        const most = 260;
-        const shown = fit(context, text, Math.min(most, width));
-        context.fillText(shown, left + 8, top + 13);
-        freeFrom.set(kind, left + 14 + context.measureText(shown).width);
-      }
+    }
+    for (const { kind, left, label } of placed) {
+      if (!label) continue;
+      const top = KINDS.indexOf(kind) * row;
+      const from = left + LABEL_FROM_PX;
+      // Small marks lie below the words.
+      context.fillStyle = this.colours.panel;
+      context.fillRect(from - 1, top + 2, context.measureText(label).width + 2, row);
+      context.fillStyle = this.colours[kind];
+      context.fillText(label, from, top + 13);
     }
   }
 }
 
-function fit(context, text, width) {
-  if (context.measureText(text).width <= width) return text;
-  let shown = text;
-  while (shown && context.measureText(`${shown}…`).width > width) shown = shown.slice(0, -4);
+const SQUARE_PX = 5;
+const LABEL_FROM_PX = 8;
+const LABEL_GAP_PX = 6;
+const LABEL_MAX_PX = 260;
+// A label that does not fit as a whole has at least this room, or is left out.
+const LABEL_MIN_PX = 60;
+// More letters than fit into any label.
+const LABEL_MAX_CHARS = 100;
+
+// Where the marks stand that are in view or near it, with the part of each label that fits before the next mark of its kind.
+export function placeMarks(marks, x, width, measure) {
+  const placed = [];
+  const next = new Map();
+  for (const mark of marks.toReversed()) {
+    const left = x(mark.timeS);
+    if (left < -LABEL_MAX_PX || left > width) continue;
+    const room = Math.min(LABEL_MAX_PX, (next.get(mark.kind) ?? width) - LABEL_GAP_PX - left - LABEL_FROM_PX);
+    const hasLabel = mark.text && !mark.isEnd && !mark.isSmall;
+    placed.push({ ...mark, left, label: hasLabel ? fit(measure, mark.text, room) : '' });
+    if (!mark.isSmall) next.set(mark.kind, left - (mark.isEnd ? SQUARE_PX : 0));
+  }
+  return placed.reverse();
+}
+
+function fit(measure, text, width) {
+  let shown = text.slice(0, LABEL_MAX_CHARS);
+  if (shown === text && measure(text) <= width) return text;
+  if (width < LABEL_MIN_PX) return '';
+  while (shown && measure(`${shown}…`) > width) shown = shown.slice(0, -1);
   return `${shown}…`;
 }
