@@ -45,6 +45,8 @@ pub struct ServiceConfig {
     pub traces: Option<Arc<TraceDirectory>>,
     /// Serves the playground.
     pub playground: bool,
+    /// True if this program also simulates the model, so that the playground says so.
+    pub simulated: bool,
 }
 
 impl ServiceConfig {

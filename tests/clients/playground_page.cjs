@@ -59,7 +59,7 @@ async function tryProtocol(page, protocol) {
     await page.click('speak');
     await page.until(hasText('#latency th', 'Text to first sound'));
   } else {
-    await page.until("document.querySelector('#talk p:not(.partial)')", `words from ${protocol}`);
+    await page.until(hasText('#talk p.user:not(.partial)', ''), `words from ${protocol}`);
   }
   const words = await page.run(texts('#talk p'));
   await page.click('stop');
@@ -116,6 +116,81 @@ async function useLongTrace(page, saved) {
   return shown;
 }
 
+// Lines of a trace: the messages of one side to or from the client or the model, 100 ms apart.
+const traceOf = (header, messages) => [header, ...messages.map(([side, message], at) => {
+  const [way, name, lane] = side.split(' ');
+  return JSON.stringify({ ns: (at + 1) * 1e8, [way]: name, ...(lane && { lane: Number(lane) }), text: JSON.stringify(message) });
+}), ''].join('\n');
+
+// The first question is transcribed after its answer has begun, and the second while the first is interrupted.
+const TURNS = [
+  ['out client', { type: 'input_audio_buffer.speech_started', item_id: 'a' }],
+  ['out client', { type: 'input_audio_buffer.speech_stopped', item_id: 'a' }],
+  ['out lane 0', { type: 'input.append', input: {} }],
+  ['out client', { type: 'response.created', response: { id: 'r' } }],
+  ['in lane 0', { type: 'response.output.delta', kind: 'text', text: 'The answer' }],
+  ['out client', { type: 'response.output_audio_transcript.delta', item_id: 'm', response_id: 'r', delta: 'The answer' }],
+  ['in lane 0', { type: 'response.done', text: 'The answer' }],
+  ['out lane 0', { type: 'session.close', reason: 'turn_done' }],
+  ['in timeout', {}],
+  ['out client', { type: 'input_audio_buffer.speech_started', item_id: 'b' }],
+  ['out client', { type: 'conversation.item.input_audio_transcription.delta', item_id: 'a', delta: 'The first' }],
+  ['out client', { type: 'response.output_audio_transcript.done', item_id: 'm', response_id: 'r', transcript: 'The answer' }],
+  ['out client', { type: 'response.done', response: { id: 'r', status: 'cancelled' } }],
+  ['out client', { type: 'conversation.item.input_audio_transcription.completed', item_id: 'a', transcript: 'The first question' }],
+  ['out client', { type: 'input_audio_buffer.speech_stopped', item_id: 'b' }],
+];
+// Macaw's protocol names no utterance. The answer's first words come before its sound.
+const CONVERSATION = [
+  ['out client', { type: 'vad.speech_start' }],
+  ['out client', { type: 'transcript.partial', text: 'The', segment_id: 0 }],
+  ['out client', { type: 'transcript.partial', text: 'You', segment_id: 1, speaker: 'assistant' }],
+  ['out client', { type: 'tts.speaking_start', request_id: 'turn' }],
+  ['out client', { type: 'transcript.partial', text: 'You said', segment_id: 1, speaker: 'assistant' }],
+  ['out client', { type: 'transcript.final', text: 'The question', segment_id: 0 }],
+  ['out client', { type: 'vad.speech_end' }],
+  ['out client', { type: 'transcript.final', text: 'You said', segment_id: 1, speaker: 'assistant' }],
+  ['out client', { type: 'vad.speech_start' }],
+  ['out client', { type: 'vad.speech_end' }],
+  ['out client', { type: 'transcript.final', text: '', segment_id: 2 }],
+];
+
+async function loadLines(page, name, text) {
+  const file = path.join(dir, `${name}.jsonl`);
+  fs.writeFileSync(file, text);
+  await page.chooseFile('load-file', file);
+  await page.until(status(`Loaded ${name}.jsonl`));
+  await page.until("document.querySelector('#messages li')");
+}
+
+// Chooses the first row of this side with this text; returns the rows that it is linked to.
+async function linksOf(page, side, row) {
+  await page.run(`[...document.querySelectorAll('#messages .${side} button')].find(({ textContent }) => textContent.includes(${JSON.stringify(row)})).click()`);
+  return page.run(texts('#detail li'));
+}
+
+// What is said stands in the order in which it began, and answers lead to their requests.
+async function useOrder(page, saved) {
+  const [header] = fs.readFileSync(saved, 'utf8').split('\n');
+  const shown = {};
+  await loadLines(page, 'turns', traceOf(header, TURNS));
+  shown.turns = await page.run(texts('#talk p'));
+  shown.modelsAnswer = await linksOf(page, 'model', 'response.done');
+  shown.clientsAnswer = await linksOf(page, 'client', 'response.done');
+  shown.request = await linksOf(page, 'model', 'input.append');
+  await loadLines(page, 'conversation', traceOf(header, CONVERSATION));
+  shown.conversation = await page.run(texts('#talk p'));
+  return shown;
+}
+
+// Labels of marks that are close together: [from, to, text] of each, in a font in which a letter is ten pixels wide.
+const placedLabels = (page) => page.run(`import('./playground/timeline.js').then(({ placeMarks }) => {
+  const mark = (timeS, text, more) => ({ kind: 'transcript', timeS, text, ...more });
+  const marks = [mark(0, 'speech', { isEnd: true }), mark(0, 'short'), mark(1, 'a longer text'), mark(1.05, 'partial', { isSmall: true }), mark(2, 'hidden'), mark(2.3, '', { isEnd: true }),
+    { ...mark(2.4, 'another kind'), kind: 'speech' }, mark(2.5, 'at the edge of the view')];
+  return placeMarks(marks, (timeS) => timeS * 100, 400, (text) => text.length * 10).filter(({ label }) => label).map(({ left, label, kind }) => [kind, left, left + 8 + label.length * 10, label]);
+})`);
+
 // Three hours of sound, whose amplitude is the time as a share of four hours: what is kept of them, and what a cut leaves.
 const longSound = (page) => page.run(`import('./playground/measures.js').then(({ Sound }) => {
   const sound = new Sound();
@@ -130,13 +205,14 @@ async function usePage(page) {
   const shown = { violations: [], protocols: {} };
   await page.goTo(url);
   await page.until(status('Ready'));
+  shown.explains = await page.run("[...document.querySelectorAll('.intro, #messages-note')].map((note) => note.checkVisibility() && note.textContent.length > 40)");
   await pictures(page, 'ready', shown);
 
   await page.choose('protocol', 'macaw');
   await page.choose('source', 'microphone');
   await page.click('start');
   await page.until(status('Connected'));
-  await page.until(hasText('#talk p:not(.partial)', 'Heard'), 'words');
+  await page.until(hasText('#talk p:not(.partial)', 'You'), 'words');
   shown.heard = await page.run(texts('#talk p:not(.partial)'));
   await page.choose('text', 'This sentence is long enough to be interrupted before it has come to its end. '.repeat(3));
   await page.click('speak');
@@ -187,6 +263,8 @@ async function usePage(page) {
 
   shown.longSound = await longSound(page);
   shown.longTrace = await useLongTrace(page, shown.saved);
+  shown.order = await useOrder(page, shown.saved);
+  shown.labels = await placedLabels(page);
 
   // The microphone's next words interrupt the answer.
   await page.choose('protocol', 'openai-realtime');
@@ -202,7 +280,12 @@ async function usePage(page) {
   await page.choose('protocol', 'macaw');
   await page.choose('profile', 'video');
   await page.choose('camera', '2');
+  await page.look('light', ...SIZES.narrow);
   await page.click('start');
+  await page.until(status('Connected'));
+  // On a phone, what is said is in view.
+  await page.until("(({ top, bottom }) => top >= 0 && bottom <= innerHeight)(document.getElementById('talk').getBoundingClientRect())", 'the conversation in view');
+  await page.look('light', ...SIZES.wide);
   await page.until(hasText('#messages .model.up', 'with a picture'), 'a picture for the model');
   shown.preview = await page.run("document.getElementById('preview').videoWidth > 0");
   shown.violations.push(...(await violations(page)));

@@ -531,9 +531,11 @@ async fn browser_demo_prints_the_url_of_its_page_and_stops_on_ctrl_c() {
             break url.split('/').next().unwrap().to_owned();
         }
     };
-    for (path, expected) in
-        [("/playground", "<title>voxbridge playground</title>"), ("/playground/settings", "conversation")]
-    {
+    for (path, expected) in [
+        ("/playground", "<title>voxbridge playground</title>"),
+        ("/playground/settings", "conversation"),
+        ("/playground/settings", r#""simulated":true"#),
+    ] {
         let mut stream = TcpStream::connect(&address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();

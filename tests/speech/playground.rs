@@ -55,6 +55,9 @@ async fn page_talks_is_interrupted_and_keeps_the_session() {
     }
     assert!(shown["filtered"][0].as_str().unwrap().contains("transcript.final"), "{shown}");
     assert!(shown["linked"][0].as_str().unwrap().starts_with("from the model: response.done"), "{shown}");
+    assert_eq!(shown["explains"], json!([true, true]));
+    assert_order(&shown["order"]);
+    assert_labels(&shown["labels"]);
     assert_rows_near_view(&shown["longTrace"]);
     assert_sound_is_bounded(&shown["longSound"]);
     let with_key = &shown["withKey"];
@@ -84,8 +87,31 @@ fn access_with_key() -> AccessConfig {
 
 /// Checks the first words that the page shows as heard.
 fn assert_words(shown: &Value, expected: &str) {
-    let heard = shown.as_array().unwrap().iter().find_map(|text| text.as_str()?.strip_prefix("Heard"));
+    let heard = shown.as_array().unwrap().iter().find_map(|text| text.as_str()?.strip_prefix("You"));
     assert!(word_error_rate(expected, heard.unwrap_or_default()) <= WER, "{shown}");
+}
+
+/// Checks the order of what was said in two small traces, and the links between answers and requests.
+fn assert_order(shown: &Value) {
+    let turns = ["YouThe first question", "MiniCPM-oThe answer", "You0.6 s of speech"];
+    assert_eq!(shown["turns"], json!(turns));
+    assert_eq!(shown["conversation"], json!(["YouThe question", "MiniCPM-oYou said"]));
+    let request = "to the model: input.append #0";
+    assert_eq!(shown["modelsAnswer"], json!([request, "to the model: session.close #0"]));
+    assert_eq!(shown["clientsAnswer"], json!(["to the client: response.created"]));
+    let answers = ["from the model: response.output.delta text #0", "from the model: response.done #0"];
+    assert_eq!(shown["request"], json!(answers));
+}
+
+/// Checks that no label reaches the next mark of its kind: labels are cut or left out.
+fn assert_labels(shown: &Value) {
+    let expected = json!([
+        ["transcript", 0, 58, "short"],
+        ["transcript", 100, 188, "a longe…"],
+        ["speech", 240, 368, "another kind"],
+        ["transcript", 250, 388, "at the edge …"]
+    ]);
+    assert_eq!(*shown, expected);
 }
 
 /// Checks the rows that were elements at both ends of a list of 2000, and the row that the arrow keys reached.

@@ -24,6 +24,7 @@ pub(in crate::server) fn describe(config: &ServiceConfig) -> Value {
     let voices: Vec<_> = config.voices.voices_and_models().0.keys().collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"), "tls": config.tls.is_some(), "voices": voices,
+        "simulated": config.simulated,
         "protocols": protocols.collect::<Vec<_>>(),
     })
 }
@@ -63,6 +64,7 @@ mod tests {
         assert_eq!(profiles(&plain, "macaw"), json!([usual("speech")]));
         assert_eq!(profiles(&plain, "openai-realtime"), json!([usual("assistant")]));
         assert_eq!((&plain["tls"], &plain["voices"]), (&json!(false), &json!([])));
+        assert_eq!(plain["simulated"], json!(false));
         let routed =
             settings("profile = \"speech\"\n[[route]]\nmodel = \"talk-*\"\nprofile = \"conversation\"");
         let talk = json!({"profile": "conversation", "model": "talk-"});

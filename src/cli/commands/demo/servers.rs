@@ -74,6 +74,7 @@ impl DemoServers {
             vec![UpstreamConfig { url: upstream.clone(), ..UpstreamConfig::with_default_dialect() }];
         let mut service = config.build_service().map_err(CommandError::failed)?;
         service.tap = tap;
+        service.simulated = true;
         let server = Server::bind(listen, service).await.map_err(|error| bind_error(listen, &error))?;
         Ok(Self {
             address: server.local_addr().map_err(CommandError::failed)?,

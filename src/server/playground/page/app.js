@@ -2,6 +2,7 @@
 
 import { Player, sendFile, sendMicrophone } from './audio.js';
 import { sendCamera } from './camera.js';
+import { ConversationList } from './conversation.js';
 import { CLIENTS } from './protocols.js';
 import { Session } from './session.js';
 import { Timeline } from './timeline.js';
@@ -10,15 +11,19 @@ import { Wires, duration } from './wires.js';
 
 // Texts and lists change at most this often; the timeline is drawn with every frame of the screen.
 const UPDATE_MS = 100;
+// Where everything stands in one column, as in style.css.
+const NARROW = matchMedia('(max-width: 56rem)');
 const $ = (id) => document.getElementById(id);
+const SPEAKERS = { user: 'You', typed: 'You, typed', model: 'MiniCPM-o', text: 'To speak', error: 'Error' };
 
 const state = {
   key: null, settings: null, session: null, trace: new Trace(), context: null, player: null,
   stopSources: [], isPaused: false, followsPresent: true, viewEndS: 0, clockOffsetS: null,
-  playback: null, updatedAt: 0, drawnVersion: -1, shownVersion: -1, talkShown: null,
+  playback: null, updatedAt: 0, drawnVersion: -1, shownVersion: -1,
 };
 
 const timeline = new Timeline($('timeline'), moveView);
+const conversation = new ConversationList($('talk'));
 const wires = new Wires($('messages'), $('detail'), $('count'));
 wires.onSelect = ({ timeS }) => {
   if (!state.session) moveView(Math.max(timeS + timeline.shownS / 2, timeline.shownS));
@@ -48,7 +53,9 @@ async function loadSettings() {
 const option = (value, text = value) => Object.assign(document.createElement('option'), { value, textContent: text });
 
 function showSettings() {
-  const { protocols, voices, version } = state.settings;
+  const { protocols, voices, version, simulated } = state.settings;
+  $('simulated').hidden = !simulated;
+  conversation.names = { ...SPEAKERS, ...(simulated && { model: 'Simulated model' }) };
   $('facts').textContent = `Version ${version}`;
   const served = protocols.filter(({ profiles }) => profiles.length > 0);
   $('protocol').replaceChildren(...served.map(({ name }) => option(name, CLIENTS[name].title)));
@@ -94,10 +101,10 @@ function openAudio() {
 
 function useTrace(trace) {
   stopPlayback();
-  Object.assign(state, { trace, followsPresent: true, viewEndS: 0, clockOffsetS: null, drawnVersion: -1, shownVersion: -1, talkShown: null });
+  Object.assign(state, { trace, followsPresent: true, viewEndS: 0, clockOffsetS: null, drawnVersion: -1, shownVersion: -1 });
   setPaused(false);
   wires.reset(trace);
-  showTalk();
+  conversation.reset();
   showLatency();
 }
 
@@ -128,6 +135,7 @@ async function start() {
     await session.open();
     setRunning(true);
     setStatus('Connected', 'live');
+    showConversation();
     const perSecond = canSee() ? Number($('camera').value) : 0;
     if (session.canHear) await useSource(session, startSource(session, source, file));
     if (perSecond) await useSource(session, sendCamera($('preview'), perSecond, (image) => session.sendPicture(image)));
@@ -136,6 +144,12 @@ async function start() {
     session.socket?.close();
     ended(session, isRefused ? 'The browser was not allowed to use the microphone or the camera.' : error.message);
   }
+}
+
+// On a small screen, the settings make room for what is said.
+function showConversation() {
+  if (NARROW.matches) $('settings').open = false;
+  $('talk').scrollIntoView({ block: 'nearest' });
 }
 
 // Keeps what stops a source. The session may have ended before the source began.
@@ -305,7 +319,7 @@ function draw() {
   if (state.isPaused || state.shownVersion === state.trace.version) return;
   state.shownVersion = state.trace.version;
   wires.update();
-  showTalk();
+  conversation.show(state.trace.conversation.entries);
   showLatency();
 }
 
@@ -318,29 +332,6 @@ function updatePosition() {
   slider.max = most.toFixed(1);
   slider.value = state.viewEndS.toFixed(1);
   slider.setAttribute('aria-valuetext', `${Math.round(state.viewEndS)} of ${Math.round(most)} seconds`);
-}
-
-const SPEAKERS = { user: 'Heard', model: 'MiniCPM-o', text: 'To speak', error: 'Error' };
-
-// Adds and removes only what changed, so that a screen reader reads only that.
-function showTalk() {
-  const list = $('talk');
-  const entries = state.trace.talk;
-  if (state.talkShown === null) list.replaceChildren();
-  const shown = state.talkShown ?? [];
-  let same = 0;
-  while (same < shown.length && shown[same] === entries[same]) same += 1;
-  while (list.childElementCount > same) list.lastElementChild.remove();
-  for (const { who, text, isPartial } of entries.slice(same)) {
-    const item = document.createElement('p');
-    item.className = `${who === 'model' || who === 'text' ? 'model' : who}${isPartial ? ' partial' : ''}`;
-    // A screen reader reads the whole text when it has come.
-    if (isPartial) item.ariaHidden = 'true';
-    item.append(Object.assign(document.createElement('b'), { textContent: SPEAKERS[who] ?? who }), text);
-    list.append(item);
-  }
-  if (same < entries.length) list.scrollTop = list.scrollHeight;
-  state.talkShown = [...entries];
 }
 
 function showLatency() {

@@ -114,7 +114,7 @@ export class MessageList {
     button.title = DIRECTIONS[row.side][row.direction];
   }
 
-  // Marks the chosen row, and the rows that it became or came from.
+  // Marks the chosen row, and the rows that it became, came from, answers or is answered by.
   select(row) {
     this.selected = row ?? null;
     for (const [id, item] of this.items) this.mark(id, item);
@@ -122,7 +122,7 @@ export class MessageList {
 
   mark(id, item) {
     const { selected } = this;
-    item.classList.toggle('linked', Boolean(selected) && (id === selected.cause || selected.effects.includes(id)));
+    item.classList.toggle('linked', Boolean(selected) && [selected.cause, selected.request, ...selected.effects, ...selected.replies].includes(id));
     if (id === selected?.id) item.firstElementChild.setAttribute('aria-current', 'true');
     else item.firstElementChild.removeAttribute('aria-current');
   }

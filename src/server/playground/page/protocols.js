@@ -1,7 +1,8 @@
 // The client protocols: how this page speaks each of them, and what their messages mean.
 //
 // A client encodes what the page sends: `open` are the first messages, `audio` takes int16 samples, `picture` a JPEG as base64;
-// what a protocol cannot do is missing. `meaning` tells of a message what happened: { kind, text?, who?, audio? }.
+// what a protocol cannot do is missing. `meaning` tells of a message what happened: { kind, text?, who?, key?, audio? }. The key is
+// the protocol's name of the utterance or answer.
 
 import { base64Of } from './audio.js';
 
@@ -90,23 +91,24 @@ export const CLIENTS = {
 const MEANINGS = {
   'vad.speech_start': () => ({ kind: 'speech-start' }),
   'vad.speech_end': () => ({ kind: 'speech-end' }),
-  'transcript.partial': ({ text, speaker }) => ({ kind: 'partial', text, who: whoOf(speaker) }),
-  'transcript.final': ({ text, speaker }) => ({ kind: 'final', text, who: whoOf(speaker) }),
+  'transcript.partial': ({ text, speaker, segment_id: key }) => ({ kind: 'partial', text, who: whoOf(speaker), key }),
+  'transcript.final': ({ text, speaker, segment_id: key }) => ({ kind: 'final', text, who: whoOf(speaker), key }),
   'tts.speak': ({ text }) => ({ kind: 'text', text }),
   'tts.cancel': () => ({ kind: 'interrupt' }),
   'tts.speaking_start': ({ text }) => ({ kind: 'speaking-start', text }),
   'tts.speaking_end': ({ cancelled }) => ({ kind: 'speaking-end', cancelled }),
   'input_audio_buffer.append': ({ audio }) => ({ kind: 'audio', audio }),
-  'input_audio_buffer.speech_started': () => ({ kind: 'speech-start' }),
-  'input_audio_buffer.speech_stopped': () => ({ kind: 'speech-end' }),
-  'conversation.item.create': ({ item }) => ({ kind: 'text', text: item?.content?.[0]?.text }),
-  'conversation.item.input_audio_transcription.delta': ({ delta }) => ({ kind: 'partial-delta', text: delta, who: 'user' }),
-  'conversation.item.input_audio_transcription.completed': ({ transcript }) => ({ kind: 'final', text: transcript, who: 'user' }),
+  'input_audio_buffer.speech_started': ({ item_id: key }) => ({ kind: 'speech-start', key }),
+  'input_audio_buffer.speech_stopped': ({ item_id: key }) => ({ kind: 'speech-end', key }),
+  'input_audio_buffer.committed': ({ item_id: key }) => ({ kind: 'committed', key }),
+  'conversation.item.create': ({ item }) => ({ kind: 'text', text: item?.content?.[0]?.text, who: 'typed' }),
+  'conversation.item.input_audio_transcription.delta': ({ delta, item_id: key }) => ({ kind: 'partial-delta', text: delta, who: 'user', key }),
+  'conversation.item.input_audio_transcription.completed': ({ transcript, item_id: key }) => ({ kind: 'final', text: transcript, who: 'user', key }),
   'response.cancel': () => ({ kind: 'interrupt' }),
   'response.created': () => ({ kind: 'speaking-start' }),
   'response.output_audio.delta': ({ delta }) => ({ kind: 'audio', audio: delta }),
-  'response.output_audio_transcript.delta': ({ delta }) => ({ kind: 'partial-delta', text: delta, who: 'model' }),
-  'response.output_audio_transcript.done': ({ transcript }) => ({ kind: 'final', text: transcript, who: 'model' }),
+  'response.output_audio_transcript.delta': ({ delta, item_id: key }) => ({ kind: 'partial-delta', text: delta, who: 'model', key }),
+  'response.output_audio_transcript.done': ({ transcript, item_id: key }) => ({ kind: 'final', text: transcript, who: 'model', key }),
   'response.done': ({ response }) => ({ kind: 'speaking-end', cancelled: response?.status === 'cancelled' }),
   SpeechStarted: () => ({ kind: 'speech-start' }),
   UtteranceEnd: () => ({ kind: 'speech-end' }),

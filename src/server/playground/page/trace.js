@@ -2,6 +2,7 @@
 // bounded: the oldest messages and the oldest sound go first.
 
 import { bytesOf, floatsOf, floatsOfInt16, int16Of } from './audio.js';
+import { Conversation } from './conversation.js';
 import { Hop, Sound } from './measures.js';
 import { meaning } from './protocols.js';
 
@@ -9,8 +10,8 @@ const ROWS_MAX = 3000;
 const ROWS_DROPPED = 500;
 const LINES_MAX_BYTES = 96e6;
 const MARKS_MAX = 2000;
-const TALK_MAX = 300;
 const MODEL_CHUNKS_MAX = 600;
+const REQUESTS_MAX = 64;
 const SHORT_CHARS = 2000;
 const MODEL_HZ = 24000;
 const AUDIO_ROW_MAX_S = 2;
@@ -37,7 +38,7 @@ export class Trace {
     this.rows = [];
     this.nextId = 1;
     this.marks = [];
-    this.talk = [];
+    this.conversation = new Conversation();
     this.up = new Sound();
     this.down = new Sound();
     this.hops = new Map();
@@ -48,6 +49,8 @@ export class Trace {
     // The model's sound that the client has not been sent yet.
     this.modelSound = [];
     this.lanes = new Map();
+    // The row of the request, by the id that its answers have.
+    this.requests = new Map();
     this.inputHz = 16000;
     this.version = 0;
     this.isSpeaking = false;
@@ -131,6 +134,7 @@ export class Trace {
     const rate = message?.input_sample_rate ?? message?.config?.sample_rate ?? message?.session?.audio?.input?.format?.rate;
     if (rate) this.inputHz = rate;
     this.input.row = this.row(timeS, 'client', 'up', nameOf(message, record), wordsOf(message), record);
+    this.linkById(this.input.row, message, false);
     if (event.kind === 'text' && event.text) this.textS = timeS;
     if (event.kind === 'interrupt') this.interruptS = timeS;
     this.note(event, timeS);
@@ -144,7 +148,10 @@ export class Trace {
       if (lane.connectedS !== undefined) this.hop('Set up the model', timeS - lane.connectedS);
       this.queue = null;
     }
-    if (lane.askedS !== undefined && (message.type ?? '').startsWith('response.')) {
+    const isReply = (message.type ?? '').startsWith('response.');
+    const isFirst = lane.askedS !== undefined;
+    if (isReply && lane.request) this.link(this.input.row, lane.request, isFirst || message.type === 'response.done');
+    if (isFirst && isReply) {
       this.hop('Model’s first reply', timeS - lane.askedS);
       lane.answeredS = lane.askedS;
       lane.askedS = undefined;
@@ -170,8 +177,8 @@ export class Trace {
       case 'client': this.addClientOutput(record, timeS); break;
       case 'lane': {
         const message = this.parse(record.text) ?? {};
-        if (message.type === 'input.append') this.lane(record.lane).askedS = timeS;
-        this.row(timeS, 'model', 'up', nameOf(message, record), wordsOf(message), record);
+        const row = this.row(timeS, 'model', 'up', nameOf(message, record), wordsOf(message), record);
+        if (message.type === 'input.append') Object.assign(this.lane(record.lane), { askedS: timeS, request: row.id });
         break;
       }
       case 'open_lane':
@@ -189,7 +196,7 @@ export class Trace {
         break;
       case 'observe':
         // Most protocols have no message for it.
-        if (record.words.startsWith('RolledOver')) this.mark('rollover', timeS, 'rollover');
+        if (/rolled ?over/i.test(record.words)) this.mark('rollover', timeS, 'rollover');
         this.row(timeS, 'session', 'down', record.words, '', record);
         break;
       default:
@@ -209,7 +216,8 @@ export class Trace {
       this.textS = undefined;
       return;
     }
-    this.row(timeS, 'client', 'down', nameOf(message, record), wordsOf(message), record);
+    const row = this.row(timeS, 'client', 'down', nameOf(message, record), wordsOf(message), record);
+    this.linkById(row, message, event.kind === 'speaking-end');
     if (event.kind === 'speech-start') this.speechS = this.isSpeaking ? timeS : undefined;
     if (event.kind === 'final' && event.who !== 'model') {
       const answered = [...this.lanes.values()].map((lane) => lane.answeredS).filter((asked) => asked !== undefined);
@@ -233,38 +241,7 @@ export class Trace {
   note(event, timeS) {
     const known = event.kind && MARK_OF[event.kind];
     if (known) this.mark(known[0], timeS, known[1] ?? event.text ?? '', event);
-    const { kind, text, who } = event;
-    if (kind === 'error') this.say({ who: 'error', text, timeS });
-    if (kind === 'text' && text) this.say({ who: 'text', text, timeS });
-    if (kind === 'speaking-start') this.endPartial('model');
-    if (kind === 'final') this.sayWords({ who, text, timeS });
-    if (kind === 'partial' && text) this.sayWords({ who, text, timeS, isPartial: true });
-    if (kind === 'partial-delta' && text) {
-      const before = this.talk[this.partialOf(who)]?.text ?? '';
-      this.sayWords({ who, text: before + text, timeS, isPartial: true });
-    }
-  }
-
-  say(entry) {
-    this.talk.push(entry);
-    if (this.talk.length > TALK_MAX) this.talk.shift();
-  }
-
-  partialOf(who) {
-    return this.talk.findLastIndex((entry) => entry.isPartial && entry.who === who);
-  }
-
-  // Words take the place of the partial ones before them.
-  sayWords(entry) {
-    const at = this.partialOf(entry.who);
-    if (at >= 0) this.talk.splice(at, 1, ...(entry.text ? [entry] : []));
-    else if (entry.text) this.say(entry);
-  }
-
-  // Words that were never completed, because the answer was interrupted.
-  endPartial(who) {
-    const at = this.partialOf(who);
-    if (at >= 0) this.talk[at] = { ...this.talk[at], isPartial: false };
+    this.conversation.note(event, timeS);
   }
 
   mark(kind, timeS, text, event = {}) {
@@ -321,7 +298,7 @@ export class Trace {
   row(timeS, side, direction, name, words, record) {
     const cause = record.out && this.input && !this.input.isTimer ? this.input.row : null;
     const row = {
-      id: this.nextId, timeS, side, direction, name, words, record: shortened(record), cause: cause?.id, effects: [],
+      id: this.nextId, timeS, side, direction, name, words, record: shortened(record), cause: cause?.id, effects: [], request: undefined, replies: [],
       isTimer: Boolean(record.out && this.input?.isTimer), sinceS: this.input ? timeS - this.input.timeS : 0,
     };
     this.nextId += 1;
@@ -330,6 +307,24 @@ export class Trace {
     this.audioRows = {};
     if (this.rows.length > ROWS_MAX) this.rows.splice(0, ROWS_DROPPED);
     return row;
+  }
+
+  // Links a message to the request that it answers. The request's row names only the first and the last of its answers.
+  link(row, request, isNamed) {
+    row.request = request;
+    if (isNamed) this.find(request)?.replies.push(row.id);
+  }
+
+  // The first message with an id is a request, or begins the answer to what caused it; later ones belong to the answer.
+  linkById(row, message, isLast) {
+    const id = message?.request_id ?? message?.response_id ?? message?.response?.id;
+    if (id === undefined) return;
+    if (this.requests.has(id)) {
+      this.link(row, this.requests.get(id), isLast);
+      return;
+    }
+    this.requests.set(id, row.cause ?? row.id);
+    if (this.requests.size > REQUESTS_MAX) this.requests.delete(this.requests.keys().next().value);
   }
 
   // Adds sound. Successive frames share a row, because they would hide the rest. Another message ends the row, and so does a

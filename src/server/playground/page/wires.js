@@ -71,7 +71,7 @@ export class Wires {
 
   show(row) {
     const link = (id) => {
-      const other = this.trace.find(id);
+      const other = id && this.trace.find(id);
       if (!other) return [];
       const button = element('button', { type: 'button', textContent: `${DIRECTIONS[other.side][other.direction]}: ${other.name}` });
       button.onclick = () => {
@@ -88,7 +88,9 @@ export class Wires {
     };
     if (row.isTimer) parts.push(element('p', { textContent: 'Sent because a timer expired.' }));
     if (row.cause) list(`Because of (${duration(row.sinceS)} before)`, [row.cause]);
+    if (row.request !== row.cause) list('Answers', [row.request]);
     list('Became', row.effects);
+    list('Answered by', row.replies);
     if (row.record.in && row.effects.length === 0) parts.push(element('p', { textContent: 'Nothing was sent because of it alone.' }));
     parts.push(element('pre', { textContent: contents(row) }));
     this.detail.replaceChildren(...parts);
