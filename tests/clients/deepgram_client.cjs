@@ -1,17 +1,19 @@
 // Transcribes and speaks with Deepgram's public JavaScript library:
-// node deepgram_client.cjs VERSION WS_URL RECORDING.wav [browser]
+// node deepgram_client.cjs PACKAGE CODE RECORDING.wav [browser]
 //
-// The library is the package `deepgram-VERSION` ($NODE_PATH). With `browser`, the library uses the browser's WebSocket, which
+// The library is the package `deepgram-VERSION` ($NODE_PATH), and the code makes its client. With `browser`, the library uses the browser's WebSocket, which
 // cannot send headers, so the key goes into the subprotocols. Prints the received events as JSON.
 'use strict';
 
 const fs = require('node:fs');
 
-const [version, url, recording, where] = process.argv.slice(2);
+const { evaluate } = require('./readme_code.cjs');
+
+const [packageName, code, recording, where] = process.argv.slice(2);
 if (where === 'browser') {
   globalThis.WebSocket ??= require('ws').WebSocket;
 }
-const library = require(`deepgram-${version}`);
+const library = require(packageName);
 
 const PATIENCE_MS = 90_000;
 const RATE = 16_000;
@@ -36,8 +38,7 @@ const CLOSED = { type: 'closed' };
 class Version3 {
   constructor(put) {
     this.put = put;
-    const websocket = { options: { url } };
-    this.client = library.createClient('key', { global: { websocket } });
+    this.client = evaluate(code, library);
   }
 
   open(wire, events) {
@@ -94,8 +95,7 @@ class Version3 {
 class Version5 {
   constructor(put) {
     this.put = put;
-    const environment = { base: url, production: url, agent: url, agentRest: url };
-    this.client = new library.DeepgramClient({ apiKey: 'key', environment });
+    this.client = evaluate(code, library);
   }
 
   async open(connecting) {
@@ -149,7 +149,7 @@ class Client {
   constructor() {
     this.came = [];
     this.wake = () => {};
-    this.library = new (/^[34]\./.test(version) ? Version3 : Version5)((came) => {
+    this.library = new (/^deepgram-[34]\./.test(packageName) ? Version3 : Version5)((came) => {
       this.came.push(came);
       this.wake();
     });

@@ -1,7 +1,7 @@
-"""Transcribes and speaks with Deepgram's public Python library: python3 deepgram_client.py WS_URL RECORDING.wav
+"""Transcribes and speaks with Deepgram's public Python library: python3 deepgram_client.py CODE RECORDING.wav
 
-Uses the version on $PYTHONPATH: version 3, or version 5 and later, whose interfaces differ. Prints the received events as
-JSON.
+The code makes the client. Uses the version on $PYTHONPATH: versions 3 and 4, version 5, and later ones, whose interfaces differ. Prints
+the received events as JSON.
 """
 
 import json
@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 import wave
+
+from readme_code import evaluate
 
 PATIENCE_S = 40
 RATE = 16000
@@ -29,14 +31,13 @@ CLOSED = {"type": "closed"}
 
 
 class Version3:
-    """Version 3: one callback per event, in threads of the library."""
+    """Versions 3 and 4: one callback per event, in threads of the library."""
 
-    def __init__(self, url):
+    def __init__(self, code):
         import deepgram
 
         self.library = deepgram
-        options = deepgram.DeepgramClientOptions(url=url, options={"keepalive": "true"})
-        self.client = deepgram.DeepgramClient("a key", options)
+        self.client = evaluate(code, **vars(deepgram))
         self.came = queue.Queue()
 
     def listen(self):
@@ -90,15 +91,14 @@ class Version3:
         self.wire.finish()
 
 
-class Version7:
-    """Version 5 and later: one callback for all messages."""
+class Version6:
+    """Version 6 and later: one callback for all messages."""
 
-    def __init__(self, url):
+    def __init__(self, code):
         from deepgram import DeepgramClient
         from deepgram.environment import DeepgramClientEnvironment
 
-        environment = DeepgramClientEnvironment(base=url, production=url, agent=url, agent_rest=url)
-        self.client = DeepgramClient(api_key="a key", environment=environment)
+        self.client = evaluate(code, DeepgramClient=DeepgramClient, DeepgramClientEnvironment=DeepgramClientEnvironment)
         self.came = queue.Queue()
 
     def listen(self):
@@ -137,7 +137,7 @@ class Version7:
     def text(self, text):
         from deepgram.speak.v1.types import SpeakV1Text
 
-        self.wire.send_text(SpeakV1Text(text=text))
+        self.wire.send_text(SpeakV1Text(type="Speak", text=text))
 
     def flush(self):
         self.wire.send_flush()
@@ -148,6 +148,36 @@ class Version7:
     def done(self):
         self.listening.join()
         self.context.__exit__(None, None, None)
+
+
+class Version5(Version6):
+    """Version 5: control messages have one method."""
+
+    def control(self, kind):
+        from deepgram.extensions.types.sockets import ListenV1ControlMessage, SpeakV1ControlMessage
+
+        message = SpeakV1ControlMessage if self.is_speech else ListenV1ControlMessage
+        self.wire.send_control(message(type=kind))
+
+    def keep_alive(self):
+        self.control("KeepAlive")
+
+    def finalize(self):
+        self.control("Finalize")
+
+    def close(self):
+        self.control("Close" if self.is_speech else "CloseStream")
+
+    def text(self, text):
+        from deepgram.extensions.types.sockets import SpeakV1TextMessage
+
+        self.wire.send_text(SpeakV1TextMessage(type="Speak", text=text))
+
+    def flush(self):
+        self.control("Flush")
+
+    def clear(self):
+        self.control("Clear")
 
 
 class Client:
@@ -243,10 +273,10 @@ def said(came):
 if __name__ == "__main__":
     from importlib.metadata import version
 
-    url, recording = sys.argv[1:]
-    library = Version3 if version("deepgram-sdk").startswith("3.") else Version7
+    code, recording = sys.argv[1:]
+    library = {"3": Version3, "4": Version3, "5": Version5}.get(version("deepgram-sdk")[0], Version6)
     with wave.open(recording) as file:
         assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2)
         audio = file.readframes(file.getnframes())
-    spoken = Client(library(url)).speak()
-    print(json.dumps(Client(library(url)).listen(audio, spoken)))
+    spoken = Client(library(code)).speak()
+    print(json.dumps(Client(library(code)).listen(audio, spoken)))

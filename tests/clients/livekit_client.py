@@ -1,7 +1,8 @@
-"""Talks through LiveKit's OpenAI plugin: python3 livekit_client.py SERVICE URL RECORDING.wav RECORDING.wav RECORDING.wav
+"""Talks through LiveKit's OpenAI plugin: python3 livekit_client.py SERVICE CODE RECORDING.wav RECORDING.wav RECORDING.wav
 
 SERVICE `realtime` talks with the model: before the first question, the driver shows a picture, adds to the conversation and asks
-for a greeting. SERVICE `converse` talks with a model that speaks unasked. SERVICE `stt` only transcribes. Prints the talk as JSON.
+for a greeting. SERVICE `converse` talks with a model that speaks unasked. SERVICE `stt` only transcribes. The code is
+a keyword argument of the services. Prints the talk as JSON.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from livekit import rtc
 from livekit.agents import llm, stt
 from livekit.agents.utils import http_context
 from livekit.plugins import openai
+from readme_code import keywords
 from realtime_talk import RATE, Talk, main
 
 logging.disable()
@@ -81,8 +83,8 @@ class RealtimeTalk(Talk):
         return self.answers.pop()
 
 
-async def talk(url, questions):
-    model = openai.realtime.RealtimeModel(base_url=f"{url}/v1", api_key="a key", model="gpt-realtime")
+async def talk(options, questions):
+    model = openai.realtime.RealtimeModel(api_key="a key", model="gpt-realtime", **options)
     session = model.session()
     talk = RealtimeTalk(session)
     if service == "converse":
@@ -111,8 +113,8 @@ class SttTalk(Talk):
                 self.note_user(event.alternatives[0].text)
 
 
-async def transcribe(url, questions):
-    service = openai.STT(base_url=f"{url}/v1", api_key="a key", model="gpt-4o-mini-transcribe", use_realtime=True)
+async def transcribe(options, questions):
+    service = openai.STT(api_key="a key", model="gpt-4o-mini-transcribe", use_realtime=True, **options)
     talk = SttTalk(service.stream())
     receiving = asyncio.create_task(talk.receive())
     microphone = asyncio.create_task(talk.run_microphone())
@@ -125,9 +127,9 @@ async def transcribe(url, questions):
     return talk.report()
 
 
-async def run(url, questions):
+async def run(code, questions):
     async with http_context.open():
-        return await (transcribe if service == "stt" else talk)(url, questions)
+        return await (transcribe if service == "stt" else talk)(keywords(code), questions)
 
 
 service = sys.argv.pop(1)

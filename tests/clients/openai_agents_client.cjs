@@ -1,20 +1,21 @@
 // Talks through OpenAI's public agents library for JavaScript:
-// node openai_agents_client.cjs WS_URL RECORDING.wav RECORDING.wav RECORDING.wav
+// node openai_agents_client.cjs CODE RECORDING.wav RECORDING.wav RECORDING.wav
 //
-// Prints the talk as JSON, the library's own history of it, and `invalid`: the events that the library's schema rejects.
+// The code is the session's option `transport`. Prints the talk as JSON, the library's own history of it, and `invalid`: the events that the library's schema rejects.
 'use strict';
 
 const path = require('node:path');
 
 const { RealtimeAgent, RealtimeSession, OpenAIRealtimeWebSocket } = require('@openai/agents-realtime');
+const { evaluate } = require('./readme_code.cjs');
 const { PICTURE_URL, Talk, main } = require('./realtime_talk.cjs');
 
 // The schema is not exported.
 const library = path.dirname(require.resolve('@openai/agents-realtime'));
 const { realtimeServerEventSchema } = require(path.join(library, 'openaiRealtimeEvents.js'));
 
-async function run(url, questions) {
-  const transport = new OpenAIRealtimeWebSocket({ url: `${url}/v1/realtime?model=gpt-realtime` });
+async function run(code, questions) {
+  const { transport } = evaluate(`({ ${code} })`, { OpenAIRealtimeWebSocket });
   const agent = new RealtimeAgent({ name: 'assistant', instructions: 'Answer briefly.' });
   const session = new RealtimeSession(agent, {
     transport,

@@ -1,6 +1,6 @@
-"""Talks through OpenAI's public agents library for Python: python3 openai_agents_client.py WS_URL RECORDING.wav ×3
+"""Talks through OpenAI's public agents library for Python: python3 openai_agents_client.py CODE RECORDING.wav ×3
 
-Prints the talk as JSON, and the library's own history of it.
+The code runs the agent. Prints the talk as JSON, and the library's own history of it.
 """
 
 import asyncio
@@ -8,6 +8,7 @@ import contextlib
 
 from agents.realtime import RealtimeAgent, RealtimeRunner
 from agents.realtime.model_inputs import RealtimeModelSendRawMessage
+from readme_code import evaluate
 from realtime_talk import PICTURE_URL, Talk, main
 
 SETTINGS = {
@@ -62,10 +63,10 @@ class AgentsTalk(Talk):
         return [(item.role, [part.transcript or part.text for part in item.content]) for item in self.history]
 
 
-async def run(url, questions):
+async def run(code, questions):
     agent = RealtimeAgent(name="assistant", instructions="Answer briefly.")
     runner = RealtimeRunner(agent, config={"model_settings": SETTINGS, "tracing_disabled": True})
-    session = await runner.run(model_config={"api_key": "a key", "url": f"{url}/v1/realtime?model=gpt-realtime"})
+    session = await evaluate(code, runner=runner)
     async with session:
         talk = AgentsTalk(session)
         receiving = asyncio.create_task(talk.receive())

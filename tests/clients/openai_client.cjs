@@ -1,11 +1,12 @@
-// Talks through OpenAI's public library for JavaScript: node openai_client.cjs SERVICE HTTPS_URL RECORDING.wav RECORDING.wav RECORDING.wav
+// Talks through OpenAI's public library for JavaScript: node openai_client.cjs SERVICE CODE RECORDING.wav RECORDING.wav RECORDING.wav
 //
-// SERVICE `realtime` talks with the model, and `transcription` only transcribes. The library always uses TLS. Prints the talk as
+// SERVICE `realtime` talks with the model, and `transcription` only transcribes. The code makes the client. The library always uses TLS. Prints the talk as
 // JSON.
 'use strict';
 
 const OpenAI = require('openai');
 const { OpenAIRealtimeWS } = require('openai/realtime/ws');
+const { evaluate } = require('./readme_code.cjs');
 const { PICTURE_URL, Talk, main } = require('./realtime_talk.cjs');
 
 const SESSION = {
@@ -25,8 +26,8 @@ const TRANSCRIPTION_SESSION = { type: 'transcription', audio: { input: SESSION.a
 
 const [service] = process.argv.splice(2, 1);
 
-async function run(url, questions) {
-  const client = new OpenAI({ apiKey: 'a key', baseURL: `${url}/v1` });
+async function run(code, questions) {
+  const client = evaluate(code, { OpenAI });
   const isTranscription = service === 'transcription';
   const target = isTranscription ? { intent: 'transcription' } : { model: 'gpt-realtime' };
   const realtime = new OpenAIRealtimeWS(target, client);

@@ -1,7 +1,7 @@
-"""Talks through OpenAI's public Python library: python3 openai_client.py SERVICE HTTP_URL RECORDING.wav RECORDING.wav [...]
+"""Talks through OpenAI's public Python library: python3 openai_client.py SERVICE CODE RECORDING.wav RECORDING.wav [...]
 
 SERVICE `realtime` talks in turns. `converse` talks with a model that speaks unasked, and `live` does so by OpenAI's Live API; `beta`
-talks in turns in the older shape. Prints the talk as JSON. `invalid` lists the events that the library's own types reject.
+talks in turns in the older shape. The code makes a client and connects it. Prints the talk as JSON. `invalid` lists the events that the library's own types reject.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from openai.types.beta.realtime import RealtimeServerEvent as BetaServerEvent
 from openai.types.live import ServerEvent as LiveServerEvent
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter, ValidationError
+from readme_code import evaluate
 from realtime_talk import PICTURE_URL, Talk, main
 
 SESSION = {
@@ -138,17 +139,22 @@ async def converse(talk, questions):
     await talk.converse(questions)
 
 
-async def run(url, questions):
+def connect_beta(code):
+    """The same client, but connected to the beta."""
+    client = evaluate(code.split(".realtime.")[0], AsyncOpenAI=AsyncOpenAI)
     # The beta resources use TLS, whatever the base URL, unless the WebSocket's own base URL says otherwise.
-    websocket_url = f"{url}/v1".replace("http", "ws", 1)
-    client = AsyncOpenAI(api_key="a key", base_url=f"{url}/v1", websocket_base_url=websocket_url)
-    connect, kind, talk_with = {
-        "realtime": (lambda: client.realtime.connect(model="gpt-realtime"), OpenaiTalk, hold),
-        "converse": (lambda: client.realtime.connect(model="gpt-realtime"), OpenaiTalk, converse),
-        "beta": (lambda: client.beta.realtime.connect(model="gpt-4o-realtime-preview"), BetaTalk, hold),
-        "live": (lambda: client.live.connect(), LiveTalk, converse),
+    client.websocket_base_url = str(client.base_url).replace("http", "ws", 1)
+    return client.beta.realtime.connect(model="gpt-4o-realtime-preview")
+
+
+async def run(code, questions):
+    kind, talk_with = {
+        "realtime": (OpenaiTalk, hold),
+        "converse": (OpenaiTalk, converse),
+        "beta": (BetaTalk, hold),
+        "live": (LiveTalk, converse),
     }[service]
-    async with connect() as connection:
+    async with connect_beta(code) if service == "beta" else evaluate(code, AsyncOpenAI=AsyncOpenAI) as connection:
         talk = kind(connection)
         receiving = asyncio.create_task(talk.receive())
         await talk_with(talk, questions)

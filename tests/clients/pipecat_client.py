@@ -1,8 +1,8 @@
-"""Talks through pipecat's OpenAI services: python3 pipecat_client.py SERVICE WS_URL RECORDING.wav RECORDING.wav RECORDING.wav
+"""Talks through pipecat's OpenAI services: python3 pipecat_client.py SERVICE CODE RECORDING.wav RECORDING.wav RECORDING.wav
 
 SERVICES `llm` and `llm-local` talk with the model; the model greets first. With `converse`, it speaks unasked. SERVICES `stt` and
-`stt-server` only transcribe. With `llm-local` and `stt`, the driver takes the part of a local voice activity detector. Prints the
-talk as JSON.
+`stt-server` only transcribe. With `llm-local` and `stt`, the driver takes the part of a local voice activity detector. The code
+is a keyword argument of the service. Prints the talk as JSON.
 """
 
 import asyncio
@@ -39,6 +39,7 @@ from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 from pipecat.services.openai.stt import OpenAIRealtimeSTTService
 from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
+from readme_code import keywords
 from realtime_talk import RATE, Talk, main
 
 
@@ -94,7 +95,7 @@ class PipecatTalk(Talk):
 
 
 class LlmTalk(PipecatTalk):
-    def __init__(self, url, turn_detection):
+    def __init__(self, options, turn_detection):
         super().__init__()
         properties = events.SessionProperties(
             instructions="Answer briefly.",
@@ -106,7 +107,7 @@ class LlmTalk(PipecatTalk):
         )
         service = OpenAIRealtimeLLMService(
             api_key="a key",
-            base_url=f"{url}/v1/realtime",
+            **options,
             settings=OpenAIRealtimeLLMService.Settings(session_properties=properties),
         )
         self.context = LLMContext()
@@ -141,10 +142,10 @@ class LocalLlmTalk(LlmTalk):
 
 
 class SttTalk(PipecatTalk):
-    def __init__(self, url, turn_detection):
+    def __init__(self, options, turn_detection):
         super().__init__()
         service = OpenAIRealtimeSTTService(
-            api_key="a key", base_url=f"{url}/v1/realtime", turn_detection=turn_detection
+            api_key="a key", turn_detection=turn_detection, **options
         )
         self.build([service, Tap(self)])
 
@@ -160,13 +161,14 @@ class SttTalk(PipecatTalk):
         return {}
 
 
-async def run(url, questions):
+async def run(code, questions):
+    options = keywords(code)
     services = {
-        "llm": lambda: LlmTalk(url, events.TurnDetection()),
-        "llm-local": lambda: LocalLlmTalk(url, turn_detection=False),
-        "converse": lambda: Conversation(url, events.TurnDetection()),
-        "stt": lambda: SttTalk(url, turn_detection=False),
-        "stt-server": lambda: SttTalk(url, turn_detection={"type": "server_vad"}),
+        "llm": lambda: LlmTalk(options, events.TurnDetection()),
+        "llm-local": lambda: LocalLlmTalk(options, turn_detection=False),
+        "converse": lambda: Conversation(options, events.TurnDetection()),
+        "stt": lambda: SttTalk(options, turn_detection=False),
+        "stt-server": lambda: SttTalk(options, turn_detection={"type": "server_vad"}),
     }
     talk = services[service]()
     runner = WorkerRunner(handle_sigint=False)

@@ -121,10 +121,10 @@ function readRecording(path) {
   return fast;
 }
 
-// Runs `run(url, questions)` with the command line's arguments, and prints what it returns as JSON.
+// Runs `run(code, questions)` with the command line's arguments, and prints what it returns as JSON.
 function main(run) {
-  const [url, ...questions] = process.argv.slice(2);
-  run(url, questions).then(
+  const [code, ...questions] = process.argv.slice(2);
+  run(code, questions).then(
     (report) => process.stdout.write(JSON.stringify(report), () => process.exit(0)),
     (error) => {
       console.error(error);

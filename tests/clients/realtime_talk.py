@@ -139,6 +139,6 @@ def read_recording(path):
 
 
 def main(run):
-    """Runs `run(url, questions)` with the command line's arguments, and prints what it returns as JSON."""
-    url, *questions = sys.argv[1:]
-    print(json.dumps(asyncio.run(run(url, questions))))
+    """Runs `run(code, questions)` with the command line's arguments, and prints what it returns as JSON."""
+    code, *questions = sys.argv[1:]
+    print(json.dumps(asyncio.run(run(code, questions))))

@@ -1,14 +1,15 @@
 // Uploads a recording and has texts spoken with OpenAI's or Deepgram's library for Node:
-// node rest_client.cjs openai|deepgram-5.13.0 HTTP_URL RECORDING.wav
-// Prints the texts, the lengths of the spoken audio in bytes and the errors as JSON.
+// node rest_client.cjs PACKAGE CODE RECORDING.wav
+// The code makes Deepgram's client; for OpenAI's, it is Python's argument `base_url`. Prints the texts, the lengths of the spoken audio in bytes and the errors as JSON.
 
 const fs = require("fs");
+const { evaluate } = require("./readme_code.cjs");
 
 const TEXT = "The train to London leaves at half past nine.";
 
-async function openai(url, path) {
+async function openai(code, path) {
   const { OpenAI, BadRequestError, toFile } = require("openai");
-  const client = new OpenAI({ baseURL: url + "/v1", apiKey: "a key", maxRetries: 0 });
+  const client = new OpenAI({ baseURL: JSON.parse(code.split("=")[1]), apiKey: "a key", maxRetries: 0 });
   const texts = {};
   const spoken = {};
   const errors = {};
@@ -38,10 +39,8 @@ async function openai(url, path) {
   return { texts, spoken, errors };
 }
 
-async function deepgram(version, url, path) {
-  const { DeepgramClient } = require(version);
-  const environment = { base: url, production: url, agent: url, agentRest: url };
-  const client = new DeepgramClient({ apiKey: "a key", environment });
+async function deepgram(name, code, path) {
+  const client = evaluate(code, require(name));
   const heard = await client.listen.v1.media.transcribeFile(fs.createReadStream(path), { model: "nova-3" });
   const spoken = await client.speak.v1.audio.generate({ text: TEXT, model: "aura-2-thalia-en" });
   return {
@@ -50,7 +49,7 @@ async function deepgram(version, url, path) {
   };
 }
 
-const [name, url, path] = process.argv.slice(2);
-(name === "openai" ? openai(url, path) : deepgram(name, url, path)).then((result) =>
+const [name, code, path] = process.argv.slice(2);
+(name === "openai" ? openai(code, path) : deepgram(name, code, path)).then((result) =>
   console.log(JSON.stringify(result)),
 );

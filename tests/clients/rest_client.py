@@ -1,7 +1,7 @@
 """Uploads a recording and has texts spoken with an unmodified public client of a REST API:
-python3 rest_client.py openai|livekit|pipecat|deepgram-3|deepgram-7|open-webui HTTP_URL RECORDING.wav
+python3 rest_client.py openai|livekit|pipecat|deepgram-3|deepgram-5|open-webui CODE RECORDING.wav
 
-Prints the texts, the lengths of the spoken audio in bytes and the errors as JSON.
+The code is the keyword argument `base_url`; for Deepgram it makes the client. Prints the texts, the lengths of the spoken audio in bytes and the errors as JSON.
 """
 
 import asyncio
@@ -10,6 +10,8 @@ import sys
 import warnings
 import wave
 
+from readme_code import evaluate, keywords
+
 TEXT = "The train to London leaves at half past nine."
 PATIENCE_S = 60
 
@@ -17,11 +19,11 @@ PATIENCE_S = 60
 warnings.simplefilter("ignore", DeprecationWarning)
 
 
-def openai_library(url, path):
+def openai_library(code, path):
     """The synchronous client: formats, events, translation, speech, models and errors."""
     import openai
 
-    client = openai.OpenAI(base_url=url + "/v1", api_key="a key", timeout=PATIENCE_S, max_retries=0)
+    client = openai.OpenAI(api_key="a key", timeout=PATIENCE_S, max_retries=0, **keywords(code))
     create = client.audio.transcriptions.create
     texts, errors = {}, {}
     with open(path, "rb") as file:
@@ -66,7 +68,7 @@ def openai_library(url, path):
     return {"texts": texts, "segments": segments, "spoken": spoken, "errors": errors}
 
 
-async def livekit(url, path):
+async def livekit(code, path):
     import aiohttp
     from livekit import rtc
     from livekit.agents import utils
@@ -75,7 +77,7 @@ async def livekit(url, path):
     with wave.open(path) as file:
         rate, audio = file.getframerate(), file.readframes(file.getnframes())
     frame = rtc.AudioFrame(audio, rate, 1, len(audio) // 2)
-    options = {"base_url": url + "/v1", "api_key": "a key"}
+    options = {"api_key": "a key", **keywords(code)}
     texts, spoken = {}, {}
     async with aiohttp.ClientSession() as session:
         utils.http_context._ContextVar.set(lambda: session)
@@ -90,7 +92,7 @@ async def livekit(url, path):
     return {"texts": texts, "spoken": spoken}
 
 
-async def pipecat(url, path):
+async def pipecat(code, path):
     from loguru import logger
 
     logger.remove()
@@ -116,12 +118,12 @@ async def pipecat(url, path):
 
     with open(path, "rb") as file:
         data = file.read()
-    stt = OpenAISTTService(api_key="a key", base_url=url + "/v1")
+    stt = OpenAISTTService(api_key="a key", **keywords(code))
     frames = [frame async for frame in stt.run_stt(data)]
     errors += [frame.error for frame in frames if isinstance(frame, ErrorFrame)]
     texts = {"stt": " ".join(frame.text for frame in frames if isinstance(frame, TranscriptionFrame))}
     settings = OpenAITTSService.Settings(voice="alloy")
-    tts = OpenAITTSService(api_key="a key", base_url=url + "/v1", settings=settings)
+    tts = OpenAITTSService(api_key="a key", settings=settings, **keywords(code))
     worker = PipelineWorker(Pipeline([tts, Tap()]), params=PipelineParams(audio_out_sample_rate=24000))
     await worker.queue_frames([TTSSpeakFrame(TEXT), EndFrame()])
     runner = WorkerRunner(handle_sigint=False)
@@ -130,10 +132,10 @@ async def pipecat(url, path):
     return {"texts": texts, "spoken": {"tts": sum(spoken)}, "errors": errors}
 
 
-def deepgram_3(url, path):
+def deepgram_3(code, path):
     import deepgram
 
-    client = deepgram.DeepgramClient("a key", deepgram.DeepgramClientOptions(url=url))
+    client = evaluate(code, **vars(deepgram))
     with open(path, "rb") as file:
         data = file.read()
     options = deepgram.PrerecordedOptions(model="nova-3", smart_format=True, utterances=True, language="en")
@@ -145,12 +147,11 @@ def deepgram_3(url, path):
     return {"texts": texts, "spoken": {"wav": len(spoken.stream_memory.getvalue())}}
 
 
-def deepgram_7(url, path):
-    import deepgram
+def deepgram_5(code, path):
+    from deepgram import DeepgramClient
     from deepgram.environment import DeepgramClientEnvironment
 
-    environment = DeepgramClientEnvironment(base=url, production=url, agent=url, agent_rest=url)
-    client = deepgram.DeepgramClient(api_key="a key", environment=environment)
+    client = evaluate(code, DeepgramClient=DeepgramClient, DeepgramClientEnvironment=DeepgramClientEnvironment)
     with open(path, "rb") as file:
         data = file.read()
     heard = client.listen.v1.media.transcribe_file(request=data, model="nova-3", utterances=True)
@@ -159,12 +160,13 @@ def deepgram_7(url, path):
     return {"texts": texts, "spoken": {"mp3": sum(map(len, chunks))}}
 
 
-async def open_webui(url, path):
+async def open_webui(code, path):
     """The calls of Open WebUI 0.12.4 (its file routers/audio), which does not run without its own database and page."""
     import base64
 
     import aiohttp
 
+    url = keywords(code)["base_url"]
     headers = {"Authorization": "Bearer "}
     with open(path, "rb") as file:
         data = file.read()
@@ -179,29 +181,29 @@ async def open_webui(url, path):
         form.add_field("model", "whisper-1")
         form.add_field("language", "en")
         form.add_field("file", chunks(), filename="recording.webm")
-        async with session.post(url + "/v1/audio/transcriptions", headers=headers, data=form) as answer:
+        async with session.post(url + "/audio/transcriptions", headers=headers, data=form) as answer:
             texts["form"] = (await answer.json())["text"]
         body = {"model": "whisper-1", "input_audio": {"data": base64.b64encode(data).decode(), "format": "webm"}}
-        async with session.post(url + "/v1/audio/transcriptions", headers=headers, json=body) as answer:
+        async with session.post(url + "/audio/transcriptions", headers=headers, json=body) as answer:
             texts["json"] = (await answer.json())["text"]
         body = {"model": "tts-1", "input": TEXT, "voice": "alloy"}
-        async with session.post(url + "/v1/audio/speech", headers=headers, json=body) as answer:
+        async with session.post(url + "/audio/speech", headers=headers, json=body) as answer:
             assert answer.headers["Content-Type"] == "audio/mpeg", answer.headers
             spoken["mp3"] = len(await answer.read())
     return {"texts": texts, "spoken": spoken}
 
 
 def main():
-    name, url, path = sys.argv[1:]
+    name, code, path = sys.argv[1:]
     act = {
         "openai": openai_library,
         "livekit": livekit,
         "pipecat": pipecat,
         "deepgram-3": deepgram_3,
-        "deepgram-7": deepgram_7,
+        "deepgram-5": deepgram_5,
         "open-webui": open_webui,
     }[name]
-    result = act(url, path)
+    result = act(code, path)
     if asyncio.iscoroutine(result):
         result = asyncio.run(asyncio.wait_for(result, PATIENCE_S))
     print(json.dumps(result))

@@ -1,5 +1,7 @@
 """One conversation through one WebSocket library: python3 talk.py LIBRARY WS_URL RECORDING.wav PROFILE
 
+The URL names the model `any` and the language `en`.
+
 PROFILE `speech` tests transcription and spoken text; PROFILE `conversation` tests a talk with the model. LIBRARY is a class of
 this file. The script checks everything itself and fails with an exception.
 """
@@ -276,5 +278,5 @@ if __name__ == "__main__":
     library, url, recording, profile = sys.argv[1:]
     began = time.monotonic()
     conversation = Conversation(globals()[library]())
-    asyncio.run(conversation.all(f"{url}/v1/realtime?model=any&language=en", recording, profile))
+    asyncio.run(conversation.all(url, recording, profile))
     print(f"{library}: {time.monotonic() - began:.1f} s")

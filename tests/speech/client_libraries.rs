@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::client_programs::{clients_dir, node, project, python, recording, run};
 use crate::engines::{engines_dir, word_error_rate};
+use crate::readme_rows::row;
 use serde_json::Value;
-use tokio::{process::Command, task::JoinSet};
+use tokio::{process::Command, sync::Semaphore, task::JoinSet};
 use voxbridge::simulator::{SimulatorConfig, process::EngineProcess};
 use voxbridge_test_support::bench::{Bench, Options};
 
@@ -27,7 +28,10 @@ async fn start_bench() -> Bench {
     Bench::with_options(Options { simulator, engines: Some(Arc::new(engines)), ..Options::default() }).await
 }
 
+/// Runs a few clients at a time, because the engines compute on this machine, too.
 async fn run_client(command: Command) -> Value {
+    static CLIENTS: Semaphore = Semaphore::const_new(5);
+    let _client = CLIENTS.acquire().await.unwrap();
     serde_json::from_str(&run(command).await).unwrap()
 }
 
@@ -44,7 +48,7 @@ fn assert_words(reference: &str, heard: &str, who: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn vosk_clients_receive_words() {
     let bench = start_bench().await;
-    let url = format!("ws://{}", bench.address());
+    let url = row("Vosk server").code_for(bench.address());
     let mut running = JoinSet::new();
     for (way, websockets) in [
         ("transcriber", "websockets-13.1"),
@@ -77,22 +81,30 @@ async fn vosk_clients_receive_words() {
 #[tokio::test(flavor = "multi_thread")]
 async fn deepgram_libraries_transcribe_and_speak() {
     let bench = start_bench().await;
-    let url = format!("ws://{}", bench.address());
     let mut running = JoinSet::new();
-    for packages in [
-        ["deepgram-3.11.0", "deepgram", "aiohttp", "websockets-13.1"],
-        ["deepgram-7.17.0", "deepgram", "aiohttp", "websockets-17.4"],
+    for (row, websockets) in [
+        (row("Deepgram Python SDK 3"), "websockets-13.1"),
+        (row("Deepgram Python SDK 5"), "websockets-17.4"),
+        (row("Deepgram Python SDK 7"), "websockets-17.4"),
     ] {
-        let mut client = python(&packages);
-        client.arg(project().join("tests/clients/deepgram_client.py")).arg(&url).arg(recording(RECORDING));
-        running.spawn(async move { (packages[0].to_owned(), run_client(client).await) });
+        for library in row.packages(".", "deepgram") {
+            let mut client = python(&[&library, "deepgram", "aiohttp", websockets]);
+            client.arg(project().join("tests/clients/deepgram_client.py"));
+            client.arg(row.program_for(bench.address())).arg(recording(RECORDING));
+            running.spawn(async move { (library, run_client(client).await) });
+        }
     }
-    for (version, place) in
-        [("3.13.0", None), ("3.13.0", Some("browser")), ("4.11.3", None), ("5.13.0", None)]
-    {
-        let mut client = node("deepgram_client.cjs");
-        client.args([version, &url]).arg(recording(RECORDING)).args(place);
-        running.spawn(async move { (format!("js {version} {place:?}"), run_client(client).await) });
+    for row in [row("Deepgram JavaScript SDK 3"), row("Deepgram JavaScript SDK 5")] {
+        let libraries = row.packages("node_modules", "deepgram");
+        // The browser's WebSocket sends the key in another way.
+        let in_browser = libraries.first().filter(|library| library.starts_with("deepgram-3."));
+        let runs = in_browser.map(|library| (library, Some("browser")));
+        for (library, place) in libraries.iter().map(|library| (library, None)).chain(runs) {
+            let mut client = node("deepgram_client.cjs");
+            client.arg(library).arg(row.program_for(bench.address())).arg(recording(RECORDING)).args(place);
+            let name = format!("{library} for Node {place:?}");
+            running.spawn(async move { (name, run_client(client).await) });
+        }
     }
     for (library, came) in running.join_all().await {
         println!("{library}: {came}");

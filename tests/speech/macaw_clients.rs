@@ -5,6 +5,7 @@ use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
 use crate::client_programs::{clients_dir, node, project, python, recording, run};
 use crate::engines::{engines_dir, word_error_rate};
+use crate::readme_rows::row;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
@@ -235,11 +236,12 @@ async fn websocket_libraries_receive_words() {
     let mut running = JoinSet::new();
     for (package, library) in libraries {
         for (bench, profile) in [(&bench, "speech"), (&conversation_bench, "conversation")] {
+            let url = row("Macaw OpenVoice").code_for(bench.address);
             let mut client = python(&[package]);
             client
                 .arg(project().join("tests/clients/talk.py"))
                 .arg(library)
-                .arg(format!("ws://{}", bench.address))
+                .arg(format!("{}&language=en", url.replace("NAME", "any")))
                 .arg(recording("goforward_16k.wav"))
                 .arg(profile);
             running.spawn(run(client));

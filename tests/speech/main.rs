@@ -11,5 +11,6 @@ mod media_files;
 mod openai_clients;
 mod phone_calls;
 mod playground;
+mod readme_rows;
 mod rest_clients;
 mod word_accuracy;

@@ -14,6 +14,7 @@ use voxbridge_test_support::{
 
 use crate::client_programs::{clients_dir, node, project, python, recording, run};
 use crate::engines::{engines_dir, word_error_rate};
+use crate::readme_rows::row;
 
 /// Recordings, and the words in them.
 const QUESTIONS: [(&str, &str); 3] = [
@@ -60,10 +61,10 @@ fn with_service(packages: &[&str], script: &str, service: &str) -> Command {
 }
 
 /// Runs a driver with all recordings. A few at a time, because the engines compute on this machine, too.
-async fn run_talk(mut driver: Command, url: String) -> Value {
+async fn run_talk(mut driver: Command, code: String) -> Value {
     static TALKS: Semaphore = Semaphore::const_new(4);
     let _talk = TALKS.acquire().await.unwrap();
-    driver.arg(url).args(QUESTIONS.map(|(file, _)| recording(file)));
+    driver.arg(code).args(QUESTIONS.map(|(file, _)| recording(file)));
     serde_json::from_str(&run(driver).await).unwrap()
 }
 
@@ -140,18 +141,22 @@ fn assert_talk(came: &Value, bench: &Bench, name: &str) {
 async fn openai_libraries_talk_and_interrupt() {
     let engines = start_engines().await;
     let mut running = JoinSet::new();
-    for (name, scheme, driver) in [
-        ("openai", "http", with_service(&["openai"], "openai_client.py", "realtime")),
-        (BETA, "http", with_service(&["openai"], "openai_client.py", "beta")),
-        ("openai-agents", "ws", driver(&["openai"], "openai_agents_client.py")),
-        ("agents-realtime", "ws", node("openai_agents_client.cjs")),
-        ("pipecat", "ws", with_service(PIPECAT, "pipecat_client.py", "llm")),
-        ("pipecat with its own detector", "ws", with_service(PIPECAT, "pipecat_client.py", "llm-local")),
-        ("livekit", "http", with_service(LIVEKIT, "livekit_client.py", "realtime")),
+    for (name, row, driver) in [
+        ("openai", row("OpenAI, Python"), with_service(&["openai"], "openai_client.py", "realtime")),
+        (BETA, row("OpenAI, Python"), with_service(&["openai"], "openai_client.py", "beta")),
+        ("openai-agents", row("OpenAI Agents, Python"), driver(&["openai"], "openai_agents_client.py")),
+        ("agents-realtime", row("OpenAI Agents, JavaScript"), node("openai_agents_client.cjs")),
+        ("pipecat", row("Pipecat"), with_service(PIPECAT, "pipecat_client.py", "llm")),
+        (
+            "pipecat with its own detector",
+            row("Pipecat"),
+            with_service(PIPECAT, "pipecat_client.py", "llm-local"),
+        ),
+        ("livekit", row("LiveKit"), with_service(LIVEKIT, "livekit_client.py", "realtime")),
     ] {
         let bench = start_bench(&engines).await;
-        let url = format!("{scheme}://{}", bench.address());
-        running.spawn(async move { (name, run_talk(driver, url).await, bench) });
+        let code = row.code_for(bench.address());
+        running.spawn(async move { (name, run_talk(driver, code).await, bench) });
     }
     while let Some(done) = running.join_next().await {
         let (name, came, bench) = done.unwrap();
@@ -178,16 +183,16 @@ fn assert_added_context(bench: &Bench) {
 async fn openai_libraries_converse_and_interrupt() {
     let engines = start_engines().await;
     let mut running = JoinSet::new();
-    for (name, scheme, driver) in [
-        ("openai", "http", with_service(&["openai"], "openai_client.py", "converse")),
-        ("pipecat", "ws", with_service(PIPECAT, "pipecat_client.py", "converse")),
-        ("livekit", "http", with_service(LIVEKIT, "livekit_client.py", "converse")),
-        ("live", "http", with_service(&["openai"], "openai_client.py", "live")),
+    for (name, row, driver) in [
+        ("openai", row("OpenAI, Python"), with_service(&["openai"], "openai_client.py", "converse")),
+        ("pipecat", row("Pipecat"), with_service(PIPECAT, "pipecat_client.py", "converse")),
+        ("livekit", row("LiveKit"), with_service(LIVEKIT, "livekit_client.py", "converse")),
+        ("live", row("OpenAI Live"), with_service(&["openai"], "openai_client.py", "live")),
     ] {
         let route = RouteConfig { model: "gpt-*".into(), ..RouteConfig::catch_all("conversation") };
         let bench = start_bench_with(&engines, Config { routes: vec![route], ..Config::default() }).await;
-        let url = format!("{scheme}://{}", bench.address());
-        running.spawn(async move { (name, run_talk(driver, url).await, bench) });
+        let code = row.code_for(bench.address());
+        running.spawn(async move { (name, run_talk(driver, code).await, bench) });
     }
     while let Some(done) = running.join_next().await {
         let (name, came, bench) = done.unwrap();
@@ -225,7 +230,8 @@ async fn run_talk_over_tls(engines: &Arc<EngineProcess>, service: &str) -> (Valu
     std::fs::write(&trusted, &certificate.0).unwrap();
     let mut driver = node("openai_client.cjs");
     driver.arg(service).env("NODE_EXTRA_CA_CERTS", trusted);
-    (run_talk(driver, format!("https://localhost:{}", address.port())).await, bench)
+    let code = row("OpenAI, JavaScript").code_for(format!("localhost:{}", address.port()));
+    (run_talk(driver, code).await, bench)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,18 +249,18 @@ async fn openai_library_for_javascript_talks_and_transcribes_over_tls() {
 async fn transcription_services_receive_words() {
     let engines = start_engines().await;
     let mut running = JoinSet::new();
-    for (name, scheme, driver) in [
-        ("pipecat with its own detector", "ws", with_service(PIPECAT, "pipecat_client.py", "stt")),
+    for (name, row, driver) in [
+        ("pipecat with its own detector", row("Pipecat"), with_service(PIPECAT, "pipecat_client.py", "stt")),
         (
             "pipecat with the server's detector",
-            "ws",
+            row("Pipecat"),
             with_service(PIPECAT, "pipecat_client.py", "stt-server"),
         ),
-        ("livekit", "http", with_service(LIVEKIT, "livekit_client.py", "stt")),
+        ("livekit", row("LiveKit"), with_service(LIVEKIT, "livekit_client.py", "stt")),
     ] {
         let bench = start_bench(&engines).await;
-        let url = format!("{scheme}://{}", bench.address());
-        running.spawn(async move { (name, run_talk(driver, url).await, bench) });
+        let code = row.code_for(bench.address());
+        running.spawn(async move { (name, run_talk(driver, code).await, bench) });
     }
     for (name, came, bench) in running.join_all().await {
         assert_transcripts(&came, name);

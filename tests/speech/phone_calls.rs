@@ -12,6 +12,7 @@ use voxbridge_test_support::bench::{Bench, Options, scratch};
 
 use crate::client_programs::{clients_dir, project, python, recording, run};
 use crate::engines::{engines_dir, word_error_rate};
+use crate::readme_rows::row;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";
@@ -33,7 +34,9 @@ async fn call(bench: &Bench, engines: &EngineProcess, name: &str, parameters: &[
     let heard: PathBuf = scratch(&format!("call-{name}")).join("heard.wav");
     let mut client = python(&["pipecat", "aiohttp", "websockets-17.4"]);
     client.arg(project().join("tests/clients/twilio_call.py"));
-    client.arg(format!("ws://{}/twilio", bench.address())).arg(recording(RECORDING)).arg(&heard);
+    // Twilio dials only wss.
+    let path = row("Twilio Media Streams").path("wss://HOST", '"').to_owned();
+    client.arg(format!("ws://{}{path}", bench.address())).arg(recording(RECORDING)).arg(&heard);
     client.args(parameters);
     let came: Value = serde_json::from_str(&run(client).await).unwrap();
     assert_eq!((&came["spelled_alike"], &came["close"]), (&json!(true), &json!(1000)), "{came}");

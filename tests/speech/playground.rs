@@ -93,7 +93,7 @@ fn assert_words(shown: &Value, expected: &str) {
 
 /// Checks the order of what was said in two small traces, and the links between answers and requests.
 fn assert_order(shown: &Value) {
-    let turns = ["YouThe first question", "MiniCPM-oThe answer", "You0.6 s of speech"];
+    let turns = ["YouThe first question", "MiniCPM-oThe answer", "You0.5 s of speech"];
     assert_eq!(shown["turns"], json!(turns));
     assert_eq!(shown["conversation"], json!(["YouThe question", "MiniCPM-oYou said"]));
     let request = "to the model: input.append #0";

@@ -9,6 +9,7 @@ use voxbridge_test_support::bench::{Bench, Options, recording as samples_of};
 
 use crate::client_programs::{clients_dir, node, project, python, recording, run};
 use crate::engines::{engines_dir, word_error_rate};
+use crate::readme_rows::{ReadmeRow, row};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const EXPECTED_WORDS: &str = "he was not an ill disposed young man";
@@ -19,6 +20,15 @@ fn driver(packages: &[&str], name: &str) -> Command {
     let mut client = python(packages);
     client.arg(project().join("tests/clients/rest_client.py")).arg(name);
     client
+}
+
+/// Drivers of all versions of Deepgram's Python library that the row names.
+fn deepgram_drivers(row: &ReadmeRow, websockets: &str, name: &str) -> Vec<(String, Command)> {
+    let drivers = row.packages(".", "deepgram").into_iter().map(|library| {
+        let driver = driver(&[&library, "deepgram", "aiohttp", websockets], name);
+        (library, driver)
+    });
+    drivers.collect()
 }
 
 fn node_driver(name: &str) -> Command {
@@ -60,26 +70,41 @@ fn assert_spoken(came: &Value, name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn rest_clients_upload_recordings_and_have_texts_spoken() {
     let bench = start_bench().await;
-    let url = format!("http://{}", bench.address());
-    let mut running = JoinSet::new();
-    for (name, driver) in [
+    let address = bench.address();
+    let base_url = row("OpenAI's REST API").code_for(address);
+    let mut drivers: Vec<(String, Command, String)> = [
         ("openai", driver(&["openai"], "openai")),
         ("openai for Node", node_driver("openai")),
         ("livekit", driver(&["livekit", "openai", "aiohttp", "pipecat"], "livekit")),
         ("pipecat", driver(&["pipecat", "openai", "aiohttp"], "pipecat")),
-        ("deepgram 3", driver(&["deepgram-3.11.0", "deepgram", "aiohttp", "websockets-13.1"], "deepgram-3")),
-        ("deepgram 7", driver(&["deepgram-7.17.0", "deepgram", "aiohttp", "websockets-17.4"], "deepgram-7")),
-        ("deepgram for Node", node_driver("deepgram-5.13.0")),
         ("open-webui", driver(&["aiohttp"], "open-webui")),
+    ]
+    .into_iter()
+    .map(|(name, driver)| (name.to_owned(), driver, base_url.clone()))
+    .collect();
+    for (row, websockets, name) in [
+        (row("Deepgram Python SDK 3"), "websockets-13.1", "deepgram-3"),
+        (row("Deepgram Python SDK 5"), "websockets-17.4", "deepgram-5"),
+        (row("Deepgram Python SDK 7"), "websockets-17.4", "deepgram-5"),
     ] {
-        let mut driver = driver;
-        driver.arg(&url).arg(recording(RECORDING));
+        for (library, driver) in deepgram_drivers(&row, websockets, name) {
+            drivers.push((library, driver, row.program_for(address)));
+        }
+    }
+    let deepgram_js = row("Deepgram JavaScript SDK 5");
+    for library in deepgram_js.packages("node_modules", "deepgram") {
+        let name = format!("{library} for Node");
+        drivers.push((name, node_driver(&library), deepgram_js.program_for(address)));
+    }
+    let mut running = JoinSet::new();
+    for (name, mut driver, code) in drivers {
+        driver.arg(code).arg(recording(RECORDING));
         running.spawn(async move { (name, run(driver).await) });
     }
     for (name, output) in running.join_all().await {
         let came: Value = serde_json::from_str(&output).unwrap();
-        assert_texts(&came, name);
-        assert_spoken(&came, name);
+        assert_texts(&came, &name);
+        assert_spoken(&came, &name);
         if name == "openai" {
             let expected = json!({"no audio": "invalid_request_error", "empty text": "invalid_request_error",
                 "unknown format": "invalid_request_error"});
@@ -92,13 +117,32 @@ async fn rest_clients_upload_recordings_and_have_texts_spoken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn curl_uploads_and_downloads() {
+async fn curl_uploads_to_the_shown_paths() {
     let bench = start_bench().await;
-    let url = format!("http://{}/v1/audio/transcriptions", bench.address());
-    let mut curl = Command::new("curl");
-    let file = format!("file=@{}", recording(RECORDING).display());
-    curl.args(["--silent", "--show-error", "--fail-with-body"]);
-    curl.args(["--form", &file, "--form", "model=whisper-1", "--form", "response_format=text", &url]);
-    let words = run(curl).await;
-    assert!(word_error_rate(EXPECTED_WORDS, &words) <= WER, "{words}");
+    let base_url = row("OpenAI's REST API").code_for(bench.address());
+    let openai = format!("{}/audio/transcriptions", base_url.split('"').nth(1).unwrap());
+    let row = row("Deepgram's REST API");
+    assert_eq!(row.path("with `", '`'), "http://");
+    let own = format!("http://{}", bench.address());
+    let file = recording(RECORDING).display().to_string();
+    let form = [format!("file=@{file}"), "model=whisper-1".to_owned()];
+    let form = form.iter().flat_map(|field| ["--form", field]).map(str::to_owned);
+    let form: Vec<String> = form.collect();
+    let body = [
+        "--data-binary".to_owned(),
+        format!("@{file}"),
+        "--header".to_owned(),
+        "Content-Type: audio/wav".to_owned(),
+    ];
+    for (url, data, words) in [
+        (openai, &form[..], "/text"),
+        (format!("{own}/v1/audio/transcriptions"), &form[..], "/text"),
+        (format!("{own}/v1/listen"), &body[..], "/results/channels/0/alternatives/0/transcript"),
+    ] {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--fail-with-body"]).args(data).arg(&url);
+        let came: Value = serde_json::from_str(&run(curl).await).unwrap();
+        let words = came.pointer(words).and_then(Value::as_str).unwrap_or_default();
+        assert!(word_error_rate(EXPECTED_WORDS, words) <= WER, "{url}: {came}");
+    }
 }
