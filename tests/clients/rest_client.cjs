@@ -49,7 +49,20 @@ async function deepgram(name, code, path) {
   };
 }
 
+// Versions 3 and 4.
+async function deepgram3(name, code, path) {
+  const client = evaluate(code, require(name));
+  const heard = await client.listen.prerecorded.transcribeFile(fs.readFileSync(path), { model: "nova-3" });
+  if (heard.error) throw heard.error;
+  const spoken = await client.speak.request({ text: TEXT }, { model: "aura-2-thalia-en" });
+  return {
+    texts: { transcript: heard.result.results.channels[0].alternatives[0].transcript },
+    spoken: { default: (await new Response(await spoken.getStream()).arrayBuffer()).byteLength },
+  };
+}
+
 const [name, code, path] = process.argv.slice(2);
-(name === "openai" ? openai(code, path) : deepgram(name, code, path)).then((result) =>
+const deepgramOf = /^deepgram-[34]\./.test(name) ? deepgram3 : deepgram;
+(name === "openai" ? openai(code, path) : deepgramOf(name, code, path)).then((result) =>
   console.log(JSON.stringify(result)),
 );

@@ -16,7 +16,7 @@ pub(crate) fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A directory with the clients, installed on first use (3 minutes and 187 MB, besides Chromium; needs pip and npm).
+/// A directory with the clients, installed on first use (3 minutes and 192 MB, besides Chromium; needs pip and npm).
 pub(crate) fn clients_dir() -> PathBuf {
     static READY: OnceLock<PathBuf> = OnceLock::new();
     let set_up = || {

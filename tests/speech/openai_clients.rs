@@ -142,8 +142,8 @@ async fn openai_libraries_talk_and_interrupt() {
     let engines = start_engines().await;
     let mut running = JoinSet::new();
     for (name, row, driver) in [
-        ("openai", row("OpenAI, Python"), with_service(&["openai"], "openai_client.py", "realtime")),
-        (BETA, row("OpenAI, Python"), with_service(&["openai"], "openai_client.py", "beta")),
+        ("openai", row("OpenAI, Python 2"), with_service(&["openai"], "openai_client.py", "realtime")),
+        (BETA, row("OpenAI, Python 2"), with_service(&["openai"], "openai_client.py", "beta")),
         ("openai-agents", row("OpenAI Agents, Python"), driver(&["openai"], "openai_agents_client.py")),
         ("agents-realtime", row("OpenAI Agents, JavaScript"), node("openai_agents_client.cjs")),
         ("pipecat", row("Pipecat"), with_service(PIPECAT, "pipecat_client.py", "llm")),
@@ -184,7 +184,7 @@ async fn openai_libraries_converse_and_interrupt() {
     let engines = start_engines().await;
     let mut running = JoinSet::new();
     for (name, row, driver) in [
-        ("openai", row("OpenAI, Python"), with_service(&["openai"], "openai_client.py", "converse")),
+        ("openai", row("OpenAI, Python 2"), with_service(&["openai"], "openai_client.py", "converse")),
         ("pipecat", row("Pipecat"), with_service(PIPECAT, "pipecat_client.py", "converse")),
         ("livekit", row("LiveKit"), with_service(LIVEKIT, "livekit_client.py", "converse")),
         ("live", row("OpenAI Live"), with_service(&["openai"], "openai_client.py", "live")),
@@ -269,6 +269,36 @@ async fn transcription_services_receive_words() {
             answer_requests(&bench.recorder.all()).is_empty(),
             "{name}: an answer that was not asked for"
         );
+    }
+}
+
+/// Every major version that a row names connects with the row's code. The newest ones talk at length in other tests.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_versions_of_openai_libraries_connect() {
+    let bench = Bench::start().await;
+    let certificate = certs::self_signed("localhost");
+    let tls = certs::serve_tls(bench.address(), certs::acceptor(&certificate)).await;
+    let trusted = scratch("all_versions_of_openai_libraries").join("trusted.pem");
+    std::fs::write(&trusted, &certificate.0).unwrap();
+    let mut running = JoinSet::new();
+    for row in [row("OpenAI, Python 1"), row("OpenAI, Python 2")] {
+        for library in row.packages(".", "openai") {
+            let mut asking = driver(&[&library, "openai", "deepgram"], "openai_ask.py");
+            asking.arg(row.code_for(bench.address()));
+            running.spawn(async move { (library, run(asking).await) });
+        }
+    }
+    let row = row("OpenAI, JavaScript");
+    for library in row.packages("node_modules", "openai") {
+        let mut asking = node("openai_ask.cjs");
+        asking.arg(&library).arg(row.code_for(format!("localhost:{}", tls.port())));
+        asking.env("NODE_EXTRA_CA_CERTS", &trusted);
+        running.spawn(async move { (format!("{library} for Node"), run(asking).await) });
+    }
+    let answers = running.join_all().await;
+    assert_eq!(answers.len(), 6, "{answers:?}");
+    for (library, answer) in answers {
+        assert_eq!(answer.trim(), "simulated answer to: Good morning.", "{library}");
     }
 }
 

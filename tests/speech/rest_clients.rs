@@ -91,10 +91,10 @@ async fn rest_clients_upload_recordings_and_have_texts_spoken() {
             drivers.push((library, driver, row.program_for(address)));
         }
     }
-    let deepgram_js = row("Deepgram JavaScript SDK 5");
-    for library in deepgram_js.packages("node_modules", "deepgram") {
-        let name = format!("{library} for Node");
-        drivers.push((name, node_driver(&library), deepgram_js.program_for(address)));
+    for row in [row("Deepgram JavaScript SDK 3"), row("Deepgram JavaScript SDK 5")] {
+        for library in row.packages("node_modules", "deepgram") {
+            drivers.push((format!("{library} for Node"), node_driver(&library), row.program_for(address)));
+        }
     }
     let mut running = JoinSet::new();
     for (name, mut driver, code) in drivers {
