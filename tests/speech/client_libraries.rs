@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::client_programs::{clients_dir, node, project, python, recording, run};
+use crate::client_programs::{clients_dir, node, project, python, recording, run_in_turn};
 use crate::engines::{engines_dir, word_error_rate};
 use crate::readme_rows::row;
 use serde_json::Value;
-use tokio::{process::Command, sync::Semaphore, task::JoinSet};
+use tokio::{process::Command, task::JoinSet};
 use voxbridge::simulator::{SimulatorConfig, process::EngineProcess};
 use voxbridge_test_support::bench::{Bench, Options};
 
@@ -28,11 +28,8 @@ async fn start_bench() -> Bench {
     Bench::with_options(Options { simulator, engines: Some(Arc::new(engines)), ..Options::default() }).await
 }
 
-/// Runs a few clients at a time, because the engines compute on this machine, too.
 async fn run_client(command: Command) -> Value {
-    static CLIENTS: Semaphore = Semaphore::const_new(5);
-    let _client = CLIENTS.acquire().await.unwrap();
-    serde_json::from_str(&run(command).await).unwrap()
+    serde_json::from_str(&run_in_turn(command).await).unwrap()
 }
 
 /// All final texts a client received, joined.
