@@ -3,13 +3,14 @@
 use opus_pure::{MAX_PACKET_SAMPLES, OpusDecoder};
 use symphonia::core::codecs::audio::well_known::{
     CODEC_ID_AAC, CODEC_ID_AC3, CODEC_ID_ALAC, CODEC_ID_EAC3, CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_OPUS,
-    CODEC_ID_SPEEX,
+    CODEC_ID_SPEEX, CODEC_ID_VORBIS,
 };
 use symphonia::core::codecs::audio::{AudioCodecId, AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
 use symphonia::core::packet::Packet;
 use symphonia::core::units::TimeBase;
 
+use super::vorbis;
 use crate::audio::SPEECH_RATE_HZ;
 
 /// Decoder of one track.
@@ -27,12 +28,21 @@ pub(super) struct Spec {
 
 impl Codec {
     /// A decoder for the track's parameters; `None` if the codec is not supported.
-    pub(super) fn new(params: &AudioCodecParameters, time_base: Option<TimeBase>) -> Option<Self> {
+    ///
+    /// # Errors
+    /// What is wrong with the codec's headers.
+    pub(super) fn new(
+        params: &AudioCodecParameters,
+        time_base: Option<TimeBase>,
+    ) -> Result<Option<Self>, &'static str> {
         if params.codec == CODEC_ID_OPUS {
-            return OpusTrack::new(params, time_base).map(|track| Self::Opus(Box::new(track)));
+            return Ok(OpusTrack::new(params, time_base).map(|track| Self::Opus(Box::new(track))));
+        }
+        if params.codec == CODEC_ID_VORBIS {
+            vorbis::check_headers(params.extra_data.as_deref().unwrap_or_default())?;
         }
         let options = AudioDecoderOptions::default();
-        symphonia::default::get_codecs().make_audio_decoder(params, &options).ok().map(Self::Other)
+        Ok(symphonia::default::get_codecs().make_audio_decoder(params, &options).ok().map(Self::Other))
     }
 
     /// Short name, such as "aac".

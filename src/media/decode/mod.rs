@@ -15,6 +15,7 @@ mod container;
 mod lengths;
 #[cfg(test)]
 mod tests;
+mod vorbis;
 
 use std::io::ErrorKind;
 use std::panic::{self, AssertUnwindSafe};
@@ -335,7 +336,9 @@ fn open_track(
     let Some(CodecParameters::Audio(params)) = &track.codec_params else {
         return Err(MediaError::NoAudioTrack { container: name });
     };
-    let codec = Codec::new(params, track.time_base).ok_or_else(|| MediaError::CodecNotSupported {
+    let codec = Codec::new(params, track.time_base)
+        .map_err(|problem| broken(container, Duration::ZERO, &Error::DecodeError(problem)))?;
+    let codec = codec.ok_or_else(|| MediaError::CodecNotSupported {
         container: name,
         codec: codec::describe(params.codec),
     })?;
