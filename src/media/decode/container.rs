@@ -1,8 +1,9 @@
 //! Recognizes containers by their first bytes and opens the demultiplexer of each.
 
-use super::lengths;
+use super::mp4::MediaStart;
+use super::source::{CancelFlag, Source};
+use super::{flac, lengths, mp4, ogg, wav, webm};
 use bytes::Bytes;
-use std::io::Cursor;
 use symphonia::core::errors::Error;
 use symphonia::core::formats::{FormatOptions, FormatReader};
 use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
@@ -62,18 +63,35 @@ impl Container {
         }
     }
 
-    /// Opens the demultiplexer, which reads the headers.
-    pub(super) fn open(self, file: Bytes) -> Result<Box<dyn FormatReader>, Error> {
-        let file = match self {
-            Self::Wav => lengths::repair_wav(file),
-            Self::Mp4 if lengths::has_endless_runs(&file) => {
-                return Err(Error::LimitError("more samples than the file has bytes"));
+    /// Opens the demultiplexer, which reads the headers. Leaves out what decoding does not need: metadata, other tracks.
+    pub(super) fn open(self, file: Bytes, cancel: CancelFlag) -> Result<Opened, Error> {
+        let (parts, start) = match self {
+            Self::Mp4 => {
+                let mp4 = mp4::keep_audio_track(&lengths::repair_mp4(file))?;
+                (mp4.parts, mp4.start)
             }
-            Self::Mp4 => lengths::repair_mp4(file),
-            Self::Webm => lengths::repair_webm(file),
-            _ => file,
+            _ => (self.plain_parts(file)?, None),
         };
-        let stream = MediaSourceStream::new(Box::new(Cursor::new(file)), MediaSourceStreamOptions::default());
+        if parts.is_empty() {
+            return Ok(Opened { format: None, start });
+        }
+        let stream =
+            MediaSourceStream::new(Box::new(Source::new(parts, cancel)), MediaSourceStreamOptions::default());
+        Ok(Opened { format: Some(self.demultiplex(stream)?), start })
+    }
+
+    fn plain_parts(self, file: Bytes) -> Result<Vec<Bytes>, Error> {
+        match self {
+            Self::Wav => wav::with_plain_header(&file),
+            Self::Flac => flac::without_metadata(&file),
+            Self::Webm => webm::with_plain_header(&file),
+            Self::Ogg => ogg::keep_audio(&file),
+            // ID3 tags were removed before.
+            Self::Mp3 | Self::Adts | Self::Mp4 => Ok(vec![file]),
+        }
+    }
+
+    fn demultiplex(self, stream: MediaSourceStream<'static>) -> Result<Box<dyn FormatReader>, Error> {
         let options = FormatOptions::default();
         Ok(match self {
             Self::Wav => Box::new(WavReader::try_new(stream, options)?),
@@ -85,6 +103,14 @@ impl Container {
             Self::Flac => Box::new(FlacReader::try_new(stream, options)?),
         })
     }
+}
+
+/// A demultiplexer at its first packet.
+pub(super) struct Opened {
+    /// `None` if the file has no audio.
+    pub(super) format: Option<Box<dyn FormatReader>>,
+    /// Where playback begins, if not with the first packet.
+    pub(super) start: Option<MediaStart>,
 }
 
 /// Removes ID3v2 tags (id3.org, "ID3v2.4.0 main structure" §3.1) before the audio. Returns the rest and whether there

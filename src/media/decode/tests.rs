@@ -49,7 +49,7 @@ fn decode_up_to(file: &[u8], limits: DecodeLimits) -> (Vec<i16>, Option<MediaErr
         assert!(error.is_none(), "the error comes last");
         match chunk {
             Ok(chunk) => {
-                assert!((1..=CHUNK_SAMPLES).contains(&chunk.len()));
+                assert!(chunk.len() <= CHUNK_SAMPLES);
                 samples.extend(chunk);
             }
             Err(found) => error = Some(found),
