@@ -105,7 +105,7 @@ impl Recording {
     /// Decodes half a second outside of the asynchronous threads; empty at the end.
     async fn decode_chunk(&mut self) -> Result<Vec<i16>, ClientError> {
         let Some(mut decoder) = self.decoder.take() else { return Ok(Vec::new()) };
-        let decoded = tokio::task::spawn_blocking(move || (decoder.next_chunk(), decoder)).await;
+        let decoded = tokio::task::spawn_blocking(move || (next_audio(&mut decoder), decoder)).await;
         let Ok((chunk, decoder)) = decoded else { return Ok(Vec::new()) };
         match chunk {
             Some(Ok(chunk)) => {
@@ -116,6 +116,11 @@ impl Recording {
             None => Ok(Vec::new()),
         }
     }
+}
+
+/// The next chunk with audio.
+fn next_audio(decoder: &mut Decoder) -> Option<Result<Vec<i16>, MediaError>> {
+    std::iter::from_fn(|| decoder.next_chunk()).find(|chunk| !matches!(chunk, Ok(audio) if audio.is_empty()))
 }
 
 fn invalid(name: &str, reason: MediaError) -> ClientError {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::media::decode::CancelFlag;
+
 /// Bounds how many threads decode and encode.
 #[derive(Debug, Clone)]
 pub(crate) struct CodecThreads(Arc<Semaphore>);
@@ -16,13 +18,24 @@ impl Default for CodecThreads {
     }
 }
 
-/// A request's turn. While it lasts, only few others compute.
-pub(super) struct Turn(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+/// A request's turn. While it lasts, only few others compute. It lasts until its last computation ends, even if the request
+/// was abandoned before.
+pub(super) struct Turn(Arc<OwnedSemaphorePermit>);
+
+/// Stops a request's decoder when the request ends or is abandoned.
+#[derive(Default)]
+pub(super) struct CancelOnDrop(pub(super) CancelFlag);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
 
 impl CodecThreads {
     /// Waits for a turn.
     pub(super) async fn turn(&self) -> Option<Turn> {
-        self.0.clone().acquire_owned().await.ok().map(Turn)
+        Some(Turn(Arc::new(self.0.clone().acquire_owned().await.ok()?)))
     }
 
     /// Runs a short computation, some milliseconds at most, in a turn of its own. `None` if it panics.
@@ -40,6 +53,48 @@ impl Turn {
         &self,
         compute: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        tokio::task::spawn_blocking(compute).await.ok()
+        let permit = self.0.clone();
+        let computation = move || {
+            let _permit = permit;
+            compute()
+        };
+        tokio::task::spawn_blocking(computation).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn abandoned_computation_keeps_its_turn_until_it_ends() {
+        let threads = CodecThreads(Arc::new(Semaphore::new(1)));
+        let (started, starts) = tokio::sync::oneshot::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let mut run = Box::pin(threads.run(move || {
+            let _ = started.send(());
+            ends.recv().is_err()
+        }));
+        tokio::select! {
+            _ = &mut run => unreachable!("the computation waits"),
+            _ = starts => {}
+        }
+        drop(run);
+        assert_eq!(threads.0.available_permits(), 0);
+        drop(end);
+        assert!(threads.turn().await.is_some());
+    }
+
+    #[test]
+    fn abandoned_request_stops_its_decoder() {
+        let file = crate::audio::wav::write_s16(&[0; 16_000], 16_000);
+        let request = CancelOnDrop::default();
+        let decoder = crate::media::decode::Decoder::open_cancellable(
+            file.into(),
+            crate::media::decode::DecodeLimits::default(),
+            request.0.clone(),
+        );
+        drop(request);
+        assert_eq!(decoder.unwrap().next_chunk(), None);
     }
 }

@@ -18,7 +18,7 @@ use tracing::info;
 
 use super::{
     Body, ServedRequest,
-    codec_threads::{CodecThreads, Turn},
+    codec_threads::{CancelOnDrop, CodecThreads, Turn},
     complete,
     endpoint::Task,
     session::{Commands, Event, Events, Opening, RestSession, Segment},
@@ -152,12 +152,14 @@ impl Transcription {
         let threads = opening.server.codec_threads.clone();
         let Job { recording, model, settings } = job;
         let limits = DecodeLimits { decoded_max: RECORDING_MAX, ..DecodeLimits::default() };
-        let opened = threads.run(move || Decoder::open(recording, limits)).await;
+        let cancel = CancelOnDrop::default();
+        let flag = cancel.0.clone();
+        let opened = threads.run(move || Decoder::open_cancellable(recording, limits, flag)).await;
         let decoder = opened.ok_or_else(decoder_failed)?.map_err(media_failure)?;
         let (session, served) = opening.open(&model, admission).await?;
         let RestSession { mut commands, events } = session;
         commands.send(&settings).await;
-        let feeding = feed(decoder, commands, threads).boxed();
+        let feeding = feed(decoder, commands, threads, cancel).boxed();
         Ok((Self { events, feeding, duration: None, _memory: memory }, served))
     }
 
@@ -204,6 +206,7 @@ async fn feed(
     mut decoder: Decoder,
     mut commands: Commands,
     threads: CodecThreads,
+    _cancel: CancelOnDrop,
 ) -> Result<Duration, Failure> {
     let mut samples = 0_u64;
     loop {
@@ -217,7 +220,7 @@ async fn feed(
         match chunk {
             Some(Ok(chunk)) => {
                 samples += chunk.len() as u64;
-                if !send_in_turn(&mut commands, &chunk, turn).await {
+                if !chunk.is_empty() && !send_in_turn(&mut commands, &chunk, turn).await {
                     break;
                 }
             }
