@@ -41,8 +41,11 @@ impl Codec {
         if params.codec == CODEC_ID_VORBIS {
             vorbis::check_headers(params.extra_data.as_deref().unwrap_or_default())?;
         }
+        let mut params = params.clone();
+        // symphonia allocates for as many. Decoders of packets that turn out longer grow.
+        params.max_frames_per_packet = params.max_frames_per_packet.map(|frames| frames.min(FRAMES_MAX));
         let options = AudioDecoderOptions::default();
-        Ok(symphonia::default::get_codecs().make_audio_decoder(params, &options).ok().map(Self::Other))
+        Ok(symphonia::default::get_codecs().make_audio_decoder(&params, &options).ok().map(Self::Other))
     }
 
     /// Short name, such as "aac".
@@ -73,6 +76,9 @@ impl Codec {
         }
     }
 }
+
+/// More samples than a packet has: an ADPCM block of 64 KB has 131 072.
+const FRAMES_MAX: u64 = 1 << 18;
 
 /// Name of a codec that [`Codec::new`] does not support.
 pub(super) fn describe(codec: AudioCodecId) -> String {

@@ -8,7 +8,7 @@
 //! (stereo at 96 kb/s: 69), Vorbis stereo 69.
 //!
 //! Encoder delay is removed where the file states it: mp3 with a LAME tag, Opus, Vorbis, mp4 with an edit list. AAC with
-//! ADTS headers states none and begins up to 64 ms late.
+//! ADTS headers and most fragmented mp4 state none and begin 21 to 64 ms late.
 //!
 //! An upload may come from anyone, and symphonia trusts it. Before symphonia reads a file, one module for each container
 //! checks its headers and leaves out what decoding does not need. Memory and work are then bounded by the size of the file:
@@ -68,6 +68,19 @@ impl Default for DecodeLimits {
     }
 }
 
+impl DecodeLimits {
+    fn check(&self, spec: Spec) -> Result<(), MediaError> {
+        if spec.channels > self.channels_max {
+            return Err(MediaError::TooManyChannels { actual: spec.channels, max: self.channels_max });
+        }
+        let (min, max) = (*resample::SUPPORTED_HZ.start(), self.rate_hz_max);
+        if !(min..=max).contains(&spec.rate_hz) || resample::check_rate(spec.rate_hz).is_err() {
+            return Err(MediaError::RateNotSupported { actual: spec.rate_hz, min, max });
+        }
+        Ok(())
+    }
+}
+
 /// What the file's headers say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MediaInfo {
@@ -118,6 +131,9 @@ const CHUNK_SAMPLES: usize = SPEECH_RATE_HZ as usize / 2;
 /// Packets read in one call at most. Half a second in the shortest packets are 200.
 const PACKETS_PER_CALL: usize = 4000;
 
+/// Longest packet. PCM takes up to 20 times its length while it is decoded. Packets of recordings have up to 100 KB.
+const PACKET_MAX_BYTES: usize = 1 << 20;
+
 /// More packets in a row than an intact file has without audio: 1.4 s of the longest pre-skip in the shortest Opus
 /// packets are 546.
 const MAX_PACKETS_WITHOUT_AUDIO: u32 = 1000;
@@ -154,12 +170,12 @@ impl Decoder {
             let Opened { format, start } =
                 opened.map_err(|error| broken(container, Duration::ZERO, &error))?;
             let format = format.ok_or(MediaError::NoAudioTrack { container: container.name() })?;
-            let track = open_track(container, &*format)?;
+            let track = open_track(container, &*format, limits)?;
             Ok((format, start, track))
         })
         .unwrap_or_else(|| Err(broken(container, Duration::ZERO, &DECODER_PANIC)))?;
         let is_opus = matches!(codec, Codec::Opus(_));
-        let decoder = Self {
+        Ok(Self {
             info,
             limits,
             format,
@@ -178,12 +194,7 @@ impl Decoder {
             packets_without_audio: 0,
             error: None,
             is_ended: false,
-        };
-        let MediaInfo { sample_rate_hz: rate_hz, channels, .. } = decoder.info;
-        if rate_hz > 0 && channels > 0 {
-            decoder.check_limits(Spec { rate_hz, channels })?;
-        }
-        Ok(decoder)
+        })
     }
 
     /// What the headers say.
@@ -241,6 +252,9 @@ impl Decoder {
         self.packet_bytes_left = left;
         if packet.track_id == self.track_id {
             self.packets_without_audio += 1;
+            if packet.data.len() > PACKET_MAX_BYTES {
+                return self.note_damage(&Error::LimitError("a packet is longer than 1 MiB"));
+            }
             self.decode_packet(packet);
         }
     }
@@ -248,7 +262,7 @@ impl Decoder {
     fn decode_packet(&mut self, packet: &Packet) {
         match self.codec.decode(packet, &mut self.interleaved, &mut self.mono) {
             Ok(spec) => {
-                if let Err(error) = self.check_limits(spec) {
+                if let Err(error) = self.limits.check(spec) {
                     self.fail(error);
                 } else if !self.mono.is_empty() {
                     self.packets_without_audio = 0;
@@ -258,17 +272,6 @@ impl Decoder {
             }
             Err(error) => self.note_damage(&error),
         }
-    }
-
-    fn check_limits(&self, spec: Spec) -> Result<(), MediaError> {
-        if spec.channels > self.limits.channels_max {
-            return Err(MediaError::TooManyChannels { actual: spec.channels, max: self.limits.channels_max });
-        }
-        let (min, max) = (*resample::SUPPORTED_HZ.start(), self.limits.rate_hz_max);
-        if !(min..=max).contains(&spec.rate_hz) || resample::check_rate(spec.rate_hz).is_err() {
-            return Err(MediaError::RateNotSupported { actual: spec.rate_hz, min, max });
-        }
-        Ok(())
     }
 
     /// Removes samples before the start of playback.
@@ -317,7 +320,7 @@ impl Decoder {
     /// Opens the track of the next stream in a chained Ogg file.
     fn restart(&mut self) {
         self.flush();
-        match open_track(self.info.container, &*self.format) {
+        match open_track(self.info.container, &*self.format, self.limits) {
             Ok((_, track_id, codec)) => (self.track_id, self.codec) = (track_id, codec),
             Err(error) => self.fail(error),
         }
@@ -390,12 +393,21 @@ fn broken(container: Container, at: Duration, error: &Error) -> MediaError {
 fn open_track(
     container: Container,
     format: &dyn FormatReader,
+    limits: DecodeLimits,
 ) -> Result<(MediaInfo, u32, Codec), MediaError> {
     let name = container.name();
     let track = format.first_track(TrackType::Audio).ok_or(MediaError::NoAudioTrack { container: name })?;
     let Some(CodecParameters::Audio(params)) = &track.codec_params else {
         return Err(MediaError::NoAudioTrack { container: name });
     };
+    let spec = Spec {
+        rate_hz: params.sample_rate.unwrap_or(0),
+        channels: params.channels.as_ref().map_or(0, |channels| channels.count()),
+    };
+    // Headers that leave out one may also be wrong about the other; the audio itself says both.
+    let is_stated = spec.rate_hz > 0 && spec.channels > 0;
+    let assumed_hz = if is_stated { spec.rate_hz } else { SPEECH_RATE_HZ };
+    limits.check(Spec { rate_hz: assumed_hz, ..spec })?;
     let codec = Codec::new(params, track.time_base)
         .map_err(|problem| broken(container, Duration::ZERO, &Error::DecodeError(problem)))?;
     let codec = codec.ok_or_else(|| MediaError::CodecNotSupported {
@@ -405,8 +417,8 @@ fn open_track(
     let info = MediaInfo {
         container,
         codec: codec.name(),
-        sample_rate_hz: params.sample_rate.unwrap_or(0),
-        channels: params.channels.as_ref().map_or(0, |channels| channels.count()),
+        sample_rate_hz: spec.rate_hz,
+        channels: spec.channels,
         duration: track_duration(track),
     };
     Ok((info, track.id, codec))
