@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Formats and codecs that [`decode::Decoder`] reads, as error messages list them.
 pub const ACCEPTED: &str = "wav, mp3, m4a or mp4 (AAC-LC), webm or ogg (Opus or Vorbis), flac";
 
+/// Advice for other formats, in error messages.
+pub const CONVERSION: &str = "convert other files, for example with `ffmpeg -i FILE speech.wav`";
+
 /// Audio file that cannot be decoded, or not to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MediaError {
@@ -20,11 +23,11 @@ pub enum MediaError {
     #[error("the audio file is empty")]
     Empty,
     /// The first bytes are those of no supported container.
-    #[error("the file is not audio in a known format (accepted: {ACCEPTED})")]
+    #[error("the file is not audio in a known format (accepted: {ACCEPTED}; {CONVERSION})")]
     UnknownFormat,
     /// The container is known, the codec inside is not.
     #[error(
-        "the audio in this {container} file has the codec {codec}, which is not supported (accepted: {ACCEPTED})"
+        "the audio in this {container} file has the codec {codec}, which is not supported (accepted: {ACCEPTED}; {CONVERSION})"
     )]
     CodecNotSupported {
         /// Name of the container.

@@ -319,3 +319,91 @@ fn u32_at(file: &[u8], at: usize) -> Option<u32> {
 fn u64_at(file: &[u8], at: usize) -> Option<u64> {
     file.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new_box(kind: &[u8; 4], body: &[u8]) -> Vec<u8> {
+        [&(body.len() as u32 + 8).to_be_bytes(), &kind[..], body].concat()
+    }
+
+    fn kept(file: Vec<u8>) -> Vec<u8> {
+        keep_audio_track(&file.into()).unwrap_or_else(|error| panic!("{error}")).parts.concat()
+    }
+
+    fn count(file: &[u8], text: &[u8]) -> usize {
+        memchr::memmem::find_iter(file, text).count()
+    }
+
+    #[test]
+    fn only_the_audio_track_and_its_tables_are_kept() {
+        let file = include_bytes!("../../../tests/media/video.mp4").to_vec();
+        assert_eq!((count(&file, b"trak"), count(&file, b"stts"), count(&file, b"udta")), (2, 2, 1));
+        let kept = kept(file.clone());
+        assert_eq!((count(&kept, b"trak"), count(&kept, b"elst"), count(&kept, b"udta")), (1, 0, 0));
+        assert_eq!(kept.len(), file.len());
+    }
+
+    #[test]
+    fn time_table_of_a_million_runs_becomes_two_runs_of_the_same_length() {
+        let file = include_bytes!("../../../tests/media/moov_at_end.m4a").to_vec();
+        let old =
+            find(&file, 0..file.len(), &[b"moov", b"trak", b"mdia", b"minf", b"stbl", b"stts"]).unwrap();
+        let mut runs = vec![0; 8 * 1_000_000];
+        // One run of 7 samples of 3 ticks, one of 4 samples of 5 ticks.
+        runs.extend([0, 0, 0, 7, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5]);
+        let times = new_box(b"stts", &[&[0; 4][..], &1_000_002_u32.to_be_bytes(), &runs].concat());
+        let mut long = file.clone();
+        long.splice(old.start..old.end, times.iter().copied());
+        for path in [
+            &[b"moov"][..],
+            &[b"moov", b"trak"],
+            &[b"moov", b"trak", b"mdia"],
+            &[b"moov", b"trak", b"mdia", b"minf"],
+            &[b"moov", b"trak", b"mdia", b"minf", b"stbl"],
+        ] {
+            let outer = find(&file, 0..file.len(), path).unwrap();
+            let len = (outer.end - outer.start + times.len() - (old.end - old.start)) as u32;
+            long[outer.start..outer.start + 4].copy_from_slice(&len.to_be_bytes());
+        }
+        let short = kept(long);
+        // 41 ticks are 3 samples of 3 ticks and 8 of 4.
+        let expected: Vec<u8> = [2_u32, 3, 3, 8, 4].iter().flat_map(|number| number.to_be_bytes()).collect();
+        assert_eq!(short[old.start + 12..old.start + 32], expected);
+    }
+
+    #[test]
+    fn fragments_of_other_tracks_are_left_out() {
+        let file = include_bytes!("../../../tests/media/fragmented.mp4").to_vec();
+        let first = boxes(&file, 0..file.len()).find(|top| top.kind == *b"moof").unwrap();
+        let mut other = file[first.start..first.end].to_vec();
+        let header = position_of(&other, b"tfhd") + 8;
+        other[header..header + 4].copy_from_slice(&9_u32.to_be_bytes());
+        let kept = kept([&file[..], &other.repeat(1000)].concat());
+        assert_eq!(count(&kept, b"moof"), count(&file, b"moof"));
+    }
+
+    fn position_of(file: &[u8], text: &[u8]) -> usize {
+        memchr::memmem::find(file, text).unwrap()
+    }
+
+    #[test]
+    fn fragment_with_costly_tables_is_refused() {
+        let file = include_bytes!("../../../tests/media/fragmented.mp4").to_vec();
+        let run = new_box(b"trun", &[[0; 4], 1_u32.to_be_bytes()].concat());
+        let header = new_box(b"tfhd", &[[0; 4], 1_u32.to_be_bytes()].concat());
+        let part = new_box(b"traf", &[header, run.repeat(60_000)].concat());
+        let fragment = new_box(b"moof", &[new_box(b"mfhd", &[0; 8]), part].concat());
+        let error = keep_audio_track(&[&file[..], &fragment].concat().into()).err().unwrap();
+        assert!(error.to_string().contains("tables are larger"), "{error}");
+    }
+
+    #[test]
+    fn start_is_that_of_the_first_edit_with_media() {
+        let file: &[u8] = include_bytes!("../../../tests/media/moov_at_start.mp4");
+        let start = keep_audio_track(&Bytes::from_static(file)).ok().and_then(|mp4| mp4.start).unwrap();
+        assert_eq!(start, MediaStart { ticks: 1024, ticks_per_s: 44_100 });
+        assert_eq!((start.samples(44_100), start.samples(16_000)), (1024, 371));
+    }
+}
