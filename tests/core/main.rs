@@ -18,3 +18,4 @@ mod rest;
 mod session;
 mod telephony;
 mod traces;
+mod uploads;
