@@ -3,7 +3,9 @@
 use super::mp4::MediaStart;
 use super::source::{CancelFlag, Source};
 use super::{flac, lengths, mp4, ogg, wav, webm};
+use crate::media::MediaError;
 use bytes::Bytes;
+use std::time::Duration;
 use symphonia::core::errors::Error;
 use symphonia::core::formats::{FormatOptions, FormatReader};
 use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
@@ -45,6 +47,11 @@ impl Container {
             Self::Ogg => "ogg",
             Self::Flac => "flac",
         }
+    }
+
+    /// The error of a file with damage behind this much audio.
+    pub(super) fn broken(self, at: Duration, problem: &Error) -> MediaError {
+        MediaError::Broken { container: self.name(), at, problem: problem.to_string() }
     }
 
     /// Recognizes a file by its first bytes. Names and MIME types are often wrong (OpenAI REST field notes §5).

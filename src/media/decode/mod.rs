@@ -23,6 +23,7 @@ mod ogg;
 mod source;
 #[cfg(test)]
 mod tests;
+mod track;
 mod vorbis;
 mod wav;
 mod webm;
@@ -32,69 +33,20 @@ use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use bytes::Bytes;
-use symphonia::core::codecs::CodecParameters;
 use symphonia::core::errors::Error;
-use symphonia::core::formats::{FormatReader, Track, TrackType};
+use symphonia::core::formats::FormatReader;
 use symphonia::core::packet::Packet;
 
-use self::codec::{Codec, Spec};
+use self::codec::Codec;
 pub use self::container::Container;
 use self::container::Opened;
 use self::mp4::MediaStart;
 pub use self::source::CancelFlag;
+use self::track::open_track;
+pub use self::track::{DecodeLimits, MediaInfo};
 use super::MediaError;
-use crate::audio::resample::{self, Resampler};
+use crate::audio::resample::Resampler;
 use crate::audio::{SPEECH_RATE_HZ, pcm};
-
-/// Bounds of what a file may decode to. The caller bounds the file itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DecodeLimits {
-    /// Longest decoded audio. Compressed silence takes hardly any bytes.
-    pub decoded_max: Duration,
-    /// Most channels.
-    pub channels_max: usize,
-    /// Highest sample rate in Hz; at most the resampler's, 192 kHz.
-    pub rate_hz_max: u32,
-}
-
-impl Default for DecodeLimits {
-    /// An hour, surround sound, and the fastest sound cards.
-    fn default() -> Self {
-        Self {
-            decoded_max: Duration::from_secs(3600),
-            channels_max: 8,
-            rate_hz_max: *resample::SUPPORTED_HZ.end(),
-        }
-    }
-}
-
-impl DecodeLimits {
-    fn check(&self, spec: Spec) -> Result<(), MediaError> {
-        if spec.channels > self.channels_max {
-            return Err(MediaError::TooManyChannels { actual: spec.channels, max: self.channels_max });
-        }
-        let (min, max) = (*resample::SUPPORTED_HZ.start(), self.rate_hz_max);
-        if !(min..=max).contains(&spec.rate_hz) || resample::check_rate(spec.rate_hz).is_err() {
-            return Err(MediaError::RateNotSupported { actual: spec.rate_hz, min, max });
-        }
-        Ok(())
-    }
-}
-
-/// What the file's headers say.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MediaInfo {
-    /// File format.
-    pub container: Container,
-    /// Name of the codec, such as "aac".
-    pub codec: &'static str,
-    /// Sample rate in Hz, before resampling; 0 if only the audio itself says.
-    pub sample_rate_hz: u32,
-    /// Channels, before mixing; 0 if only the audio itself says.
-    pub channels: usize,
-    /// Length according to the headers, which recorders often leave out, and which may be wrong.
-    pub duration: Option<Duration>,
-}
 
 /// Decodes one file from its start to its end.
 pub struct Decoder {
@@ -168,12 +120,12 @@ impl Decoder {
         let (format, start, (info, track_id, codec)) = catch_panic(|| {
             let opened = container.open(file, cancel.clone());
             let Opened { format, start } =
-                opened.map_err(|error| broken(container, Duration::ZERO, &error))?;
+                opened.map_err(|error| container.broken(Duration::ZERO, &error))?;
             let format = format.ok_or(MediaError::NoAudioTrack { container: container.name() })?;
             let track = open_track(container, &*format, limits)?;
             Ok((format, start, track))
         })
-        .unwrap_or_else(|| Err(broken(container, Duration::ZERO, &DECODER_PANIC)))?;
+        .unwrap_or_else(|| Err(container.broken(Duration::ZERO, &DECODER_PANIC)))?;
         let is_opus = matches!(codec, Codec::Opus(_));
         Ok(Self {
             info,
@@ -363,7 +315,7 @@ impl Decoder {
         let at = self.decoded();
         match &self.error {
             Some(MediaError::Broken { at: first, .. }) if at.is_zero() || !first.is_zero() => {}
-            _ => self.error = Some(broken(self.info.container, at, error)),
+            _ => self.error = Some(self.info.container.broken(at, error)),
         }
     }
 
@@ -383,50 +335,4 @@ const DECODER_PANIC: Error = Error::DecodeError("the decoder cannot handle this 
 /// for a setup header whose floor has two equal points (symphonia-codec-vorbis 0.6.1, `render_line`).
 fn catch_panic<T>(decode: impl FnOnce() -> T) -> Option<T> {
     panic::catch_unwind(AssertUnwindSafe(decode)).ok()
-}
-
-fn broken(container: Container, at: Duration, error: &Error) -> MediaError {
-    MediaError::Broken { container: container.name(), at, problem: error.to_string() }
-}
-
-/// Chooses the first audio track and makes its decoder.
-fn open_track(
-    container: Container,
-    format: &dyn FormatReader,
-    limits: DecodeLimits,
-) -> Result<(MediaInfo, u32, Codec), MediaError> {
-    let name = container.name();
-    let track = format.first_track(TrackType::Audio).ok_or(MediaError::NoAudioTrack { container: name })?;
-    let Some(CodecParameters::Audio(params)) = &track.codec_params else {
-        return Err(MediaError::NoAudioTrack { container: name });
-    };
-    let spec = Spec {
-        rate_hz: params.sample_rate.unwrap_or(0),
-        channels: params.channels.as_ref().map_or(0, |channels| channels.count()),
-    };
-    // Headers that leave out one may also be wrong about the other; the audio itself says both.
-    let is_stated = spec.rate_hz > 0 && spec.channels > 0;
-    let assumed_hz = if is_stated { spec.rate_hz } else { SPEECH_RATE_HZ };
-    limits.check(Spec { rate_hz: assumed_hz, ..spec })?;
-    let codec = Codec::new(params, track.time_base)
-        .map_err(|problem| broken(container, Duration::ZERO, &Error::DecodeError(problem)))?;
-    let codec = codec.ok_or_else(|| MediaError::CodecNotSupported {
-        container: name,
-        codec: codec::describe(params.codec),
-    })?;
-    let info = MediaInfo {
-        container,
-        codec: codec.name(),
-        sample_rate_hz: spec.rate_hz,
-        channels: spec.channels,
-        duration: track_duration(track),
-    };
-    Ok((info, track.id, codec))
-}
-
-fn track_duration(track: &Track) -> Option<Duration> {
-    let base = track.time_base?;
-    let ticks = track.duration?.get() as f64;
-    let seconds = ticks * f64::from(base.numer.get()) / f64::from(base.denom.get());
-    (seconds > 0.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
 }

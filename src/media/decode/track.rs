@@ -1,0 +1,104 @@
+//! The track that is decoded: what its headers say, whether the limits allow it, and its decoder.
+
+use std::time::Duration;
+
+use symphonia::core::codecs::CodecParameters;
+use symphonia::core::errors::Error;
+use symphonia::core::formats::{FormatReader, Track, TrackType};
+
+use super::codec::{self, Codec, Spec};
+use super::container::Container;
+use crate::audio::{SPEECH_RATE_HZ, resample};
+use crate::media::MediaError;
+
+/// Bounds of what a file may decode to. The caller bounds the file itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodeLimits {
+    /// Longest decoded audio. Compressed silence takes hardly any bytes.
+    pub decoded_max: Duration,
+    /// Most channels.
+    pub channels_max: usize,
+    /// Highest sample rate in Hz; at most the resampler's, 192 kHz.
+    pub rate_hz_max: u32,
+}
+
+impl Default for DecodeLimits {
+    /// An hour, surround sound, and the fastest sound cards.
+    fn default() -> Self {
+        Self {
+            decoded_max: Duration::from_secs(3600),
+            channels_max: 8,
+            rate_hz_max: *resample::SUPPORTED_HZ.end(),
+        }
+    }
+}
+
+impl DecodeLimits {
+    pub(super) fn check(&self, spec: Spec) -> Result<(), MediaError> {
+        if spec.channels > self.channels_max {
+            return Err(MediaError::TooManyChannels { actual: spec.channels, max: self.channels_max });
+        }
+        let (min, max) = (*resample::SUPPORTED_HZ.start(), self.rate_hz_max);
+        if !(min..=max).contains(&spec.rate_hz) || resample::check_rate(spec.rate_hz).is_err() {
+            return Err(MediaError::RateNotSupported { actual: spec.rate_hz, min, max });
+        }
+        Ok(())
+    }
+}
+
+/// What the file's headers say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MediaInfo {
+    /// File format.
+    pub container: Container,
+    /// Name of the codec, such as "aac".
+    pub codec: &'static str,
+    /// Sample rate in Hz, before resampling; 0 if only the audio itself says.
+    pub sample_rate_hz: u32,
+    /// Channels, before mixing; 0 if only the audio itself says.
+    pub channels: usize,
+    /// Length according to the headers, which recorders often leave out, and which may be wrong.
+    pub duration: Option<Duration>,
+}
+
+/// Chooses the first audio track and makes its decoder.
+pub(super) fn open_track(
+    container: Container,
+    format: &dyn FormatReader,
+    limits: DecodeLimits,
+) -> Result<(MediaInfo, u32, Codec), MediaError> {
+    let name = container.name();
+    let track = format.first_track(TrackType::Audio).ok_or(MediaError::NoAudioTrack { container: name })?;
+    let Some(CodecParameters::Audio(params)) = &track.codec_params else {
+        return Err(MediaError::NoAudioTrack { container: name });
+    };
+    let spec = Spec {
+        rate_hz: params.sample_rate.unwrap_or(0),
+        channels: params.channels.as_ref().map_or(0, |channels| channels.count()),
+    };
+    // Headers that leave out one may also be wrong about the other; the audio itself says both.
+    let is_stated = spec.rate_hz > 0 && spec.channels > 0;
+    let assumed_hz = if is_stated { spec.rate_hz } else { SPEECH_RATE_HZ };
+    limits.check(Spec { rate_hz: assumed_hz, ..spec })?;
+    let codec = Codec::new(params, track.time_base)
+        .map_err(|problem| container.broken(Duration::ZERO, &Error::DecodeError(problem)))?;
+    let codec = codec.ok_or_else(|| MediaError::CodecNotSupported {
+        container: name,
+        codec: codec::describe(params.codec),
+    })?;
+    let info = MediaInfo {
+        container,
+        codec: codec.name(),
+        sample_rate_hz: spec.rate_hz,
+        channels: spec.channels,
+        duration: track_duration(track),
+    };
+    Ok((info, track.id, codec))
+}
+
+fn track_duration(track: &Track) -> Option<Duration> {
+    let base = track.time_base?;
+    let ticks = track.duration?.get() as f64;
+    let seconds = ticks * f64::from(base.numer.get()) / f64::from(base.denom.get());
+    (seconds > 0.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
+}
