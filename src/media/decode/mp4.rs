@@ -48,8 +48,10 @@ pub(super) fn keep_audio_track(file: &Bytes) -> Result<Mp4, Error> {
     Ok(Mp4 { parts: with_changes(file, changes), start })
 }
 
-/// More fragments than 4 h of recordings have, at ten a second. symphonia keeps the tables of all.
-const FRAGMENTS_MAX: usize = 150_000;
+/// More fragments than 4 h of recordings have, at three a second. symphonia keeps the tables of all.
+const FRAGMENTS_MAX: usize = 50_000;
+/// Most boxes that become free space. Each fragment of a film has one.
+const CHANGES_MAX: usize = 100_000;
 /// Steps through the tables of all fragments: as much as a fragment of ten minutes takes.
 const WORK_MAX: u64 = 2_000_000_000;
 
@@ -104,75 +106,85 @@ impl Inspector<'_> {
         let file = self.file;
         let movie = find(file, 0..file.len(), &[b"moov"]).map(|movie| (movie, Track::find(file, movie)));
         let id = movie.as_ref().and_then(|(_, track)| track.as_ref()).map(|track| track.id);
+        let mut has_index = false;
         for top in boxes(file, 0..file.len()) {
             match &top.kind {
                 b"moov" => match &movie {
                     Some((first, track)) if first.start == top.start => {
-                        self.keep_movie(top, track.as_ref())?
+                        self.keep_movie(top, track.as_ref())?;
                     }
-                    _ => self.free(top),
+                    _ => self.free(top)?,
                 },
                 b"moof" => self.keep_fragment(top, id)?,
-                b"ftyp" | b"mdat" | b"sidx" | b"free" => {}
-                _ => self.free(top),
+                b"sidx" if !has_index => has_index = true,
+                b"meta" | b"sidx" => self.free(top)?,
+                _ => {}
             }
         }
         Ok(movie.and_then(|(_, track)| track?.start))
     }
 
     /// Makes a box free space.
-    fn free(&mut self, unneeded: Mp4Box) {
-        self.changes.push((unneeded.start + 4, b"free".to_vec()));
+    fn free(&mut self, unneeded: Mp4Box) -> Result<(), Error> {
+        self.change(unneeded.start + 4, b"free".to_vec())
     }
 
-    /// Keeps one box of each of these types, and returns them. The others become free space.
-    fn keep(&mut self, parent: Mp4Box, kinds: &[&[u8; 4]]) -> Vec<Mp4Box> {
-        let mut kept: Vec<Mp4Box> = Vec::new();
-        for child in boxes(self.file, parent.body()) {
-            if kinds.contains(&&child.kind) && kept.iter().all(|known| known.kind != child.kind) {
-                kept.push(child);
-            } else {
-                self.free(child);
-            }
-        }
-        kept
+    fn change(&mut self, at: usize, bytes: Vec<u8>) -> Result<(), Error> {
+        self.changes.push((at, bytes));
+        if self.changes.len() > CHANGES_MAX { Err(TOO_MUCH) } else { Ok(()) }
     }
 
     fn keep_movie(&mut self, movie: Mp4Box, track: Option<&Track>) -> Result<(), Error> {
         for child in boxes(self.file, movie.body()) {
             match &child.kind {
-                b"mvhd" => {}
                 b"trak" if track.is_some_and(|track| track.at == child.start) => self.keep_track(child)?,
-                b"mvex" => self.keep_extends(child, track.map(|track| track.id)),
-                _ => self.free(child),
+                b"trak" | b"udta" => self.free(child)?,
+                b"mvex" => self.keep_extends(child, track.map(|track| track.id))?,
+                _ => {}
             }
         }
         Ok(())
     }
 
     /// Keeps the defaults of the track's fragments (§8.8.3).
-    fn keep_extends(&mut self, extends: Mp4Box, id: Option<u32>) {
+    fn keep_extends(&mut self, extends: Mp4Box, id: Option<u32>) -> Result<(), Error> {
         let mut kept = false;
-        for child in boxes(self.file, extends.body()) {
-            let is_tracks =
-                child.kind == *b"trex" && id.is_some() && u32_at(self.file, child.body_at + 4) == id;
-            if child.kind != *b"mehd" && (kept || !is_tracks) {
-                self.free(child);
+        for child in boxes(self.file, extends.body()).filter(|child| child.kind == *b"trex") {
+            let is_tracks = id.is_some() && u32_at(self.file, child.body_at + 4) == id;
+            if kept || !is_tracks {
+                self.free(child)?;
             }
             kept |= is_tracks;
         }
+        Ok(())
     }
 
     fn keep_track(&mut self, track: Mp4Box) -> Result<(), Error> {
         let mut level = vec![track];
         for kinds in TRACK_LEVELS {
-            for parent in std::mem::take(&mut level) {
-                let kept = self.keep(parent, kinds);
-                level.extend(kept.into_iter().filter(|child| CONTAINERS.contains(&&child.kind)));
+            let parents = std::mem::take(&mut level);
+            for parent in parents {
+                level.extend(self.keep_one_of_each(parent, kinds)?);
             }
         }
         let times = find(self.file, track.body(), &[b"mdia", b"minf", b"stbl", b"stts"]);
         times.map_or(Ok(()), |times| self.shorten_times(times))
+    }
+
+    /// Keeps the first box of each of these types, and returns the containers among them. Further ones become free space,
+    /// because symphonia would take the last.
+    fn keep_one_of_each(&mut self, parent: Mp4Box, kinds: &[&[u8; 4]]) -> Result<Vec<Mp4Box>, Error> {
+        let mut kept: Vec<Mp4Box> = Vec::new();
+        for child in boxes(self.file, parent.body()).filter(|child| kinds.contains(&&child.kind)) {
+            let is_further = kept.iter().any(|known| known.kind == child.kind);
+            if is_further || child.kind == *b"edts" {
+                self.free(child)?;
+            } else {
+                kept.push(child);
+            }
+        }
+        kept.retain(|child| CONTAINERS.contains(&&child.kind));
+        Ok(kept)
     }
 
     /// Replaces the runs of a time table by two of the same samples and the same length (§8.6.1.2).
@@ -194,8 +206,7 @@ impl Inspector<'_> {
         let delta = u32::try_from(ticks.checked_div(samples).unwrap_or(0)).map_err(|_| TOO_MUCH)?;
         let table = [2, samples_u32 - longer, delta, longer, delta.saturating_add(1)];
         let table: Vec<u8> = table.iter().flat_map(|number| number.to_be_bytes()).collect();
-        self.changes.push((at, table));
-        Ok(())
+        self.change(at, table)
     }
 
     /// Keeps the track's part of a fragment. A fragment without any is left out, because symphonia looks through all of
@@ -208,30 +219,19 @@ impl Inspector<'_> {
                 && id.is_some()
                 && header.and_then(|tfhd| u32_at(file, tfhd.body_at + 4)) == id
         };
-        let Some(kept) = boxes(file, fragment.body()).find(is_tracks) else {
-            self.free(fragment);
-            return Ok(());
-        };
+        let Some(kept) = boxes(file, fragment.body()).find(is_tracks) else { return self.free(fragment) };
         if self.count_samples(kept)? == 0 {
-            self.free(fragment);
-            return Ok(());
+            return self.free(fragment);
+        }
+        let parts =
+            boxes(file, fragment.body()).filter(|child| child.kind == *b"traf" && child.start != kept.start);
+        let headers = boxes(file, kept.body()).filter(|child| child.kind == *b"tfhd").skip(1);
+        for unneeded in parts.chain(headers) {
+            self.free(unneeded)?;
         }
         self.fragments += 1;
-        for child in boxes(file, fragment.body()) {
-            if child.start != kept.start && child.kind != *b"mfhd" {
-                self.free(child);
-            }
-        }
-        let mut has_header = false;
-        for child in boxes(file, kept.body()) {
-            let is_header = child.kind == *b"tfhd";
-            if child.kind != *b"trun" && (has_header || !is_header) {
-                self.free(child);
-            }
-            has_header |= is_header;
-        }
-        let is_fragmented_too_much = self.fragments > FRAGMENTS_MAX || self.work > WORK_MAX;
-        if is_fragmented_too_much { Err(TOO_MUCH) } else { Ok(()) }
+        let is_too_much = self.fragments > FRAGMENTS_MAX || self.work > WORK_MAX;
+        if is_too_much { Err(TOO_MUCH) } else { Ok(()) }
     }
 
     /// Counts the samples of a fragment, and the steps that symphonia takes through its tables (§8.8.8).
@@ -254,9 +254,9 @@ impl Inspector<'_> {
     }
 }
 
-/// The containers of a track, from the outside to the inside, and what decoding needs in each.
+/// The containers of a track, from the outside to the inside, and what symphonia reads of each.
 const TRACK_LEVELS: [&[&[u8; 4]]; 4] = [
-    &[b"tkhd", b"mdia"],
+    &[b"tkhd", b"edts", b"mdia"],
     &[b"mdhd", b"hdlr", b"minf"],
     &[b"smhd", b"stbl"],
     &[b"stsd", b"stts", b"stsc", b"stsz", b"stco", b"co64"],
@@ -341,7 +341,7 @@ mod tests {
         let file = include_bytes!("../../../tests/media/video.mp4").to_vec();
         assert_eq!((count(&file, b"trak"), count(&file, b"stts"), count(&file, b"udta")), (2, 2, 1));
         let kept = kept(file.clone());
-        assert_eq!((count(&kept, b"trak"), count(&kept, b"elst"), count(&kept, b"udta")), (1, 0, 0));
+        assert_eq!((count(&kept, b"trak"), count(&kept, b"edts"), count(&kept, b"udta")), (1, 0, 0));
         assert_eq!(kept.len(), file.len());
     }
 
@@ -386,6 +386,13 @@ mod tests {
 
     fn position_of(file: &[u8], text: &[u8]) -> usize {
         memchr::memmem::find(file, text).unwrap()
+    }
+
+    #[test]
+    fn boxes_without_number_are_refused() {
+        let movie = new_box(b"moov", &new_box(b"udta", &[]).repeat(CHANGES_MAX + 1));
+        let error = keep_audio_track(&movie.into()).err().unwrap();
+        assert!(error.to_string().contains("tables are larger"), "{error}");
     }
 
     #[test]
