@@ -29,7 +29,7 @@ pub(super) fn keep_audio(file: &Bytes) -> Result<Vec<Bytes>, Error> {
 const DAMAGED_PAGES_MAX: usize = 1000;
 /// Most streams one after another, as a radio recording has for each song. Each starts a decoder.
 const STREAMS_MAX: usize = 256;
-/// Longest setup header. Encoders write up to 9 KB.
+/// Longest setup header. libvorbis writes up to 11 KB.
 const HEADER_MAX_BYTES: usize = 256 * 1024;
 
 /// Flags of a page.

@@ -3,10 +3,10 @@
 //! A codebook of a few bytes may announce 131 072 entries of 32 values, and a header may have 256 of them: symphonia
 //! unpacks all, 16 MB each. Only codebooks are looked at. What the rest of the header announces is small.
 
-/// Most entries of all codebooks. The decoder's tree takes up to 230 bytes for an entry. Encoders write at most 31 000.
+/// Most entries of all codebooks. The decoder's tree takes up to 230 bytes for an entry. libvorbis writes at most 19 413.
 const ENTRIES_MAX: u64 = 128 * 1024;
-/// Most values of all codebooks, of four bytes each. Encoders write at most 400 000.
-const VALUES_MAX: u64 = 2 * 1024 * 1024;
+/// Most values of all codebooks, of four bytes each. libvorbis writes at most 85 928.
+const VALUES_MAX: u64 = 1024 * 1024;
 /// Identification header, which the setup header follows.
 const IDENTIFICATION_BYTES: usize = 30;
 
