@@ -16,8 +16,8 @@ const SPEECH_M4A: &[u8] = include_bytes!("../media/moov_at_end.m4a");
 /// Size of the metadata in these files.
 const METADATA_BYTES: usize = 3_000_000;
 
-/// Most memory for anything but the file: a decoder takes up to 700 KB.
-const MEMORY_MAX: u64 = 1_500_000;
+/// Most memory for anything but the file. The decoder of the golden Vorbis file takes 1.9 MB.
+const MEMORY_MAX: u64 = 2_500_000;
 
 /// Decodes a file. Returns the audio, the error and the most memory beside the file.
 fn decode(file: Vec<u8>) -> (Vec<i16>, Option<MediaError>, u64) {
@@ -51,8 +51,8 @@ fn assert_refused(file: Vec<u8>, problem: &str) {
 struct Bits(Vec<bool>);
 
 impl Bits {
-    fn push(&mut self, value: u64, count: usize) {
-        self.0.extend((0..count).map(|bit| value >> bit & 1 == 1));
+    fn push(&mut self, value: u64, count: u32) {
+        self.0.extend((0..count).map(|bit| value.checked_shr(bit).unwrap_or(0) & 1 == 1));
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -96,7 +96,7 @@ fn element(id: &[u8], body: &[u8]) -> Vec<u8> {
 /// One audio track at 8 kHz, and one block.
 fn webm(codec: &[u8], private: &[u8], block: &[u8]) -> Vec<u8> {
     let audio =
-        [element(&[0xb5], &8000_f64.to_be_bytes()), element(&[0x9f], &[1]), element(&[0x62, 0x64], &[8])];
+        [element(&[0xb5], &8000_f64.to_be_bytes()), element(&[0x9f], &[1]), element(&[0x62, 0x64], &[16])];
     let entry = [
         element(&[0xd7], &[1]),
         element(&[0x73, 0xc5], &[1]),
@@ -344,7 +344,7 @@ fn ogg_streams_in_a_row_are_bounded() {
 fn packets_that_announce_billions_of_samples_take_no_memory() {
     let (samples, error, memory) = decode(lpcm_mp4(u32::MAX));
     assert_eq!((samples.len(), error), (2, None));
-    assert!(memory < 4 * MEMORY_MAX, "{memory} bytes");
+    assert!(memory < MEMORY_MAX, "{memory} bytes");
 }
 
 #[test]
