@@ -12,6 +12,8 @@ use symphonia::core::checksum::Crc32;
 use symphonia::core::errors::Error;
 use symphonia::core::io::Monitor as _;
 
+use super::vorbis;
+
 /// The pages of the audio streams; nothing if the file has none.
 pub(super) fn keep_audio(file: &Bytes) -> Result<Vec<Bytes>, Error> {
     let mut pages = Pages { file, at: 0, damaged: 0 };
@@ -265,6 +267,9 @@ impl Stream {
             };
             if header.len() == HEADER_MAX_BYTES && self.codec == Codec::Vorbis {
                 return Err(Error::LimitError("the Vorbis setup is longer than any encoder's"));
+            }
+            if self.codec == Codec::Vorbis {
+                vorbis::check_setup(&header).map_err(Error::DecodeError)?;
             }
             self.has_audio_begun = true;
             return Ok(Some(pages_of(self.serial, headers)));

@@ -12,10 +12,15 @@ const IDENTIFICATION_BYTES: usize = 30;
 
 /// Checks the headers that a track carries: the identification and the setup, as symphonia's containers return them.
 pub(super) fn check_headers(headers: &[u8]) -> Result<(), &'static str> {
-    let setup = headers.get(IDENTIFICATION_BYTES..).unwrap_or_default();
-    let (Some(1), Some(codebooks)) = (headers.first(), setup.strip_prefix(b"\x05vorbis")) else {
-        return Err("the Vorbis headers are incomplete");
-    };
+    match headers.first() {
+        Some(1) => check_setup(headers.get(IDENTIFICATION_BYTES..).unwrap_or_default()),
+        _ => Err("the Vorbis identification is missing"),
+    }
+}
+
+/// Checks a setup header.
+pub(super) fn check_setup(setup: &[u8]) -> Result<(), &'static str> {
+    let codebooks = setup.strip_prefix(b"\x05vorbis").ok_or("the Vorbis setup is missing")?;
     check_codebooks(&mut Bits { bytes: codebooks, at: 0 })
         .ok_or("the Vorbis setup is damaged or needs more memory than any encoder's")
 }
