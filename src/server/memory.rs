@@ -59,6 +59,12 @@ impl MemoryShare {
         self.update(|share| share.kept_bytes = bytes)
     }
 
+    /// True if a peer that has sent much already should wait: less than a quarter of the budget is left for others.
+    pub(crate) fn is_needed_by_others(&self) -> bool {
+        let budget = self.budget.as_ref();
+        budget.is_some_and(|(budget, max)| budget.held_bytes.load(Relaxed) > max - max / 4)
+    }
+
     /// Counts another amount. To count less always succeeds.
     fn update(&mut self, set: impl FnOnce(&mut Self)) -> bool {
         let before = self.counted_bytes();

@@ -6,7 +6,9 @@
 //!
 //! - [`endpoint`]: the paths
 //! - [`style`]: the API that a client expects, its defaults and its errors
-//! - [`upload`]: the body of a request
+//! - [`body`]: receives the body of a request; [`bodies`]: the bodies in progress
+//! - [`upload`]: a recording with its fields; [`form`] and [`members`] read forms and JSON, [`parse`] outside of the sessions'
+//!   threads
 //! - [`event`]: what the session sends
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
 //! - [`speak`]: a text to speech
@@ -14,11 +16,16 @@
 //! - [`deepgram`]: requests and answers in Deepgram's form
 //! - [`models`]: lists of models and voices, and the server's state
 
+pub(crate) mod bodies;
+mod body;
 pub(crate) mod codec_threads;
 mod deepgram;
 mod endpoint;
 pub(crate) mod event;
+mod form;
+mod members;
 mod models;
+mod parse;
 mod session;
 mod speak;
 mod streamed_body;

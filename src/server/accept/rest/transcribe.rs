@@ -70,11 +70,11 @@ pub(super) async fn answer(
     style: Style,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
-    let admission = opening.admit()?;
     let mut memory = opening.memory_share();
-    let mut upload = Upload::read(request, &mut memory).await?;
+    let mut upload = Upload::read(request, &mut memory, &opening.server).await?;
     let form = read_form(task, &upload, style)?;
     let job = read_job(task, &mut upload)?;
+    let admission = opening.admit()?;
     let (transcription, served) = Transcription::start(opening, (admission, memory), job).await?;
     match form.streams {
         true => stream(transcription, form, served).await,
@@ -89,19 +89,17 @@ pub(super) async fn answer(
 
 fn read_form(task: Task, upload: &Upload, style: Style) -> Result<AnswerForm, Failure> {
     let format = transcript::format_of(upload.text("response_format"))?;
-    let streams = upload.parse("stream", "true or false")?.unwrap_or(false);
+    let streams = upload.flag("stream")?.unwrap_or(false);
     let granularities: Vec<_> = upload.all("timestamp_granularities").collect();
     if let Some(unknown) = granularities.iter().find(|name| !["word", "segment"].contains(*name)) {
         let message =
             format!("Invalid value for 'timestamp_granularities': '{unknown}'; must be 'word' or 'segment'.");
         return Err(Failure::parameter("timestamp_granularities", message));
     }
-    let temperature: Option<f64> = upload.parse("temperature", "a number")?;
-    if temperature.is_some_and(|value| !(0.0..=2.0).contains(&value)) {
-        return Err(Failure::parameter(
-            "temperature",
-            "Invalid value for 'temperature': must be from 0 to 2.",
-        ));
+    if let Some(value) = upload.number("temperature")?.filter(|value| !(0.0..=2.0).contains(value)) {
+        let failure =
+            Failure::parameter("temperature", "Invalid value for 'temperature': must be from 0 to 2.");
+        return Err(failure.with_range_error(json!(upload.text("temperature")), value, 0.0..=2.0));
     }
     Ok(AnswerForm { format, streams, wants_words: granularities.contains(&"word"), style, task })
 }
