@@ -20,7 +20,7 @@ use super::{
     session::{Opening, Segment},
     speak::{self, Delivery, text_of},
     style::{Failure, Style, set_header},
-    transcribe::{Job, Transcription},
+    transcribe::{Job, Recognized, Transcription},
     transcript,
     upload::RECORDING_MAX_BYTES,
 };
@@ -88,14 +88,19 @@ pub(super) async fn answer_listen(
     let hash = threads.run(move || digest(&SHA256, &hashed)).await;
     let job = Job { recording, model: model.clone(), settings };
     let (transcription, _served) = Transcription::start(opening, (admission, memory), job).await?;
-    let (segments, duration) = transcription.collect().await?;
+    let Recognized { segments, duration, broken_off } = transcription.collect().await?;
     let mut body = listen_body(&segments, &model, query.is_set("utterances"));
     let metadata = &mut body["metadata"];
     metadata["duration"] = duration.as_secs_f64().into();
     metadata["created"] = rfc3339(unix_now().as_secs_f64()).into();
     metadata["sha256"] =
         hash.map(|hash| hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>()).into();
-    Ok(complete(answer_with("application/json", body.to_string())))
+    if let Some(broken_off) = &broken_off {
+        metadata["warnings"] = json!([broken_off.json()]);
+    }
+    let mut response = answer_with("application/json", body.to_string());
+    broken_off.inspect(|broken_off| broken_off.mark(&mut response));
+    Ok(complete(response))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

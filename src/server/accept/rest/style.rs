@@ -185,6 +185,12 @@ impl Failure {
         Self::new(status, code, message)
     }
 
+    /// True if the upstream failed, not the client's request.
+    pub(super) fn is_upstreams(&self) -> bool {
+        let codes = ["queue_full", "service_unavailable", "bad_gateway"];
+        self.refusal.is_none() && codes.contains(&self.code)
+    }
+
     /// The error as the client's API has it. Clients of OpenAI's libraries repeat a request after 408, 409, 429 and 5xx.
     pub(super) fn into_http_error(mut self, style: Style) -> Box<HttpError> {
         if let Some(refusal) = self.refusal.take() {

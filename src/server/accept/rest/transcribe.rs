@@ -14,7 +14,7 @@ use hyper::{
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{
     Body, ServedRequest,
@@ -24,7 +24,7 @@ use super::{
     session::{Commands, Event, Events, Opening, RestSession, Segment},
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style},
-    transcript::{self, TranscriptFormat},
+    transcript::{self, BreakOff, TranscriptFormat},
     upload::Upload,
 };
 use crate::{
@@ -79,10 +79,10 @@ pub(super) async fn answer(
     match form.streams {
         true => stream(transcription, form, served).await,
         false => {
-            let (segments, duration) = transcription.collect().await?;
+            let Recognized { segments, duration, broken_off } = transcription.collect().await?;
             let AnswerForm { task, wants_words, .. } = form;
             let transcript = Transcript { segments: &segments, duration, task, wants_words };
-            Ok(complete(transcript::response(&transcript, form.format)))
+            Ok(complete(transcript::response(&transcript, form.format, broken_off.as_ref())))
         }
     }
 }
@@ -128,6 +128,15 @@ fn read_job(task: Task, upload: &mut Upload) -> Result<Job, Failure> {
         }
     }
     Ok(Job { recording, model, settings })
+}
+
+/// What was transcribed of a recording.
+pub(super) struct Recognized {
+    pub(super) segments: Vec<Segment>,
+    /// Length of the recording, as far as it was decoded.
+    pub(super) duration: Duration,
+    /// The rest is missing.
+    pub(super) broken_off: Option<BreakOff>,
 }
 
 /// A recording that is being transcribed.
@@ -186,13 +195,21 @@ impl Transcription {
         self.duration.unwrap_or_default()
     }
 
-    /// All segments, and the length of the recording.
-    pub(super) async fn collect(mut self) -> Result<(Vec<Segment>, Duration), Failure> {
+    /// All segments. If the upstream fails after some, they are kept.
+    pub(super) async fn collect(mut self) -> Result<Recognized, Failure> {
         let mut segments = Vec::new();
-        while let Some(segment) = self.next().await? {
-            segments.push(segment);
+        let broken_off = loop {
+            match self.next().await {
+                Ok(Some(segment)) => segments.push(segment),
+                Ok(None) => break None,
+                Err(failure) => break Some(BreakOff::after(&segments, failure)?),
+            }
+        };
+        let transcribed = broken_off.as_ref().map(BreakOff::transcribed).unwrap_or_default();
+        if let Some(broken_off) = &broken_off {
+            warn!(problem = broken_off.message(), "transcript is incomplete");
         }
-        Ok((segments, self.duration()))
+        Ok(Recognized { segments, duration: self.duration().max(transcribed), broken_off })
     }
 }
 
@@ -294,11 +311,12 @@ async fn send_events(
     style: Style,
     sender: BodySender,
 ) {
-    let (mut text, mut next) = (String::new(), Ok::<_, Failure>(first));
+    let (mut text, mut next, mut end_ms) = (String::new(), Ok::<_, Failure>(first), None);
     loop {
         match next {
             Ok(Some(segment)) => {
                 let before = text.len();
+                end_ms = Some(segment.end_ms);
                 transcript::append(&mut text, &segment.text);
                 let delta = json!({"type": "transcript.text.delta", "delta": &text[before..]});
                 if sender.send(event_text(&delta)).await.is_err() {
@@ -312,7 +330,11 @@ async fn send_events(
                 let _ = sender.send(Ok("data: [DONE]\n\n".into())).await;
                 return;
             }
-            Err(failure) => {
+            Err(mut failure) => {
+                if let Some(end_ms) = end_ms.filter(|_| failure.is_upstreams()) {
+                    let message = &failure.message;
+                    failure.message = transcript::break_off_message(end_ms, message);
+                }
                 // Clients of OpenAI's libraries raise an error for a top-level `error`.
                 let _ = sender.send(event_text(&failure.body(style))).await;
                 return;
