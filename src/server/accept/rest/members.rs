@@ -5,9 +5,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use serde::{
-    de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
-};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Most elements of a list.
 const LIST_MAX: usize = 256;
