@@ -59,10 +59,10 @@ impl MemoryShare {
         self.update(|share| share.kept_bytes = bytes)
     }
 
-    /// True if a peer that has sent much already should wait: less than a quarter of the budget is left for others.
-    pub(crate) fn is_needed_by_others(&self) -> bool {
+    /// True if less than this part of the budget is left, such as 4 for a quarter.
+    pub(crate) fn leaves_less_than(&self, part: usize) -> bool {
         let budget = self.budget.as_ref();
-        budget.is_some_and(|(budget, max)| budget.held_bytes.load(Relaxed) > max - max / 4)
+        budget.is_some_and(|(budget, max)| budget.held_bytes.load(Relaxed) > max - max / part)
     }
 
     /// Counts another amount. To count less always succeeds.

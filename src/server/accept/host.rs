@@ -72,12 +72,17 @@ pub(super) fn check_host_header(headers: &HeaderMap) -> Result<(), Box<HttpError
     }
     let is_well_formed = count == 0 || host(headers).is_some_and(|host| Host::parse(host).is_some());
     is_well_formed.then_some(()).ok_or_else(|| {
-        HttpError::bad_request("The Host header is malformed; it must be a host name or an address, and perhaps a port")
+        HttpError::bad_request(
+            "The Host header is malformed; it must be a host name or an address, and perhaps a port",
+        )
     })
 }
 
 /// Without keys, the playground is for this machine. Rejects other host names, because another site could point its name here.
-pub(super) fn check_playground_host(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+pub(super) fn check_playground_host(
+    config: &ServiceConfig,
+    headers: &HeaderMap,
+) -> Result<(), Box<HttpError>> {
     let host = host(headers).and_then(Host::parse);
     if config.access.keys.is_some() || host.is_some_and(|host| host.is_address_or_localhost()) {
         return Ok(());
@@ -94,13 +99,14 @@ pub(super) fn may_page_use_rest(config: &ServiceConfig, headers: &HeaderMap) -> 
         return false;
     }
     let has_rule = !access.origins.is_unrestricted() || (access.keys.is_some() && access.required);
-    has_rule || headers.get_all(ORIGIN).iter().all(|origin| {
-        let page = origin.to_str().ok().and_then(Host::of_origin);
-        let own = host(headers).and_then(Host::parse);
-        page.is_some_and(|page| {
-            page.is_this_machine() || (page.is_address_or_localhost() && own.as_ref() == Some(&page))
+    has_rule
+        || headers.get_all(ORIGIN).iter().all(|origin| {
+            let page = origin.to_str().ok().and_then(Host::of_origin);
+            let own = host(headers).and_then(Host::parse);
+            page.is_some_and(|page| {
+                page.is_this_machine() || (page.is_address_or_localhost() && own.as_ref() == Some(&page))
+            })
         })
-    })
 }
 
 /// Rejects requests of pages that may not use REST.
@@ -121,7 +127,9 @@ mod tests {
         for good in ["x", "localhost:8000", "127.0.0.1", "[::1]:80", "a_b.example", "x:", ""] {
             assert!(Host::parse(good).is_some(), "{good}");
         }
-        for bad in ["a b", "host:1:2", "host:port", "x:70000", "[::1", "[x]", "[::1]80", "u@x", "x/y", "::1", "x:+1"] {
+        for bad in
+            ["a b", "host:1:2", "host:port", "x:70000", "[::1", "[x]", "[::1]80", "u@x", "x/y", "::1", "x:+1"]
+        {
             assert_eq!(Host::parse(bad), None, "{bad}");
         }
     }
@@ -129,10 +137,23 @@ mod tests {
     #[test]
     fn pages_of_this_machine_are_known_by_their_origin() {
         let is_local = |origin| Host::of_origin(origin).is_some_and(|host| host.is_this_machine());
-        for good in ["http://localhost:5173", "https://app.localhost", "http://127.0.0.1", "http://[::1]:3000", "tauri://localhost"] {
+        for good in [
+            "http://localhost:5173",
+            "https://app.localhost",
+            "http://127.0.0.1",
+            "http://[::1]:3000",
+            "tauri://localhost",
+        ] {
             assert!(is_local(good), "{good}");
         }
-        for bad in ["null", "", "https://evil.example", "http://localhost.evil.example", "http://10.0.0.7", "file://"] {
+        for bad in [
+            "null",
+            "",
+            "https://evil.example",
+            "http://localhost.evil.example",
+            "http://10.0.0.7",
+            "file://",
+        ] {
             assert!(!is_local(bad), "{bad}");
         }
     }

@@ -15,8 +15,8 @@
 mod admission;
 pub(crate) mod client_signs;
 pub(super) mod failure_log;
-pub(crate) mod http_error;
 mod host;
+pub(crate) mod http_error;
 mod not_found;
 mod playground;
 pub(crate) mod protocol_detection;

@@ -176,7 +176,9 @@ impl AsyncRead for RequestStream {
                     return Poll::Pending;
                 }
                 Part::Answering if this.waiting.len() > NEXT_REQUEST_MAX_BYTES => {
-                    return Poll::Ready(Err(io::Error::other("the client sent requests without waiting for answers")));
+                    return Poll::Ready(Err(io::Error::other(
+                        "the client sent requests without waiting for answers",
+                    )));
                 }
                 Part::Answering => state.reader = Some(cx.waker().clone()),
             }

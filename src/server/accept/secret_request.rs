@@ -145,7 +145,11 @@ fn no_object() -> Box<HttpError> {
 }
 
 /// Parses an object, such as the session; `None` if it is another type.
-fn parse_object(json: &str, max_bytes: usize, name: &str) -> Result<Option<Map<String, Value>>, Box<HttpError>> {
+fn parse_object(
+    json: &str,
+    max_bytes: usize,
+    name: &str,
+) -> Result<Option<Map<String, Value>>, Box<HttpError>> {
     if json.len() > max_bytes {
         let message = format!("'{name}' is longer than {} KiB", max_bytes >> 10);
         return Err(invalid(&message, "invalid_value", Some(name)));
@@ -177,8 +181,9 @@ fn lifetime_s(body: &Body<'_>) -> Result<u64, Box<HttpError>> {
 
 /// The session in a request.
 fn parse_session(json: &str) -> Result<Map<String, Value>, Box<HttpError>> {
-    parse_object(json, SESSION_MAX_BYTES, "session")?
-        .ok_or_else(|| invalid("Invalid type for 'session': must be an object.", "invalid_type", Some("session")))
+    parse_object(json, SESSION_MAX_BYTES, "session")?.ok_or_else(|| {
+        invalid("Invalid type for 'session': must be an object.", "invalid_type", Some("session"))
+    })
 }
 
 /// The session as the secret keeps it, if it has settings. A session that no client could update to is rejected.

@@ -55,11 +55,16 @@ pub(in super::super) enum BodyFraming {
 #[derive(Debug)]
 pub(in super::super) enum Chunks {
     /// In a line with the length of a chunk; the length so far, `None` after its last digit.
-    Size { length: u64, in_digits: bool },
+    Size {
+        length: u64,
+        in_digits: bool,
+    },
     /// Bytes of the chunk that are left, with its line end.
     Data(u64),
     /// After the last chunk.
-    Trailers { line_is_blank: bool },
+    Trailers {
+        line_is_blank: bool,
+    },
     Complete,
 }
 

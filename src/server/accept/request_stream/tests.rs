@@ -74,7 +74,9 @@ async fn unread_body_of_an_answered_request_is_not_taken_for_a_head() {
 
 #[tokio::test]
 async fn bare_line_feeds_in_a_head_are_found() {
-    for head in ["GET / HTTP/1.1\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\n\n", "\nGET / HTTP/1.1\r\n\r\n"] {
+    for head in
+        ["GET / HTTP/1.1\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\n\n", "\nGET / HTTP/1.1\r\n\r\n"]
+    {
         let (mut client, mut stream, gate) = open();
         client.write_all(head.as_bytes()).await.unwrap();
         assert_eq!(read_now(&mut stream, 4096).0, head);

@@ -131,9 +131,9 @@ impl BodyPlace {
         self.incoming.given_up.notified().await;
     }
 
-    /// True if no body in progress is older.
-    pub(super) fn is_oldest(&self) -> bool {
-        self.bodies.lock().first().is_some_and(|first| Arc::ptr_eq(first, &self.incoming))
+    /// How many bodies in progress are older.
+    pub(super) fn older(&self) -> usize {
+        self.bodies.lock().iter().take_while(|incoming| !Arc::ptr_eq(incoming, &self.incoming)).count()
     }
 
     /// Gives up the slowest of the bodies that have received more than this.
@@ -172,9 +172,9 @@ mod tests {
         let newcomer = bodies.begin();
         assert!(is_given_up(&stalled), "it has received most, but nothing of late");
         assert!(![&slow, &newcomer].into_iter().chain(&others).any(is_given_up));
-        assert!(slow.is_oldest());
+        assert_eq!((slow.older(), others[0].older()), (0, 1));
         drop(slow);
-        assert!(others[0].is_oldest(), "a place is free again");
+        assert_eq!(others[0].older(), 0, "a place is free again");
     }
 
     #[tokio::test(start_paused = true)]

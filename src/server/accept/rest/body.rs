@@ -1,8 +1,9 @@
 //! Reads the body of a request: bounded in bytes, in time and in memory.
 //!
 //! - A client must send [`PROGRESS_BYTES`] in every [`PROGRESS_WINDOW`], and the whole body within [`BODY_TIMEOUT`].
-//! - Every byte counts in the memory of messages in transit. Large bodies leave a quarter of it to others: they wait, all but
-//!   the oldest, so that one of them gets on.
+//! - Every byte counts in the memory of messages in transit. Large bodies wait for others to end where little is left: beyond
+//!   half of it, all but the oldest two; beyond three quarters, all but the oldest; beyond five sixths, all. So they end one
+//!   after the other. New connections are refused only beyond seven eighths, which uploads alone never reach.
 //! - When there is no room for a body, the slowest one goes ([`super::bodies`]).
 
 use std::time::Duration;
@@ -22,7 +23,7 @@ use super::{
 use crate::server::memory::MemoryShare;
 
 /// A body up to this length never waits for memory, bytes.
-pub(super) const SMALL_BYTES: usize = 1024 * 1024;
+pub(super) const SMALL_BYTES: usize = 256 * 1024;
 /// A client that sends less than [`PROGRESS_BYTES`] in this time has stalled.
 pub(super) const PROGRESS_WINDOW: Duration = Duration::from_secs(30);
 /// Least progress, bytes: 2 KiB/s, a tenth of what the slowest mobile connections reach.
@@ -128,9 +129,17 @@ impl<'m> BodyReader<'m> {
         Ok(())
     }
 
-    /// Waits until a quarter of the memory is free, unless this body is the oldest.
+    /// True if others may take the memory that is left, but not this body.
+    fn lacks_memory(&self) -> bool {
+        let leaves_less_than = |part| self.memory.leaves_less_than(part);
+        leaves_less_than(6)
+            || (leaves_less_than(4) && self.place.older() > 0)
+            || (leaves_less_than(2) && self.place.older() > 1)
+    }
+
+    /// Waits until others leave memory.
     async fn wait_for_memory(&mut self) -> Result<(), Failure> {
-        if !self.memory.is_needed_by_others() || self.place.is_oldest() {
+        if !self.lacks_memory() {
             return Ok(());
         }
         self.place.set_held(true);
@@ -144,7 +153,7 @@ impl<'m> BodyReader<'m> {
     async fn retry_for_memory(&self) -> Result<(), Failure> {
         let until = Instant::now() + MEMORY_TIMEOUT;
         let mut retries = 0_u32;
-        while self.memory.is_needed_by_others() && !self.place.is_oldest() {
+        while self.lacks_memory() {
             if Instant::now() >= until {
                 return Err(out_of_memory());
             }

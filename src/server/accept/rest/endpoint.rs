@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn listed_paths_are_served() {
-        let is_served = |path| [Method::GET, Method::POST].iter().any(|method| Endpoint::of(method, path).is_some());
+        let is_served =
+            |path| [Method::GET, Method::POST].iter().any(|method| Endpoint::of(method, path).is_some());
         assert!(Endpoint::PATHS.into_iter().all(is_served));
     }
 

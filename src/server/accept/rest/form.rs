@@ -148,10 +148,8 @@ mod tests {
         let body = b"preamble\r\n--b  \r\nContent-Disposition: form-data; name=\"file\"; filename=\"a;b\\\".mp3\"\r\n\
             Content-Type: audio/mpeg\r\n\r\n\r\nraw --b\r\n-\r\n--b\r\ncontent-disposition:form-data;filename=x; name=model\r\n\r\n\
             m\r\n--b\r\n\r\n\r\n--b\r\nX: y\r\n\r\nz\r\n--b--\r\nepilogue";
-        let expected =
-            [("file", "\r\nraw --b\r\n-"), ("model", "m"), ("", ""), ("", "z")].map(|(name, contents)| {
-                (name.to_owned(), contents.as_bytes().to_vec())
-            });
+        let expected = [("file", "\r\nraw --b\r\n-"), ("model", "m"), ("", ""), ("", "z")]
+            .map(|(name, contents)| (name.to_owned(), contents.as_bytes().to_vec()));
         assert_eq!(read(body), Ok(expected.to_vec()));
         assert_eq!(read(b"--b--"), Ok(Vec::new()));
     }
@@ -181,7 +179,13 @@ mod tests {
         assert_eq!(of("multipart/form-data; boundary=a").as_deref(), Some("a"));
         assert_eq!(of("Multipart/Form-Data;charset=x; Boundary=\"a b;c\"; x=y").as_deref(), Some("a b;c"));
         let long = format!("multipart/form-data; boundary={}", "x".repeat(71));
-        for wrong in ["", "multipart/form-data", "multipart/mixed; boundary=a", "multipart/form-data; boundary=", &long] {
+        for wrong in [
+            "",
+            "multipart/form-data",
+            "multipart/mixed; boundary=a",
+            "multipart/form-data; boundary=",
+            &long,
+        ] {
             assert_eq!(of(wrong), None, "{wrong}");
         }
     }

@@ -103,8 +103,13 @@ impl Failure {
     /// HTTP 400: a parameter is wrong.
     pub(super) fn parameter(name: &'static str, message: impl Into<String>) -> Self {
         let failure = Self { parameter: Some(name), ..Self::invalid(message) };
-        let field_error =
-            FieldError { kind: "value_error", message: None, input: Value::Null, limit: None, field: Some(name) };
+        let field_error = FieldError {
+            kind: "value_error",
+            message: None,
+            input: Value::Null,
+            limit: None,
+            field: Some(name),
+        };
         Self { field_error: Some(Box::new(field_error)), ..failure }
     }
 
@@ -142,7 +147,12 @@ impl Failure {
             true => ("greater_than_equal", "greater than or equal to", "ge", range.start()),
             false => ("less_than_equal", "less than or equal to", "le", range.end()),
         };
-        self.with_field_error(kind, format!("Input should be {words} {limit}"), input, Some((name, json!(limit))))
+        self.with_field_error(
+            kind,
+            format!("Input should be {words} {limit}"),
+            input,
+            Some((name, json!(limit))),
+        )
     }
 
     /// Macaw's server answers that this field is missing.

@@ -119,7 +119,8 @@ impl Upload {
         if file.as_ref().is_some_and(|file| file.len() > RECORDING_MAX_BYTES) {
             return Err(too_large(RECORDING_MAX_BYTES));
         }
-        let texts = members.into_iter().flat_map(|(name, texts)| texts.into_iter().map(move |text| (name, text)));
+        let texts =
+            members.into_iter().flat_map(|(name, texts)| texts.into_iter().map(move |text| (name, text)));
         Ok(Self { file: file.map(Bytes::from), fields: texts.collect() })
     }
 
@@ -142,8 +143,7 @@ impl Upload {
 
     /// The field with this name as a number.
     pub(super) fn number(&self, name: &'static str) -> Result<Option<f64>, Failure> {
-        let macaws =
-            ("float_parsing", "Input should be a valid number, unable to parse string as a number");
+        let macaws = ("float_parsing", "Input should be a valid number, unable to parse string as a number");
         self.parse(name, "a number", macaws)
     }
 
