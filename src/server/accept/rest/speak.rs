@@ -119,7 +119,7 @@ fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
         ("voice", voice),
         ("instruction", instruction),
         ("language", text_of(&mut body, "language")?),
-        ("ref_audio", text_of(&mut body, "ref_audio")?),
+        ("reference_audio", text_of(&mut body, "ref_audio")?),
     ] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             command[name] = value.into();
