@@ -96,7 +96,8 @@ async fn stalled_upload_leaves_memory_to_newcomers() {
     let mut stalled = announce(&bench, 25_000_000).await;
     stalled.write_all(b"--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n").await.unwrap();
     // More than the kernel buffers: the server reads most of it.
-    let sending = timeout(Duration::from_secs(2), stalled.write_all(&vec![0; 24_000_000]));
+    let recording = vec![0; 24_000_000];
+    let sending = timeout(Duration::from_secs(2), stalled.write_all(&recording));
     let newcomers = async {
         for _ in 0..20 {
             let spoken = speak(&bench, BEARER, &json!({"model": "m", "input": "Hello."})).await;

@@ -39,7 +39,7 @@ use std::{
 
 use http_body_util::Either;
 use hyper::{
-    Request, Response,
+    Request, Response, StatusCode,
     body::{Body as _, Incoming},
     header::{CONNECTION, HeaderValue},
     server::conn::http1,
@@ -201,12 +201,14 @@ async fn answer_request(
         Some(secret_request) => secret_request.answer(request, peer, server).await,
         None => admit(request, peer, server),
     };
-    answered
-        .unwrap_or_else(|error| {
-            server.metrics.record_rejection(error.reason);
-            error.response
-        })
-        .map(Either::Left)
+    let response = answered.unwrap_or_else(|error| {
+        server.metrics.record_rejection(error.reason);
+        error.response
+    });
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        gate.upgrade();
+    }
+    response.map(Either::Left)
 }
 
 /// Rejects heads that a proxy in front may have read differently (RFC 9112 §2.2, §3.2).

@@ -54,6 +54,8 @@ enum Part {
     Body(BodyFraming),
     /// The request is complete and is being answered.
     Answering,
+    /// Another protocol follows.
+    Upgraded,
 }
 
 impl Default for Part {
@@ -87,6 +89,13 @@ impl Gate {
         Answering(self.clone())
     }
 
+    /// The answer switches to another protocol: nothing is held back any more.
+    pub(super) fn upgrade(&self) {
+        let mut state = self.lock();
+        state.part = Part::Upgraded;
+        state.wake_reader();
+    }
+
     /// True if a line of the last head ended without CR.
     pub(super) fn has_bare_lf(&self) -> bool {
         self.lock().has_bare_lf
@@ -116,6 +125,7 @@ impl GateState {
                 length
             }
             Part::HeadRead | Part::Answering => 0,
+            Part::Upgraded => bytes.len(),
         }
     }
 
@@ -163,14 +173,14 @@ impl AsyncRead for RequestStream {
             let gate = this.gate.clone();
             let mut state = gate.lock();
             match state.part {
-                Part::Head(_) | Part::Body(_) if !this.waiting.is_empty() => {
+                Part::Head(_) | Part::Body(_) | Part::Upgraded if !this.waiting.is_empty() => {
                     let most = this.waiting.len().min(buf.remaining());
                     let length = state.admit(&this.waiting[..most]);
                     buf.put_slice(&this.waiting[..length]);
                     this.waiting.drain(..length);
                     return Poll::Ready(Ok(()));
                 }
-                Part::Head(_) | Part::Body(_) => {}
+                Part::Head(_) | Part::Body(_) | Part::Upgraded => {}
                 Part::HeadRead => {
                     state.reader = Some(cx.waker().clone());
                     return Poll::Pending;

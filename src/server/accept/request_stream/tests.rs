@@ -53,6 +53,18 @@ async fn disconnect_is_found_behind_bytes_of_the_next_request() {
 }
 
 #[tokio::test]
+async fn nothing_is_held_back_after_an_upgrade() {
+    let (mut client, mut stream, gate) = open();
+    client.write_all(HEAD.as_bytes()).await.unwrap();
+    assert_eq!(read_now(&mut stream, 4096).0, HEAD);
+    let answering = gate.answer(BodyFraming::new(Some(0)));
+    gate.upgrade();
+    drop(answering);
+    client.write_all(b"x\n\ny\n\nz").await.unwrap();
+    assert_eq!(read_now(&mut stream, 4096).0, "x\n\ny\n\nz");
+}
+
+#[tokio::test]
 async fn bytes_after_a_request_are_bounded() {
     let (mut client, mut stream, gate) = open();
     client.write_all(&[HEAD.as_bytes(), &[b'x'; NEXT_REQUEST_MAX_BYTES + 1]].concat()).await.unwrap();
