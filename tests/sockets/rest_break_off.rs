@@ -12,7 +12,7 @@ use voxbridge_test_support::bench::{Bench, Options, instant_simulator, profile_w
 
 use crate::rest::{BEARER, request, two_utterances, upload, wav};
 
-/// Recognises so many utterances, and fails for good after them.
+/// Recognises this number of utterances, and fails for good after them.
 struct FailsAfter(AtomicUsize);
 
 impl SpeechEngines for FailsAfter {

@@ -1,4 +1,4 @@
-//! Uploads that stall, trickle or never become what they announce: they hold no session slot, and keep nobody else out.
+//! Uploads that stall, trickle or never end: they hold no session slot, and other clients still come in.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What a request for an unknown path is answered: the paths that there are, and what to use instead of an API that voxbridge
-//! does not have.
+//! The answer to a request for an unknown path: the paths that there are, and a replacement for APIs that voxbridge does not
+//! have.
 
 use super::rest::Endpoint;
 use crate::mapping::Library;

@@ -15,7 +15,7 @@ use tokio::{sync::Notify, time::Instant};
 const BODIES_MAX: usize = 256;
 /// Progress is measured in intervals of this length: the current one and the one before.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// What every body is taken to have received at its start, so that a new one is not the slowest, bytes.
+/// Bytes that each body counts as received from its start, so that a new one is not the slowest.
 const HEAD_START_BYTES: usize = 64 * 1024;
 
 /// All bodies in progress, the oldest first.

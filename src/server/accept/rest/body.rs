@@ -24,6 +24,10 @@ use crate::server::memory::MemoryShare;
 
 /// A body up to this length never waits for memory, bytes.
 pub(super) const SMALL_BYTES: usize = 256 * 1024;
+/// A longer body gets a block of memory that the allocator returns to the system at once (`process/allocator.rs`), bytes.
+const HEAP_MAX_BYTES: usize = 64 * 1024;
+/// Least size of such a block, bytes. Pages that are not used take no memory.
+const BLOCK_BYTES: usize = 1024 * 1024;
 /// A client that sends less than [`PROGRESS_BYTES`] in this time has stalled.
 pub(super) const PROGRESS_WINDOW: Duration = Duration::from_secs(30);
 /// Least progress, bytes: 2 KiB/s, a tenth of what the slowest mobile connections reach.
@@ -125,6 +129,10 @@ impl<'m> BodyReader<'m> {
             return Err(out_of_memory());
         }
         self.place.add(chunk.len());
+        if length > self.bytes.capacity() && length > HEAP_MAX_BYTES {
+            // The system's own block: the allocator would keep the smaller ones of many uploads.
+            self.bytes.reserve(length.max(BLOCK_BYTES) - self.bytes.len());
+        }
         self.bytes.extend_from_slice(chunk);
         Ok(())
     }

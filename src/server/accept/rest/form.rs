@@ -38,7 +38,7 @@ pub(super) fn boundary_of(content_type: &str) -> Option<String> {
 /// The first boundary line in the start of a body; the body is no form without one.
 ///
 /// # Errors
-/// What is wrong with the form.
+/// The fault of the form, in words.
 pub(super) fn find_start(start: &[u8], boundary: &str) -> Result<usize, String> {
     let delimiter = format!("--{boundary}");
     if start.starts_with(delimiter.as_bytes()) {
@@ -55,7 +55,7 @@ pub(super) fn find_start(start: &[u8], boundary: &str) -> Result<usize, String> 
 /// The parts of a complete form.
 ///
 /// # Errors
-/// What is wrong with the form.
+/// The fault of the form, in words.
 pub(super) fn parts(body: &Bytes, boundary: &str) -> Result<Vec<Part>, String> {
     let delimiter = format!("\r\n--{boundary}");
     let finder = Finder::new(delimiter.as_bytes());

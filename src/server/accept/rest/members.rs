@@ -164,7 +164,7 @@ impl<'b> Visitor<'b> for AnyMember {
     fn visit_seq<A: SeqAccess<'b>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut texts = Vec::new();
         let mut count = 0;
-        while let Some(element) = list.next_element_seed(AnyMember)? {
+        while let Some(element) = list.next_element_seed(Self)? {
             count += 1;
             if count > LIST_MAX {
                 return Err(A::Error::custom(format_args!("a list has more than {LIST_MAX} elements")));

@@ -130,7 +130,7 @@ fn read_job(task: Task, upload: &mut Upload) -> Result<Job, Failure> {
     Ok(Job { recording, model, settings })
 }
 
-/// What was transcribed of a recording.
+/// The transcribed part of a recording.
 pub(super) struct Recognized {
     pub(super) segments: Vec<Segment>,
     /// Length of the recording, as far as it was decoded.

@@ -50,18 +50,18 @@ impl BreakOff {
         Duration::from_millis(self.from_ms)
     }
 
-    fn from_s(&self) -> f64 {
+    fn gap_start_s(&self) -> f64 {
         self.from_ms as f64 / 1000.0
     }
 
     /// A member that clients of OpenAI's API ignore or keep.
     pub(super) fn json(&self) -> Value {
-        json!({"from": self.from_s(), "code": self.failure.code, "message": self.message()})
+        json!({"from": self.gap_start_s(), "code": self.failure.code, "message": self.message()})
     }
 
     /// Adds the header.
     pub(super) fn mark<B>(&self, response: &mut hyper::Response<B>) {
-        if let Ok(value) = HeaderValue::from_str(&format!("{:.3}", self.from_s())) {
+        if let Ok(value) = HeaderValue::from_str(&format!("{:.3}", self.gap_start_s())) {
             response.headers_mut().insert(INCOMPLETE_HEADER, value);
         }
     }
