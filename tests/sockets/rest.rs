@@ -256,12 +256,12 @@ async fn text_is_spoken_in_every_format() {
 #[tokio::test]
 async fn reference_voice_reaches_the_model() {
     let bench = Bench::start().await;
-    let voice = STANDARD.encode(wav(&recording("goforward")));
+    let voice = STANDARD.encode(bytes_of(&recording("goforward")));
     let body = json!({"model": "kokoro-v1", "input": "Hello.", "ref_audio": voice});
     assert_eq!(speak(&bench, "", &body).await.status, 200);
     let inputs = format!("{:?}", bench.recorder.all());
     assert!(inputs.contains("ref_audio"), "the model was given no reference voice: {inputs:.400}");
-    let broken = json!({"model": "kokoro-v1", "input": "Hello.", "ref_audio": "?"});
+    let broken = json!({"model": "kokoro-v1", "input": "Hello.", "ref_audio": "QUJ"});
     assert_eq!(speak(&bench, "", &broken).await.status, 400);
 }
 
