@@ -59,6 +59,12 @@ impl MemoryShare {
         self.update(|share| share.kept_bytes = bytes)
     }
 
+    /// True if less than this part of the budget is left, such as 4 for a quarter.
+    pub(crate) fn leaves_less_than(&self, part: usize) -> bool {
+        let budget = self.budget.as_ref();
+        budget.is_some_and(|(budget, max)| budget.held_bytes.load(Relaxed) > max - max / part)
+    }
+
     /// Counts another amount. To count less always succeeds.
     fn update(&mut self, set: impl FnOnce(&mut Self)) -> bool {
         let before = self.counted_bytes();

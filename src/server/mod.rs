@@ -270,6 +270,7 @@ impl Server {
             client_secrets: ClientSecrets::default(),
             handshakes: Handshakes::default(),
             codec_threads: Default::default(),
+            bodies: Default::default(),
             watchers: Default::default(),
             memory: Arc::default(),
             drain,
@@ -439,6 +440,8 @@ struct ServerContext {
     handshakes: Handshakes,
     /// Decode and encode the files of REST requests.
     codec_threads: accept::rest::codec_threads::CodecThreads,
+    /// Bodies of REST requests that are being received.
+    bodies: accept::rest::bodies::Bodies,
     /// Pages that watch a session.
     watchers: playground::watchers::Watchers,
     /// Messages in transit of all connections.

@@ -10,6 +10,8 @@ mod matrix;
 mod observability;
 mod relay;
 mod rest;
+mod rest_break_off;
+mod rest_limits;
 mod server;
 mod single_worker;
 mod upstream_faults;

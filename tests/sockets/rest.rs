@@ -20,42 +20,48 @@ use voxbridge_test_support::bench::{
 };
 
 /// Longer than any step takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-const BEARER: &str = "Authorization: Bearer k\r\n";
-const TRANSCRIPTIONS: &str = "/v1/audio/transcriptions";
-const SPEECH: &str = "/v1/audio/speech";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const BEARER: &str = "Authorization: Bearer k\r\n";
+pub(crate) const TRANSCRIPTIONS: &str = "/v1/audio/transcriptions";
+pub(crate) const SPEECH: &str = "/v1/audio/speech";
 
 /// An answer, its head in lower case.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     head: String,
     body: Vec<u8>,
 }
 
 impl Answer {
-    fn of(received: &[u8]) -> Self {
+    pub(crate) fn of(received: &[u8]) -> Self {
         let end = received.windows(4).position(|four| four == b"\r\n\r\n").expect("an answer");
         let head = String::from_utf8(received[..end].to_vec()).unwrap().to_lowercase();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         Self { status, head, body: received[end + 4..].to_vec() }
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{}", self.text()))
     }
 
-    fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 }
 
 /// Sends a request and reads the answer. HTTP/1.0, because its answers are not in chunks.
-async fn request(address: SocketAddr, method: &str, path: &str, headers: &str, body: &[u8]) -> Answer {
+pub(crate) async fn request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &[u8],
+) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head =
         format!("{method} {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {}\r\n{headers}\r\n", body.len());
@@ -68,7 +74,7 @@ async fn request(address: SocketAddr, method: &str, path: &str, headers: &str, b
 }
 
 /// A form with a recording, unless it is empty, and these fields.
-fn form(recording: &[u8], fields: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn form(recording: &[u8], fields: &[(&str, &str)]) -> Vec<u8> {
     let mut body = Vec::new();
     if !recording.is_empty() {
         body.extend_from_slice(
@@ -85,17 +91,22 @@ fn form(recording: &[u8], fields: &[(&str, &str)]) -> Vec<u8> {
     body
 }
 
-async fn upload(bench: &Bench, headers: &str, recording: &[u8], fields: &[(&str, &str)]) -> Answer {
+pub(crate) async fn upload(
+    bench: &Bench,
+    headers: &str,
+    recording: &[u8],
+    fields: &[(&str, &str)],
+) -> Answer {
     let headers = format!("{headers}Content-Type: multipart/form-data; boundary=b\r\n");
     request(bench.address(), "POST", TRANSCRIPTIONS, &headers, &form(recording, fields)).await
 }
 
-async fn speak(bench: &Bench, headers: &str, body: &Value) -> Answer {
+pub(crate) async fn speak(bench: &Bench, headers: &str, body: &Value) -> Answer {
     request(bench.address(), "POST", SPEECH, headers, body.to_string().as_bytes()).await
 }
 
 /// A WAV file: int16 mono at 16 kHz.
-fn wav(samples: &[i16]) -> Vec<u8> {
+pub(crate) fn wav(samples: &[i16]) -> Vec<u8> {
     let data = bytes_of(samples);
     let mut file = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0".to_vec();
     file.extend_from_slice(&16_000u32.to_le_bytes());
@@ -107,7 +118,7 @@ fn wav(samples: &[i16]) -> Vec<u8> {
 }
 
 /// Two utterances with a pause of 3 s.
-fn two_utterances() -> Vec<i16> {
+pub(crate) fn two_utterances() -> Vec<i16> {
     let one = recording("goforward");
     [one.as_slice(), &vec![0; 48_000], &one].concat()
 }
@@ -243,22 +254,58 @@ async fn text_is_spoken_in_every_format() {
 }
 
 #[tokio::test]
+async fn reference_voice_reaches_the_model() {
+    let bench = Bench::start().await;
+    let voice = STANDARD.encode(bytes_of(&recording("goforward")));
+    let body = json!({"model": "kokoro-v1", "input": "Hello.", "ref_audio": voice});
+    assert_eq!(speak(&bench, "", &body).await.status, 200);
+    let inputs = format!("{:?}", bench.recorder.all());
+    assert!(inputs.contains("ref_audio"), "the model was given no reference voice: {inputs:.400}");
+    let broken = json!({"model": "kokoro-v1", "input": "Hello.", "ref_audio": "QUJ"});
+    assert_eq!(speak(&bench, "", &broken).await.status, 400);
+}
+
+#[tokio::test]
 async fn wrong_speech_requests_get_errors() {
     let bench = Bench::start().await;
     let long = "x".repeat(4097);
     for (body, openai, macaw) in [
         (json!({"input": "x"}), 400, 422),
         (json!({"model": "m"}), 400, 422),
+        (json!({"model": "m", "input": ""}), 400, 422),
         (json!({"model": "m", "input": "  "}), 400, 400),
         (json!({"model": "m", "input": long}), 400, 422),
         (json!({"model": "m", "input": 5}), 400, 422),
         (json!({"model": "m", "input": "x", "response_format": "aac"}), 400, 422),
         (json!({"model": "m", "input": "x", "speed": 9}), 400, 422),
-        (json!([]), 400, 400),
+        (json!([]), 400, 422),
     ] {
         assert_eq!(speak(&bench, BEARER, &body).await.status, openai, "{body}");
         assert_eq!(speak(&bench, "", &body).await.status, macaw, "{body}");
     }
+}
+
+/// The types and words are those of the real server (shared recordings of Macaw's REST API).
+#[tokio::test]
+async fn macaw_clients_get_field_errors_of_their_server() {
+    let bench = Bench::start().await;
+    let file = wav(&recording("goforward"));
+    let hot = upload(&bench, "", &file, &[("model", "m"), ("temperature", "3")]).await;
+    let too_hot = json!({"detail": [{"type": "less_than_equal", "loc": ["body", "temperature"],
+        "msg": "Input should be less than or equal to 2", "input": "3", "ctx": {"le": 2.0}}]});
+    assert_eq!((hot.status, hot.json()), (422, too_hot));
+    let empty = speak(&bench, "", &json!({"model": "m", "input": ""})).await;
+    let too_short = json!({"detail": [{"type": "string_too_short", "loc": ["body", "input"],
+        "msg": "String should have at least 1 character", "input": "", "ctx": {"min_length": 1}}]});
+    assert_eq!((empty.status, empty.json()), (422, too_short));
+    let format = speak(&bench, "", &json!({"model": "m", "input": "x", "response_format": "aac"})).await;
+    assert_eq!(format.json()["detail"][0]["type"], "literal_error");
+    let broken = request(bench.address(), "POST", SPEECH, "", b"{\"model\":").await;
+    assert_eq!((broken.status, &broken.json()["detail"][0]["type"]), (422, &json!("json_invalid")));
+    let blank = speak(&bench, "", &json!({"model": "m", "input": "   "})).await;
+    assert_eq!(blank.json()["error"]["message"], "The 'input' field cannot be empty.");
+    let mp3 = speak(&bench, "", &json!({"model": "m", "input": "x", "response_format": "mp3"})).await;
+    assert_eq!((mp3.status, mp3.header("content-type")), (200, Some("audio/mpeg")), "beyond Macaw");
 }
 
 #[tokio::test]

@@ -5,7 +5,6 @@
 //! order that reveals least to strangers: public facts, then origin and API key, then permissions, and capacity last.
 
 use std::{
-    collections::BTreeSet,
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
@@ -13,7 +12,7 @@ use std::{
 use hyper::{
     Request, StatusCode,
     body::Incoming,
-    header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL},
+    header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL},
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
@@ -25,6 +24,7 @@ use tracing::{info, warn};
 use super::{
     client_signs::{self, DetectedBy},
     http_error::{HttpError, HttpResponse},
+    not_found,
     protocol_detection::{self, NotServed},
     session_start::{Admission, ConnectRequest, run_session, unix_now},
     upgrade::{check_upgrade, handshake_response, negotiate_subprotocol},
@@ -74,7 +74,7 @@ impl Caller {
         secrets: Option<&ClientSecrets>,
     ) -> Result<Self, Box<HttpError>> {
         let headers = request.headers();
-        check_single_headers(headers)?;
+        check_single_key(headers)?;
         check_origin(config, headers)?;
         let (_, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
         let key = authenticate(config, headers, &query_keys, peer, request.uri().path(), secrets)?;
@@ -111,7 +111,7 @@ pub(super) fn admit(
     let path = request.uri().path().to_owned();
     let (query, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
     let headers = request.headers();
-    check_single_headers(headers)?;
+    check_single_key(headers)?;
     let client_address = config.access.client_address(peer.address.ip(), headers);
 
     let candidates = protocol_detection::candidates_for_request(&config, &path, &query);
@@ -197,16 +197,14 @@ fn check_path(
     }
 }
 
-/// Rejects requests in which a header that may occur once occurs repeatedly: a proxy in front may have looked at
-/// another one (RFC 9112 §3.2 for `Host`).
-fn check_single_headers(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
-    let count = |name: &HeaderName| headers.get_all(name).iter().count();
-    match [HOST, AUTHORIZATION].iter().find(|name| count(name) > 1) {
-        Some(name) => {
-            let message = format!("The request has {} {name} headers; send one", count(name));
+/// Rejects requests with several keys in headers: a proxy in front may have looked at another one.
+fn check_single_key(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+    match headers.get_all(AUTHORIZATION).iter().count() {
+        0 | 1 => Ok(()),
+        count => {
+            let message = format!("The request has {count} authorization headers; send one");
             Err(HttpError::bad_request(&message))
         }
-        None => Ok(()),
     }
 }
 
@@ -383,9 +381,7 @@ fn trace_context(headers: &HeaderMap) -> Arc<TraceContext> {
 fn not_served_error(config: &ServiceConfig, path: &str, cause: &NotServed) -> Box<HttpError> {
     match cause {
         NotServed::NotFound => {
-            let known: BTreeSet<_> = config.library.clients().flat_map(|client| &client.paths).collect();
-            let known = known.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let message = format!("There is nothing at {path}; WebSocket clients are served at {known}");
+            let message = not_found::message(path, &config.library);
             HttpError::new(RejectReason::NotFound, StatusCode::NOT_FOUND, "not_found", &message)
         }
         NotServed::NoSuchMode(status) => {

@@ -3,8 +3,11 @@
 //! - [`admission`]: the checks that may reject a request
 //! - [`client_signs`]: signs of the client's protocol in its request
 //! - [`failure_log`]: the log of connections that could not be accepted
+//! - [`host`]: the host that a request names, and the page that it comes from
+//! - [`not_found`]: the answer to requests for unknown paths
 //! - [`playground`]: requests for the page in the browser
 //! - [`protocol_detection`]: the client protocols that a request may speak
+//! - [`request_stream`]: the stream before the upgrade, one request at a time
 //! - [`rest`]: requests that are served without an upgrade: recordings to transcribe, texts to speak
 //! - [`secret_request`]: requests for a client secret
 //! - [`upgrade`]: the WebSocket handshake; [`session_start`]: the session after it
@@ -12,9 +15,12 @@
 mod admission;
 pub(crate) mod client_signs;
 pub(super) mod failure_log;
+mod host;
 pub(crate) mod http_error;
+mod not_found;
 mod playground;
 pub(crate) mod protocol_detection;
+mod request_stream;
 pub(crate) mod rest;
 mod secret_request;
 pub(crate) mod session_start;
@@ -32,7 +38,13 @@ use std::{
 };
 
 use http_body_util::Either;
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, Response, StatusCode,
+    body::{Body as _, Incoming},
+    header::{CONNECTION, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
@@ -45,6 +57,8 @@ use super::{
     ServerContext,
     accept::{
         admission::{ClientPeer, admit},
+        http_error::HttpError,
+        request_stream::{BodyFraming, Gate, RequestStream},
         secret_request::SecretRequest,
     },
     access::handshakes::ServedRequests,
@@ -136,10 +150,12 @@ async fn serve_connection(
     };
     let peer = Arc::new(ClientPeer { address, certificate_names: stream.certificate_names() });
     let stop = wait_for_drain_order(server.drain.clone());
+    let gate = Gate::default();
+    let stream = RequestStream::new(stream, gate.clone());
     let http_service = service_fn(move |request| {
         answered.store(true, Relaxed);
-        let (peer, server, served) = (peer.clone(), server.clone(), served.clone());
-        async move { Ok::<_, Infallible>(answer_request(request, &peer, &server, &served).await) }
+        let (peer, server, served, gate) = (peer.clone(), server.clone(), served.clone(), gate.clone());
+        async move { Ok::<_, Infallible>(answer_request(request, &peer, &server, (&served, &gate)).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -163,10 +179,18 @@ async fn answer_request(
     request: Request<Incoming>,
     peer: &ClientPeer,
     server: &Arc<ServerContext>,
-    served: &ServedRequests,
+    (served, gate): (&ServedRequests, &Gate),
 ) -> Response<rest::Body> {
+    let answering = gate.answer(BodyFraming::new(request.body().size_hint().exact()));
+    if let Err(error) = check_head(&request, gate) {
+        server.metrics.record_rejection(error.reason);
+        let mut response = error.response.map(Either::Left);
+        // The next request may not begin where hyper found it.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        return response;
+    }
     if let Some(endpoint) = rest::Endpoint::of(request.method(), request.uri().path()) {
-        return rest::answer(endpoint, request, (peer, server), served).await;
+        return rest::answer(endpoint, request, (peer, server), (served, answering)).await;
     }
     let config = server.config();
     let secret_request = SecretRequest::of(&request, &config);
@@ -177,12 +201,22 @@ async fn answer_request(
         Some(secret_request) => secret_request.answer(request, peer, server).await,
         None => admit(request, peer, server),
     };
-    answered
-        .unwrap_or_else(|error| {
-            server.metrics.record_rejection(error.reason);
-            error.response
-        })
-        .map(Either::Left)
+    let response = answered.unwrap_or_else(|error| {
+        server.metrics.record_rejection(error.reason);
+        error.response
+    });
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        gate.upgrade();
+    }
+    response.map(Either::Left)
+}
+
+/// Rejects heads that a proxy in front may have read differently (RFC 9112 §2.2, §3.2).
+fn check_head(request: &Request<Incoming>, gate: &Gate) -> Result<(), Box<HttpError>> {
+    if gate.has_bare_lf() {
+        return Err(HttpError::bad_request("A line of the request ends without CR; lines end with CR LF"));
+    }
+    host::check_host_header(request.headers())
 }
 
 /// True if hyper timed out waiting for the request.

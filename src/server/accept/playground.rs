@@ -10,10 +10,11 @@ use hyper::{
         ORIGIN, REFERRER_POLICY, SEC_WEBSOCKET_PROTOCOL, X_CONTENT_TYPE_OPTIONS,
     },
 };
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     admission::{Caller, ClientPeer, spawn_session},
+    host::check_playground_host,
     http_error::{HttpError, HttpResponse},
     upgrade::handshake_response,
 };
@@ -55,7 +56,7 @@ pub(super) fn answer(
     (peer, server): (&ClientPeer, &Arc<ServerContext>),
     config: &ServiceConfig,
 ) -> Result<HttpResponse, Box<HttpError>> {
-    check_host(config, request.headers())?;
+    check_playground_host(config, request.headers())?;
     if request.method() != Method::GET {
         let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
         let message = "The playground only answers GET";
@@ -137,21 +138,6 @@ fn check_same_origin(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
     }
     let message = "Only the playground's own page may watch a session";
     Err(HttpError::forbidden(RejectReason::Origin, "origin_not_allowed", message))
-}
-
-/// Without keys, the playground is for this machine. Rejects other host names, because another site could point its name here
-/// (DNS rebinding).
-fn check_host(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
-    let host = host(headers).unwrap_or_default();
-    let name =
-        host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    let is_local = name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok();
-    if is_local || config.access.keys.is_some() {
-        return Ok(());
-    }
-    let message = "Without API keys, the playground is served at localhost only";
-    Err(HttpError::forbidden(RejectReason::Origin, "host_not_allowed", message))
 }
 
 fn host(headers: &HeaderMap) -> Option<&str> {

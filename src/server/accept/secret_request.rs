@@ -6,19 +6,21 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
 };
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json, value::RawValue};
 use tracing::info;
 
 use super::{
     admission::{Caller, ClientPeer},
+    host::check_page,
     http_error::{HttpError, HttpResponse},
+    rest::read_short_body,
     session_start::unix_now,
 };
 use crate::{
@@ -32,6 +34,8 @@ use crate::{
 const BODY_MAX_BYTES: usize = 256 * 1024;
 /// Longest session of a secret, as JSON.
 const SESSION_MAX_BYTES: usize = 64 * 1024;
+/// Longest `expires_after`, as JSON.
+const LIFETIME_MAX_BYTES: usize = 1024;
 /// Lifetime of a secret, s.
 const LIFETIME_S: u64 = 600;
 /// Lifetimes that a client may ask for, s.
@@ -68,16 +72,20 @@ impl SecretRequest {
         peer: &ClientPeer,
         server: &ServerContext,
     ) -> Result<HttpResponse, Box<HttpError>> {
+        check_page(&server.config(), request.headers())?;
         let Caller { key, .. } = Caller::identify(&server.config(), &request, peer, None)?;
         if server.lifecycle.is_shutting_down() {
             return Err(HttpError::service_unavailable(RejectReason::Stopping, "voxbridge is stopping"));
         }
-        let mut body = read_object(request.into_body()).await?;
+        let bytes = read_short_body(request.into_body(), BODY_MAX_BYTES, server).await?;
+        let body = parse_body(&bytes)?;
         let now_s = unix_now().as_secs();
         let expires_at = now_s + lifetime_s(&body)?;
-        let session = match self {
-            Self::Current => take_session(&mut body)?,
-            Self::Older(_) => body,
+        let session = match (self, body.session) {
+            (Self::Current, None) => Map::new(),
+            (Self::Current, Some(session)) => parse_session(session.get())?,
+            (Self::Older(_), _) if bytes.is_empty() => Map::new(),
+            (Self::Older(_), _) => parse_session(&String::from_utf8_lossy(&bytes))?,
         };
         let settings = settings_json(&session)?;
         let name = key.as_ref().map(|key| key.name.clone());
@@ -112,30 +120,50 @@ impl SecretRequest {
     }
 }
 
-/// Reads a body that is a JSON object or empty.
-async fn read_object(body: Incoming) -> Result<Map<String, Value>, Box<HttpError>> {
-    let body: Bytes = match Limited::new(body, BODY_MAX_BYTES).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(_) => {
-            return Err(invalid("The body is incomplete or longer than 256 KiB", "body_too_large", None));
-        }
-    };
-    if body.is_empty() {
-        return Ok(Map::new());
+/// A request whose members are parsed only where they are short, because a parsed object takes up to a hundred times the memory
+/// of its text.
+#[derive(Default, Deserialize)]
+struct Body<'b> {
+    #[serde(borrow, default)]
+    expires_after: Option<&'b RawValue>,
+    #[serde(borrow, default)]
+    session: Option<&'b RawValue>,
+}
+
+/// Parses a body that is a JSON object or empty.
+fn parse_body(body: &[u8]) -> Result<Body<'_>, Box<HttpError>> {
+    match body.trim_ascii_start() {
+        [] => Ok(Body::default()),
+        // Otherwise an array would be taken for the members in their order.
+        [b'{', ..] => serde_json::from_slice(body).map_err(|_| no_object()),
+        _ => Err(no_object()),
     }
-    serde_json::from_slice(&body).map_err(|_| invalid("The body must be a JSON object", "invalid_json", None))
+}
+
+fn no_object() -> Box<HttpError> {
+    invalid("The body must be a JSON object", "invalid_json", None)
+}
+
+/// Parses an object, such as the session; `None` if it is another type.
+fn parse_object(
+    json: &str,
+    max_bytes: usize,
+    name: &str,
+) -> Result<Option<Map<String, Value>>, Box<HttpError>> {
+    if json.len() > max_bytes {
+        let message = format!("'{name}' is longer than {} KiB", max_bytes >> 10);
+        return Err(invalid(&message, "invalid_value", Some(name)));
+    }
+    Ok(serde_json::from_str(json).ok())
 }
 
 /// The lifetime that the request asks for, s.
-fn lifetime_s(body: &Map<String, Value>) -> Result<u64, Box<HttpError>> {
-    let after = match body.get("expires_after") {
-        None | Some(Value::Null) => return Ok(LIFETIME_S),
-        Some(Value::Object(after)) => after,
-        Some(_) => {
-            let message = "Invalid type for 'expires_after': must be an object.";
-            return Err(invalid(message, "invalid_type", Some("expires_after")));
-        }
-    };
+fn lifetime_s(body: &Body<'_>) -> Result<u64, Box<HttpError>> {
+    let Some(after) = body.expires_after else { return Ok(LIFETIME_S) };
+    let after = parse_object(after.get(), LIFETIME_MAX_BYTES, "expires_after")?.ok_or_else(|| {
+        let message = "Invalid type for 'expires_after': must be an object.";
+        invalid(message, "invalid_type", Some("expires_after"))
+    })?;
     if !matches!(after.get("anchor").and_then(Value::as_str), None | Some("created_at")) {
         let message = "Invalid value for 'expires_after.anchor': must be 'created_at'.";
         return Err(invalid(message, "invalid_value", Some("expires_after.anchor")));
@@ -151,14 +179,11 @@ fn lifetime_s(body: &Map<String, Value>) -> Result<u64, Box<HttpError>> {
     })
 }
 
-fn take_session(body: &mut Map<String, Value>) -> Result<Map<String, Value>, Box<HttpError>> {
-    match body.remove("session") {
-        None | Some(Value::Null) => Ok(Map::new()),
-        Some(Value::Object(session)) => Ok(session),
-        Some(_) => {
-            Err(invalid("Invalid type for 'session': must be an object.", "invalid_type", Some("session")))
-        }
-    }
+/// The session in a request.
+fn parse_session(json: &str) -> Result<Map<String, Value>, Box<HttpError>> {
+    parse_object(json, SESSION_MAX_BYTES, "session")?.ok_or_else(|| {
+        invalid("Invalid type for 'session': must be an object.", "invalid_type", Some("session"))
+    })
 }
 
 /// The session as the secret keeps it, if it has settings. A session that no client could update to is rejected.

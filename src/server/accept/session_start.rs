@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_tungstenite::tungstenite::{Message, protocol::Role};
 use tracing::{Instrument as _, Span, debug, error_span, info};
 
-use super::{client_signs::DetectedBy, protocol_detection};
+use super::{client_signs::DetectedBy, protocol_detection, request_stream::RequestStream};
 use crate::server::{
     ServerContext, ServiceConfig,
     access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
@@ -271,8 +271,9 @@ async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(ClientStre
             return None;
         }
     };
-    let parts = upgraded.downcast::<TokioIo<ClientStream>>().ok()?;
-    Some((parts.io.into_inner(), parts.read_buf.to_vec()))
+    let parts = upgraded.downcast::<TokioIo<RequestStream>>().ok()?;
+    let (stream, waiting) = parts.io.into_inner().into_parts();
+    Some((stream, [&parts.read_buf[..], &waiting].concat()))
 }
 
 /// A session that was opened, or a rejected connection.

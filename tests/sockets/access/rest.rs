@@ -69,3 +69,82 @@ async fn request_is_a_session_of_the_server() {
     first.close().await;
     while speak(&server, "", "tts-1").await.status == 503 {}
 }
+
+/// Without keys and a list of origins, a page of another site cannot use the server through its visitor's browser.
+#[tokio::test]
+async fn pages_of_other_sites_may_not_use_rest_by_default() {
+    let server = AccessServer::start("rest-foreign-pages", "", &[]).await;
+    let body = r#"{"model":"m","input":"Hello."}"#;
+    for (host, origin, status) in [
+        ("localhost:8000", "", 200),
+        ("speech.lan:8000", "", 200),
+        ("localhost:8000", "http://localhost:5173", 200),
+        ("localhost:8000", "tauri://localhost", 200),
+        ("192.168.1.5:8000", "http://192.168.1.5:8000", 200),
+        ("localhost:8000", "https://evil.example", 403),
+        ("localhost:8000", "null", 403),
+        ("127.0.0.1:8000", "http://192.168.1.5:8000", 403),
+        // The site's name leads to this server (DNS rebinding).
+        ("evil.example:8000", "http://evil.example:8000", 403),
+    ] {
+        let origin_line = if origin.is_empty() { String::new() } else { format!("Origin: {origin}\r\n") };
+        for path in ["/v1/audio/speech", "/v1/realtime/client_secrets"] {
+            let length = body.len();
+            let request = format!(
+                "POST {path} HTTP/1.0\r\nHost: {host}\r\n{origin_line}Content-Length: {length}\r\n\r\n{body}"
+            );
+            let answer = send_request(server.tcp().await, request.as_bytes()).await;
+            assert_eq!(answer.status, status, "{path} {host} {origin}");
+            let allowed = answer.header("access-control-allow-origin");
+            assert!(status == 200 || allowed.is_none(), "{origin}");
+        }
+    }
+}
+
+/// A proxy in front may read such heads differently.
+#[tokio::test]
+async fn ambiguous_heads_are_refused_at_every_path() {
+    let server = AccessServer::start("rest-heads", "playground = true", &[]).await;
+    for path in ["/health", "/v1/models", "/playground", "/v1/realtime?model=m", "/nothing"] {
+        for lines in [
+            "HTTP/1.1\r\nHost: a b\r\n\r\n",
+            "HTTP/1.1\r\nHost: localhost:1:2\r\n\r\n",
+            "HTTP/1.1\r\nHost: localhost:port\r\n\r\n",
+            "HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+            "HTTP/1.1\nHost: localhost\r\n\r\n",
+            "HTTP/1.1\r\nHost: localhost\n\n",
+        ] {
+            let answer = send_request(server.tcp().await, format!("GET {path} {lines}").as_bytes()).await;
+            assert_eq!(
+                (answer.status, answer.header("connection")),
+                (400, Some("close")),
+                "{path} {lines:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_paths_say_what_to_use_instead() {
+    let server = AccessServer::start("rest-not-found", "", &[]).await;
+    for (path, words) in [
+        ("/v1/realtime/calls", "a WebSocket at /v1/realtime instead"),
+        ("/v1/chat/completions", "a WebSocket at /v1/realtime"),
+        ("/openai/v1/responses", "a WebSocket at /v1/realtime"),
+        ("/v2/listen?model=flux-general-en", "/v1/listen instead"),
+        ("/v1/agent/converse", "OpenAI's Realtime API"),
+        ("/nothing", "nothing at /nothing"),
+    ] {
+        for method in ["GET", "POST"] {
+            let request = format!("{method} {path} HTTP/1.0\r\nHost: x\r\n\r\n");
+            let answer = send_request(server.tcp().await, request.as_bytes()).await;
+            assert_eq!((answer.status, answer.code().as_str()), (404, "not_found"), "{path}");
+            assert!(
+                answer.body.contains(words) && answer.body.contains("/v1/audio/transcriptions"),
+                "{}",
+                answer.body
+            );
+            assert!(answer.body.contains("/v1/realtime"), "{}", answer.body);
+        }
+    }
+}

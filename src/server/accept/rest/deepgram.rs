@@ -2,23 +2,27 @@
 //!
 //! Sources: the published API reference and the public client libraries (deepgram-sdk, @deepgram/sdk).
 
+use bytes::Bytes;
 use hyper::{
     Request, Response, StatusCode,
     body::Incoming,
     header::{CONTENT_TYPE, HeaderMap},
 };
 use ring::digest::{SHA256, digest};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
-    Body, answer_with, complete,
+    Body, answer_with,
+    body::read_body,
+    complete,
     endpoint::Task,
+    members::Members,
     session::{Opening, Segment},
     speak::{self, Delivery, text_of},
     style::{Failure, Style, set_header},
-    transcribe::{Job, Transcription},
+    transcribe::{Job, Recognized, Transcription},
     transcript,
-    upload::{RECORDING_MAX_BYTES, SPEECH_MAX_BYTES, read_body, read_object},
+    upload::RECORDING_MAX_BYTES,
 };
 use crate::{downstream::date::rfc3339, media::encode::AudioFormat, server::unix_now};
 
@@ -55,7 +59,6 @@ pub(super) async fn answer_listen(
     request: Request<Incoming>,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
-    let admission = opening.admit()?;
     let query = Query::of(&request);
     if is_json(request.headers()) {
         let message = "A recording must be sent as the body: voxbridge fetches no URLs";
@@ -65,10 +68,12 @@ pub(super) async fn answer_listen(
         return Err(Failure::invalid("There are no callbacks: the answer to the request has the transcript"));
     }
     let mut memory = opening.memory_share();
-    let recording = read_body(request.into_body(), RECORDING_MAX_BYTES, &mut memory).await?;
+    let bodies = &opening.server.bodies;
+    let recording = read_body(request.into_body(), RECORDING_MAX_BYTES, (&mut memory, bodies)).await?;
     if recording.is_empty() {
         return Err(Failure::audio("The body is empty; it must be a recording"));
     }
+    let admission = opening.admit()?;
     let model = query.get("model").unwrap_or("nova-3").to_owned();
     // Key words may carry a weight behind a colon, which MiniCPM-o does not have.
     let listed = query.all("keywords").map(|word| word.split(':').next().unwrap_or(word));
@@ -83,14 +88,19 @@ pub(super) async fn answer_listen(
     let hash = threads.run(move || digest(&SHA256, &hashed)).await;
     let job = Job { recording, model: model.clone(), settings };
     let (transcription, _served) = Transcription::start(opening, (admission, memory), job).await?;
-    let (segments, duration) = transcription.collect().await?;
+    let Recognized { segments, duration, broken_off } = transcription.collect().await?;
     let mut body = listen_body(&segments, &model, query.is_set("utterances"));
     let metadata = &mut body["metadata"];
     metadata["duration"] = duration.as_secs_f64().into();
     metadata["created"] = rfc3339(unix_now().as_secs_f64()).into();
     metadata["sha256"] =
         hash.map(|hash| hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>()).into();
-    Ok(complete(answer_with("application/json", body.to_string())))
+    if let Some(broken_off) = &broken_off {
+        metadata["warnings"] = json!([broken_off.json()]);
+    }
+    let mut response = answer_with("application/json", body.to_string());
+    broken_off.inspect(|broken_off| broken_off.mark(&mut response));
+    Ok(complete(response))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -140,13 +150,13 @@ pub(super) async fn answer_speak(
     request: Request<Incoming>,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
-    let admission = opening.admit()?;
     let query = Query::of(&request);
     let mut memory = opening.memory_share();
-    let body = read_object(request, SPEECH_MAX_BYTES, &mut memory).await?;
+    let read = |body: Bytes| speech_text(&body);
+    let text = speak::read_speech_body(request, &mut memory, &opening.server, read).await?;
     let (format, rate_hz) = speech_format(&query)?;
     let model = query.get("model").unwrap_or("aura-asteria-en").to_owned();
-    let text = speech_text(&body)?.to_owned();
+    let admission = opening.admit()?;
     let command = json!({"type": "speak", "text": text, "voice": model});
     let job = speak::Job {
         model: model.clone(),
@@ -167,14 +177,15 @@ pub(super) async fn answer_speak(
     Ok(response)
 }
 
-fn speech_text(body: &Map<String, Value>) -> Result<&str, Failure> {
-    let text = text_of(body, "text")?.filter(|text| !text.trim().is_empty());
+fn speech_text(body: &[u8]) -> Result<String, Failure> {
+    let mut body = Members::read(body, &["text"]).map_err(|error| Failure::json(&error))?;
+    let text = text_of(&mut body, "text")?.filter(|text| !text.trim().is_empty());
     let text = text.ok_or_else(|| Failure::invalid("The body must have a \"text\" that is not empty"))?;
     if text.chars().count() > TEXT_MAX_CHARS {
         let message = format!("The text is longer than {TEXT_MAX_CHARS} characters");
         return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message));
     }
-    Ok(text)
+    Ok(text.into_owned())
 }
 
 /// Format and sample rate of the speech; mp3 at 24 kHz by default.

@@ -6,7 +6,9 @@
 //!
 //! - [`endpoint`]: the paths
 //! - [`style`]: the API that a client expects, its defaults and its errors
-//! - [`upload`]: the body of a request
+//! - [`body`]: receives the body of a request; [`bodies`]: the bodies in progress
+//! - [`upload`]: a recording with its fields; [`form`] and [`members`] read forms and JSON, [`parse`] outside of the sessions'
+//!   threads
 //! - [`event`]: what the session sends
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
 //! - [`speak`]: a text to speech
@@ -14,11 +16,16 @@
 //! - [`deepgram`]: requests and answers in Deepgram's form
 //! - [`models`]: lists of models and voices, and the server's state
 
+pub(crate) mod bodies;
+mod body;
 pub(crate) mod codec_threads;
 mod deepgram;
 mod endpoint;
 pub(crate) mod event;
+mod form;
+mod members;
 mod models;
+mod parse;
 mod session;
 mod speak;
 mod streamed_body;
@@ -45,10 +52,12 @@ pub(super) use self::endpoint::Endpoint;
 use self::{session::Opening, streamed_body::StreamedBody, style::Style};
 use super::{
     admission::{Caller, ClientPeer},
+    host::{check_page, may_page_use_rest},
     http_error::{HttpError, HttpResponse},
+    request_stream::Answering,
 };
 use crate::{
-    server::{ServerContext, access::handshakes::ServedRequests},
+    server::{ServerContext, access::handshakes::ServedRequests, memory::MemoryShare},
     telemetry::metrics::RejectReason,
 };
 
@@ -58,19 +67,22 @@ pub(super) type Body = Either<Full<Bytes>, StreamedBody>;
 /// Name of the client protocol that requests are served by.
 pub(crate) const PROTOCOL: &str = "rest";
 
-/// Counts a request as served while it lives.
-struct ServedRequest(ServedRequests);
+/// Counts a request as served while it lives, and keeps the next one of the connection waiting.
+struct ServedRequest {
+    served: ServedRequests,
+    _answering: Answering,
+}
 
 impl ServedRequest {
-    fn begin(served: &ServedRequests) -> Self {
+    fn begin((served, answering): (&ServedRequests, Answering)) -> Self {
         served.send_modify(|count| *count += 1);
-        Self(served.clone())
+        Self { served: served.clone(), _answering: answering }
     }
 }
 
 impl Drop for ServedRequest {
     fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
+        self.served.send_modify(|count| *count -= 1);
     }
 }
 
@@ -79,10 +91,10 @@ pub(super) async fn answer(
     endpoint: Endpoint,
     request: Request<Incoming>,
     (peer, server): (&ClientPeer, &Arc<ServerContext>),
-    served: &ServedRequests,
+    served: (&ServedRequests, Answering),
 ) -> Response<Body> {
     let origin = request.headers().get(ORIGIN).cloned();
-    let is_allowed = server.config().access.is_origin_allowed(request.headers());
+    let is_allowed = may_page_use_rest(&server.config(), request.headers());
     let mut response = match answer_checked(endpoint, request, (peer, server), served).await {
         Ok(response) => response,
         Err(error) => {
@@ -102,7 +114,7 @@ async fn answer_checked(
     endpoint: Endpoint,
     request: Request<Incoming>,
     (peer, server): (&ClientPeer, &Arc<ServerContext>),
-    served: &ServedRequests,
+    served: (&ServedRequests, Answering),
 ) -> Result<Response<Body>, Box<HttpError>> {
     if request.method() == Method::OPTIONS && request.headers().contains_key(ORIGIN) {
         return Ok(preflight_response(&endpoint));
@@ -111,6 +123,7 @@ async fn answer_checked(
         return Err(wrong_method(&endpoint));
     }
     let config = server.config();
+    check_page(&config, request.headers())?;
     if matches!(endpoint, Endpoint::Health) {
         return Ok(complete(models::health(&config, server)));
     }
@@ -136,6 +149,17 @@ async fn answer_checked(
         Endpoint::Health => Ok(complete(models::health(&config, server))),
     };
     answered.map_err(|failure| failure.into_http_error(style))
+}
+
+/// Reads the short body of a request that is answered elsewhere, in OpenAI's form.
+pub(super) async fn read_short_body(
+    body: Incoming,
+    max_bytes: usize,
+    server: &ServerContext,
+) -> Result<Bytes, Box<HttpError>> {
+    let mut memory = MemoryShare::new(server.memory.clone(), server.config().limits.memory_max_bytes);
+    let read = body::read_body(body, max_bytes, (&mut memory, &server.bodies)).await;
+    read.map_err(|failure| failure.into_http_error(Style::OpenAi))
 }
 
 /// A complete answer.

@@ -40,7 +40,7 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Takes a session slot, before the body is read.
+    /// Takes a session slot. The body is complete by then, so that slow uploads hold none.
     pub(super) fn admit(&self) -> Result<Admission, Failure> {
         self.caller.admit(&self.config, &self.server).map_err(Failure::from)
     }

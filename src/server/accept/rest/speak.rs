@@ -2,30 +2,50 @@
 //!
 //! Sources: field notes openai-rest.md §3, macaw.md §6.
 
-use std::io;
+use std::{borrow::Cow, io};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use hyper::{Request, Response, StatusCode, body::Incoming, header::CONTENT_TYPE};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tracing::info;
 
 use super::{
     Body,
+    body::read_body,
     codec_threads::CodecThreads,
+    members::{Member, Members},
+    parse::parse,
     session::{Event, Events, Opening},
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style, set_header},
     transcribe::{event_stream, event_text},
-    upload::{SPEECH_MAX_BYTES, read_object},
 };
 use crate::{
     media::encode::{AudioFormat, Encoder},
-    server::accept::session_start::Admission,
+    server::{ServerContext, accept::session_start::Admission, memory::MemoryShare},
 };
+
+/// Longest request, bytes: a reference voice as base64 may be in it.
+const SPEECH_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Memory for parsing a request, in lengths of the body: itself, its texts without escapes, and the commands.
+const PARSING_LENGTHS: usize = 3;
 
 /// Longest text, characters: OpenAI's and Macaw's limit.
 const TEXT_MAX_CHARS: usize = 4096;
+/// The members of a request that count.
+const MEMBERS: [&str; 10] = [
+    "input",
+    "model",
+    "response_format",
+    "stream_format",
+    "speed",
+    "voice",
+    "instructions",
+    "instruction",
+    "language",
+    "ref_audio",
+];
 /// Sample rate of speech in OpenAI's and Macaw's APIs, Hz.
 const RATE_HZ: u32 = 24_000;
 
@@ -54,25 +74,32 @@ pub(super) async fn answer(
     style: Style,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
-    let admission = opening.admit()?;
     let mut memory = opening.memory_share();
-    let body = read_object(request, SPEECH_MAX_BYTES, &mut memory).await?;
-    let job = read_job(&body, style)?;
+    let read = move |body: Bytes| read_job(&body, style);
+    let job = read_speech_body(request, &mut memory, &opening.server, read).await?;
+    let admission = opening.admit()?;
     speak(opening, admission, job, style).await
 }
 
-fn read_job(body: &Map<String, Value>, style: Style) -> Result<Job, Failure> {
-    let text = text_of(body, "input")?.ok_or_else(|| Failure::missing("input"))?;
-    let model = text_of(body, "model")?.ok_or_else(|| Failure::missing("model"))?;
-    if text.trim().is_empty() {
-        return Err(Failure::invalid("The 'input' field cannot be empty."));
-    }
-    if text.chars().count() > TEXT_MAX_CHARS {
-        let message = format!("Invalid value for 'input': longer than {TEXT_MAX_CHARS} characters.");
-        return Err(Failure::parameter("input", message));
-    }
-    let format = format_of(text_of(body, "response_format")?, style)?;
-    let delivery = match text_of(body, "stream_format")? {
+/// Reads a body that is a JSON object.
+pub(super) async fn read_speech_body<T: Send + 'static>(
+    request: Request<Incoming>,
+    memory: &mut MemoryShare,
+    server: &ServerContext,
+    read: impl FnOnce(Bytes) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let body = read_body(request.into_body(), SPEECH_MAX_BYTES, (memory, &server.bodies)).await?;
+    let needed = body.len() * PARSING_LENGTHS;
+    parse(body, needed, (memory, &server.codec_threads), read).await
+}
+
+fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
+    let mut body = Members::read(body, &MEMBERS).map_err(|error| Failure::json(&error))?;
+    let text = text_of(&mut body, "input")?.ok_or_else(|| Failure::missing("input"))?;
+    let model = text_of(&mut body, "model")?.ok_or_else(|| Failure::missing("model"))?;
+    check_text(&text)?;
+    let format = format_of(text_of(&mut body, "response_format")?.as_deref(), style)?;
+    let delivery = match text_of(&mut body, "stream_format")?.as_deref() {
         None | Some("audio") => Delivery::Bytes,
         Some("sse") => Delivery::Events,
         Some(_) => {
@@ -80,32 +107,66 @@ fn read_job(body: &Map<String, Value>, style: Style) -> Result<Job, Failure> {
             return Err(Failure::parameter("stream_format", message));
         }
     };
-    check_speed(body)?;
+    check_speed(body.take("speed"))?;
     let mut command = json!({"type": "speak", "text": text});
-    let voice = body.get("voice").and_then(|voice| voice.as_str().or_else(|| voice["id"].as_str()));
-    let instruction = text_of(body, "instructions")?.or(text_of(body, "instruction")?);
+    let voice = match body.take("voice") {
+        Member::Text(name) => Some(name),
+        Member::Object(id) => id,
+        _ => None,
+    };
+    let instruction = text_of(&mut body, "instructions")?.or(text_of(&mut body, "instruction")?);
     for (name, value) in [
         ("voice", voice),
         ("instruction", instruction),
-        ("language", text_of(body, "language")?),
-        ("ref_audio", text_of(body, "ref_audio")?),
+        ("language", text_of(&mut body, "language")?),
+        ("reference_audio", text_of(&mut body, "ref_audio")?),
     ] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             command[name] = value.into();
         }
     }
-    Ok(Job { model: model.to_owned(), format, rate_hz: RATE_HZ, commands: vec![command], delivery })
+    Ok(Job { model: model.into_owned(), format, rate_hz: RATE_HZ, commands: vec![command], delivery })
+}
+
+fn check_text(text: &str) -> Result<(), Failure> {
+    let empty = "The 'input' field cannot be empty.";
+    if text.is_empty() {
+        let words = "String should have at least 1 character";
+        let limit = Some(("min_length", json!(1)));
+        return Err(Failure::parameter("input", empty).with_field_error(
+            "string_too_short",
+            words,
+            json!(text),
+            limit,
+        ));
+    }
+    if text.trim().is_empty() {
+        return Err(Failure::invalid(empty));
+    }
+    if text.chars().count() > TEXT_MAX_CHARS {
+        let message = format!("Invalid value for 'input': longer than {TEXT_MAX_CHARS} characters.");
+        let words = format!("String should have at most {TEXT_MAX_CHARS} characters");
+        let limit = Some(("max_length", json!(TEXT_MAX_CHARS)));
+        return Err(Failure::parameter("input", message).with_field_error(
+            "string_too_long",
+            words,
+            Value::Null,
+            limit,
+        ));
+    }
+    Ok(())
 }
 
 /// A member that is a text; `None` if it is missing or null.
 pub(super) fn text_of<'b>(
-    body: &'b Map<String, Value>,
+    body: &mut Members<'b>,
     name: &'static str,
-) -> Result<Option<&'b str>, Failure> {
-    match body.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Failure::parameter(name, format!("Invalid type for '{name}': expected a string."))),
+) -> Result<Option<Cow<'b, str>>, Failure> {
+    match body.take(name) {
+        Member::Missing => Ok(None),
+        Member::Text(text) => Ok(Some(text)),
+        _ => Err(Failure::parameter(name, format!("Invalid type for '{name}': expected a string."))
+            .with_field_error("string_type", "Input should be a valid string", Value::Null, None)),
     }
 }
 
@@ -114,23 +175,34 @@ fn format_of(name: Option<&str>, style: Style) -> Result<AudioFormat, Failure> {
     let default = if style == Style::Macaw { "wav" } else { "mp3" };
     AudioFormat::from_name(name.unwrap_or(default)).ok_or_else(|| {
         let message = "Invalid value for 'response_format': must be 'mp3', 'opus', 'flac', 'wav' or 'pcm'.";
-        Failure::parameter("response_format", message)
+        let words = "Input should be 'mp3', 'opus', 'flac', 'wav' or 'pcm'";
+        Failure::parameter("response_format", message).with_field_error(
+            "literal_error",
+            words,
+            json!(name),
+            Some(("expected", json!("'mp3', 'opus', 'flac', 'wav' or 'pcm'"))),
+        )
     })
 }
 
-fn check_speed(body: &Map<String, Value>) -> Result<(), Failure> {
-    match body.get("speed") {
-        None | Some(Value::Null) => Ok(()),
-        Some(speed) => {
-            let speed = speed.as_f64().filter(|speed| (0.25..=4.0).contains(speed)).ok_or_else(|| {
-                Failure::parameter("speed", "Invalid value for 'speed': must be a number from 0.25 to 4.")
-            })?;
-            if speed != 1.0 {
-                info!(speed, "the speed has no effect: MiniCPM-o has no speed setting");
-            }
-            Ok(())
-        }
+fn check_speed(speed: Member<'_>) -> Result<(), Failure> {
+    let text = match speed {
+        Member::Missing => return Ok(()),
+        Member::Scalar(text) => text,
+        _ => String::new(),
+    };
+    let failure =
+        || Failure::parameter("speed", "Invalid value for 'speed': must be a number from 0.25 to 4.");
+    let speed: f64 = text.parse().map_err(|_| {
+        failure().with_field_error("float_type", "Input should be a valid number", Value::Null, None)
+    })?;
+    if !(0.25..=4.0).contains(&speed) {
+        return Err(failure().with_range_error(json!(speed), speed, 0.25..=4.0));
     }
+    if speed != 1.0 {
+        info!(speed, "the speed has no effect: MiniCPM-o has no speed setting");
+    }
+    Ok(())
 }
 
 /// Opens a session that speaks, and answers with its speech. The first audio, or the failure before it, decides on the HTTP

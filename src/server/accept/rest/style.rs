@@ -1,5 +1,7 @@
 //! The API that a client expects: OpenAI's, Macaw's or Deepgram's. They differ in defaults and in the form of errors.
 
+use std::ops::RangeInclusive;
+
 use hyper::{
     HeaderMap, StatusCode,
     header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER},
@@ -50,10 +52,35 @@ pub(super) struct Failure {
     pub(super) message: String,
     /// Name of the wrong parameter.
     pub(super) parameter: Option<&'static str>,
-    /// Macaw's form of an error in a field: its type.
-    field_error: Option<&'static str>,
+    /// The error in a field as Macaw's framework has it.
+    field_error: Option<Box<FieldError>>,
     /// The request was refused before it was looked at; the answer is ready.
     refusal: Option<Box<HttpError>>,
+}
+
+/// An error in a field in the form of Macaw's framework (pydantic), which checks the fields with HTTP 422 (field notes
+/// macaw.md §6).
+struct FieldError {
+    kind: &'static str,
+    /// Its words; those of the failure by default.
+    message: Option<String>,
+    input: Value,
+    /// The limit that the input exceeds, with its name.
+    limit: Option<(&'static str, Value)>,
+    /// Name of the field; none if the whole body is wrong.
+    field: Option<&'static str>,
+}
+
+impl FieldError {
+    fn body(&self, message: &str) -> Value {
+        let location = ["body"].into_iter().chain(self.field).collect::<Vec<_>>();
+        let message = self.message.as_deref().unwrap_or(message);
+        let mut error = json!({"type": self.kind, "loc": location, "msg": message, "input": self.input});
+        if let Some((name, limit)) = &self.limit {
+            error["ctx"] = json!({*name: limit});
+        }
+        json!({"detail": [error]})
+    }
 }
 
 /// A request that may not be served.
@@ -75,7 +102,66 @@ impl Failure {
 
     /// HTTP 400: a parameter is wrong.
     pub(super) fn parameter(name: &'static str, message: impl Into<String>) -> Self {
-        Self { parameter: Some(name), field_error: Some("value_error"), ..Self::invalid(message) }
+        let failure = Self { parameter: Some(name), ..Self::invalid(message) };
+        let field_error = FieldError {
+            kind: "value_error",
+            message: None,
+            input: Value::Null,
+            limit: None,
+            field: Some(name),
+        };
+        Self { field_error: Some(Box::new(field_error)), ..failure }
+    }
+
+    /// HTTP 400: the body is not a JSON object.
+    pub(super) fn json(error: &serde_json::Error) -> Self {
+        let failure = Self::invalid(format!("The body is not a JSON object: {error}"));
+        let (kind, message) = match error.is_data() {
+            true => (
+                "model_attributes_type",
+                "Input should be a valid dictionary or object to extract fields from",
+            ),
+            false => ("json_invalid", "JSON decode error"),
+        };
+        let message = Some(message.to_owned());
+        let field_error = FieldError { kind, message, input: json!({}), limit: None, field: None };
+        Self { field_error: Some(Box::new(field_error)), ..failure }
+    }
+
+    /// Adds Macaw's type and words of an error in a parameter, with the input and the limit that it exceeds.
+    pub(super) fn with_field_error(
+        mut self,
+        kind: &'static str,
+        message: impl Into<String>,
+        input: Value,
+        limit: Option<(&'static str, Value)>,
+    ) -> Self {
+        let (message, field) = (Some(message.into()), self.parameter);
+        self.field_error = Some(Box::new(FieldError { kind, message, input, limit, field }));
+        self
+    }
+
+    /// Adds Macaw's words for a number that is not in this range.
+    pub(super) fn with_range_error(self, input: Value, value: f64, range: RangeInclusive<f64>) -> Self {
+        let (kind, words, name, limit) = match value < *range.start() {
+            true => ("greater_than_equal", "greater than or equal to", "ge", range.start()),
+            false => ("less_than_equal", "less than or equal to", "le", range.end()),
+        };
+        self.with_field_error(
+            kind,
+            format!("Input should be {words} {limit}"),
+            input,
+            Some((name, json!(limit))),
+        )
+    }
+
+    /// Macaw's server answers that this field is missing.
+    pub(super) fn with_missing_field(mut self, name: &'static str) -> Self {
+        let message = Some("Field required".to_owned());
+        let field_error =
+            FieldError { kind: "missing", message, input: Value::Null, limit: None, field: Some(name) };
+        self.field_error = Some(Box::new(field_error));
+        self
     }
 
     /// Names the wrong parameter, where the real Macaw server checks it after its framework.
@@ -86,7 +172,7 @@ impl Failure {
     /// HTTP 400: a parameter is missing.
     pub(super) fn missing(name: &'static str) -> Self {
         let message = format!("Missing required parameter: '{name}'.");
-        Self { parameter: Some(name), field_error: Some("missing"), ..Self::invalid(message) }
+        Self { parameter: Some(name), ..Self::invalid(message) }.with_missing_field(name)
     }
 
     /// HTTP 400: the upload is no audio that can be decoded.
@@ -107,6 +193,12 @@ impl Failure {
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         };
         Self::new(status, code, message)
+    }
+
+    /// True if the upstream failed, not the client's request.
+    pub(super) fn is_upstreams(&self) -> bool {
+        let codes = ["queue_full", "service_unavailable", "bad_gateway"];
+        self.refusal.is_none() && codes.contains(&self.code)
     }
 
     /// The error as the client's API has it. Clients of OpenAI's libraries repeat a request after 408, 409, 429 and 5xx.
@@ -130,7 +222,7 @@ impl Failure {
 
     fn response_parts(&self, style: Style) -> (StatusCode, Value) {
         let (message, code) = (&self.message, self.code);
-        match (style, self.field_error, self.parameter) {
+        match (style, &self.field_error) {
             (Style::Deepgram, ..) => {
                 let code = match self.status {
                     StatusCode::BAD_REQUEST => "Bad Request",
@@ -140,13 +232,7 @@ impl Failure {
                 };
                 (self.status, json!({"err_code": code, "err_msg": message, "request_id": ""}))
             }
-            // The real Macaw server's framework checks the fields (field notes macaw.md §6).
-            (Style::Macaw, Some(kind), Some(parameter)) => {
-                let message = if kind == "missing" { "Field required" } else { message };
-                let detail =
-                    json!([{"type": kind, "loc": ["body", parameter], "msg": message, "input": null}]);
-                (StatusCode::UNPROCESSABLE_ENTITY, json!({ "detail": detail }))
-            }
+            (Style::Macaw, Some(error)) => (StatusCode::UNPROCESSABLE_ENTITY, error.body(message)),
             (..) => {
                 let kind = match (style, code) {
                     (Style::Macaw, "invalid_audio") => "audio_format_error",

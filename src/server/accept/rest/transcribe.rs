@@ -14,7 +14,7 @@ use hyper::{
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{
     Body, ServedRequest,
@@ -24,7 +24,7 @@ use super::{
     session::{Commands, Event, Events, Opening, RestSession, Segment},
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style},
-    transcript::{self, TranscriptFormat},
+    transcript::{self, BreakOff, TranscriptFormat},
     upload::Upload,
 };
 use crate::{
@@ -70,38 +70,36 @@ pub(super) async fn answer(
     style: Style,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
-    let admission = opening.admit()?;
     let mut memory = opening.memory_share();
-    let mut upload = Upload::read(request, &mut memory).await?;
+    let mut upload = Upload::read(request, &mut memory, &opening.server).await?;
     let form = read_form(task, &upload, style)?;
     let job = read_job(task, &mut upload)?;
+    let admission = opening.admit()?;
     let (transcription, served) = Transcription::start(opening, (admission, memory), job).await?;
     match form.streams {
         true => stream(transcription, form, served).await,
         false => {
-            let (segments, duration) = transcription.collect().await?;
+            let Recognized { segments, duration, broken_off } = transcription.collect().await?;
             let AnswerForm { task, wants_words, .. } = form;
             let transcript = Transcript { segments: &segments, duration, task, wants_words };
-            Ok(complete(transcript::response(&transcript, form.format)))
+            Ok(complete(transcript::response(&transcript, form.format, broken_off.as_ref())))
         }
     }
 }
 
 fn read_form(task: Task, upload: &Upload, style: Style) -> Result<AnswerForm, Failure> {
     let format = transcript::format_of(upload.text("response_format"))?;
-    let streams = upload.parse("stream", "true or false")?.unwrap_or(false);
+    let streams = upload.flag("stream")?.unwrap_or(false);
     let granularities: Vec<_> = upload.all("timestamp_granularities").collect();
     if let Some(unknown) = granularities.iter().find(|name| !["word", "segment"].contains(*name)) {
         let message =
             format!("Invalid value for 'timestamp_granularities': '{unknown}'; must be 'word' or 'segment'.");
         return Err(Failure::parameter("timestamp_granularities", message));
     }
-    let temperature: Option<f64> = upload.parse("temperature", "a number")?;
-    if temperature.is_some_and(|value| !(0.0..=2.0).contains(&value)) {
-        return Err(Failure::parameter(
-            "temperature",
-            "Invalid value for 'temperature': must be from 0 to 2.",
-        ));
+    if let Some(value) = upload.number("temperature")?.filter(|value| !(0.0..=2.0).contains(value)) {
+        let failure =
+            Failure::parameter("temperature", "Invalid value for 'temperature': must be from 0 to 2.");
+        return Err(failure.with_range_error(json!(upload.text("temperature")), value, 0.0..=2.0));
     }
     Ok(AnswerForm { format, streams, wants_words: granularities.contains(&"word"), style, task })
 }
@@ -130,6 +128,15 @@ fn read_job(task: Task, upload: &mut Upload) -> Result<Job, Failure> {
         }
     }
     Ok(Job { recording, model, settings })
+}
+
+/// The transcribed part of a recording.
+pub(super) struct Recognized {
+    pub(super) segments: Vec<Segment>,
+    /// Length of the recording, as far as it was decoded.
+    pub(super) duration: Duration,
+    /// The rest is missing.
+    pub(super) broken_off: Option<BreakOff>,
 }
 
 /// A recording that is being transcribed.
@@ -190,13 +197,21 @@ impl Transcription {
         self.duration.unwrap_or_default()
     }
 
-    /// All segments, and the length of the recording.
-    pub(super) async fn collect(mut self) -> Result<(Vec<Segment>, Duration), Failure> {
+    /// All segments. If the upstream fails after some, they are kept.
+    pub(super) async fn collect(mut self) -> Result<Recognized, Failure> {
         let mut segments = Vec::new();
-        while let Some(segment) = self.next().await? {
-            segments.push(segment);
+        let broken_off = loop {
+            match self.next().await {
+                Ok(Some(segment)) => segments.push(segment),
+                Ok(None) => break None,
+                Err(failure) => break Some(BreakOff::after(&segments, failure)?),
+            }
+        };
+        let transcribed = broken_off.as_ref().map(BreakOff::transcribed).unwrap_or_default();
+        if let Some(broken_off) = &broken_off {
+            warn!(problem = broken_off.message(), "transcript is incomplete");
         }
-        Ok((segments, self.duration()))
+        Ok(Recognized { segments, duration: self.duration().max(transcribed), broken_off })
     }
 }
 
@@ -299,11 +314,12 @@ async fn send_events(
     style: Style,
     sender: BodySender,
 ) {
-    let (mut text, mut next) = (String::new(), Ok::<_, Failure>(first));
+    let (mut text, mut next, mut end_ms) = (String::new(), Ok::<_, Failure>(first), None);
     loop {
         match next {
             Ok(Some(segment)) => {
                 let before = text.len();
+                end_ms = Some(segment.end_ms);
                 transcript::append(&mut text, &segment.text);
                 let delta = json!({"type": "transcript.text.delta", "delta": &text[before..]});
                 if sender.send(event_text(&delta)).await.is_err() {
@@ -317,7 +333,11 @@ async fn send_events(
                 let _ = sender.send(Ok("data: [DONE]\n\n".into())).await;
                 return;
             }
-            Err(failure) => {
+            Err(mut failure) => {
+                if let Some(end_ms) = end_ms.filter(|_| failure.is_upstreams()) {
+                    let message = &failure.message;
+                    failure.message = transcript::break_off_message(end_ms, message);
+                }
                 // Clients of OpenAI's libraries raise an error for a top-level `error`.
                 let _ = sender.send(event_text(&failure.body(style))).await;
                 return;

@@ -1,0 +1,160 @@
+//! The host that a request names, and the page that it comes from.
+
+use std::net::IpAddr;
+
+use hyper::header::{HOST, HeaderMap, ORIGIN};
+
+use super::http_error::HttpError;
+use crate::{server::ServiceConfig, telemetry::metrics::RejectReason};
+
+/// A host and perhaps its port (RFC 3986 §3.2.2, §3.2.3).
+#[derive(Debug, PartialEq, Eq)]
+struct Host<'h> {
+    /// A name or an address, without brackets.
+    name: &'h str,
+    port: &'h str,
+}
+
+impl<'h> Host<'h> {
+    /// Parses a host; `None` if it is malformed.
+    fn parse(text: &'h str) -> Option<Self> {
+        let (name, rest) = match text.strip_prefix('[') {
+            Some(bracketed) => {
+                let (name, rest) = bracketed.split_once(']')?;
+                name.parse::<std::net::Ipv6Addr>().ok()?;
+                (name, rest)
+            }
+            None => {
+                let (name, rest) = text.split_at(text.find(':').unwrap_or(text.len()));
+                let is_allowed =
+                    |letter: u8| letter.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&letter);
+                if !name.bytes().all(is_allowed) {
+                    return None;
+                }
+                (name, rest)
+            }
+        };
+        let port = if rest.is_empty() { "" } else { rest.strip_prefix(':')? };
+        let is_port = port.is_empty()
+            || (port.bytes().all(|digit| digit.is_ascii_digit()) && port.parse::<u16>().is_ok());
+        is_port.then_some(Self { name, port })
+    }
+
+    /// The host of a page's origin.
+    fn of_origin(origin: &'h str) -> Option<Self> {
+        Self::parse(origin.split_once("://")?.1).filter(|host| !host.name.is_empty())
+    }
+
+    fn ip(&self) -> Option<IpAddr> {
+        self.name.parse().ok()
+    }
+
+    /// True if no other site can have this host: a site can point a name here (DNS rebinding), but not an address.
+    fn is_address_or_localhost(&self) -> bool {
+        self.ip().is_some() || self.is_this_machine()
+    }
+
+    fn is_this_machine(&self) -> bool {
+        let name = self.name.to_ascii_lowercase();
+        name == "localhost" || name.ends_with(".localhost") || self.ip().is_some_and(|ip| ip.is_loopback())
+    }
+}
+
+fn host(headers: &HeaderMap) -> Option<&str> {
+    headers.get(HOST)?.to_str().ok()
+}
+
+/// Rejects requests with several or malformed `Host` headers: a proxy in front may have read another host (RFC 9112 §3.2).
+pub(super) fn check_host_header(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+    let count = headers.get_all(HOST).iter().count();
+    if count > 1 {
+        return Err(HttpError::bad_request(&format!("The request has {count} host headers; send one")));
+    }
+    let is_well_formed = count == 0 || host(headers).is_some_and(|host| Host::parse(host).is_some());
+    is_well_formed.then_some(()).ok_or_else(|| {
+        HttpError::bad_request(
+            "The Host header is malformed; it must be a host name or an address, and perhaps a port",
+        )
+    })
+}
+
+/// Without keys, the playground is for this machine. Rejects other host names, because another site could point its name here.
+pub(super) fn check_playground_host(
+    config: &ServiceConfig,
+    headers: &HeaderMap,
+) -> Result<(), Box<HttpError>> {
+    let host = host(headers).and_then(Host::parse);
+    if config.access.keys.is_some() || host.is_some_and(|host| host.is_address_or_localhost()) {
+        return Ok(());
+    }
+    let message = "Without API keys, the playground is served at localhost only";
+    Err(HttpError::forbidden(RejectReason::Origin, "host_not_allowed", message))
+}
+
+/// True if the page that sent the request, if any, may use REST. Without keys and without a list of origins, that are pages of
+/// this machine and pages of the server's own address. Programs send no `Origin`.
+pub(super) fn may_page_use_rest(config: &ServiceConfig, headers: &HeaderMap) -> bool {
+    let access = &config.access;
+    if !access.is_origin_allowed(headers) {
+        return false;
+    }
+    let has_rule = !access.origins.is_unrestricted() || (access.keys.is_some() && access.required);
+    has_rule
+        || headers.get_all(ORIGIN).iter().all(|origin| {
+            let page = origin.to_str().ok().and_then(Host::of_origin);
+            let own = host(headers).and_then(Host::parse);
+            page.is_some_and(|page| {
+                page.is_this_machine() || (page.is_address_or_localhost() && own.as_ref() == Some(&page))
+            })
+        })
+}
+
+/// Rejects requests of pages that may not use REST.
+pub(super) fn check_page(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+    if may_page_use_rest(config, headers) {
+        return Ok(());
+    }
+    let message = "Pages of this Origin may not use REST; list it in [access] origins";
+    Err(HttpError::forbidden(RejectReason::Origin, "origin_not_allowed", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_hosts_are_told_from_hosts() {
+        for good in ["x", "localhost:8000", "127.0.0.1", "[::1]:80", "a_b.example", "x:", ""] {
+            assert!(Host::parse(good).is_some(), "{good}");
+        }
+        for bad in
+            ["a b", "host:1:2", "host:port", "x:70000", "[::1", "[x]", "[::1]80", "u@x", "x/y", "::1", "x:+1"]
+        {
+            assert_eq!(Host::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn pages_of_this_machine_are_known_by_their_origin() {
+        let is_local = |origin| Host::of_origin(origin).is_some_and(|host| host.is_this_machine());
+        for good in [
+            "http://localhost:5173",
+            "https://app.localhost",
+            "http://127.0.0.1",
+            "http://[::1]:3000",
+            "tauri://localhost",
+        ] {
+            assert!(is_local(good), "{good}");
+        }
+        for bad in [
+            "null",
+            "",
+            "https://evil.example",
+            "http://localhost.evil.example",
+            "http://10.0.0.7",
+            "file://",
+        ] {
+            assert!(!is_local(bad), "{bad}");
+        }
+    }
+}

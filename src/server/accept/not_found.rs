@@ -1,0 +1,45 @@
+//! The answer to a request for an unknown path: the paths that there are, and a replacement for APIs that voxbridge does not
+//! have.
+
+use super::rest::Endpoint;
+use crate::mapping::Library;
+use std::collections::BTreeSet;
+
+/// The ends of paths of other APIs, and what to use instead.
+const INSTEAD: [(&str, &str); 5] = [
+    (
+        "/v1/realtime/calls",
+        "OpenAI's Realtime API by WebRTC and SIP is not served; open a WebSocket at /v1/realtime instead",
+    ),
+    (
+        "/v1/chat/completions",
+        "the Chat Completions API is not served; use OpenAI's Realtime API, a WebSocket at /v1/realtime, which takes and \
+         answers text as well",
+    ),
+    (
+        "/v1/responses",
+        "the Responses API is not served; use OpenAI's Realtime API, a WebSocket at /v1/realtime, which takes and answers \
+         text as well",
+    ),
+    (
+        "/v2/listen",
+        "Deepgram Flux is not served; use Deepgram's /v1/listen instead, as a WebSocket or with POST",
+    ),
+    (
+        "/v1/agent/converse",
+        "Deepgram's Voice Agent API is not served; use OpenAI's Realtime API, a WebSocket at /v1/realtime, instead",
+    ),
+];
+
+/// The message for an unknown path.
+pub(super) fn message(path: &str, library: &Library) -> String {
+    let sockets: BTreeSet<_> =
+        library.clients().flat_map(|client| &client.paths).map(String::as_str).collect();
+    let sockets = sockets.into_iter().collect::<Vec<_>>().join(", ");
+    let instead = INSTEAD.iter().find(|(end, _)| path.trim_end_matches('/').ends_with(end));
+    let problem = instead.map_or(String::new(), |(_, instead)| format!(": {instead}"));
+    let rest = Endpoint::PATHS.join(", ");
+    format!(
+        "There is nothing at {path}{problem}. WebSocket clients are served at {sockets}; REST clients at {rest}"
+    )
+}

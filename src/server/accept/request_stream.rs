@@ -1,0 +1,227 @@
+//! A client's stream before its upgrade: gives hyper one request at a time, and watches the client meanwhile.
+//!
+//! hyper notices that a client has gone only while it holds no unread bytes, so the bytes of a next request would hide it, and
+//! the work for the request would go on. Here they wait until the request is answered, within [`NEXT_REQUEST_MAX_BYTES`]. The
+//! stream also finds lines that end without CR, which hyper accepts and proxies may read differently.
+
+mod framing;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+pub(super) use self::framing::BodyFraming;
+use self::framing::HeadScan;
+use crate::server::websocket::stream::ClientStream;
+
+/// Read size, bytes.
+const READ_BYTES: usize = 4096;
+/// Most bytes after a request that is being answered. No known client sends its next request so early.
+const NEXT_REQUEST_MAX_BYTES: usize = 16 * 1024;
+
+/// A client's stream before its upgrade.
+pub(crate) struct RequestStream {
+    io: ClientStream,
+    gate: Gate,
+    /// Bytes that hyper has not got yet.
+    waiting: Vec<u8>,
+}
+
+/// Says which part of a request the stream is at. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Gate(Arc<Mutex<GateState>>);
+
+#[derive(Default)]
+struct GateState {
+    part: Part,
+    has_bare_lf: bool,
+    is_answered: bool,
+    reader: Option<Waker>,
+}
+
+/// Part of a request.
+enum Part {
+    Head(HeadScan),
+    /// The head is complete; the server has not looked at it yet.
+    HeadRead,
+    Body(BodyFraming),
+    /// The request is complete and is being answered.
+    Answering,
+    /// Another protocol follows.
+    Upgraded,
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self::Head(HeadScan::default())
+    }
+}
+
+/// A request is being answered. Dropping it lets the next one in.
+pub(super) struct Answering(Gate);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_answered = true;
+        if matches!(state.part, Part::Answering) {
+            state.part = Part::default();
+        }
+        state.wake_reader();
+    }
+}
+
+impl Gate {
+    /// Begins to answer the request whose head was read. The body follows.
+    pub(super) fn answer(&self, body: BodyFraming) -> Answering {
+        let mut state = self.lock();
+        state.part = Part::Body(body);
+        state.is_answered = false;
+        state.end_complete_body();
+        state.wake_reader();
+        Answering(self.clone())
+    }
+
+    /// The answer switches to another protocol: nothing is held back any more.
+    pub(super) fn upgrade(&self) {
+        let mut state = self.lock();
+        state.part = Part::Upgraded;
+        state.wake_reader();
+    }
+
+    /// True if a line of the last head ended without CR.
+    pub(super) fn has_bare_lf(&self) -> bool {
+        self.lock().has_bare_lf
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        // A panic cannot leave the state inconsistent.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GateState {
+    /// How many of the next bytes hyper may read.
+    fn admit(&mut self, bytes: &[u8]) -> usize {
+        match &mut self.part {
+            Part::Head(scan) => {
+                let length = scan.advance(bytes);
+                self.has_bare_lf = scan.has_bare_lf();
+                if scan.is_complete() {
+                    self.part = Part::HeadRead;
+                }
+                length
+            }
+            Part::Body(framing) => {
+                let length = framing.advance(bytes);
+                self.end_complete_body();
+                length
+            }
+            Part::HeadRead | Part::Answering => 0,
+            Part::Upgraded => bytes.len(),
+        }
+    }
+
+    fn end_complete_body(&mut self) {
+        if matches!(&self.part, Part::Body(framing) if framing.is_complete()) {
+            self.part = if self.is_answered { Part::default() } else { Part::Answering };
+        }
+    }
+
+    fn wake_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+impl RequestStream {
+    pub(super) const fn new(io: ClientStream, gate: Gate) -> Self {
+        Self { io, gate, waiting: Vec::new() }
+    }
+
+    /// The stream, and the bytes that hyper has not got.
+    pub(super) fn into_parts(self) -> (ClientStream, Vec<u8>) {
+        (self.io, self.waiting)
+    }
+
+    /// Reads more; 0 is the end.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut buffer = [0; READ_BYTES];
+        let mut read = ReadBuf::new(&mut buffer);
+        ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
+        self.waiting.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
+    }
+}
+
+impl AsyncRead for RequestStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        loop {
+            let gate = this.gate.clone();
+            let mut state = gate.lock();
+            match state.part {
+                Part::Head(_) | Part::Body(_) | Part::Upgraded if !this.waiting.is_empty() => {
+                    let most = this.waiting.len().min(buf.remaining());
+                    let length = state.admit(&this.waiting[..most]);
+                    buf.put_slice(&this.waiting[..length]);
+                    this.waiting.drain(..length);
+                    return Poll::Ready(Ok(()));
+                }
+                Part::Head(_) | Part::Body(_) | Part::Upgraded => {}
+                Part::HeadRead => {
+                    state.reader = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                Part::Answering if this.waiting.len() > NEXT_REQUEST_MAX_BYTES => {
+                    return Poll::Ready(Err(io::Error::other(
+                        "the client sent requests without waiting for answers",
+                    )));
+                }
+                Part::Answering => state.reader = Some(cx.waker().clone()),
+            }
+            drop(state);
+            if ready!(this.poll_more(cx))? == 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+impl AsyncWrite for RequestStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,97 @@
+use futures_util::FutureExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+use super::*;
+
+const HEAD: &str = "\r\nPOST / HTTP/1.1\r\nHost: x\r\n\r\n";
+
+fn open() -> (DuplexStream, RequestStream, Gate) {
+    let (near, far) = tokio::io::duplex(1 << 20);
+    let gate = Gate::default();
+    (near, RequestStream::new(ClientStream::Memory(far), gate.clone()), gate)
+}
+
+/// Everything that can be read now, in reads of this size, and whether the stream has ended.
+fn read_now(stream: &mut RequestStream, size: usize) -> (String, bool) {
+    let mut all = Vec::new();
+    let mut buffer = vec![0; size];
+    while let Some(read) = stream.read(&mut buffer).now_or_never() {
+        match read.unwrap() {
+            0 => return (String::from_utf8(all).unwrap(), true),
+            count => all.extend_from_slice(&buffer[..count]),
+        }
+    }
+    (String::from_utf8(all).unwrap(), false)
+}
+
+#[tokio::test]
+async fn requests_are_given_one_at_a_time() {
+    let chunked = "5;x=\"1\"\r\n12\r\n3\r\n00A\r\n0123456789\r\n0\r\nX: y\r\n\r\n";
+    for size in [1, 7, 4096] {
+        for (body, length) in [("", Some(0)), ("12345", Some(5)), (chunked, None)] {
+            let (mut client, mut stream, gate) = open();
+            client.write_all(format!("{HEAD}{body}{HEAD}").as_bytes()).await.unwrap();
+            assert_eq!(read_now(&mut stream, size), (HEAD.into(), false));
+            let answering = gate.answer(BodyFraming::new(length));
+            assert_eq!(read_now(&mut stream, size), (body.into(), false), "{length:?}");
+            drop(answering);
+            assert_eq!(read_now(&mut stream, size), (HEAD.into(), false), "the next request");
+            assert!(!gate.has_bare_lf());
+        }
+    }
+}
+
+#[tokio::test]
+async fn disconnect_is_found_behind_bytes_of_the_next_request() {
+    let (mut client, mut stream, gate) = open();
+    client.write_all(format!("{HEAD}{HEAD}").as_bytes()).await.unwrap();
+    assert_eq!(read_now(&mut stream, 4096), (HEAD.into(), false));
+    let _answering = gate.answer(BodyFraming::new(Some(0)));
+    assert_eq!(read_now(&mut stream, 4096), (String::new(), false));
+    drop(client);
+    assert_eq!(read_now(&mut stream, 4096), (String::new(), true));
+}
+
+#[tokio::test]
+async fn nothing_is_held_back_after_an_upgrade() {
+    let (mut client, mut stream, gate) = open();
+    client.write_all(HEAD.as_bytes()).await.unwrap();
+    assert_eq!(read_now(&mut stream, 4096).0, HEAD);
+    let answering = gate.answer(BodyFraming::new(Some(0)));
+    gate.upgrade();
+    drop(answering);
+    client.write_all(b"x\n\ny\n\nz").await.unwrap();
+    assert_eq!(read_now(&mut stream, 4096).0, "x\n\ny\n\nz");
+}
+
+#[tokio::test]
+async fn bytes_after_a_request_are_bounded() {
+    let (mut client, mut stream, gate) = open();
+    client.write_all(&[HEAD.as_bytes(), &[b'x'; NEXT_REQUEST_MAX_BYTES + 1]].concat()).await.unwrap();
+    assert_eq!(read_now(&mut stream, 4096).0, HEAD);
+    let _answering = gate.answer(BodyFraming::new(Some(0)));
+    assert!(stream.read(&mut [0; 16]).now_or_never().unwrap().is_err());
+}
+
+#[tokio::test]
+async fn unread_body_of_an_answered_request_is_not_taken_for_a_head() {
+    let (mut client, mut stream, gate) = open();
+    client.write_all(format!("{HEAD}a\nb").as_bytes()).await.unwrap();
+    assert_eq!(read_now(&mut stream, 4096).0, HEAD);
+    drop(gate.answer(BodyFraming::new(Some(3))));
+    client.write_all(HEAD.as_bytes()).await.unwrap();
+    assert_eq!(read_now(&mut stream, 4096).0, format!("a\nb{HEAD}"));
+    assert!(!gate.has_bare_lf());
+}
+
+#[tokio::test]
+async fn bare_line_feeds_in_a_head_are_found() {
+    for head in
+        ["GET / HTTP/1.1\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\n\n", "\nGET / HTTP/1.1\r\n\r\n"]
+    {
+        let (mut client, mut stream, gate) = open();
+        client.write_all(head.as_bytes()).await.unwrap();
+        assert_eq!(read_now(&mut stream, 4096).0, head);
+        assert!(gate.has_bare_lf(), "{head:?}");
+    }
+}

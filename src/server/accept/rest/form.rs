@@ -1,0 +1,192 @@
+//! Forms with uploads, `multipart/form-data` (RFC 7578, RFC 2046 §5.1), in a body that was received.
+//!
+//! Every byte is looked at once. What precedes the first part and the head of each part are bounded, so that a body without
+//! the boundary is refused after [`HEAD_MAX_BYTES`].
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use memchr::memmem::{Finder, find};
+
+/// Longest text before the first part, and longest head of a part, bytes.
+pub(super) const HEAD_MAX_BYTES: usize = 16 * 1024;
+/// Longest boundary (RFC 2046 §5.1.1).
+const BOUNDARY_MAX_CHARS: usize = 70;
+/// Most parts of a form.
+const PARTS_MAX: usize = 256;
+/// Longest body whose first boundary is checked, bytes: it may follow the longest preamble.
+pub(super) const START_BYTES: usize = HEAD_MAX_BYTES + BOUNDARY_MAX_CHARS + 4;
+
+/// One field of a form.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Its name; empty if it has none.
+    pub(super) name: String,
+    pub(super) contents: Bytes,
+}
+
+/// The boundary that a content type names.
+pub(super) fn boundary_of(content_type: &str) -> Option<String> {
+    let (kind, parameters) = content_type.split_once(';')?;
+    if !kind.trim().eq_ignore_ascii_case("multipart/form-data") {
+        return None;
+    }
+    let boundary = parameter(parameters, "boundary")?;
+    (1..=BOUNDARY_MAX_CHARS).contains(&boundary.len()).then_some(boundary)
+}
+
+/// The first boundary line in the start of a body; the body is no form without one.
+///
+/// # Errors
+/// The fault of the form, in words.
+pub(super) fn find_start(start: &[u8], boundary: &str) -> Result<usize, String> {
+    let delimiter = format!("--{boundary}");
+    if start.starts_with(delimiter.as_bytes()) {
+        return Ok(delimiter.len());
+    }
+    let line = format!("\r\n{delimiter}");
+    let searched = &start[..start.len().min(HEAD_MAX_BYTES + line.len())];
+    let found = find(searched, line.as_bytes());
+    found.map(|at| at + line.len()).ok_or_else(|| {
+        format!("no line with the boundary {boundary:?} in the first {} KiB", HEAD_MAX_BYTES >> 10)
+    })
+}
+
+/// The parts of a complete form.
+///
+/// # Errors
+/// The fault of the form, in words.
+pub(super) fn parts(body: &Bytes, boundary: &str) -> Result<Vec<Part>, String> {
+    let delimiter = format!("\r\n--{boundary}");
+    let finder = Finder::new(delimiter.as_bytes());
+    let mut at = find_start(body, boundary)?;
+    let mut parts = Vec::new();
+    while !body[at..].starts_with(b"--") {
+        if parts.len() == PARTS_MAX {
+            return Err(format!("more than {PARTS_MAX} fields"));
+        }
+        let head = head_range(body, at)?;
+        let start = head.end + 2;
+        // A part without contents may end with the line that ends its head.
+        let end = finder.find(&body[head.end..]).map(|found| head.end + found);
+        let end = end.ok_or("the last part has no end: the form was cut off")?;
+        let name = name_of(&body[head]);
+        parts.push(Part { name, contents: body.slice(start.min(end)..end) });
+        at = end + delimiter.len();
+    }
+    Ok(parts)
+}
+
+/// Where the head of a part is, whose boundary ends at `at`. Its last line end is `end..end + 2`.
+fn head_range(body: &[u8], at: usize) -> Result<Range<usize>, String> {
+    let rest = &body[at..];
+    let padding = rest.iter().take_while(|byte| [b' ', b'\t'].contains(byte)).count();
+    if padding > HEAD_MAX_BYTES || !rest[padding..].starts_with(b"\r\n") {
+        return Err("a boundary is not followed by a line end".to_owned());
+    }
+    let start = at + padding;
+    let searched = &body[start..body.len().min(start + HEAD_MAX_BYTES + 4)];
+    let found = find(searched, b"\r\n\r\n");
+    let length =
+        found.ok_or_else(|| format!("the head of a part is longer than {} KiB", HEAD_MAX_BYTES >> 10))?;
+    Ok(start..start + length + 2)
+}
+
+/// The name in the head of a part.
+fn name_of(head: &[u8]) -> String {
+    let head = String::from_utf8_lossy(head);
+    let disposition = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.trim().eq_ignore_ascii_case("content-disposition").then_some(value)
+    });
+    let parameters = disposition.and_then(|value| Some(value.split_once(';')?.1));
+    parameters.and_then(|parameters| parameter(parameters, "name")).unwrap_or_default()
+}
+
+/// The value of a parameter, quoted or not (RFC 9110 §5.6.6).
+fn parameter(parameters: &str, name: &str) -> Option<String> {
+    let mut rest = parameters;
+    loop {
+        let (key, value) = rest.split_once('=')?;
+        let (value, after) = split_value(value.trim_start());
+        if key.trim_matches([' ', '\t', ';']).eq_ignore_ascii_case(name) {
+            return Some(value);
+        }
+        rest = after;
+    }
+}
+
+/// A value, and what follows it.
+fn split_value(text: &str) -> (String, &str) {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find(';').unwrap_or(text.len());
+        return (text[..end].trim_end().to_owned(), &text[end..]);
+    };
+    let mut value = String::new();
+    let mut letters = quoted.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => return (value, &quoted[at + 1..]),
+            '\\' => value.extend(letters.next().map(|(_, letter)| letter)),
+            letter => value.push(letter),
+        }
+    }
+    (value, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
+        let parts = parts(&Bytes::copy_from_slice(body), "b")?;
+        Ok(parts.into_iter().map(|part| (part.name, part.contents.to_vec())).collect())
+    }
+
+    #[test]
+    fn parts_are_read_in_order() {
+        let body = b"preamble\r\n--b  \r\nContent-Disposition: form-data; name=\"file\"; filename=\"a;b\\\".mp3\"\r\n\
+            Content-Type: audio/mpeg\r\n\r\n\r\nraw --b\r\n-\r\n--b\r\ncontent-disposition:form-data;filename=x; name=model\r\n\r\n\
+            m\r\n--b\r\n\r\n\r\n--b\r\nX: y\r\n\r\nz\r\n--b--\r\nepilogue";
+        let expected = [("file", "\r\nraw --b\r\n-"), ("model", "m"), ("", ""), ("", "z")]
+            .map(|(name, contents)| (name.to_owned(), contents.as_bytes().to_vec()));
+        assert_eq!(read(body), Ok(expected.to_vec()));
+        assert_eq!(read(b"--b--"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn broken_forms_are_errors() {
+        let long_head = [b"--b\r\nX: ".as_slice(), &[b'x'; HEAD_MAX_BYTES], b"\r\n\r\n\r\n--b--"].concat();
+        let many = [b"--b\r\n\r\n\r\n".repeat(PARTS_MAX + 1), b"--b--".to_vec()].concat();
+        for (body, words) in [
+            (b"".as_slice(), "boundary"),
+            (&[b'x'; 100_000], "boundary"),
+            (b"--b", "line end"),
+            (b"--b\r\nX: y\r\n\r\nz", "cut off"),
+            (b"--b\r\nX: y", "longer than 16 KiB"),
+            (b"--bc\r\n\r\n\r\n--b--", "line end"),
+            (&long_head, "longer than 16 KiB"),
+            (&many, "256 fields"),
+        ] {
+            let problem = read(body).unwrap_err();
+            assert!(problem.contains(words), "{problem}");
+        }
+    }
+
+    #[test]
+    fn boundary_is_a_parameter_of_the_content_type() {
+        let of = |content_type| boundary_of(content_type);
+        assert_eq!(of("multipart/form-data; boundary=a").as_deref(), Some("a"));
+        assert_eq!(of("Multipart/Form-Data;charset=x; Boundary=\"a b;c\"; x=y").as_deref(), Some("a b;c"));
+        let long = format!("multipart/form-data; boundary={}", "x".repeat(71));
+        for wrong in [
+            "",
+            "multipart/form-data",
+            "multipart/mixed; boundary=a",
+            "multipart/form-data; boundary=",
+            &long,
+        ] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
+}

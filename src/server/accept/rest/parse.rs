@@ -1,0 +1,28 @@
+//! Parses bodies outside of the threads of sessions where that takes long.
+
+use bytes::Bytes;
+
+use super::{body::out_of_memory, codec_threads::CodecThreads, style::Failure};
+use crate::server::memory::MemoryShare;
+
+/// Bodies up to this length are parsed at once, bytes: it takes less than a tenth of a millisecond.
+const SHORT_BYTES: usize = 64 * 1024;
+
+/// Parses a body. `needed_bytes` is what parsing takes at most, the body included.
+pub(super) async fn parse<T: Send + 'static>(
+    body: Bytes,
+    needed_bytes: usize,
+    (memory, threads): (&mut MemoryShare, &CodecThreads),
+    read: impl FnOnce(Bytes) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    if body.len() <= SHORT_BYTES {
+        return read(body);
+    }
+    let failed = || Failure::invalid("The body cannot be parsed");
+    // The turn comes first, so that few bodies take the memory at once.
+    let turn = threads.turn().await.ok_or_else(failed)?;
+    if !memory.hold_incoming(needed_bytes) {
+        return Err(out_of_memory());
+    }
+    turn.run(move || read(body)).await.ok_or_else(failed)?
+}
