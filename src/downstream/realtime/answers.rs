@@ -65,14 +65,13 @@ impl Realtime {
         send(Message::Text(delta), Some(audio.turn));
     }
 
-    /// Tells the client of the response's item, once.
+    /// Announces the response's item, once and without words: clients add the words of the deltas to those of the item.
     fn begin_output(&mut self, send: &mut dyn FnMut(Message)) {
         let previous = self.items.last_id();
-        let is_beta = self.events.is_beta;
         let Some(response) = self.responses.front_mut().filter(|response| !response.has_item) else { return };
         response.has_item = true;
-        let item = response.item("in_progress", is_beta);
-        let (position, part) = (response.position(), response.part());
+        let item = response.empty_item();
+        let (position, part) = (response.position(), response.part_with(""));
         let in_conversation = response.is_remembered;
         let fields = json!({
             "response_id": position["response_id"], "output_index": 0, "item": item.json(),

@@ -107,12 +107,23 @@ impl Response {
         json
     }
 
-    /// The part of its item: parts have other types than the content of items.
+    /// The part of its item with all words so far.
     pub(super) fn part(&self) -> Value {
+        self.part_with(&self.text)
+    }
+
+    /// The part of its item with these words: parts have other types than the content of items.
+    pub(super) fn part_with(&self, words: &str) -> Value {
         match self.speaks {
-            true => json!({ "type": "audio", "transcript": self.text }),
-            false => json!({ "type": "text", "text": self.text }),
+            true => json!({ "type": "audio", "transcript": words }),
+            false => json!({ "type": "text", "text": words }),
         }
+    }
+
+    /// Its item before its first word.
+    pub(super) fn empty_item(&self) -> Item {
+        let number = EntryId(self.segment_id);
+        Item::message(self.item_id.clone(), number, "in_progress", "assistant", json!([]))
     }
 
     /// Its item.

@@ -9,6 +9,7 @@ mod large_audio;
 mod latency;
 mod live;
 mod properties;
+mod reference_client;
 mod transcription;
 
 use std::{
