@@ -147,7 +147,7 @@ impl Codec {
             Verb::AppendText => ClientEvent::AppendText(to_speak_request(values)?.text),
             Verb::Flush => ClientEvent::Flush,
             Verb::Clear => ClientEvent::Clear,
-            Verb::Commit => ClientEvent::Commit,
+            Verb::Commit => ClientEvent::Commit { may_be_empty: true },
             Verb::Finalize => ClientEvent::Finalize,
             Verb::Finish => ClientEvent::Finish,
             Verb::KeepAlive => ClientEvent::KeepAlive,

@@ -336,7 +336,7 @@ impl Session {
                 self.stop_speech(now);
                 self.activity.idle_since = now;
             }
-            ClientEvent::Commit => self.commit_audio(now),
+            ClientEvent::Commit { may_be_empty } => self.commit_audio(now, may_be_empty),
             ClientEvent::ClearAudio => {
                 self.intake.speech_input.clear();
                 if let Some(assistant) = &mut self.assistant {

@@ -44,7 +44,7 @@ impl Realtime {
             Verb::ResponseCancel => self.cancel_response(&message, handle),
             Verb::Commit => {
                 self.commit_event_id = event_id_of(text);
-                handle(ClientEvent::Commit);
+                handle(ClientEvent::Commit { may_be_empty: false });
                 Ok(())
             }
             _ => Ok(()),

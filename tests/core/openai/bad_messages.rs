@@ -88,15 +88,11 @@ fn bad_messages_get_openais_errors_and_the_session_goes_on() {
         (message("conversation.item.truncate", json!({"item_id": "one"})), "invalid_value", "audio_end_ms"),
         (message("response.create", json!({"response": []})), "invalid_value", "an array"),
         (message("response.cancel", json!({})), "response_cancel_not_active", "no active response"),
-        (message("input_audio_buffer.commit", json!({})), "", ""),
+        (message("input_audio_buffer.commit", json!({})), "input_audio_buffer_commit_empty", "no speech"),
     ] {
         let before = client.of_type("error").len();
         client.harness.send_text(&text);
         client.take_events();
-        if code.is_empty() {
-            assert_eq!(client.of_type("error").len(), before, "{text}");
-            continue;
-        }
         let errors = client.of_type("error");
         assert_eq!(errors.len(), before + 1, "{text}");
         let error = &errors[before]["error"];
@@ -111,6 +107,31 @@ fn bad_messages_get_openais_errors_and_the_session_goes_on() {
     client.say(&speech());
     client.say_silence(900);
     assert_eq!(client.wait_for("response.done")["response"]["status"], "completed");
+}
+
+#[test]
+fn commit_without_speech_is_an_error_under_voice_activity() {
+    for silence_ms in [0, 50, 300] {
+        let mut client = Realtime::connect("model=gpt-realtime");
+        client.say_silence(silence_ms);
+        client.send(&json!({"type": "input_audio_buffer.commit", "event_id": "empty"}));
+        let error = client.wait_for("error")["error"].clone();
+        assert_eq!(error["code"], "input_audio_buffer_commit_empty", "{silence_ms} ms");
+        assert_eq!(error["event_id"], "empty", "{silence_ms} ms");
+        assert!(client.of_type("input_audio_buffer.committed").is_empty());
+    }
+}
+
+#[test]
+fn second_commit_of_the_same_speech_is_an_error() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.say(&speech());
+    for _ in 0..2 {
+        client.send(&json!({"type": "input_audio_buffer.commit"}));
+    }
+    assert_eq!(client.of_type("input_audio_buffer.committed").len(), 1);
+    assert_eq!(client.of_type("error")[0]["error"]["code"], "input_audio_buffer_commit_empty");
+    client.check();
 }
 
 #[test]
