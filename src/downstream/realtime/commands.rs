@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    REQUESTS_MAX, Realtime, given, items::read_item, response::RequestedResponse, session::read_modalities,
+    REQUESTS_MAX, Realtime, given, items::read_item, missing, response::RequestedResponse, session::read_modalities,
     wrong_type, wrong_value,
 };
 use crate::{
@@ -64,7 +64,7 @@ impl Realtime {
         let update = match message.get("session") {
             Some(Value::Object(update)) => update,
             Some(other) => return Err(wrong_type("session", "an object", other)),
-            None => return Err(Error::new(ErrorKind::Invalid, "Missing required parameter: 'session'.")),
+            None => return Err(missing("session")),
         };
         let is_flat = |key: &str| update.contains_key(key);
         if !update.contains_key("audio") && (is_flat("modalities") || is_flat("input_audio_format")) {
@@ -93,7 +93,7 @@ impl Realtime {
         };
         if self.items.position(&id).is_some() {
             let detail = format!("Error adding item: an item with id '{id}' already exists.");
-            return Err(Error::new(ErrorKind::DuplicateEntry, detail));
+            return Err(Error::new(ErrorKind::DuplicateEntry, detail).of_field("item.id"));
         }
         let (at, place) = match given(message, "previous_item_id") {
             None => (self.items.len(), EntryPlace::End),
@@ -152,9 +152,7 @@ impl Realtime {
         let heard_ms = match message.get("audio_end_ms") {
             Some(Value::Number(ms)) => ms.as_f64().unwrap_or(0.0).max(0.0) as u64,
             Some(other) => return Err(wrong_type("audio_end_ms", "a number", other)),
-            None => {
-                return Err(Error::new(ErrorKind::Invalid, "Missing required parameter: 'audio_end_ms'."));
-            }
+            None => return Err(missing("audio_end_ms")),
         };
         let Some(item) = self.items.at_mut(at) else { return Ok(()) };
         item.truncate(heard_ms);
@@ -167,9 +165,11 @@ impl Realtime {
     /// Index of the item that the message names. `unknown` is the error if there is none.
     fn find_item(&self, message: &Map<String, Value>, unknown: ErrorKind) -> Result<usize, Error> {
         match message.get("item_id") {
-            Some(Value::String(id)) => self.items.position(id).ok_or_else(|| Error::new(unknown, id)),
+            Some(Value::String(id)) => {
+                self.items.position(id).ok_or_else(|| Error::new(unknown, id).of_field("item_id"))
+            }
             Some(other) => Err(wrong_type("item_id", "a string", other)),
-            None => Err(Error::new(ErrorKind::Invalid, "Missing required parameter: 'item_id'.")),
+            None => Err(missing("item_id")),
         }
     }
 
@@ -212,7 +212,7 @@ impl Realtime {
         };
         let modalities =
             ["output_modalities", "modalities"].into_iter().find(|key| given(fields, key).is_some());
-        let speaks = modalities.map(|key| read_modalities(&fields[key], key)).transpose()?;
+        let speaks = modalities.map(|key| read_modalities(&fields[key], &format!("response.{key}"))).transpose()?;
         let max = ["max_output_tokens", "max_response_output_tokens"];
         let max_output_tokens = max.iter().find_map(|key| given(fields, key)).cloned();
         let max_tokens = max_output_tokens.as_ref().and_then(Value::as_u64);
@@ -276,10 +276,11 @@ fn object_field<'m>(message: &'m Map<String, Value>, key: &str) -> Result<&'m Ma
     match message.get(key) {
         Some(Value::Object(fields)) => Ok(fields),
         Some(other) => Err(wrong_type(key, "an object", other)),
-        None => Err(Error::new(ErrorKind::Invalid, format!("Missing required parameter: '{key}'."))),
+        None => Err(missing(key)),
     }
 }
 
 fn unknown_previous_item(id: &str) -> Error {
     Error::new(ErrorKind::UnknownEntry, format!("Item with previous_item_id '{id}' not found."))
+        .of_field("previous_item_id")
 }

@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
-use super::{format::AudioFormat, given, wrong_type, wrong_value};
+use super::{format::AudioFormat, given, missing, wrong_type, wrong_value};
 use crate::{
     audio::input_converter::InputConverter,
     error::{Error, ErrorKind},
@@ -205,7 +205,7 @@ pub(super) fn read_item(
                 parts.extend(read_part(part, &format!("item.content[{at}]"), format)?);
             }
         }
-        None => return Err(Error::new(ErrorKind::Invalid, "Missing required parameter: 'item.content'.")),
+        None => return Err(missing("item.content")),
         Some(other) => return Err(wrong_type("item.content", "an array", other)),
     }
     Ok(AddedItem { item: added_item(fields, id, number)?, role, parts })

@@ -326,7 +326,7 @@ impl Realtime {
         self.send(
             RealtimeEvent::Error,
             json!({ "error": {
-                "type": kind, "code": code, "message": message, "param": null, "event_id": event_id,
+                "type": kind, "code": code, "message": message, "param": error.param, "event_id": event_id,
             } }),
             send,
         );
@@ -389,9 +389,15 @@ fn wrong_type(path: &str, expected: &str, found: &Value) -> Error {
         ErrorKind::Invalid,
         format!("Invalid type for '{path}': expected {expected}, but got {found} instead."),
     )
+    .of_field(path)
 }
 
 /// Error for a value that is not allowed.
 fn wrong_value(path: &str, expected: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("Invalid value for '{path}': expected {expected}."))
+    Error::new(ErrorKind::Invalid, format!("Invalid value for '{path}': expected {expected}.")).of_field(path)
+}
+
+/// Error for a field that is absent.
+fn missing(path: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("Missing required parameter: '{path}'.")).of_field(path)
 }

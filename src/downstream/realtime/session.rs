@@ -111,14 +111,14 @@ impl SessionConfig {
                 _ => return Err(wrong_value("session.type", "'realtime' or 'transcription'")),
             },
             "instructions" => self.instructions = read_text(value, "session.instructions")?,
-            "output_modalities" | "modalities" => self.is_text_only = !read_modalities(value, key)?,
+            "output_modalities" | "modalities" => self.is_text_only = !read_modalities(value, &format!("session.{key}"))?,
             "audio" => self.update_audio(value, ignored)?,
             "voice" => self.set_voice(value, "session.voice")?,
             "input_audio_format" => self.input = AudioFormat::read(value, "session.input_audio_format")?,
             "output_audio_format" => self.output = AudioFormat::read(value, "session.output_audio_format")?,
             "input_audio_transcription" | "input_audio_noise_reduction" | "turn_detection" => {
-                let key = key.trim_start_matches("input_audio_");
-                self.update_input(key, value, &format!("session.{key}"), ignored)?;
+                let path = format!("session.{key}");
+                self.update_input(key.trim_start_matches("input_audio_"), value, &path, ignored)?;
             }
             "model" => {
                 if let Some(model) = read_text(value, "session.model")?.filter(|model| *model != self.model) {
@@ -320,12 +320,11 @@ fn read_text(value: &Value, path: &str) -> Result<Option<String>, Error> {
 }
 
 /// True if the modalities include audio.
-pub(super) fn read_modalities(value: &Value, key: &str) -> Result<bool, Error> {
-    let path = format!("session.{key}");
-    let names = value.as_array().ok_or_else(|| wrong_type(&path, "an array", value))?;
+pub(super) fn read_modalities(value: &Value, path: &str) -> Result<bool, Error> {
+    let names = value.as_array().ok_or_else(|| wrong_type(path, "an array", value))?;
     let is_known = |name: &Value| matches!(name.as_str(), Some("audio" | "text"));
     if names.is_empty() || !names.iter().all(is_known) {
-        return Err(wrong_value(&path, "['audio'] or ['text']"));
+        return Err(wrong_value(path, "['audio'] or ['text']"));
     }
     Ok(names.iter().any(|name| name == "audio"))
 }

@@ -110,6 +110,62 @@ fn bad_messages_get_openais_errors_and_the_session_goes_on() {
 }
 
 #[test]
+fn errors_name_the_wrong_field() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    let item = |fields: Value| json!({"type": "conversation.item.create", "item": fields});
+    let user = |content: Value| item(json!({"type": "message", "role": "user", "content": content}));
+    let session = |fields: Value| json!({"type": "session.update", "session": fields});
+    let response = |fields: Value| json!({"type": "response.create", "response": fields});
+    client.send(&item(json!({"id": "one", "type": "message", "role": "user", "content": []})));
+    for (message, param) in [
+        (json!({"no": "type"}), "type"),
+        (json!({"type": "no.such"}), "type"),
+        (json!({"type": "input_audio_buffer.append"}), "audio"),
+        (json!({"type": "input_audio_buffer.append", "audio": 5}), "audio"),
+        (json!({"type": "input_audio_buffer.append", "audio": "????"}), "audio"),
+        (json!({"type": "session.update"}), "session"),
+        (session(json!(7)), "session"),
+        (session(json!({"type": "other"})), "session.type"),
+        (session(json!({"instructions": 7})), "session.instructions"),
+        (session(json!({"output_modalities": ["smell"]})), "session.output_modalities"),
+        (session(json!({"audio": {"input": {"format": {"type": "opus"}}}})), "session.audio.input.format"),
+        (session(json!({"audio": {"output": {"voice": 7}}})), "session.audio.output.voice"),
+        (session(json!({"turn_detection": {"type": "x"}})), "session.turn_detection.type"),
+        (session(json!({"input_audio_transcription": {"model": 1}})), "session.input_audio_transcription.model"),
+        (json!({"type": "conversation.item.create"}), "item"),
+        (item(json!({"id": "one", "type": "message", "role": "user", "content": []})), "item.id"),
+        (item(json!({"id": 5, "type": "message", "role": "user", "content": []})), "item.id"),
+        (item(json!({"type": 1})), "item.type"),
+        (item(json!({"type": "message", "role": "x"})), "item.role"),
+        (item(json!({"type": "message", "role": "user"})), "item.content"),
+        (user(json!([7])), "item.content[0]"),
+        (user(json!([{"type": "smell"}])), "item.content[0].type"),
+        (user(json!([{"type": "input_text", "text": 7}])), "item.content[0].text"),
+        (user(json!([{"type": "input_audio", "audio": "?"}])), "item.content[0].audio"),
+        (user(json!([{"type": "input_image", "image_url": "http://a"}])), "item.content[0].image_url"),
+        (json!({"type": "conversation.item.create", "previous_item_id": "none", "item": {}}), "previous_item_id"),
+        (json!({"type": "conversation.item.retrieve"}), "item_id"),
+        (json!({"type": "conversation.item.retrieve", "item_id": "none"}), "item_id"),
+        (json!({"type": "conversation.item.delete", "item_id": "none"}), "item_id"),
+        (json!({"type": "conversation.item.truncate", "item_id": "none", "audio_end_ms": 1}), "item_id"),
+        (json!({"type": "conversation.item.truncate", "item_id": "one"}), "audio_end_ms"),
+        (response(json!([])), "response"),
+        (response(json!({"instructions": 7})), "response.instructions"),
+        (response(json!({"output_modalities": 7})), "response.output_modalities"),
+        (response(json!({"metadata": 7})), "response.metadata"),
+        (response(json!({"input": 7})), "response.input"),
+        (response(json!({"input": [7]})), "response.input[0]"),
+        (response(json!({"input": [{"role": "x"}]})), "response.input[0].role"),
+    ] {
+        let before = client.of_type("error").len();
+        client.send(&message);
+        let errors = client.of_type("error");
+        assert_eq!(errors.len(), before + 1, "{message}");
+        assert_eq!(errors[before]["error"]["param"], param, "{message}: {}", errors[before]);
+    }
+}
+
+#[test]
 fn commit_without_speech_is_an_error_under_voice_activity() {
     for silence_ms in [0, 50, 300] {
         let mut client = Realtime::connect("model=gpt-realtime");
