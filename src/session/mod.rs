@@ -282,6 +282,11 @@ impl Session {
         self.dialogue.as_ref().map(|dialogue| dialogue.uplink_counts())
     }
 
+    /// Memory of the client's conversation and requests, bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.context.entries.bytes() + self.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes())
+    }
+
     /// True if audio leaves at the pace of playback.
     pub(crate) fn is_paced(&self) -> bool {
         self.setup.playout().pace == PlayoutPace::RealTime

@@ -8,6 +8,7 @@ mod bad_messages;
 mod large_audio;
 mod latency;
 mod live;
+mod memory;
 mod properties;
 mod reference_client;
 mod transcription;

@@ -26,7 +26,9 @@ fn show_answer(client: &Realtime) -> ShownItem {
     let mut item: Option<ShownItem> = None;
     for (_, event) in &client.events {
         match event["type"].as_str().unwrap() {
-            "conversation.item.created" | "conversation.item.added" if event["item"]["role"] == "assistant" => {
+            "conversation.item.created" | "conversation.item.added"
+                if event["item"]["role"] == "assistant" =>
+            {
                 let content = event["item"]["content"].as_array().unwrap().clone();
                 item = Some(ShownItem { shown: words_of(&content), content });
             }
