@@ -261,7 +261,7 @@ impl Realtime {
         }
         let number = EntryId(segment_id);
         let new_words = text.strip_prefix(self.partial.1.as_str()).unwrap_or_default();
-        if new_words.is_empty() || !self.session.transcribes() || self.items.find(number).is_none() {
+        if new_words.is_empty() || !self.items.awaits_transcript(number) {
             return;
         }
         let item_id = self.events.item_id(number);
@@ -278,7 +278,7 @@ impl Realtime {
         send: &mut dyn FnMut(Message),
     ) {
         let number = EntryId(segment_id);
-        if !self.session.transcribes() || self.items.find(number).is_none() {
+        if !self.items.awaits_transcript(number) {
             return;
         }
         self.send_user_words(segment_id, text, send);
@@ -300,7 +300,7 @@ impl Realtime {
                 return;
             }
             let number = EntryId(segment_id);
-            if self.items.find(number).is_some() && self.session.transcribes() {
+            if self.items.awaits_transcript(number) {
                 self.items.complete_transcript(number, None);
                 let fields = json!({
                     "item_id": self.events.item_id(number), "content_index": 0,

@@ -423,3 +423,34 @@ fn single_worker_answers_before_it_transcribes() {
         &["response.output_audio.delta", "conversation.item.input_audio_transcription.completed"],
     );
 }
+
+#[test]
+fn transcript_that_is_being_made_still_comes_when_transcription_is_turned_off() {
+    let mut config = config("model=gpt-realtime");
+    config.latency = 300 * MS;
+    let mut client = Realtime::with_config(config);
+    client
+        .update(&json!({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}));
+    client.say(&speech());
+    while client.of_type("input_audio_buffer.committed").is_empty() {
+        client.say_silence(100);
+    }
+    assert!(client.of_type("conversation.item.input_audio_transcription.completed").is_empty());
+    client.update(&json!({"type": "realtime", "audio": {"input": {"transcription": null}}}));
+    let completed = client.wait_for("conversation.item.input_audio_transcription.completed");
+    let item = &client.of_type("input_audio_buffer.committed")[0]["item_id"];
+    assert_eq!(&completed["item_id"], item);
+    let words = completed["transcript"].clone();
+    assert_order(
+        &client,
+        &["conversation.item.input_audio_transcription.completed", "conversation.item.done"],
+    );
+    client.send(&json!({"type": "conversation.item.retrieve", "item_id": completed["item_id"]}));
+    assert_eq!(client.of_type("conversation.item.retrieved")[0]["item"]["content"][0]["transcript"], words);
+    // The next utterance has none.
+    client.say(&speech());
+    client.say_silence(3000);
+    client.check();
+    assert_eq!(client.of_type("input_audio_buffer.committed").len(), 2);
+    assert_eq!(client.of_type("conversation.item.input_audio_transcription.completed").len(), 1);
+}
