@@ -154,11 +154,13 @@ pub struct TurnDetection {
     pub answers: bool,
     /// The user's speech interrupts an answer.
     pub interrupts: bool,
+    /// The client itself asks for the answers to utterances.
+    pub client_asks: bool,
 }
 
 impl Default for TurnDetection {
     fn default() -> Self {
-        Self { is_automatic: true, answers: true, interrupts: true }
+        Self { is_automatic: true, answers: true, interrupts: true, client_asks: false }
     }
 }
 

@@ -72,7 +72,10 @@ impl Session {
     pub(super) fn request_answer(&mut self, now: Instant, request: AnswerRequest) {
         self.activity.idle_since = now;
         match &mut self.assistant {
-            Some(assistant) => assistant.request(now, request, &mut self.context),
+            Some(assistant) => {
+                assistant.request(now, request, &mut self.context);
+                self.transcriber.end_request_wait(now, &mut self.context);
+            }
             None => self.note_no_effect("a request for an answer does nothing", "it takes no turns"),
         }
     }

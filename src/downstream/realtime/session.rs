@@ -281,13 +281,17 @@ impl SessionConfig {
         settings.extend(voice.map(|voice| Setting::SpeakModelIfKnown(voice.to_owned())));
         let flag =
             |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(true);
-        settings.push(Setting::TurnDetection(match &self.turn_detection {
-            Detection::Off => TurnDetection { is_automatic: false, answers: false, interrupts: false },
-            Detection::On { fields, .. } => TurnDetection {
-                is_automatic: true,
-                answers: flag(fields, "create_response") && !self.is_transcription,
-                interrupts: flag(fields, "interrupt_response"),
-            },
+        let (is_automatic, answers, interrupts) = match &self.turn_detection {
+            Detection::Off => (false, false, false),
+            Detection::On { fields, .. } => {
+                (true, flag(fields, "create_response"), flag(fields, "interrupt_response"))
+            }
+        };
+        settings.push(Setting::TurnDetection(TurnDetection {
+            is_automatic,
+            answers: answers && !self.is_transcription,
+            interrupts,
+            client_asks: !answers && !self.is_transcription,
         }));
         if let Detection::On { end_silence_ms, sensitivity, .. } = &self.turn_detection {
             settings.push(Setting::EndSilence(Duration::from_millis(*end_silence_ms)));
