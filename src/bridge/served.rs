@@ -197,7 +197,7 @@ impl ServedBridge {
                     return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));
                 }
                 Action::DropLane(lane) => return Output::CloseLane(lane),
-                Action::Observe(Observation::NoEffect(note))
+                Action::Observe(Observation::NoEffect(note) | Observation::Unsupported(note))
                     if !super::mark_noted(&mut self.noted_no_effect, &note) => {}
                 Action::Observe(observation) => return Output::Observe(observation),
             }
@@ -238,8 +238,12 @@ impl ServedBridge {
     /// Reports fields that the codec accepted without effect.
     fn report_ignored_fields(&mut self) {
         let Some(session) = &mut self.session else { return };
-        for IgnoredField { command, field, because } in self.codec.take_ignored_fields() {
-            session.observe(Observation::NoEffect(format!("{command}.{field}: {because}")));
+        for IgnoredField { command, field, because, is_needed } in self.codec.take_ignored_fields() {
+            let words = format!("{command}.{field}: {because}");
+            session.observe(match is_needed {
+                true => Observation::Unsupported(words),
+                false => Observation::NoEffect(words),
+            });
         }
     }
 }

@@ -237,6 +237,7 @@ impl Codec {
             command: command.to_owned(),
             field: field.name.clone(),
             because: field.file.because.clone().unwrap_or_default(),
+            is_needed: false,
         });
         None
     }

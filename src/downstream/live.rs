@@ -103,6 +103,7 @@ impl Live {
                     command: name.to_owned(),
                     field: "content".to_owned(),
                     because: "MiniCPM-o takes no text while it converses".to_owned(),
+                    is_needed: false,
                 });
                 let reply = self.message(&format!("{name}ed"), json!({ "start_ms": 0, "end_ms": 0 }));
                 self.replies.push(reply);
@@ -158,6 +159,7 @@ impl Live {
                     command: "session.start".to_owned(),
                     field: field.to_owned(),
                     because: "MiniCPM-o has nothing like it".to_owned(),
+                    is_needed: false,
                 });
             }
         }

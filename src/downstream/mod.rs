@@ -59,6 +59,8 @@ pub struct IgnoredField {
     pub field: String,
     /// Reason why the field has no effect.
     pub because: String,
+    /// The client cannot work as intended without it.
+    pub is_needed: bool,
 }
 
 impl Codec {

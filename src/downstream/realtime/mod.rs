@@ -358,6 +358,7 @@ impl Realtime {
             command: command.to_owned(),
             field: field.to_owned(),
             because: because.to_owned(),
+            is_needed: field == "tools",
         };
         if !self.ignored.contains(&ignored) {
             self.ignored.push(ignored);

@@ -7,7 +7,7 @@ use super::{
     added_item::{ITEM_MAX_BYTES, read_item},
     fields::{TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, wrong_type, wrong_value},
     response::RequestedResponse,
-    session::read_modalities,
+    session::{check_tool_choice, read_modalities},
 };
 use crate::{
     downstream::json_text::{Fields, read_str},
@@ -73,6 +73,7 @@ impl Realtime {
         let max = max.into_iter().find_map(|key| Some((key, fields.given(key)?)));
         let max_output_tokens =
             max.map(|(key, max)| read_small(max, &format!("response.{key}"))).transpose()?;
+        self.check_tools(fields)?;
         let metadata = fields.given("metadata").map_or(Ok(Value::Null), read_metadata)?;
         let entries = fields.given("input").map(|input| self.read_input(input)).transpose()?;
         let max_tokens = max_output_tokens.as_ref().and_then(Value::as_u64);
@@ -94,6 +95,17 @@ impl Realtime {
             bytes: request.bytes,
         };
         Ok((request, requested))
+    }
+
+    /// Refuses an answer that must call a tool, and notes tools that are never called.
+    fn check_tools(&mut self, fields: &Fields<'_>) -> Result<(), Error> {
+        if let Some(choice) = fields.given("tool_choice") {
+            check_tool_choice(choice, "response.tool_choice")?;
+        }
+        if fields.given("tools").is_some_and(|tools| tools.get() != "[]") {
+            self.ignore("response.create", "tools", "MiniCPM-o calls no tools");
+        }
+        Ok(())
     }
 
     /// Reads the items of a response's own input.

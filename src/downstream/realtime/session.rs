@@ -173,6 +173,9 @@ impl SessionConfig {
         ignored: &mut WithoutEffect<'_>,
     ) -> Result<(), Error> {
         let path = format!("session.{}", shortened(key));
+        if key == "tool_choice" {
+            check_tool_choice(value, &path)?;
+        }
         if !is_empty(value) {
             ignored.note(key, shortened(key));
         }
@@ -374,6 +377,15 @@ impl SessionConfig {
 /// Reads a text of at most `max_bytes`, or null.
 fn read_optional(value: &RawValue, path: &str, max_bytes: usize) -> Result<Option<String>, Error> {
     (value.get() != "null").then(|| read_text(value, path, max_bytes)).transpose()
+}
+
+/// Refuses to promise a call: MiniCPM-o calls no tools.
+pub(super) fn check_tool_choice(choice: &RawValue, path: &str) -> Result<(), Error> {
+    match read_small(choice, path)?.as_str() {
+        Some("auto" | "none") => Ok(()),
+        None if choice.get() == "null" => Ok(()),
+        _ => Err(wrong_value(path, "'auto' or 'none', because MiniCPM-o calls no tools")),
+    }
 }
 
 /// True if the modalities include audio.

@@ -1,6 +1,7 @@
 //! Bad input: OpenAI's own error codes, the client's name for the message, and a session that goes on.
 
 use serde_json::{Value, json};
+use voxbridge::session::Observation;
 
 use super::{Realtime, speech};
 
@@ -131,7 +132,10 @@ fn errors_name_the_wrong_field() {
         (session(json!({"audio": {"input": {"format": {"type": "opus"}}}})), "session.audio.input.format"),
         (session(json!({"audio": {"output": {"voice": 7}}})), "session.audio.output.voice"),
         (session(json!({"turn_detection": {"type": "x"}})), "session.turn_detection.type"),
-        (session(json!({"input_audio_transcription": {"model": 1}})), "session.input_audio_transcription.model"),
+        (
+            session(json!({"input_audio_transcription": {"model": 1}})),
+            "session.input_audio_transcription.model",
+        ),
         (json!({"type": "conversation.item.create"}), "item"),
         (item(json!({"id": "one", "type": "message", "role": "user", "content": []})), "item.id"),
         (item(json!({"id": 5, "type": "message", "role": "user", "content": []})), "item.id"),
@@ -143,7 +147,10 @@ fn errors_name_the_wrong_field() {
         (user(json!([{"type": "input_text", "text": 7}])), "item.content[0].text"),
         (user(json!([{"type": "input_audio", "audio": "?"}])), "item.content[0].audio"),
         (user(json!([{"type": "input_image", "image_url": "http://a"}])), "item.content[0].image_url"),
-        (json!({"type": "conversation.item.create", "previous_item_id": "none", "item": {}}), "previous_item_id"),
+        (
+            json!({"type": "conversation.item.create", "previous_item_id": "none", "item": {}}),
+            "previous_item_id",
+        ),
         (json!({"type": "conversation.item.retrieve"}), "item_id"),
         (json!({"type": "conversation.item.retrieve", "item_id": "none"}), "item_id"),
         (json!({"type": "conversation.item.delete", "item_id": "none"}), "item_id"),
@@ -252,4 +259,40 @@ fn requests_for_answers_in_a_conversation_stay_without_effect() {
         client.send(&json!({"type": "response.create"}));
     }
     assert!(client.of_type("error").is_empty(), "several clients end at an error");
+}
+
+#[test]
+fn tools_are_a_warning_and_a_demanded_call_is_an_error() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    let tools = json!([{"type": "function", "name": "look_up", "parameters": {}}]);
+    for choice in [json!("required"), json!({"type": "function", "name": "look_up"})] {
+        for (message, param) in [
+            (json!({"type": "session.update", "session": {"tool_choice": choice}}), "session.tool_choice"),
+            (json!({"type": "response.create", "response": {"tool_choice": choice}}), "response.tool_choice"),
+        ] {
+            client.send(&message);
+            let errors = client.of_type("error");
+            let error = &errors.last().expect("an error")["error"];
+            assert_eq!(
+                (&error["param"], &error["code"]),
+                (&json!(param), &json!("invalid_value")),
+                "{error}"
+            );
+        }
+    }
+    assert_eq!(client.of_type("error").len(), 4);
+    for choice in ["auto", "none"] {
+        client.update(&json!({"tools": tools, "tool_choice": choice}));
+        let session = &client.of_type("session.updated").last().unwrap()["session"];
+        assert_eq!((&session["tools"], &session["tool_choice"]), (&tools, &json!(choice)));
+        client.send(&json!({"type": "response.create", "response": {"tools": tools, "tool_choice": choice}}));
+        client.wait_for("response.done");
+    }
+    let warnings = client.harness.observations.iter().filter_map(|observation| match observation {
+        Observation::Unsupported(words) => Some(words.as_str()),
+        _ => None,
+    });
+    let expected =
+        ["session.update.tools: MiniCPM-o calls no tools", "response.create.tools: MiniCPM-o calls no tools"];
+    assert_eq!(warnings.collect::<Vec<_>>(), expected, "each once");
 }
