@@ -75,7 +75,7 @@ impl<'de: 'm, 'm> Deserialize<'de> for Fields<'m> {
 struct Key<'m>(#[serde(borrow)] Cow<'m, str>);
 
 /// Reads an array of at most `max` elements; `None` for another value, or more elements.
-pub(super) fn read_list<'m>(json: &'m RawValue, max: usize) -> Option<Vec<&'m RawValue>> {
+pub(super) fn read_list(json: &RawValue, max: usize) -> Option<Vec<&RawValue>> {
     struct ListVisitor(usize);
 
     impl<'de> Visitor<'de> for ListVisitor {

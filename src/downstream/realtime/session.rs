@@ -140,10 +140,10 @@ impl SessionConfig {
                 _ => return Err(wrong_value("session.type", "'realtime' or 'transcription'")),
             },
             "instructions" => {
-                self.instructions = read_optional(value, "session.instructions", TEXT_MAX_BYTES)?
+                self.instructions = read_optional(value, "session.instructions", TEXT_MAX_BYTES)?;
             }
             "output_modalities" | "modalities" => {
-                self.is_text_only = !read_modalities(value, &format!("session.{key}"))?
+                self.is_text_only = !read_modalities(value, &format!("session.{key}"))?;
             }
             "audio" => self.update_audio(value, ignored)?,
             "voice" => self.set_voice(value, "session.voice")?,
