@@ -167,12 +167,20 @@ pub struct Error {
     pub segment_id: Option<u32>,
     /// Text to speak that failed, if the error concerns one: the client's name for it.
     pub request_id: Option<String>,
+    /// Field of the client's message that is wrong, as a path such as `session.audio.input.format`.
+    pub param: Option<String>,
 }
 
 impl Error {
-    /// Error that concerns no utterance and no text.
+    /// Error that concerns no utterance, no text and no field.
     pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), segment_id: None, request_id: None }
+        Self { kind, detail: detail.into(), segment_id: None, request_id: None, param: None }
+    }
+
+    /// The same error, of this field of the client's message.
+    #[must_use]
+    pub fn of_field(self, path: impl Into<String>) -> Self {
+        Self { param: Some(path.into()), ..self }
     }
 
     /// The same error, for this text to speak.

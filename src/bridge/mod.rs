@@ -203,12 +203,12 @@ impl Bridge {
         }
     }
 
-    /// Memory of the messages that a relayed session keeps until its upstream has answered them, bytes. Other sessions keep
-    /// little, and bound it themselves.
+    /// Memory of what the client gave and the session keeps, bytes: the messages that a relayed session keeps until its
+    /// upstream has answered them, and the conversation of a session that takes turns.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         match &self.0 {
-            BridgeKind::Served(_) => 0,
+            BridgeKind::Served(served) => served.kept_bytes(),
             BridgeKind::Relayed(relayed) => relayed.kept_bytes(),
         }
     }

@@ -45,6 +45,9 @@ impl ServedBridge {
             let problem = problem.clone();
             return Self::reject(now, codec, dialect, &problem);
         }
+        if setup.profile.answers.is_none() {
+            codec.set_full_duplex();
+        }
         let model = connect.model.unwrap_or_default();
         let seed = setup.seed;
         let mut session = Session::open(now, setup, model.clone(), connect.settings);
@@ -113,6 +116,11 @@ impl ServedBridge {
         self.session.as_ref().is_some_and(Session::needs_backpressure)
     }
 
+    /// Memory of what the client gave and the session keeps, bytes.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.codec.kept_bytes() + self.session.as_ref().map_or(0, Session::kept_bytes)
+    }
+
     /// How long the driver may leave streamed audio unread; `None` if it should read every message at once.
     pub(super) fn read_window(&self, now: Instant) -> Option<ReadWindow> {
         let window = self.session.as_ref()?.read_window(now)?;
@@ -139,6 +147,7 @@ impl ServedBridge {
             }
             Input::ClientClosed => {
                 self.is_client_open = false;
+                self.codec.forget();
                 session.handle_client_gone(now);
             }
             Input::LaneOpened(lane) => session.handle_lane_opened(now, lane),
@@ -188,7 +197,7 @@ impl ServedBridge {
                     return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));
                 }
                 Action::DropLane(lane) => return Output::CloseLane(lane),
-                Action::Observe(Observation::NoEffect(note))
+                Action::Observe(Observation::NoEffect(note) | Observation::Unsupported(note))
                     if !super::mark_noted(&mut self.noted_no_effect, &note) => {}
                 Action::Observe(observation) => return Output::Observe(observation),
             }
@@ -229,8 +238,12 @@ impl ServedBridge {
     /// Reports fields that the codec accepted without effect.
     fn report_ignored_fields(&mut self) {
         let Some(session) = &mut self.session else { return };
-        for IgnoredField { command, field, because } in self.codec.take_ignored_fields() {
-            session.observe(Observation::NoEffect(format!("{command}.{field}: {because}")));
+        for IgnoredField { command, field, because, is_needed } in self.codec.take_ignored_fields() {
+            let words = format!("{command}.{field}: {because}");
+            session.observe(match is_needed {
+                true => Observation::Unsupported(words),
+                false => Observation::NoEffect(words),
+            });
         }
     }
 }

@@ -50,7 +50,8 @@ impl Codec {
     fn check_audio_size(&self, bytes: usize) -> Result<(), Error> {
         let max = self.mapping.audio_in.frame_max_bytes;
         if bytes > max {
-            return Err(Error::new(ErrorKind::FrameTooLarge, format!("{bytes} bytes (max {max})")));
+            let error = Error::new(ErrorKind::FrameTooLarge, format!("{bytes} bytes (max {max})"));
+            return Err(if self.mapping.has_audio_in_json { error.of_field("audio") } else { error });
         }
         Ok(())
     }
@@ -87,7 +88,11 @@ impl Codec {
                 None => self.pass_verbs(command, &found, &mut handle),
             }
         });
-        decoded.map_err(|error| Error { request_id: event_id_of(text), ..error })
+        decoded.map_err(|error| {
+            let is_of_type = matches!(error.kind, ErrorKind::MissingCommand | ErrorKind::UnknownCommand);
+            let param = if is_of_type { Some("type".to_owned()) } else { error.param };
+            Error { request_id: event_id_of(text), param, ..error }
+        })
     }
 
     /// Reads a command of OpenAI's Live protocol.
@@ -147,7 +152,7 @@ impl Codec {
             Verb::AppendText => ClientEvent::AppendText(to_speak_request(values)?.text),
             Verb::Flush => ClientEvent::Flush,
             Verb::Clear => ClientEvent::Clear,
-            Verb::Commit => ClientEvent::Commit,
+            Verb::Commit => ClientEvent::Commit { may_be_empty: true },
             Verb::Finalize => ClientEvent::Finalize,
             Verb::Finish => ClientEvent::Finish,
             Verb::KeepAlive => ClientEvent::KeepAlive,
@@ -184,6 +189,7 @@ impl Codec {
         self.audio_bytes.clear();
         pcm::decode_base64(base64, &mut self.audio_bytes).map_err(|error| {
             Error::new(ErrorKind::Invalid, format!("'{}': the audio is not base64: {error}", command.name))
+                .of_field("audio")
         })?;
         self.check_audio_size(self.audio_bytes.len())?;
         Ok(Some(self.audio_bytes.as_slice()).filter(|bytes| !bytes.is_empty()))
@@ -231,6 +237,7 @@ impl Codec {
             command: command.to_owned(),
             field: field.name.clone(),
             because: field.file.because.clone().unwrap_or_default(),
+            is_needed: false,
         });
         None
     }
@@ -277,9 +284,14 @@ pub(super) fn invalid_error<'f>(
     command: &str,
     problems: impl IntoIterator<Item = (&'f ProtocolField, String)>,
 ) -> Error {
-    let problems: Vec<String> =
-        problems.into_iter().map(|(field, problem)| format!("{}: {problem}", field.name)).collect();
-    Error::new(ErrorKind::Invalid, format!("'{command}': {}", problems.join("; ")))
+    let mut first = None;
+    let describe = |(field, problem): (&'f ProtocolField, String)| {
+        first.get_or_insert(&field.name);
+        format!("{}: {problem}", field.name)
+    };
+    let problems: Vec<String> = problems.into_iter().map(describe).collect();
+    let error = Error::new(ErrorKind::Invalid, format!("'{command}': {}", problems.join("; ")));
+    Error { param: first.cloned(), ..error }
 }
 
 fn to_settings(values: Vec<(FieldRole, FieldValue)>) -> Vec<Setting> {

@@ -6,7 +6,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::IgnoredField;
+use super::{
+    IgnoredField,
+    json_text::{Fields, read_str},
+};
 use crate::{
     audio::encoding::Encoding,
     error::{Error, ErrorKind, Origin},
@@ -16,6 +19,12 @@ use crate::{
 
 /// OpenAI's sessions end after an hour.
 const SESSION_MAX_S: f64 = 3600.0;
+/// Longest `session` of `session.start`, bytes: more than the model's context.
+const SESSION_MAX_BYTES: usize = 64 * 1024;
+/// Longest `audio` in it, bytes.
+const AUDIO_MAX_BYTES: usize = 1024;
+/// Longest name of a message that is echoed, bytes.
+const ID_MAX_BYTES: usize = 512;
 
 /// State of one connection.
 #[derive(Debug)]
@@ -24,8 +33,8 @@ pub(super) struct Live {
     count: u32,
     session_id: String,
     opened_unix_s: f64,
-    /// `session` of `session.start`; `None` before it.
-    session: Option<Map<String, Value>>,
+    /// `session` of `session.start` as JSON; `None` before it.
+    session: Option<Box<str>>,
     /// The client's name for the message that is being answered.
     client_event_id: Option<String>,
     /// The microphone is muted: its audio is dropped.
@@ -74,8 +83,9 @@ impl Live {
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
         let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
-        let message: Map<String, Value> = serde_json::from_str(text).map_err(malformed)?;
-        self.client_event_id = message.get("event_id").and_then(Value::as_str).map(str::to_owned);
+        let message: Fields<'_> = serde_json::from_str(text).map_err(malformed)?;
+        let event_id = message.get("event_id").and_then(read_str).filter(|id| id.len() <= ID_MAX_BYTES);
+        self.client_event_id = event_id.map(Into::into);
         match verb {
             Verb::LiveStart => return self.start(&message, handle),
             _ if self.session.is_none() => {
@@ -93,6 +103,7 @@ impl Live {
                     command: name.to_owned(),
                     field: "content".to_owned(),
                     because: "MiniCPM-o takes no text while it converses".to_owned(),
+                    is_needed: false,
                 });
                 let reply = self.message(&format!("{name}ed"), json!({ "start_ms": 0, "end_ms": 0 }));
                 self.replies.push(reply);
@@ -103,19 +114,21 @@ impl Live {
     }
 
     /// Reads `session.start`: formats, instructions and voice.
-    fn start(
-        &mut self,
-        message: &Map<String, Value>,
-        handle: &mut impl FnMut(ClientEvent<'_>),
-    ) -> Result<(), Error> {
+    fn start(&mut self, message: &Fields<'_>, handle: &mut impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         let invalid = |detail: &str| Err(Error::new(ErrorKind::Invalid, detail));
         if self.session.is_some() {
             return invalid("the session has started already");
         }
-        let Some(Value::Object(session)) = message.get("session") else {
+        let given = message.given("session");
+        let Some((json, session)) = given.and_then(|session| Some((session.get(), Fields::read(session)?)))
+        else {
             return invalid("Missing required parameter: 'session'.");
         };
-        let audio = session.get("audio").unwrap_or(&Value::Null);
+        let audio = session.given("audio").map_or("null", |audio| audio.get());
+        if json.len() > SESSION_MAX_BYTES || audio.len() > AUDIO_MAX_BYTES {
+            return invalid("'session' is longer than 65536 bytes, or 'session.audio' than 1024 bytes");
+        }
+        let audio: Value = serde_json::from_str(audio).unwrap_or_default();
         let format = &audio["format"];
         let (encoding, rate_hz) = match (format["type"].as_str(), format["rate"].as_u64()) {
             (None, None) => (Encoding::S16le, 24_000),
@@ -137,19 +150,20 @@ impl Live {
         let voice = &audio["output"]["voice"];
         let voice = voice.as_str().or_else(|| voice["id"].as_str());
         settings.extend(voice.map(|voice| Setting::SpeakModelIfKnown(voice.to_owned())));
-        if let Some(instructions) = session.get("instructions").and_then(Value::as_str) {
-            settings.push(Setting::Instructions(instructions.to_owned()));
+        if let Some(instructions) = session.get("instructions").and_then(read_str) {
+            settings.push(Setting::Instructions(instructions.into_owned()));
         }
         for field in ["delegation", "input", "store", "triggers", "client"] {
-            if session.get(field).is_some_and(|value| !value.is_null()) {
+            if session.given(field).is_some() {
                 self.ignored.push(IgnoredField {
                     command: "session.start".to_owned(),
                     field: field.to_owned(),
                     because: "MiniCPM-o has nothing like it".to_owned(),
+                    is_needed: false,
                 });
             }
         }
-        self.session = Some(session.clone());
+        self.session = Some(json.into());
         handle(ClientEvent::Configure(settings));
         Ok(())
     }
@@ -250,7 +264,8 @@ impl Live {
 
     /// The session, as the client gets it.
     fn session_json(&self) -> Value {
-        let mut session = self.session.clone().unwrap_or_default();
+        let session = self.session.as_deref().and_then(|json| serde_json::from_str(json).ok());
+        let mut session: Map<String, Value> = session.unwrap_or_default();
         session.insert("id".to_owned(), self.session_id.as_str().into());
         session.insert("status".to_owned(), "active".into());
         session.insert("expires_at".to_owned(), ((self.opened_unix_s + SESSION_MAX_S) as u64).into());

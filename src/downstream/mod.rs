@@ -7,6 +7,7 @@
 pub(crate) mod date;
 mod decode;
 mod encode;
+mod json_text;
 mod live;
 mod picture;
 mod query;
@@ -58,6 +59,8 @@ pub struct IgnoredField {
     pub field: String,
     /// Reason why the field has no effect.
     pub because: String,
+    /// The client cannot work as intended without it.
+    pub is_needed: bool,
 }
 
 impl Codec {
@@ -92,6 +95,26 @@ impl Codec {
         }
         if let Some(live) = &mut self.live {
             live.set_session(session_id, seed);
+        }
+    }
+
+    /// Notes that the session answers no requests, because its model speaks unasked.
+    pub(crate) fn set_full_duplex(&mut self) {
+        if let Some(realtime) = &mut self.realtime {
+            realtime.takes_turns = false;
+        }
+    }
+
+    /// Memory of what the client gave and the codec keeps, bytes.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.realtime.as_ref().map_or(0, |realtime| realtime.kept_bytes())
+    }
+
+    /// Forgets the conversation, because the client has left.
+    pub(crate) fn forget(&mut self) {
+        if let Some(realtime) = &mut self.realtime {
+            realtime.forget();
         }
     }
 

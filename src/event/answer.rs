@@ -60,6 +60,19 @@ impl std::fmt::Debug for EntryPart {
     }
 }
 
+impl EntryPart {
+    /// Memory of the part, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let contents = match self {
+            Self::Text(text) => text.len(),
+            Self::Picture(file) => file.len(),
+            Self::Audio(samples) => size_of_val(samples.as_slice()),
+        };
+        size_of::<Self>() + contents
+    }
+}
+
 /// An entry of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -69,6 +82,14 @@ pub struct Entry {
     pub role: Role,
     /// Contents.
     pub parts: Vec<EntryPart>,
+}
+
+impl Entry {
+    /// Memory of the entry, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.parts.iter().map(EntryPart::bytes).sum::<usize>()
+    }
 }
 
 /// Where an entry is added.
@@ -97,6 +118,17 @@ pub struct AnswerRequest {
     pub is_remembered: bool,
     /// The client asked for it; otherwise the end of an utterance did.
     pub by_client: bool,
+    /// Memory of its instructions and entries, bytes ([`AnswerRequest::count_bytes`]).
+    pub bytes: usize,
+}
+
+impl AnswerRequest {
+    /// Counts the memory of the instructions and entries, bytes.
+    #[must_use]
+    pub fn count_bytes(&self) -> usize {
+        let entries = self.entries.iter().flatten().map(Entry::bytes).sum::<usize>();
+        entries + self.instructions.as_ref().map_or(0, String::len)
+    }
 }
 
 impl Default for AnswerRequest {
@@ -108,6 +140,7 @@ impl Default for AnswerRequest {
             entries: None,
             is_remembered: true,
             by_client: false,
+            bytes: 0,
         }
     }
 }
@@ -121,11 +154,13 @@ pub struct TurnDetection {
     pub answers: bool,
     /// The user's speech interrupts an answer.
     pub interrupts: bool,
+    /// The client itself asks for the answers to utterances.
+    pub client_asks: bool,
 }
 
 impl Default for TurnDetection {
     fn default() -> Self {
-        Self { is_automatic: true, answers: true, interrupts: true }
+        Self { is_automatic: true, answers: true, interrupts: true, client_asks: false }
     }
 }
 

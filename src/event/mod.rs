@@ -72,7 +72,10 @@ pub enum ClientEvent<'a> {
     /// Stops speaking and discards the queued texts.
     Clear,
     /// Ends the utterance now.
-    Commit,
+    Commit {
+        /// A commit without speech does nothing; otherwise it is an error.
+        may_be_empty: bool,
+    },
     /// Makes the transcript so far final and reports it.
     Finalize,
     /// Ends the session after everything received so far is answered.

@@ -1,5 +1,6 @@
 //! Bounds the memory of messages in transit: those that peers have not sent to the end, those that wait for peers that do not
-//! read, and those of relayed clients that wait for an upstream or for its answer.
+//! read, and those of relayed clients that wait for an upstream or for its answer. What a session keeps of its client's
+//! conversation counts, too.
 //!
 //! Each connection may hold a little without asking. The rest counts towards one bound for the whole server. A
 //! connection that would exceed it is closed, and new connections are refused until there is room again.

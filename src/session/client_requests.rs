@@ -19,15 +19,23 @@ use crate::{
 
 impl Session {
     /// Completes the audio so far: of the utterance in progress, or all that a client without voice activity has sent.
-    pub(super) fn commit_audio(&mut self, now: Instant) {
+    pub(super) fn commit_audio(&mut self, now: Instant, may_be_empty: bool) {
         let speech_input = &mut self.intake.speech_input;
-        if !speech_input.settings.is_manual {
-            speech_input.commit_segment(&mut self.intake.speech_events);
-        } else if !speech_input.commit_manual(&mut self.intake.speech_events) {
-            let detail = format!("fewer than {COMMIT_MIN_MS} ms of audio since the last commit");
+        let missing = match speech_input.settings.is_manual {
+            true => {
+                speech_input.commit_manual(&mut self.intake.speech_events);
+                format!("fewer than {COMMIT_MIN_MS} ms of audio")
+            }
+            false => {
+                speech_input.commit_segment(&mut self.intake.speech_events);
+                "no speech".to_owned()
+            }
+        };
+        let is_empty = !self.process_speech_events(now);
+        if is_empty && !may_be_empty {
+            let detail = format!("{missing} since the last commit");
             self.report_error(Error::new(ErrorKind::EmptyCommit, detail));
         }
-        self.process_speech_events(now);
     }
 
     /// Gives a picture to the model.
@@ -64,7 +72,10 @@ impl Session {
     pub(super) fn request_answer(&mut self, now: Instant, request: AnswerRequest) {
         self.activity.idle_since = now;
         match &mut self.assistant {
-            Some(assistant) => assistant.request(now, request, &mut self.context),
+            Some(assistant) => {
+                assistant.request(now, request, &mut self.context);
+                self.transcriber.end_request_wait(now, &mut self.context);
+            }
             None => self.note_no_effect("a request for an answer does nothing", "it takes no turns"),
         }
     }

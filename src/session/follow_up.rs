@@ -24,6 +24,9 @@ impl Session {
             let end_ms = self.intake.speech_input.listened_ms();
             self.transcriber.request_interim(now, audio, end_ms, &mut self.context);
         }
+        if self.context.timers.take_expired(Timer::AnswerRequest, now) {
+            self.transcriber.end_request_wait(now, &mut self.context);
+        }
         self.context.timers.clear(&[Timer::Lanes]);
         self.handle_lanes_timeout(now);
         // Frames of audio only move these two timers later, and so leave them as they are.

@@ -95,10 +95,11 @@ impl Session {
         self.context.player.is_audible() && self.context.player.is_busy_with(PlaybackSource::Request)
     }
 
-    /// Passes audio to the conversation and speech events to the transcriber.
-    pub(super) fn process_speech_events(&mut self, now: Instant) {
+    /// Passes audio to the conversation and speech events to the transcriber. Returns true if an utterance was completed.
+    pub(super) fn process_speech_events(&mut self, now: Instant) -> bool {
         self.forward_to_dialogue();
         let mut events = std::mem::take(&mut self.intake.speech_events);
+        let mut has_completed = false;
         for event in events.drain(..) {
             match &event {
                 SpeechEvent::InterruptionSuspected => self.context.player.pause(now),
@@ -117,10 +118,12 @@ impl Session {
             };
             let completed = self.transcriber.handle_speech_event(now, event, &mut self.context);
             if let Some((segment_id, audio)) = completed.zip(audio) {
+                has_completed = true;
                 self.handle_committed(now, segment_id, audio);
             }
         }
         self.intake.speech_events = events;
+        has_completed
     }
 
     /// Has the assistant dial for the utterance that begins.

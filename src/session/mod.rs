@@ -282,6 +282,11 @@ impl Session {
         self.dialogue.as_ref().map(|dialogue| dialogue.uplink_counts())
     }
 
+    /// Memory of the client's conversation and requests, bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.context.entries.bytes() + self.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes())
+    }
+
     /// True if audio leaves at the pace of playback.
     pub(crate) fn is_paced(&self) -> bool {
         self.setup.playout().pace == PlayoutPace::RealTime
@@ -336,7 +341,7 @@ impl Session {
                 self.stop_speech(now);
                 self.activity.idle_since = now;
             }
-            ClientEvent::Commit => self.commit_audio(now),
+            ClientEvent::Commit { may_be_empty } => self.commit_audio(now, may_be_empty),
             ClientEvent::ClearAudio => {
                 self.intake.speech_input.clear();
                 if let Some(assistant) = &mut self.assistant {

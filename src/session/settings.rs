@@ -70,7 +70,8 @@ impl Session {
                     self.context.out.mutes_speech_events = !detection.is_automatic;
                     if let Some(assistant) = &mut self.assistant {
                         assistant.settings.detection = detection;
-                        self.transcriber.yields_to_answer = detection.is_automatic && detection.answers;
+                        self.transcriber.yields_to_answer = detection.answers || detection.client_asks;
+                        self.transcriber.expects_request = detection.client_asks;
                     }
                 }
                 Setting::SpokenAnswers(on) => {

@@ -200,6 +200,7 @@ impl Session {
         self.stop_dialogue(now);
         if let Some(assistant) = &mut self.assistant {
             assistant.stop(now, &mut self.context);
+            self.context.entries.clear();
         }
         self.transcriber.stop(now, self.intake.speech_input.listened_ms(), &mut self.context);
         self.arm_outputs(now);

@@ -14,6 +14,8 @@ pub(crate) enum Timer {
     Interim,
     /// Armed while the oldest utterance waits for its transcript. Expiry reports the end of its speech before that.
     SpeechEnd,
+    /// Armed when an utterance is complete whose answer the client asks for. Expiry transcribes it before that.
+    AnswerRequest,
     /// Armed while an utterance is being received. Expiry ends an utterance whose audio has stopped arriving.
     Stall,
     /// Armed while the client is expected to send. Expiry closes a session whose client has sent nothing.

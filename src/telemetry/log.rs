@@ -172,6 +172,7 @@ pub(crate) fn log_observation(observation: &Observation) {
         Observation::Underrun => debug!("underrun: the client ran out of audio while the model was speaking"),
         Observation::AskedAgain(words) => warn!("retrying the request: {words}"),
         Observation::NoEffect(words) => info!("ignored a setting without effect: {words}"),
+        Observation::Unsupported(words) => warn!("ignored what the client relies on: {words}"),
         Observation::Measured(_) => {}
     }
 }

@@ -32,15 +32,31 @@ enum Hostile {
     UnreadErrors,
     /// Sends a message in fragments without end.
     EndlessFragments,
+    /// Has a conversation keep items whose values take a hundred times the memory of their text.
+    StoredItems,
+    /// Sends items of thousands of parts.
+    ManyParts,
+    /// Asks for many answers, each with much input.
+    LargeRequests,
 }
 
-const KINDS: [Hostile; 4] =
-    [Hostile::UnfinishedMessage, Hostile::UnreadPongs, Hostile::UnreadErrors, Hostile::EndlessFragments];
+const KINDS: [Hostile; 7] = [
+    Hostile::UnfinishedMessage,
+    Hostile::UnreadPongs,
+    Hostile::UnreadErrors,
+    Hostile::EndlessFragments,
+    Hostile::StoredItems,
+    Hostile::ManyParts,
+    Hostile::LargeRequests,
+];
 
 impl Hostile {
     fn bytes(self) -> Vec<u8> {
         let masked = |first: u8, payload: &[u8]| {
             [&[first, 0x80 | u8::try_from(payload.len()).unwrap(), 0, 0, 0, 0][..], payload].concat()
+        };
+        let long = |text: &str| {
+            [&[0x81, 0xff][..], &(text.len() as u64).to_be_bytes(), &[0; 4], text.as_bytes()].concat()
         };
         match self {
             Self::UnfinishedMessage => {
@@ -51,17 +67,43 @@ impl Hostile {
             Self::EndlessFragments => {
                 [masked(0x01, b"{"), masked(0x00, &[b' '; 125]).repeat(50_000)].concat()
             }
+            Self::StoredItems => {
+                let output = vec![r#"{"":0}"#; 30_000].join(",");
+                let item = format!(r#"{{"type":"function_call_output","output":[{output}]}}"#);
+                long(&format!(r#"{{"type":"conversation.item.create","item":{item}}}"#)).repeat(40)
+            }
+            Self::ManyParts => {
+                let parts = vec![r#"{"type":"input_text","text":"a"}"#; 7000].join(",");
+                let item = format!(r#"{{"type":"message","role":"user","content":[{parts}]}}"#);
+                long(&format!(r#"{{"type":"conversation.item.create","item":{item}}}"#)).repeat(40)
+            }
+            Self::LargeRequests => {
+                let words = "a".repeat(250_000);
+                let part = format!(r#"{{"type":"input_text","text":"{words}"}}"#);
+                let item = format!(r#"{{"type":"message","role":"user","content":[{part}]}}"#);
+                let response = format!(r#"{{"conversation":"none","input":[{item}]}}"#);
+                long(&format!(r#"{{"type":"response.create","response":{response}}}"#)).repeat(40)
+            }
+        }
+    }
+
+    /// Path of the protocol that the client speaks.
+    const fn path(self) -> &'static str {
+        match self {
+            Self::StoredItems | Self::ManyParts | Self::LargeRequests => "/openai/v1/realtime",
+            _ => "/v1/realtime",
         }
     }
 }
 
 /// Connects, sends everything or as much as the server takes, and holds the connection for a while.
-async fn attack(server: &Server, bytes: &[u8]) {
+async fn attack(server: &Server, path: &str, bytes: &[u8]) {
     let Ok(mut stream) = TcpStream::connect(server.address).await else { return };
-    let head =
-        b"GET /v1/realtime?model=m HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    stream.write_all(head).await.unwrap();
+    let head = format!(
+        "GET {path}?model=m HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
     // The server may refuse or disconnect it, and does not have to read everything.
     let _ = stream.read(&mut [0; 16]).await;
     let _ = timeout(Duration::from_secs(2), stream.write_all(bytes)).await;
@@ -106,7 +148,7 @@ async fn memory_is_bounded_during_attacks_and_given_back() {
     for round in 0..rounds() {
         for kind in KINDS {
             let bytes = kind.bytes();
-            let attacks = join_all((0..CLIENTS).map(|_| attack(&server, &bytes)));
+            let attacks = join_all((0..CLIENTS).map(|_| attack(&server, kind.path(), &bytes)));
             let times = answer_times_during(attacks, &mut healthy).await;
             healthy.send_json(json!({"type": "tts.speak", "text": "Still here."})).await;
             healthy.wait_for_event("tts.speaking_end").await;

@@ -11,6 +11,7 @@ use crate::{
     bridge::{Bridge, Input, Output},
     cli::demo::RECORDING,
     downstream::Codec,
+    error::ErrorKind,
     event::{DisconnectReason, Frame, Lane, LaneCommand, Message, Mode},
     mapping::{
         client::{EventName, Verb},
@@ -228,6 +229,8 @@ impl<'s> SessionRun<'s> {
             }
             Output::ToLane(lane, Message::Text(text)) => self.answer(lane, &text),
             Output::CloseLane(lane) => drop(self.lanes.remove(&lane)),
+            // The detector may have ended the utterance before the commit.
+            Output::Observe(Observation::ErrorTold(error)) if error.kind == ErrorKind::EmptyCommit => {}
             Output::Observe(Observation::ErrorTold(error)) => self.errors.push(error.to_string()),
             Output::Observe(Observation::UnknownFromLane { words, .. }) => self.errors.push(words),
             _ => {}

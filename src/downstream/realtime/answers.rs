@@ -65,23 +65,21 @@ impl Realtime {
         send(Message::Text(delta), Some(audio.turn));
     }
 
-    /// Tells the client of the response's item, once.
+    /// Announces the response's item, once and without words: clients add the words of the deltas to those of the item.
     fn begin_output(&mut self, send: &mut dyn FnMut(Message)) {
         let previous = self.items.last_id();
-        let is_beta = self.events.is_beta;
         let Some(response) = self.responses.front_mut().filter(|response| !response.has_item) else { return };
         response.has_item = true;
-        let item = response.item("in_progress", is_beta);
-        let (position, part) = (response.position(), response.part());
+        let item = response.empty_item();
+        let (position, part) = (response.position(), response.part_with(""));
         let in_conversation = response.is_remembered;
-        let fields = json!({
-            "response_id": position["response_id"], "output_index": 0, "item": item.json(),
-        });
-        self.send(RealtimeEvent::OutputItemAdded, fields, send);
+        let json = item.json().into_owned();
+        let fields = json!({ "response_id": position["response_id"], "output_index": 0 });
+        self.send_with(RealtimeEvent::OutputItemAdded, fields, ("item", &json), send);
         if in_conversation {
-            let fields = json!({ "previous_item_id": previous, "item": item.json() });
             self.items.add(item);
-            self.send(RealtimeEvent::ItemAdded, fields, send);
+            let fields = json!({ "previous_item_id": previous });
+            self.send_with(RealtimeEvent::ItemAdded, fields, ("item", &json), send);
         }
         self.send(RealtimeEvent::ContentPartAdded, with(position, "part", part), send);
     }
@@ -124,11 +122,9 @@ impl Realtime {
         }
         let part = with(position.clone(), "part", response.part());
         self.send(RealtimeEvent::ContentPartDone, part, send);
-        let item = response.item(response.item_status(), self.events.is_beta);
-        let fields = json!({
-            "response_id": position["response_id"], "output_index": 0, "item": item.json(),
-        });
-        self.send(RealtimeEvent::OutputItemDone, fields, send);
+        let item = response.item(self.events.is_beta);
+        let fields = json!({ "response_id": position["response_id"], "output_index": 0 });
+        self.send_with(RealtimeEvent::OutputItemDone, fields, ("item", &item.json()), send);
         if response.is_remembered {
             let number = item.number;
             self.items.replace(item);

@@ -1,17 +1,22 @@
 //! Reads the client's messages, beside audio, which needs no knowledge of the conversation.
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
-    REQUESTS_MAX, Realtime, given, items::read_item, response::RequestedResponse, session::read_modalities,
-    wrong_type, wrong_value,
+    Item, Realtime,
+    added_item::read_item,
+    fields::{missing, read_object, read_text, shortened, wrong_type},
 };
 use crate::{
+    downstream::json_text::{Fields, read_str},
     error::{Error, ErrorKind},
-    event::{AnswerRequest, ClientEvent, Entry, EntryId, EntryPlace},
+    event::{ClientEvent, Entry, EntryPlace},
     mapping::client::{RealtimeEvent, Verb},
 };
+
+/// Longest id of an item, bytes.
+const ID_MAX_BYTES: usize = 256;
 
 /// The client's name for a message, which an error about it carries.
 pub(in crate::downstream) fn event_id_of(text: &str) -> Option<String> {
@@ -33,7 +38,7 @@ impl Realtime {
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
         let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
-        let message: Map<String, Value> = serde_json::from_str(text).map_err(malformed)?;
+        let message: Fields<'_> = serde_json::from_str(text).map_err(malformed)?;
         match verb {
             Verb::SessionUpdate => self.update_session(&message, handle),
             Verb::ItemCreate => self.create_item(&message, handle),
@@ -44,7 +49,7 @@ impl Realtime {
             Verb::ResponseCancel => self.cancel_response(&message, handle),
             Verb::Commit => {
                 self.commit_event_id = event_id_of(text);
-                handle(ClientEvent::Commit);
+                handle(ClientEvent::Commit { may_be_empty: false });
                 Ok(())
             }
             _ => Ok(()),
@@ -56,57 +61,60 @@ impl Realtime {
         self.replies.extend(message);
     }
 
+    /// Replies with an item, given as JSON.
+    fn reply_item(&mut self, event: RealtimeEvent, fields: Value, item: &str) {
+        let message = self.events.message_with(event, fields, ("item", item));
+        self.replies.extend(message);
+    }
+
     fn update_session(
         &mut self,
-        message: &Map<String, Value>,
+        message: &Fields<'_>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
-        let update = match message.get("session") {
-            Some(Value::Object(update)) => update,
-            Some(other) => return Err(wrong_type("session", "an object", other)),
-            None => return Err(Error::new(ErrorKind::Invalid, "Missing required parameter: 'session'.")),
-        };
-        let is_flat = |key: &str| update.contains_key(key);
-        if !update.contains_key("audio") && (is_flat("modalities") || is_flat("input_audio_format")) {
+        let update = object_field(message, "session")?;
+        let has = |key: &str| update.get(key).is_some();
+        if !has("audio") && (has("modalities") || has("input_audio_format")) {
             self.use_beta();
         }
-        if message.get("type").and_then(Value::as_str) == Some("transcription_session.update") {
+        if message.get("type").and_then(read_str).as_deref() == Some("transcription_session.update") {
             self.use_beta();
             self.session.is_transcription = true;
         }
-        self.update_settings("session.update", update)?;
+        self.update_settings("session.update", &update)?;
         handle(ClientEvent::Configure(self.session.settings()));
         Ok(())
     }
 
     fn create_item(
         &mut self,
-        message: &Map<String, Value>,
+        message: &Fields<'_>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
         let fields = object_field(message, "item")?;
         let number = self.items.allocate();
-        let id = match given(fields, "id") {
+        let id = match fields.given("id") {
             None => self.events.item_id(number),
-            Some(Value::String(id)) if id.len() <= 256 => id.clone(),
-            Some(_) => return Err(wrong_value("item.id", "a string of at most 256 bytes")),
+            Some(id) => read_text(id, "item.id", ID_MAX_BYTES)?,
         };
         if self.items.position(&id).is_some() {
             let detail = format!("Error adding item: an item with id '{id}' already exists.");
-            return Err(Error::new(ErrorKind::DuplicateEntry, detail));
+            return Err(Error::new(ErrorKind::DuplicateEntry, detail).of_field("item.id"));
         }
-        let (at, place) = match given(message, "previous_item_id") {
+        let previous = message.given("previous_item_id");
+        let previous =
+            previous.map(|id| read_str(id).ok_or_else(|| wrong_type("previous_item_id", "a string", id)));
+        let (at, place) = match previous.transpose()?.as_deref() {
             None => (self.items.len(), EntryPlace::End),
-            Some(Value::String(previous)) if previous == "root" => (0, EntryPlace::Front),
-            Some(Value::String(previous)) => {
+            Some("root") => (0, EntryPlace::Front),
+            Some(previous) => {
                 let at = self.items.position(previous);
                 let at = at.ok_or_else(|| unknown_previous_item(previous))?;
                 let number = self.items.at(at).map_or(number, |item| item.number);
                 (at + 1, EntryPlace::After(number))
             }
-            Some(other) => return Err(wrong_type("previous_item_id", "a string", other)),
         };
-        let added = read_item(fields, id, number, self.session.input)?;
+        let added = read_item(&fields, "item", (id, number), self.session.input)?;
         if added.parts.is_empty() {
             self.ignore("conversation.item.create", "item", "MiniCPM-o has no use for it");
         } else {
@@ -114,26 +122,25 @@ impl Realtime {
             handle(ClientEvent::AddEntry(Box::new(entry), place));
         }
         let previous = at.checked_sub(1).and_then(|at| self.items.at(at)).map(|item| item.id.clone());
-        let item = added.item.json();
-        let mut stored = added.item;
-        stored.forget_pictures();
-        self.items.insert(at, stored);
-        self.reply(RealtimeEvent::ItemAdded, json!({ "previous_item_id": previous, "item": item }));
-        self.reply(RealtimeEvent::ItemDone, json!({ "previous_item_id": previous, "item": item }));
+        self.items.insert(at, added.item);
+        for event in [RealtimeEvent::ItemAdded, RealtimeEvent::ItemDone] {
+            self.reply_item(event, json!({ "previous_item_id": previous }), &added.json);
+        }
         Ok(())
     }
 
-    fn retrieve_item(&mut self, message: &Map<String, Value>) -> Result<(), Error> {
+    fn retrieve_item(&mut self, message: &Fields<'_>) -> Result<(), Error> {
         let at = self.find_item(message, ErrorKind::UnknownEntryRead)?;
-        if let Some(item) = self.items.at(at).map(super::Item::json) {
-            self.reply(RealtimeEvent::ItemRetrieved, json!({ "item": item }));
+        if let Some(item) = self.items.at(at).map(Item::json) {
+            let message = self.events.message_with(RealtimeEvent::ItemRetrieved, json!({}), ("item", &item));
+            self.replies.extend(message);
         }
         Ok(())
     }
 
     fn delete_item(
         &mut self,
-        message: &Map<String, Value>,
+        message: &Fields<'_>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
         let at = self.find_item(message, ErrorKind::UnknownEntryRemoved)?;
@@ -145,17 +152,14 @@ impl Realtime {
 
     fn truncate_item(
         &mut self,
-        message: &Map<String, Value>,
+        message: &Fields<'_>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
         let at = self.find_item(message, ErrorKind::UnknownEntryCut)?;
-        let heard_ms = match message.get("audio_end_ms") {
-            Some(Value::Number(ms)) => ms.as_f64().unwrap_or(0.0).max(0.0) as u64,
-            Some(other) => return Err(wrong_type("audio_end_ms", "a number", other)),
-            None => {
-                return Err(Error::new(ErrorKind::Invalid, "Missing required parameter: 'audio_end_ms'."));
-            }
-        };
+        let heard_ms = message.get("audio_end_ms").ok_or_else(|| missing("audio_end_ms"))?;
+        let heard_ms = serde_json::from_str::<f64>(heard_ms.get())
+            .map_err(|_| wrong_type("audio_end_ms", "a number", heard_ms))?
+            .max(0.0) as u64;
         let Some(item) = self.items.at_mut(at) else { return Ok(()) };
         item.truncate(heard_ms);
         handle(ClientEvent::TruncateEntry(item.number, heard_ms));
@@ -165,103 +169,18 @@ impl Realtime {
     }
 
     /// Index of the item that the message names. `unknown` is the error if there is none.
-    fn find_item(&self, message: &Map<String, Value>, unknown: ErrorKind) -> Result<usize, Error> {
-        match message.get("item_id") {
-            Some(Value::String(id)) => self.items.position(id).ok_or_else(|| Error::new(unknown, id)),
-            Some(other) => Err(wrong_type("item_id", "a string", other)),
-            None => Err(Error::new(ErrorKind::Invalid, "Missing required parameter: 'item_id'.")),
-        }
-    }
-
-    fn create_response(
-        &mut self,
-        message: &Map<String, Value>,
-        handle: &mut impl FnMut(ClientEvent<'_>),
-    ) -> Result<(), Error> {
-        let none = Map::new();
-        let fields = match given(message, "response") {
-            None => &none,
-            Some(Value::Object(fields)) => fields,
-            Some(other) => return Err(wrong_type("response", "an object", other)),
-        };
-        let is_out_of_band = fields.get("conversation").and_then(Value::as_str) == Some("none");
-        let active = self.responses.front().filter(|_| !is_out_of_band);
-        if let Some(active) = active {
-            return Err(Error::new(ErrorKind::AnswerInProgress, active.id()));
-        }
-        // A profile in which nobody asks the model to speak answers none of them.
-        if self.requests.len() == REQUESTS_MAX {
-            self.requests.pop_front();
-        }
-        let (request, told) = self.read_request(fields, is_out_of_band)?;
-        self.requests.push_back(told);
-        handle(ClientEvent::Answer(Box::new(request)));
-        Ok(())
-    }
-
-    /// Reads `response`: what the session must know, and what the client is told again.
-    fn read_request(
-        &mut self,
-        fields: &Map<String, Value>,
-        is_out_of_band: bool,
-    ) -> Result<(AnswerRequest, RequestedResponse), Error> {
-        let instructions = match given(fields, "instructions") {
-            None => None,
-            Some(Value::String(text)) => Some(text.clone()),
-            Some(other) => return Err(wrong_type("response.instructions", "a string", other)),
-        };
-        let modalities =
-            ["output_modalities", "modalities"].into_iter().find(|key| given(fields, key).is_some());
-        let speaks = modalities.map(|key| read_modalities(&fields[key], key)).transpose()?;
-        let max = ["max_output_tokens", "max_response_output_tokens"];
-        let max_output_tokens = max.iter().find_map(|key| given(fields, key)).cloned();
-        let max_tokens = max_output_tokens.as_ref().and_then(Value::as_u64);
-        let metadata = match fields.get("metadata") {
-            None => Value::Null,
-            Some(value @ (Value::Null | Value::Object(_))) => value.clone(),
-            Some(other) => return Err(wrong_type("response.metadata", "an object", other)),
-        };
-        let entries = match given(fields, "input") {
-            None => None,
-            Some(Value::Array(list)) => Some(self.read_input(list)?),
-            Some(other) => return Err(wrong_type("response.input", "an array", other)),
-        };
-        let request = AnswerRequest {
-            instructions,
-            speaks,
-            max_tokens: max_tokens.map(|max| u32::try_from(max).unwrap_or(u32::MAX).max(1)),
-            entries,
-            is_remembered: !is_out_of_band,
-            by_client: true,
-        };
-        Ok((request, RequestedResponse { metadata, speaks, is_out_of_band, max_output_tokens }))
-    }
-
-    /// Reads the items of a response's own input.
-    fn read_input(&mut self, list: &[Value]) -> Result<Vec<Entry>, Error> {
-        let mut entries = Vec::new();
-        for (at, item) in list.iter().enumerate() {
-            let path = format!("response.input[{at}]");
-            let fields = item.as_object().ok_or_else(|| wrong_type(&path, "an object", item))?;
-            if fields.get("type").and_then(Value::as_str) == Some("item_reference") {
-                self.ignore("response.create", "input", "references to items have no effect");
-                continue;
-            }
-            let number: EntryId = self.items.allocate();
-            let added = read_item(fields, String::new(), number, self.session.input)?;
-            if !added.parts.is_empty() {
-                entries.push(Entry { id: number, role: added.role, parts: added.parts });
-            }
-        }
-        Ok(entries)
+    fn find_item(&self, message: &Fields<'_>, unknown: ErrorKind) -> Result<usize, Error> {
+        let id = message.get("item_id").ok_or_else(|| missing("item_id"))?;
+        let id = read_str(id).ok_or_else(|| wrong_type("item_id", "a string", id))?;
+        self.items.position(&id).ok_or_else(|| Error::new(unknown, shortened(&id)).of_field("item_id"))
     }
 
     fn cancel_response(
         &mut self,
-        message: &Map<String, Value>,
+        message: &Fields<'_>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
-        let wanted = message.get("response_id").and_then(Value::as_str);
+        let wanted = message.get("response_id").and_then(read_str);
         let active = self.responses.front().filter(|active| wanted.is_none_or(|id| id == active.id()));
         if active.is_none() {
             return Err(Error::new(ErrorKind::NoAnswer, ""));
@@ -272,14 +191,11 @@ impl Realtime {
     }
 }
 
-fn object_field<'m>(message: &'m Map<String, Value>, key: &str) -> Result<&'m Map<String, Value>, Error> {
-    match message.get(key) {
-        Some(Value::Object(fields)) => Ok(fields),
-        Some(other) => Err(wrong_type(key, "an object", other)),
-        None => Err(Error::new(ErrorKind::Invalid, format!("Missing required parameter: '{key}'."))),
-    }
+fn object_field<'m>(message: &Fields<'m>, key: &str) -> Result<Fields<'m>, Error> {
+    read_object(message.get(key).ok_or_else(|| missing(key))?, key)
 }
 
 fn unknown_previous_item(id: &str) -> Error {
-    Error::new(ErrorKind::UnknownEntry, format!("Item with previous_item_id '{id}' not found."))
+    let detail = format!("Item with previous_item_id '{}' not found.", shortened(id));
+    Error::new(ErrorKind::UnknownEntry, detail).of_field("previous_item_id")
 }

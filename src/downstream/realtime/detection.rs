@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{wrong_type, wrong_value};
+use super::fields::{wrong_type, wrong_value};
 use crate::{audio::vad::Sensitivity, error::Error};
 
 /// `turn_detection`.

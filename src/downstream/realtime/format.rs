@@ -1,8 +1,8 @@
 //! Audio formats as OpenAI spells them, in both shapes.
 
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
-use super::wrong_value;
+use super::fields::{read_small, wrong_value};
 use crate::{audio::encoding::Encoding, error::Error};
 
 /// An audio format.
@@ -24,7 +24,8 @@ impl Default for AudioFormat {
 
 impl AudioFormat {
     /// Reads `{type, rate}`, or a name of the beta shape. Other rates of linear audio are taken too, as some servers do.
-    pub(super) fn read(value: &Value, path: &str) -> Result<Self, Error> {
+    pub(super) fn read(value: &RawValue, path: &str) -> Result<Self, Error> {
+        let value = read_small(value, path)?;
         let name = value.as_str().or_else(|| value["type"].as_str()).unwrap_or_default();
         let telephone = |encoding| Self { encoding, rate_hz: TELEPHONE_RATE_HZ };
         match name {

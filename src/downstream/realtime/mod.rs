@@ -3,15 +3,20 @@
 //! Sources: OpenAI's published schema, and what its clients break on (field notes openai-realtime.md). The session knows
 //! utterances and answers by number; here they become items and responses with ids. [`session`] holds the client's settings
 //! ([`detection`] those of turn detection), [`items`] the conversation, and [`response`] the answer in progress. [`answers`] sends
-//! answers, and [`commands`] reads the client's messages.
+//! answers, [`commands`] reads the client's messages, with [`added_item`] and [`requests`], by [`fields`].
 
+mod added_item;
 mod answers;
 mod commands;
 mod detection;
+mod events;
+mod fields;
 mod format;
 mod items;
+mod requests;
 mod response;
 mod session;
+mod transcription;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -19,11 +24,12 @@ use serde_json::{Map, Value, json};
 
 pub(super) use self::commands::event_id_of;
 use self::{
+    events::EventWriter,
     items::{Item, ItemStore},
     response::{RequestedResponse, Response},
     session::{SessionConfig, WithoutEffect},
 };
-use super::IgnoredField;
+use super::{IgnoredField, json_text::Fields};
 use crate::{
     error::{Error, ErrorKind, Origin},
     event::{ClientCommand, CloseReason, EntryId, Message, Setting, Speaker, TurnTag},
@@ -34,13 +40,13 @@ use crate::{
     },
 };
 
-/// Most requests for answers that are remembered.
-const REQUESTS_MAX: usize = 16;
-
 /// Checks the settings of a session that does not exist yet.
 #[cfg(feature = "io")]
 pub(crate) fn check_session(session: &Map<String, Value>) -> Result<(), Error> {
-    SessionConfig::default().update(session, &mut WithoutEffect::new(&Default::default()))
+    let text = Value::Object(session.clone()).to_string();
+    let update: Fields<'_> = serde_json::from_str(&text)
+        .map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()).of_field("session"))?;
+    SessionConfig::default().update(&update, &mut WithoutEffect::new(&Default::default()))
 }
 
 /// State of one connection.
@@ -53,6 +59,8 @@ pub(super) struct Realtime {
     items: ItemStore,
     /// Answers, oldest first. Only the first is told; the others wait for its end.
     responses: VecDeque<Response>,
+    /// The session answers requests. In full duplex, the model speaks unasked.
+    pub(super) takes_turns: bool,
     /// The client's requests, until their answers begin.
     requests: VecDeque<RequestedResponse>,
     /// The client asked to stop the answer in progress.
@@ -66,48 +74,16 @@ pub(super) struct Realtime {
     ignored: Vec<IgnoredField>,
 }
 
-/// Writes events: their names and ids.
-#[derive(Debug)]
-struct EventWriter {
-    mapping: Arc<ClientMapping>,
-    is_beta: bool,
-    /// Makes the ids of sessions differ.
-    seed: u32,
-    count: u32,
-}
-
-impl EventWriter {
-    /// Name of an event, and its id; `None` for an event that this shape does not have.
-    fn begin(&mut self, event: RealtimeEvent) -> Option<(&str, String)> {
-        self.count = self.count.wrapping_add(1);
-        let id = format!("event_{:08x}{:08x}", self.seed, self.count);
-        let name = self.mapping.realtime.as_ref()?.event(event, self.is_beta);
-        (!name.is_empty()).then_some((name, id))
-    }
-
-    /// A message with these fields.
-    fn message(&mut self, event: RealtimeEvent, mut fields: Value) -> Option<Message> {
-        let (name, id) = self.begin(event)?;
-        fields["type"] = name.into();
-        fields["event_id"] = id.into();
-        Some(Message::Text(fields.to_string()))
-    }
-
-    /// Id of the item with this number.
-    fn item_id(&self, number: EntryId) -> String {
-        format!("item_{:08x}{:08x}", self.seed, number.0)
-    }
-}
-
 impl Realtime {
     pub(super) fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
         Self {
-            events: EventWriter { mapping, is_beta: false, seed: 0, count: 0 },
+            events: EventWriter::new(mapping),
             session_id: String::new(),
             opened_unix_s,
             session: SessionConfig::default(),
             items: ItemStore::default(),
             responses: VecDeque::new(),
+            takes_turns: true,
             requests: VecDeque::new(),
             cancel_requested: false,
             commit_event_id: None,
@@ -137,13 +113,12 @@ impl Realtime {
     /// Applies the settings of a client secret. The model was chosen before.
     pub(super) fn apply_session(&mut self, json: &str) -> Result<(), Error> {
         let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
-        let mut update: Map<String, Value> = serde_json::from_str(json).map_err(malformed)?;
-        update.remove("model");
-        self.update_settings("connect", &update)
+        let update: Fields<'_> = serde_json::from_str(json).map_err(malformed)?;
+        self.update_settings("connect", &update.without("model"))
     }
 
     /// Changes the settings, and notes those without effect.
-    fn update_settings(&mut self, command: &str, update: &Map<String, Value>) -> Result<(), Error> {
+    fn update_settings(&mut self, command: &str, update: &Fields<'_>) -> Result<(), Error> {
         let mapping = self.events.mapping.clone();
         let Some(names) = &mapping.realtime else { return Ok(()) };
         let mut ignored = WithoutEffect::new(&names.without_effect);
@@ -152,6 +127,17 @@ impl Realtime {
             self.ignore(command, field, because);
         }
         Ok(())
+    }
+
+    /// Memory of what the client gave and the connection keeps, bytes.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.items.bytes() + self.session.bytes()
+    }
+
+    /// Forgets the conversation, because the client has left.
+    pub(super) fn forget(&mut self) {
+        self.items.clear();
+        self.requests = VecDeque::new();
     }
 
     /// Settings that differ from those of other protocols.
@@ -230,31 +216,42 @@ impl Realtime {
         self.events.message(event, fields).into_iter().for_each(send);
     }
 
+    fn send_with(
+        &mut self,
+        event: RealtimeEvent,
+        fields: Value,
+        field: (&str, &str),
+        send: &mut dyn FnMut(Message),
+    ) {
+        self.events.message_with(event, fields, field).into_iter().for_each(send);
+    }
+
     fn send_session(&mut self, event: RealtimeEvent, send: &mut dyn FnMut(Message)) {
-        let session = self.session.to_json(&self.session_id, self.opened_unix_s, self.events.is_beta);
-        self.send(event, json!({ "session": session }), send);
+        let session = self.session.to_text(&self.session_id, self.opened_unix_s, self.events.is_beta);
+        self.send_with(event, json!({}), ("session", &session), send);
     }
 
     /// Makes an item of an utterance. It is done with its transcript, if one follows.
     fn add_utterance(&mut self, segment_id: u32, is_transcribed: bool, send: &mut dyn FnMut(Message)) {
         let number = EntryId(segment_id);
-        let item = Item::utterance(self.events.item_id(number), number);
+        let awaits_transcript = is_transcribed && self.session.transcribes();
+        let item = Item::utterance(self.events.item_id(number), number, awaits_transcript);
         let previous = self.items.last_id();
         let fields = json!({ "item_id": item.id, "previous_item_id": previous });
         self.send(RealtimeEvent::BufferCommitted, fields, send);
-        let fields = json!({ "previous_item_id": previous, "item": item.json() });
+        let fields = json!({ "previous_item_id": previous });
+        self.send_with(RealtimeEvent::ItemAdded, fields, ("item", &item.json()), send);
         self.items.add(item);
-        self.send(RealtimeEvent::ItemAdded, fields, send);
-        if !(is_transcribed && self.session.transcribes()) {
+        if !awaits_transcript {
             self.send_item_done(number, send);
         }
     }
 
     fn send_item_done(&mut self, number: EntryId, send: &mut dyn FnMut(Message)) {
-        if let Some((previous, item)) = self.items.find(number) {
-            let fields = json!({ "previous_item_id": previous, "item": item.json() });
-            self.send(RealtimeEvent::ItemDone, fields, send);
-        }
+        let Some((previous, item)) = self.items.find(number) else { return };
+        let fields = json!({ "previous_item_id": previous });
+        let message = self.events.message_with(RealtimeEvent::ItemDone, fields, ("item", &item.json()));
+        message.into_iter().for_each(send);
     }
 
     /// Sends the new words of an utterance. Words that replace earlier ones wait for the complete transcript.
@@ -264,7 +261,7 @@ impl Realtime {
         }
         let number = EntryId(segment_id);
         let new_words = text.strip_prefix(self.partial.1.as_str()).unwrap_or_default();
-        if new_words.is_empty() || !self.session.transcribes() || self.items.find(number).is_none() {
+        if new_words.is_empty() || !self.items.awaits_transcript(number) {
             return;
         }
         let item_id = self.events.item_id(number);
@@ -281,11 +278,11 @@ impl Realtime {
         send: &mut dyn FnMut(Message),
     ) {
         let number = EntryId(segment_id);
-        if !self.session.transcribes() || self.items.find(number).is_none() {
+        if !self.items.awaits_transcript(number) {
             return;
         }
         self.send_user_words(segment_id, text, send);
-        self.items.set_words(number, text);
+        self.items.complete_transcript(number, Some(text));
         let fields = json!({
             "item_id": self.events.item_id(number), "content_index": 0, "transcript": text,
             "usage": { "type": "duration", "seconds": duration_ms as f64 / 1000.0 },
@@ -303,7 +300,8 @@ impl Realtime {
                 return;
             }
             let number = EntryId(segment_id);
-            if self.items.find(number).is_some() && self.session.transcribes() {
+            if self.items.awaits_transcript(number) {
+                self.items.complete_transcript(number, None);
                 let fields = json!({
                     "item_id": self.events.item_id(number), "content_index": 0,
                     "error": { "type": "server_error", "code": code, "message": message, "param": null },
@@ -326,7 +324,7 @@ impl Realtime {
         self.send(
             RealtimeEvent::Error,
             json!({ "error": {
-                "type": kind, "code": code, "message": message, "param": null, "event_id": event_id,
+                "type": kind, "code": code, "message": message, "param": error.param, "event_id": event_id,
             } }),
             send,
         );
@@ -356,11 +354,15 @@ impl Realtime {
 
     /// Notes a field without effect.
     fn ignore(&mut self, command: &str, field: &str, because: &str) {
-        self.ignored.push(IgnoredField {
+        let ignored = IgnoredField {
             command: command.to_owned(),
             field: field.to_owned(),
             because: because.to_owned(),
-        });
+            is_needed: field == "tools",
+        };
+        if !self.ignored.contains(&ignored) {
+            self.ignored.push(ignored);
+        }
     }
 }
 
@@ -368,30 +370,4 @@ impl Realtime {
 fn with(mut object: Value, key: &str, value: Value) -> Value {
     object[key] = value;
     object
-}
-
-/// The object's field, unless it is absent or null.
-fn given<'v>(object: &'v Map<String, Value>, key: &str) -> Option<&'v Value> {
-    object.get(key).filter(|value| !value.is_null())
-}
-
-/// Error for a field of the wrong type.
-fn wrong_type(path: &str, expected: &str, found: &Value) -> Error {
-    let found = match found {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    };
-    Error::new(
-        ErrorKind::Invalid,
-        format!("Invalid type for '{path}': expected {expected}, but got {found} instead."),
-    )
-}
-
-/// Error for a value that is not allowed.
-fn wrong_value(path: &str, expected: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("Invalid value for '{path}': expected {expected}."))
 }

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{items::Item, session::SessionConfig};
+use super::{
+    items::{Item, MessageContents},
+    session::SessionConfig,
+};
 use crate::{audio::pcm, event::EntryId};
 
 /// Request of the client: `response.create`.
@@ -15,6 +18,8 @@ pub(super) struct RequestedResponse {
     /// The answer does not become part of the conversation.
     pub(super) is_out_of_band: bool,
     pub(super) max_output_tokens: Option<Value>,
+    /// Memory of the request, bytes.
+    pub(super) bytes: usize,
 }
 
 /// A response.
@@ -107,32 +112,46 @@ impl Response {
         json
     }
 
-    /// The part of its item: parts have other types than the content of items.
+    /// The part of its item with all words so far.
     pub(super) fn part(&self) -> Value {
+        self.part_with(&self.text)
+    }
+
+    /// The part of its item with these words: parts have other types than the content of items.
+    pub(super) fn part_with(&self, words: &str) -> Value {
         match self.speaks {
-            true => json!({ "type": "audio", "transcript": self.text }),
-            false => json!({ "type": "text", "text": self.text }),
+            true => json!({ "type": "audio", "transcript": words }),
+            false => json!({ "type": "text", "text": words }),
         }
     }
 
-    /// Its item.
-    pub(super) fn item(&self, status: &str, is_beta: bool) -> Item {
-        let content = match (self.text.is_empty() && !self.has_audio, self.speaks, is_beta) {
-            (true, ..) => json!([]),
-            (false, true, false) => json!([{ "type": "output_audio", "transcript": self.text }]),
-            (false, true, true) => json!([{ "type": "audio", "transcript": self.text }]),
-            (false, false, false) => json!([{ "type": "output_text", "text": self.text }]),
-            (false, false, true) => json!([{ "type": "text", "text": self.text }]),
-        };
+    /// Its item before its first word.
+    pub(super) fn empty_item(&self) -> Item {
+        let contents = MessageContents { status: "in_progress", role: "assistant", part: None };
+        Item::message(self.item_id.clone(), EntryId(self.segment_id), contents)
+    }
+
+    /// Its item at its end.
+    pub(super) fn item(&self, is_beta: bool) -> Item {
         let number = EntryId(self.segment_id);
-        let mut item = Item::message(self.item_id.clone(), number, status, "assistant", content);
+        let mut item = Item::message(self.item_id.clone(), number, self.item_contents(is_beta));
         item.audio_ms = self.audio_ms;
         item
     }
 
-    /// Status of its item at its end.
-    pub(super) fn item_status(&self) -> &'static str {
-        if self.status == "completed" { "completed" } else { "incomplete" }
+    fn item_contents(&self, is_beta: bool) -> MessageContents {
+        let (kind, field) = match (self.speaks, is_beta) {
+            (true, false) => ("output_audio", "transcript"),
+            (true, true) => ("audio", "transcript"),
+            (false, false) => ("output_text", "text"),
+            (false, true) => ("text", "text"),
+        };
+        let has_part = !self.text.is_empty() || self.has_audio;
+        MessageContents {
+            status: if self.status == "completed" { "completed" } else { "incomplete" },
+            role: "assistant",
+            part: has_part.then(|| (kind, field, Some(self.text.clone()))),
+        }
     }
 
     /// Sets how it ended.
@@ -154,7 +173,7 @@ impl Response {
     pub(super) fn to_json(&self, session: &SessionConfig, is_beta: bool) -> Value {
         let is_over = self.status != "in_progress";
         let output = match is_over && self.has_item {
-            true => json!([self.item(self.item_status(), is_beta).json()]),
+            true => json!([self.item_contents(is_beta).json(&self.item_id)]),
             false => json!([]),
         };
         let conversation = if self.is_remembered { json!("conv_voxbridge") } else { Value::Null };

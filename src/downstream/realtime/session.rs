@@ -2,20 +2,39 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, json, value::RawValue};
 
-use super::{detection::Detection, format::AudioFormat, given, wrong_type, wrong_value};
+use super::{
+    detection::Detection,
+    fields::{
+        NAME_MAX_BYTES, TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, shortened,
+        wrong_type, wrong_value,
+    },
+    format::AudioFormat,
+    transcription::Transcription,
+};
 use crate::{
+    downstream::json_text::{Fields, JsonKind as _, read_str, write_field},
     error::Error,
     event::{Setting, TurnDetection},
 };
 
 /// OpenAI's sessions end after an hour.
 const SESSION_MAX_S: f64 = 3600.0;
-/// Longest instructions, bytes: more than the model's context.
-const TEXT_MAX_BYTES: usize = 64 * 1024;
-/// Most items of `keywords`, and the longest of them.
-const KEYWORDS_MAX: usize = 256;
+/// Settings without effect that are echoed, such as tools.
+const ECHOED: [&str; 9] = [
+    "tools",
+    "tool_choice",
+    "temperature",
+    "tracing",
+    "truncation",
+    "prompt",
+    "include",
+    "parallel_tool_calls",
+    "reasoning",
+];
+/// Echoed settings together, bytes.
+const ECHOED_MAX_BYTES: usize = 256 * 1024;
 
 /// Settings of an update that have no effect.
 pub(super) struct WithoutEffect<'m> {
@@ -48,12 +67,14 @@ pub(super) struct SessionConfig {
     is_text_only: bool,
     pub(super) input: AudioFormat,
     pub(super) output: AudioFormat,
-    transcription: Option<Map<String, Value>>,
+    transcription: Option<Transcription>,
     noise_reduction: Value,
     turn_detection: Detection,
     voice: Value,
     speed: Value,
-    echoed: Map<String, Value>,
+    max_output_tokens: Option<Value>,
+    /// Settings without effect, as their text.
+    echoed: BTreeMap<&'static str, Box<RawValue>>,
 }
 
 impl SessionConfig {
@@ -80,18 +101,26 @@ impl SessionConfig {
 
     /// Bound on an answer, in the client's spelling.
     pub(super) fn max_output_tokens(&self) -> Value {
-        let own = ["max_output_tokens", "max_response_output_tokens"];
-        own.iter().find_map(|key| self.echoed.get(*key)).cloned().unwrap_or_else(|| "inf".into())
+        self.max_output_tokens.clone().unwrap_or_else(|| "inf".into())
+    }
+
+    /// Memory of the texts that the client gave, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.instructions.as_ref().map_or(0, String::len) + self.echoed_bytes()
+    }
+
+    fn echoed_bytes(&self) -> usize {
+        self.echoed.values().map(|value| value.get().len()).sum()
     }
 
     /// Changes what the update names. On an error, nothing changes.
     pub(super) fn update(
         &mut self,
-        update: &Map<String, Value>,
+        update: &Fields<'_>,
         ignored: &mut WithoutEffect<'_>,
     ) -> Result<(), Error> {
         let mut changed = self.clone();
-        for (key, value) in update {
+        for (key, value) in update.iter() {
             changed.update_field(key, value, ignored)?;
         }
         *self = changed;
@@ -101,67 +130,91 @@ impl SessionConfig {
     fn update_field(
         &mut self,
         key: &str,
-        value: &Value,
+        value: &RawValue,
         ignored: &mut WithoutEffect<'_>,
     ) -> Result<(), Error> {
         match key {
-            "type" => match value.as_str() {
+            "type" => match read_str(value).as_deref() {
                 Some("realtime") => self.is_transcription = false,
                 Some("transcription") => self.is_transcription = true,
                 _ => return Err(wrong_value("session.type", "'realtime' or 'transcription'")),
             },
-            "instructions" => self.instructions = read_text(value, "session.instructions")?,
-            "output_modalities" | "modalities" => self.is_text_only = !read_modalities(value, key)?,
+            "instructions" => {
+                self.instructions = read_optional(value, "session.instructions", TEXT_MAX_BYTES)?;
+            }
+            "output_modalities" | "modalities" => {
+                self.is_text_only = !read_modalities(value, &format!("session.{key}"))?;
+            }
             "audio" => self.update_audio(value, ignored)?,
             "voice" => self.set_voice(value, "session.voice")?,
             "input_audio_format" => self.input = AudioFormat::read(value, "session.input_audio_format")?,
             "output_audio_format" => self.output = AudioFormat::read(value, "session.output_audio_format")?,
             "input_audio_transcription" | "input_audio_noise_reduction" | "turn_detection" => {
-                let key = key.trim_start_matches("input_audio_");
-                self.update_input(key, value, &format!("session.{key}"), ignored)?;
+                let path = format!("session.{key}");
+                self.update_input(key.trim_start_matches("input_audio_"), value, &path, ignored)?;
             }
             "model" => {
-                if let Some(model) = read_text(value, "session.model")?.filter(|model| *model != self.model) {
+                let model = read_optional(value, "session.model", NAME_MAX_BYTES)?;
+                if let Some(model) = model.filter(|model| *model != self.model) {
                     ignored.note(key, format!("model = {model:?}"));
                 }
             }
             "id" | "object" | "client_secret" => {}
-            _ => {
-                if !is_empty(value) {
-                    ignored.note(key, key.to_owned());
-                }
-                if ignored.reasons.contains_key(key) {
-                    self.echoed.insert(key.to_owned(), value.clone());
-                }
+            _ => return self.update_without_effect(key, value, ignored),
+        }
+        Ok(())
+    }
+
+    /// Notes a setting without effect, and keeps it if it is echoed.
+    fn update_without_effect(
+        &mut self,
+        key: &str,
+        value: &RawValue,
+        ignored: &mut WithoutEffect<'_>,
+    ) -> Result<(), Error> {
+        let path = format!("session.{}", shortened(key));
+        if key == "tool_choice" {
+            check_tool_choice(value, &path)?;
+        }
+        if !is_empty(value) {
+            ignored.note(key, shortened(key));
+        }
+        if matches!(key, "max_output_tokens" | "max_response_output_tokens") {
+            self.max_output_tokens = Some(read_small(value, &path)?);
+        }
+        if let Some(key) = ECHOED.into_iter().find(|echoed| *echoed == key) {
+            self.echoed.insert(key, value.to_owned());
+            if self.echoed_bytes() > ECHOED_MAX_BYTES {
+                return Err(wrong_value(
+                    &path,
+                    &format!("at most {ECHOED_MAX_BYTES} bytes of such settings"),
+                ));
             }
         }
         Ok(())
     }
 
     /// `audio.input` and `audio.output`.
-    fn update_audio(&mut self, audio: &Value, ignored: &mut WithoutEffect<'_>) -> Result<(), Error> {
-        let audio = audio.as_object().ok_or_else(|| wrong_type("session.audio", "an object", audio))?;
-        if let Some(input) = given(audio, "input") {
-            let fields =
-                input.as_object().ok_or_else(|| wrong_type("session.audio.input", "an object", input))?;
-            for (key, value) in fields {
+    fn update_audio(&mut self, audio: &RawValue, ignored: &mut WithoutEffect<'_>) -> Result<(), Error> {
+        let audio = read_object(audio, "session.audio")?;
+        if let Some(input) = audio.given("input") {
+            for (key, value) in read_object(input, "session.audio.input")?.iter() {
                 self.update_input(key, value, &format!("session.audio.input.{key}"), ignored)?;
             }
         }
-        let Some(output) = given(audio, "output") else { return Ok(()) };
-        let fields =
-            output.as_object().ok_or_else(|| wrong_type("session.audio.output", "an object", output))?;
-        for (key, value) in fields {
-            match key.as_str() {
-                "format" if !value.is_null() => {
+        let Some(output) = audio.given("output") else { return Ok(()) };
+        for (key, value) in read_object(output, "session.audio.output")?.iter() {
+            match key {
+                "format" if value.get() != "null" => {
                     self.output = AudioFormat::read(value, "session.audio.output.format")?;
                 }
                 "voice" => self.set_voice(value, "session.audio.output.voice")?,
                 "speed" => {
-                    if value.as_f64().is_some_and(|speed| speed != 1.0) {
+                    let speed = read_small(value, "session.audio.output.speed")?;
+                    if speed.as_f64().is_some_and(|speed| speed != 1.0) {
                         ignored.note("audio.output.speed", "audio.output.speed".to_owned());
                     }
-                    self.speed = value.clone();
+                    self.speed = speed;
                 }
                 _ => {}
             }
@@ -172,30 +225,30 @@ impl SessionConfig {
     fn update_input(
         &mut self,
         key: &str,
-        value: &Value,
+        value: &RawValue,
         path: &str,
         ignored: &mut WithoutEffect<'_>,
     ) -> Result<(), Error> {
         match key {
-            "format" if !value.is_null() => self.input = AudioFormat::read(value, path)?,
+            "format" if value.get() != "null" => self.input = AudioFormat::read(value, path)?,
             "transcription" => {
-                self.transcription = match value {
-                    Value::Null => None,
-                    Value::Object(fields) => Some(read_transcription(fields, path)?),
-                    other => return Err(wrong_type(path, "an object or null", other)),
+                self.transcription = match value.kind() {
+                    "null" => None,
+                    "an object" => Some(Transcription::read(&read_object(value, path)?, path)?),
+                    _ => return Err(wrong_type(path, "an object or null", value)),
                 }
             }
             "noise_reduction" => {
-                if !value.is_null() {
+                self.noise_reduction = read_small(value, path)?;
+                if !self.noise_reduction.is_null() {
                     ignored.note("audio.input.noise_reduction", path.to_owned());
                 }
-                self.noise_reduction = value.clone();
             }
             "turn_detection" => {
-                self.turn_detection = match value {
+                self.turn_detection = match read_small(value, path)? {
                     Value::Null => Detection::Off,
-                    Value::Object(fields) => self.turn_detection.updated(fields, path)?,
-                    other => return Err(wrong_type(path, "an object or null", other)),
+                    Value::Object(fields) => self.turn_detection.updated(&fields, path)?,
+                    other => return Err(wrong_type(path, "an object or null", &other)),
                 }
             }
             _ => {}
@@ -203,11 +256,16 @@ impl SessionConfig {
         Ok(())
     }
 
-    fn set_voice(&mut self, value: &Value, path: &str) -> Result<(), Error> {
-        if !value.is_null() && !value.is_string() && !value["id"].is_string() {
+    fn set_voice(&mut self, value: &RawValue, path: &str) -> Result<(), Error> {
+        let voice = read_small(value, path)?;
+        let name = voice.as_str().or_else(|| voice["id"].as_str());
+        if !voice.is_null() && name.is_none() {
             return Err(wrong_type(path, "a string or an object with an id", value));
         }
-        self.voice = value.clone();
+        if name.is_some_and(|name| name.len() > NAME_MAX_BYTES) {
+            return Err(wrong_value(path, &format!("a name of at most {NAME_MAX_BYTES} bytes")));
+        }
+        self.voice = voice;
         Ok(())
     }
 
@@ -226,40 +284,57 @@ impl SessionConfig {
         settings.extend(voice.map(|voice| Setting::SpeakModelIfKnown(voice.to_owned())));
         let flag =
             |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(true);
-        settings.push(Setting::TurnDetection(match &self.turn_detection {
-            Detection::Off => TurnDetection { is_automatic: false, answers: false, interrupts: false },
-            Detection::On { fields, .. } => TurnDetection {
-                is_automatic: true,
-                answers: flag(fields, "create_response") && !self.is_transcription,
-                interrupts: flag(fields, "interrupt_response"),
-            },
+        let (is_automatic, answers, interrupts) = match &self.turn_detection {
+            Detection::Off => (false, false, false),
+            Detection::On { fields, .. } => {
+                (true, flag(fields, "create_response"), flag(fields, "interrupt_response"))
+            }
+        };
+        settings.push(Setting::TurnDetection(TurnDetection {
+            is_automatic,
+            answers: answers && !self.is_transcription,
+            interrupts,
+            client_asks: !answers && !self.is_transcription,
         }));
         if let Detection::On { end_silence_ms, sensitivity, .. } = &self.turn_detection {
             settings.push(Setting::EndSilence(Duration::from_millis(*end_silence_ms)));
             settings.push(Setting::VadSensitivity(*sensitivity));
         }
         if let Some(transcription) = &self.transcription {
-            let text = |key: &str| transcription.get(key).and_then(Value::as_str).map(str::to_owned);
-            settings.extend(text("language").map(Setting::Language));
-            settings.push(Setting::HotWords(hot_words(transcription)));
+            let language = transcription.echoed.get("language").and_then(Value::as_str);
+            settings.extend(language.map(|language| Setting::Language(language.to_owned())));
+            settings.push(Setting::HotWords(transcription.hot_words.clone()));
         }
         settings
     }
 
     /// The whole session, as the client gets it.
-    pub(super) fn to_json(&self, id: &str, opened_unix_s: f64, is_beta: bool) -> Value {
+    pub(super) fn to_text(&self, id: &str, opened_unix_s: f64, is_beta: bool) -> String {
+        let mut text = String::new();
+        let session = self.to_json(id, opened_unix_s, is_beta);
+        for (key, value) in session.as_object().into_iter().flatten() {
+            match self.echoed.get(key.as_str()) {
+                Some(echoed) => write_field(&mut text, key, echoed.get()),
+                None => write_field(&mut text, key, &value.to_string()),
+            }
+        }
+        for key in ["parallel_tool_calls", "reasoning"] {
+            if let Some(echoed) = self.echoed.get(key).filter(|_| !is_beta && !self.is_transcription) {
+                write_field(&mut text, key, echoed.get());
+            }
+        }
+        text.push('}');
+        text
+    }
+
+    /// The session with the defaults of the echoed settings.
+    fn to_json(&self, id: &str, opened_unix_s: f64, is_beta: bool) -> Value {
         let expires_at = (opened_unix_s + SESSION_MAX_S) as u64;
-        let transcription = self.transcription.as_ref().map(|fields| {
-            let known =
-                |(key, _): &(&String, &Value)| ["model", "language", "prompt"].contains(&key.as_str());
-            let fields = fields.iter().filter(known).map(|(key, value)| (key.clone(), value.clone()));
-            Value::Object(fields.collect())
-        });
+        let transcription = self.transcription.as_ref().map(|transcription| &transcription.echoed);
         let turn_detection = match &self.turn_detection {
             Detection::Off => Value::Null,
             Detection::On { fields, .. } => Value::Object(fields.clone()),
         };
-        let echo = |key: &str, default: Value| self.echoed.get(key).cloned().unwrap_or(default);
         let instructions = self.instructions.as_deref().unwrap_or_default();
         let modalities = if self.is_text_only { json!(["text"]) } else { json!(["audio"]) };
         if is_beta {
@@ -271,8 +346,7 @@ impl SessionConfig {
                 "output_audio_format": self.output.to_json(true),
                 "input_audio_transcription": transcription, "turn_detection": turn_detection,
                 "input_audio_noise_reduction": self.noise_reduction,
-                "tools": echo("tools", json!([])), "tool_choice": echo("tool_choice", "auto".into()),
-                "temperature": echo("temperature", json!(0.8)),
+                "tools": [], "tool_choice": "auto", "temperature": 0.8,
                 "max_response_output_tokens": self.max_output_tokens(),
             });
         }
@@ -283,82 +357,48 @@ impl SessionConfig {
         if self.is_transcription {
             return json!({
                 "type": "transcription", "object": "realtime.transcription_session", "id": id,
-                "expires_at": expires_at, "include": echo("include", Value::Null), "audio": { "input": input },
+                "expires_at": expires_at, "include": null, "audio": { "input": input },
             });
         }
         let speed = if self.speed.is_null() { json!(1.0) } else { self.speed.clone() };
-        let mut session = json!({
+        json!({
             "type": "realtime", "object": "realtime.session", "id": id, "model": self.model,
             "expires_at": expires_at, "output_modalities": modalities, "instructions": instructions,
             "audio": {
                 "input": input,
                 "output": { "format": self.output.to_json(false), "voice": self.voice(), "speed": speed },
             },
-            "tools": echo("tools", json!([])), "tool_choice": echo("tool_choice", "auto".into()),
-            "max_output_tokens": self.max_output_tokens(), "tracing": echo("tracing", Value::Null),
-            "truncation": echo("truncation", "auto".into()), "prompt": echo("prompt", Value::Null),
-            "include": echo("include", Value::Null),
-        });
-        for key in ["parallel_tool_calls", "reasoning"] {
-            if let Some(value) = self.echoed.get(key) {
-                session[key] = value.clone();
-            }
-        }
-        session
+            "tools": [], "tool_choice": "auto", "max_output_tokens": self.max_output_tokens(),
+            "tracing": null, "truncation": "auto", "prompt": null, "include": null,
+        })
     }
 }
 
-fn read_text(value: &Value, path: &str) -> Result<Option<String>, Error> {
-    match value {
-        Value::Null => Ok(None),
-        Value::String(text) if text.len() > TEXT_MAX_BYTES => {
-            Err(wrong_value(path, &format!("at most {TEXT_MAX_BYTES} bytes")))
-        }
-        Value::String(text) => Ok(Some(text.clone())),
-        other => Err(wrong_type(path, "a string", other)),
+/// Reads a text of at most `max_bytes`, or null.
+fn read_optional(value: &RawValue, path: &str, max_bytes: usize) -> Result<Option<String>, Error> {
+    (value.get() != "null").then(|| read_text(value, path, max_bytes)).transpose()
+}
+
+/// Refuses to promise a call: MiniCPM-o calls no tools.
+pub(super) fn check_tool_choice(choice: &RawValue, path: &str) -> Result<(), Error> {
+    match read_small(choice, path)?.as_str() {
+        Some("auto" | "none") => Ok(()),
+        None if choice.get() == "null" => Ok(()),
+        _ => Err(wrong_value(path, "'auto' or 'none', because MiniCPM-o calls no tools")),
     }
 }
 
 /// True if the modalities include audio.
-pub(super) fn read_modalities(value: &Value, key: &str) -> Result<bool, Error> {
-    let path = format!("session.{key}");
-    let names = value.as_array().ok_or_else(|| wrong_type(&path, "an array", value))?;
-    let is_known = |name: &Value| matches!(name.as_str(), Some("audio" | "text"));
-    if names.is_empty() || !names.iter().all(is_known) {
-        return Err(wrong_value(&path, "['audio'] or ['text']"));
-    }
+pub(super) fn read_modalities(value: &RawValue, path: &str) -> Result<bool, Error> {
+    let names = read_array(value, path, 2)?.into_iter().map(read_str);
+    let names: Option<Vec<_>> = names.collect();
+    let is_known =
+        |names: &Vec<_>| !names.is_empty() && names.iter().all(|name| name == "audio" || name == "text");
+    let names = names.filter(is_known).ok_or_else(|| wrong_value(path, "['audio'] or ['text']"))?;
     Ok(names.iter().any(|name| name == "audio"))
 }
 
-/// Checks `transcription`: its texts are texts.
-fn read_transcription(fields: &Map<String, Value>, path: &str) -> Result<Map<String, Value>, Error> {
-    for key in ["model", "language", "prompt"] {
-        if let Some(value) = given(fields, key).filter(|value| !value.is_string()) {
-            return Err(wrong_type(&format!("{path}.{key}"), "a string", value));
-        }
-    }
-    Ok(fields
-        .iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect())
-}
-
-/// Words that the user may say: `keywords`, and `prompt`, which is a list of words too with OpenAI's whisper.
-fn hot_words(transcription: &Map<String, Value>) -> Vec<String> {
-    let prompt = transcription.get("prompt").and_then(Value::as_str).filter(|prompt| !prompt.is_empty());
-    let keywords = transcription.get("keywords").and_then(Value::as_array);
-    let keywords = keywords.into_iter().flatten().filter_map(Value::as_str);
-    let words = prompt.into_iter().chain(keywords).take(KEYWORDS_MAX);
-    words.map(|word| word.chars().take(KEYWORDS_MAX).collect()).collect()
-}
-
 /// True for values that ask for nothing.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(list) => list.is_empty(),
-        Value::String(text) => matches!(text.as_str(), "auto" | "inf" | "none"),
-        _ => false,
-    }
+fn is_empty(value: &RawValue) -> bool {
+    matches!(value.get(), "null" | "[]" | r#""auto""# | r#""inf""# | r#""none""#)
 }

@@ -189,7 +189,7 @@ impl Extractor {
             && let Ok(found) = self.parse(&cut.rest, unknown.clone())
         {
             let nodes = found.0.into_iter().map(|node| node.map(|node| restore(node, &cut, text)));
-            return Ok(ExtractedValues(nodes.collect(), found.1));
+            return Ok(ExtractedValues(nodes.collect(), found.1, found.2));
         }
         // A mistake is reported with its place in the whole message.
         self.parse(text, unknown)
@@ -200,7 +200,7 @@ impl Extractor {
         text: &'a str,
         unknown: Option<Vec<String>>,
     ) -> Result<ExtractedValues<'a>, ExtractError> {
-        let mut found = ExtractedValues(vec![None; self.slots], unknown);
+        let mut found = ExtractedValues(vec![None; self.slots], unknown, 0);
         let mut json = serde_json::Deserializer::from_str(text);
         let top = NodeVisitor { tree: &self.root, values: &mut found }.deserialize(&mut json);
         let top = top.and_then(|top| json.end().map(|()| top));
@@ -240,9 +240,12 @@ impl KeyTree {
     }
 }
 
-/// The values of one message, by slot.
+/// Most elements of all lists of a message that are taken: an element takes many times the memory of its text.
+const LIST_ELEMENTS_MAX: usize = 256 * 1024;
+
+/// The values of one message, by slot; unknown keys; the number of elements of all lists.
 #[derive(Debug)]
-pub struct ExtractedValues<'a>(Vec<Option<Node<'a>>>, Option<Vec<String>>);
+pub struct ExtractedValues<'a>(Vec<Option<Node<'a>>>, Option<Vec<String>>, usize);
 
 impl<'a> ExtractedValues<'a> {
     /// Value of a slot; `None` if the message lacks it.
@@ -327,6 +330,12 @@ impl<'a> Visitor<'a> for NodeVisitor<'_, '_, 'a> {
         while let Some(node) =
             items.next_element_seed(NodeVisitor { tree: &empty, values: &mut *self.values })?
         {
+            self.values.2 += 1;
+            if self.values.2 > LIST_ELEMENTS_MAX {
+                return Err(de::Error::custom(format_args!(
+                    "lists of more than {LIST_ELEMENTS_MAX} elements"
+                )));
+            }
             list.push(node);
         }
         Ok(Node::List(list))

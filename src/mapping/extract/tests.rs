@@ -115,3 +115,15 @@ fn nesting_is_bounded() {
     let deep = format!("{}{}", "{\"type\":".repeat(5000), "[".repeat(5000));
     assert!(matches!(test_extractor().extract(&deep), Err(ExtractError::Json(_))));
 }
+
+#[test]
+fn lists_of_a_message_have_a_bound_together() {
+    let list = |count: usize| format!("[{}0]", "0,".repeat(count - 1));
+    let half = LIST_ELEMENTS_MAX / 2;
+    let message = |words: String, audio: String| format!(r#"{{"words":{words},"audio":{audio}}}"#);
+    assert!(test_extractor().extract(&message(list(half), list(half))).is_ok());
+    for text in [message(list(half), list(half + 1)), list(LIST_ELEMENTS_MAX + 1)] {
+        let error = test_extractor().extract(&text).unwrap_err();
+        assert!(matches!(&error, ExtractError::Json(words) if words.contains("262144 elements")), "{error}");
+    }
+}

@@ -4,6 +4,8 @@ use crate::event::{ChatMessage, Entry, EntryId, EntryPart, EntryPlace, Role, hea
 
 /// Most entries. Beyond it, the oldest are dropped; their text would rarely fit into the model's context.
 const ENTRIES_MAX: usize = 1000;
+/// Memory of all pictures, bytes. Beyond it, the oldest are dropped.
+const PICTURES_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Samples at 16 kHz in a millisecond.
 const SAMPLES_PER_MS: u64 = 16;
 
@@ -20,6 +22,8 @@ pub(crate) struct EntryLimits {
 pub(crate) struct Entries {
     list: Vec<StoredEntry>,
     limits: EntryLimits,
+    /// Memory of all entries.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -31,7 +35,18 @@ struct StoredEntry {
 
 impl Entries {
     pub(crate) const fn new(limits: EntryLimits) -> Self {
-        Self { list: Vec::new(), limits }
+        Self { list: Vec::new(), limits, bytes: 0 }
+    }
+
+    /// Memory of all entries, bytes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Forgets all entries.
+    pub(crate) fn clear(&mut self) {
+        self.list = Vec::new();
+        self.bytes = 0;
     }
 
     /// Adds an entry.
@@ -48,6 +63,7 @@ impl Entries {
     /// Removes an entry.
     pub(crate) fn remove(&mut self, id: EntryId) {
         self.list.retain(|stored| stored.entry.id != id);
+        self.count_bytes();
     }
 
     /// Replaces the audio of an utterance by its words.
@@ -76,7 +92,7 @@ impl Entries {
         }
         *audio_ms = heard_ms.min(*audio_ms);
         entry.parts.retain(|part| !matches!(part, EntryPart::Text(text) if text.is_empty()));
-        self.list.retain(|stored| !stored.entry.parts.is_empty());
+        self.drop_empty();
     }
 
     /// Drops the pictures that an answer has seen: the next answer gets newer ones.
@@ -84,7 +100,17 @@ impl Entries {
         for stored in &mut self.list {
             stored.entry.parts.retain(|part| !matches!(part, EntryPart::Picture(_)));
         }
+        self.drop_empty();
+    }
+
+    /// Drops entries without parts, and counts the memory of the rest.
+    fn drop_empty(&mut self) {
         self.list.retain(|stored| !stored.entry.parts.is_empty());
+        self.count_bytes();
+    }
+
+    fn count_bytes(&mut self) {
+        self.bytes = self.list.iter().map(|stored| stored.entry.bytes()).sum();
     }
 
     /// The chat messages. Without a system message before them, they begin with the user's (field notes minicpm-o.md §2).
@@ -100,7 +126,7 @@ impl Entries {
     fn drop_excess(&mut self) {
         let excess = self.list.len().saturating_sub(ENTRIES_MAX);
         self.list.drain(..excess);
-        let (mut chars, mut audio_ms, mut pictures) = (0, 0, 0);
+        let (mut chars, mut audio_ms, mut pictures, mut picture_bytes) = (0, 0, 0, 0);
         for stored in self.list.iter_mut().rev() {
             let is_newest = chars == 0 && audio_ms == 0 && pictures == 0;
             stored.entry.parts.retain(|part| {
@@ -111,13 +137,17 @@ impl Entries {
                     EntryPart::Audio(audio) => {
                         (&mut audio_ms, audio.len() as u64 / SAMPLES_PER_MS, self.limits.audio_max_ms)
                     }
-                    EntryPart::Picture(_) => (&mut pictures, 1, self.limits.max_pictures as u64),
+                    EntryPart::Picture(file) => {
+                        picture_bytes += file.len();
+                        let is_excess = picture_bytes > PICTURES_MAX_BYTES;
+                        (&mut pictures, 1, if is_excess { 0 } else { self.limits.max_pictures as u64 })
+                    }
                 };
                 *sum += size;
                 *sum <= max || is_newest
             });
         }
-        self.list.retain(|stored| !stored.entry.parts.is_empty());
+        self.drop_empty();
     }
 }
 

@@ -73,6 +73,13 @@ impl Assistant {
         self.current.is_some() || !self.waiting.is_empty()
     }
 
+    /// Memory of the client's instructions and requests, bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let requests = self.waiting.iter().chain(self.current.iter().map(|answer| &answer.request));
+        let instructions = self.settings.instructions.as_ref().map_or(0, String::len);
+        instructions + requests.map(|request| request.bytes).sum::<usize>()
+    }
+
     /// The connections: of the answer in progress, and the one that was dialled ahead.
     fn connections(&self) -> impl Iterator<Item = &UpstreamConnection> {
         self.current.iter().filter_map(|answer| answer.connection.as_ref()).chain(&self.dialled)

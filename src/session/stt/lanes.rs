@@ -108,12 +108,16 @@ impl Transcriber {
         }
     }
 
-    /// Sends the next requests, and dials or leaves lanes as needed.
+    /// Sends the next requests, and dials or leaves lanes as needed. The request for an answer is first.
     pub(super) fn update_lanes(&mut self, now: Instant, context: &mut LaneContext) {
-        self.send_requests(now, context);
+        if !self.awaits_request {
+            self.send_requests(now, context);
+        }
         self.leave_queue(now, context);
         self.retire_unneeded(now, context);
-        self.dial_needed(now, context);
+        if !self.awaits_request {
+            self.dial_needed(now, context);
+        }
     }
 
     /// Sends the oldest waiting utterances on the ready lanes.

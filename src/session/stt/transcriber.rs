@@ -34,6 +34,9 @@ use crate::{
 /// Shortest time between two interim decodes.
 const MIN_INTERIM_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Longest wait of an utterance for the client's request for an answer: several round trips.
+const ANSWER_REQUEST_WAIT: Duration = Duration::from_millis(500);
+
 /// Settings of the client that apply to transcription.
 #[derive(Debug)]
 pub(crate) struct TranscribeOptions {
@@ -64,6 +67,10 @@ pub(crate) struct Transcriber {
     pub(crate) wants_transcript: bool,
     /// The model answers the utterance: its answer gets the first free worker, and the transcript the next.
     pub(crate) yields_to_answer: bool,
+    /// The client asks for the answer to each utterance, which is asked first.
+    pub(crate) expects_request: bool,
+    /// An utterance is complete, and the client has not asked for the answer yet.
+    pub(super) awaits_request: bool,
     /// Longest delay of the end of speech for its transcript.
     pub(super) speech_end_wait: Duration,
     pub(crate) options: TranscribeOptions,
@@ -93,6 +100,8 @@ impl Transcriber {
         Self {
             wants_transcript: profile.transcribes_user(),
             yields_to_answer: profile.answers.is_some(),
+            expects_request: false,
+            awaits_request: false,
             speech_end_wait: setup.speech_end_wait(),
             profile,
             options,
@@ -174,6 +183,10 @@ impl Transcriber {
         utterance.speech_end_ms = segment.ends_utterance.then_some(segment.end_ms);
         // A segment without speech, such as the rest after a commit, has no transcript.
         utterance.state = if segment.has_speech && self.wants_transcript {
+            if self.expects_request {
+                self.awaits_request = true;
+                context.timers.set(Timer::AnswerRequest, now + ANSWER_REQUEST_WAIT);
+            }
             UtteranceState::Waiting(segment.audio)
         } else {
             UtteranceState::Settled(None)
@@ -183,6 +196,14 @@ impl Transcriber {
             self.queue.utterances.push_back(Utterance::open(context.segment_ids.next_id(), None));
         }
         completed
+    }
+
+    /// Transcribes the utterances that waited for the client's request for an answer: it came, or it is late.
+    pub(crate) fn end_request_wait(&mut self, now: Instant, context: &mut LaneContext) {
+        context.timers.clear(&[Timer::AnswerRequest]);
+        if std::mem::take(&mut self.awaits_request) {
+            self.advance(now, context);
+        }
     }
 
     /// Sends the unfinished utterance's audio, which ends at `end_ms`, if the lane is ready; schedules the next decode.
@@ -242,7 +263,7 @@ impl Transcriber {
     pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, context: &mut LaneContext) {
         self.queue.settle_all(at_ms);
         self.recognitions.iter_mut().for_each(|recognition| recognition.interim = None);
-        context.timers.clear(&[Timer::Interim]);
+        context.timers.clear(&[Timer::Interim, Timer::AnswerRequest]);
         self.advance(now, context);
         for recognition in std::mem::take(&mut self.recognitions) {
             recognition.connection.retire(now, context);

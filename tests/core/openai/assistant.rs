@@ -423,3 +423,73 @@ fn single_worker_answers_before_it_transcribes() {
         &["response.output_audio.delta", "conversation.item.input_audio_transcription.completed"],
     );
 }
+
+/// The client commits, or asks for the answer when it learns that the utterance is committed.
+#[test]
+fn single_worker_answers_a_request_before_it_transcribes() {
+    for detection in [Value::Null, json!({"type": "server_vad", "create_response": false})] {
+        let mut config = config("model=gpt-realtime");
+        config.simulator.workers = 1;
+        let mut client = Realtime::with_config(config);
+        client.update(&json!({"type": "realtime", "audio": {"input": {
+            "transcription": {"model": "whisper-1"}, "turn_detection": detection}}}));
+        client.say(&speech());
+        if detection.is_null() {
+            client.send(&json!({"type": "input_audio_buffer.commit"}));
+        }
+        while client.of_type("input_audio_buffer.committed").is_empty() {
+            client.say_silence(100);
+        }
+        client.send(&json!({"type": "response.create"}));
+        client.wait_for("conversation.item.input_audio_transcription.completed");
+        client.wait_for("response.done");
+        client.check();
+        assert_order(
+            &client,
+            &["response.output_audio.delta", "conversation.item.input_audio_transcription.completed"],
+        );
+    }
+}
+
+#[test]
+fn utterance_without_a_request_is_transcribed_after_a_short_wait() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.update(&json!({"type": "realtime", "audio": {"input": {
+        "transcription": {"model": "whisper-1"}, "turn_detection": null}}}));
+    client.say(&speech());
+    client.send(&json!({"type": "input_audio_buffer.commit"}));
+    client.pass(2000 * MS);
+    assert_eq!(client.of_type("conversation.item.input_audio_transcription.completed").len(), 1);
+    client.check();
+}
+
+#[test]
+fn transcript_that_is_being_made_still_comes_when_transcription_is_turned_off() {
+    let mut config = config("model=gpt-realtime");
+    config.latency = 300 * MS;
+    let mut client = Realtime::with_config(config);
+    client
+        .update(&json!({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}));
+    client.say(&speech());
+    while client.of_type("input_audio_buffer.committed").is_empty() {
+        client.say_silence(100);
+    }
+    assert!(client.of_type("conversation.item.input_audio_transcription.completed").is_empty());
+    client.update(&json!({"type": "realtime", "audio": {"input": {"transcription": null}}}));
+    let completed = client.wait_for("conversation.item.input_audio_transcription.completed");
+    let item = &client.of_type("input_audio_buffer.committed")[0]["item_id"];
+    assert_eq!(&completed["item_id"], item);
+    let words = completed["transcript"].clone();
+    assert_order(
+        &client,
+        &["conversation.item.input_audio_transcription.completed", "conversation.item.done"],
+    );
+    client.send(&json!({"type": "conversation.item.retrieve", "item_id": completed["item_id"]}));
+    assert_eq!(client.of_type("conversation.item.retrieved")[0]["item"]["content"][0]["transcript"], words);
+    // The next utterance has none.
+    client.say(&speech());
+    client.say_silence(3000);
+    client.check();
+    assert_eq!(client.of_type("input_audio_buffer.committed").len(), 2);
+    assert_eq!(client.of_type("conversation.item.input_audio_transcription.completed").len(), 1);
+}

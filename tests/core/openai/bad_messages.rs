@@ -1,6 +1,7 @@
 //! Bad input: OpenAI's own error codes, the client's name for the message, and a session that goes on.
 
 use serde_json::{Value, json};
+use voxbridge::session::Observation;
 
 use super::{Realtime, speech};
 
@@ -88,15 +89,11 @@ fn bad_messages_get_openais_errors_and_the_session_goes_on() {
         (message("conversation.item.truncate", json!({"item_id": "one"})), "invalid_value", "audio_end_ms"),
         (message("response.create", json!({"response": []})), "invalid_value", "an array"),
         (message("response.cancel", json!({})), "response_cancel_not_active", "no active response"),
-        (message("input_audio_buffer.commit", json!({})), "", ""),
+        (message("input_audio_buffer.commit", json!({})), "input_audio_buffer_commit_empty", "no speech"),
     ] {
         let before = client.of_type("error").len();
         client.harness.send_text(&text);
         client.take_events();
-        if code.is_empty() {
-            assert_eq!(client.of_type("error").len(), before, "{text}");
-            continue;
-        }
         let errors = client.of_type("error");
         assert_eq!(errors.len(), before + 1, "{text}");
         let error = &errors[before]["error"];
@@ -111,6 +108,93 @@ fn bad_messages_get_openais_errors_and_the_session_goes_on() {
     client.say(&speech());
     client.say_silence(900);
     assert_eq!(client.wait_for("response.done")["response"]["status"], "completed");
+}
+
+#[test]
+fn errors_name_the_wrong_field() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    let item = |fields: Value| json!({"type": "conversation.item.create", "item": fields});
+    let user = |content: Value| item(json!({"type": "message", "role": "user", "content": content}));
+    let session = |fields: Value| json!({"type": "session.update", "session": fields});
+    let response = |fields: Value| json!({"type": "response.create", "response": fields});
+    client.send(&item(json!({"id": "one", "type": "message", "role": "user", "content": []})));
+    for (message, param) in [
+        (json!({"no": "type"}), "type"),
+        (json!({"type": "no.such"}), "type"),
+        (json!({"type": "input_audio_buffer.append"}), "audio"),
+        (json!({"type": "input_audio_buffer.append", "audio": 5}), "audio"),
+        (json!({"type": "input_audio_buffer.append", "audio": "????"}), "audio"),
+        (json!({"type": "session.update"}), "session"),
+        (session(json!(7)), "session"),
+        (session(json!({"type": "other"})), "session.type"),
+        (session(json!({"instructions": 7})), "session.instructions"),
+        (session(json!({"output_modalities": ["smell"]})), "session.output_modalities"),
+        (session(json!({"audio": {"input": {"format": {"type": "opus"}}}})), "session.audio.input.format"),
+        (session(json!({"audio": {"output": {"voice": 7}}})), "session.audio.output.voice"),
+        (session(json!({"turn_detection": {"type": "x"}})), "session.turn_detection.type"),
+        (
+            session(json!({"input_audio_transcription": {"model": 1}})),
+            "session.input_audio_transcription.model",
+        ),
+        (json!({"type": "conversation.item.create"}), "item"),
+        (item(json!({"id": "one", "type": "message", "role": "user", "content": []})), "item.id"),
+        (item(json!({"id": 5, "type": "message", "role": "user", "content": []})), "item.id"),
+        (item(json!({"type": 1})), "item.type"),
+        (item(json!({"type": "message", "role": "x"})), "item.role"),
+        (item(json!({"type": "message", "role": "user"})), "item.content"),
+        (user(json!([7])), "item.content[0]"),
+        (user(json!([{"type": "smell"}])), "item.content[0].type"),
+        (user(json!([{"type": "input_text", "text": 7}])), "item.content[0].text"),
+        (user(json!([{"type": "input_audio", "audio": "?"}])), "item.content[0].audio"),
+        (user(json!([{"type": "input_image", "image_url": "http://a"}])), "item.content[0].image_url"),
+        (
+            json!({"type": "conversation.item.create", "previous_item_id": "none", "item": {}}),
+            "previous_item_id",
+        ),
+        (json!({"type": "conversation.item.retrieve"}), "item_id"),
+        (json!({"type": "conversation.item.retrieve", "item_id": "none"}), "item_id"),
+        (json!({"type": "conversation.item.delete", "item_id": "none"}), "item_id"),
+        (json!({"type": "conversation.item.truncate", "item_id": "none", "audio_end_ms": 1}), "item_id"),
+        (json!({"type": "conversation.item.truncate", "item_id": "one"}), "audio_end_ms"),
+        (response(json!([])), "response"),
+        (response(json!({"instructions": 7})), "response.instructions"),
+        (response(json!({"output_modalities": 7})), "response.output_modalities"),
+        (response(json!({"metadata": 7})), "response.metadata"),
+        (response(json!({"input": 7})), "response.input"),
+        (response(json!({"input": [7]})), "response.input[0]"),
+        (response(json!({"input": [{"role": "x"}]})), "response.input[0].role"),
+    ] {
+        let before = client.of_type("error").len();
+        client.send(&message);
+        let errors = client.of_type("error");
+        assert_eq!(errors.len(), before + 1, "{message}");
+        assert_eq!(errors[before]["error"]["param"], param, "{message}: {}", errors[before]);
+    }
+}
+
+#[test]
+fn commit_without_speech_is_an_error_under_voice_activity() {
+    for silence_ms in [0, 50, 300] {
+        let mut client = Realtime::connect("model=gpt-realtime");
+        client.say_silence(silence_ms);
+        client.send(&json!({"type": "input_audio_buffer.commit", "event_id": "empty"}));
+        let error = client.wait_for("error")["error"].clone();
+        assert_eq!(error["code"], "input_audio_buffer_commit_empty", "{silence_ms} ms");
+        assert_eq!(error["event_id"], "empty", "{silence_ms} ms");
+        assert!(client.of_type("input_audio_buffer.committed").is_empty());
+    }
+}
+
+#[test]
+fn second_commit_of_the_same_speech_is_an_error() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client.say(&speech());
+    for _ in 0..2 {
+        client.send(&json!({"type": "input_audio_buffer.commit"}));
+    }
+    assert_eq!(client.of_type("input_audio_buffer.committed").len(), 1);
+    assert_eq!(client.of_type("error")[0]["error"]["code"], "input_audio_buffer_commit_empty");
+    client.check();
 }
 
 #[test]
@@ -175,4 +259,40 @@ fn requests_for_answers_in_a_conversation_stay_without_effect() {
         client.send(&json!({"type": "response.create"}));
     }
     assert!(client.of_type("error").is_empty(), "several clients end at an error");
+}
+
+#[test]
+fn tools_are_a_warning_and_a_demanded_call_is_an_error() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    let tools = json!([{"type": "function", "name": "look_up", "parameters": {}}]);
+    for choice in [json!("required"), json!({"type": "function", "name": "look_up"})] {
+        for (message, param) in [
+            (json!({"type": "session.update", "session": {"tool_choice": choice}}), "session.tool_choice"),
+            (json!({"type": "response.create", "response": {"tool_choice": choice}}), "response.tool_choice"),
+        ] {
+            client.send(&message);
+            let errors = client.of_type("error");
+            let error = &errors.last().expect("an error")["error"];
+            assert_eq!(
+                (&error["param"], &error["code"]),
+                (&json!(param), &json!("invalid_value")),
+                "{error}"
+            );
+        }
+    }
+    assert_eq!(client.of_type("error").len(), 4);
+    for choice in ["auto", "none"] {
+        client.update(&json!({"tools": tools, "tool_choice": choice}));
+        let session = &client.of_type("session.updated").last().unwrap()["session"];
+        assert_eq!((&session["tools"], &session["tool_choice"]), (&tools, &json!(choice)));
+        client.send(&json!({"type": "response.create", "response": {"tools": tools, "tool_choice": choice}}));
+        client.wait_for("response.done");
+    }
+    let warnings = client.harness.observations.iter().filter_map(|observation| match observation {
+        Observation::Unsupported(words) => Some(words.as_str()),
+        _ => None,
+    });
+    let expected =
+        ["session.update.tools: MiniCPM-o calls no tools", "response.create.tools: MiniCPM-o calls no tools"];
+    assert_eq!(warnings.collect::<Vec<_>>(), expected, "each once");
 }

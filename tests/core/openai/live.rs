@@ -95,3 +95,16 @@ fn muted_microphone_is_not_heard_and_bad_messages_are_errors() {
     harness.send_json(&json!({"type": "session.instructions.append", "content": "hurry"}));
     assert_eq!(last(&mut harness, "session.instructions.appended")["end_ms"], 0);
 }
+
+#[test]
+fn long_session_is_refused_before_it_becomes_a_tree() {
+    let mut harness = connect();
+    let elements = vec![r#"{"":0}"#; 100_000].join(",");
+    harness.send_text(&format!(r#"{{"type":"session.start","session":{{"input":[{elements}]}}}}"#));
+    let step = *harness.steps.last().unwrap();
+    let peak = step.allocations.bytes_max as usize;
+    assert!(peak < 2 * elements.len(), "{peak} bytes to read {} bytes", elements.len());
+    assert!(last(&mut harness, "error")["error"]["message"].as_str().unwrap().contains("65536"));
+    harness.send_json(&json!({"type": "session.start", "session": {}}));
+    last(&mut harness, "session.started");
+}

@@ -8,7 +8,9 @@ mod bad_messages;
 mod large_audio;
 mod latency;
 mod live;
+mod memory;
 mod properties;
+mod reference_client;
 mod transcription;
 
 use std::{

@@ -1,6 +1,7 @@
 //! Limits per key, per address and in total, and session time limits.
 
 use futures_util::SinkExt as _;
+use serde_json::json;
 use tokio::{io::AsyncWriteExt as _, net::TcpSocket, time::timeout};
 use tokio_tungstenite::tungstenite::Message;
 use voxbridge::simulator::{FaultKind, SimulatorConfig};
@@ -230,6 +231,48 @@ async fn memory_of_messages_that_wait_for_an_upstream_is_bounded() {
     let mut third = begin_conversation().await;
     third.send(Message::text(r#"{"type":"session.close"}"#)).await;
     while third.wait_for_event().await["type"] != "session.closed" {}
+}
+
+#[tokio::test]
+async fn memory_of_a_conversation_is_bounded_and_given_back() {
+    let (upstream, _simulator, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    let toml = format!(
+        "[limits]\nmemory_max_bytes = 28000000\n[[upstream]]\nurl = \"ws://{upstream}/v1/realtime\"\n"
+    );
+    let server = AccessServer::start("conversation", &toml, &[]).await;
+    // A picture of 3 MB, which comes back to the client twice.
+    let picture = format!("data:image/jpeg;base64,/9j/{}", "A".repeat(4_000_000));
+    let item = json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
+        "content": [{"type": "input_image", "image_url": picture}]}});
+    let item = item.to_string();
+    let open = async || server.connect_until_accepted("/openai/v1/realtime?model=gpt-realtime", "").await;
+    let fill = async || {
+        let mut client = open().await;
+        for _ in 0..4 {
+            client.send(Message::text(item.clone())).await;
+            while client.wait_for_event().await["type"] != "conversation.item.done" {}
+        }
+        client
+    };
+    let first = fill().await;
+    let mut second = open().await;
+    for _ in 0..4 {
+        // The server disconnects the one that sends too much.
+        let _ = second.socket.send(Message::text(item.clone())).await;
+    }
+    // The close frame is lost if the client still sends.
+    loop {
+        match second.message().await {
+            Some(Message::Close(frame)) => {
+                break assert_eq!(frame.map(|frame| u16::from(frame.code)), Some(1013));
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    drop((first, second));
+    // The memory is free again.
+    fill().await;
 }
 
 #[tokio::test]

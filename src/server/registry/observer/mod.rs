@@ -201,7 +201,8 @@ impl Observer {
             Observation::SlowStep { .. }
             | Observation::UnknownFromLane { .. }
             | Observation::AskedAgain(_)
-            | Observation::NoEffect(_) => {}
+            | Observation::NoEffect(_)
+            | Observation::Unsupported(_) => {}
         }
     }
 

@@ -250,9 +250,9 @@ impl SpeechInput {
         pipeline.speech_flag = false;
     }
 
-    /// Completes what was recorded, for a client that commits its audio. Returns false if that is too short.
-    pub(crate) fn commit_manual(&mut self, out: &mut Vec<SpeechEvent>) -> bool {
-        let Some(pipeline) = &mut self.pipeline else { return false };
+    /// Completes what was recorded, for a client that commits its audio, unless it is too short.
+    pub(crate) fn commit_manual(&mut self, out: &mut Vec<SpeechEvent>) {
+        let Some(pipeline) = &mut self.pipeline else { return };
         let lead_in = pipeline.converter.stretch_lead_in();
         pipeline.flush_resampler(out);
         let rest = std::mem::take(&mut pipeline.resampled);
@@ -263,7 +263,6 @@ impl SpeechInput {
         if is_long_enough {
             pipeline.finish_manual(out);
         }
-        is_long_enough
     }
 
     /// Discards the audio of the current utterance.

@@ -1,0 +1,159 @@
+//! Reads `response.create`: the request for an answer, and what the client is told again. Everything in it has a bound.
+
+use serde_json::{Map, Value, value::RawValue};
+
+use super::{
+    Realtime,
+    added_item::{ITEM_MAX_BYTES, read_item},
+    fields::{TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, wrong_type, wrong_value},
+    response::RequestedResponse,
+    session::{check_tool_choice, read_modalities},
+};
+use crate::{
+    downstream::json_text::{Fields, read_str},
+    error::{Error, ErrorKind},
+    event::{AnswerRequest, ClientEvent, Entry},
+};
+
+/// Most requests whose answers have not begun.
+const REQUESTS_MAX: usize = 16;
+/// Memory of all these requests together, bytes.
+const REQUESTS_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Most items of a request's own input.
+const INPUT_ITEMS_MAX: usize = 256;
+/// OpenAI's bounds of `metadata`: pairs, characters of a key, characters of a value.
+const METADATA_MAX: (usize, usize, usize) = (16, 64, 512);
+
+impl Realtime {
+    pub(super) fn create_response(
+        &mut self,
+        message: &Fields<'_>,
+        handle: &mut impl FnMut(ClientEvent<'_>),
+    ) -> Result<(), Error> {
+        let fields = message.given("response").map(|fields| read_object(fields, "response"));
+        let fields = fields.transpose()?.unwrap_or_default();
+        let is_out_of_band = fields.get("conversation").and_then(read_str).as_deref() == Some("none");
+        let active = self.responses.front().filter(|_| !is_out_of_band);
+        if let Some(active) = active {
+            return Err(Error::new(ErrorKind::AnswerInProgress, active.id()));
+        }
+        let (request, requested) = self.read_request(&fields, is_out_of_band)?;
+        if self.takes_turns {
+            self.remember_request(requested)?;
+        }
+        handle(ClientEvent::Answer(Box::new(request)));
+        Ok(())
+    }
+
+    /// Keeps what the client is told again, until the answer begins.
+    fn remember_request(&mut self, requested: RequestedResponse) -> Result<(), Error> {
+        let bytes: usize = self.requests.iter().map(|waiting| waiting.bytes).sum();
+        if self.requests.len() == REQUESTS_MAX || bytes + requested.bytes > REQUESTS_MAX_BYTES {
+            let detail = format!(
+                "Too many responses wait for their turn: at most {REQUESTS_MAX}, of {REQUESTS_MAX_BYTES} bytes together."
+            );
+            return Err(Error::new(ErrorKind::Invalid, detail).of_field("response"));
+        }
+        self.requests.push_back(requested);
+        Ok(())
+    }
+
+    /// Reads `response`: what the session must know, and what the client is told again.
+    fn read_request(
+        &mut self,
+        fields: &Fields<'_>,
+        is_out_of_band: bool,
+    ) -> Result<(AnswerRequest, RequestedResponse), Error> {
+        let instructions = fields.given("instructions");
+        let instructions = instructions.map(|text| read_text(text, "response.instructions", TEXT_MAX_BYTES));
+        let speaks =
+            ["output_modalities", "modalities"].into_iter().find_map(|key| Some((key, fields.given(key)?)));
+        let speaks = speaks.map(|(key, names)| read_modalities(names, &format!("response.{key}")));
+        let max = ["max_output_tokens", "max_response_output_tokens"];
+        let max = max.into_iter().find_map(|key| Some((key, fields.given(key)?)));
+        let max_output_tokens =
+            max.map(|(key, max)| read_small(max, &format!("response.{key}"))).transpose()?;
+        self.check_tools(fields)?;
+        let metadata = fields.given("metadata").map_or(Ok(Value::Null), read_metadata)?;
+        let entries = fields.given("input").map(|input| self.read_input(input)).transpose()?;
+        let max_tokens = max_output_tokens.as_ref().and_then(Value::as_u64);
+        let mut request = AnswerRequest {
+            instructions: instructions.transpose()?,
+            speaks: speaks.transpose()?,
+            max_tokens: max_tokens.map(|max| u32::try_from(max).unwrap_or(u32::MAX).max(1)),
+            entries,
+            is_remembered: !is_out_of_band,
+            by_client: true,
+            bytes: 0,
+        };
+        request.bytes = request.count_bytes();
+        let requested = RequestedResponse {
+            metadata,
+            speaks: request.speaks,
+            is_out_of_band,
+            max_output_tokens,
+            bytes: request.bytes,
+        };
+        Ok((request, requested))
+    }
+
+    /// Refuses an answer that must call a tool, and notes tools that are never called.
+    fn check_tools(&mut self, fields: &Fields<'_>) -> Result<(), Error> {
+        if let Some(choice) = fields.given("tool_choice") {
+            check_tool_choice(choice, "response.tool_choice")?;
+        }
+        if fields.given("tools").is_some_and(|tools| tools.get() != "[]") {
+            self.ignore("response.create", "tools", "MiniCPM-o calls no tools");
+        }
+        Ok(())
+    }
+
+    /// Reads the items of a response's own input.
+    fn read_input(&mut self, input: &RawValue) -> Result<Vec<Entry>, Error> {
+        let mut entries = Vec::new();
+        let (mut text_bytes, mut bytes) = (0, 0);
+        for (at, item) in read_array(input, "response.input", INPUT_ITEMS_MAX)?.into_iter().enumerate() {
+            let path = format!("response.input[{at}]");
+            let fields = read_object(item, &path)?;
+            if fields.get("type").and_then(read_str).as_deref() == Some("item_reference") {
+                self.ignore("response.create", "input", "references to items have no effect");
+                continue;
+            }
+            let number = self.items.allocate();
+            let added = read_item(&fields, &path, (String::new(), number), self.session.input)?;
+            let entry = Entry { id: number, role: added.role, parts: added.parts };
+            text_bytes += added.item.json().len();
+            bytes += entry.bytes();
+            if text_bytes > ITEM_MAX_BYTES || bytes > REQUESTS_MAX_BYTES {
+                let bounds = format!(
+                    "at most {ITEM_MAX_BYTES} bytes beside audio and pictures, and {REQUESTS_MAX_BYTES} bytes with them"
+                );
+                return Err(wrong_value("response.input", &bounds));
+            }
+            if !entry.parts.is_empty() {
+                entries.push(entry);
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// Reads `metadata`, within OpenAI's bounds.
+fn read_metadata(metadata: &RawValue) -> Result<Value, Error> {
+    const PATH: &str = "response.metadata";
+    let (pairs_max, key_max, value_max) = METADATA_MAX;
+    let fields = read_object(metadata, PATH)?;
+    if fields.iter().count() > pairs_max {
+        return Err(wrong_value(PATH, &format!("at most {pairs_max} pairs")));
+    }
+    let mut read = Map::new();
+    for (key, value) in fields.iter() {
+        let words = read_str(value).ok_or_else(|| wrong_type(PATH, "strings as values", value))?;
+        if key.chars().count() > key_max || words.chars().count() > value_max {
+            let bounds = format!("keys of at most {key_max} characters and values of at most {value_max}");
+            return Err(wrong_value(PATH, &bounds));
+        }
+        read.insert(key.to_owned(), words.into());
+    }
+    Ok(Value::Object(read))
+}
