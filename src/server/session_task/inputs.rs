@@ -155,10 +155,20 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     /// Passes an input to the bridge.
     fn feed_bridge(&mut self, input: Input<'_>) {
         let now = std_now();
+        if let Input::Client(frame) | Input::Lane(_, frame) = &input {
+            self.turn.count_message(now, frame_bytes(*frame));
+        }
         for trace in &mut self.traces {
             trace.record_input(now, &input);
         }
         self.bridge.handle_input(now, input);
+    }
+}
+
+const fn frame_bytes(frame: Frame<'_>) -> usize {
+    match frame {
+        Frame::Text(text) => text.len(),
+        Frame::Binary(bytes) => bytes.len(),
     }
 }
 

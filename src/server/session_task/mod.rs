@@ -9,6 +9,7 @@ mod event_loop;
 mod inputs;
 pub(crate) mod lane_leases;
 pub(crate) mod socket_poll;
+mod turn;
 
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 
@@ -32,6 +33,7 @@ use super::{
     session_task::{
         lane_leases::LaneLeases,
         socket_poll::{LaneSocket, Wakeup},
+        turn::Turn,
     },
     tap::{Tap, TapFrame, TapPoint},
     trace_files::SessionTrace,
@@ -106,6 +108,7 @@ pub(super) struct SessionTask<C> {
     /// Held until the session and its closing handshakes end.
     drain_guard: mpsc::Sender<()>,
     sleep: Pin<Box<Sleep>>,
+    turn: Turn,
     /// The last event was a deadline.
     last_was_timer: bool,
     /// Kinds of client errors that were logged.
@@ -150,6 +153,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             last_was_timer: false,
             logged_errors: BTreeSet::new(),
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            turn: Turn::new(std_now()),
             lanes_first: false,
         }
     }
@@ -165,8 +169,13 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 None => self.next_wakeup(due).await,
             };
             self.handle_wakeup(wakeup);
-            // A peer whose messages never end must not keep the thread from other sessions.
-            tokio::task::coop::consume_budget().await;
+            // A peer whose messages never end, or cost much, must not keep the thread from other sessions.
+            if self.turn.is_over() {
+                self.turn.end();
+                tokio::task::yield_now().await;
+            } else {
+                tokio::task::coop::consume_budget().await;
+            }
         }
         self.close_client();
         if let Some(registration) = self.registration.take() {

@@ -85,7 +85,12 @@ impl Relayed {
 
 /// A session's task, and its client.
 async fn start(bridge: Bridge) -> (Task, WebSocketStream<DuplexStream>) {
-    let (near, far) = tokio::io::duplex(STREAM_BYTES);
+    start_with_room(bridge, STREAM_BYTES).await
+}
+
+/// The same, where the stream has room for `bytes` in each direction.
+async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream<DuplexStream>) {
+    let (near, far) = tokio::io::duplex(bytes);
     let (stream, _) = CountedStream::new(ClientStream::Memory(near));
     let context = SessionContext {
         tap: None,
@@ -166,4 +171,30 @@ async fn client_that_reads_no_answers_is_not_read_either() {
         assert!(outbox_bytes(&task) < CLIENT_OUTBOX_MAX_BYTES / 2, "the client is still read");
     }
     assert!(outbox_bytes(&task) > CLIENT_OUTBOX_MAX_BYTES / 8);
+}
+
+/// Neighbours on the session's thread wait for its turn.
+#[tokio::test(start_paused = true)]
+async fn large_messages_end_the_turn_of_their_session() {
+    const MESSAGES: usize = 40;
+    let library = Library::embedded().unwrap();
+    let (mapping, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
+    let setup = SessionSetup::new(&mapping, library.profile("speech").unwrap(), &dialect, 1);
+    let bridge = Bridge::open(std_now(), Codec::new(mapping, 0.0), ConnectQuery::default(), dialect, setup);
+    let (task, mut client) = start_with_room(bridge, 4 << 20).await;
+    for _ in 0..MESSAGES {
+        let unknown = format!(r#"{{"type":"x","filler":"{}"}}"#, "x".repeat(60_000));
+        client.send(WsMessage::text(unknown)).await.unwrap();
+    }
+    let mut running = Box::pin(unconstrained(Box::new(task).run(None)));
+    let (mut answered, mut most) = (0, 0);
+    while answered < MESSAGES {
+        assert!((&mut running).now_or_never().is_none());
+        let errors = std::iter::from_fn(|| unconstrained(client.next()).now_or_never().flatten())
+            .filter(|message| message.as_ref().unwrap().to_text().unwrap().contains("error"))
+            .count();
+        most = most.max(errors);
+        answered += errors;
+    }
+    assert!(most <= 6, "{most} messages in one poll");
 }
