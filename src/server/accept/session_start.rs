@@ -25,7 +25,7 @@ use crate::server::{
     route::{Route, RouteUpstreams},
     session_task::{SessionContext, SessionRegistration, SessionTask, wait_for_drain_order},
     websocket::{
-        WebSocket,
+        MessageMax, WebSocket,
         session_socket::{MeteredWebSocket, websocket_config},
         stream::ClientStream,
     },
@@ -185,18 +185,24 @@ fn client_websocket(
     request: &ConnectRequest,
     limits: ClientLimits,
 ) -> MeteredWebSocket<CountedStream<ClientStream>> {
-    let ws_config = websocket_config(message_max(&request.candidates, limits));
+    let message_max = message_max(&request.candidates, limits);
     let (stream, traffic) = CountedStream::new(stream);
-    MeteredWebSocket { stream: WebSocket::new(stream, read, Role::Server, ws_config), traffic }
+    let mut stream = WebSocket::new(stream, read, Role::Server, websocket_config(message_max.bytes));
+    stream.set_message_max(message_max);
+    MeteredWebSocket { stream, traffic }
 }
 
-/// Longest message that the client may send, bytes. Before its protocol is known, that is the limit of the likeliest one and
+/// The longest messages that the client may send. Before its protocol is known, these are the limits of the likeliest one and
 /// of those that are relayed.
-fn message_max(candidates: &[Arc<ClientMapping>], limits: ClientLimits) -> usize {
+fn message_max(candidates: &[Arc<ClientMapping>], limits: ClientLimits) -> MessageMax {
     let likeliest = candidates.iter().find(|client| !client.is_relayed());
-    let possible = candidates.iter().filter(|client| client.is_relayed()).chain(likeliest);
-    let max = possible.map(|client| client.audio_in.message_max_bytes).max();
-    max.into_iter().chain(limits.message_max_bytes).min().unwrap_or_default()
+    let possible = || candidates.iter().filter(|client| client.is_relayed()).chain(likeliest);
+    let bytes = possible().map(|client| client.audio_in.message_max_bytes).max();
+    let binary_bytes = possible().map(|client| client.binary_max_bytes()).max();
+    MessageMax {
+        bytes: bytes.into_iter().chain(limits.message_max_bytes).min().unwrap_or_default(),
+        binary_bytes: binary_bytes.unwrap_or_default(),
+    }
 }
 
 /// Narrows the candidates by the client's first message where the protocol matters, and returns that message. Fails

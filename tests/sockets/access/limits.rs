@@ -173,7 +173,7 @@ async fn memory_of_unfinished_messages_is_bounded() {
         let mut client = server.connect(MACAW, "").await;
         assert_eq!(client.status, 101);
         assert_eq!(client.wait_for_event().await["type"], "session.created");
-        let head = [&[0x82, 0xff][..], &(16_u64 << 20).to_be_bytes(), &[0; 4]].concat();
+        let head = [&[0x81, 0xff][..], &(16_u64 << 20).to_be_bytes(), &[0; 4]].concat();
         let stream = client.socket.get_mut();
         // The server disconnects the one that sends too much.
         let _ = stream.write_all(&[head, vec![0; bytes]].concat()).await;
@@ -193,6 +193,28 @@ async fn memory_of_unfinished_messages_is_bounded() {
     drop(third);
     server.connect_until_accepted(MACAW, "").await.assert_alive().await;
     healthy.assert_alive().await;
+}
+
+/// A Macaw client's audio is at most 1 MiB in a message. What is longer is refused at its header, as the real server refuses it
+/// at its end (golden c06c), and is not held.
+#[tokio::test]
+async fn stalled_binary_messages_hold_no_memory() {
+    let server = AccessServer::start("stalled", "[limits]\nmemory_max_bytes = 1000000\n", &[]).await;
+    let mut stalled = Vec::new();
+    for _ in 0..10 {
+        let mut client = server.connect(MACAW, "").await;
+        assert_eq!(client.wait_for_event().await["type"], "session.created");
+        let head = [&[0x82, 0xff][..], &(16_u64 << 20).to_be_bytes(), &[0; 4]].concat();
+        client.socket.get_mut().write_all(&[head, vec![0; 5_000_000]].concat()).await.unwrap();
+        let error = client.wait_for_event().await;
+        assert_eq!(error["message"], "Frame too large: 16777216 bytes (max 1048576)");
+        stalled.push(client);
+    }
+    // The session goes on after the rest of the message.
+    let mut client = stalled.remove(0);
+    client.socket.get_mut().write_all(&vec![0; (16 << 20) - 5_000_000]).await.unwrap();
+    client.assert_alive().await;
+    server.connect(MACAW, "").await.assert_alive().await;
 }
 
 #[tokio::test]

@@ -42,6 +42,9 @@ const CONTROL_FRAMES_PER_POLL: usize = 64;
 /// Why a peer is disconnected whose messages do not fit.
 pub(crate) const OUT_OF_MEMORY: &str = "no memory for messages of this size ([limits] memory_max_bytes)";
 
+/// Why a peer is disconnected whose message comes in fragments that bring next to nothing.
+const TOO_MANY_FRAGMENTS: &str = "a message of too many short fragments";
+
 /// An event of a socket.
 #[derive(Debug)]
 pub(crate) enum SocketEvent {
@@ -198,6 +201,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
                 Some(Ok(WsMessage::Close(frame))) => {
                     let (code, reason) = frame
                         .map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
+                    let code = self.stream.unknown_close_code().unwrap_or(code);
                     self.close_reason = Some(DisconnectReason::Closed(code, reason));
                 }
                 Some(Ok(message @ (WsMessage::Text(_) | WsMessage::Binary(_)))) => {
@@ -225,11 +229,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         if let Some(reason) = self.close_reason.take() {
             return reason;
         }
-        let is_out_of_memory =
-            matches!(error, WsError::Io(error) if error.kind() == io::ErrorKind::OutOfMemory);
-        let detail = if is_out_of_memory { OUT_OF_MEMORY.to_owned() } else { error.to_string() };
+        let io_error = if let WsError::Io(error) = error { Some(error.kind()) } else { None };
+        let detail = match io_error {
+            Some(io::ErrorKind::OutOfMemory) => OUT_OF_MEMORY.to_owned(),
+            Some(io::ErrorKind::QuotaExceeded) => TOO_MANY_FRAGMENTS.to_owned(),
+            _ => error.to_string(),
+        };
         let code = match error {
-            _ if is_out_of_memory => Some(CloseCode::Again),
+            _ if io_error == Some(io::ErrorKind::OutOfMemory) => Some(CloseCode::Again),
+            _ if io_error == Some(io::ErrorKind::QuotaExceeded) => Some(CloseCode::Policy),
             WsError::Capacity(_) => Some(CloseCode::Size),
             WsError::Utf8(_) => Some(CloseCode::Invalid),
             WsError::Protocol(problem) if !is_abrupt_reset(problem) => Some(CloseCode::Protocol),
