@@ -10,10 +10,16 @@ use std::{
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_tungstenite::tungstenite::{Message, protocol::Role};
+use tokio_tungstenite::tungstenite::{
+    Message,
+    protocol::{Role, frame::coding::CloseCode},
+};
 use tracing::{Instrument as _, Span, debug, error_span, info};
 
-use super::{client_signs::DetectedBy, protocol_detection};
+use super::{
+    client_signs::DetectedBy,
+    protocol_detection::{self, close_unidentified},
+};
 use crate::server::{
     ServerContext, ServiceConfig,
     access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
@@ -26,7 +32,7 @@ use crate::server::{
     session_task::{SessionContext, SessionRegistration, SessionTask, wait_for_drain_order},
     websocket::{
         MessageMax, WebSocket,
-        session_socket::{MeteredWebSocket, websocket_config},
+        session_socket::{MeteredWebSocket, OUT_OF_MEMORY, websocket_config},
         stream::ClientStream,
     },
 };
@@ -123,11 +129,17 @@ async fn start_session(
 ) -> Option<StartedSession> {
     let limits = config.limits.for_key(admission.key.as_deref());
     let mut client = client_websocket((stream, read), &request, limits);
-    client.stream.set_memory(MemoryShare::new(server.memory.clone(), limits.memory_max_bytes));
+    let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
+    client.stream.set_memory(memory);
     let detected = tokio::select! {
         detected = detect_protocol(&mut client, &mut request, &config) => detected,
         _ = wait_for_drain_order(server.drain.clone()) => {
-            protocol_detection::close_unidentified(&mut client.stream).await;
+            close_unidentified(&mut client.stream, CloseCode::Restart, "server_shutdown").await;
+            return None;
+        }
+        () = eviction.clone().wait() => {
+            client.stream.stop_reading();
+            close_unidentified(&mut client.stream, CloseCode::Again, OUT_OF_MEMORY).await;
             return None;
         }
     };
@@ -167,6 +179,7 @@ async fn start_session(
         profile.map(|profile| register_session(&server, &request, &admission, (&bridge, profile), &client));
     let context = SessionContext {
         memory: (server.memory.clone(), limits.memory_max_bytes),
+        eviction,
         tap: config.tap.clone(),
         traces,
         trace_context: request.trace_context,

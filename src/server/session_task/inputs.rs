@@ -22,7 +22,7 @@ use crate::{
         upstream_pool::{DialledLane, dial::UpstreamSocket},
         websocket::{
             pausable_stream::PausableRead,
-            session_socket::{OUT_OF_MEMORY, SessionSocket, SocketEvent},
+            session_socket::{OUT_OF_MEMORY, SessionSocket, SocketEvent, TOO_SLOW},
         },
     },
 };
@@ -62,6 +62,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 self.drain_order = None;
                 self.feed_bridge(Input::Drain(timeout));
             }
+            Wakeup::OutOfMemory => {
+                self.eviction = None;
+                self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
+            }
             Wakeup::OperatorOrder(order) => {
                 info!(order = order.name(), "operator order");
                 self.feed_bridge(match order {
@@ -94,10 +98,13 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         self.feed_bridge(Input::ClientClosed);
     }
 
-    /// Closes the client, whose messages the server has no memory for.
-    pub(super) fn close_for_memory(&mut self) {
-        info!(reason = OUT_OF_MEMORY, "client dropped");
-        self.send_client(Message::Close(CloseCode::Again.into(), OUT_OF_MEMORY.to_owned()), None);
+    /// Closes the client, whose messages take more memory or time than they may.
+    pub(super) fn close_client_early(&mut self, code: CloseCode, reason: &str) {
+        info!(reason, "client dropped");
+        if let Some(client) = &mut self.client {
+            client.release_memory();
+        }
+        self.send_client(Message::Close(code.into(), reason.to_owned()), None);
         self.backlog.clear();
         self.feed_bridge(Input::ClientClosed);
     }
@@ -140,6 +147,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             self.client = None;
             self.with_observer(|observer| observer.client_closed(false, None));
             self.feed_bridge(Input::ClientClosed);
+        }
+        if self.client.as_ref().is_some_and(SessionSocket::is_too_slow) {
+            self.close_client_early(CloseCode::Policy, TOO_SLOW);
         }
         let ended: Vec<_> = self
             .lanes

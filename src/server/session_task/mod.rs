@@ -19,13 +19,13 @@ use tokio::{
     sync::{mpsc, watch},
     time::{Instant, Sleep},
 };
-use tokio_tungstenite::tungstenite::Message as WsMessage;
+use tokio_tungstenite::tungstenite::{Message as WsMessage, protocol::frame::coding::CloseCode};
 use tower::Service as _;
 use tracing::{debug, info, trace};
 
 use super::{
     adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
-    memory::MemoryBudget,
+    memory::{Eviction, MemoryBudget},
     registry::{
         OperatorOrder, RegistryEntry,
         observer::{FrameDirection, Observer},
@@ -40,7 +40,7 @@ use super::{
     upstream_pool::{Pool, dial::DialRequest},
     websocket::{
         pausable_stream::PausableRead,
-        session_socket::{MeteredWebSocket, SessionSocket, SocketEvent},
+        session_socket::{MeteredWebSocket, OUT_OF_MEMORY, SessionSocket, SocketEvent},
     },
 };
 use crate::{
@@ -71,6 +71,8 @@ pub(super) struct SessionContext {
     pub(super) tap: Option<Arc<dyn Tap>>,
     /// The budget for messages in transit, and its bound in bytes.
     pub(super) memory: (Arc<MemoryBudget>, usize),
+    /// Due when others need the memory that the client holds.
+    pub(super) eviction: Arc<Eviction>,
     /// Where the session is recorded.
     pub(super) traces: Vec<SessionTrace>,
     /// The trace context of the request.
@@ -104,6 +106,8 @@ pub(super) struct SessionTask<C> {
     registration: Option<SessionRegistration>,
     /// The order to drain; `None` after it came. It is a future so that it registers once, not in every round.
     drain_order: Option<BoxFuture<'static, Duration>>,
+    /// Completes when others need the memory that the client holds; `None` after that.
+    eviction: Option<BoxFuture<'static, ()>>,
     close_timeout: Duration,
     /// Held until the session and its closing handshakes end.
     drain_guard: mpsc::Sender<()>,
@@ -126,6 +130,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     ) -> Self {
         let SessionContext {
             memory,
+            eviction,
             tap,
             traces,
             trace_context,
@@ -136,6 +141,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         } = context;
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
+            eviction: Some(Box::pin(eviction.wait())),
             close_timeout,
             bridge,
             client: Some(SessionSocket::new(client)),
@@ -211,7 +217,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     }
                 }
                 Output::Observe(observation) => self.handle_observation(&observation),
-                Output::Wait(_) if !self.hold_kept_messages() => self.close_for_memory(),
+                Output::Wait(_) if !self.hold_kept_messages() => {
+                    self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
+                }
                 Output::Wait(due) => {
                     self.lane_leases.retain(self.lanes.iter().map(|(lane, _)| *lane));
                     if let Some(registration) = &mut self.registration {

@@ -95,6 +95,7 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
     let context = SessionContext {
         tap: None,
         memory: (Arc::default(), MemoryBudget::DEFAULT_MAX_BYTES),
+        eviction: Arc::default(),
         traces: Vec::new(),
         trace_context: Arc::new(TraceContext::from_headers(
             std::iter::empty(),

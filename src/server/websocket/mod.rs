@@ -161,6 +161,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         self.memory.hold_kept(bytes)
     }
 
+    /// Memory of the message that the peer has not sent to its end, bytes.
+    pub(super) fn unfinished_bytes(&self) -> usize {
+        if self.frame_boundary.is_at_boundary() { 0 } else { self.frame_boundary.held_bytes() }
+    }
+
+    /// Reads nothing more, and gives back the memory of what was read. Only a close frame can be sent afterwards.
+    pub(super) fn stop_reading(&mut self) {
+        self.has_ended = true;
+        self.read_ahead = ReadAhead::default();
+        if self.is_flushed && !self.is_closing {
+            self.context = WebSocketContext::new(self.role, Some(*self.context.get_config()));
+        }
+        // Giving memory back always succeeds.
+        let _ = self.memory.hold_incoming(0);
+    }
+
     /// True if the last poll read as much as one poll may, so that there may be more.
     pub(super) const fn was_cut_short(&self) -> bool {
         self.was_cut_short
