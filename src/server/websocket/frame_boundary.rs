@@ -67,6 +67,8 @@ pub(super) struct FrameBoundary {
     is_binary: bool,
     /// The current message is refused. The rest of its fragments is skipped.
     is_refused: bool,
+    /// Length of the refused message so far, bytes.
+    refused_bytes: u64,
     /// Payload of the frames of the incomplete message that have come to their end, bytes.
     fragment_bytes: u64,
     /// Frames of the incomplete message.
@@ -98,6 +100,7 @@ impl FrameBoundary {
             message_is_open: false,
             is_binary: false,
             is_refused: false,
+            refused_bytes: 0,
             fragment_bytes: 0,
             fragments: 0,
             longest_payload: 0,
@@ -170,6 +173,11 @@ impl FrameBoundary {
         self.fragments > FRAGMENTS_MAX + self.fragment_bytes / FRAGMENT_MIN_BYTES
     }
 
+    /// True if a refused message is longer than any message may be.
+    pub(super) const fn is_too_long(&self) -> bool {
+        self.refused_bytes > self.message_max
+    }
+
     /// True if the peer's close code was 1014.
     pub(super) const fn is_bad_gateway(&self) -> bool {
         self.is_bad_gateway
@@ -222,6 +230,7 @@ impl FrameBoundary {
         let opcode = self.first_byte & OPCODE;
         self.is_skipped = self.is_refused && opcode == CONTINUATION;
         if self.is_skipped {
+            self.refused_bytes = self.refused_bytes.saturating_add(self.payload);
             return Verdict::Skip;
         }
         if opcode & CONTROL_BIT != 0 {
@@ -238,7 +247,7 @@ impl FrameBoundary {
         if !(is_valid && self.is_binary && length > self.binary_max && length <= self.message_max) {
             return Verdict::Give;
         }
-        (self.is_skipped, self.is_refused) = (true, true);
+        (self.is_skipped, self.is_refused, self.refused_bytes) = (true, true, length);
         self.messages_given += 1;
         self.refused.push_back((self.messages_given, length));
         Verdict::Refuse

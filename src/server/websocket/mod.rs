@@ -172,6 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         self.read_ahead = ReadAhead::default();
         if self.is_flushed && !self.is_closing {
             self.context = WebSocketContext::new(self.role, Some(*self.context.get_config()));
+            self.frame_boundary = FrameBoundary::new(usize::MAX);
         }
         // Giving memory back always succeeds.
         let _ = self.memory.hold_incoming(0);
@@ -358,13 +359,16 @@ fn pending_to_would_block<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
 
 impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
     /// Reads ahead from the stream, and returns how much. Fails if the server has no memory for the rest of a long message, and
-    /// if a message comes in too many fragments.
+    /// if a message comes in too many fragments or is too long.
     fn fill(&mut self) -> io::Result<usize> {
         if !self.memory.hold_incoming(self.frame_boundary.held_bytes()) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         if self.frame_boundary.has_too_many_fragments() {
             return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        if self.frame_boundary.is_too_long() {
+            return Err(io::ErrorKind::FileTooLarge.into());
         }
         *self.was_cut_short = *self.bytes_in_poll >= POLL_MAX_BYTES;
         if *self.was_cut_short {

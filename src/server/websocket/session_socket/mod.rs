@@ -266,11 +266,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         let detail = match io_error {
             Some(io::ErrorKind::OutOfMemory) => OUT_OF_MEMORY.to_owned(),
             Some(io::ErrorKind::QuotaExceeded) => TOO_MANY_FRAGMENTS.to_owned(),
+            Some(io::ErrorKind::FileTooLarge) => "message too long".to_owned(),
             _ => error.to_string(),
         };
         let code = match error {
             _ if io_error == Some(io::ErrorKind::OutOfMemory) => Some(CloseCode::Again),
             _ if io_error == Some(io::ErrorKind::QuotaExceeded) => Some(CloseCode::Policy),
+            _ if io_error == Some(io::ErrorKind::FileTooLarge) => Some(CloseCode::Size),
             WsError::Capacity(_) => Some(CloseCode::Size),
             WsError::Utf8(_) => Some(CloseCode::Invalid),
             WsError::Protocol(problem) if !is_abrupt_reset(problem) => Some(CloseCode::Protocol),
