@@ -23,13 +23,15 @@ use super::{
 use crate::server::{
     ServerContext, ServiceConfig,
     access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
-    memory::MemoryShare,
+    memory::{Eviction, MemoryShare},
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
     },
     route::{Route, RouteUpstreams},
-    session_task::{SessionContext, SessionRegistration, SessionTask, wait_for_drain_order},
+    session_task::{
+        FindProtocol, OtherClient, SessionContext, SessionRegistration, SessionTask, wait_for_drain_order,
+    },
     websocket::{
         MessageMax, WebSocket,
         session_socket::{MeteredWebSocket, OUT_OF_MEMORY, websocket_config},
@@ -103,11 +105,25 @@ pub(crate) async fn run_session_on(
     admission: Admission,
 ) {
     // Boxed: starting takes twice the memory of running, and the future keeps what its largest part needs.
-    let started = Box::pin(start_session((stream, read), request, context, admission)).await;
-    if let Some(StartedSession { task, first_message, span, admission }) = started {
-        task.run(first_message).instrument(span).await;
-        drop(admission);
+    let mut started = Box::pin(start_session((stream, read), request, context, admission)).await;
+    while let Some(StartedSession { task, first_message, span, mut connection }) = started {
+        let other = task.run(first_message).instrument(span).await;
+        started = other.and_then(|OtherClient { client, first_message, protocol }| {
+            connection.request.candidates = vec![protocol];
+            connection.request.detected_by = DetectedBy::FirstMessage;
+            open_connection(connection, client, Some(first_message))
+        });
     }
+}
+
+/// An admitted connection, whose client may need another session than the first.
+struct Connection {
+    request: ConnectRequest,
+    server: Arc<ServerContext>,
+    config: Arc<ServiceConfig>,
+    admission: Admission,
+    /// Due when others need the memory that the client holds.
+    eviction: Arc<Eviction>,
 }
 
 /// A session that is ready to run.
@@ -117,7 +133,7 @@ struct StartedSession {
     first_message: Option<Message>,
     /// Carried by every log line of the session.
     span: Span,
-    admission: Admission,
+    connection: Connection,
 }
 
 /// Detects the client's protocol and opens its session; `None` if there is none.
@@ -131,6 +147,9 @@ async fn start_session(
     let mut client = client_websocket((stream, read), &request, limits);
     let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
     client.stream.set_memory(memory);
+    if is_announced_at_once(&request, &config) {
+        return open_connection(Connection { request, server, config, admission, eviction }, client, None);
+    }
     let detected = tokio::select! {
         detected = detect_protocol(&mut client, &mut request, &config) => detected,
         _ = wait_for_drain_order(server.drain.clone()) => {
@@ -144,6 +163,44 @@ async fn start_session(
         }
     };
     let first_message = detected.ok()?;
+    open_connection(Connection { request, server, config, admission, eviction }, client, first_message)
+}
+
+/// True if the session of the likeliest protocol is opened before the client's first message, because its clients wait for
+/// that. A request with a sign of another protocol, or of a client that may be relayed, is no such case.
+fn is_announced_at_once(request: &ConnectRequest, config: &ServiceConfig) -> bool {
+    let is_open = request.candidates.len() > 1 && request.detected_by == DetectedBy::Default;
+    let has_route = |client: &Arc<ClientMapping>| {
+        let model = Codec::new(client.clone(), 0.0).decode_query(&request.query).model;
+        model.is_some_and(|model| {
+            !model.is_empty() && config.routes.find(&request.path, client, &model).is_some()
+        })
+    };
+    is_open
+        && !request.candidates.iter().any(|client| client.is_relayed())
+        && request.candidates.first().is_some_and(has_route)
+}
+
+/// Finds the client's protocol by its first message, if that is another one than the likeliest.
+fn find_other_protocol(candidates: &[Arc<ClientMapping>]) -> Option<FindProtocol> {
+    let candidates = candidates.to_vec();
+    let is_certain = candidates.len() < 2 || candidates.iter().any(|client| client.is_relayed());
+    let find = move |message: &Message| {
+        let (found, is_known) = protocol_detection::candidates_for_message(&candidates, Some(message));
+        let other = found.into_iter().next().filter(|_| is_known)?;
+        (!candidates.first().is_some_and(|likeliest| Arc::ptr_eq(likeliest, &other))).then_some(other)
+    };
+    (!is_certain).then(|| Box::new(find) as FindProtocol)
+}
+
+/// Opens the session of a connection's likeliest protocol; `None` if there is none.
+fn open_connection(
+    connection: Connection,
+    mut client: MeteredWebSocket<CountedStream<ClientStream>>,
+    first_message: Option<Message>,
+) -> Option<StartedSession> {
+    let Connection { request, server, config, admission, eviction } = &connection;
+    let limits = config.limits.for_key(admission.key.as_deref());
     client.stream.set_message_max(message_max(&request.candidates, limits));
     let mapping = request.candidates.first()?;
     let key_name = admission.key.as_ref().map(|key| key.name.clone());
@@ -151,8 +208,8 @@ async fn start_session(
         request.watch_name.as_ref().and_then(|name| server.watchers.take(name, key_name.as_deref()));
     let is_traced = config.traces.is_some() || watcher.is_some();
     let opened = match mapping.is_relayed() {
-        true => open_relay_session(&request, &config, limits, is_traced),
-        false => open_session(mapping, &request, &config, limits, is_traced),
+        true => open_relay_session(request, config, limits, is_traced),
+        false => open_session(mapping, request, config, limits, is_traced),
     };
     let OpenedSession { bridge, upstreams, profile, start, rejection } = opened?;
     // A rejected connection is no session and has no id.
@@ -176,20 +233,21 @@ async fn start_session(
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
     let registration =
-        profile.map(|profile| register_session(&server, &request, &admission, (&bridge, profile), &client));
+        profile.map(|profile| register_session(server, request, admission, (&bridge, profile), &client));
     let context = SessionContext {
         memory: (server.memory.clone(), limits.memory_max_bytes),
-        eviction,
+        eviction: eviction.clone(),
+        find_protocol: find_other_protocol(&request.candidates),
         tap: config.tap.clone(),
         traces,
-        trace_context: request.trace_context,
+        trace_context: request.trace_context.clone(),
         registration,
         drain: server.drain.clone(),
         close_timeout: config.drain_policy.timeout,
         drain_guard: server.drain_guard.clone(),
     };
     let task = Box::new(SessionTask::new(bridge, client, config.pool.subset(upstreams.names), context));
-    Some(StartedSession { task, first_message, span, admission })
+    Some(StartedSession { task, first_message, span, connection })
 }
 
 /// The client's WebSocket with its size limits.

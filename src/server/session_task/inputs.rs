@@ -163,7 +163,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     /// Passes an input to the bridge.
-    fn feed_bridge(&mut self, input: Input<'_>) {
+    pub(super) fn feed_bridge(&mut self, input: Input<'_>) {
         let now = std_now();
         if let Input::Client(frame) | Input::Lane(_, frame) = &input {
             self.turn.count_message(now, frame_bytes(*frame));

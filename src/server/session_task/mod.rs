@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::{Message as WsMessage, protocol::frame::coding::CloseCode};
 use tower::Service as _;
-use tracing::{debug, info, trace};
+use tracing::{Instrument as _, debug, info, trace};
 
 use super::{
     adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
@@ -44,9 +44,10 @@ use super::{
     },
 };
 use crate::{
-    bridge::{Bridge, Output},
+    bridge::{Bridge, Input, Output},
     error::{ErrorKind, Origin},
     event::{Lane, Message, TurnTag},
+    mapping::ClientMapping,
     session::Observation,
     telemetry::context::TraceContext,
 };
@@ -66,6 +67,16 @@ pub(super) struct SessionRegistration {
     pub(super) observer: Observer,
 }
 
+/// Finds the protocol of a client whose first message is of another one than its session's.
+pub(super) type FindProtocol = Box<dyn Fn(&WsMessage) -> Option<Arc<ClientMapping>> + Send>;
+
+/// A client whose first message is of another protocol than its session's.
+pub(super) struct OtherClient<C> {
+    pub(super) client: MeteredWebSocket<C>,
+    pub(super) first_message: WsMessage,
+    pub(super) protocol: Arc<ClientMapping>,
+}
+
 /// Everything a session needs from its server.
 pub(super) struct SessionContext {
     pub(super) tap: Option<Arc<dyn Tap>>,
@@ -73,6 +84,8 @@ pub(super) struct SessionContext {
     pub(super) memory: (Arc<MemoryBudget>, usize),
     /// Due when others need the memory that the client holds.
     pub(super) eviction: Arc<Eviction>,
+    /// Finds the client's protocol by its first message; `None` if it is certain.
+    pub(super) find_protocol: Option<FindProtocol>,
     /// Where the session is recorded.
     pub(super) traces: Vec<SessionTrace>,
     /// The trace context of the request.
@@ -108,6 +121,7 @@ pub(super) struct SessionTask<C> {
     drain_order: Option<BoxFuture<'static, Duration>>,
     /// Completes when others need the memory that the client holds; `None` after that.
     eviction: Option<BoxFuture<'static, ()>>,
+    find_protocol: Option<FindProtocol>,
     close_timeout: Duration,
     /// Held until the session and its closing handshakes end.
     drain_guard: mpsc::Sender<()>,
@@ -131,6 +145,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         let SessionContext {
             memory,
             eviction,
+            find_protocol,
             tap,
             traces,
             trace_context,
@@ -142,6 +157,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
             eviction: Some(Box::pin(eviction.wait())),
+            find_protocol,
             close_timeout,
             bridge,
             client: Some(SessionSocket::new(client)),
@@ -164,11 +180,48 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    /// Runs the session to its end. `first_message` was read during protocol detection.
-    /// Boxed, because otherwise the future would hold the task twice.
-    pub(super) async fn run(mut self: Box<Self>, mut first_message: Option<WsMessage>) {
+    /// Runs the session to its end, or to the first message of another protocol. `first_message` was read during protocol
+    /// detection. Boxed, because otherwise the future would hold the task twice.
+    pub(super) async fn run(mut self: Box<Self>, first_message: Option<WsMessage>) -> Option<OtherClient<C>> {
         let session = self.registration.as_ref().map(|registration| registration.entry.session());
         info!(detected_by = session.map(|session| session.info.detected_by.clone()), "session opened");
+        if let Some(find_protocol) = self.find_protocol.take()
+            && let Some((first_message, protocol)) = self.run_to_first_message(find_protocol).await
+        {
+            let client = self.client.take()?.into_websocket();
+            self.with_observer(|observer| observer.client_closed(true, Some(CloseCode::Normal.into())));
+            self.feed_bridge(Input::ClientClosed);
+            // Its upstream sessions close in their time.
+            tokio::spawn(self.run_to_end(None).in_current_span());
+            return Some(OtherClient { client, first_message, protocol });
+        }
+        self.run_to_end(first_message).await;
+        None
+    }
+
+    /// Runs the session until the client's first message. Returns it if it is of another protocol.
+    async fn run_to_first_message(
+        &mut self,
+        find_protocol: FindProtocol,
+    ) -> Option<(WsMessage, Arc<ClientMapping>)> {
+        while let Some(due) = self.drain_bridge() {
+            let wakeup = self.next_wakeup(due).await;
+            let is_message = matches!(&wakeup, Wakeup::Client(SocketEvent::Message(_)));
+            if let Wakeup::Client(SocketEvent::Message(message)) = &wakeup
+                && let Some(protocol) = find_protocol(message)
+            {
+                return Some((message.clone(), protocol));
+            }
+            self.handle_wakeup(wakeup);
+            if is_message {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Runs the session to its end.
+    async fn run_to_end(mut self: Box<Self>, mut first_message: Option<WsMessage>) {
         while let Some(due) = self.drain_bridge() {
             let wakeup = match first_message.take() {
                 Some(message) => Wakeup::Client(SocketEvent::Message(message)),

@@ -96,6 +96,7 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         tap: None,
         memory: (Arc::default(), MemoryBudget::DEFAULT_MAX_BYTES),
         eviction: Arc::default(),
+        find_protocol: None,
         traces: Vec::new(),
         trace_context: Arc::new(TraceContext::from_headers(
             std::iter::empty(),

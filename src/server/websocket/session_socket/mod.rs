@@ -108,6 +108,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         }
     }
 
+    /// The WebSocket, for another session. Messages that it has not taken are discarded.
+    pub(crate) fn into_websocket(self) -> MeteredWebSocket<S> {
+        MeteredWebSocket { stream: self.stream, traffic: self.traffic }
+    }
+
     /// Puts a message into the outbox.
     pub(crate) fn send(&mut self, message: Message) {
         self.send_tagged(message, None);
