@@ -279,6 +279,7 @@ impl Config {
             tap: None,
             traces: self.traces(),
             playground: self.allows_playground()?,
+            tells_upstream_addresses: false,
             library,
         })
     }

@@ -45,6 +45,8 @@ pub struct ServiceConfig {
     pub traces: Option<Arc<TraceDirectory>>,
     /// Serves the playground.
     pub playground: bool,
+    /// Clients are told the addresses of upstreams that cannot be reached. Only the operator may learn them.
+    pub tells_upstream_addresses: bool,
 }
 
 impl ServiceConfig {

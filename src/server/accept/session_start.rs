@@ -238,6 +238,7 @@ fn open_connection(
         memory: (server.memory.clone(), limits.memory_max_bytes),
         eviction: eviction.clone(),
         find_protocol: find_other_protocol(&request.candidates),
+        tells_upstream_addresses: config.tells_upstream_addresses,
         tap: config.tap.clone(),
         traces,
         trace_context: request.trace_context.clone(),

@@ -5,7 +5,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_tungstenite::tungstenite::{Message as WsMessage, protocol::frame::coding::CloseCode};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, std_now};
 use crate::{
@@ -125,11 +125,20 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn handle_lane_end(&mut self, lane: Lane, reason: DisconnectReason) {
-        debug!(lane = lane.0, %reason, "lane disconnected");
+        let is_unreachable = matches!(reason, DisconnectReason::Unreachable(_));
+        match is_unreachable {
+            true => warn!(lane = lane.0, "upstream {reason}"),
+            false => debug!(lane = lane.0, %reason, "lane disconnected"),
+        }
         self.show_tap(TapPoint::FromLane(lane), &reason);
         drop(self.take_lane_socket(lane));
         self.lane_leases.lane_ended(lane, &reason);
         self.with_observer(|observer| observer.lane_closed(lane, Some(&reason)));
+        // The bridge passes the reason on to the client.
+        let reason = match is_unreachable && !self.tells_upstream_addresses {
+            true => DisconnectReason::Unreachable(String::new()),
+            false => reason,
+        };
         self.feed_bridge(Input::LaneClosed(lane, reason));
     }
 

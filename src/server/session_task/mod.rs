@@ -86,6 +86,8 @@ pub(super) struct SessionContext {
     pub(super) eviction: Arc<Eviction>,
     /// Finds the client's protocol by its first message; `None` if it is certain.
     pub(super) find_protocol: Option<FindProtocol>,
+    /// The client's errors may contain the addresses of upstreams.
+    pub(super) tells_upstream_addresses: bool,
     /// Where the session is recorded.
     pub(super) traces: Vec<SessionTrace>,
     /// The trace context of the request.
@@ -122,6 +124,7 @@ pub(super) struct SessionTask<C> {
     /// Completes when others need the memory that the client holds; `None` after that.
     eviction: Option<BoxFuture<'static, ()>>,
     find_protocol: Option<FindProtocol>,
+    tells_upstream_addresses: bool,
     close_timeout: Duration,
     /// Held until the session and its closing handshakes end.
     drain_guard: mpsc::Sender<()>,
@@ -146,6 +149,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             memory,
             eviction,
             find_protocol,
+            tells_upstream_addresses,
             tap,
             traces,
             trace_context,
@@ -158,6 +162,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
             eviction: Some(Box::pin(eviction.wait())),
             find_protocol,
+            tells_upstream_addresses,
             close_timeout,
             bridge,
             client: Some(SessionSocket::new(client)),

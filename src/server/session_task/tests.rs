@@ -8,6 +8,7 @@ use super::{socket_poll::CLIENT_OUTBOX_MAX_BYTES, *};
 use crate::{
     bridge::Input,
     downstream::{Codec, ConnectQuery},
+    event::DisconnectReason,
     mapping::Library,
     net::{CountedStream, Transport},
     server::websocket::{WebSocket, session_socket::websocket_config, stream::ClientStream},
@@ -97,6 +98,7 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         memory: (Arc::default(), MemoryBudget::DEFAULT_MAX_BYTES),
         eviction: Arc::default(),
         find_protocol: None,
+        tells_upstream_addresses: false,
         traces: Vec::new(),
         trace_context: Arc::new(TraceContext::from_headers(
             std::iter::empty(),
@@ -199,4 +201,46 @@ async fn large_messages_end_the_turn_of_their_session() {
         answered += errors;
     }
     assert!(most <= 6, "{most} messages in one poll");
+}
+
+/// Every attempt to reach the upstream fails. Returns what the client is told.
+async fn words_about_unreachable_upstream(tells_upstream_addresses: bool) -> String {
+    let library = Library::embedded().unwrap();
+    let setup = RelaySetup {
+        profile: library.profile("relay").unwrap(),
+        idle_ms: None,
+        session_max_ms: 0,
+        unix_s: 0.0,
+        seed: 1,
+    };
+    let (mapping, dialect) = (library.client("minicpm-o").unwrap(), library.upstream("minicpm-o").unwrap());
+    let (mut task, mut client) =
+        start(Bridge::open_relay(std_now(), &[mapping], "mode=audio", dialect, setup)).await;
+    task.tells_upstream_addresses = tells_upstream_addresses;
+    while let Some(due) = task.drain_bridge() {
+        let wakeup = match task.lanes.first() {
+            Some((lane, _)) => {
+                let reason = "10.0.0.7:8006: connection refused".to_owned();
+                Wakeup::Dialled(*lane, Err(DisconnectReason::Unreachable(reason)))
+            }
+            None => {
+                tokio::time::sleep_until(due.expect("a retry or the end")).await;
+                Wakeup::Timer
+            }
+        };
+        task.handle_wakeup(wakeup);
+    }
+    let mut words = String::new();
+    while let Ok(Some(Ok(message))) = tokio::time::timeout(Duration::from_secs(10), client.next()).await {
+        words.push_str(&message.to_string());
+    }
+    words
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_of_upstreams_are_for_operators_only() {
+    let (client, operator) =
+        (words_about_unreachable_upstream(false).await, words_about_unreachable_upstream(true).await);
+    assert!(client.contains("cannot be reached") && !client.contains("10.0.0.7"), "{client}");
+    assert!(operator.contains("10.0.0.7:8006: connection refused"), "{operator}");
 }
