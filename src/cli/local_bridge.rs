@@ -27,7 +27,9 @@ impl LocalBridge {
         let failed = |error: String| ClientError::LocalServer(error);
         let name = secret::random_hex::<16>();
         let path = format!("/{}", name.ok_or_else(|| failed("the system has no random numbers".to_owned()))?);
-        let service = config(args, &path)?.build_service().map_err(ClientError::Usage)?;
+        let mut service = config(args, &path)?.build_service().map_err(ClientError::Usage)?;
+        // The command's user is the operator.
+        service.tells_upstream_addresses = true;
         let server = Server::bind("127.0.0.1:0", service).await.map_err(|error| failed(error.to_string()))?;
         let address = server.local_addr().map_err(|error| failed(error.to_string()))?;
         let (stop, stopped) = oneshot::channel::<()>();

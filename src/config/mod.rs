@@ -280,6 +280,7 @@ impl Config {
             traces: self.traces(),
             playground: self.allows_playground()?,
             simulated: false,
+            tells_upstream_addresses: false,
             library,
         })
     }

@@ -169,7 +169,7 @@ pub struct UnitInput {
 /// Why a lane's transport closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DisconnectReason {
-    /// The connection failed: DNS, TCP, TLS or timeout.
+    /// The connection failed: DNS, TCP, TLS or timeout. The words may contain an address, which only operators may learn.
     Unreachable(String),
     /// The handshake was rejected with this HTTP status.
     HttpRejected(u16),
@@ -182,6 +182,7 @@ pub enum DisconnectReason {
 impl std::fmt::Display for DisconnectReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Unreachable(words) if words.is_empty() => f.write_str("cannot be reached"),
             Self::Unreachable(words) => write!(f, "cannot be reached: {words}"),
             // Starlette answers unknown WebSocket routes with 403; there is no authentication (field notes §7.6).
             Self::HttpRejected(403) => f.write_str(

@@ -47,6 +47,8 @@ pub struct ServiceConfig {
     pub playground: bool,
     /// True if this program also simulates the model, so that the playground says so.
     pub simulated: bool,
+    /// Clients are told the addresses of upstreams that cannot be reached. Only the operator may learn them.
+    pub tells_upstream_addresses: bool,
 }
 
 impl ServiceConfig {

@@ -2,30 +2,106 @@
 //! read, and those of relayed clients that wait for an upstream or for its answer. What a session keeps of its client's
 //! conversation counts, too.
 //!
-//! Each connection may hold a little without asking. The rest counts towards one bound for the whole server. A
-//! connection that would exceed it is closed, and new connections are refused until there is room again.
+//! Each connection may hold a little without asking, so that a new one with short messages always comes in. The rest counts
+//! towards one bound for the whole server. Where a connection would exceed it, the largest one makes room: it is told to
+//! close, and what it held no longer counts. If none is larger, or only some that cannot be told, the connection that asks is
+//! refused.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
+use tokio::sync::Notify;
+
 /// Memory of a connection that does not count, bytes: more than ordinary traffic ever needs.
-const FREE_BYTES: usize = 128 * 1024;
+pub(crate) const FREE_BYTES: usize = 128 * 1024;
 
 /// The memory that all connections hold together.
 #[derive(Debug, Default)]
-pub(crate) struct MemoryBudget {
-    held_bytes: AtomicUsize,
+pub(crate) struct MemoryBudget(Mutex<HeldMemory>);
+
+#[derive(Debug, Default)]
+struct HeldMemory {
+    /// Of all connections, bytes.
+    bytes: usize,
+    /// Connections that can be told to close, by the address of their eviction.
+    evictable: BTreeMap<usize, Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    bytes: usize,
+    eviction: Arc<Eviction>,
+}
+
+/// Tells a connection that it must close, because others need its memory.
+#[derive(Debug, Default)]
+pub(crate) struct Eviction {
+    is_due: AtomicBool,
+    notice: Notify,
+}
+
+impl Eviction {
+    /// Completes when the connection must close; for one waiter.
+    pub(crate) async fn wait(self: Arc<Self>) {
+        self.notice.notified().await;
+    }
 }
 
 impl MemoryBudget {
     /// Bound without a setting, bytes: sixteen reference voices of the longest kind at once.
     pub(crate) const DEFAULT_MAX_BYTES: usize = 256 * 1024 * 1024;
 
-    /// True if new connections are refused: less than an eighth of `max_bytes` is left.
-    pub(crate) fn is_scarce(&self, max_bytes: usize) -> bool {
-        self.held_bytes.load(Relaxed) > max_bytes - max_bytes / 8
+    fn lock(&self) -> MutexGuard<'_, HeldMemory> {
+        // Every change leaves valid numbers, so a poisoned lock holds some.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HeldMemory {
+    /// Counts another amount of a connection. False if that exceeds `max_bytes`, or if the connection must close. To count
+    /// less always succeeds.
+    fn count(
+        &mut self,
+        eviction: Option<&Arc<Eviction>>,
+        (before, now): (usize, usize),
+        max_bytes: usize,
+    ) -> bool {
+        if eviction.is_some_and(|eviction| eviction.is_due.load(Relaxed)) {
+            return now <= before;
+        }
+        self.bytes = self.bytes - before + now;
+        if let Some(eviction) = eviction {
+            let address = Arc::as_ptr(eviction).addr();
+            if now == 0 {
+                self.evictable.remove(&address);
+            } else {
+                self.evictable.insert(address, Holder { bytes: now, eviction: eviction.clone() });
+            }
+        }
+        now <= before || self.make_room(now, max_bytes)
+    }
+
+    /// Tells the largest connections to close until the rest fits. False if that does not suffice without those that hold no
+    /// more than `asking_bytes`.
+    fn make_room(&mut self, asking_bytes: usize, max_bytes: usize) -> bool {
+        while self.bytes > max_bytes {
+            let largest = self.evictable.iter().max_by_key(|(_, holder)| holder.bytes);
+            let Some((address, _)) = largest.filter(|(_, holder)| holder.bytes > asking_bytes) else {
+                return false;
+            };
+            let address = *address;
+            if let Some(Holder { bytes, eviction }) = self.evictable.remove(&address) {
+                self.bytes -= bytes;
+                eviction.is_due.store(true, Relaxed);
+                eviction.notice.notify_one();
+            }
+        }
+        true
     }
 }
 
@@ -34,28 +110,44 @@ impl MemoryBudget {
 pub(crate) struct MemoryShare {
     /// The budget and its bound in bytes; `None` counts nothing.
     budget: Option<(Arc<MemoryBudget>, usize)>,
+    /// `None` for a socket that does not wait for its eviction, and keeps its memory.
+    eviction: Option<Arc<Eviction>>,
     incoming_bytes: usize,
     outgoing_bytes: usize,
     kept_bytes: usize,
 }
 
 impl MemoryShare {
-    /// A share that holds nothing yet.
+    /// A share that holds nothing yet, and keeps what it gets.
     pub(crate) const fn new(budget: Arc<MemoryBudget>, max_bytes: usize) -> Self {
-        Self { budget: Some((budget, max_bytes)), incoming_bytes: 0, outgoing_bytes: 0, kept_bytes: 0 }
+        Self {
+            budget: Some((budget, max_bytes)),
+            eviction: None,
+            incoming_bytes: 0,
+            outgoing_bytes: 0,
+            kept_bytes: 0,
+        }
     }
 
-    /// Counts the message that the peer is sending. False if that exceeds the budget.
+    /// A share that holds nothing yet, whose owner closes the connection once the eviction is due.
+    pub(crate) fn evictable(budget: Arc<MemoryBudget>, max_bytes: usize) -> (Self, Arc<Eviction>) {
+        let eviction = Arc::<Eviction>::default();
+        let mut share = Self::new(budget, max_bytes);
+        share.eviction = Some(eviction.clone());
+        (share, eviction)
+    }
+
+    /// Counts the message that the peer is sending. False if the server has no memory for it.
     pub(crate) fn hold_incoming(&mut self, bytes: usize) -> bool {
         self.update(|share| share.incoming_bytes = bytes)
     }
 
-    /// Counts the messages that wait for the peer. False if that exceeds the budget.
+    /// Counts the messages that wait for the peer. False if the server has no memory for them.
     pub(crate) fn hold_outgoing(&mut self, bytes: usize) -> bool {
         self.update(|share| share.outgoing_bytes = bytes)
     }
 
-    /// Counts the peer's messages that the session keeps. False if that exceeds the budget.
+    /// Counts the peer's messages that the session keeps. False if the server has no memory for them.
     pub(crate) fn hold_kept(&mut self, bytes: usize) -> bool {
         self.update(|share| share.kept_bytes = bytes)
     }
@@ -63,22 +155,16 @@ impl MemoryShare {
     /// True if less than this part of the budget is left, such as 4 for a quarter.
     pub(crate) fn leaves_less_than(&self, part: usize) -> bool {
         let budget = self.budget.as_ref();
-        budget.is_some_and(|(budget, max)| budget.held_bytes.load(Relaxed) > max - max / part)
+        budget.is_some_and(|(budget, max)| budget.lock().bytes > max - max / part)
     }
 
     /// Counts another amount. To count less always succeeds.
     fn update(&mut self, set: impl FnOnce(&mut Self)) -> bool {
         let before = self.counted_bytes();
         set(self);
-        let after = self.counted_bytes();
-        let Some((budget, max_bytes)) = self.budget.as_ref().filter(|_| before != after) else { return true };
-        if after <= before {
-            budget.held_bytes.fetch_sub(before - after, Relaxed);
-            return true;
-        }
-        let more = after - before;
-        let held = budget.held_bytes.fetch_add(more, Relaxed) + more;
-        held <= *max_bytes
+        let now = self.counted_bytes();
+        let Some((budget, max_bytes)) = self.budget.as_ref().filter(|_| before != now) else { return true };
+        budget.lock().count(self.eviction.as_ref(), (before, now), *max_bytes)
     }
 
     const fn counted_bytes(&self) -> usize {
@@ -88,32 +174,60 @@ impl MemoryShare {
 
 impl Drop for MemoryShare {
     fn drop(&mut self) {
-        if let Some((budget, _)) = &self.budget {
-            budget.held_bytes.fetch_sub(self.counted_bytes(), Relaxed);
+        let counted = self.counted_bytes();
+        if let Some((budget, max_bytes)) = self.budget.as_ref().filter(|_| counted > 0) {
+            budget.lock().count(self.eviction.as_ref(), (counted, 0), *max_bytes);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
+
+    const MAX_BYTES: usize = 1_000_000;
+
+    fn held(budget: &MemoryBudget) -> usize {
+        budget.lock().bytes
+    }
 
     #[test]
     fn held_memory_is_bounded_and_given_back() {
         let budget = Arc::<MemoryBudget>::default();
-        let share = || MemoryShare::new(budget.clone(), 1_000_000);
-        let is_scarce = || budget.is_scarce(1_000_000);
+        let share = || MemoryShare::new(budget.clone(), MAX_BYTES);
         let mut first = share();
-        assert!(first.hold_incoming(FREE_BYTES) && budget.held_bytes.load(Relaxed) == 0);
-        assert!(first.hold_incoming(FREE_BYTES + 600_000) && !is_scarce());
-        assert!(first.hold_outgoing(200_000) && !is_scarce());
-        assert!(first.hold_kept(100_000) && is_scarce(), "both directions and kept messages count");
+        assert!(first.hold_incoming(FREE_BYTES) && held(&budget) == 0);
+        assert!(first.hold_incoming(FREE_BYTES + 600_000) && first.hold_outgoing(200_000));
+        assert!(first.hold_kept(100_000), "both directions and kept messages count");
+        assert_eq!(held(&budget), 900_000);
         let mut second = share();
         assert!(second.hold_outgoing(FREE_BYTES + 50_000));
-        assert!(!second.hold_outgoing(FREE_BYTES + 200_000), "the one that asks for more is refused");
+        assert!(!second.hold_outgoing(FREE_BYTES + 200_000), "no other can be told to close");
         drop(second);
-        assert!(first.hold_incoming(0) && first.hold_outgoing(0) && first.hold_kept(0) && !is_scarce());
+        assert!(first.hold_incoming(0) && first.hold_outgoing(0) && first.hold_kept(0));
         drop(first);
-        assert_eq!(budget.held_bytes.load(Relaxed), 0);
+        assert_eq!(held(&budget), 0);
+    }
+
+    #[test]
+    fn largest_connection_makes_room_for_smaller_ones() {
+        let budget = Arc::<MemoryBudget>::default();
+        let share = || MemoryShare::evictable(budget.clone(), MAX_BYTES);
+        let is_due = |eviction: &Arc<Eviction>| eviction.clone().wait().now_or_never().is_some();
+        let ((mut small, of_small), (mut large, of_large), (mut new, of_new)) = (share(), share(), share());
+        assert!(small.hold_incoming(FREE_BYTES + 300_000) && large.hold_kept(FREE_BYTES + 650_000));
+        assert!(!is_due(&of_large));
+        assert!(new.hold_incoming(FREE_BYTES + 100_000), "the largest goes, although it did not ask");
+        assert!(is_due(&of_large) && !is_due(&of_small) && !is_due(&of_new));
+        assert_eq!(held(&budget), 400_000);
+        assert!(!large.hold_kept(FREE_BYTES + 660_000), "it gets no more");
+        assert!(large.hold_kept(0) && held(&budget) == 400_000, "what it held is given back once");
+        drop(large);
+        assert!(!new.hold_incoming(FREE_BYTES + 800_000), "the one that asks is the largest itself");
+        drop((small, new));
+        assert_eq!(held(&budget), 0);
+        assert!(budget.lock().evictable.is_empty());
     }
 }

@@ -206,11 +206,11 @@ impl SessionState {
 /// Reason for which a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EndReason {
-    /// The client closed the session.
+    /// The client closed the session, or its connection with code 1000, 1001 or none.
     ClientClose,
     /// The client cancelled the session.
     ClientCancel,
-    /// The client's connection was lost, or closed without a close command.
+    /// The client's connection was lost, or closed with another code.
     ClientGone,
     /// The client made an error that is fatal in its protocol.
     ClientError,

@@ -194,26 +194,43 @@ impl LineOutput {
         }
     }
 
-    /// Writes a line with one system call where possible, so that readers never see half a line. A line that was cut
-    /// off before gets its end first.
+    /// Writes a line with one system call where possible, so that readers never see half a line. A line that does not fit on
+    /// the disk is taken back. Where that is not possible, it gets its end before the next line.
     fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
         if self.has_partial_line {
             self.file.write_all(b"\n")?;
             self.has_partial_line = false;
         }
+        let start = self.file_length();
         let mut rest = line;
         while !rest.is_empty() {
             match self.file.write(rest) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.take_back(start, line.len() - rest.len());
+                    return Err(error);
+                }
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     rest = &rest[count..];
                     self.has_partial_line = !rest.is_empty();
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Length of a file; `None` for a terminal, a pipe or a device.
+    fn file_length(&self) -> Option<u64> {
+        self.file.metadata().ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
+    }
+
+    /// Removes the first `written` bytes of a line from the end of the file, unless another program has written since.
+    fn take_back(&mut self, start: Option<u64>, written: usize) {
+        let Some(start) = start.filter(|_| written > 0) else { return };
+        if self.file_length() == Some(start + written as u64) && self.file.set_len(start).is_ok() {
+            self.has_partial_line = false;
+        }
     }
 }
 
@@ -259,6 +276,44 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&moved).unwrap(), "cut o\none\n");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
         std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// Lines that this many bytes do not hold, and a short one that they do.
+    const DISK_BYTES: usize = 4096;
+    const LONG_LINE: [u8; 300] = {
+        let mut line = [b'x'; 300];
+        line[299] = b'\n';
+        line
+    };
+
+    /// Runs the test below in a process whose files hold 4 KiB.
+    #[test]
+    fn line_that_does_not_fit_on_the_disk_is_taken_back() {
+        let path = std::env::temp_dir().join(format!("voxbridge-full-{}", std::process::id()));
+        let limited = "trap '' XFSZ; ulimit -f 8; exec \"$0\" --exact --ignored \
+                       telemetry::line_writer::tests::lines_are_written_on_a_full_disk";
+        let child = std::process::Command::new("sh")
+            .args(["-c", limited])
+            .arg(std::env::current_exe().unwrap())
+            .env("VOXBRIDGE_TEST_LOG", &path)
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{child:?}");
+        let whole = DISK_BYTES / LONG_LINE.len();
+        let expected = [LONG_LINE.repeat(whole), b"1 lost\n".repeat(3), b"end\n".to_vec()].concat();
+        assert_eq!(String::from_utf8(std::fs::read(&path).unwrap()), String::from_utf8(expected));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    #[ignore = "run by the test above"]
+    fn lines_are_written_on_a_full_disk() {
+        let Some(path) = std::env::var_os("VOXBRIDGE_TEST_LOG").map(PathBuf::from) else { return };
+        let log = LineWriter::open("test", LogTarget::File(path), SILENT).unwrap();
+        let whole = DISK_BYTES / LONG_LINE.len();
+        assert!((0..whole + 3).all(|_| log.write(LONG_LINE.to_vec())) && log.flush());
+        assert!(log.write(b"end\n".to_vec()) && log.flush());
+        assert_eq!(log.lost_lines(), 3);
     }
 
     #[test]

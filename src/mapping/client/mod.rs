@@ -98,6 +98,9 @@ pub struct ClientMapping {
     closes: BTreeMap<CloseReason, CloseSpelling>,
 }
 
+/// A binary message up to this length costs too little to be worth a bound, bytes.
+const BINARY_MIN_BYTES: usize = 64 * 1024;
+
 /// A compiled command.
 #[derive(Debug)]
 pub struct ProtocolCommand {
@@ -225,6 +228,14 @@ impl ClientMapping {
     #[must_use]
     pub const fn is_relayed(&self) -> bool {
         self.relay.is_some()
+    }
+
+    /// Longest binary message that may be audio, bytes. Any longer one is answered with an error, whatever it contains.
+    #[must_use]
+    pub fn binary_max_bytes(&self) -> usize {
+        let takes_binary_audio = !self.is_relayed() && !self.has_audio_in_json;
+        let audio_max = if takes_binary_audio { self.audio_in.frame_max_bytes } else { 0 };
+        audio_max.max(BINARY_MIN_BYTES)
     }
 
     /// Checks rules that the types do not express.

@@ -352,16 +352,6 @@ fn reserve_slot(
     if server.lifecycle.is_shutting_down() {
         return Err(HttpError::service_unavailable(RejectReason::Stopping, "voxbridge is stopping"));
     }
-    if server.memory.is_scarce(config.limits.memory_max_bytes) {
-        warn!(
-            memory_max_bytes = config.limits.memory_max_bytes,
-            "rejected: messages in transit fill the memory"
-        );
-        return Err(HttpError::service_unavailable(
-            RejectReason::OutOfMemory,
-            "Out of memory, try again later",
-        ));
-    }
     server.session_slots.clone().try_acquire_owned().map_err(|_| {
         warn!(sessions_max = config.sessions_max, "rejected: too many sessions");
         HttpError::service_unavailable(RejectReason::TooManySessions, "Too many sessions")

@@ -132,10 +132,14 @@ pub(crate) async fn read_first_message<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Tells a client without a detected protocol that the server restarts, and closes its connection.
-pub(crate) async fn close_unidentified<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut WebSocket<S>) {
+/// Closes the connection of a client without a detected protocol, because the server restarts or has no memory for it.
+pub(crate) async fn close_unidentified<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut WebSocket<S>,
+    code: CloseCode,
+    reason: &'static str,
+) {
     let closing_handshake = async {
-        let frame = CloseFrame { code: CloseCode::Restart, reason: "server_shutdown".into() };
+        let frame = CloseFrame { code, reason: reason.into() };
         if stream.close(frame).await.is_ok() {
             while let Some(Ok(_)) = stream.next().await {}
         }

@@ -10,23 +10,32 @@ use std::{
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_tungstenite::tungstenite::{Message, protocol::Role};
+use tokio_tungstenite::tungstenite::{
+    Message,
+    protocol::{Role, frame::coding::CloseCode},
+};
 use tracing::{Instrument as _, Span, debug, error_span, info};
 
-use super::{client_signs::DetectedBy, protocol_detection, request_stream::RequestStream};
+use super::{
+    client_signs::DetectedBy,
+    protocol_detection::{self, close_unidentified},
+    request_stream::RequestStream,
+};
 use crate::server::{
     ServerContext, ServiceConfig,
     access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
-    memory::MemoryShare,
+    memory::{Eviction, MemoryShare},
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
     },
     route::{Route, RouteUpstreams},
-    session_task::{SessionContext, SessionRegistration, SessionTask, wait_for_drain_order},
+    session_task::{
+        FindProtocol, OtherClient, SessionContext, SessionRegistration, SessionTask, wait_for_drain_order,
+    },
     websocket::{
-        WebSocket,
-        session_socket::{MeteredWebSocket, websocket_config},
+        MessageMax, WebSocket,
+        session_socket::{MeteredWebSocket, OUT_OF_MEMORY, websocket_config},
         stream::ClientStream,
     },
 };
@@ -97,11 +106,25 @@ pub(crate) async fn run_session_on(
     admission: Admission,
 ) {
     // Boxed: starting takes twice the memory of running, and the future keeps what its largest part needs.
-    let started = Box::pin(start_session((stream, read), request, context, admission)).await;
-    if let Some(StartedSession { task, first_message, span, admission }) = started {
-        task.run(first_message).instrument(span).await;
-        drop(admission);
+    let mut started = Box::pin(start_session((stream, read), request, context, admission)).await;
+    while let Some(StartedSession { task, first_message, span, mut connection }) = started {
+        let other = task.run(first_message).instrument(span).await;
+        started = other.and_then(|OtherClient { client, first_message, protocol }| {
+            connection.request.candidates = vec![protocol];
+            connection.request.detected_by = DetectedBy::FirstMessage;
+            open_connection(connection, client, Some(first_message))
+        });
     }
+}
+
+/// An admitted connection, whose client may need another session than the first.
+struct Connection {
+    request: ConnectRequest,
+    server: Arc<ServerContext>,
+    config: Arc<ServiceConfig>,
+    admission: Admission,
+    /// Due when others need the memory that the client holds.
+    eviction: Arc<Eviction>,
 }
 
 /// A session that is ready to run.
@@ -111,7 +134,7 @@ struct StartedSession {
     first_message: Option<Message>,
     /// Carried by every log line of the session.
     span: Span,
-    admission: Admission,
+    connection: Connection,
 }
 
 /// Detects the client's protocol and opens its session; `None` if there is none.
@@ -123,15 +146,62 @@ async fn start_session(
 ) -> Option<StartedSession> {
     let limits = config.limits.for_key(admission.key.as_deref());
     let mut client = client_websocket((stream, read), &request, limits);
-    client.stream.set_memory(MemoryShare::new(server.memory.clone(), limits.memory_max_bytes));
+    let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
+    client.stream.set_memory(memory);
+    if is_announced_at_once(&request, &config) {
+        return open_connection(Connection { request, server, config, admission, eviction }, client, None);
+    }
     let detected = tokio::select! {
         detected = detect_protocol(&mut client, &mut request, &config) => detected,
         _ = wait_for_drain_order(server.drain.clone()) => {
-            protocol_detection::close_unidentified(&mut client.stream).await;
+            close_unidentified(&mut client.stream, CloseCode::Restart, "server_shutdown").await;
+            return None;
+        }
+        () = eviction.clone().wait() => {
+            client.stream.stop_reading();
+            close_unidentified(&mut client.stream, CloseCode::Again, OUT_OF_MEMORY).await;
             return None;
         }
     };
     let first_message = detected.ok()?;
+    open_connection(Connection { request, server, config, admission, eviction }, client, first_message)
+}
+
+/// True if the session of the likeliest protocol is opened before the client's first message, because its clients wait for
+/// that. A request with a sign of another protocol, or of a client that may be relayed, is no such case.
+fn is_announced_at_once(request: &ConnectRequest, config: &ServiceConfig) -> bool {
+    let is_open = request.candidates.len() > 1 && request.detected_by == DetectedBy::Default;
+    let has_route = |client: &Arc<ClientMapping>| {
+        let model = Codec::new(client.clone(), 0.0).decode_query(&request.query).model;
+        model.is_some_and(|model| {
+            !model.is_empty() && config.routes.find(&request.path, client, &model).is_some()
+        })
+    };
+    is_open
+        && !request.candidates.iter().any(|client| client.is_relayed())
+        && request.candidates.first().is_some_and(has_route)
+}
+
+/// Finds the client's protocol by its first message, if that is another one than the likeliest.
+fn find_other_protocol(candidates: &[Arc<ClientMapping>]) -> Option<FindProtocol> {
+    let candidates = candidates.to_vec();
+    let is_certain = candidates.len() < 2 || candidates.iter().any(|client| client.is_relayed());
+    let find = move |message: &Message| {
+        let (found, is_known) = protocol_detection::candidates_for_message(&candidates, Some(message));
+        let other = found.into_iter().next().filter(|_| is_known)?;
+        (!candidates.first().is_some_and(|likeliest| Arc::ptr_eq(likeliest, &other))).then_some(other)
+    };
+    (!is_certain).then(|| Box::new(find) as FindProtocol)
+}
+
+/// Opens the session of a connection's likeliest protocol; `None` if there is none.
+fn open_connection(
+    connection: Connection,
+    mut client: MeteredWebSocket<CountedStream<ClientStream>>,
+    first_message: Option<Message>,
+) -> Option<StartedSession> {
+    let Connection { request, server, config, admission, eviction } = &connection;
+    let limits = config.limits.for_key(admission.key.as_deref());
     client.stream.set_message_max(message_max(&request.candidates, limits));
     let mapping = request.candidates.first()?;
     let key_name = admission.key.as_ref().map(|key| key.name.clone());
@@ -139,8 +209,8 @@ async fn start_session(
         request.watch_name.as_ref().and_then(|name| server.watchers.take(name, key_name.as_deref()));
     let is_traced = config.traces.is_some() || watcher.is_some();
     let opened = match mapping.is_relayed() {
-        true => open_relay_session(&request, &config, limits, is_traced),
-        false => open_session(mapping, &request, &config, limits, is_traced),
+        true => open_relay_session(request, config, limits, is_traced),
+        false => open_session(mapping, request, config, limits, is_traced),
     };
     let OpenedSession { bridge, upstreams, profile, start, rejection } = opened?;
     // A rejected connection is no session and has no id.
@@ -164,19 +234,22 @@ async fn start_session(
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
     let registration =
-        profile.map(|profile| register_session(&server, &request, &admission, (&bridge, profile), &client));
+        profile.map(|profile| register_session(server, request, admission, (&bridge, profile), &client));
     let context = SessionContext {
         memory: (server.memory.clone(), limits.memory_max_bytes),
+        eviction: eviction.clone(),
+        find_protocol: find_other_protocol(&request.candidates),
+        tells_upstream_addresses: config.tells_upstream_addresses,
         tap: config.tap.clone(),
         traces,
-        trace_context: request.trace_context,
+        trace_context: request.trace_context.clone(),
         registration,
         drain: server.drain.clone(),
         close_timeout: config.drain_policy.timeout,
         drain_guard: server.drain_guard.clone(),
     };
     let task = Box::new(SessionTask::new(bridge, client, config.pool.subset(upstreams.names), context));
-    Some(StartedSession { task, first_message, span, admission })
+    Some(StartedSession { task, first_message, span, connection })
 }
 
 /// The client's WebSocket with its size limits.
@@ -185,18 +258,24 @@ fn client_websocket(
     request: &ConnectRequest,
     limits: ClientLimits,
 ) -> MeteredWebSocket<CountedStream<ClientStream>> {
-    let ws_config = websocket_config(message_max(&request.candidates, limits));
+    let message_max = message_max(&request.candidates, limits);
     let (stream, traffic) = CountedStream::new(stream);
-    MeteredWebSocket { stream: WebSocket::new(stream, read, Role::Server, ws_config), traffic }
+    let mut stream = WebSocket::new(stream, read, Role::Server, websocket_config(message_max.bytes));
+    stream.set_message_max(message_max);
+    MeteredWebSocket { stream, traffic }
 }
 
-/// Longest message that the client may send, bytes. Before its protocol is known, that is the limit of the likeliest one and
+/// The longest messages that the client may send. Before its protocol is known, these are the limits of the likeliest one and
 /// of those that are relayed.
-fn message_max(candidates: &[Arc<ClientMapping>], limits: ClientLimits) -> usize {
+fn message_max(candidates: &[Arc<ClientMapping>], limits: ClientLimits) -> MessageMax {
     let likeliest = candidates.iter().find(|client| !client.is_relayed());
-    let possible = candidates.iter().filter(|client| client.is_relayed()).chain(likeliest);
-    let max = possible.map(|client| client.audio_in.message_max_bytes).max();
-    max.into_iter().chain(limits.message_max_bytes).min().unwrap_or_default()
+    let possible = || candidates.iter().filter(|client| client.is_relayed()).chain(likeliest);
+    let bytes = possible().map(|client| client.audio_in.message_max_bytes).max();
+    let binary_bytes = possible().map(|client| client.binary_max_bytes()).max();
+    MessageMax {
+        bytes: bytes.into_iter().chain(limits.message_max_bytes).min().unwrap_or_default(),
+        binary_bytes: binary_bytes.unwrap_or_default(),
+    }
 }
 
 /// Narrows the candidates by the client's first message where the protocol matters, and returns that message. Fails

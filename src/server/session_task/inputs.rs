@@ -5,7 +5,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_tungstenite::tungstenite::{Message as WsMessage, protocol::frame::coding::CloseCode};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, std_now};
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
         upstream_pool::{DialledLane, dial::UpstreamSocket},
         websocket::{
             pausable_stream::PausableRead,
-            session_socket::{OUT_OF_MEMORY, SessionSocket, SocketEvent},
+            session_socket::{OUT_OF_MEMORY, SessionSocket, SocketEvent, TOO_SLOW},
         },
     },
 };
@@ -62,6 +62,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 self.drain_order = None;
                 self.feed_bridge(Input::Drain(timeout));
             }
+            Wakeup::OutOfMemory => {
+                self.eviction = None;
+                self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
+            }
             Wakeup::OperatorOrder(order) => {
                 info!(order = order.name(), "operator order");
                 self.feed_bridge(match order {
@@ -94,10 +98,13 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         self.feed_bridge(Input::ClientClosed);
     }
 
-    /// Closes the client, whose messages the server has no memory for.
-    pub(super) fn close_for_memory(&mut self) {
-        info!(reason = OUT_OF_MEMORY, "client dropped");
-        self.send_client(Message::Close(CloseCode::Again.into(), OUT_OF_MEMORY.to_owned()), None);
+    /// Closes the client, whose messages take more memory or time than they may.
+    pub(super) fn close_client_early(&mut self, code: CloseCode, reason: &str) {
+        info!(reason, "client dropped");
+        if let Some(client) = &mut self.client {
+            client.release_memory();
+        }
+        self.send_client(Message::Close(code.into(), reason.to_owned()), None);
         self.backlog.clear();
         self.feed_bridge(Input::ClientClosed);
     }
@@ -118,11 +125,20 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn handle_lane_end(&mut self, lane: Lane, reason: DisconnectReason) {
-        debug!(lane = lane.0, %reason, "lane disconnected");
+        let is_unreachable = matches!(reason, DisconnectReason::Unreachable(_));
+        match is_unreachable {
+            true => warn!(lane = lane.0, "upstream {reason}"),
+            false => debug!(lane = lane.0, %reason, "lane disconnected"),
+        }
         self.show_tap(TapPoint::FromLane(lane), &reason);
         drop(self.take_lane_socket(lane));
         self.lane_leases.lane_ended(lane, &reason);
         self.with_observer(|observer| observer.lane_closed(lane, Some(&reason)));
+        // The bridge passes the reason on to the client.
+        let reason = match is_unreachable && !self.tells_upstream_addresses {
+            true => DisconnectReason::Unreachable(String::new()),
+            false => reason,
+        };
         self.feed_bridge(Input::LaneClosed(lane, reason));
     }
 
@@ -141,6 +157,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             self.with_observer(|observer| observer.client_closed(false, None));
             self.feed_bridge(Input::ClientClosed);
         }
+        if self.client.as_ref().is_some_and(SessionSocket::is_too_slow) {
+            self.close_client_early(CloseCode::Policy, TOO_SLOW);
+        }
         let ended: Vec<_> = self
             .lanes
             .iter_mut()
@@ -153,12 +172,22 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     /// Passes an input to the bridge.
-    fn feed_bridge(&mut self, input: Input<'_>) {
+    pub(super) fn feed_bridge(&mut self, input: Input<'_>) {
         let now = std_now();
+        if let Input::Client(frame) | Input::Lane(_, frame) = &input {
+            self.turn.count_message(now, frame_bytes(*frame));
+        }
         for trace in &mut self.traces {
             trace.record_input(now, &input);
         }
         self.bridge.handle_input(now, input);
+    }
+}
+
+const fn frame_bytes(frame: Frame<'_>) -> usize {
+    match frame {
+        Frame::Text(text) => text.len(),
+        Frame::Binary(bytes) => bytes.len(),
     }
 }
 

@@ -9,6 +9,7 @@ mod event_loop;
 mod inputs;
 pub(crate) mod lane_leases;
 pub(crate) mod socket_poll;
+mod turn;
 
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 
@@ -18,13 +19,13 @@ use tokio::{
     sync::{mpsc, watch},
     time::{Instant, Sleep},
 };
-use tokio_tungstenite::tungstenite::Message as WsMessage;
+use tokio_tungstenite::tungstenite::{Message as WsMessage, protocol::frame::coding::CloseCode};
 use tower::Service as _;
-use tracing::{debug, info, trace};
+use tracing::{Instrument as _, debug, info, trace};
 
 use super::{
     adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
-    memory::MemoryBudget,
+    memory::{Eviction, MemoryBudget},
     registry::{
         OperatorOrder, RegistryEntry,
         observer::{FrameDirection, Observer},
@@ -32,19 +33,21 @@ use super::{
     session_task::{
         lane_leases::LaneLeases,
         socket_poll::{LaneSocket, Wakeup},
+        turn::Turn,
     },
     tap::{Tap, TapFrame, TapPoint},
     trace_files::SessionTrace,
     upstream_pool::{Pool, dial::DialRequest},
     websocket::{
         pausable_stream::PausableRead,
-        session_socket::{MeteredWebSocket, SessionSocket, SocketEvent},
+        session_socket::{MeteredWebSocket, OUT_OF_MEMORY, SessionSocket, SocketEvent},
     },
 };
 use crate::{
-    bridge::{Bridge, Output},
+    bridge::{Bridge, Input, Output},
     error::{ErrorKind, Origin},
     event::{Lane, Message, TurnTag},
+    mapping::ClientMapping,
     session::Observation,
     telemetry::context::TraceContext,
 };
@@ -64,11 +67,27 @@ pub(super) struct SessionRegistration {
     pub(super) observer: Observer,
 }
 
+/// Finds the protocol of a client whose first message is of another one than its session's.
+pub(super) type FindProtocol = Box<dyn Fn(&WsMessage) -> Option<Arc<ClientMapping>> + Send>;
+
+/// A client whose first message is of another protocol than its session's.
+pub(super) struct OtherClient<C> {
+    pub(super) client: MeteredWebSocket<C>,
+    pub(super) first_message: WsMessage,
+    pub(super) protocol: Arc<ClientMapping>,
+}
+
 /// Everything a session needs from its server.
 pub(super) struct SessionContext {
     pub(super) tap: Option<Arc<dyn Tap>>,
     /// The budget for messages in transit, and its bound in bytes.
     pub(super) memory: (Arc<MemoryBudget>, usize),
+    /// Due when others need the memory that the client holds.
+    pub(super) eviction: Arc<Eviction>,
+    /// Finds the client's protocol by its first message; `None` if it is certain.
+    pub(super) find_protocol: Option<FindProtocol>,
+    /// The client's errors may contain the addresses of upstreams.
+    pub(super) tells_upstream_addresses: bool,
     /// Where the session is recorded.
     pub(super) traces: Vec<SessionTrace>,
     /// The trace context of the request.
@@ -102,10 +121,15 @@ pub(super) struct SessionTask<C> {
     registration: Option<SessionRegistration>,
     /// The order to drain; `None` after it came. It is a future so that it registers once, not in every round.
     drain_order: Option<BoxFuture<'static, Duration>>,
+    /// Completes when others need the memory that the client holds; `None` after that.
+    eviction: Option<BoxFuture<'static, ()>>,
+    find_protocol: Option<FindProtocol>,
+    tells_upstream_addresses: bool,
     close_timeout: Duration,
     /// Held until the session and its closing handshakes end.
     drain_guard: mpsc::Sender<()>,
     sleep: Pin<Box<Sleep>>,
+    turn: Turn,
     /// The last event was a deadline.
     last_was_timer: bool,
     /// Kinds of client errors that were logged.
@@ -123,6 +147,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     ) -> Self {
         let SessionContext {
             memory,
+            eviction,
+            find_protocol,
+            tells_upstream_addresses,
             tap,
             traces,
             trace_context,
@@ -133,6 +160,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         } = context;
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
+            eviction: Some(Box::pin(eviction.wait())),
+            find_protocol,
+            tells_upstream_addresses,
             close_timeout,
             bridge,
             client: Some(SessionSocket::new(client)),
@@ -150,23 +180,66 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             last_was_timer: false,
             logged_errors: BTreeSet::new(),
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            turn: Turn::new(std_now()),
             lanes_first: false,
         }
     }
 
-    /// Runs the session to its end. `first_message` was read during protocol detection.
-    /// Boxed, because otherwise the future would hold the task twice.
-    pub(super) async fn run(mut self: Box<Self>, mut first_message: Option<WsMessage>) {
+    /// Runs the session to its end, or to the first message of another protocol. `first_message` was read during protocol
+    /// detection. Boxed, because otherwise the future would hold the task twice.
+    pub(super) async fn run(mut self: Box<Self>, first_message: Option<WsMessage>) -> Option<OtherClient<C>> {
         let session = self.registration.as_ref().map(|registration| registration.entry.session());
         info!(detected_by = session.map(|session| session.info.detected_by.clone()), "session opened");
+        if let Some(find_protocol) = self.find_protocol.take()
+            && let Some((first_message, protocol)) = self.run_to_first_message(find_protocol).await
+        {
+            let client = self.client.take()?.into_websocket();
+            self.with_observer(|observer| observer.client_closed(true, Some(CloseCode::Normal.into())));
+            self.feed_bridge(Input::ClientClosed);
+            // Its upstream sessions close in their time.
+            tokio::spawn(self.run_to_end(None).in_current_span());
+            return Some(OtherClient { client, first_message, protocol });
+        }
+        self.run_to_end(first_message).await;
+        None
+    }
+
+    /// Runs the session until the client's first message. Returns it if it is of another protocol.
+    async fn run_to_first_message(
+        &mut self,
+        find_protocol: FindProtocol,
+    ) -> Option<(WsMessage, Arc<ClientMapping>)> {
+        while let Some(due) = self.drain_bridge() {
+            let wakeup = self.next_wakeup(due).await;
+            let is_message = matches!(&wakeup, Wakeup::Client(SocketEvent::Message(_)));
+            if let Wakeup::Client(SocketEvent::Message(message)) = &wakeup
+                && let Some(protocol) = find_protocol(message)
+            {
+                return Some((message.clone(), protocol));
+            }
+            self.handle_wakeup(wakeup);
+            if is_message {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Runs the session to its end.
+    async fn run_to_end(mut self: Box<Self>, mut first_message: Option<WsMessage>) {
         while let Some(due) = self.drain_bridge() {
             let wakeup = match first_message.take() {
                 Some(message) => Wakeup::Client(SocketEvent::Message(message)),
                 None => self.next_wakeup(due).await,
             };
             self.handle_wakeup(wakeup);
-            // A peer whose messages never end must not keep the thread from other sessions.
-            tokio::task::coop::consume_budget().await;
+            // A peer whose messages never end, or cost much, must not keep the thread from other sessions.
+            if self.turn.is_over() {
+                self.turn.end();
+                tokio::task::yield_now().await;
+            } else {
+                tokio::task::coop::consume_budget().await;
+            }
         }
         self.close_client();
         if let Some(registration) = self.registration.take() {
@@ -202,7 +275,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     }
                 }
                 Output::Observe(observation) => self.handle_observation(&observation),
-                Output::Wait(_) if !self.hold_kept_messages() => self.close_for_memory(),
+                Output::Wait(_) if !self.hold_kept_messages() => {
+                    self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
+                }
                 Output::Wait(due) => {
                     self.lane_leases.retain(self.lanes.iter().map(|(lane, _)| *lane));
                     if let Some(registration) = &mut self.registration {

@@ -51,6 +51,8 @@ pub(crate) enum Wakeup {
     Dialled(Lane, Result<Box<DialledLane<UpstreamSocket>>, DisconnectReason>),
     /// The order to finish within this time.
     Drain(Duration),
+    /// Others need the memory that the client holds.
+    OutOfMemory,
     /// An operator's order.
     OperatorOrder(OperatorOrder),
     Timer,

@@ -8,6 +8,7 @@ use super::{socket_poll::CLIENT_OUTBOX_MAX_BYTES, *};
 use crate::{
     bridge::Input,
     downstream::{Codec, ConnectQuery},
+    event::DisconnectReason,
     mapping::Library,
     net::{CountedStream, Transport},
     server::websocket::{WebSocket, session_socket::websocket_config, stream::ClientStream},
@@ -85,11 +86,19 @@ impl Relayed {
 
 /// A session's task, and its client.
 async fn start(bridge: Bridge) -> (Task, WebSocketStream<DuplexStream>) {
-    let (near, far) = tokio::io::duplex(STREAM_BYTES);
+    start_with_room(bridge, STREAM_BYTES).await
+}
+
+/// The same, where the stream has room for `bytes` in each direction.
+async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream<DuplexStream>) {
+    let (near, far) = tokio::io::duplex(bytes);
     let (stream, _) = CountedStream::new(ClientStream::Memory(near));
     let context = SessionContext {
         tap: None,
         memory: (Arc::default(), MemoryBudget::DEFAULT_MAX_BYTES),
+        eviction: Arc::default(),
+        find_protocol: None,
+        tells_upstream_addresses: false,
         traces: Vec::new(),
         trace_context: Arc::new(TraceContext::from_headers(
             std::iter::empty(),
@@ -166,4 +175,72 @@ async fn client_that_reads_no_answers_is_not_read_either() {
         assert!(outbox_bytes(&task) < CLIENT_OUTBOX_MAX_BYTES / 2, "the client is still read");
     }
     assert!(outbox_bytes(&task) > CLIENT_OUTBOX_MAX_BYTES / 8);
+}
+
+/// Neighbours on the session's thread wait for its turn.
+#[tokio::test(start_paused = true)]
+async fn large_messages_end_the_turn_of_their_session() {
+    const MESSAGES: usize = 40;
+    let library = Library::embedded().unwrap();
+    let (mapping, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
+    let setup = SessionSetup::new(&mapping, library.profile("speech").unwrap(), &dialect, 1);
+    let bridge = Bridge::open(std_now(), Codec::new(mapping, 0.0), ConnectQuery::default(), dialect, setup);
+    let (task, mut client) = start_with_room(bridge, 4 << 20).await;
+    for _ in 0..MESSAGES {
+        let unknown = format!(r#"{{"type":"x","filler":"{}"}}"#, "x".repeat(60_000));
+        client.send(WsMessage::text(unknown)).await.unwrap();
+    }
+    let mut running = Box::pin(unconstrained(Box::new(task).run(None)));
+    let (mut answered, mut most) = (0, 0);
+    while answered < MESSAGES {
+        assert!((&mut running).now_or_never().is_none());
+        let errors = std::iter::from_fn(|| unconstrained(client.next()).now_or_never().flatten())
+            .filter(|message| message.as_ref().unwrap().to_text().unwrap().contains("error"))
+            .count();
+        most = most.max(errors);
+        answered += errors;
+    }
+    assert!(most <= 6, "{most} messages in one poll");
+}
+
+/// Every attempt to reach the upstream fails. Returns what the client is told.
+async fn words_about_unreachable_upstream(tells_upstream_addresses: bool) -> String {
+    let library = Library::embedded().unwrap();
+    let setup = RelaySetup {
+        profile: library.profile("relay").unwrap(),
+        idle_ms: None,
+        session_max_ms: 0,
+        unix_s: 0.0,
+        seed: 1,
+    };
+    let (mapping, dialect) = (library.client("minicpm-o").unwrap(), library.upstream("minicpm-o").unwrap());
+    let (mut task, mut client) =
+        start(Bridge::open_relay(std_now(), &[mapping], "mode=audio", dialect, setup)).await;
+    task.tells_upstream_addresses = tells_upstream_addresses;
+    while let Some(due) = task.drain_bridge() {
+        let wakeup = match task.lanes.first() {
+            Some((lane, _)) => {
+                let reason = "10.0.0.7:8006: connection refused".to_owned();
+                Wakeup::Dialled(*lane, Err(DisconnectReason::Unreachable(reason)))
+            }
+            None => {
+                tokio::time::sleep_until(due.expect("a retry or the end")).await;
+                Wakeup::Timer
+            }
+        };
+        task.handle_wakeup(wakeup);
+    }
+    let mut words = String::new();
+    while let Ok(Some(Ok(message))) = tokio::time::timeout(Duration::from_secs(10), client.next()).await {
+        words.push_str(&message.to_string());
+    }
+    words
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_of_upstreams_are_for_operators_only() {
+    let (client, operator) =
+        (words_about_unreachable_upstream(false).await, words_about_unreachable_upstream(true).await);
+    assert!(client.contains("cannot be reached") && !client.contains("10.0.0.7"), "{client}");
+    assert!(operator.contains("10.0.0.7:8006: connection refused"), "{operator}");
 }

@@ -1,53 +1,160 @@
-//! Tracks frame boundaries in a peer's byte stream (RFC 6455 §5.2). It measures frames; the library validates them.
+//! Follows the frames in a peer's byte stream (RFC 6455 §5.2) before the library sees them. It measures frames and refuses
+//! binary messages that the protocol never needs; the library validates them.
+//!
+//! - A binary message above the bound is refused at the header that shows its length: the library gets the end of an empty
+//!   frame instead, and the payload is skipped, so that nothing holds it.
+//! - The library knows no close code 1014 ("bad gateway", IANA's registry) and would answer a protocol error. It gets 1013
+//!   instead.
+
+use std::{collections::VecDeque, ops::Range};
 
 /// The longest frame header, bytes.
-const HEADER_MAX_BYTES: usize = 14;
+pub(super) const HEADER_MAX_BYTES: usize = 14;
+/// The end of a message, empty and masked with zeros: what the library gets of a frame that is refused, after the first byte.
+const EMPTY_FRAME_REST: [u8; 5] = [0x80, 0, 0, 0, 0];
+/// Fragments that every message may have.
+const FRAGMENTS_MAX: u64 = 1024;
+/// Further fragments must bring this much on average, bytes. Empty ones cost work and bring nothing.
+const FRAGMENT_MIN_BYTES: u64 = 64;
+/// A close code that the library does not know.
+pub(super) const BAD_GATEWAY: u16 = 1014;
+/// The close code that the library gets instead.
+const TRY_AGAIN_LATER: u16 = 1013;
+
+/// Parts of a header's first byte.
+const FIN: u8 = 0x80;
+const RESERVED_BITS: u8 = 0x70;
+const OPCODE: u8 = 0x0f;
+/// In the opcode.
+const CONTROL_BIT: u8 = 0x08;
+/// Opcodes.
+const CONTINUATION: u8 = 0x00;
+const BINARY: u8 = 0x02;
+const CLOSE: u8 = 0x08;
+/// In the second byte.
+const MASKED: u8 = 0x80;
+
+/// The part of a frame that the library gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Give,
+    Skip,
+    /// The end of the message, without this frame's payload.
+    Refuse,
+}
 
 /// Position within the frames of one direction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct FrameBoundary {
+    /// Longest binary message, and longest message of any kind. The library refuses what exceeds the second.
+    binary_max: u64,
+    message_max: u64,
+    /// An incomplete header, which the library has not got yet.
     header: [u8; HEADER_MAX_BYTES],
-    /// Bytes of an incomplete header.
     header_bytes: usize,
+    /// The first byte of the current frame: FIN and opcode.
+    first_byte: u8,
+    is_masked: bool,
     /// Payload of the current frame, bytes.
     payload: u64,
     /// Payload bytes still to come.
     payload_left: u64,
+    /// The payload of the current frame is skipped.
+    is_skipped: bool,
     /// A fragmented message is incomplete.
     message_is_open: bool,
+    /// The current message is binary.
+    is_binary: bool,
+    /// The current message is refused. The rest of its fragments is skipped.
+    is_refused: bool,
+    /// Length of the refused message so far, bytes.
+    refused_bytes: u64,
     /// Payload of the frames of the incomplete message that have come to their end, bytes.
     fragment_bytes: u64,
+    /// Frames of the incomplete message.
+    fragments: u64,
     /// The longest payload that has come to its end, bytes.
     longest_payload: u64,
+    /// Messages that the library got to their end, and those that it returned.
+    messages_given: u64,
+    messages_returned: u64,
+    /// Refused messages that the library has not returned: number, and length as far as it is known.
+    refused: VecDeque<(u64, u64)>,
+    /// The peer's close code was 1014.
+    is_bad_gateway: bool,
 }
 
 impl FrameBoundary {
-    /// Advances by these bytes.
-    pub(super) fn advance(&mut self, mut bytes: &[u8]) {
-        while let Some((first, rest)) = bytes.split_first() {
-            if self.payload_left > 0 {
-                let payload = bytes.len().min(usize::try_from(self.payload_left).unwrap_or(usize::MAX));
-                self.payload_left -= payload as u64;
-                bytes = &bytes[payload..];
-                self.complete_frame();
-            } else {
-                self.header[self.header_bytes] = *first;
-                self.header_bytes += 1;
-                bytes = rest;
-                self.parse_header();
-            }
+    /// The start of a stream whose messages have this length at most, bytes.
+    pub(super) const fn new(message_max: usize) -> Self {
+        Self {
+            binary_max: u64::MAX,
+            message_max: message_max as u64,
+            header: [0; HEADER_MAX_BYTES],
+            header_bytes: 0,
+            first_byte: 0,
+            is_masked: false,
+            payload: 0,
+            payload_left: 0,
+            is_skipped: false,
+            message_is_open: false,
+            is_binary: false,
+            is_refused: false,
+            refused_bytes: 0,
+            fragment_bytes: 0,
+            fragments: 0,
+            longest_payload: 0,
+            messages_given: 0,
+            messages_returned: 0,
+            refused: VecDeque::new(),
+            is_bad_gateway: false,
         }
     }
 
-    /// True if no frame and no fragmented message is incomplete.
+    /// Sets the longest message, and the longest binary message, bytes.
+    pub(super) const fn set_max(&mut self, message_max: usize, binary_max: usize) {
+        (self.message_max, self.binary_max) = (message_max as u64, binary_max as u64);
+    }
+
+    /// Advances by the bytes of `block` in `read`, and returns those that the library gets. Before `read`, the block has room
+    /// for a header that was cut off.
+    pub(super) fn advance(&mut self, block: &mut [u8], read: Range<usize>) -> Range<usize> {
+        let start = read.start - self.header_bytes;
+        block[start..read.start].copy_from_slice(&self.header[..self.header_bytes]);
+        self.header_bytes = 0;
+        let (mut at, mut given_end) = (start, start);
+        while at < read.end {
+            let (length, verdict) = if self.payload_left > 0 {
+                let verdict = if self.is_skipped { Verdict::Skip } else { Verdict::Give };
+                (self.take_payload(read.end - at), verdict)
+            } else if let Some(header) = self.begin_frame(&mut block[at..read.end]) {
+                (header, self.judge_frame())
+            } else {
+                self.header_bytes = read.end - at;
+                self.header[..self.header_bytes].copy_from_slice(&block[at..read.end]);
+                break;
+            };
+            given_end += self.give(block, at..at + length, given_end, verdict);
+            at += length;
+            if self.payload_left == 0 {
+                self.end_frame();
+            }
+        }
+        start..given_end
+    }
+
+    /// True if the library has neither a frame nor a fragmented message that is incomplete.
     pub(super) const fn is_at_boundary(&self) -> bool {
-        self.header_bytes == 0 && self.payload_left == 0 && !self.message_is_open
+        self.header_bytes == 0
+            && (self.payload_left == 0 || self.is_skipped)
+            && (!self.message_is_open || self.is_refused)
     }
 
     /// Memory that the library holds, bytes: the incomplete message as far as it has come, and the buffer of the longest
     /// frame, which the library keeps.
     pub(super) fn held_bytes(&self) -> usize {
-        let frame = self.longest_payload.max(self.payload - self.payload_left);
+        let frame = if self.is_skipped { 0 } else { self.payload - self.payload_left };
+        let frame = self.longest_payload.max(frame);
         usize::try_from(self.fragment_bytes.saturating_add(frame)).unwrap_or(usize::MAX)
     }
 
@@ -56,38 +163,145 @@ impl FrameBoundary {
         usize::try_from(self.longest_payload).unwrap_or(usize::MAX)
     }
 
-    /// Parses the header once it is complete.
-    fn parse_header(&mut self) {
-        let second = self.header[1];
+    /// The library has released its buffers.
+    pub(super) const fn forget_buffers(&mut self) {
+        (self.longest_payload, self.payload) = (0, 0);
+    }
+
+    /// True if the current message comes in more frames than it needs.
+    pub(super) const fn has_too_many_fragments(&self) -> bool {
+        self.fragments > FRAGMENTS_MAX + self.fragment_bytes / FRAGMENT_MIN_BYTES
+    }
+
+    /// True if a refused message is longer than any message may be.
+    pub(super) const fn is_too_long(&self) -> bool {
+        self.refused_bytes > self.message_max
+    }
+
+    /// True if the peer's close code was 1014.
+    pub(super) const fn is_bad_gateway(&self) -> bool {
+        self.is_bad_gateway
+    }
+
+    /// Counts a message that the library returns. If it stands for a refused message, returns that one's length in bytes.
+    pub(super) fn count_returned(&mut self) -> Option<usize> {
+        self.messages_returned += 1;
+        let (_, bytes) = self.refused.pop_front_if(|(number, _)| *number == self.messages_returned)?;
+        usize::try_from(bytes).ok()
+    }
+
+    /// Begins a frame if its header is complete, and returns the header's length. The code of a close frame counts as part of
+    /// its header.
+    fn begin_frame(&mut self, bytes: &mut [u8]) -> Option<usize> {
+        let (first, second) = (*bytes.first()?, *bytes.get(1)?);
         let length_bytes = match second & 0x7f {
             126 => 2,
             127 => 8,
             _ => 0,
         };
-        let mask_bytes = if second & 0x80 == 0 { 0 } else { 4 };
-        if self.header_bytes < 2 + length_bytes + mask_bytes {
-            return;
-        }
-        let length = &self.header[2..2 + length_bytes];
-        self.payload = match length_bytes {
-            0 => u64::from(second & 0x7f),
-            _ => length.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+        let mask_bytes = if second & MASKED == 0 { 0 } else { 4 };
+        let header = 2 + length_bytes + mask_bytes;
+        let payload = match bytes.get(2..2 + length_bytes)? {
+            [] => u64::from(second & 0x7f),
+            length => length.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
         };
-        (self.payload_left, self.header_bytes) = (self.payload, 0);
-        self.complete_frame();
+        let code_bytes = if first & OPCODE == CLOSE && payload >= 2 { 2 } else { 0 };
+        let header_and_code = bytes.get_mut(..header + code_bytes)?;
+        if code_bytes > 0 {
+            let (mask, code) = header_and_code[header - mask_bytes..].split_at_mut(mask_bytes);
+            self.replace_close_code(mask, code);
+        }
+        (self.first_byte, self.is_masked) = (first, mask_bytes > 0);
+        (self.payload, self.payload_left) = (payload, payload - code_bytes as u64);
+        Some(header + code_bytes)
     }
 
-    /// Ends the frame if its payload is complete.
-    fn complete_frame(&mut self) {
-        if self.payload_left > 0 {
+    fn replace_close_code(&mut self, mask: &[u8], code: &mut [u8]) {
+        let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u16::from_be_bytes(*bytes));
+        let key = number(mask);
+        if number(code) ^ key == BAD_GATEWAY {
+            self.is_bad_gateway = true;
+            code.copy_from_slice(&(TRY_AGAIN_LATER ^ key).to_be_bytes());
+        }
+    }
+
+    /// Decides about the frame that has begun.
+    fn judge_frame(&mut self) -> Verdict {
+        let opcode = self.first_byte & OPCODE;
+        self.is_skipped = self.is_refused && opcode == CONTINUATION;
+        if self.is_skipped {
+            self.refused_bytes = self.refused_bytes.saturating_add(self.payload);
+            return Verdict::Skip;
+        }
+        if opcode & CONTROL_BIT != 0 {
+            return Verdict::Give;
+        }
+        if opcode != CONTINUATION {
+            (self.is_binary, self.is_refused) = (opcode == BINARY, false);
+        }
+        let length = self.fragment_bytes.saturating_add(self.payload);
+        // The library answers what is not valid, and what is too long whatever it is.
+        let is_valid = self.is_masked
+            && self.first_byte & RESERVED_BITS == 0
+            && self.message_is_open == (opcode == CONTINUATION);
+        if !(is_valid && self.is_binary && length > self.binary_max && length <= self.message_max) {
+            return Verdict::Give;
+        }
+        (self.is_skipped, self.is_refused, self.refused_bytes) = (true, true, length);
+        self.messages_given += 1;
+        self.refused.push_back((self.messages_given, length));
+        Verdict::Refuse
+    }
+
+    /// Moves bytes to the end of those that the library gets. Returns by how much these grow.
+    fn give(&self, block: &mut [u8], bytes: Range<usize>, given_end: usize, verdict: Verdict) -> usize {
+        match verdict {
+            Verdict::Skip => 0,
+            Verdict::Give => {
+                let length = bytes.len();
+                if bytes.start != given_end {
+                    block.copy_within(bytes, given_end);
+                }
+                length
+            }
+            // Shorter than the header that it replaces, which has a mask.
+            Verdict::Refuse => {
+                let frame = &mut block[given_end..given_end + 1 + EMPTY_FRAME_REST.len()];
+                frame[0] = FIN | self.first_byte;
+                frame[1..].copy_from_slice(&EMPTY_FRAME_REST);
+                frame.len()
+            }
+        }
+    }
+
+    fn take_payload(&mut self, available: usize) -> usize {
+        let taken = usize::try_from(self.payload_left).map_or(available, |left| left.min(available));
+        self.payload_left -= taken as u64;
+        taken
+    }
+
+    /// Ends the frame, whose payload is complete.
+    fn end_frame(&mut self) {
+        if !self.is_skipped {
+            self.longest_payload = self.longest_payload.max(self.payload);
+        }
+        // Control frames may come between the frames of a message.
+        if self.first_byte & CONTROL_BIT != 0 {
             return;
         }
-        self.longest_payload = self.longest_payload.max(self.payload);
-        // Control frames may come between the frames of a message.
-        if self.header[0] & 0x08 == 0 {
-            self.message_is_open = self.header[0] & 0x80 == 0;
-            self.fragment_bytes =
-                if self.message_is_open { self.fragment_bytes.saturating_add(self.payload) } else { 0 };
+        self.message_is_open = self.first_byte & FIN == 0;
+        if self.is_refused {
+            (self.fragment_bytes, self.fragments) = (0, 0);
+            self.is_refused = self.message_is_open;
+        } else if self.message_is_open {
+            self.fragment_bytes = self.fragment_bytes.saturating_add(self.payload);
+            self.fragments += 1;
+        } else {
+            (self.fragment_bytes, self.fragments) = (0, 0);
+            self.messages_given += 1;
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, Role, WebSocketConfig, WebSocketContext},
 };
 
-use self::frame_boundary::FrameBoundary;
+use self::frame_boundary::{BAD_GATEWAY, FrameBoundary, HEADER_MAX_BYTES};
 use super::memory::MemoryShare;
 
 /// Size of one read: covers everything a client sends between two scheduled reads. For bulk data, reads of 16 KiB cost
@@ -40,8 +40,6 @@ const POLL_MAX_BYTES: usize = 160 * 1024;
 const RETAINED_BUFFER_BYTES: usize = 8 * 1024;
 /// Room for answers to pings that the peer does not read, beside the one message that is being written, bytes.
 const PONG_ROOM_BYTES: usize = 4 * 1024;
-/// The longest frame header, bytes (RFC 6455 §5.2).
-const HEADER_MAX_BYTES: usize = 14;
 /// Messages that follow each other are written together up to this memory. An answer's announcement and its first audio fit.
 const JOINED_WRITE_BYTES: usize = 16 * 1024;
 
@@ -75,11 +73,22 @@ impl ReadAhead {
     }
 }
 
+/// The longest messages that a peer may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MessageMax {
+    /// Any message, bytes. A longer one ends the connection with close code 1009.
+    pub(crate) bytes: usize,
+    /// A binary message, bytes. A longer one is received as zeros of that length, which are not held in memory while it comes.
+    pub(crate) binary_bytes: usize,
+}
+
 /// A WebSocket after its handshake.
 pub(crate) struct WebSocket<S> {
     io: S,
     context: WebSocketContext,
     role: Role,
+    /// Bytes read beyond the handshake, before they are looked at.
+    early_bytes: Vec<u8>,
     read_ahead: ReadAhead,
     /// Bytes read since the last poll that found no more, or that was ended by [`POLL_MAX_BYTES`].
     bytes_in_poll: usize,
@@ -101,18 +110,19 @@ pub(crate) struct WebSocket<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
-    /// A WebSocket on `io`; `read_ahead` are the bytes read beyond the handshake.
-    pub(super) fn new(io: S, read_ahead: Vec<u8>, role: Role, config: WebSocketConfig) -> Self {
+    /// A WebSocket on `io`; `early_bytes` are those read beyond the handshake.
+    pub(super) fn new(io: S, early_bytes: Vec<u8>, role: Role, config: WebSocketConfig) -> Self {
         let config = config.max_write_buffer_size(PONG_ROOM_BYTES);
-        let read_ahead = ReadAhead { start: 0, end: read_ahead.len(), buffer: read_ahead };
+        let frame_boundary = FrameBoundary::new(config.max_message_size.unwrap_or(usize::MAX));
         Self {
             io,
             context: WebSocketContext::new(role, Some(config)),
             role,
-            read_ahead,
+            early_bytes,
+            read_ahead: ReadAhead::default(),
             bytes_in_poll: 0,
             was_cut_short: false,
-            frame_boundary: FrameBoundary::default(),
+            frame_boundary,
             longest_sent: 0,
             joined_len: 0,
             memory: MemoryShare::default(),
@@ -122,12 +132,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }
     }
 
-    /// Sets the longest message that the peer may send, bytes.
-    pub(super) fn set_message_max(&mut self, bytes: usize) {
+    /// Sets the longest messages that the peer may send.
+    pub(super) fn set_message_max(&mut self, MessageMax { bytes, binary_bytes }: MessageMax) {
+        self.frame_boundary.set_max(bytes, binary_bytes);
         self.context.set_config(|config| {
             config.max_message_size = Some(bytes);
             config.max_frame_size = Some(bytes);
         });
+    }
+
+    /// The peer's close code, if the library could not read it.
+    pub(super) fn unknown_close_code(&self) -> Option<u16> {
+        self.frame_boundary.is_bad_gateway().then_some(BAD_GATEWAY)
     }
 
     /// Counts the messages in transit from now on.
@@ -143,6 +159,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     /// Counts the peer's messages that the session keeps, bytes. False if the server has no memory for them.
     pub(super) fn hold_kept(&mut self, bytes: usize) -> bool {
         self.memory.hold_kept(bytes)
+    }
+
+    /// Memory of the message that the peer has not sent to its end, bytes.
+    pub(super) fn unfinished_bytes(&self) -> usize {
+        if self.frame_boundary.is_at_boundary() { 0 } else { self.frame_boundary.held_bytes() }
+    }
+
+    /// Reads nothing more, and gives back the memory of what was read. Only a close frame can be sent afterwards.
+    pub(super) fn stop_reading(&mut self) {
+        self.has_ended = true;
+        self.read_ahead = ReadAhead::default();
+        if self.is_flushed && !self.is_closing {
+            self.context = WebSocketContext::new(self.role, Some(*self.context.get_config()));
+            self.frame_boundary = FrameBoundary::new(usize::MAX);
+        }
+        // Giving memory back always succeeds.
+        let _ = self.memory.hold_incoming(0);
     }
 
     /// True if the last poll read as much as one poll may, so that there may be more.
@@ -225,13 +258,40 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         cx: &mut Context<'_>,
         act: impl FnOnce(&mut WebSocketContext, &mut PolledIo<'_, '_, S>) -> Result<T, WsError>,
     ) -> Poll<Result<T, WsError>> {
-        let Self { io, context, read_ahead, bytes_in_poll, was_cut_short, frame_boundary, memory, .. } = self;
-        let mut polled_io =
-            PolledIo { io, read_ahead, bytes_in_poll, was_cut_short, frame_boundary, memory, cx };
+        let Self {
+            io,
+            context,
+            early_bytes,
+            read_ahead,
+            bytes_in_poll,
+            was_cut_short,
+            frame_boundary,
+            memory,
+            ..
+        } = self;
+        let mut polled_io = PolledIo {
+            io,
+            early_bytes,
+            read_ahead,
+            bytes_in_poll,
+            was_cut_short,
+            frame_boundary,
+            memory,
+            cx,
+        };
         match act(context, &mut polled_io) {
             Err(WsError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         }
+    }
+
+    /// Counts a message of the library. In place of a refused one, whose payload is skipped, it returns zeros, so that the session
+    /// answers as if it had come. Nothing reads them, so they take no memory.
+    fn restore_refused(&mut self, message: Message) -> Message {
+        if !(message.is_binary() || message.is_text()) {
+            return message;
+        }
+        self.frame_boundary.count_returned().map_or(message, |bytes| Message::binary(vec![0; bytes]))
     }
 
     /// Replaces large buffers while they are empty: no frame is half read and everything is written. During the
@@ -245,7 +305,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             && matches!(self.poll_flush(cx), Poll::Ready(Ok(())))
         {
             self.context = WebSocketContext::new(self.role, Some(*self.context.get_config()));
-            self.frame_boundary = FrameBoundary::default();
+            self.frame_boundary.forget_buffers();
             self.longest_sent = 0;
             // Giving memory back always succeeds.
             let _ = self.memory.hold_incoming(0);
@@ -267,7 +327,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
             }
             Poll::Ready(Ok(message)) => {
                 self.is_closing |= message.is_close();
-                Poll::Ready(Some(Ok(message)))
+                Poll::Ready(Some(Ok(self.restore_refused(message))))
             }
             Poll::Ready(Err(error)) => {
                 self.has_ended = true;
@@ -281,6 +341,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
 /// The stream as the library expects it: blocking becomes an error.
 struct PolledIo<'a, 'w, S> {
     io: &'a mut S,
+    early_bytes: &'a mut Vec<u8>,
     read_ahead: &'a mut ReadAhead,
     bytes_in_poll: &'a mut usize,
     was_cut_short: &'a mut bool,
@@ -297,10 +358,17 @@ fn pending_to_would_block<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
 }
 
 impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
-    /// Reads ahead from the stream. Fails if the server has no memory for the rest of a long message.
-    fn fill(&mut self) -> io::Result<()> {
+    /// Reads ahead from the stream, and returns how much. Fails if the server has no memory for the rest of a long message, and
+    /// if a message comes in too many fragments or is too long.
+    fn fill(&mut self) -> io::Result<usize> {
         if !self.memory.hold_incoming(self.frame_boundary.held_bytes()) {
             return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        if self.frame_boundary.has_too_many_fragments() {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        if self.frame_boundary.is_too_long() {
+            return Err(io::ErrorKind::FileTooLarge.into());
         }
         *self.was_cut_short = *self.bytes_in_poll >= POLL_MAX_BYTES;
         if *self.was_cut_short {
@@ -309,28 +377,42 @@ impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let mut buffer = SPARE_READ_BUFFER.take();
-        buffer.resize(READ_BUFFER_BYTES, 0);
-        let mut read = ReadBuf::new(&mut buffer);
-        let polled = pending_to_would_block(Pin::new(&mut *self.io).poll_read(self.cx, &mut read));
-        let end = read.filled().len();
-        *self.bytes_in_poll = if polled.is_ok() { *self.bytes_in_poll + end } else { 0 };
-        if end > 0 {
-            *self.read_ahead = ReadAhead { buffer, start: 0, end };
-        } else {
+        buffer.resize(HEADER_MAX_BYTES + READ_BUFFER_BYTES, 0);
+        let polled = self.read_into(&mut buffer[HEADER_MAX_BYTES..]);
+        let length = *polled.as_ref().unwrap_or(&0);
+        *self.bytes_in_poll = if polled.is_ok() { *self.bytes_in_poll + length } else { 0 };
+        let given = self.frame_boundary.advance(&mut buffer, HEADER_MAX_BYTES..HEADER_MAX_BYTES + length);
+        if given.is_empty() {
             SPARE_READ_BUFFER.set(buffer);
+        } else {
+            *self.read_ahead = ReadAhead { buffer, start: given.start, end: given.end };
         }
         polled
+    }
+
+    /// Reads what came with the handshake, then the stream.
+    fn read_into(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.early_bytes.is_empty() {
+            let length = self.early_bytes.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&self.early_bytes[..length]);
+            self.early_bytes.drain(..length);
+            return Ok(length);
+        }
+        let mut read = ReadBuf::new(buffer);
+        pending_to_would_block(Pin::new(&mut *self.io).poll_read(self.cx, &mut read))?;
+        Ok(read.filled().len())
     }
 }
 
 impl<S: AsyncRead + Unpin> Read for PolledIo<'_, '_, S> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.read_ahead.is_empty() {
-            self.fill()?;
+        // Nothing is left of what was read if it was skipped, or is part of a header.
+        while self.read_ahead.is_empty() {
+            if self.fill()? == 0 {
+                return Ok(0);
+            }
         }
-        let count = self.read_ahead.take(into);
-        self.frame_boundary.advance(&into[..count]);
-        Ok(count)
+        Ok(self.read_ahead.take(into))
     }
 }
 

@@ -40,6 +40,12 @@ impl Outbox {
         self.bytes = self.messages.iter().map(|queued| memory_bytes(&queued.message)).sum();
     }
 
+    /// Discards every message that the stream has not taken.
+    pub(crate) fn clear(&mut self) {
+        self.messages.clear();
+        self.bytes = 0;
+    }
+
     /// Memory of the messages, those that are being written included, bytes.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes + self.writing_bytes

@@ -224,7 +224,7 @@ proptest! {
             let reading = async {
                 for bytes in &lengths {
                     assert_eq!(socket.next().await.unwrap().unwrap(), message_of_length(*bytes));
-                    assert!(socket.read_ahead.buffer.len() <= READ_BUFFER_BYTES);
+                    assert!(socket.read_ahead.buffer.len() <= HEADER_MAX_BYTES + READ_BUFFER_BYTES);
                 }
                 assert_nothing_to_read(&mut socket).await;
             };
@@ -245,12 +245,17 @@ proptest! {
             frame.format(&mut bytes).unwrap();
             ends.push(bytes.len());
         }
-        let (mut boundary, mut position) = (FrameBoundary::default(), 0);
+        let (mut boundary, mut position) = (FrameBoundary::new(usize::MAX), 0);
+        let mut passed = Vec::new();
         for cut in cuts.into_iter().chain([1; 400]) {
             let next = (position + cut).min(bytes.len());
-            boundary.advance(&bytes[position..next]);
+            let mut block = [&[0; HEADER_MAX_BYTES], &bytes[position..next]].concat();
+            let end = block.len();
+            let given = boundary.advance(&mut block, HEADER_MAX_BYTES..end);
+            passed.extend_from_slice(&block[given]);
             position = next;
             prop_assert_eq!(boundary.is_at_boundary(), ends.contains(&position));
+            prop_assert!(bytes.starts_with(&passed) && passed.len() + HEADER_MAX_BYTES > position);
         }
     }
 }

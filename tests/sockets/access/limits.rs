@@ -2,12 +2,18 @@
 
 use futures_util::SinkExt as _;
 use serde_json::json;
-use tokio::{io::AsyncWriteExt as _, net::TcpSocket, time::timeout};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{TcpSocket, TcpStream},
+    time::timeout,
+};
 use tokio_tungstenite::tungstenite::Message;
 use voxbridge::simulator::{FaultKind, SimulatorConfig};
 use voxbridge_test_support::bench::{instant_simulator, start_simulator};
 
-use super::access_server::{AccessServer, MACAW, PATIENCE, assert_disconnected, send_request};
+use super::access_server::{
+    AccessServer, HandshakeAnswer, MACAW, PATIENCE, assert_disconnected, send_request,
+};
 
 fn bearer(key: &str) -> String {
     format!("Authorization: Bearer {key}\r\n")
@@ -174,7 +180,7 @@ async fn memory_of_unfinished_messages_is_bounded() {
         let mut client = server.connect(MACAW, "").await;
         assert_eq!(client.status, 101);
         assert_eq!(client.wait_for_event().await["type"], "session.created");
-        let head = [&[0x82, 0xff][..], &(16_u64 << 20).to_be_bytes(), &[0; 4]].concat();
+        let head = [&[0x81, 0xff][..], &(16_u64 << 20).to_be_bytes(), &[0; 4]].concat();
         let stream = client.socket.get_mut();
         // The server disconnects the one that sends too much.
         let _ = stream.write_all(&[head, vec![0; bytes]].concat()).await;
@@ -188,12 +194,39 @@ async fn memory_of_unfinished_messages_is_bounded() {
     healthy.assert_alive().await;
     drop((first, second));
     // The memory is free again.
-    let third = begin_message(2_900_000).await;
-    let refused = async { while server.connect(MACAW, "").await.status != 503 {} };
-    timeout(PATIENCE, refused).await.expect("new connections are refused");
-    drop(third);
-    server.connect_until_accepted(MACAW, "").await.assert_alive().await;
+    let mut third = begin_message(2_900_000).await;
+    // A new client comes in, from the same address too, and the largest makes room for its message.
+    let mut newcomer = server.connect(MACAW, "").await;
+    assert_eq!(newcomer.wait_for_event().await["type"], "session.created");
+    let unknown = format!(r#"{{"type":"x","filler":"{}"}}"#, "x".repeat(600_000));
+    newcomer.send(Message::text(unknown)).await;
+    assert_eq!(newcomer.wait_for_event().await["type"], "error");
+    let Some(Message::Close(Some(frame))) = third.message().await else { panic!("no close frame") };
+    assert_eq!(u16::from(frame.code), 1013, "{}", frame.reason);
+    newcomer.assert_alive().await;
     healthy.assert_alive().await;
+}
+
+/// A Macaw client's audio is at most 1 MiB in a message. What is longer is refused at its header, as the real server refuses it
+/// at its end (golden c06c), and is not held.
+#[tokio::test]
+async fn stalled_binary_messages_hold_no_memory() {
+    let server = AccessServer::start("stalled", "[limits]\nmemory_max_bytes = 1000000\n", &[]).await;
+    let mut stalled = Vec::new();
+    for _ in 0..10 {
+        let mut client = server.connect(MACAW, "").await;
+        assert_eq!(client.wait_for_event().await["type"], "session.created");
+        let head = [&[0x82, 0xff][..], &(16_u64 << 20).to_be_bytes(), &[0; 4]].concat();
+        client.socket.get_mut().write_all(&[head, vec![0; 5_000_000]].concat()).await.unwrap();
+        let error = client.wait_for_event().await;
+        assert_eq!(error["message"], "Frame too large: 16777216 bytes (max 1048576)");
+        stalled.push(client);
+    }
+    // The session goes on after the rest of the message.
+    let mut client = stalled.remove(0);
+    client.socket.get_mut().write_all(&vec![0; (16 << 20) - 5_000_000]).await.unwrap();
+    client.assert_alive().await;
+    server.connect(MACAW, "").await.assert_alive().await;
 }
 
 #[tokio::test]
@@ -216,16 +249,22 @@ async fn memory_of_messages_that_wait_for_an_upstream_is_bounded() {
         }
         client
     };
-    let first = begin_conversation().await;
-    let mut second = begin_conversation().await;
-    let close_code = async {
+    let (mut first, mut second) = (begin_conversation().await, begin_conversation().await);
+    let close_code = async |client: &mut HandshakeAnswer<TcpStream>| {
         loop {
-            if let Message::Close(frame) = second.message().await.expect("a close frame") {
+            if let Message::Close(frame) = client.message().await.expect("a close frame") {
                 break frame.map(|frame| u16::from(frame.code));
             }
         }
     };
-    assert_eq!(timeout(PATIENCE, close_code).await, Ok(Some(1013)));
+    // The one that is larger when the memory is full makes room.
+    let either_code = async {
+        tokio::select! {
+            code = close_code(&mut first) => code,
+            code = close_code(&mut second) => code,
+        }
+    };
+    assert_eq!(timeout(PATIENCE, either_code).await, Ok(Some(1013)));
     drop((first, second));
     // The memory is free again.
     let mut third = begin_conversation().await;

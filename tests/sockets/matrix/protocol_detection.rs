@@ -129,11 +129,26 @@ async fn openai_clients_are_recognised_by_their_signs() {
         if let Some(message) = first {
             client.send(message).await;
         }
-        let created = client.wait_for_event("session.created").await;
+        let mut created = client.wait_for_event("session.created").await;
+        // A request without a sign may be announced as Macaw's before the first message decides.
+        if sign == "first_message" && headers.is_empty() && protocol_of_created(&created) == macaw {
+            created = client.wait_for_event("session.created").await;
+        }
         assert_eq!(protocol_of_created(&created), expected, "{request}");
         let signs: Vec<_> = bench.sessions.all().iter().map(|it| it.info.detected_by.clone()).collect();
         assert!(signs.iter().any(|found| found == sign), "{request}: {sign} is not in {signs:?}");
     }
+}
+
+/// A Macaw client waits for the announcement, so it comes before the first message has told the protocol.
+#[tokio::test]
+async fn macaw_client_is_announced_before_its_protocol_is_certain() {
+    let bench = Bench::start().await;
+    let mut client = bench.dial("/v1/realtime?model=x").await;
+    let created = client.wait_for_event("session.created").await;
+    assert_eq!(protocol_of_created(&created), DetectedProtocol::Macaw);
+    client.send_json(json!({"type": "session.update", "session": {"type": "realtime"}})).await;
+    assert_eq!(detected_protocol(client).await, DetectedProtocol::OpenAi);
 }
 
 #[tokio::test]

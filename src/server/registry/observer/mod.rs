@@ -363,7 +363,7 @@ impl Observer {
             self.lane_closed(lane, None);
         }
         self.publish(bridge);
-        let reason = self.notes.reason.unwrap_or(EndReason::ClientGone);
+        let reason = self.notes.end_reason();
         self.log_end(reason, bridge.audio_totals());
         self.meters.record_end(reason, self.session.opened.elapsed());
         let Some(log) = &self.sinks.access_log else { return };

@@ -16,6 +16,9 @@ use crate::{
 /// Limit on the upstream sessions named per line; long conversations keep the newest.
 const UPSTREAM_SESSIONS_MAX: usize = 16;
 
+/// Close codes of a client that is done: normal, going away, and none given (RFC 6455 §7.4.1).
+const ORDINARY_CLOSES: [u16; 3] = [1000, 1001, 1005];
+
 /// Facts collected so far.
 #[derive(Debug, Default)]
 pub(super) struct AccessLogNotes {
@@ -77,6 +80,16 @@ impl AccessLogNotes {
         is_first
     }
 
+    /// Why the session ended. A client that closed its connection in the ordinary way is not one that was lost.
+    pub(super) fn end_reason(&self) -> EndReason {
+        match (self.reason.unwrap_or(EndReason::ClientGone), self.client_close) {
+            (EndReason::ClientGone, Some(("client", Some(code)))) if ORDINARY_CLOSES.contains(&code) => {
+                EndReason::ClientClose
+            }
+            (reason, _) => reason,
+        }
+    }
+
     /// The access log line, without the byte and audio counters.
     pub(super) fn to_record(&self, session: &LiveSession, reason: EndReason) -> AccessRecord {
         let ms = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64() * 1000.0);
@@ -111,6 +124,28 @@ impl AccessLogNotes {
             upstream_close: self.upstream_close.and_then(|(_, code)| code),
             upstream_closed_by: self.upstream_close.map(|(by, _)| by),
             ..AccessRecord::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_that_closes_in_the_ordinary_way_is_not_lost() {
+        for (by_client, code, reason, end) in [
+            (true, Some(1000), EndReason::ClientGone, EndReason::ClientClose),
+            (true, Some(1001), EndReason::ClientGone, EndReason::ClientClose),
+            (true, Some(1005), EndReason::ClientGone, EndReason::ClientClose),
+            (true, Some(1011), EndReason::ClientGone, EndReason::ClientGone),
+            (true, None, EndReason::ClientGone, EndReason::ClientGone),
+            (false, Some(1000), EndReason::ClientGone, EndReason::ClientGone),
+            (true, Some(1000), EndReason::Idle, EndReason::Idle),
+        ] {
+            let mut notes = AccessLogNotes { reason: Some(reason), ..AccessLogNotes::default() };
+            notes.record_client_close(by_client, code);
+            assert_eq!(notes.end_reason(), end, "{by_client} {code:?} {reason:?}");
         }
     }
 }

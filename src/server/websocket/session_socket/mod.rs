@@ -26,6 +26,7 @@ use super::{WebSocket, outbox::Outbox, pausable_stream::PausableRead};
 use crate::{
     event::{DisconnectReason, Message, TurnTag},
     net::Traffic,
+    server::memory::FREE_BYTES,
 };
 
 /// Interval between pings, as uvicorn's (field notes macaw.md §1.1).
@@ -39,8 +40,15 @@ const READ_BUFFER_BYTES: usize = 1024;
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pings and pongs that one poll reads at most.
 const CONTROL_FRAMES_PER_POLL: usize = 64;
+/// A message above [`FREE_BYTES`] must bring this much between two pings, bytes: 4 KiB a second.
+const PROGRESS_MIN_BYTES: u64 = 80 * 1024;
+/// Why a peer is disconnected that does not send its message to the end.
+pub(crate) const TOO_SLOW: &str = "an unfinished message makes too little progress (4 KiB a second)";
 /// Why a peer is disconnected whose messages do not fit.
 pub(crate) const OUT_OF_MEMORY: &str = "no memory for messages of this size ([limits] memory_max_bytes)";
+
+/// Why a peer is disconnected whose message comes in fragments that bring next to nothing.
+const TOO_MANY_FRAGMENTS: &str = "a message of too many short fragments";
 
 /// An event of a socket.
 #[derive(Debug)]
@@ -70,6 +78,10 @@ pub(crate) struct SessionSocket<S> {
     stalled_since: Option<Instant>,
     last_heard: Instant,
     next_ping: Instant,
+    /// Value of the traffic counter at the last ping; `None` if the peer was not read since.
+    bytes_at_ping: Option<u64>,
+    /// The message that the peer is sending made too little progress between two pings.
+    is_too_slow: bool,
     /// The peer's close frame.
     close_reason: Option<DisconnectReason>,
     /// The last read found no further message.
@@ -89,9 +101,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             stalled_since: None,
             last_heard: now,
             next_ping: now + PING_INTERVAL,
+            bytes_at_ping: None,
+            is_too_slow: false,
             close_reason: None,
             fully_read: false,
         }
+    }
+
+    /// The WebSocket, for another session. Messages that it has not taken are discarded.
+    pub(crate) fn into_websocket(self) -> MeteredWebSocket<S> {
+        MeteredWebSocket { stream: self.stream, traffic: self.traffic }
     }
 
     /// Puts a message into the outbox.
@@ -143,6 +162,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         }
         if now >= self.next_ping {
             self.next_ping = now + PING_INTERVAL;
+            self.check_progress();
             self.outbox.push(WsMessage::Ping(Bytes::new()), None);
         }
         None
@@ -161,6 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             || self.outbox.len() < queued;
         let waiting_bytes = if written.is_pending() { self.outbox.bytes() } else { 0 };
         if !self.stream.hold_outgoing(waiting_bytes) {
+            self.release_memory();
             return Poll::Ready(Err(DisconnectReason::Lost(OUT_OF_MEMORY.to_owned())));
         }
         match written {
@@ -173,9 +194,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         written.map_err(|error| DisconnectReason::Lost(error.to_string()))
     }
 
+    /// Checks the progress of a long message since the last ping.
+    fn check_progress(&mut self) {
+        let bytes_read = self.traffic.bytes_read();
+        let before = self.bytes_at_ping.replace(bytes_read);
+        self.is_too_slow = self.stream.unfinished_bytes() > FREE_BYTES
+            && before.is_some_and(|before| bytes_read - before < PROGRESS_MIN_BYTES);
+    }
+
+    /// True if the peer holds memory with a message that it hardly goes on sending.
+    pub(crate) const fn is_too_slow(&self) -> bool {
+        self.is_too_slow
+    }
+
     /// Under back-pressure the socket is not read, so silence does not count.
     pub(crate) fn reset_silence_timer(&mut self) {
         self.last_heard = Instant::now();
+        self.bytes_at_ping = None;
+    }
+
+    /// Reads nothing more and discards what waits for the peer, so that only a close frame is left to send.
+    pub(crate) fn release_memory(&mut self) {
+        self.outbox.clear();
+        self.stream.stop_reading();
     }
 
     /// Counts the peer's messages that the session keeps, bytes. False if the server has no memory for them.
@@ -198,6 +239,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
                 Some(Ok(WsMessage::Close(frame))) => {
                     let (code, reason) = frame
                         .map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
+                    let code = self.stream.unknown_close_code().unwrap_or(code);
                     self.close_reason = Some(DisconnectReason::Closed(code, reason));
                 }
                 Some(Ok(message @ (WsMessage::Text(_) | WsMessage::Binary(_)))) => {
@@ -225,16 +267,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         if let Some(reason) = self.close_reason.take() {
             return reason;
         }
-        let is_out_of_memory =
-            matches!(error, WsError::Io(error) if error.kind() == io::ErrorKind::OutOfMemory);
-        let detail = if is_out_of_memory { OUT_OF_MEMORY.to_owned() } else { error.to_string() };
+        let io_error = if let WsError::Io(error) = error { Some(error.kind()) } else { None };
+        let detail = match io_error {
+            Some(io::ErrorKind::OutOfMemory) => OUT_OF_MEMORY.to_owned(),
+            Some(io::ErrorKind::QuotaExceeded) => TOO_MANY_FRAGMENTS.to_owned(),
+            Some(io::ErrorKind::FileTooLarge) => "message too long".to_owned(),
+            _ => error.to_string(),
+        };
         let code = match error {
-            _ if is_out_of_memory => Some(CloseCode::Again),
+            _ if io_error == Some(io::ErrorKind::OutOfMemory) => Some(CloseCode::Again),
+            _ if io_error == Some(io::ErrorKind::QuotaExceeded) => Some(CloseCode::Policy),
+            _ if io_error == Some(io::ErrorKind::FileTooLarge) => Some(CloseCode::Size),
             WsError::Capacity(_) => Some(CloseCode::Size),
             WsError::Utf8(_) => Some(CloseCode::Invalid),
             WsError::Protocol(problem) if !is_abrupt_reset(problem) => Some(CloseCode::Protocol),
             _ => None,
         };
+        if io_error == Some(io::ErrorKind::OutOfMemory) {
+            self.release_memory();
+        }
         if let Some(code) = code {
             let frame = CloseFrame { code, reason: truncate_reason(&detail).into() };
             self.outbox.push(WsMessage::Close(Some(frame)), None);

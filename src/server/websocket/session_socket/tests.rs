@@ -207,3 +207,26 @@ async fn unread_pongs_are_bounded() {
     written.unwrap();
     assert!(bytes < 1024 + 2 * PONG_ROOM_BYTES, "{bytes} bytes of pongs waited");
 }
+
+#[tokio::test(start_paused = true)]
+async fn long_message_must_make_progress_between_two_pings() {
+    for (bytes_a_second, is_too_slow) in [(0, true), (1_000, true), (8_000, false)] {
+        let (mut socket, mut far) = socket_pair();
+        let head = [&[0x81, 0xff][..], &900_000_u64.to_be_bytes(), &[0; 4]].concat();
+        let client = async {
+            far.write_all(&[head, vec![b'x'; 200_000]].concat()).await.unwrap();
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                far.write_all(&vec![b'x'; bytes_a_second]).await.unwrap();
+            }
+        };
+        let served = tokio::time::timeout(Duration::from_secs(50), next_event(&mut socket));
+        tokio::select! {
+            served = served => assert!(served.is_err(), "{served:?}"),
+            () = client => {}
+        }
+        assert_eq!(socket.is_too_slow(), is_too_slow, "{bytes_a_second}");
+        socket.release_memory();
+        assert_eq!(socket.stream.unfinished_bytes(), 0);
+    }
+}
