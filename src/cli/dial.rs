@@ -58,7 +58,9 @@ pub(super) async fn dial(target: &ServerTarget) -> Result<ClientWebSocket, Clien
             Err(ClientError::HttpRejected { url: target.url.clone(), status: response.status().as_u16() })
         }
         Ok(Err(tungstenite::Error::Io(reason))) => Err(match UntrustedCertificate::cause_of(&reason) {
-            Some(problem) => ClientError::UntrustedCertificate { url: target.url.clone(), problem },
+            Some(problem) => {
+                ClientError::UntrustedCertificate { url: target.url.clone(), problem, option: "--ca" }
+            }
             None => unreachable(reason.to_string()),
         }),
         Ok(Err(reason)) => Err(unreachable(reason.to_string())),

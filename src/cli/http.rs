@@ -143,7 +143,9 @@ impl HttpTarget {
 
     fn unreachable(&self, error: &std::io::Error) -> ClientError {
         match UntrustedCertificate::cause_of(error) {
-            Some(problem) => ClientError::UntrustedCertificate { url: self.url.clone(), problem },
+            Some(problem) => {
+                ClientError::UntrustedCertificate { url: self.url.clone(), problem, option: "--ca" }
+            }
             None => ClientError::Unreachable { url: self.url.clone(), reason: error.to_string() },
         }
     }

@@ -180,7 +180,13 @@ impl TranscriptionResult {
     /// Why the transcript is incomplete, to report after the transcripts are shown.
     pub(super) fn into_problem(self) -> Option<ClientError> {
         let (count, last) = (self.error_count, self.last_error);
-        self.damage.or_else(|| Some(ClientError::IncompleteTranscript { count, last: last?.to_string() }))
+        let first_utterance =
+            self.utterances.first().map(|(start_ms, _)| start_ms.map(Duration::from_millis));
+        let no_words = first_utterance
+            .filter(|_| self.finals.is_empty())
+            .map(|first_utterance| ClientError::NoWords { first_utterance });
+        let incomplete = last.map(|last| ClientError::IncompleteTranscript { count, last: last.to_string() });
+        self.damage.or(incomplete).or(no_words)
     }
 }
 

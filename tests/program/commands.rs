@@ -54,7 +54,13 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(args: &[&str]) -> Self {
+        Self::start_with(args, &[]).await
+    }
+
+    /// Starts a server with these environment variables.
+    pub(crate) async fn start_with(args: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = voxbridge(args);
+        command.envs(variables.iter().copied());
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let line = timeout(PATIENCE, lines.next_line()).await.expect("the server prints nothing").unwrap();
