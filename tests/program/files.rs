@@ -167,6 +167,9 @@ async fn configuration_file_names_upstreams_and_voices() {
     let known = run(&[&speak[..], &["--voice", "anna"]].concat()).await;
     assert_eq!(known.code, 0, "{}", known.stderr);
     assert_wav(Path::new(&wav));
+    let unknown = run(&[&speak[..], &["--voice", "ana"]].concat()).await;
+    assert_eq!(unknown.code, 2, "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("unknown voice `ana`, did you mean `anna`?"), "{}", unknown.stderr);
     fs::write(&config, "language = \"en\"\n").unwrap();
     let none = run(&speak).await;
     assert!(none.code == 2 && none.stderr.contains("upstream"), "{}", none.stderr);
@@ -218,6 +221,12 @@ async fn http_server_transcribes_and_speaks() {
     assert!(vtt.starts_with("WEBVTT\n\n00:00:00.3") && vtt.matches(" --> ").count() == 4, "{vtt}");
     assert_eq!(spoken.code, 0, "{}", spoken.stderr);
     assert_wav(Path::new(&wav));
+    let live = bridge.url();
+    for url in [&url, &live] {
+        let other = run(&["speak", "Good morning.", "--url", url, "-o", &wav, "--voice", "anna"]).await;
+        assert_eq!(other.code, 0, "{}", other.stderr);
+        assert!(other.stderr.contains("unknown voice `anna`; there are no voices"), "{}", other.stderr);
+    }
     let missing = run(&["transcribe", "--url", &format!("{url}/nothing"), &jfk]).await;
     assert!(missing.code == 1 && missing.stderr.contains("answered with HTTP 404"), "{}", missing.stderr);
     bridge.stop().await;
