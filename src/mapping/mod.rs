@@ -325,7 +325,7 @@ fn compile_or_all_errors<T>(
         let folder = kind.name();
         let model = EMBEDDED.iter().find(|(file, _)| file.starts_with(folder)).map_or("", |(_, model)| model);
         let all = check::all_errors::find_all(source, model, |source| compile(source).map(drop));
-        all.err().unwrap_or(first)
+        FileError::combine(all.errors).err().unwrap_or(first)
     })
 }
 
