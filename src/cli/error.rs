@@ -77,7 +77,7 @@ pub enum ClientError {
     UnreadableCa(String),
     /// The server only transcribes.
     #[error(
-        "the server transcribes the question but does not answer it; talk needs a conversation: `voxbridge serve \
+        "the server transcribes questions but does not answer them; talk needs a conversation: `voxbridge serve \
          --profile conversation`, or a route of that profile for the name given by --model"
     )]
     NoConversation,

@@ -17,7 +17,7 @@ use super::recording::{FRAME_SAMPLES, Recording};
 use super::server_events::MacawEvent;
 
 /// Minimum silence after the recording: longer than the pause that ends an utterance on any server.
-const TRAILING_SILENCE_SAMPLES: usize = SPEECH_RATE_HZ as usize * 3 / 2;
+pub(super) const TRAILING_SILENCE_SAMPLES: usize = SPEECH_RATE_HZ as usize * 3 / 2;
 
 /// Frame to send after the end of the recording.
 pub(super) const SILENT_FRAME: [i16; FRAME_SAMPLES] = [0; FRAME_SAMPLES];
@@ -225,7 +225,12 @@ mod tests {
         assert!(!result.is_finished(timing.quiet_timeout, &timing).unwrap(), "a transcript is missing");
         assert!(result.is_finished(timing.late_transcript_timeout, &timing).unwrap());
         result
-            .handle_event(&MacawEvent::Final { text: String::new(), segment_id: Some(0), assistant: false })
+            .handle_event(&MacawEvent::Final {
+                text: String::new(),
+                segment_id: Some(0),
+                assistant: false,
+                is_labelled: false,
+            })
             .unwrap();
         assert!(result.is_finished(timing.quiet_timeout, &timing).unwrap());
     }

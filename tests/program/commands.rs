@@ -510,6 +510,19 @@ async fn ctrl_c_stops_the_demo() {
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
     while let Some(line) = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap() {
         if line.contains("session.created") {
+#[tokio::test]
+async fn talk_at_a_server_that_only_transcribes_ends_before_the_question() {
+    let (simulator, bridge) = simulator_and_bridge().await;
+    let recording = speech_dir().join("goforward_16k.wav").display().to_string();
+    let out = scratch("program").join("no-answer.wav").display().to_string();
+    let talk = run(&["talk", &recording, "-o", &out, "--url", &bridge.url()]).await;
+    assert!(talk.code == 1 && talk.stderr.contains("talk needs a conversation"), "{}", talk.stderr);
+    let (_, log) = bridge.stop().await;
+    let audio_in_s = log.split("audio_in_s=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    assert_eq!(audio_in_s.map(|s| s.parse::<f64>().unwrap()), Some(0.0), "{log}");
+    simulator.stop().await;
+}
+
             let id = demo.id().unwrap().to_string();
             assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
             break;

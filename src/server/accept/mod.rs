@@ -18,7 +18,7 @@ pub(crate) mod protocol_detection;
 pub(crate) mod rest;
 mod secret_request;
 pub(crate) mod session_start;
-mod upgrade;
+pub(crate) mod upgrade;
 
 use std::{
     convert::Infallible,
