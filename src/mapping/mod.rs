@@ -72,6 +72,14 @@ const EMBEDDED: [(&str, &str); 18] = [
     ("profile/relay.toml", include_str!("../../mappings/profile/relay.toml")),
 ];
 
+/// Names of the embedded mappings of a kind.
+pub fn embedded_names(kind: MappingKind) -> impl Iterator<Item = &'static str> {
+    EMBEDDED.iter().filter_map(move |(file, _)| {
+        let (folder, name) = file.split_once('/')?;
+        name.strip_suffix(".toml").filter(|_| folder == kind.name())
+    })
+}
+
 /// All loaded mappings, by kind and name.
 #[derive(Debug, Default, Clone)]
 pub struct Library {

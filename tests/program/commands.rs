@@ -203,6 +203,16 @@ async fn completions_and_manual_pages_name_every_command() {
             "{shell}"
         );
     }
+    let bash = run(&["completions", "bash"]).await.stdout;
+    let offered = |option: &str| {
+        let at = bash.find(&format!("{option})")).unwrap_or_else(|| panic!("no {option}"));
+        bash[at..].lines().nth(1).unwrap().trim().to_owned()
+    };
+    let profiles = offered("--profile");
+    assert!(profiles.contains("compgen -W") && profiles.contains("conversation"), "{profiles}");
+    assert!(offered("--upstream-dialect").contains("minicpm-o-legacy"));
+    assert!(!offered("--sessions-max").contains("compgen -f"), "{}", offered("--sessions-max"));
+    assert!(offered("--config").contains("compgen -f"), "{}", offered("--config"));
     let page = run(&["man"]).await;
     assert!(
         page.code == 0 && page.stdout.contains(".TH voxbridge 1") && page.stdout.contains("serve"),
