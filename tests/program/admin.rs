@@ -283,7 +283,7 @@ async fn client_certificate_authenticates_operator() {
     assert_eq!(last.status, 200, "{last:?}");
 
     // Without a token, TLS requires client certificates and rejects probes; `check` warns about it.
-    let words = run(&["check", "--config", &config(&dir, &moved)]).await;
+    let words = run(&["check", "--upstream", &url, "--config", &config(&dir, &moved)]).await;
     assert!(
         words.0 == 0
             && format!("{}{}", words.1, words.2).contains("health probes without a client certificate"),

@@ -215,7 +215,7 @@ async fn named_pipe_without_a_reader_stops_neither_check_nor_serve() {
     let _ = fs::remove_file(&pipe);
     assert!(Command::new("mkfifo").arg(&pipe).status().await.unwrap().success());
     let path = config(&dir, "[access_log]\npath = \"access.log\"\n");
-    let (code, _, words) = run(&["check", "--config", &path]).await;
+    let (code, _, words) = run(&["check", "--upstream", "ws://127.0.0.1:9", "--config", &path]).await;
     assert_eq!(code, 0, "{words}");
     let server = Server::start("ws://127.0.0.1:9", &["--config", &path]).await;
     server.client().await.close().await;

@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::{CommandError, SESSIONS_CUT_OFF, config_layers::load_config, reload, signals};
+use super::{CommandError, SESSIONS_CUT_OFF, check, config_layers::load_config, reload, signals};
 use crate::{
     cli::{args::ServeArgs, error::SIGNAL_BASE, output},
-    config::{AdminSettings, Config, ConfigReloader, ReloadTargets},
+    config::{AdminSettings, Config, ConfigReloader, ReloadTargets, UpstreamConfig},
+    secret::redacted_url,
     server::{
         Server, ServiceConfig,
         admin::{AdminContext, AdminListener},
@@ -31,9 +32,14 @@ const IDLE_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     allocator::restart_with_fixed_threshold();
-    let (config, self_signed) = load_serve_config(&args)?;
+    // The check finds all mistakes, and their positions.
+    let invalid = |error: CommandError| match check::describe_mistakes(args.config.clone()) {
+        Some(mistakes) => CommandError::usage(mistakes),
+        None => error,
+    };
+    let (config, self_signed) = load_serve_config(&args).map_err(invalid)?;
     config.log.start_log().map_err(CommandError::usage)?;
-    let service = config.build_service().map_err(CommandError::usage)?;
+    let service = config.build_service().map_err(|problem| invalid(CommandError::usage(problem)))?;
     let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
     if let Some(traces) = &service.traces {
         let trace_error = |error| {
@@ -41,7 +47,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         };
         traces.create_dir().map_err(trace_error)?;
     }
-    for warning in config.warnings() {
+    for warning in config.warnings().into_iter().chain(Config::route_warnings(&service)) {
         warn!("{warning}");
     }
     let workers = Workers::start(config.workers)
