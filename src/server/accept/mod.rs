@@ -171,7 +171,7 @@ async fn answer_request(
     let config = server.config();
     let secret_request = SecretRequest::of(&request, &config);
     let answered = match secret_request {
-        _ if config.playground && playground::is_path(request.uri().path()) => {
+        _ if config.playground && playground::is_addressed_by(&request) => {
             playground::answer(request, (peer, server), &config)
         }
         Some(secret_request) => secret_request.answer(request, peer, server).await,
