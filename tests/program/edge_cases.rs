@@ -205,7 +205,11 @@ async fn start_logs_url_of_each_served_protocol() {
     ] {
         let line = server.wait_for_log(&format!("ws://{address}{target}")).await;
         assert!(line.contains(protocol) && line.contains("serving clients"), "{line}");
+        let profile = if protocol == "minicpm-o" { "relay" } else { "speech" };
+        assert!(line.contains(&format!("profile=\"{profile}\"")), "{line}");
     }
+    let line = server.wait_for_log("upstream cannot be reached: connection refused").await;
+    assert!(line.contains("ws://127.0.0.1:9/v1/realtime") && line.contains("minicpm-o"), "{line}");
 }
 
 #[tokio::test]
