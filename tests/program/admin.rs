@@ -336,7 +336,17 @@ async fn reload_reports_changes_and_rejects_bad_files() {
     config(&dir, "language = \"zh\"\nsessions_max = 7\n");
     let changed = json!({"changed": ["`language`"], "after_restart": ["`sessions_max`"]});
     assert_eq!(server.request("POST", "/reload").await.json(), changed);
-    assert_eq!(server.request("GET", "/config").await.json()["config"]["language"], "zh");
+    let shown = server.request("GET", "/config").await.json()["config"].clone();
+    assert_eq!(
+        (&shown["language"], &shown["sessions_max"]),
+        (&json!("zh"), &json!(1000)),
+        "in force: {shown}"
+    );
+    // The change still waits for a restart.
+    let pending = json!({"changed": [], "after_restart": ["`sessions_max`"]});
+    assert_eq!(server.request("POST", "/reload").await.json(), pending);
+    assert_eq!(server.request_with("PUT", "/loglevel", "", "debug").await.status, 200);
+    assert_eq!(server.request("GET", "/config").await.json()["config"]["log"]["level"], "debug");
 
     config(&dir, "langauge = \"en\"\n");
     let invalid = server.request("POST", "/reload").await;

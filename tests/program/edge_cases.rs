@@ -213,6 +213,17 @@ async fn start_logs_url_of_each_served_protocol() {
 }
 
 #[tokio::test]
+async fn start_prints_url_of_the_playground() {
+    let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", "ws://127.0.0.1:9", "--playground"];
+    let mut process = voxbridge(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut line = async || timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let address = line().await.trim_start_matches("listening on ").to_owned();
+    assert_eq!(line().await, format!("playground at http://{address}/playground"));
+    process.kill().await.unwrap();
+}
+
+#[tokio::test]
 async fn named_pipe_without_a_reader_stops_neither_check_nor_serve() {
     let dir = scratch("named-pipe");
     let pipe = dir.join("access.log");
