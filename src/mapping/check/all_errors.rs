@@ -16,7 +16,7 @@ const MAX_PROBLEMS: usize = 40;
 /// Offset of the deepest existing key along `path`, in which the entries of a list have their index. `None` if the document
 /// has not even the first key.
 #[must_use]
-pub(crate) fn offset_of(source: &str, path: &[&str]) -> Option<usize> {
+pub fn offset_of(source: &str, path: &[&str]) -> Option<usize> {
     let document = DeTable::parse(source).ok()?;
     let (mut table, mut offset) = (document.get_ref(), None);
     let mut path = path.iter();
@@ -35,15 +35,18 @@ pub(crate) fn offset_of(source: &str, path: &[&str]) -> Option<usize> {
 }
 
 /// All errors of a file, and a copy of it without them.
-pub(crate) struct RepairedFile {
-    pub(crate) errors: Vec<FileError>,
-    pub(crate) text: String,
+pub struct RepairedFile {
+    /// Every error.
+    pub errors: Vec<FileError>,
+    /// The copy. It has the same lines as the file.
+    pub text: String,
     guesses: Vec<Vec<String>>,
 }
 
 impl RepairedFile {
     /// True if the repair of this key, or of one beside it, was a guess.
-    pub(crate) fn is_guessed(&self, path: &[String]) -> bool {
+    #[must_use]
+    pub fn is_guessed(&self, path: &[String]) -> bool {
         is_near_guess(&self.guesses, path)
     }
 }
@@ -55,11 +58,7 @@ fn is_near_guess(guesses: &[Vec<String>], path: &[String]) -> bool {
 
 /// Reports every error that `read` finds in `source`. `model` is a valid file of the same kind, which lends
 /// values for repairs.
-pub(crate) fn find_all(
-    source: &str,
-    model: &str,
-    read: impl Fn(&str) -> Result<(), FileError>,
-) -> RepairedFile {
+pub fn find_all(source: &str, model: &str, read: impl Fn(&str) -> Result<(), FileError>) -> RepairedFile {
     let mut copy = RepairedCopy { text: source.to_owned(), shifts: Vec::new(), guesses: Vec::new() };
     let mut found: Vec<FileError> = Vec::new();
     for _ in 0..MAX_PROBLEMS {

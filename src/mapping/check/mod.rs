@@ -1,6 +1,6 @@
 //! Errors in TOML files, with file, line, column and the nearest valid spelling.
 
-pub(crate) mod all_errors;
+pub mod all_errors;
 mod plain_message;
 mod renamed_keys;
 mod unquoted;
