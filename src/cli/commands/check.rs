@@ -82,6 +82,7 @@ fn check(args: ConfigArgs) -> Result<CheckedSettings, Vec<Mistake>> {
     problems.retain(|problem| !is_consequence(problem));
     mistakes
         .extend(problems.into_iter().map(|problem| Mistake::locate(problem, checked_file.as_ref(), &args)));
+    mistakes.sort_by_cached_key(Mistake::place);
     match library {
         Ok(library) if mistakes.is_empty() => Ok(CheckedSettings { config, library, args }),
         _ => Err(mistakes),
@@ -116,6 +117,14 @@ impl Mistake {
         match file.and_then(|file| file.locate(&problem)) {
             Some(error) => Self::File(error),
             None => Self::Whole(problem.message),
+        }
+    }
+
+    /// Sort key: by file and position, those without a position last.
+    fn place(&self) -> (bool, String, usize, usize) {
+        match self {
+            Self::File(error) => (false, error.file.clone(), error.line, error.column),
+            Self::Option(..) | Self::Whole(_) => (true, String::new(), 0, 0),
         }
     }
 
