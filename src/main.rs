@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use voxbridge::cli::{Cli, run};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    run(Cli::parse()).await
+    run(Cli::from_command_line()).await
 }

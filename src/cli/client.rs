@@ -92,6 +92,8 @@ pub struct Client {
     socket: ClientWebSocket,
     timing: ClientTiming,
     session_id: String,
+    /// Whether the server answers speech; `None` if it does not say.
+    answers: Option<bool>,
     /// How the connection ended; `None` while it is open.
     end_reason: Option<String>,
 }
@@ -106,7 +108,9 @@ impl Client {
         target: &ServerTarget,
         timing: ClientTiming,
     ) -> Result<(Self, ReceivedEvent), ClientError> {
-        Self::await_created(dial::dial(target).await?, target, timing).await
+        let (socket, answers) = dial::dial_and_ask(target).await?;
+        let (client, created) = Self::await_created(socket, target, timing).await?;
+        Ok((Self { answers, ..client }, created))
     }
 
     /// Waits for `session.created` on an open connection.
@@ -118,7 +122,7 @@ impl Client {
         target: &ServerTarget,
         timing: ClientTiming,
     ) -> Result<(Self, ReceivedEvent), ClientError> {
-        let mut client = Self { socket, timing, session_id: String::new(), end_reason: None };
+        let mut client = Self { socket, timing, session_id: String::new(), answers: None, end_reason: None };
         let not_opened = |reason: String| ClientError::SessionNotOpened { url: target.url.clone(), reason };
         let first = timeout(timing.created_timeout, client.next())
             .await
@@ -142,6 +146,11 @@ impl Client {
     /// The session id assigned by the server.
     pub fn session_id(&self) -> &str {
         &self.session_id
+    }
+
+    /// True if the server has said that it only transcribes.
+    pub const fn only_transcribes(&self) -> bool {
+        matches!(self.answers, Some(false))
     }
 
     /// The intervals and timeouts of this client.

@@ -14,6 +14,7 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use super::error::ClientError;
 use crate::net::{Endpoint, Transport, UntrustedCertificate, read_certificates};
 use crate::secret::Secret;
+use crate::server::ANSWERS_HEADER;
 
 /// Server and session parameters of a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,15 +51,24 @@ const WRITE_MAX_BYTES: usize = 1 << 20;
 
 /// Connects and upgrades within [`CONNECT_TIMEOUT`].
 pub(super) async fn dial(target: &ServerTarget) -> Result<ClientWebSocket, ClientError> {
+    Ok(dial_and_ask(target).await?.0)
+}
+
+/// Like [`dial`]; also returns whether the server answers speech, which only voxbridge says.
+pub(super) async fn dial_and_ask(
+    target: &ServerTarget,
+) -> Result<(ClientWebSocket, Option<bool>), ClientError> {
     let (endpoint, uri) = endpoint_and_uri(target)?;
     let unreachable = |reason: String| ClientError::Unreachable { url: target.url.clone(), reason };
     match timeout(CONNECT_TIMEOUT, connect_and_upgrade(&endpoint, &uri, target.key.as_ref())).await {
-        Ok(Ok(socket)) => Ok(socket),
+        Ok(Ok(dialled)) => Ok(dialled),
         Ok(Err(tungstenite::Error::Http(response))) => {
             Err(ClientError::HttpRejected { url: target.url.clone(), status: response.status().as_u16() })
         }
         Ok(Err(tungstenite::Error::Io(reason))) => Err(match UntrustedCertificate::cause_of(&reason) {
-            Some(problem) => ClientError::UntrustedCertificate { url: target.url.clone(), problem },
+            Some(problem) => {
+                ClientError::UntrustedCertificate { url: target.url.clone(), problem, option: "--ca" }
+            }
             None => unreachable(reason.to_string()),
         }),
         Ok(Err(reason)) => Err(unreachable(reason.to_string())),
@@ -102,8 +112,8 @@ async fn connect_and_upgrade(
     endpoint: &Endpoint,
     uri: &Uri,
     key: Option<&Secret>,
-) -> Result<ClientWebSocket, tungstenite::Error> {
-    upgrade(uri, endpoint.connect().await?, key).await
+) -> Result<(ClientWebSocket, Option<bool>), tungstenite::Error> {
+    upgrade_and_ask(uri, endpoint.connect().await?, key).await
 }
 
 /// Upgrades an open connection to a WebSocket, with this API key.
@@ -112,7 +122,16 @@ pub(super) async fn upgrade(
     transport: Box<dyn Transport>,
     key: Option<&Secret>,
 ) -> Result<ClientWebSocket, tungstenite::Error> {
+    Ok(upgrade_and_ask(uri, transport, key).await?.0)
+}
+
+async fn upgrade_and_ask(
+    uri: &Uri,
+    transport: Box<dyn Transport>,
+    key: Option<&Secret>,
+) -> Result<(ClientWebSocket, Option<bool>), tungstenite::Error> {
     let mut request = uri.into_client_request()?;
+    request.headers_mut().insert(ANSWERS_HEADER, HeaderValue::from_static("?"));
     if let Some(key) = key {
         let mut value = HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
         value.set_sensitive(true);
@@ -123,8 +142,15 @@ pub(super) async fn upgrade(
         .max_frame_size(Some(MESSAGE_MAX_BYTES))
         .write_buffer_size(0)
         .max_write_buffer_size(WRITE_MAX_BYTES);
-    let (socket, _) = client_async_with_config(request, transport, Some(config)).await?;
-    Ok(socket)
+    let (socket, response) = client_async_with_config(request, transport, Some(config)).await?;
+    let answers = response.headers().get(ANSWERS_HEADER).and_then(|answers| answers.to_str().ok());
+    Ok((socket, answers.and_then(answers_of_macaw)))
+}
+
+/// Whether clients of the Macaw protocol, such as this one, get answers.
+fn answers_of_macaw(answers: &str) -> Option<bool> {
+    let of_macaw = answers.split(',').find_map(|answer| answer.trim().strip_prefix("macaw="))?;
+    Some(of_macaw == "yes")
 }
 
 #[cfg(test)]

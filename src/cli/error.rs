@@ -52,20 +52,32 @@ pub enum ClientError {
         /// Error of the connection.
         reason: String,
     },
+    /// No connection to an upstream.
+    #[error("cannot reach upstream {url}: {reason}; find the cause with `voxbridge doctor --upstream {url}`")]
+    UpstreamUnreachable {
+        /// Where, without secrets.
+        url: String,
+        /// Error of the connection.
+        reason: String,
+    },
     /// The certificate of the server is not trusted.
-    #[error("the certificate of {url} is not trusted: {problem}; to trust it, name a file with it by --ca")]
+    #[error(
+        "the certificate of {url} is not trusted: {problem}; to trust it, name a file with it by {option}"
+    )]
     UntrustedCertificate {
         /// Where.
         url: String,
         /// Problem of the certificate.
         problem: &'static str,
+        /// What names the trusted certificates.
+        option: &'static str,
     },
     /// The file of `--ca` holds no certificates.
     #[error("--ca {0}")]
     UnreadableCa(String),
     /// The server only transcribes.
     #[error(
-        "the server transcribes the question but does not answer it; talk needs a conversation: `voxbridge serve \
+        "the server transcribes questions but does not answer them; talk needs a conversation: `voxbridge serve \
          --profile conversation`, or a route of that profile for the name given by --model"
     )]
     NoConversation,
@@ -157,13 +169,25 @@ pub enum ClientError {
     /// The model could not be asked.
     #[error("{0}")]
     ModelFailed(String),
+    /// No upstream opened a session.
+    #[error("{0}")]
+    NoUpstreamSession(String),
     /// An utterance could not be transcribed.
-    #[error("at {}: {reason}", clock(*at))]
+    #[error("at {}: {error}", clock(*at))]
     UtteranceFailed {
         /// Where it begins in the recording.
         at: Duration,
         /// Problem of the upstream.
-        reason: String,
+        error: Box<Self>,
+    },
+    /// The recording has utterances, and every transcript is empty.
+    #[error(
+        "speech was found{}, but the model returned no words; the recording may hold only noise",
+        first_utterance.map_or_else(String::new, |at| format!(" at {}", clock(at)))
+    )]
+    NoWords {
+        /// Where the first utterance begins, if the server reports times.
+        first_utterance: Option<Duration>,
     },
     /// An error with the file that it is about.
     #[error("{name}: {error}")]
@@ -200,14 +224,16 @@ impl ClientError {
     /// The exit code of the program.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::InFile { error, .. } => error.exit_code(),
+            Self::InFile { error, .. } | Self::UtteranceFailed { error, .. } => error.exit_code(),
             Self::FilesFailed { exit_code, .. } => *exit_code,
             Self::Stopped(signal) => SIGNAL_BASE + *signal,
             Self::InvalidUrl { .. } | Self::InvalidKey { .. } | Self::Usage(_) => EXIT_USAGE,
             Self::UntrustedCertificate { .. } => EXIT_UNTRUSTED,
-            Self::Unreachable { .. } | Self::HttpRejected { .. } | Self::SessionNotOpened { .. } => {
-                EXIT_UNAVAILABLE
-            }
+            Self::Unreachable { .. }
+            | Self::UpstreamUnreachable { .. }
+            | Self::NoUpstreamSession(_)
+            | Self::HttpRejected { .. }
+            | Self::SessionNotOpened { .. } => EXIT_UNAVAILABLE,
             Self::UnreadableInput { .. } | Self::UnreadableCa(_) => EXIT_NO_INPUT,
             Self::InvalidAudio { .. } | Self::InvalidText(_) => EXIT_INVALID_DATA,
             Self::NoConversation
@@ -219,7 +245,7 @@ impl ClientError {
             | Self::HttpFailed { .. }
             | Self::LocalServer(_)
             | Self::ModelFailed(_)
-            | Self::UtteranceFailed { .. }
+            | Self::NoWords { .. }
             | Self::NoAudio
             | Self::TooMuchAudio(_)
             | Self::UnwritableOutput { .. } => EXIT_FAILED,
@@ -232,6 +258,11 @@ impl ClientError {
             Self::UnreadableInput { .. } | Self::InvalidAudio { .. } | Self::UnwritableOutput { .. } => self,
             error => Self::InFile { name, error: Box::new(error) },
         }
+    }
+
+    /// Error that a session with the model reports by this code.
+    pub(super) fn from_model(code: &str, message: String) -> Self {
+        if code == "unavailable" { Self::NoUpstreamSession(message) } else { Self::ModelFailed(message) }
     }
 
     /// Error for a session that the server closed before the command was done.

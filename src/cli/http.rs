@@ -54,6 +54,12 @@ pub(super) struct Payload {
 }
 
 impl Payload {
+    /// No body.
+    fn empty() -> Self {
+        let body = Full::new(Bytes::new()).map_err(|never| match never {}).boxed();
+        Self { body, headers: Vec::new(), permission: None, is_large: false }
+    }
+
     /// JSON.
     pub(super) fn json(body: &Value) -> Self {
         let body = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {}).boxed();
@@ -103,6 +109,18 @@ impl HttpTarget {
     /// [`ClientError::Unreachable`], [`ClientError::UntrustedCertificate`], [`ClientError::ConnectionLost`], or
     /// [`ClientError::HttpFailed`] with the server's own message.
     pub(super) async fn post(&self, path: &str, payload: Payload) -> Result<Answer, ClientError> {
+        self.send(Method::POST, path, payload).await
+    }
+
+    /// Requests a path.
+    ///
+    /// # Errors
+    /// As for [`Self::post`].
+    pub(super) async fn get(&self, path: &str) -> Result<Answer, ClientError> {
+        self.send(Method::GET, path, Payload::empty()).await
+    }
+
+    async fn send(&self, method: Method, path: &str, payload: Payload) -> Result<Answer, ClientError> {
         let hint = match payload.is_large {
             true => "; the server may not take recordings of this size (OpenAI's limit is 25 MB)",
             false => "",
@@ -115,17 +133,22 @@ impl HttpTarget {
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(transport)).await.map_err(lost)?;
         let connection = tokio::spawn(connection);
-        let answer = sender.send_request(self.request(path, payload)?).await.map_err(lost)?;
+        let answer = sender.send_request(self.request(method, path, payload)?).await.map_err(lost)?;
         let answer = Answer { answer, url: self.url.clone(), _connection: AbortOnDrop(connection) };
         if answer.answer.status().is_success() { Ok(answer) } else { Err(answer.into_error().await) }
     }
 
-    fn request(&self, path: &str, payload: Payload) -> Result<Request<RequestBody>, ClientError> {
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        payload: Payload,
+    ) -> Result<Request<RequestBody>, ClientError> {
         let mut request = Request::new(payload.body);
         if let Some(permission) = payload.permission {
             on_informational(&mut request, move |_| permission.notify_one());
         }
-        *request.method_mut() = Method::POST;
+        *request.method_mut() = method;
         let path = format!("{}{path}", self.base);
         *request.uri_mut() = path.parse().map_err(|error| self.unexpected(&format!("{error}")))?;
         let map = request.headers_mut();
@@ -143,7 +166,9 @@ impl HttpTarget {
 
     fn unreachable(&self, error: &std::io::Error) -> ClientError {
         match UntrustedCertificate::cause_of(error) {
-            Some(problem) => ClientError::UntrustedCertificate { url: self.url.clone(), problem },
+            Some(problem) => {
+                ClientError::UntrustedCertificate { url: self.url.clone(), problem, option: "--ca" }
+            }
             None => ClientError::Unreachable { url: self.url.clone(), reason: error.to_string() },
         }
     }

@@ -2,40 +2,57 @@
 //!
 //! It listens on the loopback interface, at a path that no other program knows, and serves the client protocol `rest` there.
 
-use tokio::{sync::oneshot, task::JoinHandle};
+use std::time::Duration;
+
+use futures_util::{FutureExt as _, future::select_ok};
+use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::{args::UpstreamArgs, dial::ServerTarget, error::ClientError};
 use crate::{
     config::{Config, DrainConfig, UpstreamConfig},
-    secret,
+    mapping::Library,
+    net::UntrustedCertificate,
+    secret::{self, redacted_url},
     server::{Server, route::RouteConfig},
 };
 
 /// Time to close upstream sessions in an orderly way when the command is stopped.
 const DRAIN_TIMEOUT_MS: u64 = 5000;
 
+/// Time limit of the first connection to an upstream, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// A server in this process.
 pub(super) struct LocalBridge {
     target: ServerTarget,
+    voices: Vec<String>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
 }
 
 impl LocalBridge {
-    /// Starts the server. Files in progress at a time share its upstreams.
+    /// Starts the server, if an upstream can be reached. Files in progress at a time share its upstreams.
     pub(super) async fn start(args: &UpstreamArgs) -> Result<Self, ClientError> {
         let failed = |error: String| ClientError::LocalServer(error);
         let name = secret::random_hex::<16>();
         let path = format!("/{}", name.ok_or_else(|| failed("the system has no random numbers".to_owned()))?);
-        let mut service = config(args, &path)?.build_service().map_err(ClientError::Usage)?;
+        let config = config(args, &path)?;
+        let voices = config.voices.keys().cloned().collect();
+        let mut service = config.build_service().map_err(ClientError::Usage)?;
         // The command's user is the operator.
         service.tells_upstream_addresses = true;
+        connect_to_any(&config.upstream, &service.library).await?;
         let server = Server::bind("127.0.0.1:0", service).await.map_err(|error| failed(error.to_string()))?;
         let address = server.local_addr().map_err(|error| failed(error.to_string()))?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn(server.run(async { drop(stopped.await) }));
         let target = ServerTarget { url: format!("ws://{address}{path}"), ..ServerTarget::default() };
-        Ok(Self { target, stop, serving })
+        Ok(Self { target, voices, stop, serving })
+    }
+
+    /// Names of the configured voices.
+    pub(super) fn voices(&self) -> &[String] {
+        &self.voices
     }
 
     /// Where the server is.
@@ -48,6 +65,30 @@ impl LocalBridge {
         drop(self.stop);
         let _ = self.serving.await;
     }
+}
+
+/// Connects to the upstreams until one accepts, without opening a session. A session would retry a wrong address or
+/// certificate for seconds, because most failures of a running server pass.
+async fn connect_to_any(upstreams: &[UpstreamConfig], library: &Library) -> Result<(), ClientError> {
+    select_ok(upstreams.iter().map(|upstream| connect(upstream, library).boxed())).await.map(drop)
+}
+
+async fn connect(upstream: &UpstreamConfig, library: &Library) -> Result<(), ClientError> {
+    let url = redacted_url(&upstream.url);
+    let dialect = library.upstream(&upstream.dialect).map_err(ClientError::Usage)?;
+    let (_, dialer) = upstream.build_dialer(&dialect).map_err(ClientError::Usage)?;
+    let reason = match timeout(CONNECT_TIMEOUT, dialer.endpoint().connect()).await {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(error)) => match UntrustedCertificate::cause_of(&error) {
+            Some(problem) => {
+                let option = "--upstream-ca, or by `ca` of the [[upstream]] in the configuration";
+                return Err(ClientError::UntrustedCertificate { url, problem, option });
+            }
+            None => error.to_string(),
+        },
+        Err(_) => format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()),
+    };
+    Err(ClientError::UpstreamUnreachable { url, reason })
 }
 
 /// The configuration: of a file, only what concerns the model.

@@ -35,10 +35,11 @@ impl Destination {
         }
     }
 
-    /// Destinations of several inputs. A directory gets a file for each, under the input's name and with this extension.
+    /// Destinations of several inputs. A directory gets a file for each, under the input's name and with this extension;
+    /// one that is named with a `/` at its end is created.
     ///
     /// # Errors
-    /// A directory is missing, or two inputs would share a file, or a result would replace an input.
+    /// A directory is missing or cannot be created, or two inputs would share a file, or a result would replace an input.
     pub(super) fn for_inputs(
         inputs: &[PathBuf],
         output: Option<&Path>,
@@ -49,7 +50,10 @@ impl Destination {
         };
         let is_directory = output.is_dir() || output.as_os_str().as_encoded_bytes().ends_with(b"/");
         if !is_directory && inputs.len() > 1 {
-            let reason = format!("--output {} must be a directory for several inputs", output.display());
+            let reason = format!(
+                "--output {0} must be a directory for several inputs; write {0}/ to create one",
+                output.display()
+            );
             return Err(ClientError::Usage(reason));
         }
         let mut taken: HashSet<PathBuf> =
@@ -59,7 +63,9 @@ impl Destination {
             let path =
                 if is_directory { output.join(file_name(input, extension)) } else { output.to_path_buf() };
             let destination = Self::File(path.clone());
-            destination.check()?;
+            if !is_directory {
+                destination.check()?;
+            }
             if !taken.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) && !is_special(&path) {
                 let reason = format!(
                     "{} would replace another file of this command; rename the input",
@@ -68,6 +74,9 @@ impl Destination {
                 return Err(ClientError::Usage(reason));
             }
             destinations.push(destination);
+        }
+        if is_directory {
+            fs::create_dir_all(output).map_err(|reason| unwritable(output, reason))?;
         }
         Ok(destinations)
     }
@@ -227,6 +236,11 @@ mod tests {
             2,
             "replaces its input"
         );
+        let new = directory.join("new/deep/");
+        assert_eq!(plan(&["a.mp3"], &new).unwrap(), [file("new/deep/a.srt")]);
+        assert!(new.is_dir(), "the directory is not created");
+        let error = plan(&["a.mp3", "b.mp3"], &directory.join("none")).unwrap_err().to_string();
+        assert!(error.ends_with("none/ to create one"), "{error}");
         assert!(
             plan(&["a.mp3"], Path::new("/nowhere/x.srt"))
                 .unwrap_err()

@@ -38,6 +38,8 @@ pub enum MacawEvent {
         segment_id: Option<u64>,
         /// True for the words of the model in a conversation.
         assistant: bool,
+        /// True if the server says whose words they are. Servers that only transcribe do not, except voxbridge.
+        is_labelled: bool,
     },
     /// `tts.speaking_start`.
     SpeakingStarted {
@@ -142,6 +144,7 @@ impl MacawEvent {
                 text: text_or_empty("text"),
                 segment_id: number("segment_id"),
                 assistant: value["speaker"] == "assistant",
+                is_labelled: value["speaker"].is_string(),
             },
             "tts.speaking_start" => Self::SpeakingStarted { request_id: text("request_id") },
             "tts.speaking_end" => Self::SpeakingEnded {
@@ -172,12 +175,17 @@ mod tests {
         let new = r#"{"type":"transcript.final","text":"hi","segment_id":3,"language":null,"words":null}"#;
         assert_eq!(
             MacawEvent::parse(new),
-            MacawEvent::Final { text: "hi".into(), segment_id: Some(3), assistant: false }
+            MacawEvent::Final {
+                text: "hi".into(),
+                segment_id: Some(3),
+                assistant: false,
+                is_labelled: false
+            }
         );
         let documented = r#"{"type":"transcript.final","text":"hi","language":"en","duration":3.42}"#;
         assert_eq!(
             MacawEvent::parse(documented),
-            MacawEvent::Final { text: "hi".into(), segment_id: None, assistant: false }
+            MacawEvent::Final { text: "hi".into(), segment_id: None, assistant: false, is_labelled: false }
         );
         let without_fields = r#"{"type":"tts.speaking_end"}"#;
         assert_eq!(

@@ -17,7 +17,7 @@ use super::recording::{FRAME_SAMPLES, Recording};
 use super::server_events::MacawEvent;
 
 /// Minimum silence after the recording: longer than the pause that ends an utterance on any server.
-const TRAILING_SILENCE_SAMPLES: usize = SPEECH_RATE_HZ as usize * 3 / 2;
+pub(super) const TRAILING_SILENCE_SAMPLES: usize = SPEECH_RATE_HZ as usize * 3 / 2;
 
 /// Frame to send after the end of the recording.
 pub(super) const SILENT_FRAME: [i16; FRAME_SAMPLES] = [0; FRAME_SAMPLES];
@@ -180,7 +180,13 @@ impl TranscriptionResult {
     /// Why the transcript is incomplete, to report after the transcripts are shown.
     pub(super) fn into_problem(self) -> Option<ClientError> {
         let (count, last) = (self.error_count, self.last_error);
-        self.damage.or_else(|| Some(ClientError::IncompleteTranscript { count, last: last?.to_string() }))
+        let first_utterance =
+            self.utterances.first().map(|(start_ms, _)| start_ms.map(Duration::from_millis));
+        let no_words = first_utterance
+            .filter(|_| self.finals.is_empty())
+            .map(|first_utterance| ClientError::NoWords { first_utterance });
+        let incomplete = last.map(|last| ClientError::IncompleteTranscript { count, last: last.to_string() });
+        self.damage.or(incomplete).or(no_words)
     }
 }
 
@@ -219,7 +225,12 @@ mod tests {
         assert!(!result.is_finished(timing.quiet_timeout, &timing).unwrap(), "a transcript is missing");
         assert!(result.is_finished(timing.late_transcript_timeout, &timing).unwrap());
         result
-            .handle_event(&MacawEvent::Final { text: String::new(), segment_id: Some(0), assistant: false })
+            .handle_event(&MacawEvent::Final {
+                text: String::new(),
+                segment_id: Some(0),
+                assistant: false,
+                is_labelled: false,
+            })
             .unwrap();
         assert!(result.is_finished(timing.quiet_timeout, &timing).unwrap());
     }

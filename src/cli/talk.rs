@@ -14,7 +14,7 @@ use super::output_file::{Destination, OutputFile};
 use super::recording::{FRAME_SAMPLES, Recording};
 use super::server_events::MacawEvent;
 use super::speech_audio::SpeechAudio;
-use super::stream_recording::{self, SILENT_FRAME};
+use super::stream_recording::{self, SILENT_FRAME, TRAILING_SILENCE_SAMPLES};
 
 /// Answer of the model.
 #[derive(Debug, Default)]
@@ -37,7 +37,10 @@ pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
     destination.check()?;
     let target = args.server.target()?;
     let (mut client, _) = Client::connect(&target, ClientTiming::default()).await?;
-    let answer = ask_question(&mut client, &samples).await;
+    let answer = match client.only_transcribes() {
+        true => Err(ClientError::NoConversation),
+        false => ask_question(&mut client, &samples).await,
+    };
     client.close(|_| {}).await;
     let answer = answer?;
     OutputFile::write_all_to(&destination, &answer.speech.to_wav())?;
@@ -71,15 +74,16 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
     let mut last_message_at = Instant::now();
     let mut transcribed_at: Option<Instant> = None;
     let mut waiting = WaitState::default();
+    let mut utterances = Utterances::default();
     loop {
         tokio::select! {
             _ = ticks.tick() => {
                 if sent >= samples.len() && last_message_at.elapsed() > timing.answer_timeout {
                     return Err(ClientError::Stalled(timing.answer_timeout));
                 }
-                if sent >= samples.len()
-                    && transcribed_at.is_some_and(|at| at.elapsed() > timing.transcript_only_timeout)
-                {
+                let is_transcribed = sent >= question_end + TRAILING_SILENCE_SAMPLES && utterances.are_only_transcribed();
+                let is_unanswered = transcribed_at.is_some_and(|at| at.elapsed() > timing.transcript_only_timeout);
+                if sent >= samples.len() && (is_transcribed || is_unanswered) {
                     return Err(ClientError::NoConversation);
                 }
                 if sent >= samples.len() {
@@ -99,6 +103,7 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
                 last_message_at = Instant::now();
                 if let ServerMessage::Event(event) = &message {
                     waiting.note(&event.event);
+                    utterances.note(&event.event);
                 }
                 match &message {
                     ServerMessage::Event(event) if event.event.is_user_transcript() => {
@@ -112,6 +117,31 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
                 }
             }
         }
+    }
+}
+
+/// What the server has made of the question.
+#[derive(Default)]
+struct Utterances {
+    started: usize,
+    ended: usize,
+    /// Transcripts that do not say whose words they are, as of servers that only transcribe.
+    unlabelled: usize,
+}
+
+impl Utterances {
+    fn note(&mut self, event: &MacawEvent) {
+        match event {
+            MacawEvent::SpeechStarted { .. } => self.started += 1,
+            MacawEvent::SpeechEnded { .. } => self.ended += 1,
+            MacawEvent::Final { is_labelled: false, .. } => self.unlabelled += 1,
+            _ => {}
+        }
+    }
+
+    /// True if a server that only transcribes has transcribed all utterances, so that nothing more comes.
+    const fn are_only_transcribed(&self) -> bool {
+        self.unlabelled > 0 && self.unlabelled >= self.ended && self.started == self.ended
     }
 }
 

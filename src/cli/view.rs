@@ -14,7 +14,10 @@ use super::output;
 use super::output::printable;
 
 /// Layout of a progress bar; indicatif truncates the message on a narrow terminal.
-const BAR_TEMPLATE: &str = "{prefix}  {bar:24} {position}/{length}  {wide_msg}";
+const BAR_TEMPLATE: &str = "{prefix}  {bar:24} {position}/{length}{left}  {wide_msg}";
+
+/// Work before the time left is estimated.
+const ESTIMATE_AFTER: Duration = Duration::from_secs(2);
 
 /// Layout without a known length.
 const SPINNER_TEMPLATE: &str = "{prefix}  {spinner} {position}  {wide_msg}";
@@ -79,11 +82,13 @@ impl Terminal {
         printed: Printed,
         out: W,
     ) -> FileView<W> {
-        let bar = ProgressBar::hidden();
-        let bar = if self.has_bars { self.bars.add(bar) } else { bar };
+        let bar = ProgressBar::hidden()
+            .with_style(bar_style(if length.is_some() { BAR_TEMPLATE } else { SPINNER_TEMPLATE }))
+            .with_prefix(short_name(name));
         bar.set_length(length.map_or(0, millis));
-        bar.set_style(bar_style(if length.is_some() { BAR_TEMPLATE } else { SPINNER_TEMPLATE }));
-        bar.set_prefix(short_name(name));
+        // Last, because each change of a visible bar draws it.
+        let bar = if self.has_bars { self.bars.add(bar) } else { bar };
+        bar.tick();
         FileView { terminal: self.clone(), bar, printed, out }
     }
 
@@ -148,6 +153,12 @@ fn short_name(name: &str) -> String {
     printable(name.rsplit('/').next().unwrap_or(name))
 }
 
+/// Time until the end, if the rest of the work takes as long as the work until here; `None` until that can be estimated.
+fn time_left(elapsed: Duration, done: u64, total: u64) -> Option<Duration> {
+    let rest = total.checked_sub(done).filter(|_| done > 0 && elapsed >= ESTIMATE_AFTER)?;
+    Some(elapsed.mul_f64(rest as f64 / done as f64))
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -164,4 +175,77 @@ fn bar_style(template: &str) -> ProgressStyle {
         .with_key("length", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
             write_clock(state.len().unwrap_or(0), out);
         })
+        .with_key("left", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            if let Some(left) = time_left(state.elapsed(), state.pos(), state.len().unwrap_or(0)) {
+                let _ = write!(out, ", {} left", clock(left));
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use indicatif::TermLike;
+
+    use super::*;
+
+    /// A terminal that keeps the lines that were drawn.
+    #[derive(Debug, Clone, Default)]
+    struct DrawnLines(Arc<Mutex<Vec<String>>>);
+
+    impl TermLike for DrawnLines {
+        fn width(&self) -> u16 {
+            100
+        }
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, line: &str) -> io::Result<()> {
+            self.write_str(line)
+        }
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.0.lock().unwrap().extend((!text.trim().is_empty()).then(|| text.trim().to_owned()));
+            Ok(())
+        }
+        fn clear_line(&self) -> io::Result<()> {
+            Ok(())
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_frame_of_the_bar_has_name_and_length() {
+        let drawn = DrawnLines::default();
+        let target = ProgressDrawTarget::term_like(Box::new(drawn.clone()));
+        let terminal = Terminal { bars: MultiProgress::with_draw_target(target), has_bars: true };
+        let mut view =
+            terminal.file("a/talk.wav", Some(Duration::from_secs(61)), Printed::Nothing, io::sink());
+        view.show(Progress::At(Duration::from_secs(30))).unwrap();
+        drop(view);
+        let lines = drawn.0.lock().unwrap().clone();
+        assert!(lines.first().is_some_and(|line| line.contains("0:00/1:01")), "{lines:#?}");
+        assert!(lines.iter().all(|line| line.starts_with("talk.wav  ")), "{lines:#?}");
+    }
+
+    #[test]
+    fn time_left_follows_from_the_pace_so_far() {
+        let s = Duration::from_secs;
+        assert_eq!(time_left(s(10), 20_000, 60_000), Some(s(20)));
+        assert_eq!(time_left(s(10), 60_000, 60_000), Some(s(0)));
+        for (elapsed, done, total) in [(s(1), 20_000, 60_000), (s(10), 0, 60_000), (s(10), 61_000, 60_000)] {
+            assert_eq!(time_left(elapsed, done, total), None, "{elapsed:?} {done} {total}");
+        }
+    }
 }

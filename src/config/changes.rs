@@ -7,11 +7,32 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Config, access};
+use super::{AdminConfig, Config, access};
 use crate::{mapping::Library, server::access::keys, trace::redact::fnv1a_digest};
 
 /// Keys that only a restart can change.
 const FIXED_KEYS: [&str; 6] = ["listen", "sessions_max", "workers", "admin.listen", "log", "access_log"];
+impl Config {
+    /// This configuration with the running values of all keys that only a restart can change: of [`FIXED_KEYS`], and of the
+    /// admin section if no admin listener takes it.
+    #[must_use]
+    pub(super) fn with_fixed_keys_of(self, running: &Self, has_admin: bool) -> Self {
+        let admin = match has_admin {
+            true => AdminConfig { listen: running.admin.listen.clone(), ..self.admin },
+            false => running.admin.clone(),
+        };
+        Self {
+            listen: running.listen.clone(),
+            sessions_max: running.sessions_max,
+            workers: running.workers,
+            log: running.log.clone(),
+            access_log: running.access_log.clone(),
+            admin,
+            ..self
+        }
+    }
+}
+
 /// Prefix of keys that the admin listener applies, if there is one.
 const ADMIN_PREFIX: &str = "admin.";
 
@@ -184,6 +205,22 @@ mod tests {
         assert_eq!(changes.applied, ["`language`", "`upstream`", "`profile`", "profile speech changed"]);
         assert_eq!(changes.after_restart, ["`listen`"]);
         assert_eq!(Changes::between((&old, &library), (&old, &library), true), Changes::default());
+    }
+
+    #[test]
+    fn fixed_keys_keep_their_running_values() {
+        let library = Library::embedded().unwrap();
+        let config = |toml: &str| toml::from_str::<Config>(toml).unwrap();
+        let old = config("workers = 1\n[admin]\nlisten = \"127.0.0.1:1\"");
+        let rest = "listen = \"b:1\"\nsessions_max = 3\nworkers = 2\n[log]\nlevel = \"debug\"\n[access_log]\npath = \"-\"\n";
+        let new = config(&format!("{rest}[admin]\nlisten = \"127.0.0.1:2\"\nhosts = [\"a\"]"));
+        let in_force = new.clone().with_fixed_keys_of(&old, true);
+        let changes = Changes::between((&old, &library), (&in_force, &library), true);
+        assert_eq!((changes.applied, changes.after_restart), (vec!["`admin.hosts`".to_owned()], vec![]));
+        let pending = Changes::between((&in_force, &library), (&new, &library), true).after_restart;
+        let fixed = FIXED_KEYS.map(|key| format!("`{key}`"));
+        assert!(pending.len() == fixed.len() && fixed.iter().all(|key| pending.contains(key)), "{pending:?}");
+        assert_eq!(new.with_fixed_keys_of(&old, false).admin, old.admin);
     }
 
     #[test]

@@ -6,9 +6,12 @@ mod admin;
 mod changes;
 mod drain;
 mod effective;
+mod file_check;
 mod listen;
 mod outputs;
 mod playground;
+mod problems;
+mod ranges;
 mod reload;
 mod routes;
 mod self_signed;
@@ -24,21 +27,21 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use self::problems::ConfigProblems;
 pub use self::{
     access::{AccessConfig, LimitsConfig, SignatureConfig},
     admin::{AdminConfig, AdminSettings},
     changes::{Changes, ReferencedFiles},
     drain::DrainConfig,
+    file_check::{CheckedConfig, ConfigFile},
     listen::complete_address,
+    problems::ConfigProblem,
     reload::{ConfigReloader, FindConfig, ReloadTargets},
-    upstreams::UpstreamConfig,
+    upstreams::{NO_UPSTREAM, UpstreamConfig},
 };
 use crate::{
     downstream::reference,
-    mapping::{
-        FileError, Library, Profile,
-        check::{MAX_MS, parse_toml, suggest_known},
-    },
+    mapping::{FileError, Library, Profile, check::suggest_known},
     secret::Secret,
     server::{
         ServiceConfig,
@@ -47,7 +50,7 @@ use crate::{
         trace_files::{self, TraceDirectory},
     },
     session::VoiceCatalog,
-    telemetry::{access_log::AccessLog, line_writer::LogTarget},
+    telemetry::{self, access_log::AccessLog, line_writer::LogTarget},
     trace::AudioRetention,
 };
 
@@ -55,15 +58,6 @@ use crate::{
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8000";
 /// Default limit of concurrent sessions. An active session may hold some hundred kilobytes.
 const DEFAULT_SESSIONS_MAX: usize = 1000;
-/// Upper bound of `sessions_max`, above the number of ports of any machine.
-const SESSIONS_MAX: usize = 1_000_000;
-/// Upper bound of `workers`, above the number of cores of any machine.
-const WORKERS_MAX: usize = 1024;
-/// Least idle timeout that still leaves a client time to send a frame.
-const IDLE_MIN_MS: u64 = 100;
-
-/// Least size of a trace file: its first line may hold a whole mapping.
-const TRACE_MIN_BYTES: u64 = 64 * 1024;
 
 /// Contents of the configuration file; also an overlay from the environment or flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -158,7 +152,7 @@ impl LogConfig {
     /// # Errors
     /// A message about the level or the format.
     pub fn start_log(&self) -> Result<(), String> {
-        crate::telemetry::init(self.level.as_deref(), self.format.as_deref())
+        telemetry::init(self.level.as_deref(), self.format.as_deref())
     }
 }
 
@@ -188,11 +182,12 @@ impl Config {
     /// # Errors
     /// The first error in the file, with its position and the nearest valid key.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let name = path.display().to_string();
-        let source =
-            fs::read_to_string(path).map_err(|error| FileError::for_file(&name, error.to_string()))?;
-        let mut config: Self = parse_toml(&name, &source)?;
-        let base = path.parent().unwrap_or(Path::new(""));
+        ConfigFile::read(path)?.parse()
+    }
+
+    /// Resolves all relative paths against this directory.
+    fn resolve_paths(&mut self, base: &Path) {
+        let config = self;
         let resolve = |path: &mut PathBuf| *path = base.join(&*path);
         config.mappings.iter_mut().for_each(resolve);
         config.trace.dir.iter_mut().for_each(resolve);
@@ -209,7 +204,6 @@ impl Config {
         let access_files = config.access.keys.iter_mut().chain(signature_token);
         access_files.chain(config.tls.file_paths().map(|(_, path)| path)).for_each(resolve);
         config.admin.file_paths().for_each(resolve);
-        Ok(config)
     }
 
     /// The addresses for clients: those of the configuration, or the default.
@@ -260,53 +254,74 @@ impl Config {
     /// Builds everything the server needs: reads all files and checks the whole configuration.
     ///
     /// # Errors
-    /// A message that names the key.
+    /// A message for each mistake, which names the key.
     pub fn build_service(&self) -> Result<ServiceConfig, String> {
-        let library = self.load_library().map_err(|problem| problem.to_string())?;
-        self.check_ranges()?;
-        let upstreams = upstreams::resolve(&self.upstream, &library)?;
-        let planned = self.plan_routes(&library, upstreams.mode.as_deref())?;
-        Ok(ServiceConfig {
-            routes: routes::bind_all(planned, &upstreams)?,
+        let mut problems = ConfigProblems::default();
+        let service = self.build(&mut problems);
+        if self.upstream.is_empty() {
+            problems.push(&[], NO_UPSTREAM);
+        }
+        service.filter(|_| problems.is_empty()).ok_or_else(|| problems.to_string())
+    }
+
+    /// Checks the configuration like [`find_problems`](Self::find_problems).
+    ///
+    /// # Errors
+    /// A message for each mistake, which names the key.
+    pub fn check(&self) -> Result<(), String> {
+        let messages: Vec<String> = self.find_problems().into_iter().map(|problem| problem.message).collect();
+        if messages.is_empty() { Ok(()) } else { Err(messages.join("\n")) }
+    }
+
+    /// Finds all mistakes of the configuration, also in outputs that cannot be written. Unlike
+    /// [`build_service`](Self::build_service), accepts one without upstreams.
+    pub fn find_problems(&self) -> Vec<ConfigProblem> {
+        let mut problems = ConfigProblems::default();
+        let admin = self.admin.resolve().and_then(|admin| admin.map(AdminSettings::load).transpose());
+        problems.take_named(admin);
+        self.check_outputs(&mut problems);
+        let log = telemetry::log::check(self.log.level.as_deref(), self.log.format.as_deref());
+        let key = if self.log.level.is_some() { "level" } else { "format" };
+        problems.take(&["log", key], log);
+        for listen in self.listen_addresses() {
+            let resolved = listen::resolve_address(&listen);
+            problems.take(&["listen"], resolved.map_err(|problem| format!("listen: {problem}")));
+        }
+        self.build(&mut problems);
+        problems.into_vec()
+    }
+
+    /// Builds the service, and adds all mistakes to `problems`; `None` without upstreams.
+    fn build(&self, problems: &mut ConfigProblems) -> Option<ServiceConfig> {
+        let library = self.load_library().map_err(|problem| problem.to_string());
+        let library = problems.take(&["mappings"], library)?;
+        self.check_ranges(problems);
+        let access = problems.take_named(self.access.build(self.tls.client_ca.is_some()));
+        let limits = problems.take_named(self.limits.build());
+        let tls = problems.take_named(self.tls_acceptor());
+        let playground = problems.take_named(self.allows_playground());
+        let voices = self.load_voices(problems);
+        let upstreams = upstreams::resolve(&self.upstream, &library, problems);
+        let mode = upstreams.as_ref().and_then(|upstreams| upstreams.mode.as_deref());
+        let planned = self.plan_routes(&library, mode, problems);
+        let upstreams = upstreams?;
+        Some(ServiceConfig {
+            routes: routes::bind_all(planned, &upstreams, problems),
             pool: upstreams.pool,
-            voices: Arc::new(self.load_voices()?),
+            voices: Arc::new(voices),
             idle_ms: self.idle_timeout_ms,
             sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
             drain_policy: self.drain.resolve(),
-            access: self.access.build(self.tls.client_ca.is_some())?,
-            limits: self.limits.build()?,
-            tls: self.tls_acceptor()?,
+            access: access?,
+            limits: limits?,
+            tls: tls?,
             tap: None,
             traces: self.traces(),
-            playground: self.allows_playground()?,
+            playground: playground?,
             simulated: false,
             tells_upstream_addresses: false,
             library,
         })
-    }
-
-    /// Checks the configuration, and that the files it names can be written. Unlike
-    /// [`build_service`](Self::build_service), accepts one without upstreams.
-    ///
-    /// # Errors
-    /// A message that names the key.
-    pub fn check(&self) -> Result<(), String> {
-        self.admin.resolve()?.map(AdminSettings::load).transpose()?;
-        self.check_outputs()?;
-        for listen in self.listen_addresses() {
-            listen::resolve_address(&listen).map_err(|problem| format!("listen: {problem}"))?;
-        }
-        if !self.upstream.is_empty() {
-            return self.build_service().map(drop);
-        }
-        let library = self.load_library().map_err(|problem| problem.to_string())?;
-        self.check_ranges()?;
-        self.plan_routes(&library, None)?;
-        self.access.build(self.tls.client_ca.is_some())?;
-        self.allows_playground()?;
-        self.limits.build()?;
-        self.tls_acceptor()?;
-        self.load_voices().map(drop)
     }
 
     fn traces(&self) -> Option<Arc<TraceDirectory>> {
@@ -322,22 +337,9 @@ impl Config {
         routes.unwrap_or_default().into_iter().chain(self.admin.notes()).collect()
     }
 
-    fn check_ranges(&self) -> Result<(), String> {
-        if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && !(IDLE_MIN_MS..=MAX_MS).contains(&ms)) {
-            return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {MAX_MS}"));
-        }
-        self.drain.check()?;
-        self.listen_addresses().iter().try_for_each(|listen| self.admin.check_address_conflict(listen))?;
-        if self.trace.file_max_bytes.is_some_and(|max| max < TRACE_MIN_BYTES) {
-            return Err(format!("trace.file_max_bytes: must be {TRACE_MIN_BYTES} or more"));
-        }
-        if self.sessions_max.is_some_and(|max| !(1..=SESSIONS_MAX).contains(&max)) {
-            return Err(format!("sessions_max: must be 1 to {SESSIONS_MAX}"));
-        }
-        if self.workers.is_some_and(|count| count.get() > WORKERS_MAX) {
-            return Err(format!("workers: must be 1 to {WORKERS_MAX}"));
-        }
-        Ok(())
+    /// Warnings about routes that no connection reaches.
+    pub fn route_warnings(service: &ServiceConfig) -> Vec<String> {
+        routes::shadowed_route_warnings(&service.routes, &service.library)
     }
 
     /// Applies the configured `language` to a profile.
@@ -358,14 +360,16 @@ impl Config {
         Ok(Arc::new(localized))
     }
 
-    fn load_voices(&self) -> Result<VoiceCatalog, String> {
-        let read = |(name, path): (&String, &PathBuf)| {
-            let bad = |problem: String| format!("voices.{name}: {}: {problem}", path.display());
-            let bytes = fs::read(path).map_err(|error| bad(error.to_string()))?;
-            Ok((name.clone(), reference::voice_sample_from_wav(&bytes).map_err(bad)?))
+    /// The voices that can be read.
+    fn load_voices(&self, problems: &mut ConfigProblems) -> VoiceCatalog {
+        let mut read = |(name, path): (&String, &PathBuf)| {
+            let sample = fs::read(path).map_err(|error| error.to_string());
+            let sample = sample.and_then(|bytes| reference::voice_sample_from_wav(&bytes));
+            let sample = sample.map_err(|problem| format!("voices.{name}: {}: {problem}", path.display()));
+            Some((name.clone(), problems.take(&["voices", name], sample)?))
         };
-        let voices = self.voices.iter().map(read).collect::<Result<_, String>>()?;
-        Ok(VoiceCatalog::new(voices, self.tts_models.clone()))
+        let voices = self.voices.iter().filter_map(&mut read).collect();
+        VoiceCatalog::new(voices, self.tts_models.clone())
     }
 }
 

@@ -7,22 +7,21 @@ use std::{
     path::Path,
 };
 
-use super::Config;
+use super::{Config, problems::ConfigProblems};
 use crate::telemetry::line_writer::LogTarget;
 
 impl Config {
-    /// Checks the access log and the folder of the traces.
-    ///
-    /// # Errors
-    /// A message with the key, the path and the system's error.
-    pub(super) fn check_outputs(&self) -> Result<(), String> {
+    /// Checks the access log and the folder of the traces. A message has the key, the path and the system's error.
+    pub(super) fn check_outputs(&self, problems: &mut ConfigProblems) {
         if let Some(LogTarget::File(path)) = self.access_log.path.as_deref().map(LogTarget::from_path) {
-            check_file(&path).map_err(|problem| format!("access_log.path: {}: {problem}", path.display()))?;
+            let checked = check_file(&path);
+            problems
+                .take_named(checked.map_err(|error| format!("access_log.path: {}: {error}", path.display())));
         }
         if let Some(dir) = &self.trace.dir {
-            check_folder(dir).map_err(|problem| format!("trace.dir: {}: {problem}", dir.display()))?;
+            let checked = check_folder(dir);
+            problems.take_named(checked.map_err(|error| format!("trace.dir: {}: {error}", dir.display())));
         }
-        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
         admin::{AdminSecurity, ReloadOutcome, ReloadStats, ReloadableConfig, SharedAdminSecurity},
         process::systemd::ServiceManager,
     },
-    telemetry::{access_log::AccessLog, metrics::Metrics},
+    telemetry::{self, access_log::AccessLog, metrics::Metrics},
 };
 
 /// Loads the configuration from the same sources as at startup. The error is a message for the operator.
@@ -29,7 +29,7 @@ pub type FindConfig = Arc<dyn Fn() -> Result<Config, String> + Send + Sync>;
 pub struct ConfigReloader {
     find: FindConfig,
     targets: ReloadTargets,
-    /// The configuration in effect. Locked during a reload, so that reloads run one at a time.
+    /// The configuration in effect, with the running values of keys that only a restart changes. Locked during a reload, so that reloads run one at a time.
     applied: tokio::sync::Mutex<AppliedConfig>,
     stats: Mutex<ReloadStats>,
 }
@@ -98,7 +98,7 @@ impl ConfigReloader {
     }
 
     fn apply(&self, loaded: LoadedConfig, applied: &mut AppliedConfig) -> ReloadOutcome {
-        let LoadedConfig { applied: next, service, admin_security } = loaded;
+        let LoadedConfig { applied: mut next, service, admin_security } = loaded;
         let old = self.targets.current.get();
         let has_admin = self.targets.admin.is_some() && admin_security.is_some();
         let (before, after) = ((&applied.config, &old.library), (&next.config, &service.library));
@@ -115,13 +115,18 @@ impl ConfigReloader {
         for warning in next.warnings.iter().filter(|warning| !applied.warnings.contains(warning)) {
             warn!("{warning}");
         }
+        next.config = next.config.with_fixed_keys_of(&applied.config, has_admin);
         *applied = next;
+        let after_restart = changes.after_restart.join(", ");
         match changes.applied.as_slice() {
-            [] => info!("configuration reloaded; nothing changed"),
-            applied => info!("configuration reloaded; changed for new sessions: {}", applied.join(", ")),
-        }
-        if !changes.after_restart.is_empty() {
-            warn!("these changes take effect after a restart: {}", changes.after_restart.join(", "));
+            [] if after_restart.is_empty() => info!("configuration reloaded; nothing changed"),
+            [] => warn!("configuration reloaded; its changes take effect after a restart: {after_restart}"),
+            applied => {
+                info!("configuration reloaded; changed for new sessions: {}", applied.join(", "));
+                if !after_restart.is_empty() {
+                    warn!("these changes take effect after a restart: {after_restart}");
+                }
+            }
         }
         ReloadOutcome { changed: changes.applied, after_restart: changes.after_restart }
     }
@@ -149,7 +154,10 @@ impl ReloadableConfig for ConfigReloader {
 
     fn to_redacted_json(&self) -> BoxFuture<'_, serde_json::Value> {
         Box::pin(async {
-            self.applied.lock().await.config.effective_json(&self.targets.current.get().library)
+            let mut config = self.applied.lock().await.config.clone();
+            // The admin API changes the level of a running server.
+            config.log.level = telemetry::log::level().or(config.log.level);
+            config.effective_json(&self.targets.current.get().library)
         })
     }
 

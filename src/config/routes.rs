@@ -3,14 +3,14 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Config, profile_for_mode, upstreams::ResolvedUpstreams};
+use super::{Config, problems::ConfigProblems, profile_for_mode, upstreams::ResolvedUpstreams};
 use crate::{
     mapping::{
         ClientMapping, Library, Profile,
         compatibility::{check_client_with_profile, check_profile_with_dialect},
         upstream::Mode,
     },
-    server::route::{Route, RouteConfig, Routes, matches_glob},
+    server::route::{Route, RouteConfig, Routes, covers_glob, matches_glob},
 };
 
 /// Default profile for relayed clients.
@@ -21,6 +21,8 @@ const SPEECH_PROFILE: &str = "speech";
 /// A route with resolved protocol and profile, but without its upstreams.
 pub(super) struct PlannedRoute {
     file: RouteConfig,
+    /// Index in the configuration; `None` for the default profile and fallbacks.
+    index: Option<usize>,
     protocol: Option<Arc<ClientMapping>>,
     profile: Arc<Profile>,
     /// Added automatically, not configured. A fallback that no upstream can serve is left out.
@@ -29,19 +31,23 @@ pub(super) struct PlannedRoute {
 
 impl Config {
     /// The configured routes, followed by the default profile: the configured one, or one that fits the mode
-    /// in the upstream URL.
+    /// in the upstream URL. Their mistakes are added to `problems`.
     pub(super) fn plan_routes(
         &self,
         library: &Library,
         mode: Option<&str>,
-    ) -> Result<Vec<PlannedRoute>, String> {
+        problems: &mut ConfigProblems,
+    ) -> Vec<PlannedRoute> {
         let mut files: Vec<_> = self.routes.iter().map(|file| (file.clone(), false)).collect();
         // Routes without a catch-all are intentional: an unknown model is then an error (design §3).
         if self.routes.is_empty() || self.profile.is_some() {
             let profile = match (&self.profile, mode) {
                 (Some(name), _) => name.clone(),
                 (None, None) => "speech".to_owned(),
-                (None, Some(mode)) => profile_for_mode(mode)?.to_owned(),
+                (None, Some(mode)) => {
+                    let profile = problems.take(&["upstream", "0", "url"], profile_for_mode(mode));
+                    profile.unwrap_or(SPEECH_PROFILE).to_owned()
+                }
             };
             // A protocol whose clients expect more than speech to text and back has a default of its own.
             if self.profile.is_none() && mode.is_none() {
@@ -56,39 +62,59 @@ impl Config {
                 [SPEECH_PROFILE, RELAY_PROFILE].map(|profile| (RouteConfig::catch_all(profile), true)),
             );
         }
-        files.into_iter().map(|(file, is_fallback)| self.plan_route(file, is_fallback, library)).collect()
+        let planned = files.into_iter().enumerate().filter_map(|(at, (file, is_fallback))| {
+            let index = Some(at).filter(|at| *at < self.routes.len());
+            let planned = self.plan_route(file, (index, is_fallback), library);
+            planned.map_err(|(key, message)| push_route_problem(problems, index, key, message)).ok()
+        });
+        planned.collect()
     }
 
+    /// The error has the key of the route that it is about.
     fn plan_route(
         &self,
         file: RouteConfig,
-        is_fallback: bool,
+        (index, is_fallback): (Option<usize>, bool),
         library: &Library,
-    ) -> Result<PlannedRoute, String> {
+    ) -> Result<PlannedRoute, (&'static str, String)> {
         let protocol = file.protocol.as_ref().map(|name| library.client(name)).transpose();
-        let protocol = protocol.map_err(|problem| format!("[[route]] protocol: {problem}"))?;
+        let protocol = protocol.map_err(|problem| ("protocol", format!("[[route]] protocol: {problem}")))?;
         if let (Some(protocol), "*") = (&protocol, file.path.as_str()) {
-            return Err(format!(
+            let message = format!(
                 "[[route]]: protocol {:?} needs a `path`; without one, every connection would match",
                 protocol.name
-            ));
+            );
+            return Err(("protocol", message));
         }
-        let profile = library.profile(&file.profile)?;
+        let profile = library.profile(&file.profile).map_err(|problem| ("profile", problem))?;
         // The configured language applies to configured profiles only.
         let is_default = is_fallback && file.client == "*";
-        let profile = if is_default { profile } else { self.with_language(profile)? };
+        let profile = if is_default {
+            profile
+        } else {
+            self.with_language(profile).map_err(|problem| ("language", problem))?
+        };
         check_has_clients(&file, protocol.as_deref(), &profile, library)?;
-        Ok(PlannedRoute { file, protocol, profile, is_fallback })
+        Ok(PlannedRoute { file, index, protocol, profile, is_fallback })
+    }
+}
+
+/// Adds a mistake in a key of a route, or in the key of the configuration that a route was made from.
+fn push_route_problem(problems: &mut ConfigProblems, index: Option<usize>, key: &str, message: String) {
+    match index {
+        Some(index) if key != "language" => problems.push(&["route", &index.to_string(), key], message),
+        _ => problems.push(&[key], message),
     }
 }
 
 impl PlannedRoute {
-    /// Binds the route to its upstreams; `None` for a fallback that they cannot serve.
-    fn bind(self, upstreams: &ResolvedUpstreams) -> Result<Option<Route>, String> {
-        let matching = upstreams.matching(&self.file.upstream)?;
+    /// Binds the route to its upstreams; `None` for a fallback that they cannot serve. The error has the key that it is
+    /// about.
+    fn bind(self, upstreams: &ResolvedUpstreams) -> Result<Option<Route>, (&'static str, String)> {
+        let matching = upstreams.matching(&self.file.upstream).map_err(|problem| ("upstream", problem))?;
         match check_profile_with_dialect(&self.profile, &matching.dialect) {
             Err(_) if self.is_fallback => return Ok(None),
-            suits => suits?,
+            suits => suits.map_err(|problem| ("profile", problem))?,
         }
         Ok(Some(Route {
             path: self.file.path,
@@ -102,22 +128,22 @@ impl PlannedRoute {
     }
 }
 
-/// Rejects a route that no client can match.
+/// Rejects a route that no client can match. The error has the key that it is about.
 fn check_has_clients(
     file: &RouteConfig,
     protocol: Option<&ClientMapping>,
     profile: &Profile,
     library: &Library,
-) -> Result<(), String> {
+) -> Result<(), (&'static str, String)> {
     if profile.is_relay() && !matches_glob(&file.model, "") {
         let model = &file.model;
-        return Err(format!(
-            "[[route]] model = {model:?}: relayed clients send no model name; leave `model` out"
-        ));
+        let message =
+            format!("[[route]] model = {model:?}: relayed clients send no model name; leave `model` out");
+        return Err(("model", message));
     }
     if let Some(protocol) = protocol {
         return check_client_with_profile(protocol, profile)
-            .map_err(|problem| format!("[[route]]: {problem}"));
+            .map_err(|problem| ("profile", format!("[[route]]: {problem}")));
     }
     let mut candidates =
         library.clients().filter(|client| matches_glob(&file.client, &client.name)).peekable();
@@ -125,24 +151,68 @@ fn check_has_clients(
         return library
             .client(&file.client)
             .map(drop)
-            .map_err(|problem| format!("[[route]] client: {problem}"));
+            .map_err(|problem| ("client", format!("[[route]] client: {problem}")));
     }
     let mut problem = String::new();
     match candidates
         .any(|client| check_client_with_profile(client, profile).map_err(|words| problem = words).is_ok())
     {
         true => Ok(()),
-        false => Err(format!(
-            "[[route]] client = {:?} matches no client that its profile can serve: {problem}",
-            file.client
-        )),
+        false => {
+            let client = &file.client;
+            let message = format!(
+                "[[route]] client = {client:?} matches no client that its profile can serve: {problem}"
+            );
+            Err(("client", message))
+        }
     }
 }
 
-/// Binds all routes to their upstreams.
-pub(super) fn bind_all(planned: Vec<PlannedRoute>, upstreams: &ResolvedUpstreams) -> Result<Routes, String> {
-    let routes = planned.into_iter().filter_map(|planned| planned.bind(upstreams).transpose());
-    routes.collect::<Result<_, _>>().map(Routes::new)
+/// Binds all routes to their upstreams, and adds their mistakes to `problems`.
+pub(super) fn bind_all(
+    planned: Vec<PlannedRoute>,
+    upstreams: &ResolvedUpstreams,
+    problems: &mut ConfigProblems,
+) -> Routes {
+    let bind = |planned: PlannedRoute| {
+        let index = planned.index;
+        let bound = planned.bind(upstreams);
+        bound.unwrap_or_else(|(key, message)| {
+            push_route_problem(problems, index, key, message);
+            None
+        })
+    };
+    Routes::new(planned.into_iter().filter_map(bind).collect())
+}
+
+/// Warnings about routes that no connection reaches, because earlier ones take all of theirs.
+pub(super) fn shadowed_route_warnings(routes: &Routes, library: &Library) -> Vec<String> {
+    let routes: Vec<&Route> = routes.iter().filter(|route| !route.is_fallback).collect();
+    let warning = |(at, route): (usize, &&Route)| {
+        let earlier = shadowed_by(route, &routes[..at], library)?;
+        Some(format!(
+            "[[route]] {} (model {:?}, profile {:?}) never matches, because [[route]] {} takes its connections; move it up",
+            at + 1,
+            route.model,
+            route.profile.name,
+            earlier + 1
+        ))
+    };
+    routes.iter().enumerate().filter_map(warning).collect()
+}
+
+/// Index of the first of the earlier routes that take all connections of this one.
+fn shadowed_by(route: &Route, earlier: &[&Route], library: &Library) -> Option<usize> {
+    let mut first = None;
+    for client in library.clients().filter(|client| route.can_serve(client)) {
+        let takes_all = |earlier: &&Route| {
+            earlier.can_serve(client)
+                && covers_glob(&earlier.path, &route.path)
+                && covers_glob(&earlier.model, &route.model)
+        };
+        first = first.or(Some(earlier.iter().position(takes_all)?));
+    }
+    first
 }
 
 /// Notes on surprising effects of these routes, one line each.

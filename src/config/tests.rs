@@ -1,4 +1,5 @@
 use super::*;
+use crate::mapping::check::parse_toml;
 
 fn config(toml: &str) -> Config {
     parse_toml("t", toml).unwrap()
@@ -37,6 +38,11 @@ fn invalid_config_is_rejected_with_a_hint() {
         (format!("idle_timeout_ms = 86400001\n{UPSTREAM}"), "100 to 86400000"),
         (format!("sessions_max = 0\n{UPSTREAM}"), "1 to 1000000"),
         (format!("workers = 1025\n{UPSTREAM}"), "workers: must be 1 to 1024"),
+        (format!("listen = [8000, \"localhost:8000\"]\n{UPSTREAM}"), "127.0.0.1:8000 is given twice"),
+        (
+            format!("workers = 1025\nsessions_max = 0\n{UPSTREAM}"),
+            "sessions_max: must be 1 to 1000000\nworkers: ",
+        ),
         (UPSTREAM.replace("ws://", "http://"), "must be ws or wss"),
         (UPSTREAM.replace("ws://", "ws://me:secret@"), "credentials"),
         (UPSTREAM.replace("realtime", "realtime?mode=Audio"), "unknown mode \"Audio\""),
@@ -101,6 +107,32 @@ fn outputs_that_cannot_be_written_are_rejected() {
     }
     assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "the check left files behind");
     fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn route_behind_others_that_take_its_connections_is_warned_about() {
+    let warnings = |routes: &[(&str, &str)]| {
+        let route = |(keys, profile): &(&str, &str)| format!("[[route]]\n{keys}\nprofile = {profile:?}\n");
+        let toml = UPSTREAM.to_owned() + &routes.iter().map(route).collect::<String>();
+        Config::route_warnings(&config(&toml).build_service().unwrap_or_else(|problem| panic!("{problem}")))
+    };
+    for routes in [
+        [("", "speech"), ("model = \"a\"", "live")],
+        [("model = \"a*\"", "speech"), ("model = \"ab\"", "live")],
+        [("client = \"macaw\"", "speech"), ("client = \"macaw\"\nmodel = \"x\"", "conversation")],
+    ] {
+        let found = warnings(&routes);
+        assert!(found.len() == 1 && found[0].starts_with("[[route]] 2 "), "{routes:?}: {found:?}");
+    }
+    for routes in [
+        [("model = \"a\"", "speech"), ("", "live")],
+        [("client = \"macaw\"", "speech"), ("model = \"x\"", "live")],
+        // A conversation serves fewer clients.
+        [("", "conversation"), ("", "speech")],
+        [("", "speech"), ("", "relay")],
+    ] {
+        assert_eq!(warnings(&routes), [""; 0], "{routes:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::access::is_loopback_host;
+use super::{access::is_loopback_host, problems::ConfigProblems};
 use crate::{
     mapping::{Library, UpstreamMapping, check::suggest_known},
     net::ClientIdentity,
@@ -124,28 +124,49 @@ impl ResolvedUpstreams {
     }
 }
 
-/// Resolves and checks all upstreams.
-///
-/// # Errors
-/// A message that names the key.
-pub(super) fn resolve(upstreams: &[UpstreamConfig], library: &Library) -> Result<ResolvedUpstreams, String> {
-    if upstreams.is_empty() {
-        return Err("no upstream is configured: set one with --upstream ws://HOST:8006/v1/realtime, in VOXBRIDGE_UPSTREAM, or as [[upstream]] in the configuration".to_owned());
-    }
+/// Message about a configuration without upstreams.
+pub const NO_UPSTREAM: &str = "no upstream is configured: set one with --upstream ws://HOST:8006/v1/realtime, in \
+     VOXBRIDGE_UPSTREAM, or as [[upstream]] in the configuration";
+
+/// Resolves and checks all upstreams, and adds their mistakes to `problems`; `None` if there are any, or no upstreams.
+pub(super) fn resolve(
+    upstreams: &[UpstreamConfig],
+    library: &Library,
+    problems: &mut ConfigProblems,
+) -> Option<ResolvedUpstreams> {
     let mut dialects: Vec<(String, Arc<UpstreamMapping>)> = Vec::new();
     let mut dialers: Vec<(String, Dialer)> = Vec::new();
     let mut mode: Option<(&str, String)> = None;
-    for upstream in upstreams {
-        let dialect = library.upstream(&upstream.dialect)?;
-        let (name, dialer) = upstream.build_dialer(&dialect).map_err(|error| format!("upstream: {error}"))?;
+    for (at, upstream) in upstreams.iter().enumerate() {
+        let at = at.to_string();
+        let dialect = problems.take(&["upstream", &at, "dialect"], library.upstream(&upstream.dialect));
+        let Some(dialect) = dialect else { continue };
+        let dialer = upstream.build_dialer(&dialect).map_err(|error| format!("upstream: {error}"));
+        let key = dialer.as_ref().err().map_or("url", |error| key_in(error));
+        let Some((name, dialer)) = problems.take(&["upstream", &at, key], dialer) else { continue };
         if dialers.iter().any(|(known, _)| *known == name) {
-            return Err(format!("[[upstream]]: two upstreams are named {name:?}; give each its own `name`"));
+            let key = if upstream.name.is_some() { "name" } else { "url" };
+            let message = format!("[[upstream]]: two upstreams are named {name:?}; give each its own `name`");
+            problems.push(&["upstream", &at, key], message);
         }
-        check_same_mode(&mut mode, &upstream.url, Dialer::mode_in_url(&upstream.url, &dialect))?;
+        let named_mode = Dialer::mode_in_url(&upstream.url, &dialect);
+        problems.take(&["upstream", &at, "url"], check_same_mode(&mut mode, &upstream.url, named_mode));
         dialects.push((name.clone(), dialect));
         dialers.push((name, dialer));
     }
-    Ok(ResolvedUpstreams { mode: mode.map(|(_, mode)| mode), dialects, pool: Pool::new(dialers) })
+    let is_complete = !upstreams.is_empty() && dialers.len() == upstreams.len();
+    is_complete.then(|| ResolvedUpstreams {
+        mode: mode.map(|(_, mode)| mode),
+        dialects,
+        pool: Pool::new(dialers),
+    })
+}
+
+/// The key that a message about an upstream names; otherwise `url`.
+fn key_in(message: &str) -> &'static str {
+    let keys = ["status_path", "token_file", "token_env", "token_header", "client_cert", "client_key"];
+    let is_named = |key: &&str| message.contains(*key);
+    keys.into_iter().find(is_named).unwrap_or(if message.contains("name is empty") { "name" } else { "url" })
 }
 
 /// Checks that all URLs that name a mode name the same one.
@@ -252,14 +273,16 @@ mod tests {
     }
 
     fn problem(upstreams: &[UpstreamConfig]) -> String {
-        resolve(upstreams, &Library::embedded().unwrap()).err().unwrap_or_default()
+        let mut problems = ConfigProblems::default();
+        resolve(upstreams, &Library::embedded().unwrap(), &mut problems);
+        problems.to_string()
     }
 
     #[test]
     fn upstreams_with_distinct_names_are_resolved() {
         let (a, b) = (upstream("ws://a:8006/v1/realtime"), upstream("ws://b:8006/v1/realtime?mode=chat"));
-        let both = resolve(&[a.clone(), b], &Library::embedded().unwrap());
-        assert_eq!(both.unwrap_or_else(|problem| panic!("{problem}")).mode.as_deref(), Some("chat"));
+        let both = resolve(&[a.clone(), b], &Library::embedded().unwrap(), &mut ConfigProblems::default());
+        assert_eq!(both.unwrap().mode.as_deref(), Some("chat"));
         let named = UpstreamConfig { name: Some("second".into()), ..a.clone() };
         assert_eq!(problem(&[a, named]), "");
     }
@@ -295,8 +318,9 @@ mod tests {
         let other = include_str!("../../mappings/upstream/minicpm-o.toml");
         library.add("other", &other.replace("name = \"minicpm-o\"", "name = \"other\"")).unwrap();
         let other = UpstreamConfig { dialect: "other".into(), ..upstream("ws://old-1") };
-        let both = resolve(&[upstream("ws://new-1"), upstream("ws://new-2"), other], &library);
-        let both = both.unwrap_or_else(|problem| panic!("{problem}"));
+        let upstreams = [upstream("ws://new-1"), upstream("ws://new-2"), other];
+        let both = resolve(&upstreams, &library, &mut ConfigProblems::default());
+        let both = both.unwrap();
         let dialect = |pattern| both.matching(pattern).map(|found| found.dialect.name.clone());
         assert_eq!(dialect("new-*").as_deref(), Ok("minicpm-o"));
         assert_eq!(dialect("old-?").as_deref(), Ok("other"));

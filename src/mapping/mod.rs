@@ -72,6 +72,14 @@ const EMBEDDED: [(&str, &str); 18] = [
     ("profile/relay.toml", include_str!("../../mappings/profile/relay.toml")),
 ];
 
+/// Names of the embedded mappings of a kind.
+pub fn embedded_names(kind: MappingKind) -> impl Iterator<Item = &'static str> {
+    EMBEDDED.iter().filter_map(move |(file, _)| {
+        let (folder, name) = file.split_once('/')?;
+        name.strip_suffix(".toml").filter(|_| folder == kind.name())
+    })
+}
+
 /// All loaded mappings, by kind and name.
 #[derive(Debug, Default, Clone)]
 pub struct Library {
@@ -325,7 +333,7 @@ fn compile_or_all_errors<T>(
         let folder = kind.name();
         let model = EMBEDDED.iter().find(|(file, _)| file.starts_with(folder)).map_or("", |(_, model)| model);
         let all = check::all_errors::find_all(source, model, |source| compile(source).map(drop));
-        all.err().unwrap_or(first)
+        FileError::combine(all.errors).err().unwrap_or(first)
     })
 }
 

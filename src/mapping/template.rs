@@ -108,6 +108,20 @@ pub enum TemplateError {
         /// The name in the file.
         name: String,
     },
+    /// A slot as the whole of a JSON string.
+    #[error("\"${{{name}}}\" is in quotes: remove the quotes, because a slot brings its own")]
+    QuotedSlot {
+        /// The name in the file.
+        name: String,
+    },
+    /// A slot as a part of a JSON string.
+    #[error(
+        "`${{{name}}}` stands within a string: a slot must be a whole value, such as that of an object's member"
+    )]
+    SlotInString {
+        /// The name in the file.
+        name: String,
+    },
     /// The filled template is not JSON.
     #[error("not JSON once filled: {0}")]
     NotJson(String),
@@ -137,7 +151,9 @@ impl<S: Copy> Template<S> {
     /// # Errors
     /// [`TemplateError`] says what is wrong with the text.
     pub fn compile_slots(text: &str, slots: &[(&str, S)]) -> Result<Self, TemplateError> {
-        let template = Self::parse(&minify(text), slots)?;
+        let text = minify(text);
+        let template = Self::parse(&text, slots)?;
+        check_slots_outside_strings(&text)?;
         // `null` is valid inside a JSON string; a string value is not, and so reveals a slot within quotes.
         for fill in [SlotValue::Null, SlotValue::Str("text")] {
             let mut sample = String::new();
@@ -228,6 +244,30 @@ impl<S: Copy> Template<S> {
     {
         self.slots().any(|used| used == slot)
     }
+}
+
+/// Rejects slots within JSON strings.
+fn check_slots_outside_strings(text: &str) -> Result<(), TemplateError> {
+    // Where the present string begins, after its quote.
+    let mut string_start = None;
+    let mut chars = text.char_indices();
+    while let Some((at, letter)) = chars.next() {
+        match (letter, string_start) {
+            ('\\', Some(_)) => drop(chars.next()),
+            ('"', None) => string_start = Some(at + 1),
+            ('"', Some(_)) => string_start = None,
+            ('$', Some(start)) if text[at..].starts_with("${") => {
+                let (name, rest) = text[at + 2..].split_once('}').unwrap_or_default();
+                let name = name.to_owned();
+                return Err(match start == at && rest.starts_with('"') {
+                    true => TemplateError::QuotedSlot { name },
+                    false => TemplateError::SlotInString { name },
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn numbered<'s>(slots: &[&'s str]) -> Vec<(&'s str, usize)> {
@@ -410,8 +450,16 @@ mod tests {
         let unknown = Template::compile("{\"a\":${langage}}", known).unwrap_err().to_string();
         assert!(unknown.contains("did you mean `language`"), "{unknown}");
         assert_eq!(Template::compile("{\"a\":${text", known).unwrap_err(), TemplateError::UnclosedSlot);
-        for no_json in ["{\"a\":${text},}", "{\"a\":\"${text}\"}", "{${text}:1}"] {
+        for no_json in ["{\"a\":${text},}", "{${text}:1}"] {
             assert!(matches!(Template::compile(no_json, known), Err(TemplateError::NotJson(_))), "{no_json}");
+        }
+        for (quoted, words) in [
+            ("{\"a\": \"${text}\"}", "\"${text}\" is in quotes: remove the quotes"),
+            ("{\"a\": \"say ${text}\"}", "`${text}` stands within a string"),
+            ("{\"a\": \"\\\"${text}\"}", "`${text}` stands within a string"),
+        ] {
+            let problem = Template::compile(quoted, known).unwrap_err().to_string();
+            assert!(problem.starts_with(words), "{quoted}: {problem}");
         }
     }
 

@@ -281,7 +281,7 @@ fn tls_connector(
     roots.add_parsable_certificates(pinned.iter().cloned());
     if roots.is_empty() && pinned.is_empty() {
         return Err(
-            "this system has no trusted certificates; set `ca` to a file with the server's certificate"
+            "this system has no trusted certificates; name a file with the server's certificate by --ca or --upstream-ca"
                 .to_owned(),
         );
     }

@@ -6,7 +6,10 @@ use rustls::CertificateError;
 
 /// The server's certificate is not trusted, for this reason.
 #[derive(Debug, thiserror::Error)]
-#[error("the server's certificate is not trusted ({0}); to trust it, set `ca` to a file with it")]
+#[error(
+    "the server's certificate is not trusted ({0}); to trust it, name a file with it by --upstream-ca, or by `ca` of the \
+     [[upstream]] in the configuration"
+)]
 pub(crate) struct UntrustedCertificate(&'static str);
 
 impl UntrustedCertificate {

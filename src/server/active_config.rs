@@ -59,6 +59,21 @@ impl ServiceConfig {
         self
     }
 
+    /// URL of the playground at this address, if it is served.
+    pub fn playground_url(&self, address: &str) -> Option<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        self.playground.then(|| format!("{scheme}://{address}{}", super::playground::PATH))
+    }
+
+    /// Name of the profile that serves most clients of a protocol: that of the first route for them.
+    pub fn usual_profile(&self, protocol: &str) -> Option<String> {
+        let client = self.library.client(protocol).ok()?;
+        let route = self.routes.iter().find(|route| route.model == "*" && route.can_serve(&client));
+        route
+            .or_else(|| self.routes.iter().find(|route| route.can_serve(&client)))
+            .map(|it| it.profile.name.clone())
+    }
+
     /// URLs for clients at this address: the name of each protocol that a route serves, and an example for each of its
     /// paths.
     pub fn client_urls(&self, address: &str) -> Vec<(String, String)> {

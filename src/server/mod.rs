@@ -33,7 +33,9 @@ pub mod trace_files;
 pub mod upstream_pool;
 mod websocket;
 
-pub(crate) use self::accept::{rest::event::Event as RestEvent, session_start::unix_now};
+pub(crate) use self::accept::{
+    rest::event::Event as RestEvent, session_start::unix_now, upgrade::ANSWERS_HEADER,
+};
 
 use std::{
     future::poll_fn,

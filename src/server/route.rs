@@ -84,7 +84,7 @@ pub struct Route {
 
 impl Route {
     /// True if the route serves clients of this protocol at some path and with some model.
-    fn can_serve(&self, client: &ClientMapping) -> bool {
+    pub(crate) fn can_serve(&self, client: &ClientMapping) -> bool {
         let protocol_matches = self.protocol.as_ref().is_none_or(|protocol| protocol.name == client.name);
         protocol_matches
             && matches_glob(&self.client, &client.name)
@@ -167,6 +167,11 @@ pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|letter| *letter == '*')
 }
 
+/// True if every text that matches `other` also matches `pattern`. False where that is hard to tell.
+pub(crate) fn covers_glob(pattern: &str, other: &str) -> bool {
+    matches_glob(pattern, other) && !(pattern.contains('?') && other.contains('*'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +185,16 @@ mod tests {
         }
         for (pattern, text) in [("", "x"), ("a*b", "abc"), ("?", ""), ("whisper", "Whisper")] {
             assert!(!matches_glob(pattern, text), "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn glob_covers_narrower_globs() {
+        for (pattern, other) in [("*", "a*"), ("a*", "a?c*"), ("?", "?"), ("a", "a")] {
+            assert!(covers_glob(pattern, other), "{pattern} {other}");
+        }
+        for (pattern, other) in [("?", "*"), ("a*", "*"), ("a", "a*"), ("a?", "a*")] {
+            assert!(!covers_glob(pattern, other), "{pattern} {other}");
         }
     }
 

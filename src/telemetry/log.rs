@@ -50,7 +50,7 @@ pub fn init(level: Option<&str>, format: Option<&str>) -> Result<(), String> {
         "json" => {
             |count| format!("{{\"level\":\"WARN\",\"message\":\"log lines were lost\",\"count\":{count}}}\n")
         }
-        other => return Err(format!("unknown log format {other:?}; use text or json")),
+        other => return Err(unknown_format(other)),
     };
     let notices = LogNotices { lines_lost: Some(lines_lost), write_failed: |_| {} };
     let lines = LineWriter::open("log", LogTarget::Stderr, notices)
@@ -67,6 +67,22 @@ pub fn init(level: Option<&str>, format: Option<&str>) -> Result<(), String> {
     // Cannot fail: `try_init` succeeds only once per process.
     let _ = LEVEL.set((handle, Mutex::new(level.to_owned())));
     Ok(())
+}
+
+/// Checks the level and the format without starting the log.
+///
+/// # Errors
+/// A message about the level or the format.
+pub fn check(level: Option<&str>, format: Option<&str>) -> Result<(), String> {
+    level.map_or(Ok(()), |level| parse_filter(level).map(drop))?;
+    match format {
+        None | Some("text" | "json") => Ok(()),
+        Some(other) => Err(unknown_format(other)),
+    }
+}
+
+fn unknown_format(format: &str) -> String {
+    format!("unknown log format {format:?}; use text or json")
 }
 
 /// Waits until every line is written, at most for a second; blocks the thread.

@@ -54,7 +54,13 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(args: &[&str]) -> Self {
+        Self::start_with(args, &[]).await
+    }
+
+    /// Starts a server with these environment variables.
+    pub(crate) async fn start_with(args: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = voxbridge(args);
+        command.envs(variables.iter().copied());
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let line = timeout(PATIENCE, lines.next_line()).await.expect("the server prints nothing").unwrap();
@@ -185,7 +191,59 @@ async fn check_prints_configuration_and_errors_as_json() {
         (&misspelt.into(), true)
     );
     let unknown = run(&["check", "--json", "--profile", "spech"]).await;
-    assert!(json(&unknown)["errors"][0]["message"].as_str().unwrap().contains("did you mean `speech`"));
+    let error = &json(&unknown)["errors"][0];
+    assert!(error["message"].as_str().unwrap().contains("did you mean `speech`"), "{error}");
+    assert_eq!((&error["option"], &error["file"]), (&"--profile".into(), &serde_json::Value::Null));
+}
+
+#[tokio::test]
+async fn check_reports_all_mistakes_and_serve_the_same_ones() {
+    let file = write_file(
+        "four.toml",
+        "profile = \"speach\"\nlisten = 0.0.0.0:8000\n[[upstream]]\nurl = \"http://gpu\"\nlanguage = \"en\"\n",
+    );
+    let places = [
+        format!("{file}:1:1: unknown profile `speach`"),
+        format!("{file}:2:10: a text needs quotes: write listen = \"0.0.0.0:8000\""),
+        format!("{file}:4:1: upstream: \"http://gpu"),
+        format!("{file}:5:1: key `language` does not belong in [[upstream]]: move it up"),
+    ];
+    for command in ["check", "serve"] {
+        let failed = run(&[command, "--config", &file]).await;
+        assert_eq!(failed.code, 2, "{command}: {}", failed.stderr);
+        for place in &places {
+            assert!(failed.stderr.contains(place), "{command}: no {place}: {}", failed.stderr);
+        }
+        assert_eq!(failed.stderr.trim_end().lines().count(), 4, "{}", failed.stderr);
+    }
+    let json = run(&["check", "--json", "--config", &file]).await;
+    let report: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let errors = report["errors"].as_array().unwrap();
+    let lines: Vec<_> = errors.iter().map(|error| error["line"].as_u64().unwrap()).collect();
+    assert_eq!(errors.len(), 4, "{report}");
+    assert_eq!(lines, [1, 2, 4, 5], "{report}");
+}
+
+#[tokio::test]
+async fn check_warns_about_routes_and_protocols_that_are_never_served() {
+    let file = write_file(
+        "shadowed.toml",
+        "[[upstream]]\nurl = \"ws://gpu\"\n[[route]]\nmodel = \"*\"\nprofile = \"speech\"\n\
+         [[route]]\nmodel = \"whisper-*\"\nprofile = \"live\"\n",
+    );
+    let dir = scratch("program/mute");
+    let source = run(&["mappings", "new", "mute"]).await.stdout;
+    let has_transcript = |line: &&str| !line.starts_with("transcript_final");
+    let mute: Vec<&str> = source.lines().filter(has_transcript).collect();
+    std::fs::write(dir.join("mute.toml"), mute.join("\n")).unwrap();
+    let checked = run(&["check", "--config", &file, "--mappings", dir.to_str().unwrap()]).await;
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+    for warning in [
+        "# warning: [[route]] 2 (model \"whisper-*\", profile \"live\") never matches, because [[route]] 1 takes its connections",
+        "# warning: client \"mute\" sends speech, but gets no transcripts: [events] has no `transcript_final`",
+    ] {
+        assert!(checked.stdout.contains(warning), "no {warning}: {}", checked.stdout);
+    }
 }
 
 #[tokio::test]
@@ -197,6 +255,16 @@ async fn completions_and_manual_pages_name_every_command() {
             "{shell}"
         );
     }
+    let bash = run(&["completions", "bash"]).await.stdout;
+    let offered = |option: &str| {
+        let at = bash.find(&format!("{option})")).unwrap_or_else(|| panic!("no {option}"));
+        bash[at..].lines().nth(1).unwrap().trim().to_owned()
+    };
+    let profiles = offered("--profile");
+    assert!(profiles.contains("compgen -W") && profiles.contains("conversation"), "{profiles}");
+    assert!(offered("--upstream-dialect").contains("minicpm-o-legacy"));
+    assert!(!offered("--sessions-max").contains("compgen -f"), "{}", offered("--sessions-max"));
+    assert!(offered("--config").contains("compgen -f"), "{}", offered("--config"));
     let page = run(&["man"]).await;
     assert!(
         page.code == 0 && page.stdout.contains(".TH voxbridge 1") && page.stdout.contains("serve"),
@@ -214,17 +282,34 @@ async fn completions_and_manual_pages_name_every_command() {
 #[tokio::test]
 async fn check_uses_same_environment_as_serve() {
     let file = write_file("layers.toml", "language = \"zh\"\nidle_timeout_ms = 5000\nsessions_max = 7\n");
-    let file_only = run(&["check", "--config", &file]).await;
-    assert_eq!(file_only.code, 0, "{}", file_only.stderr);
-    assert!(file_only.stdout.contains("# no upstream is configured"), "{}", file_only.stdout);
+    for command in ["check", "serve"] {
+        let file_only = run(&[command, "--config", &file]).await;
+        assert_eq!(file_only.code, 2, "{command}: {}", file_only.stderr);
+        assert!(file_only.stderr.contains("no upstream is configured"), "{command}: {}", file_only.stderr);
+    }
 
     let variables = [("UPSTREAM", "ws://gpu/x"), ("IDLE_TIMEOUT_MS", "6000"), ("SESSIONS_MAX", "8")];
     let layered = run_with(&["check", "--config", &file, "--sessions-max", "9"], &variables).await;
     assert_eq!(layered.code, 0, "{}", layered.stderr);
-    for line in
-        ["url = \"ws://gpu/x\"", "idle_timeout_ms = 6000", "sessions_max = 9", "language = \"zh\"", "# ok: "]
-    {
+    for line in [
+        "url = \"ws://gpu/x\"  # VOXBRIDGE_UPSTREAM",
+        "idle_timeout_ms = 6000  # VOXBRIDGE_IDLE_TIMEOUT_MS",
+        "sessions_max = 9  # --sessions-max",
+        "language = \"zh\"  # file",
+        "listen = \"127.0.0.1:8000\"  # default",
+        "handshakes_max = 512  # default",
+        "# profile is not set: speech, or as the mode in the upstream's URL says",
+        "# ok: ",
+    ] {
         assert!(layered.stdout.contains(line), "no {line}: {}", layered.stdout);
+    }
+    toml::from_str::<toml::Table>(&layered.stdout).expect("the output is not TOML");
+    let json = run_with(&["check", "--json", "--config", &file], &variables).await;
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    for (key, source) in
+        [("upstream.0.url", "VOXBRIDGE_UPSTREAM"), ("language", "file"), ("listen", "default")]
+    {
+        assert_eq!(json["sources"][key], source, "{key}: {json}");
     }
     assert!(!layered.stdout.contains("no upstream"), "{}", layered.stdout);
 
@@ -423,6 +508,19 @@ async fn untrusted_certificate_has_its_own_exit_code_and_ca_trusts_it() {
     let trusted = run(&["speak", "Hi.", "-o", &out, "--url", &url, "--ca", &cert]).await;
     assert!(trusted.code == 1 && trusted.stderr.contains("the server reports"), "{}", trusted.stderr);
     bridge.stop().await;
+}
+
+#[tokio::test]
+async fn talk_at_a_server_that_only_transcribes_ends_before_the_question() {
+    let (simulator, bridge) = simulator_and_bridge().await;
+    let recording = speech_dir().join("goforward_16k.wav").display().to_string();
+    let out = scratch("program").join("no-answer.wav").display().to_string();
+    let talk = run(&["talk", &recording, "-o", &out, "--url", &bridge.url()]).await;
+    assert!(talk.code == 1 && talk.stderr.contains("talk needs a conversation"), "{}", talk.stderr);
+    let (_, log) = bridge.stop().await;
+    let audio_in_s = log.split("audio_in_s=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    assert_eq!(audio_in_s.map(|s| s.parse::<f64>().unwrap()), Some(0.0), "{log}");
+    simulator.stop().await;
 }
 
 #[tokio::test]

@@ -205,7 +205,22 @@ async fn start_logs_url_of_each_served_protocol() {
     ] {
         let line = server.wait_for_log(&format!("ws://{address}{target}")).await;
         assert!(line.contains(protocol) && line.contains("serving clients"), "{line}");
+        let profile = if protocol == "minicpm-o" { "relay" } else { "speech" };
+        assert!(line.contains(&format!("profile=\"{profile}\"")), "{line}");
     }
+    let line = server.wait_for_log("upstream cannot be reached: connection refused").await;
+    assert!(line.contains("ws://127.0.0.1:9/v1/realtime") && line.contains("minicpm-o"), "{line}");
+}
+
+#[tokio::test]
+async fn start_prints_url_of_the_playground() {
+    let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", "ws://127.0.0.1:9", "--playground"];
+    let mut process = voxbridge(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut line = async || timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let address = line().await.trim_start_matches("listening on ").to_owned();
+    assert_eq!(line().await, format!("playground at http://{address}/playground"));
+    process.kill().await.unwrap();
 }
 
 #[tokio::test]
@@ -215,7 +230,7 @@ async fn named_pipe_without_a_reader_stops_neither_check_nor_serve() {
     let _ = fs::remove_file(&pipe);
     assert!(Command::new("mkfifo").arg(&pipe).status().await.unwrap().success());
     let path = config(&dir, "[access_log]\npath = \"access.log\"\n");
-    let (code, _, words) = run(&["check", "--config", &path]).await;
+    let (code, _, words) = run(&["check", "--upstream", "ws://127.0.0.1:9", "--config", &path]).await;
     assert_eq!(code, 0, "{words}");
     let server = Server::start("ws://127.0.0.1:9", &["--config", &path]).await;
     server.client().await.close().await;

@@ -9,6 +9,7 @@ use std::{
 
 use serde_json::Value;
 use tokio::{
+    net::TcpListener,
     process::Command,
     time::{sleep, timeout},
 };
@@ -166,6 +167,9 @@ async fn configuration_file_names_upstreams_and_voices() {
     let known = run(&[&speak[..], &["--voice", "anna"]].concat()).await;
     assert_eq!(known.code, 0, "{}", known.stderr);
     assert_wav(Path::new(&wav));
+    let unknown = run(&[&speak[..], &["--voice", "ana"]].concat()).await;
+    assert_eq!(unknown.code, 2, "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("unknown voice `ana`, did you mean `anna`?"), "{}", unknown.stderr);
     fs::write(&config, "language = \"en\"\n").unwrap();
     let none = run(&speak).await;
     assert!(none.code == 2 && none.stderr.contains("upstream"), "{}", none.stderr);
@@ -217,6 +221,12 @@ async fn http_server_transcribes_and_speaks() {
     assert!(vtt.starts_with("WEBVTT\n\n00:00:00.3") && vtt.matches(" --> ").count() == 4, "{vtt}");
     assert_eq!(spoken.code, 0, "{}", spoken.stderr);
     assert_wav(Path::new(&wav));
+    let live = bridge.url();
+    for url in [&url, &live] {
+        let other = run(&["speak", "Good morning.", "--url", url, "-o", &wav, "--voice", "anna"]).await;
+        assert_eq!(other.code, 0, "{}", other.stderr);
+        assert!(other.stderr.contains("unknown voice `anna`; there are no voices"), "{}", other.stderr);
+    }
     let missing = run(&["transcribe", "--url", &format!("{url}/nothing"), &jfk]).await;
     assert!(missing.code == 1 && missing.stderr.contains("answered with HTTP 404"), "{}", missing.stderr);
     bridge.stop().await;
@@ -227,12 +237,78 @@ async fn http_server_transcribes_and_speaks() {
 
 #[tokio::test]
 async fn failing_upstream_is_named_with_the_file_and_the_position() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // Accepts connections, but opens no session.
+    let upstream = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     let jfk = recording("jfk_16k.wav");
-    let output = run(&["transcribe", "--upstream", "ws://127.0.0.1:9/v1/realtime", &jfk]).await;
-    assert_eq!(output.code, 1, "{}", output.stderr);
-    for part in [format!("{jfk}: at 0:00: "), "127.0.0.1:9: connection refused".to_owned()] {
+    let output = run(&["transcribe", "--upstream", &format!("ws://{address}/v1/realtime"), &jfk]).await;
+    assert_eq!(output.code, 69, "{}", output.stderr);
+    for part in [format!("{jfk}: at 0:00: "), format!("{address}: ")] {
         assert!(output.stderr.contains(&part), "{part}: {}", output.stderr);
     }
+    upstream.abort();
+}
+
+#[tokio::test]
+async fn wrong_addresses_and_certificates_fail_without_retries() {
+    let jfk = recording("jfk_16k.wav");
+    let state = directory("untrusted");
+    let serve = ["serve", "--upstream", "ws://127.0.0.1:9", "--listen", "127.0.0.1:0", "--tls-self-signed"];
+    let state = ("XDG_STATE_HOME", state.display().to_string());
+    let secure = Server::start_with(&serve, &[(state.0, &state.1)]).await;
+    let secure_url = format!("wss://{}/v1/realtime", secure.address);
+    for (upstream, code, words) in [
+        (
+            "ws://127.0.0.1:9/v1/realtime",
+            69,
+            "cannot reach upstream ws://127.0.0.1:9/v1/realtime: connection refused",
+        ),
+        (
+            &secure_url,
+            76,
+            "is not trusted: its issuer is unknown; to trust it, name a file with it by --upstream-ca",
+        ),
+    ] {
+        for command in [&["transcribe", &jfk][..], &["speak", "Hi.", "-o", "x.wav"]] {
+            let output = run(&[command, &["--upstream", upstream]].concat()).await;
+            assert!(output.code == code && output.stderr.contains(words), "{upstream}: {}", output.stderr);
+            assert!(!output.stderr.contains("attempt"), "the command retried: {}", output.stderr);
+        }
+    }
+    secure.stop().await;
+}
+
+#[tokio::test]
+async fn empty_answers_of_the_model_are_not_silence() {
+    let simulator =
+        Server::start(&["simulate", "--listen", "127.0.0.1:0", "--fault", "empty-transcript"]).await;
+    let (upstream, silence) = (simulator.url(), directory("silence").join("silence.wav"));
+    fs::write(&silence, wav_of_silence(2)).unwrap();
+    let spoken = run(&["transcribe", "--upstream", &upstream, &recording("goforward_16k.wav")]).await;
+    assert_eq!((spoken.code, spoken.stdout.as_str()), (1, ""), "{}", spoken.stderr);
+    assert!(
+        spoken.stderr.contains("speech was found at 0:00, but the model returned no words"),
+        "{}",
+        spoken.stderr
+    );
+    let silent = run(&["transcribe", "--upstream", &upstream, &silence.display().to_string()]).await;
+    assert_eq!((silent.code, silent.stdout.as_str()), (0, ""), "{}", silent.stderr);
+    assert!(silent.stderr.contains("no speech was found in the recording"), "{}", silent.stderr);
+    simulator.stop().await;
+}
+
+/// Seconds of silence, 16 kHz.
+fn wav_of_silence(seconds: u32) -> Vec<u8> {
+    let data = seconds * 32_000;
+    let mut wav = b"RIFF".to_vec();
+    wav.extend((36 + data).to_le_bytes());
+    wav.extend(b"WAVEfmt \x10\0\0\0\x01\0\x01\0");
+    wav.extend([16_000, 32_000_u32].map(u32::to_le_bytes).concat());
+    wav.extend(b"\x02\0\x10\0data");
+    wav.extend(data.to_le_bytes());
+    wav.resize(44 + data as usize, 0);
+    wav
 }
 
 #[tokio::test]

@@ -261,6 +261,9 @@ async fn reload_applies_to_new_sessions_and_rejects_broken_files() {
     assert!(line.contains("`language`") && !line.contains("sessions_max"), "{line}");
     let line = bridge.wait_for_log("after a restart").await;
     assert!(line.contains("`sessions_max`"), "{line}");
+    bridge.signal("-HUP").await;
+    let line = bridge.wait_for_log("reloaded").await;
+    assert!(line.contains("its changes take effect after a restart: `sessions_max`"), "{line}");
     assert_eq!(error_text(&mut bridge.client().await).await, "Fourth: 'nope'");
     // Old and new sessions still work.
     for client in [&mut old, &mut new] {

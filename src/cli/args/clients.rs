@@ -29,7 +29,8 @@ pub struct TranscribeArgs {
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: TranscriptFormatArg,
-    /// File to write, or directory for one file per recording (talk.mp3 becomes DIR/talk.srt) [default: standard output]
+    /// File to write, or directory for one file per recording (talk.mp3 becomes DIR/talk.srt); DIR/ is created [default:
+    /// standard output]
     #[arg(short, long, value_name = "FILE|DIR")]
     pub output: Option<PathBuf>,
     /// Translate the speech into English; needs --upstream or an http:// URL
@@ -83,7 +84,8 @@ pub struct SpeakArgs {
     /// Files with texts to speak, each to an audio file of its own
     #[arg(long, value_name = "TEXTFILE", num_args = 1..)]
     pub file: Vec<PathBuf>,
-    /// File to write, or directory for one file per text (chapter.txt becomes DIR/chapter.mp3), or - for standard output
+    /// File to write, or directory for one file per text (chapter.txt becomes DIR/chapter.mp3; DIR/ is created), or - for
+    /// standard output
     #[arg(short, long, value_name = "OUT|DIR")]
     pub output: PathBuf,
     /// Audio format [default: by the ending of the output, otherwise wav]

@@ -6,13 +6,14 @@
 mod clients;
 mod examples;
 mod simulate;
+mod sources;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 pub use self::clients::{
     KeyArgs, ServerArgs, SpeakArgs, TalkArgs, TargetArgs, TranscribeArgs, TranscriptFormatArg, UpstreamArgs,
@@ -22,6 +23,7 @@ use self::examples::{
     MAPPINGS_EXAMPLES, REPLAY_EXAMPLES, SERVE_EXAMPLES,
 };
 pub use self::simulate::{BackendArg, DialectArg, SimulateArgs};
+pub use self::sources::OptionSources;
 use crate::audio::vad::earshot;
 use crate::config::complete_address;
 
@@ -37,6 +39,25 @@ pub struct Cli {
     /// Command to run.
     #[command(subcommand)]
     pub command: CliCommand,
+}
+
+impl Cli {
+    /// Parses the command line. Ends the program with a message if it is wrong.
+    #[must_use]
+    pub fn from_command_line() -> Self {
+        let command = Self::command();
+        let matches = command.clone().get_matches();
+        let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        if let (
+            CliCommand::Check(CheckArgs { config, .. }) | CliCommand::Serve(ServeArgs { config, .. }),
+            Some((name, matches)),
+        ) = (&mut cli.command, matches.subcommand())
+        {
+            let sources = command.find_subcommand(name).map(|command| OptionSources::of(command, matches));
+            config.sources = sources.unwrap_or_default();
+        }
+        cli
+    }
 }
 
 /// Commands of the program.
@@ -201,6 +222,9 @@ pub struct ConfigArgs {
     /// Log options.
     #[command(flatten)]
     pub log: LogArgs,
+    /// Where the values come from.
+    #[arg(skip)]
+    pub sources: OptionSources,
 }
 
 /// Arguments of `voxbridge check`.

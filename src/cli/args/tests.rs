@@ -4,7 +4,7 @@ use super::{
     examples::{SIMULATE_EXAMPLES, SPEAK_EXAMPLES, TRANSCRIBE_EXAMPLES},
     *,
 };
-use clap::{CommandFactory as _, error::ErrorKind};
+use clap::error::ErrorKind;
 
 #[test]
 fn argument_definitions_are_consistent() {

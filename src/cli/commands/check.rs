@@ -1,83 +1,154 @@
 //! `voxbridge check`: checks and prints the configuration and lists all mapping files, without serving.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
 
 use serde_json::{Value, json};
 
-use super::{CommandError, config_layers::load_config, replay::replay_epoch};
+use super::{
+    CommandError, config_layers::overlay_arguments, replay::replay_epoch, value_sources::CheckedSettings,
+};
 use crate::{
     cli::{
         args::{CheckArgs, ConfigArgs},
         output,
         synthetic_session::SyntheticSession,
     },
-    config::{Config, UpstreamConfig},
-    mapping::{FileError, Library, MappingKind, UpstreamMapping, compatibility::check_compatible},
+    config::{CheckedConfig, Config, ConfigFile, ConfigProblem, NO_UPSTREAM, UpstreamConfig},
+    mapping::{
+        ClientMapping, FileError, Library, MappingKind, UpstreamMapping, client::EventName,
+        compatibility::check_compatible,
+    },
 };
 
 pub(super) fn run(args: CheckArgs) -> Result<(), CommandError> {
-    let checked = check(args.config);
-    match (args.json, checked) {
-        (false, checked) => {
-            let (config, library) = checked.map_err(CommandError::usage)?;
-            output::print_line(toml::to_string_pretty(&config).map_err(CommandError::failed)?)?;
-            output::print(format_remarks(&config, &library))?;
+    match (args.json, check(args.config)) {
+        (false, Ok(checked)) => {
+            output::print(checked.annotated_toml().map_err(CommandError::failed)?)?;
+            output::print(format_remarks(&checked.config, &checked.library))?;
             Ok(())
         }
-        (true, Ok((config, library))) => {
-            let mut report = config.effective_json(&library);
+        (false, Err(mistakes)) => Err(CommandError::usage(describe(&mistakes))),
+        (true, Ok(checked)) => {
+            let (config, library) = (&checked.config, &checked.library);
+            let mut report = config.effective_json(library);
             report["ok"] = json!(true);
+            report["sources"] = json!(checked.sources());
             report["notes"] = json!(config.notes());
-            report["warnings"] = json!(all_warnings(&config, &library));
+            report["warnings"] = json!(all_warnings(config, library));
             Ok(output::print_line(format_args!("{report:#}"))?)
         }
-        (true, Err(error)) => {
-            output::print_line(format_args!("{:#}", json!({"ok": false, "errors": error.to_json()})))?;
+        (true, Err(mistakes)) => {
+            let errors: Vec<Value> = mistakes.iter().map(Mistake::to_json).collect();
+            output::print_line(format_args!("{:#}", json!({"ok": false, "errors": errors})))?;
             Err(CommandError::usage(""))
         }
     }
 }
 
+/// Describes all mistakes of a configuration that `serve` does not accept; `None` if the check finds none.
+pub(super) fn describe_mistakes(args: ConfigArgs) -> Option<String> {
+    check(args).err().map(|mistakes| describe(&mistakes))
+}
+
+fn describe(mistakes: &[Mistake]) -> String {
+    mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
 /// Reads and checks everything that `serve` reads.
-fn check(args: ConfigArgs) -> Result<(Config, Library), CheckError> {
-    // On its own first, for the positions of its errors.
-    args.config.as_deref().map(Config::read).transpose().map_err(CheckError::File)?;
-    let config = load_config(args).map_err(|error| CheckError::Setting(error.message))?;
-    // Reports an invalid log filter.
-    config.log.start_log().map_err(CheckError::Setting)?;
-    let library = config.load_library().map_err(CheckError::File)?;
-    config.check().map_err(CheckError::Setting)?;
-    Ok((config, library))
+fn check(args: ConfigArgs) -> Result<CheckedSettings, Vec<Mistake>> {
+    let in_files = |error: FileError| error.flatten().into_iter().map(Mistake::File).collect::<Vec<_>>();
+    let file = args.config.as_deref().map(ConfigFile::read).transpose().map_err(in_files)?;
+    let checked_file = file.as_ref().map(ConfigFile::check);
+    let base = checked_file.as_ref().map(|checked| checked.config.clone()).unwrap_or_default();
+    let config = overlay_arguments(base, args.clone());
+
+    let in_keys = checked_file.iter().flat_map(|checked| checked.errors.clone());
+    let mut mistakes: Vec<Mistake> = in_keys.map(Mistake::File).collect();
+    let library = config.load_library().map_err(|error| mistakes.extend(in_files(error)));
+    let is_consequence = |problem: &ConfigProblem| {
+        checked_file.as_ref().is_some_and(|checked| checked.is_consequence(problem))
+    };
+    let mut problems = match &library {
+        Ok(_) => config.find_problems(),
+        // Names that the broken mapping files may define are not mistakes.
+        Err(()) => without_unknown_names(Config { mappings: None, ..config.clone() }.find_problems()),
+    };
+    if config.upstream.is_empty() && file.is_some() {
+        problems.push(ConfigProblem { path: Vec::new(), message: NO_UPSTREAM.to_owned() });
+    }
+    problems.retain(|problem| !is_consequence(problem));
+    mistakes
+        .extend(problems.into_iter().map(|problem| Mistake::locate(problem, checked_file.as_ref(), &args)));
+    mistakes.sort_by_cached_key(Mistake::place);
+    match library {
+        Ok(library) if mistakes.is_empty() => Ok(CheckedSettings { config, library, args }),
+        _ => Err(mistakes),
+    }
 }
 
-/// The mistake that the check found.
-#[derive(Debug, thiserror::Error)]
-enum CheckError {
-    /// Mistakes in a file.
-    #[error("{0}")]
+fn without_unknown_names(problems: Vec<ConfigProblem>) -> Vec<ConfigProblem> {
+    let is_name = |problem: &ConfigProblem| {
+        ["unknown profile", "unknown client protocol", "unknown upstream dialect"]
+            .iter()
+            .any(|words| problem.message.contains(words))
+    };
+    problems.into_iter().filter(|problem| !is_name(problem)).collect()
+}
+
+/// A mistake, and where it is.
+#[derive(Debug)]
+enum Mistake {
+    /// In a file.
     File(FileError),
-    /// A mistake in a setting, wherever it comes from.
-    #[error("{0}")]
-    Setting(String),
+    /// In an option of the command line or a variable of the environment.
+    Option(String, String),
+    /// In the configuration as a whole.
+    Whole(String),
 }
 
-impl CheckError {
-    /// One object for each mistake. File and position are null if unknown.
-    fn to_json(&self) -> Vec<Value> {
-        let known = |number: usize| (number > 0).then_some(number);
+impl Mistake {
+    fn locate(problem: ConfigProblem, file: Option<&CheckedConfig>, args: &ConfigArgs) -> Self {
+        if let Some(option) = args.sources.find(&problem.path) {
+            return Self::Option(option.to_owned(), problem.message);
+        }
+        match file.and_then(|file| file.locate(&problem)) {
+            Some(error) => Self::File(error),
+            None => Self::Whole(problem.message),
+        }
+    }
+
+    /// Sort key: by file and position, those without a position last.
+    fn place(&self) -> (bool, String, usize, usize) {
         match self {
-            Self::Setting(message) => {
-                vec![json!({"file": null, "line": null, "column": null, "message": message})]
-            }
-            Self::File(error) => {
-                let object = |error: FileError| {
-                    json!({
-                        "file": error.file, "line": known(error.line), "column": known(error.column),
-                        "message": error.message
-                    })
-                };
-                error.clone().flatten().into_iter().map(object).collect()
-            }
+            Self::File(error) => (false, error.file.clone(), error.line, error.column),
+            Self::Option(..) | Self::Whole(_) => (true, String::new(), 0, 0),
+        }
+    }
+
+    /// File, position and option are null if unknown.
+    fn to_json(&self) -> Value {
+        let known = |number: usize| (number > 0).then_some(number);
+        let (error, option, message) = match self {
+            Self::File(error) => (Some(error), None, &error.message),
+            Self::Option(option, message) => (None, Some(option), message),
+            Self::Whole(message) => (None, None, message),
+        };
+        json!({
+            "file": error.map(|error| &error.file), "line": error.and_then(|error| known(error.line)),
+            "column": error.and_then(|error| known(error.column)), "option": option, "message": message,
+        })
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => error.fmt(f),
+            Self::Option(option, message) => write!(f, "{option}: {message}"),
+            Self::Whole(message) => f.write_str(message),
         }
     }
 }
@@ -89,7 +160,34 @@ fn all_warnings(config: &Config, library: &Library) -> Vec<String> {
         problems.map(move |problem| format!("{session} does not work: {problem}"))
     };
     let sessions = sessions_to_try(config, library);
-    config.warnings().into_iter().chain(sessions.into_iter().flat_map(warnings_of)).collect()
+    let routes = config.build_service().map(|service| Config::route_warnings(&service)).unwrap_or_default();
+    let mute = clients_without_transcripts(library);
+    config
+        .warnings()
+        .into_iter()
+        .chain(routes)
+        .chain(mute)
+        .chain(sessions.into_iter().flat_map(warnings_of))
+        .collect()
+}
+
+/// Warnings about your client files that send speech and get no transcripts. A protocol may be meant for conversations, so that
+/// this is not an error.
+fn clients_without_transcripts(library: &Library) -> impl Iterator<Item = String> {
+    let is_mute = |client: &&Arc<ClientMapping>| {
+        let takes_transcripts = client.is_relayed()
+            || client.realtime.is_some()
+            || !client.event(EventName::TranscriptFinal).is_empty();
+        !takes_transcripts
+            && client.audio_in.frame_max_bytes > 0
+            && !library.is_embedded(MappingKind::Client, &client.name)
+    };
+    library.clients().filter(is_mute).map(|client| {
+        format!(
+            "client {:?} sends speech, but gets no transcripts: [events] has no `transcript_final`",
+            client.name
+        )
+    })
 }
 
 /// The combinations of a client, a profile and a dialect that need a try: those with a file that is not built in. The rest
@@ -121,6 +219,18 @@ fn sessions_to_try(config: &Config, library: &Library) -> Vec<SyntheticSession> 
     sessions
 }
 
+/// The profiles of clients that match no route.
+fn describe_default_profiles(config: &Config, library: &Library) -> String {
+    if !config.routes.is_empty() {
+        return "clients that match no [[route]] are rejected".to_owned();
+    }
+    let own = library.clients().filter_map(|client| {
+        let profile = client.default_profile.as_ref()?;
+        Some(format!(", for {} {profile}", client.name))
+    });
+    format!("speech, or as the mode in the upstream's URL says{}", own.collect::<String>())
+}
+
 /// Formats the mapping files, notes and warnings as comments of the configuration.
 fn format_remarks(config: &Config, library: &Library) -> String {
     let mut out = String::new();
@@ -135,6 +245,17 @@ fn format_remarks(config: &Config, library: &Library) -> String {
     }
     for warning in all_warnings(config, library) {
         let _ = writeln!(out, "# warning: {warning}");
+    }
+    if config.profile.is_none() {
+        let _ = writeln!(out, "# profile is not set: {}", describe_default_profiles(config, library));
+    }
+    for (key, value) in
+        [("language", config.language.is_none()), ("idle_timeout_ms", config.idle_timeout_ms.is_none())]
+    {
+        if value {
+            let owner = if key == "language" { "profile" } else { "client protocol" };
+            let _ = writeln!(out, "# {key} is not set: each {owner} has its own");
+        }
     }
     if config.upstream.is_empty() {
         let _ = writeln!(out, "# no upstream is configured; serve needs at least one");

@@ -10,12 +10,17 @@ use crate::{
 /// Reads the configuration file and overrides it with the arguments.
 pub(super) fn load_config(args: ConfigArgs) -> Result<Config, CommandError> {
     let file = args.config.as_deref().map(Config::read).transpose().map_err(CommandError::usage)?;
+    Ok(overlay_arguments(file.unwrap_or_default(), args))
+}
+
+/// Overrides a configuration with the arguments.
+pub(super) fn overlay_arguments(file: Config, args: ConfigArgs) -> Config {
     let upstreams = args.upstream.into_iter().map(|url| UpstreamConfig {
         url,
         ca: args.upstream_ca.clone(),
         ..UpstreamConfig::with_default_dialect()
     });
-    let mut config = file.unwrap_or_default().overlaid_with(Config {
+    let mut config = file.overlaid_with(Config {
         listen: args.listen,
         profile: args.profile,
         mappings: args.mappings,
@@ -46,7 +51,7 @@ pub(super) fn load_config(args: ConfigArgs) -> Result<Config, CommandError> {
             upstream.dialect.clone_from(dialect);
         }
     }
-    Ok(config)
+    config
 }
 
 pub(super) fn log_config(args: LogArgs) -> LogConfig {

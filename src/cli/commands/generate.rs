@@ -1,6 +1,9 @@
 //! `voxbridge completions` and `voxbridge man`: shell completions and manual pages, from the definitions of the arguments.
 
-use clap::{CommandFactory as _, builder::Resettable};
+use clap::{
+    Arg, Command, CommandFactory as _, ValueHint,
+    builder::{PossibleValuesParser, Resettable},
+};
 
 use super::CommandError;
 use crate::{
@@ -9,13 +12,35 @@ use crate::{
         args::{CompletionsArgs, ManArgs},
         output,
     },
-    mapping::check::suggest_known,
+    mapping::{MappingKind, check::suggest_known, embedded_names},
 };
 
 pub(super) fn print_completions(args: &CompletionsArgs) -> Result<(), CommandError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "voxbridge", &mut script);
+    clap_complete::generate(args.shell, &mut with_values(Cli::command()), "voxbridge", &mut script);
     Ok(output::print(String::from_utf8_lossy(&script))?)
+}
+
+/// Adds the values that a shell should offer: names of mappings, and files only where the option takes a file.
+fn with_values(command: Command) -> Command {
+    command.mut_args(with_value).mut_subcommands(with_values)
+}
+
+fn with_value(argument: Arg) -> Arg {
+    let names = argument.get_value_names().unwrap_or_default();
+    let takes_file = names
+        .iter()
+        .any(|name| ["FILE", "DIR", "OUT", "WAV", "TRACE"].iter().any(|file| name.contains(file)));
+    let kind = match argument.get_id().as_str() {
+        "client" => MappingKind::Client,
+        "dialect" | "upstream_dialect" => MappingKind::Upstream,
+        "profile" => MappingKind::Profile,
+        _ if takes_file || !argument.get_possible_values().is_empty() => return argument,
+        _ if argument.get_action().takes_values() => return argument.value_hint(ValueHint::Other),
+        _ => return argument,
+    };
+    // Configured mappings have other names, too: the names are only for completion.
+    if takes_file { argument } else { argument.value_parser(PossibleValuesParser::new(embedded_names(kind))) }
 }
 
 pub(super) fn print_manual(args: &ManArgs) -> Result<(), CommandError> {
@@ -26,7 +51,7 @@ pub(super) fn print_manual(args: &ManArgs) -> Result<(), CommandError> {
     let command = match &args.command {
         None => &program,
         Some(name) => program.find_subcommand(name).ok_or_else(|| {
-            let known = suggest_known(name, || program.get_subcommands().map(clap::Command::get_name));
+            let known = suggest_known(name, || program.get_subcommands().map(Command::get_name));
             CommandError::usage(format!("unknown command `{name}`{known}"))
         })?,
     };

@@ -12,6 +12,7 @@ pub(super) mod replay;
 mod serve;
 mod signals;
 mod simulate;
+mod value_sources;
 
 use std::process::ExitCode;
 

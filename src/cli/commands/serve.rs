@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::{CommandError, SESSIONS_CUT_OFF, config_layers::load_config, reload, signals};
+use super::{CommandError, SESSIONS_CUT_OFF, check, config_layers::load_config, reload, signals};
 use crate::{
     cli::{args::ServeArgs, error::SIGNAL_BASE, output},
-    config::{AdminSettings, Config, ConfigReloader, ReloadTargets},
+    config::{AdminSettings, Config, ConfigReloader, ReloadTargets, UpstreamConfig},
+    secret::redacted_url,
     server::{
         Server, ServiceConfig,
         admin::{AdminContext, AdminListener},
@@ -31,9 +32,14 @@ const IDLE_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     allocator::restart_with_fixed_threshold();
-    let (config, self_signed) = load_serve_config(&args)?;
+    // The check finds all mistakes, and their positions.
+    let invalid = |error: CommandError| match check::describe_mistakes(args.config.clone()) {
+        Some(mistakes) => CommandError::usage(mistakes),
+        None => error,
+    };
+    let (config, self_signed) = load_serve_config(&args).map_err(invalid)?;
     config.log.start_log().map_err(CommandError::usage)?;
-    let service = config.build_service().map_err(CommandError::usage)?;
+    let service = config.build_service().map_err(|problem| invalid(CommandError::usage(problem)))?;
     let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
     if let Some(traces) = &service.traces {
         let trace_error = |error| {
@@ -41,7 +47,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         };
         traces.create_dir().map_err(trace_error)?;
     }
-    for warning in config.warnings() {
+    for warning in config.warnings().into_iter().chain(Config::route_warnings(&service)) {
         warn!("{warning}");
     }
     let workers = Workers::start(config.workers)
@@ -68,6 +74,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let (current, metrics) = (server.active_config(), server.metrics());
     let targets =
         ReloadTargets { current, admin: admin_listener, metrics, manager: manager.clone(), access_log };
+    let upstreams = config.upstream.clone();
     let reloader = Arc::new(build_reloader(args, config, targets));
     let reloading = tokio::spawn(reload::reload_on_sighup(reloader.clone())?);
     let watching_certificates = tokio::spawn(watch_certificates(
@@ -99,14 +106,21 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         let _ =
             output::print_line(format_args!("clients must trust {}, SHA-256 {fingerprint}", cert.display()));
     }
-    for (protocol, url) in addresses.iter().flat_map(|address| control.current.get().client_urls(address)) {
-        info!(protocol, url, "serving clients");
+    let service = control.current.get();
+    for (protocol, url) in addresses.iter().flat_map(|address| service.client_urls(address)) {
+        let profile = service.usual_profile(&protocol).unwrap_or_default();
+        info!(protocol, url, profile, "serving clients");
     }
+    let playground = addresses.iter().find_map(|address| service.playground_url(address));
+    tokio::spawn(report_upstreams(upstreams, service));
     // Only the readiness check of the admin listener needs these probes.
     let probing = admin
         .is_some()
         .then(|| tokio::spawn(control.current.clone().probe_upstreams_every(IDLE_PROBE_INTERVAL)));
     let answering = admin.map(|admin| serve_admin(admin, control)).transpose()?;
+    if let Some(url) = playground {
+        let _ = output::print_line(format_args!("playground at {url}"));
+    }
     let outcome = serving.await.map_err(CommandError::failed)?;
     reloading.abort();
     watching_certificates.abort();
@@ -117,6 +131,23 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         let _ = answering.await;
     }
     exit_result(outcome, signals).await
+}
+
+/// Logs each upstream with its dialect and whether it can be reached.
+async fn report_upstreams(upstreams: Vec<UpstreamConfig>, service: Arc<ServiceConfig>) {
+    let states = service.pool.clone().probe_all().await;
+    for (UpstreamConfig { url, dialect, .. }, (upstream, state)) in upstreams.iter().zip(states) {
+        let url = redacted_url(url);
+        match state {
+            Ok(()) => info!(upstream, url, dialect, "upstream can be reached"),
+            Err(problem) => warn!(
+                upstream,
+                url,
+                dialect,
+                "upstream cannot be reached: {problem}; sessions try it again; `voxbridge doctor` finds the cause"
+            ),
+        }
+    }
 }
 
 /// Raises the limit of file descriptors to the number needed; logs a warning if that fails.

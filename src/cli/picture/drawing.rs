@@ -15,7 +15,9 @@ const LINE: f64 = 17.0;
 const ROWS_MAX: usize = 16;
 /// Estimated width of a letter.
 const LETTER: f64 = 6.3;
+/// Longest line of a label, and most lines of one.
 const LABEL_MAX_CHARS: usize = 44;
+const LABEL_LINES_MAX: usize = 3;
 const STYLE: &str = "svg{background:#fff;font:12px system-ui,sans-serif}text{fill:#1f2933}.dim{fill:#7b8794}\
     .up{fill:#0b69a3}.down{fill:#2f855a}.up-wave{stroke:#0b69a3}.down-wave{stroke:#2f855a}.line{stroke:#cbd2d9}.late{stroke:#c05621;stroke-width:2}.lane{fill:#e4e7eb}\
     .late-text{fill:#c05621;font-weight:600}\
@@ -29,7 +31,7 @@ pub(super) struct Drawing {
     seconds: f64,
 }
 
-/// Lines of labels, each with a span of time. A label takes the first line that has room.
+/// Lines of labels, each with a span of time. A label takes the first adjacent lines that have room.
 pub(super) struct LabelRows {
     top: f64,
     ends: Vec<f64>,
@@ -122,15 +124,14 @@ impl LabelRows {
         class: &str,
     ) {
         let (from, to) = (drawing.x(from), drawing.x(to));
-        let width = label.chars().count() as f64 * LETTER;
+        let lines = wrap(label);
+        let chars = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+        let width = chars as f64 * LETTER;
         // A label that does not fit to the right of its time stands to the left of it.
         let start = if from + width > WIDTH { from - width } else { from };
-        if self.ends.len() < ROWS_MAX && self.ends.iter().all(|end| *end >= start) {
-            self.ends.push(0.0);
-        }
-        let free = self.ends.iter().position(|end| *end < start);
-        let row = free.unwrap_or(0);
-        drawing.y = self.top + row as f64 * LINE;
+        let free = self.take_rows(lines.len(), start, to.max(start + width) + LETTER);
+        drawing.y = self.top + free.unwrap_or(0) as f64 * LINE;
+        let _ = writeln!(drawing.body, "<g><title>{}</title>", escape(label));
         let (top, bottom) = (drawing.y - 10.0, drawing.y + 4.0);
         let _ = match class {
             "late-text" => {
@@ -150,9 +151,21 @@ impl LabelRows {
         };
         // Without room for its label, the time alone is marked.
         if free.is_some() {
-            self.ends[row] = to.max(start + width) + LETTER;
-            drawing.text(start + 3.0, if class == "dim" { "" } else { class }, label);
+            for line in &lines {
+                drawing.text(start + 3.0, if class == "dim" { "" } else { class }, line);
+                drawing.y += LINE;
+            }
         }
+        drawing.body.push_str("</g>\n");
+    }
+
+    /// Takes the first so many adjacent lines that are free from `start` on, until `end`.
+    fn take_rows(&mut self, count: usize, start: f64, end: f64) -> Option<usize> {
+        let is_free = |row: usize| self.ends.get(row).is_none_or(|end| *end < start);
+        let first = (0..=ROWS_MAX.checked_sub(count)?).find(|first| (*first..first + count).all(is_free))?;
+        self.ends.resize(self.ends.len().max(first + count), 0.0);
+        self.ends[first..first + count].fill(end);
+        Some(first)
     }
 
     /// Ends the lines of labels.
@@ -167,10 +180,30 @@ fn escape(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-/// Cuts a label off.
-pub(super) fn shorten(text: &str) -> String {
-    match text.char_indices().nth(LABEL_MAX_CHARS) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
+/// The first lines of a label, which end between words. A word that is longer than a line continues on the next one.
+fn wrap(label: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in label.split(' ').flat_map(split_long) {
+        let fits = |line: &str| {
+            line.is_empty() || line.chars().count() + 1 + word.chars().count() <= LABEL_MAX_CHARS
+        };
+        let count = lines.len();
+        match lines.last_mut() {
+            Some(line) if fits(line) => {
+                line.push_str(if line.is_empty() { "" } else { " " });
+                line.push_str(&word);
+            }
+            Some(line) if count == LABEL_LINES_MAX => {
+                line.push('…');
+                break;
+            }
+            _ => lines.push(word),
+        }
     }
+    lines
+}
+
+fn split_long(word: &str) -> Vec<String> {
+    let letters: Vec<char> = word.chars().collect();
+    letters.chunks(LABEL_MAX_CHARS).map(|part| part.iter().collect()).collect()
 }

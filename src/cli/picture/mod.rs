@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
-use self::drawing::{Drawing, shorten};
+use self::drawing::Drawing;
 use crate::{
     audio::{encoding::Encoding, pcm},
     mapping::ClientMapping,
@@ -123,7 +123,7 @@ impl SessionPicture {
             }
             let arrow = if mark.is_up { "→" } else { "←" };
             let text = if mark.text.is_empty() { String::new() } else { format!(" “{}”", mark.text) };
-            let label = shorten(&format!("{arrow} {}{text}", mark.name));
+            let label = format!("{arrow} {}{text}", mark.name);
             rows.place(drawing, (mark.at, mark.at), &label, if mark.is_up { "up" } else { "down" });
         }
         rows.finish(drawing);
@@ -160,7 +160,7 @@ impl SessionPicture {
         let mut rows = drawing.rows("upstream");
         for (lane, (from, to, said)) in &self.lanes {
             let text = if said.is_empty() { String::new() } else { format!(" “{said}”") };
-            rows.place(drawing, (*from, *to), &shorten(&format!("#{lane}{text}")), "dim");
+            rows.place(drawing, (*from, *to), &format!("#{lane}{text}"), "dim");
         }
         rows.finish(drawing);
     }
@@ -243,6 +243,22 @@ mod tests {
     }
 
     #[test]
+    fn long_texts_are_wrapped_at_words_and_complete_in_the_title() {
+        let words: Vec<String> = (0..12).map(|number| format!("considerable{number}")).collect();
+        let text = words.join(" ");
+        let message = format!(r#"{{"type":"transcript.final","text":"{text}"}}"#);
+        let svg = picture(&[(100, TapPoint::ToClient, TapFrame::Text(&message))]);
+        assert!(svg.contains(&format!("<title>← transcript.final “{text}”</title>")), "{svg}");
+        let lines: Vec<&str> = svg.lines().filter(|line| line.contains("class=\"down\" x")).collect();
+        let shown = lines.concat();
+        assert!(lines.len() > 3, "{svg}");
+        for word in &words[..5] {
+            assert!(shown.contains(word.as_str()), "{word} is cut: {shown}");
+        }
+        assert!(shown.contains('…'), "{shown}");
+    }
+
+    #[test]
     fn picture_of_many_messages_stays_small() {
         let texts: Vec<String> =
             (0..1000).map(|number| format!(r#"{{"type":"message {number}"}}"#)).collect();
@@ -251,7 +267,7 @@ mod tests {
         let svg = picture(&frames);
         let height = svg.split_once("viewBox=\"0 0 1200 ").unwrap().1.split_once('"').unwrap().0;
         assert!(height.parse::<u32>().unwrap() < 700, "{height}");
-        assert!(svg.contains("← message 0<") && !svg.contains("← message 500<"));
+        assert!(svg.contains("← message 0</text>") && !svg.contains("← message 500</text>"));
     }
 
     #[test]

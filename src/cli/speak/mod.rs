@@ -3,12 +3,14 @@
 //! - [`live`]: over the WebSocket of a Macaw server or of voxbridge
 //! - [`request`]: over the HTTP API of OpenAI, which voxbridge serves too
 //! - [`rest_session`]: over a bridge in this process
+//! - [`voice`]: checks the name of the voice
 //!
 //! Each gets the speech in pieces, as it is generated, and passes them on.
 
 pub(super) mod live;
 mod request;
 mod rest_session;
+mod voice;
 
 use std::path::{Path, PathBuf};
 
@@ -45,8 +47,14 @@ pub async fn run(args: &SpeakArgs, stop: impl Future<Output = u8>) -> Result<(),
         FileJob { name: job.name(), work: job.run() }
     });
     let parallel = args.jobs.map_or(target.parallel_files(), usize::from);
+    let speak_all = async {
+        if let Some(voice) = &args.voice {
+            voice::check_voice(voice, &target).await?;
+        }
+        files::run_all(jobs.collect(), parallel, &terminal, "spoke").await
+    };
     let result = tokio::select! {
-        result = files::run_all(jobs.collect(), parallel, &terminal, "spoke") => result,
+        result = speak_all => result,
         signal = stop => Err(ClientError::Stopped(signal)),
     };
     target.close().await;

@@ -38,7 +38,9 @@ pub(super) async fn speak(
                 }
                 // The session goes on by itself.
                 RestEvent::Error { code, .. } if code == "queue_stuck" => {}
-                RestEvent::Error { message, .. } => return Err(ClientError::ModelFailed(message)),
+                RestEvent::Error { code, message, .. } => {
+                    return Err(ClientError::from_model(&code, message));
+                }
                 RestEvent::Closed { reason } => return Err(ClientError::session_closed(&reason)),
                 _ => {}
             }

@@ -1,9 +1,11 @@
 //! Tests of `talk`.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::super::client::Client;
+use super::super::client::{Client, ClientTiming};
 use super::super::error::ClientError;
 use super::super::talk::{SpokenAnswer, ask_question};
 use super::fake::{self, FakePeer};
@@ -42,6 +44,26 @@ async fn interrupted_answer_is_replaced_by_answer_to_whole_question() {
     assert_eq!((answer.text.as_str(), answer.speech.to_wav()[44..].to_vec()), ("Forty-two.", vec![2; 4]));
     assert!(!answer.latency.is_zero());
     assert!(server.await.unwrap());
+}
+
+#[tokio::test]
+async fn transcript_without_a_speaker_ends_the_wait_for_an_answer() {
+    let (url, _server) = fake::serve(|mut peer| async move {
+        peer.send_created().await;
+        for event in ["vad.speech_start", "vad.speech_end"] {
+            peer.send_event(json!({"type": event})).await;
+        }
+        // Longer than the question.
+        peer.wait_for_audio(2 * 640).await;
+        peer.send_event(json!({"type": "transcript.final", "text": "mine"})).await;
+        peer.close_with_frame().await
+    })
+    .await;
+    // A fixed time would be over only after an hour.
+    let timing = ClientTiming { transcript_only_timeout: Duration::from_secs(3600), ..quick_timing() };
+    let (mut client, _) = Client::connect(&target(&url), timing).await.unwrap();
+    let error = ask_question(&mut client, &[0; 640]).await.unwrap_err();
+    assert!(matches!(error, ClientError::NoConversation), "{error}");
 }
 
 #[tokio::test]

@@ -110,7 +110,11 @@ impl TranscribeJob<'_> {
         let transcribed = self.transcribe().await?;
         let Self { terminal, destination, .. } = &self;
         if transcribed.segments.is_empty() && transcribed.problem.is_none() {
-            terminal.print_message(format_args!("{}: no speech was found in the recording", self.name()));
+            let found = match self.target {
+                Target::Http(_) => "the server returned no words",
+                Target::Local(_) | Target::Live(_) => "no speech was found in the recording",
+            };
+            terminal.print_message(format_args!("{}: {found}", self.name()));
         }
         let printed = match (self.printed(), destination) {
             (Printed::Nothing, Destination::Stdout) => self.format(&transcribed),

@@ -46,7 +46,8 @@ pub(in crate::cli) async fn transcribe(
             }
         }
     }
-    Ok(Transcribed { segments: result.segments, duration: recording.position(), problem: fed.flatten() })
+    let problem = fed.flatten().or(result.no_words_problem());
+    Ok(Transcribed { segments: result.segments, duration: recording.position(), problem })
 }
 
 /// Sends a recording, and returns its damage.
@@ -74,11 +75,19 @@ async fn feed(
 #[derive(Default)]
 struct Utterances {
     segments: Vec<Segment>,
+    /// When the first utterance begins whose transcript is empty.
+    empty_from_ms: Option<u64>,
     /// When each utterance that was not transcribed yet began, by its number.
     starts_ms: HashMap<u64, u64>,
 }
 
 impl Utterances {
+    /// The problem of a recording with utterances but without any words.
+    fn no_words_problem(&self) -> Option<ClientError> {
+        let first_ms = self.empty_from_ms.filter(|_| self.segments.is_empty())?;
+        Some(ClientError::NoWords { first_utterance: Some(Duration::from_millis(first_ms)) })
+    }
+
     /// Handles a message; true after the last one.
     fn handle(
         &mut self,
@@ -103,6 +112,8 @@ impl Utterances {
                 if !segment.text.trim().is_empty() {
                     on_progress(Progress::Words(segment.text.trim()))?;
                     self.segments.push(segment);
+                } else {
+                    self.empty_from_ms.get_or_insert(segment.start_ms);
                 }
             }
             RestEvent::Queued { position } => on_progress(Progress::Doing(&match position {
@@ -113,13 +124,15 @@ impl Utterances {
             RestEvent::Error { code, message, .. } if code == "queue_stuck" => {
                 on_progress(Progress::Note(&message))?;
             }
-            RestEvent::Error { message, segment_id, .. } => {
+            RestEvent::Error { code, message, segment_id } => {
                 let started_ms = segment_id.and_then(|id| self.starts_ms.get(&id));
+                let error = ClientError::from_model(&code, message);
                 return Err(match started_ms {
                     Some(ms) => {
-                        ClientError::UtteranceFailed { at: Duration::from_millis(*ms), reason: message }
+                        let (at, error) = (Duration::from_millis(*ms), Box::new(error));
+                        ClientError::UtteranceFailed { at, error }
                     }
-                    None => ClientError::ModelFailed(message),
+                    None => error,
                 });
             }
             RestEvent::Closed { reason } if reason == "finished" => return Ok(true),

@@ -8,32 +8,57 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::FileError;
+use super::{FileError, unquoted::UnquotedText};
 
 /// Stop after this many errors.
 const MAX_PROBLEMS: usize = 40;
 
-/// Offset of the deepest existing key along `path`.
+/// Offset of the deepest existing key along `path`, in which the entries of a list have their index. `None` if the document
+/// has not even the first key.
 #[must_use]
-pub(crate) fn offset_of(source: &str, path: &[&str]) -> usize {
-    let Ok(document) = DeTable::parse(source) else { return 0 };
-    let (mut table, mut offset) = (document.get_ref(), 0);
-    for key in path {
+pub fn offset_of(source: &str, path: &[&str]) -> Option<usize> {
+    let document = DeTable::parse(source).ok()?;
+    let (mut table, mut offset) = (document.get_ref(), None);
+    let mut path = path.iter();
+    while let Some(key) = path.next() {
         let Some((found, value)) = table.iter().find(|(known, _)| known.get_ref() == key) else { break };
-        offset = found.span().start;
+        offset = Some(found.span().start);
+        let mut value = value;
+        if let DeValue::Array(items) = value.get_ref() {
+            let Some(item) = path.next().and_then(|at| items.get(at.parse::<usize>().ok()?)) else { break };
+            (offset, value) = (Some(item.span().start), item);
+        }
         let DeValue::Table(inner) = value.get_ref() else { break };
         table = inner;
     }
     offset
 }
 
+/// All errors of a file, and a copy of it without them.
+pub struct RepairedFile {
+    /// Every error.
+    pub errors: Vec<FileError>,
+    /// The copy. It has the same lines as the file.
+    pub text: String,
+    guesses: Vec<Vec<String>>,
+}
+
+impl RepairedFile {
+    /// True if the repair of this key, or of one beside it, was a guess.
+    #[must_use]
+    pub fn is_guessed(&self, path: &[String]) -> bool {
+        is_near_guess(&self.guesses, path)
+    }
+}
+
+/// True if a guess concerns the same command, field, section or the like.
+fn is_near_guess(guesses: &[Vec<String>], path: &[String]) -> bool {
+    guesses.iter().any(|guess| guess.iter().zip(path).take(2).all(|(guess, key)| guess == key))
+}
+
 /// Reports every error that `read` finds in `source`. `model` is a valid file of the same kind, which lends
 /// values for repairs.
-pub(crate) fn find_all(
-    source: &str,
-    model: &str,
-    read: impl Fn(&str) -> Result<(), FileError>,
-) -> Result<(), FileError> {
+pub fn find_all(source: &str, model: &str, read: impl Fn(&str) -> Result<(), FileError>) -> RepairedFile {
     let mut copy = RepairedCopy { text: source.to_owned(), shifts: Vec::new(), guesses: Vec::new() };
     let mut found: Vec<FileError> = Vec::new();
     for _ in 0..MAX_PROBLEMS {
@@ -48,7 +73,7 @@ pub(crate) fn find_all(
             break;
         }
     }
-    FileError::combine(found)
+    RepairedFile { errors: found, text: copy.text, guesses: copy.guesses }
 }
 
 /// Copy of a file with the errors found so far repaired.
@@ -86,13 +111,19 @@ impl RepairedCopy {
         let is_at_start = (problem.line, problem.column) == (1, 1);
         let entry = entry_at(&self.text, problem.offset(&self.text)).filter(|_| !is_at_start);
         let path = entry.map(|entry| entry.path).unwrap_or_default();
-        self.guesses.iter().any(|guess| guess.iter().zip(&path).take(2).all(|(guess, key)| guess == key))
+        is_near_guess(&self.guesses, &path)
     }
 
     /// Repairs an error: by the suggested spelling, by the model's value, or by blanking the entry. Returns
     /// false if it cannot.
     fn repair(&mut self, problem: &FileError, model: &str) -> bool {
         let offset = problem.offset(&self.text);
+        if DeTable::parse(&self.text).is_err() {
+            let Some(UnquotedText { range, .. }) = UnquotedText::at(&self.text, offset) else { return false };
+            let quoted = format!("{:?}", &self.text[range.clone()]);
+            self.replace(problem, range, &quoted);
+            return true;
+        }
         let Some(entry) = entry_at(&self.text, offset).filter(|_| problem.line > 0) else { return false };
         let hint = problem.message.rsplit_once("did you mean `").map(|(_, hint)| hint.trim_end_matches("`?"));
         match hint {

@@ -1,7 +1,9 @@
 //! Errors in TOML files, with file, line, column and the nearest valid spelling.
 
-pub(crate) mod all_errors;
+pub mod all_errors;
 mod plain_message;
+mod renamed_keys;
+mod unquoted;
 pub(super) mod values;
 
 use std::fmt;
@@ -53,7 +55,7 @@ impl FileError {
     /// An error at a key, or at the deepest existing key along `path`.
     #[must_use]
     pub fn at_key(file: &str, source: &str, path: &[&str], message: impl Into<String>) -> Self {
-        Self::at_offset(file, source, all_errors::offset_of(source, path), message)
+        Self::at_offset(file, source, all_errors::offset_of(source, path).unwrap_or(0), message)
     }
 
     /// Combines errors into one; `Ok` if there are none.
@@ -92,7 +94,15 @@ impl FileError {
     #[must_use]
     pub fn from_toml(file: &str, source: &str, error: &toml::de::Error) -> Self {
         let message = plain_message::plain_message(error.message());
+        // Only errors of the syntax; a key file must not show its values otherwise.
+        let is_syntax = message == error.message() && !message.starts_with("duplicate key");
         match error.span() {
+            Some(span) if is_syntax => {
+                let unquoted = unquoted::UnquotedText::at(source, span.start);
+                let offset = unquoted.as_ref().map_or(span.start, |text| text.range.start);
+                let message = unquoted.map_or(message, |text| text.advice(source));
+                Self::at_offset(file, source, offset, message)
+            }
             Some(span) => Self::at_offset(file, source, span.start, message),
             None => Self::for_file(file, message),
         }

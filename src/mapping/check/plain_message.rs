@@ -1,6 +1,6 @@
 //! Rewrites the messages of the TOML reader in plain words, with the nearest valid key or value.
 
-use super::{did_you_mean, quoted_list};
+use super::{did_you_mean, quoted_list, renamed_keys::present_name};
 
 /// Rewrites a message. Messages that are no reader's, such as those of our own checks, stay as they are.
 pub(super) fn plain_message(message: &str) -> String {
@@ -16,6 +16,9 @@ pub(super) fn plain_message(message: &str) -> String {
 fn unknown_name(message: &str, start: &str, what: &str) -> Option<String> {
     let quoted: Vec<&str> = message.strip_prefix(start)?.split('`').skip(1).step_by(2).collect();
     let (wrong, known) = quoted.split_first()?;
+    if let Some(name) = present_name(wrong, known) {
+        return Some(format!("unknown {what} `{wrong}`: it was renamed, did you mean `{name}`?"));
+    }
     let hint = did_you_mean(wrong, known.iter().copied());
     let hint = match (hint.as_str(), known) {
         ("", []) => String::new(),
@@ -102,6 +105,14 @@ mod tests {
                 "unknown key `x`; known are `listen` and `mode`",
             ),
             ("unknown field `x`, there are no fields", "unknown key `x`"),
+            (
+                "unknown field `connections_max`, expected `handshakes_max` or `memory_max_bytes`",
+                "unknown key `connections_max`: it was renamed, did you mean `handshakes_max`?",
+            ),
+            (
+                "unknown field `connections_max`, expected `listen` or `profile`",
+                "unknown key `connections_max`; known are `listen` and `profile`",
+            ),
             (
                 "unknown variant `comit`, expected one of `commit`, `close`",
                 "unknown value `comit`, did you mean `commit`?",

@@ -15,7 +15,7 @@ pub use self::row::{ExplainRow, RowKind};
 use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
-    client::{CommandVerb, EventName, RealtimeEvent, Verb},
+    client::{CommandVerb, EventMessage, EventName, RealtimeEvent, Verb},
     compatibility::check_compatible,
     field::ProtocolField,
     upstream::Mode,
@@ -179,6 +179,7 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
         let describe = |it: &CommandVerb| {
             let effect = match it.verb {
                 Verb::Audio => becomes.clone(),
+                Verb::Configure => describe_configure(client),
                 verb => describe_verb(verb, profile, dialect),
             };
             if it.conditions.is_empty() { effect } else { format!("{}: {effect}", it.conditions) }
@@ -201,6 +202,24 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
         }
     }
     rows
+}
+
+/// The effect of a settings change, with its acknowledgement if the protocol has one.
+fn describe_configure(client: &ClientMapping) -> String {
+    let acknowledged = match client.event(EventName::Configured).first() {
+        Some(message) => format!("acknowledged by `{}`", spelled_event(client, message)),
+        None => "never acknowledged".to_owned(),
+    };
+    format!("changes the settings from now on; {acknowledged}")
+}
+
+/// The name of an event, or the whole message if it has none.
+fn spelled_event(client: &ClientMapping, message: &EventMessage) -> String {
+    let mut json = String::new();
+    message.template.render(&mut json, |_| super::template::SlotValue::Null);
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
+    let name = value.pointer(&client.command_key).and_then(serde_json::Value::as_str);
+    name.map_or(json, str::to_owned)
 }
 
 fn field_row(is: RowKind, field: &ProtocolField, profile: &Profile) -> ExplainRow {
@@ -228,13 +247,7 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
     for (name, message) in
         EventName::ALL.into_iter().flat_map(|name| client.event(name).iter().map(move |it| (name, it)))
     {
-        let mut json = String::new();
-        message.template.render(&mut json, |_| super::template::SlotValue::Null);
-        let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
-        let spelled = value
-            .pointer(&client.command_key)
-            .and_then(serde_json::Value::as_str)
-            .map_or(json.clone(), str::to_owned);
+        let spelled = spelled_event(client, message);
         let origin = match name {
             EventName::Audio => voice.as_str(),
             EventName::Queued if client.is_rest => {
@@ -302,6 +315,20 @@ mod tests {
             "{on}"
         );
         assert!(off.contains("never: MiniCPM-o provides no word times"), "{off}");
+    }
+
+    #[test]
+    fn acknowledgement_of_settings_is_explained() {
+        let library = Library::embedded().unwrap();
+        let (profile, dialect) = (library.profile("speech").unwrap(), library.upstream("minicpm-o").unwrap());
+        for (client, command, words) in [
+            ("deepgram-listen", "`Configure`", "from now on; acknowledged by `ConfigureSuccess` |"),
+            ("macaw", "`session.configure`", "from now on; never acknowledged |"),
+        ] {
+            let text = super::explain_markdown(&library.client(client).unwrap(), &profile, &dialect);
+            let row = text.lines().find(|line| line.starts_with(&format!("| {command}"))).unwrap();
+            assert!(row.ends_with(words), "{row}");
+        }
     }
 
     #[test]

@@ -12,10 +12,10 @@ use crate::mapping::dialogue::{AssistantText, ConverseRules};
 pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMapping) -> String {
     let talk = profile.barge_in().is_some();
     let words = match verb {
-        // The format of the audio is said instead.
+        // The format of the audio, and the acknowledgement of settings, are said instead.
         Verb::Audio => "audio",
         Verb::Played => "the client has played a text or turn to its end",
-        Verb::Configure => "changes the settings from now on; never acknowledged",
+        Verb::Configure => "changes the settings from now on",
         Verb::Speak if !can_speak(dialect) => {
             "an error: this dialect has no chat mode, so it cannot speak a given text"
         }

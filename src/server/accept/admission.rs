@@ -27,7 +27,7 @@ use super::{
     not_found,
     protocol_detection::{self, NotServed},
     session_start::{Admission, ConnectRequest, run_session, unix_now},
-    upgrade::{check_upgrade, handshake_response, negotiate_subprotocol},
+    upgrade::{ANSWERS_HEADER, answers_header, check_upgrade, handshake_response, negotiate_subprotocol},
 };
 use crate::{
     downstream::Codec,
@@ -141,6 +141,8 @@ pub(super) fn admit(
     response
         .headers_mut()
         .extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
+    let answers = answers_header(&config, headers, (&path, &query), &candidates);
+    response.headers_mut().extend(answers.map(|answers| (ANSWERS_HEADER, answers)));
     let trace_context = trace_context(headers);
     let watch_name = find_watch_name(headers).filter(|_| config.playground).map(str::to_owned);
     let connect_request = ConnectRequest {

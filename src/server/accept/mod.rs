@@ -24,7 +24,7 @@ mod request_stream;
 pub(crate) mod rest;
 mod secret_request;
 pub(crate) mod session_start;
-mod upgrade;
+pub(crate) mod upgrade;
 
 use std::{
     convert::Infallible,
@@ -195,7 +195,7 @@ async fn answer_request(
     let config = server.config();
     let secret_request = SecretRequest::of(&request, &config);
     let answered = match secret_request {
-        _ if config.playground && playground::is_path(request.uri().path()) => {
+        _ if config.playground && playground::is_addressed_by(&request) => {
             playground::answer(request, (peer, server), &config)
         }
         Some(secret_request) => secret_request.answer(request, peer, server).await,

@@ -7,7 +7,7 @@ use hyper::{
     body::Incoming,
     header::{
         ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue, LOCATION,
-        ORIGIN, REFERRER_POLICY, SEC_WEBSOCKET_PROTOCOL, X_CONTENT_TYPE_OPTIONS,
+        ORIGIN, REFERRER_POLICY, SEC_WEBSOCKET_PROTOCOL, UPGRADE, X_CONTENT_TYPE_OPTIONS,
     },
 };
 use std::sync::Arc;
@@ -45,9 +45,11 @@ const HEADERS: [(HeaderName, &str); 7] = [
 /// Lengths of the name under which a page watches a session: it must not be guessable.
 const WATCH_NAME_CHARS: std::ops::RangeInclusive<usize> = 32..=64;
 
-/// True for paths of the playground.
-pub(super) fn is_path(path: &str) -> bool {
-    path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// True for requests of the playground: its paths, and a browser at `/`, where some protocols have their WebSocket.
+pub(super) fn is_addressed_by<B>(request: &Request<B>) -> bool {
+    let path = request.uri().path();
+    let is_own = path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    is_own || path == "/" && request.method() == Method::GET && !request.headers().contains_key(UPGRADE)
 }
 
 /// Answers a request for the playground.
@@ -62,9 +64,14 @@ pub(super) fn answer(
         let message = "The playground only answers GET";
         return Err(HttpError::new(reason, status, "method_not_allowed", message).with_header(ALLOW, "GET"));
     }
-    match request.uri().path().strip_prefix(PATH).unwrap_or_default() {
+    let Some(path) = request.uri().path().strip_prefix(PATH) else {
+        // The playground may be turned off later.
+        return Ok(redirect(StatusCode::TEMPORARY_REDIRECT, PATH.trim_start_matches('/')));
+    };
+    match path {
         "" => file("index.html"),
-        "/" => Ok(redirect()),
+        // The page's links are relative to a path without a slash at its end.
+        "/" => Ok(redirect(StatusCode::PERMANENT_REDIRECT, "../playground")),
         "/settings" => {
             Caller::identify(config, &request, peer, None)?;
             Ok(with_headers("application/json", settings::describe(config).to_string()))
@@ -91,11 +98,11 @@ fn with_headers(content_type: &'static str, body: impl Into<Bytes>) -> HttpRespo
     response
 }
 
-/// The page's links are relative to a path without a slash at its end.
-fn redirect() -> HttpResponse {
+/// Redirects to a place relative to the request's, because a proxy may add a prefix.
+fn redirect(status: StatusCode, place: &'static str) -> HttpResponse {
     let mut response = with_headers("text/plain", "");
-    *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
-    response.headers_mut().insert(LOCATION, HeaderValue::from_static("../playground"));
+    *response.status_mut() = status;
+    response.headers_mut().insert(LOCATION, HeaderValue::from_static(place));
     response
 }
 

@@ -7,8 +7,8 @@ use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
     header::{
-        ALLOW, CONTENT_LENGTH, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
-        TRANSFER_ENCODING, UPGRADE,
+        ALLOW, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL,
+        SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
     },
 };
 use serde_json::json;
@@ -16,10 +16,14 @@ use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body
 
 use super::http_error::{HttpError, HttpResponse};
 use crate::{
+    downstream::Codec,
     mapping::ClientMapping,
-    server::access::{
-        credential::{SUBPROTOCOL, split_query_parameter},
-        has_own_subprotocol,
+    server::{
+        ServiceConfig,
+        access::{
+            credential::{SUBPROTOCOL, split_query_parameter},
+            has_own_subprotocol,
+        },
     },
     telemetry::metrics::RejectReason,
 };
@@ -73,6 +77,27 @@ pub(super) fn handshake_response(request: &Request<Incoming>) -> Result<HttpResp
         // RFC 6455 §4.4: name the supported version.
         HttpError::bad_request(&error.to_string()).with_header(SEC_WEBSOCKET_VERSION, "13")
     })
+}
+
+/// The header in which voxbridge's own client asks whether speech is answered, and the server says so.
+pub(crate) const ANSWERS_HEADER: HeaderName = HeaderName::from_static("voxbridge-answers");
+
+/// For a client that asks: for each protocol that it may speak, whether the profile answers speech, as in `macaw=no`. Others get
+/// no header.
+pub(super) fn answers_header(
+    config: &ServiceConfig,
+    headers: &HeaderMap,
+    (path, query): (&str, &str),
+    candidates: &[Arc<ClientMapping>],
+) -> Option<HeaderValue> {
+    headers.get(ANSWERS_HEADER)?;
+    let answers = candidates.iter().filter_map(|client| {
+        let model = Codec::new(client.clone(), 0.0).decode_query(query).model.unwrap_or_default();
+        let profile = &config.routes.find(path, client, &model)?.profile;
+        let answers = profile.dialogue.is_some() || profile.answers.is_some();
+        Some(format!("{}={}", client.name, if answers { "yes" } else { "no" }))
+    });
+    HeaderValue::try_from(answers.collect::<Vec<_>>().join(", ")).ok()
 }
 
 /// The subprotocol to agree to: the first offered one that the client's protocol knows, or the one that carries a

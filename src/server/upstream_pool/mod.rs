@@ -27,7 +27,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::time::Instant;
 use tower::load::Load;
 use tracing::debug;
@@ -109,6 +109,16 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         for member in self.shared.members.iter().filter(|member| member.upstream.begin_idle_probe()) {
             tokio::spawn(member.upstream.clone().probe_idle());
         }
+    }
+
+    /// Probes every upstream at the same time; returns their names with the reasons of failures. The outcomes change no
+    /// state, so that the first session tries an upstream that starts later.
+    pub async fn probe_all(self) -> Vec<(String, Result<(), String>)> {
+        let probe = |member: &PoolMember<D>| {
+            let upstream = member.upstream.clone();
+            async move { (upstream.name().to_owned(), upstream.probe().await) }
+        };
+        join_all(self.shared.members.iter().map(probe)).await
     }
 
     fn from_members(members: Vec<PoolMember<D>>) -> Self {

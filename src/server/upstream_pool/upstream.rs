@@ -73,7 +73,7 @@ impl PooledUpstream {
     }
 
     /// Probes the upstream now.
-    async fn probe(&self) -> Result<(), String> {
+    pub(super) async fn probe(&self) -> Result<(), String> {
         let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let result = timeout(PROBE_TIMEOUT, probe.probe()).await;
         result.unwrap_or_else(|_| Err(format!("no answer within {} s", PROBE_TIMEOUT.as_secs())))

@@ -48,6 +48,7 @@ async fn without_the_option_nothing_is_served() {
         let answer = get(&server, &format!("/playground{file}"), "Host: localhost\r\n").await;
         assert_eq!(answer.status, 404, "{file}");
     }
+    assert_ne!(get(&server, "/", "Host: localhost\r\n").await.status, 307);
     assert_eq!(server.connect(&wires(), "").await.status, 404);
 }
 
@@ -70,6 +71,11 @@ async fn page_is_served_with_a_strict_policy() {
     for (path, status) in [("/playground/other.js", 404), ("/playground/../x", 404), ("/playground/", 308)] {
         assert_eq!(get(&server, path, "Host: localhost\r\n").await.status, status, "{path}");
     }
+    let root = get(&server, "/", "Host: localhost\r\n").await;
+    assert_eq!((root.status, root.header("location")), (307, Some("playground")));
+    assert_eq!(get(&server, "/", "Host: evil.example\r\n").await.status, 403);
+    // Vosk's clients have their WebSocket there.
+    assert_eq!(server.connect("/", "").await.status, 101);
     let posted =
         send_request(server.tcp().await, b"POST /playground HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert_eq!((posted.status, posted.header("allow")), (405, Some("get")));

@@ -214,11 +214,12 @@ impl ApiKeys {
     }
 }
 
-/// Names and secrets seen so far; each must be unique.
+/// Names, secrets and certificate names seen so far; each must be unique.
 #[derive(Default)]
 struct SeenKeys {
     names: HashSet<Arc<str>>,
     digests: HashMap<SecretDigest, Arc<str>>,
+    certificates: HashMap<String, Arc<str>>,
 }
 
 impl SeenKeys {
@@ -230,7 +231,11 @@ impl SeenKeys {
         if let Some(other) = key.digest.and_then(|digest| self.digests.get(&digest)) {
             return Err(format!("same secret as key {other:?}"));
         }
+        if let Some(other) = key.certificate.as_ref().and_then(|name| self.certificates.get(name)) {
+            return Err(format!("same certificate_name as key {other:?}"));
+        }
         self.names.insert(key.name.clone());
+        self.certificates.extend(key.certificate.clone().map(|name| (name, key.name.clone())));
         self.digests.extend(key.digest.map(|digest| (digest, key.name.clone())));
         Ok(Arc::new(key))
     }
@@ -249,6 +254,9 @@ impl KeyEntry {
     fn compile(self, env: &impl Fn(&str) -> Option<String>) -> Result<ApiKey, String> {
         if self.name.trim().is_empty() {
             return Err("the name is empty".to_owned());
+        }
+        if self.certificate_name.as_ref().is_some_and(|name| name.trim().is_empty()) {
+            return Err("certificate_name is empty".to_owned());
         }
         let digest = self.secret_digest(env)?;
         if digest.is_none() && self.certificate_name.is_none() {

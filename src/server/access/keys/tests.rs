@@ -67,6 +67,15 @@ fn parse_errors_never_contain_secrets() {
 }
 
 #[test]
+fn certificate_names_must_be_unique_and_not_empty() {
+    let robots = |name: &str| format!("[[key]]\nname = \"{name}\"\ncertificate_name = \"robots\"\n");
+    let problem = keys(&(robots("a") + &robots("b"))).unwrap_err();
+    assert!(problem.contains("[[key]] \"b\": same certificate_name as key \"a\""), "{problem}");
+    let problem = keys(&robots("a").replace("robots", " ")).unwrap_err();
+    assert!(problem.contains("certificate_name is empty"), "{problem}");
+}
+
+#[test]
 fn file_with_too_many_keys_is_rejected() {
     let file = |count: usize| -> String {
         (0..count).map(|number| format!("[[key]]\nname = \"n{number}\"\nkey = \"k{number}\"\n")).collect()
