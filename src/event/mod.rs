@@ -440,6 +440,10 @@ pub enum ClientCommand {
         kept_ms: u64,
     },
     /// An error.
+        /// Lines of the conversation that the prompt of the next session has.
+        known_lines: u64,
+        /// Lines that it lacks: said after it was initialised, or too old for its length.
+        missing_lines: u64,
     Error(Error),
     /// The session has ended. This is the last event.
     SessionClosed {

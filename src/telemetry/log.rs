@@ -153,10 +153,15 @@ pub(crate) fn log_observation(observation: &Observation) {
         Observation::ErrorTold(error) => {
             warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);
         }
-        Observation::RolledOver { reason, gap_ms, standby, kept_ms } => {
+        Observation::RolledOver { reason, gap_ms, standby, kept_ms, known_lines, missing_lines } => {
             info!(
                 reason = reason.name(),
-                gap_ms, standby, kept_ms, "rollover: the conversation moved to another upstream session"
+                gap_ms,
+                standby,
+                kept_ms,
+                known_lines,
+                missing_lines,
+                "rollover: the conversation moved to another upstream session"
             );
         }
         Observation::RelayResumed { gap_ms, kept, dropped } => {

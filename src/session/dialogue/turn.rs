@@ -132,7 +132,7 @@ impl AssistantTurn {
         options: TranscriptOptions,
         context: &mut LaneContext,
     ) {
-        context.history.push(Speaker::Assistant, heard);
+        context.history.push(Speaker::Assistant, self.segment_id, heard);
         if options.transcripts {
             self.report_final(heard, unheard, options.partials, context);
         }

@@ -82,6 +82,10 @@ pub enum Observation {
         /// Audio buffered in that time, ms.
         kept_ms: u64,
     },
+        /// Lines of the conversation that the prompt of the next session has.
+        known_lines: u64,
+        /// Lines that it lacks: said after it was initialised, or too old for its length.
+        missing_lines: u64,
     /// The user, the client or a text to speak interrupted the model.
     Interrupted,
     /// The upstream took longer for a unit than the unit lasts: too slow for real time.
