@@ -1,9 +1,9 @@
 //! JSON templates: text with `${slot}` placeholders, parsed once and filled by appending.
 //!
 //! A slot stands where a JSON value stands and is filled with a complete value, quotes and escapes included.
-//! `${slot:whole}` rounds a number to an integer. `${slot:text}` writes a number or flag as a JSON string. `${slot?}` and
-//! `${slot:whole?}` are values of object members: a member without a value is left out, key and all. Templates are not a
-//! language: they have no conditions and no loops.
+//! `${slot:whole}` rounds a number to an integer, and may also stand within a string. `${slot:text}` writes a number or flag
+//! as a JSON string. `${slot?}` and `${slot:whole?}` are values of object members: a member without a value is left out, key
+//! and all. Templates are not a language: they have no conditions and no loops.
 
 use std::fmt::Write as _;
 
@@ -276,6 +276,8 @@ fn write_formatted(value: SlotValue<'_>, format: SlotFormat, out: &mut String) {
         (SlotFormat::Whole, SlotValue::Float(number)) if number.is_finite() => {
             write_json(SlotValue::Int(number.round() as i64), out);
         }
+        // No quotes, so that a number may stand within a string of the template.
+        (SlotFormat::Whole, SlotValue::Str(_)) => out.push_str("null"),
         (SlotFormat::Text, SlotValue::Bool(_) | SlotValue::Int(_) | SlotValue::Float(_)) => {
             out.push('"');
             write_json(value, out);
@@ -438,6 +440,15 @@ mod tests {
         assert!(template.uses_slot(0) && template.uses_slot(1));
         let problem = Template::compile("[${x?}]", &["x"]).unwrap_err();
         assert_eq!(problem, TemplateError::NotAMember { name: "x".into() });
+    }
+
+    #[test]
+    fn rounded_number_may_stand_within_a_string() {
+        let template = Template::compile(r#"{"message": "lost ${ms:whole}ms"}"#, &["ms"]).unwrap();
+        let mut out = String::new();
+        template.render(&mut out, |_| SlotValue::Float(99.7));
+        assert_eq!(out, r#"{"message":"lost 100ms"}"#);
+        assert!(Template::compile(r#"{"message": "lost ${ms}ms"}"#, &["ms"]).is_err());
     }
 
     #[test]
