@@ -58,6 +58,22 @@ impl History {
         self.version += 1;
     }
 
+    /// Cuts a line of the model to what was heard of it. Removes it if nothing was heard.
+    pub(crate) fn cut(&mut self, segment_id: u32, heard: &str) {
+        let is_cut = |line: &Line| line.segment_id == segment_id && line.speaker == Speaker::Assistant;
+        let Some(at) = self.lines.iter().rposition(is_cut) else { return };
+        let line = &mut self.lines[at];
+        let before = line.chars();
+        heard.trim().clone_into(&mut line.text);
+        self.chars = self.chars - before + line.chars();
+        if line.text.is_empty() {
+            self.chars -= line.chars();
+            self.lines.remove(at);
+            self.added -= 1;
+        }
+        self.version += 1;
+    }
+
     /// All lines, one per row.
     pub(crate) fn text(&self) -> String {
         let lines = self.lines.iter().map(|line| format!("{}{}", prefix(line.speaker), line.text));
@@ -115,5 +131,21 @@ mod tests {
         let mut history = History::new(0);
         history.push(Speaker::User, 0, "one");
         assert_eq!((history.text().as_str(), history.mark()), ("", HistoryMark::default()));
+    }
+
+    #[test]
+    fn interrupted_turn_is_cut_to_what_was_heard() {
+        let mut history = History::new(100);
+        history.push(Speaker::User, 1, "hello");
+        history.push(Speaker::Assistant, 1, "one two three");
+        history.push(Speaker::Assistant, 2, "unheard");
+        let mark = history.mark();
+        history.cut(1, "one two");
+        history.cut(2, "");
+        history.cut(3, "never added");
+        assert_eq!(history.text(), "User: hello\nAssistant: one two");
+        assert_eq!(history.chars, history.text().chars().count() - 1);
+        assert!(mark != history.mark());
+        assert_eq!(history.known_and_missing(history.mark()), (2, 0));
     }
 }
