@@ -9,9 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{
-    Dialogue, history::HistoryMark, rollover::DialogueUpstream, upstream_session::UpstreamSession,
-};
+use super::{Dialogue, history::HistoryMark, rollover::DialogueUpstream, upstream_session::UpstreamSession};
 use crate::event::{LaneEvent, MessageMeta};
 use crate::session::{
     measurement::LanePurpose,

@@ -166,7 +166,10 @@ fn next_session_of_a_slow_server_knows_every_turn() {
             let (said, gap_ms) = (conversation.said_before_rollover(), conversation.rollovers()[0].1);
             assert!(gap_ms <= init_ms + 500, "{backend:?} {init_ms} {kv}: a gap of {gap_ms} ms");
             let rollover = conversation.harness.events("session.rollover")[0];
-            assert_eq!((&rollover["known_lines"], &rollover["missing_lines"]), (&json!(said.len()), &json!(0)));
+            assert_eq!(
+                (&rollover["known_lines"], &rollover["missing_lines"]),
+                (&json!(said.len()), &json!(0))
+            );
             conversation.ask();
             if conversation.unknown_to_model(&said) > 0 {
                 unaware.push((backend, init_ms, kv, conversation.unknown_to_model(&said)));

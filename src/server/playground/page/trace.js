@@ -189,7 +189,7 @@ export class Trace {
         break;
       case 'observe':
         // Most protocols have no message for it.
-        if (record.words.startsWith('RolledOver')) this.mark('rollover', timeS, 'rollover');
+        if (/^rolled ?over|^rollover/i.test(record.words)) this.mark('rollover', timeS, 'rollover');
         this.row(timeS, 'session', 'down', record.words, '', record);
         break;
       default:
