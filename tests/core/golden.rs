@@ -216,7 +216,7 @@ fn judge_exchange(
             match everywhere.iter().position(|general| lists(&general.rule)) {
                 Some(index) => drop(findings.used.insert(index)),
                 None => {
-                    findings.problems.push(format!("{} with {field:?}, which is not listed", item.name()))
+                    findings.problems.push(format!("{} with {field:?}, which is not listed", item.name()));
                 }
             }
         }
