@@ -192,7 +192,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?}: {}", self.kind.origin(), self.kind, self.detail)
+        write!(f, "{}: {}", self.kind.name(), self.detail)
     }
 }
 

@@ -246,7 +246,7 @@ fn certificate_problem(problem: &rustls::CertificateError) -> CertificateProblem
         Error::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             CertificateProblem::UnknownIssuer
         }
-        other => CertificateProblem::Other(format!("{other:?}")),
+        other => CertificateProblem::Other(other.to_string()),
     }
 }
 

@@ -113,10 +113,11 @@ impl Codec {
     fn encode_error(&mut self, error: &Error, at_s: f64, send: impl FnMut(Message)) {
         let mapping = self.mapping.clone();
         let Some(spelling) = mapping.error(error.kind) else { return };
+        let detail = spelling.details.get(&error.detail).unwrap_or(&error.detail);
         let mut message = String::new();
         match &spelling.message {
-            Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(&error.detail)),
-            None => message.push_str(&error.detail),
+            Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(detail)),
+            None => message.push_str(detail),
         }
         let ErrorSpelling { code, recoverable, .. } = spelling;
         let source = EventSource::Error {

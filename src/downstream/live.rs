@@ -219,6 +219,11 @@ impl Live {
             Speaker::User => (0, "session.input_transcript.delta"),
             Speaker::Assistant => (1, "session.output_transcript.delta"),
         };
+        // The final transcript of a turn comes when it has been played: perhaps behind the first words of the next one.
+        let is_earlier_turn = at == 1 && self.words[1].0 != u32::MAX && segment_id < self.words[1].0;
+        if is_earlier_turn {
+            return;
+        }
         if self.words[at].0 != segment_id {
             self.words[at] = (segment_id, String::new());
         }
@@ -271,5 +276,26 @@ impl Live {
         session.insert("expires_at".to_owned(), ((self.opened_unix_s + SESSION_MAX_S) as u64).into());
         session.entry("model").or_insert_with(|| "gpt-live-1".into());
         Value::Object(session)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn final_transcript_behind_the_next_turn_repeats_no_words() {
+        let (mut live, mut deltas) = (Live::new(0.0), Vec::new());
+        for (segment_id, text) in
+            [(1, "one"), (1, "one two"), (2, "three"), (1, "one two"), (2, "three four")]
+        {
+            live.send_words(Speaker::Assistant, text, segment_id, (0, 1), &mut |message| {
+                let Message::Text(text) = message else { return };
+                deltas.push(
+                    serde_json::from_str::<Value>(&text).unwrap()["delta"].as_str().unwrap().to_owned(),
+                );
+            });
+        }
+        assert_eq!(deltas, ["one", " two", "three", " four"]);
     }
 }

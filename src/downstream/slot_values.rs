@@ -133,13 +133,17 @@ impl Codec {
             ClientCommand::FramesDropped { dropped_ms } => {
                 (slot == Slot::DroppedMs).then(|| integer(*dropped_ms))
             }
-            ClientCommand::RolledOver { reason, gap_ms, standby, kept_ms } => match slot {
-                Slot::Reason => Some(SlotValue::Str(reason.name())),
-                Slot::GapMs => Some(integer(*gap_ms)),
-                Slot::Standby => Some(SlotValue::Bool(*standby)),
-                Slot::KeptMs => Some(integer(*kept_ms)),
-                _ => None,
-            },
+            ClientCommand::RolledOver { reason, gap_ms, standby, kept_ms, known_lines, missing_lines } => {
+                match slot {
+                    Slot::Reason => Some(SlotValue::Str(reason.name())),
+                    Slot::GapMs => Some(integer(*gap_ms)),
+                    Slot::Standby => Some(SlotValue::Bool(*standby)),
+                    Slot::KeptMs => Some(integer(*kept_ms)),
+                    Slot::KnownLines => Some(integer(*known_lines)),
+                    Slot::MissingLines => Some(integer(*missing_lines)),
+                    _ => None,
+                }
+            }
             ClientCommand::SessionClosed { reason, total_ms, audio_ms, segments, session_id } => match slot {
                 Slot::SessionId => Some(SlotValue::Str(session_id)),
                 Slot::Reason => {
@@ -284,6 +288,8 @@ mod tests {
                 gap_ms: 1,
                 standby: true,
                 kept_ms: 1,
+                known_lines: 1,
+                missing_lines: 1,
             },
             EventName::SessionClosed => ClientCommand::SessionClosed {
                 reason: CloseReason::Idle,

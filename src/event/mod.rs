@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 mod answer;
+mod describe;
 mod lane;
 pub mod relay;
 
@@ -15,6 +16,7 @@ pub use self::answer::{
     AnswerRequest, ChatMessage, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, Role, TurnDetection,
     heard_words,
 };
+pub use self::describe::describe_queue;
 pub use self::lane::{
     ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd,
 };
@@ -441,6 +443,10 @@ pub enum ClientCommand {
         standby: bool,
         /// Audio kept meanwhile, which is sent now, ms.
         kept_ms: u64,
+        /// Lines of the conversation that the prompt of the next session has.
+        known_lines: u64,
+        /// Lines that it lacks: said after it was initialised, or too old for its length.
+        missing_lines: u64,
     },
     /// An error.
     Error(Error),

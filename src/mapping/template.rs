@@ -1,7 +1,8 @@
 //! JSON templates: text with `${slot}` placeholders, parsed once and filled by appending.
 //!
 //! A slot stands where a JSON value stands and is filled with a complete value, quotes and escapes included.
-//! `${slot:whole}` rounds a number to an integer. `${slot:text}` writes a number or flag as a JSON string. `${slot?}` and
+//! `${slot:whole}` rounds a number to an integer. `${slot:text}` writes a number or flag as a JSON string. `${slot:digits}`
+//! writes a rounded number, and `null` for anything else, so that it may stand within a string. `${slot?}` and
 //! `${slot:whole?}` are values of object members: a member without a value is left out, key and all. Templates are not a
 //! language: they have no conditions and no loops.
 
@@ -78,6 +79,8 @@ enum SlotFormat {
     Whole,
     /// As a JSON string, numbers and flags too.
     Text,
+    /// As a rounded number, or `null`: without quotes in any case.
+    Digits,
 }
 
 /// Why a template does not compile.
@@ -91,8 +94,8 @@ pub enum TemplateError {
         /// The nearest valid name, and all valid names.
         known: String,
     },
-    /// A format other than `whole` and `text`.
-    #[error("unknown format `{format}` of `${{{name}}}`; a slot may be `:whole` or `:text`")]
+    /// A format other than `whole`, `text` and `digits`.
+    #[error("unknown format `{format}` of `${{{name}}}`; a slot may be `:whole`, `:text` or `:digits`")]
     UnknownFormat {
         /// The slot's name.
         name: String,
@@ -304,6 +307,7 @@ fn find_slot<S: Copy>(spelled: &str, slots: &[(&str, S)]) -> Result<(S, SlotForm
         None => SlotFormat::Json,
         Some("whole") => SlotFormat::Whole,
         Some("text") => SlotFormat::Text,
+        Some("digits") => SlotFormat::Digits,
         Some(other) => {
             return Err(TemplateError::UnknownFormat { name: name.to_owned(), format: other.to_owned() });
         }
@@ -313,9 +317,12 @@ fn find_slot<S: Copy>(spelled: &str, slots: &[(&str, S)]) -> Result<(S, SlotForm
 
 fn write_formatted(value: SlotValue<'_>, format: SlotFormat, out: &mut String) {
     match (format, value) {
-        (SlotFormat::Whole, SlotValue::Float(number)) if number.is_finite() => {
+        (SlotFormat::Whole | SlotFormat::Digits, SlotValue::Float(number)) if number.is_finite() => {
             write_json(SlotValue::Int(number.round() as i64), out);
         }
+        (SlotFormat::Digits, SlotValue::Int(_)) => write_json(value, out),
+        (SlotFormat::Digits, SlotValue::Raw(json)) if json.parse::<f64>().is_ok() => out.push_str(json),
+        (SlotFormat::Digits, _) => out.push_str("null"),
         (SlotFormat::Text, SlotValue::Bool(_) | SlotValue::Int(_) | SlotValue::Float(_)) => {
             out.push('"');
             write_json(value, out);
@@ -486,6 +493,15 @@ mod tests {
         assert!(template.uses_slot(0) && template.uses_slot(1));
         let problem = Template::compile("[${x?}]", &["x"]).unwrap_err();
         assert_eq!(problem, TemplateError::NotAMember { name: "x".into() });
+    }
+
+    #[test]
+    fn rounded_number_may_stand_within_a_string() {
+        let template = Template::compile(r#"{"message": "lost ${ms:digits}ms"}"#, &["ms"]).unwrap();
+        let mut out = String::new();
+        template.render(&mut out, |_| SlotValue::Float(99.7));
+        assert_eq!(out, r#"{"message":"lost 100ms"}"#);
+        assert!(Template::compile(r#"{"message": "lost ${ms}ms"}"#, &["ms"]).is_err());
     }
 
     #[test]

@@ -150,45 +150,31 @@ fn is_safe_to_log(metadata: &Metadata<'_>) -> bool {
 /// Logs an observation for operators. Never logs audio, text or credentials.
 pub(crate) fn log_observation(observation: &Observation) {
     match observation {
-        Observation::LaneRetry { lane, words, pause_ms } => {
-            warn!(lane = lane.0, pause_ms, "{words}; retrying in {pause_ms} ms");
+        Observation::LaneRetry { lane, pause_ms, .. } => warn!(lane = lane.0, pause_ms, "{observation}"),
+        Observation::LaneFailed { lane, .. } | Observation::LaneQueued { lane, .. } => {
+            debug!(lane = lane.0, "{observation}");
         }
-        Observation::LaneFailed { lane, words } => debug!(lane = lane.0, "{words}"),
         Observation::LaneReady { lane, session_id, waited_ms } => {
-            debug!(lane = lane.0, upstream_session = session_id, waited_ms, "lane ready");
+            debug!(lane = lane.0, upstream_session = session_id, waited_ms, "{observation}");
         }
-        Observation::LaneQueued { lane, words, .. } => {
-            debug!(lane = lane.0, "waiting in the upstream's queue: {words}");
-        }
-        Observation::LaneTrouble { lane, words } => {
-            warn!(lane = lane.0, "the upstream reported an error: {words}");
-        }
-        Observation::UnknownFromLane { lane, words } => {
-            trace!(lane = lane.0, "ignored an upstream message: {words}");
-        }
+        Observation::LaneTrouble { lane, .. } => warn!(lane = lane.0, "{observation}"),
+        Observation::UnknownFromLane { lane, .. } => trace!(lane = lane.0, "{observation}"),
         Observation::ErrorTold(error) => {
-            warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);
+            warn!(kind = error.kind.name(), segment = error.segment_id, "{observation}");
         }
-        Observation::RolledOver { reason, gap_ms, standby, kept_ms } => {
+        Observation::RolledOver { reason, gap_ms, standby, kept_ms, known_lines, missing_lines } => {
             info!(
                 reason = reason.name(),
-                gap_ms, standby, kept_ms, "rollover: the conversation moved to another upstream session"
+                gap_ms, standby, kept_ms, known_lines, missing_lines, "{observation}"
             );
         }
         Observation::RelayResumed { gap_ms, kept, dropped } => {
-            info!(gap_ms, kept, dropped, "replaced a lost upstream session");
+            info!(gap_ms, kept, dropped, "{observation}");
         }
-        Observation::Interrupted => debug!("the model was interrupted"),
-        Observation::SlowStep { step_ms, count } => {
-            warn!(
-                step_ms,
-                count, "the upstream is slower than real time: it takes longer than 1 s for 1 s of audio"
-            );
-        }
-        Observation::Underrun => debug!("underrun: the client ran out of audio while the model was speaking"),
-        Observation::AskedAgain(words) => warn!("retrying the request: {words}"),
-        Observation::NoEffect(words) => info!("ignored a setting without effect: {words}"),
-        Observation::Unsupported(words) => warn!("ignored what the client relies on: {words}"),
+        Observation::SlowStep { step_ms, count } => warn!(step_ms, count, "{observation}"),
+        Observation::Interrupted | Observation::Underrun => debug!("{observation}"),
+        Observation::AskedAgain(_) | Observation::Unsupported(_) => warn!("{observation}"),
+        Observation::NoEffect(_) => info!("{observation}"),
         Observation::Measured(_) => {}
     }
 }

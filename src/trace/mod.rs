@@ -27,5 +27,5 @@ pub use self::{
     redact::AudioRetention,
 };
 
-/// Version of the trace format; it changes when older traces can no longer be read.
-pub const VERSION: u32 = 1;
+/// Version of the trace format. Version 1, which is still read, wrote observations in another form.
+pub const VERSION: u32 = 2;

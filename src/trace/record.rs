@@ -177,7 +177,7 @@ impl TraceRecord {
             // Measurements depend on the machine, so they are not part of a trace.
             Output::Observe(Observation::Measured(_)) => return None,
             Output::Observe(observation) => {
-                Self { words: Some(format!("{observation:?}")), ..record(OutputKind::Observe) }
+                Self { words: Some(observation.to_string()), ..record(OutputKind::Observe) }
             }
             Output::Finished => record(OutputKind::Finished),
             Output::Wait(_) => return None,

@@ -168,8 +168,10 @@ fn parse_header(text: &str) -> Result<TraceHeader, String> {
             "a trace from `serve --trace` begins with its format version, {{\"trace\":{VERSION},…}} ({error})"
         )
     })?;
-    if trace != VERSION {
-        return Err(format!("the trace has format version {trace}; this voxbridge reads version {VERSION}"));
+    if !(1..=VERSION).contains(&trace) {
+        return Err(format!(
+            "the trace has format version {trace}; this voxbridge reads versions 1 to {VERSION}"
+        ));
     }
     serde_json::from_str(text).map_err(|error| error.to_string())
 }

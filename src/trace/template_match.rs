@@ -65,8 +65,18 @@ fn matches(pattern: &Value, message: &Value, slots: &[&str], slot_values: &mut S
             let mut both = pattern.iter().zip(message);
             pattern.len() == message.len() && both.all(|(one, other)| matches(one, other, slots, slot_values))
         }
+        (Value::String(pattern), Value::String(message)) => matches_text(pattern, message),
         _ => pattern == message,
     }
+}
+
+/// True if the texts are equal, but for a number within the text, which the pattern has as `null`.
+fn matches_text(pattern: &str, message: &str) -> bool {
+    let around_number = |(start, end): (&str, &str)| {
+        let number = message.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+        number.is_some_and(|number| number.parse::<i64>().is_ok())
+    };
+    pattern == message || pattern.split_once("null").is_some_and(around_number)
 }
 
 fn slot_name<'s>(pattern: &Value, slots: &[&'s str]) -> Option<&'s str> {
@@ -78,6 +88,19 @@ fn slot_name<'s>(pattern: &Value, slots: &[&'s str]) -> Option<&'s str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn number_within_a_text_is_matched_and_rendered() {
+        let template = Template::compile(r#"{"ms": ${ms}, "text": "lost ${ms:digits}ms"}"#, &["ms"]).unwrap();
+        let message = serde_json::json!({"ms": 5, "text": "lost 5ms"});
+        let slot_values = extract_slots(&template, &["ms"], |slot| slot, &message).unwrap();
+        assert_eq!(
+            render_slots(&template, &["ms"], |slot| slot, &slot_values),
+            r#"{"ms":5,"text":"lost 5ms"}"#
+        );
+        let other = serde_json::json!({"ms": 5, "text": "lost itms"});
+        assert_eq!(extract_slots(&template, &["ms"], |slot| slot, &other), None);
+    }
 
     #[test]
     fn slots_read_by_one_template_render_with_another() {

@@ -15,7 +15,8 @@ use voxbridge::{
     mapping::Library,
     trace::{
         AudioRetention, Trace, TraceRecord,
-        record::InputKind,
+        record::{InputKind, OutputKind},
+        remap::{RemappedMessage, remap_client, remap_upstream},
         replay::{ReplayOutcome, replay, replay_with_profile},
     },
 };
@@ -175,7 +176,7 @@ fn recorded_sessions_cover_their_features() {
     let trace_text = |name: &str| fs::read_to_string(traces_dir().join(format!("{name}.jsonl"))).unwrap();
     for (name, words) in [
         ("speech", &["vad.speech_start", "transcript.partial", "transcript.final", "vad.speech_end"][..]),
-        ("settings", &["transcript.final", "forward", "NoEffect"]),
+        ("settings", &["transcript.final", "forward", "setting without effect"]),
         ("text", &["Good morning and welcome.", "tts.speaking_end", "[base64 "]),
         ("cancel", &[r#"\"cancelled\":true"#, r#"\"cancelled\":false"#]),
         ("errors", &["malformed_json", "unknown_command", "validation_error"]),
@@ -190,6 +191,42 @@ fn recorded_sessions_cover_their_features() {
             assert!(text.contains(word), "{name}: no {word}");
         }
     }
+}
+
+#[test]
+fn observations_and_translations_are_plain_words() {
+    let library = Library::embedded().unwrap();
+    let mut lines = Vec::new();
+    for (name, _) in sessions() {
+        let text = fs::read_to_string(traces_dir().join(format!("{name}.jsonl"))).unwrap();
+        let trace = Trace::parse(&text).unwrap();
+        let observed = trace.records.iter().filter(|record| record.output == Some(OutputKind::Observe));
+        lines.extend(observed.map(TraceRecord::content));
+        let client = remap_client(&trace, &library, "macaw").unwrap();
+        let upstream = remap_upstream(&trace, &library, "minicpm-o").unwrap();
+        let is_event = |message: &&RemappedMessage| message.place.starts_with("from");
+        lines.extend(client.iter().chain(&upstream).filter(is_event).flat_map(|it| it.becomes.clone()));
+    }
+    for words in ["language = zh", "configure: input_rate_hz = 8000", "ready: session_id = ", "lane 0: ready"]
+    {
+        assert!(lines.iter().any(|line| line.contains(words)), "no {words:?} in {lines:#?}");
+    }
+    let is_debug = |line: &&String| ["Some(", "Lane(", "([", " { "].iter().any(|sign| line.contains(sign));
+    assert_eq!(lines.iter().filter(is_debug).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn trace_of_an_older_version_is_replayed_without_its_observations() {
+    let text = fs::read_to_string(traces_dir().join("version-1.jsonl")).unwrap();
+    let (trace, outcome) = read_and_replay(&text);
+    assert!(trace.records.iter().any(|record| record.content().contains("LaneReady {")));
+    assert!(
+        outcome.is_same() && outcome.not_judged.iter().any(|note| note.contains("older")),
+        "{outcome:#?}"
+    );
+    let without =
+        text.lines().filter(|line| !line.contains("LaneReady {")).collect::<Vec<_>>().join("\n") + "\n";
+    assert!(!read_and_replay(&without).1.is_same(), "a missing observation is a difference");
 }
 
 #[test]
@@ -322,7 +359,7 @@ fn invalid_trace_is_rejected_with_line() {
     for (text, line, words) in [
         ("", 1, "begins with its format version"),
         ("{\"type\":\"x\"}\n", 1, "begins with its format version"),
-        (&good.replacen("\"trace\":1", "\"trace\":99", 1), 1, "format version 99"),
+        (&good.replacen("\"trace\":2", "\"trace\":99", 1), 1, "format version 99"),
         (&good.replacen("{\"ns\":", "{\"nanoseconds\":", 1), 2, "nanoseconds"),
     ] {
         let no_trace = Trace::parse(text).unwrap_err();

@@ -436,7 +436,7 @@ async fn new_mapping_is_created_checked_and_replayed() {
     assert_eq!(replayed.code, 0, "{}", replayed.stderr);
     for words in [
         r#"→ {"type":"hello","session":"sess_"#,
-        "UnknownCommand",
+        "error: unknown_command: ",
         r#""type":"saying","id":"a""#,
         r#"{"type":"bye","why":"you said so"}"#,
     ] {
@@ -446,7 +446,7 @@ async fn new_mapping_is_created_checked_and_replayed() {
     let created = run(&["mappings", "new", "mine", "--kind", "upstream", "-o", &dialect]).await;
     assert_eq!(created.code, 0, "{}", created.stderr);
     let replayed = attempt(dialect, "text.jsonl").await;
-    for words in [r#"→ {"type":"say","#, "Unknown(", "/v1/realtime?mode=chat"] {
+    for words in [r#"→ {"type":"say","#, "unknown: ", "/v1/realtime?mode=chat"] {
         assert!(replayed.stdout.contains(words), "no {words}: {}", replayed.stdout);
     }
     let profile = dir.join("talk.toml").display().to_string();

@@ -165,6 +165,9 @@ pub(super) struct ErrorFile {
     pub(super) code: String,
     pub(super) recoverable: bool,
     pub(super) message: Option<Spanned<String>>,
+    /// The protocol's words for details of voxbridge.
+    #[serde(default)]
+    pub(super) details: BTreeMap<String, String>,
     pub(super) close: Option<CloseFile>,
 }
 
@@ -234,6 +237,7 @@ impl ErrorFile {
         Ok(ErrorSpelling {
             message: self.message.as_ref().map(plain).transpose()?,
             close: self.close.as_ref().map(|close| Ok((close.code, plain(&close.text)?))).transpose()?,
+            details: self.details,
             code: self.code,
             recoverable: self.recoverable,
         })

@@ -127,6 +127,8 @@ pub struct ErrorSpelling {
     pub recoverable: bool,
     /// Message; `None` stands for the detail alone.
     pub message: Option<Template>,
+    /// The protocol's words for details of voxbridge.
+    pub details: BTreeMap<String, String>,
     /// Close code and reason, for errors that end the connection.
     pub close: Option<(u16, Template)>,
 }

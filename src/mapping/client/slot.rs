@@ -41,12 +41,16 @@ pub enum Slot {
     GapMs,
     /// Audio that was kept and follows, ms.
     KeptMs,
+    /// Lines of the conversation that the next upstream session knows.
+    KnownLines,
     /// Language, ISO 639-1.
     Language,
     /// Where the last utterance ended in the audio heard, s.
     LastS,
     /// Error message.
     Message,
+    /// Lines of the conversation that the next upstream session does not know.
+    MissingLines,
     /// Model asked for.
     Model,
     /// When the session was opened, RFC 3339 in UTC.
@@ -127,9 +131,11 @@ impl Slot {
             Self::FromS => "from_s",
             Self::GapMs => "gap_ms",
             Self::KeptMs => "kept_ms",
+            Self::KnownLines => "known_lines",
             Self::Language => "language",
             Self::LastS => "last_s",
             Self::Message => "message",
+            Self::MissingLines => "missing_lines",
             Self::Model => "model",
             Self::OpenedAt => "opened_at",
             Self::Position => "position",
@@ -212,7 +218,7 @@ impl EventName {
             Self::Queued => &[Position, WaitedMs, WaitMaxMs, UnixS],
             Self::RateLimited => &[DelayMs],
             Self::FramesDropped => &[DroppedMs],
-            Self::RolledOver => &[Reason, GapMs, Standby, KeptMs, UnixS],
+            Self::RolledOver => &[Reason, GapMs, Standby, KeptMs, KnownLines, MissingLines, UnixS],
             Self::Error => &[Code, Message, Recoverable, SegmentId, RequestId],
             Self::SessionClosed => &[Reason, TotalMs, AudioS, Segments],
         }

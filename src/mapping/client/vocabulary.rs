@@ -86,7 +86,7 @@ impl Verb {
 }
 
 /// Events for a client. Mapping files name them in snake case under `[events]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventName {
     /// The session is open.

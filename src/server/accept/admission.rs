@@ -329,7 +329,7 @@ fn acquire_quota_tickets(
             QuotaSubject::Address(_) => (RejectReason::AddressLimit, "this address"),
         };
         server.quotas.acquire(now, who.clone(), quota).map_err(|over| {
-            info!(?who, ?over, "refused: too much");
+            info!("refused: {who} {over}");
             match over {
                 QuotaExceeded::Sessions(max) => HttpError::too_many_requests(
                     reason,

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -33,6 +34,24 @@ pub(in crate::server) enum QuotaExceeded {
     Sessions(usize),
     /// The rate per minute is exceeded; the next session is possible after this time.
     Rate(u32, Duration),
+}
+
+impl fmt::Display for QuotaSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "address {address}"),
+            Self::Key(name) => write!(f, "key {name}"),
+        }
+    }
+}
+
+impl fmt::Display for QuotaExceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sessions(max) => write!(f, "has reached its limit of {max} concurrent sessions"),
+            Self::Rate(max, _) => write!(f, "has reached its limit of {max} new sessions a minute"),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +134,20 @@ impl Drop for QuotaTicket {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rejection_reads_as_a_sentence() {
+        let (key, minute) = (QuotaSubject::Key("alice".into()), QuotaExceeded::Rate(2, Duration::ZERO));
+        assert_eq!(
+            format!("{key} {}", QuotaExceeded::Sessions(3)),
+            "key alice has reached its limit of 3 concurrent sessions"
+        );
+        let address = QuotaSubject::Address([10, 0, 0, 7].into());
+        assert_eq!(
+            format!("{address} {minute}"),
+            "address 10.0.0.7 has reached its limit of 2 new sessions a minute"
+        );
+    }
 
     fn key() -> QuotaSubject {
         QuotaSubject::Key("robots".into())

@@ -264,7 +264,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 }
                 Output::ToLane(lane, message) => self.send_lane(lane, message),
                 Output::OpenLane(lane, mode) => {
-                    debug!(lane = lane.0, ?mode, "dialling an upstream");
+                    debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
                     let request = DialRequest { mode, trace: Some(self.trace_context.clone()) };
                     self.lanes.push((lane, LaneSocket::Dialling(self.pool.call(request))));
                 }

@@ -216,7 +216,8 @@ impl DialTarget {
         let authority = &self.endpoint.authority;
         let Some(mode) = self.mapping.modes.get(&mode) else {
             return Err(DisconnectReason::Unreachable(format!(
-                "{authority}: the dialect has no mode {mode:?}"
+                "{authority}: the dialect has no mode {}",
+                mode.name()
             )));
         };
         let transport = self.endpoint.connect().await;

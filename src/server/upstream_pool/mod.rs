@@ -153,7 +153,6 @@ impl Pool {
 
 impl<D, R> tower::Service<R> for Pool<D>
 where
-    R: std::fmt::Debug,
     D: tower::Service<R, Error = DisconnectReason> + Clone,
     D::Future: Send + 'static,
 {
@@ -170,7 +169,7 @@ where
         let Some((mut dialer, mut lease)) = self.shared.choose(self.names.as_deref(), &self.avoided) else {
             return Box::pin(async { Err(DisconnectReason::Unreachable("there is no upstream".to_owned())) });
         };
-        debug!(upstream = lease.upstream(), ?request, "upstream chosen");
+        debug!(upstream = lease.upstream(), "upstream chosen");
         let dial = dialer.call(request);
         Box::pin(async move {
             match dial.await {

@@ -1,11 +1,10 @@
 //! The answer in progress: from its request to the last sample that the client plays.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::session::{
-    dialogue::turn::AssistantTurn,
+    dialogue::turn::{AssistantTurn, TranscriptOptions},
     growing_text::is_report_due,
-    millis,
     outbox::Observation,
     tts::player::PlaybackSource,
     upstream::{
@@ -103,7 +102,7 @@ impl Answer {
             let note = "the upstream answered without audio, although audio was asked for";
             context.out.observe(Observation::NoEffect(note.to_owned()));
         }
-        self.turn.report_final(self.turn.text.trim(), Duration::ZERO, partials, context);
+        self.turn.report_complete(transcript_options(partials), context);
         self.end(now, context);
     }
 
@@ -128,20 +127,20 @@ impl Answer {
 
     /// Ends the answer at once. Only what was heard becomes part of the conversation.
     pub(super) fn interrupt(mut self, now: Instant, partials: bool, context: &mut LaneContext) {
-        let unheard = context.player.unplayed_length(now);
-        let heard = match self.turn.playout_started {
-            true => self.turn.heard_text(unheard).to_owned(),
-            false => String::new(),
-        };
         if !self.is_made {
-            self.turn.report_final(&heard, unheard, partials, context);
+            self.turn.report_cut(transcript_options(partials), context);
         }
+        let (heard, heard_ms) = match context.player.heard_turns(now).pop() {
+            Some((_, heard, heard_ms)) => (heard, heard_ms),
+            None if self.turn.playout_started => (self.turn.text.trim().to_owned(), self.turn.audio_ms()),
+            None => (String::new(), 0),
+        };
         if let Some(connection) = self.connection.take() {
             connection.retire(now, context);
         }
         context.player.cancel_all(now, &mut context.out);
         self.turn.report_end(true, context);
-        self.remember(heard, self.turn.audio_ms().saturating_sub(millis(unheard)), context);
+        self.remember(heard, heard_ms, context);
     }
 
     /// Adds these words to the conversation, with the length of their audio.
@@ -179,4 +178,9 @@ impl Answer {
         context.player.truncate_item();
         self.end(now, context);
     }
+}
+
+/// Answers always have transcripts.
+const fn transcript_options(partials: bool) -> TranscriptOptions {
+    TranscriptOptions { transcripts: true, partials, is_tts_active: false }
 }

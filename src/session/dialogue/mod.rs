@@ -27,6 +27,7 @@ use std::{
 
 pub use self::uplink::UplinkCounts;
 use self::{
+    history::HistoryMark,
     rollover::{DialogueUpstream, Outage},
     rollover_limits::RolloverLimits,
     standby::Standby,
@@ -95,6 +96,8 @@ pub(crate) struct Dialogue {
     standby: Option<Standby>,
     /// Lane of an outdated standby. Its replacement is opened when this lane is gone.
     replaced_standby: Option<Lane>,
+    /// History in the prompt of the upstream session.
+    known_history: HistoryMark,
     /// No second worker was available during this upstream session.
     standby_unavailable: bool,
     /// The user's audio on its way to the model.
@@ -133,6 +136,7 @@ impl Dialogue {
             upstream: DialogueUpstream::Scheduled { at: now, after: None },
             standby: None,
             replaced_standby: None,
+            known_history: HistoryMark::default(),
             standby_unavailable: false,
             turns: Turns::default(),
             video_frame: None,

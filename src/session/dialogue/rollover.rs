@@ -116,6 +116,7 @@ impl Dialogue {
     }
 
     pub(super) fn dial(&mut self, now: Instant, context: &mut LaneContext) {
+        self.known_history = context.history.mark();
         self.upstream = DialogueUpstream::Connecting(Box::new(UpstreamConnection::open(
             now,
             (LanePurpose::Converse, self.mode),
@@ -173,9 +174,24 @@ impl Dialogue {
         let Some(Outage { reason, since }) = self.outage.take() else { return };
         let gap_ms = millis(now - since);
         let kept_ms = self.uplink.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
-        context.out.observe(Observation::RolledOver { reason, gap_ms, standby, kept_ms });
+        let (known_lines, missing_lines) = context.history.known_and_missing(self.known_history);
+        context.out.observe(Observation::RolledOver {
+            reason,
+            gap_ms,
+            standby,
+            kept_ms,
+            known_lines,
+            missing_lines,
+        });
         if view.rollover_events {
-            context.out.push_client(ClientCommand::RolledOver { reason, gap_ms, standby, kept_ms });
+            context.out.push_client(ClientCommand::RolledOver {
+                reason,
+                gap_ms,
+                standby,
+                kept_ms,
+                known_lines,
+                missing_lines,
+            });
         }
     }
 
@@ -333,7 +349,7 @@ impl Dialogue {
         self.awaits_rollover = due.is_some();
         let Some(due) = due else { return };
         let quiet = self.quiet_at(view, context).is_some_and(|at| at <= now);
-        let ready = self.prepare_standby(now, (!due.hard, quiet), context);
+        let ready = self.prepare_standby(now, !due.hard, context);
         if quiet {
             // What the model has not answered until now, it will not answer.
             self.uplink.clear_unanswered();

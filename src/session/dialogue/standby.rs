@@ -3,13 +3,13 @@
 //! It is opened at the soft limit, receives the silence during which a new model only listens (field notes §1.6), and
 //! takes over at a quiet moment. Without a second worker there is no standby, and the rollover has a gap.
 //!
-//! The history goes into its prompt when it is initialised. A standby whose prompt misses a later line is replaced by a new
-//! one if there is time, and otherwise the rollover has a gap. If the server takes so long to initialise a session that the
-//! gap would be longer than [`GAP_MAX`], the standby is replaced at quiet moments only, and takes over without that line.
+//! The history goes into its prompt when it is initialised. A standby whose prompt misses a later line never takes over. A
+//! new one replaces it if there is time, and otherwise the rollover has a gap: the user's audio is kept meanwhile, whereas a
+//! model without the last exchange would go on as if nothing had been said.
 
 use std::time::{Duration, Instant};
 
-use super::{Dialogue, rollover::DialogueUpstream, upstream_session::UpstreamSession};
+use super::{Dialogue, history::HistoryMark, rollover::DialogueUpstream, upstream_session::UpstreamSession};
 use crate::event::{LaneEvent, MessageMeta};
 use crate::session::{
     measurement::LanePurpose,
@@ -17,23 +17,17 @@ use crate::session::{
     upstream::LaneContext,
     upstream::{
         connection::{ConnectionEvent, UpstreamConnection},
-        reply_tracker::UplinkUnit,
+        reply_tracker::{UNIT_DURATION, UplinkUnit},
     },
 };
-
-/// Longest gap for the sake of a line of the history. A user who is not heard for longer gives up, whereas a model that
-/// misses the last exchange goes on.
-const GAP_MAX: Duration = Duration::from_secs(5);
 
 /// Next upstream session.
 #[derive(Debug)]
 pub(super) struct Standby {
     pub(super) session: UpstreamSession,
-    /// Version of the history in its prompt.
-    history_version: u64,
+    /// History in its prompt.
+    pub(super) history: HistoryMark,
     opened_at: Instant,
-    /// A new session would take longer than [`GAP_MAX`], as the current one did.
-    is_slow: bool,
 }
 
 impl Standby {
@@ -46,7 +40,7 @@ impl Standby {
 
     /// True if its prompt holds the whole history.
     fn is_current(&self, context: &LaneContext) -> bool {
-        self.history_version == context.history.version()
+        self.history == context.history.mark()
     }
 
     /// Time that its initialisation took, or has taken so far.
@@ -63,25 +57,14 @@ impl Dialogue {
     pub(super) fn prepare_standby(
         &mut self,
         now: Instant,
-        (has_time, is_quiet): (bool, bool),
+        has_time: bool,
         context: &mut LaneContext,
     ) -> bool {
+        let units = self.rules.rollover.standby_units;
         match &self.standby {
-            Some(standby) if standby.is_current(context) => {
-                standby.is_warmed_up(self.rules.rollover.standby_units)
-            }
-            Some(standby) if standby.is_slow => {
-                if !standby.is_warmed_up(self.rules.rollover.standby_units) {
-                    return false;
-                }
-                let has_time = has_time && self.time_left(now) >= 2 * standby.initialisation_time(now);
-                if has_time && is_quiet {
-                    self.replaced_standby = self.retire_standby(now, context);
-                }
-                !has_time
-            }
+            Some(standby) if standby.is_current(context) => standby.is_warmed_up(units),
             Some(standby) => {
-                let can_renew = has_time && self.time_left(now) >= 2 * standby.initialisation_time(now);
+                let can_renew = has_time && self.time_left(now) >= self.preparation_time(now, standby);
                 // The end of an open turn adds another line.
                 if can_renew && self.turns.open.is_none() {
                     self.replaced_standby = self.retire_standby(now, context);
@@ -91,7 +74,7 @@ impl Dialogue {
             None if self.rules.rollover.standby && !self.standby_unavailable => {
                 // The lane that it replaces may still hold the worker. A new one would queue behind it.
                 let is_blocked = self.replaced_standby.is_some_and(|lane| context.is_closing(lane));
-                if !is_blocked && (self.turns.open.is_none() || self.is_server_slow()) {
+                if !is_blocked && self.turns.open.is_none() {
                     self.open_standby(now, context);
                 }
                 false
@@ -100,18 +83,30 @@ impl Dialogue {
         }
     }
 
-    /// Takes the standby as the next session. Retires it if its prompt misses a line and another session would soon be ready.
+    /// Takes the standby as the next session. Retires it if its prompt misses a line.
     pub(super) fn take_standby(
         &mut self,
         now: Instant,
         context: &mut LaneContext,
     ) -> Option<UpstreamSession> {
         let standby = self.standby.take()?;
-        if standby.is_current(context) || standby.is_slow {
+        if standby.is_current(context) {
+            self.known_history = standby.history;
             return Some(standby.session);
         }
         standby.session.connection.retire(now, context);
         None
+    }
+
+    /// Time that another standby will take: to initialise as long as this one or the current session, and to be fed.
+    fn preparation_time(&self, now: Instant, standby: &Standby) -> Duration {
+        let current = match &self.upstream {
+            DialogueUpstream::Active(session) => {
+                session.connection.granted_at().map_or(Duration::ZERO, |at| session.ready_at - at)
+            }
+            _ => Duration::ZERO,
+        };
+        standby.initialisation_time(now).max(current) + UNIT_DURATION * self.rules.rollover.standby_units
     }
 
     fn time_left(&self, now: Instant) -> Duration {
@@ -122,12 +117,6 @@ impl Dialogue {
             .map_or(Duration::ZERO, |at| self.limits.time_left(now, at, session.context_usage))
     }
 
-    /// True if the current session took longer than [`GAP_MAX`] to initialise.
-    fn is_server_slow(&self) -> bool {
-        let DialogueUpstream::Active(session) = &self.upstream else { return false };
-        session.connection.granted_at().is_some_and(|at| session.ready_at - at > GAP_MAX)
-    }
-
     fn open_standby(&mut self, now: Instant, context: &mut LaneContext) {
         self.replaced_standby = None;
         let connection = UpstreamConnection::open(
@@ -136,10 +125,8 @@ impl Dialogue {
             self.init_command(context),
             context,
         );
-        let is_slow = self.is_server_slow();
-        let history_version = context.history.version();
         let session = UpstreamSession::new(now, connection);
-        self.standby = Some(Standby { session, history_version, opened_at: now, is_slow });
+        self.standby = Some(Standby { session, history: context.history.mark(), opened_at: now });
     }
 
     fn retire_standby(&mut self, now: Instant, context: &mut LaneContext) -> Option<crate::event::Lane> {

@@ -1,12 +1,9 @@
 //! One turn of the model: its text, its response ids, and how much of it was heard.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Instant};
 
 use crate::session::{
-    millis,
+    tts::player::TurnTranscript,
     upstream::{LaneContext, output_filter::OutputFilter},
 };
 use crate::{
@@ -21,13 +18,13 @@ const TEXT_MAX_BYTES: usize = 64 * 1024;
 
 /// Session settings that concern a turn.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TranscriptOptions {
+pub(in crate::session) struct TranscriptOptions {
     /// Report transcripts of the model.
-    pub(super) transcripts: bool,
+    pub(in crate::session) transcripts: bool,
     /// Report partial transcripts.
-    pub(super) partials: bool,
+    pub(in crate::session) partials: bool,
     /// A requested text is being spoken. The model must be silent.
-    pub(super) is_tts_active: bool,
+    pub(in crate::session) is_tts_active: bool,
 }
 
 /// Turn in progress.
@@ -83,19 +80,16 @@ impl AssistantTurn {
         self.audio_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
-    /// Part of the text that was heard, estimated from the length of the unheard audio; empty if none was heard. Neither
-    /// the client nor the next session's prompt may be told of unheard words.
-    pub(in crate::session) fn heard_text(&self, unheard: Duration) -> &str {
-        let total = Duration::from_millis(self.audio_ms());
-        if unheard >= total {
-            return "";
+    /// Its words, for the final transcript.
+    pub(in crate::session) fn transcript(&self, options: TranscriptOptions) -> TurnTranscript {
+        let text = self.text.trim().to_owned();
+        TurnTranscript {
+            segment_id: self.segment_id,
+            audio_ms: self.audio_ms(),
+            is_reported: options.transcripts,
+            has_partials: options.partials && !text.is_empty(),
+            text,
         }
-        let share = 1.0 - unheard.as_secs_f64() / total.as_secs_f64();
-        let chars = self.text.chars().count() as f64 * share.clamp(0.0, 1.0);
-        let end = self.text.char_indices().nth(chars as usize).map_or(self.text.len(), |(at, _)| at);
-        // Text leads audio, so the word at the cut counts as heard.
-        let end = self.text[end..].find(char::is_whitespace).map_or(self.text.len(), |at| end + at);
-        self.text[..end].trim()
     }
 
     /// Reports the text so far.
@@ -124,43 +118,26 @@ impl AssistantTurn {
         context.player.push_audio(now, samples, &mut context.out);
     }
 
-    /// Reports the heard text to the client, and adds it to the history.
-    pub(super) fn report(
-        &self,
-        heard: &str,
-        unheard: Duration,
-        options: TranscriptOptions,
-        context: &mut LaneContext,
-    ) {
-        context.history.push(Speaker::Assistant, heard);
-        if options.transcripts {
-            self.report_final(heard, unheard, options.partials, context);
+    /// Reports a complete turn: its words now, and its final transcript when it has been played. A turn that was never
+    /// played gets it now.
+    pub(in crate::session) fn report_complete(&self, options: TranscriptOptions, context: &mut LaneContext) {
+        let transcript = self.transcript(options);
+        if !self.playout_started {
+            return transcript.report_all(&mut context.out);
         }
+        if options.transcripts && options.partials && self.text.len() > self.reported_bytes {
+            self.report_partial(context);
+        }
+        context.player.set_transcript(transcript);
     }
 
-    /// Reports the heard text to the client. A turn with partial transcripts gets a final one even if it is empty.
-    pub(in crate::session) fn report_final(
-        &self,
-        heard: &str,
-        unheard: Duration,
-        partials: bool,
-        context: &mut LaneContext,
-    ) {
-        let has_partials = partials && !self.text.trim().is_empty();
-        if has_partials || !heard.is_empty() {
-            let duration_ms = self.audio_ms().saturating_sub(millis(unheard));
-            context.out.push_client(ClientCommand::TranscriptFinal {
-                speaker: Speaker::Assistant,
-                text: heard.to_owned(),
-                segment_id: self.segment_id,
-                duration_ms,
-                start_ms: 0,
-                speech_ms: (0, duration_ms),
-                utterance_ended: true,
-                finalized: false,
-                language: None,
-                words: Vec::new(),
-            });
+    /// Reports a turn that is cut: what was heard of it, as soon as the player discards it.
+    pub(in crate::session) fn report_cut(&self, options: TranscriptOptions, context: &mut LaneContext) {
+        let transcript = self.transcript(options);
+        if self.playout_started {
+            context.player.set_transcript(transcript);
+        } else {
+            transcript.report_unheard(&mut context.out);
         }
     }
 

@@ -24,7 +24,10 @@ use crate::session::{
     upstream::LaneContext,
     upstream::{output_filter::OutputFilter, reply_tracker::UnitInFlight},
 };
-use crate::{event::MessageMeta, mapping::profile::BargeInRules};
+use crate::{
+    event::{MessageMeta, Speaker},
+    mapping::profile::BargeInRules,
+};
 
 /// Remembered ids of interrupted turns. C++ uses one per unit, and its audio is at most one unit late.
 const STALE_IDS_MAX: usize = 8;
@@ -183,7 +186,7 @@ impl Turns {
         if let Some(unheard) = self.open.take_if(|turn| !turn.playout_started) {
             self.filter.clear();
             self.ended_at = Some(now);
-            unheard.report("", Duration::ZERO, options, context);
+            unheard.report_cut(options, context);
             unheard.report_end(true, context);
         } else if self.open.is_some() {
             context.player.truncate_item();
@@ -201,7 +204,8 @@ impl Turns {
         let Some(mut turn) = self.open.take() else { return };
         self.filter.finish(&mut turn.text);
         self.ended_at = Some(now);
-        turn.report(turn.text.trim(), Duration::ZERO, options, context);
+        context.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
+        turn.report_complete(options, context);
         turn.report_end(false, context);
         if turn.playout_started {
             context.player.finish_item(now, &mut context.out);
@@ -209,16 +213,26 @@ impl Turns {
         self.last_ended = Some(EndedTurn { request_id: turn.request_id, response_ids: turn.response_ids });
     }
 
-    /// Interrupts the turn: ends it for the client and forces the model to listen.
+    /// Interrupts the turn: ends it for the client and forces the model to listen. Cuts the history to what was heard;
+    /// the player then cuts the final transcripts in the same way.
     pub(super) fn interrupt(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
+        self.interrupt_open(now, options, context);
+        for (segment_id, heard, _) in context.player.heard_turns(now) {
+            context.history.cut(segment_id, &heard);
+        }
+    }
+
+    fn interrupt_open(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
         for id in self.last_ended.take().into_iter().flat_map(|ended| ended.response_ids) {
             self.remember_stale(id);
         }
         let Some(turn) = self.open.take() else { return };
         self.filter.clear();
         self.ended_at = Some(now);
-        let unheard = context.player.unplayed_length(now);
-        turn.report(turn.heard_text(unheard), unheard, options, context);
+        if turn.playout_started {
+            context.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
+        }
+        turn.report_cut(options, context);
         turn.report_end(true, context);
         for id in turn.response_ids {
             self.remember_stale(id);

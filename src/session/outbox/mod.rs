@@ -1,5 +1,6 @@
 //! Outbox of a session: handlers append actions, the bridge takes them in order and encodes them.
 
+mod describe;
 pub(crate) mod lockstep;
 
 use std::collections::VecDeque;
@@ -81,6 +82,10 @@ pub enum Observation {
         standby: bool,
         /// Audio buffered in that time, ms.
         kept_ms: u64,
+        /// Lines of the conversation that the prompt of the next session has.
+        known_lines: u64,
+        /// Lines that it lacks: said after it was initialised, or too old for its length.
+        missing_lines: u64,
     },
     /// The user, the client or a text to speak interrupted the model.
     Interrupted,

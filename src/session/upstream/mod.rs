@@ -79,7 +79,7 @@ impl LaneContext {
 
     /// Adds the user's words to what later prompts tell the model.
     pub(crate) fn remember_user_words(&mut self, segment_id: u32, text: &str) {
-        self.history.push(Speaker::User, text);
+        self.history.push(Speaker::User, segment_id, text);
         self.entries.set_transcript(EntryId(segment_id), text);
     }
 

@@ -23,6 +23,7 @@ use crate::{
     event::{ClientEvent, CloseReason, Frame, LaneEvent},
     mapping::{
         ClientMapping, Library, UpstreamMapping,
+        check::snake_case_name,
         client::{EventMessage, EventName, EventSlot, Slot},
         upstream::SendName,
     },
@@ -74,7 +75,8 @@ pub fn remap_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<
         recorded: format!("?{}", trace.header.query),
         trouble: !connect.problems.is_empty() || connect.model.is_none(),
         becomes: [
-            vec![format!("model {:?}, {:?}", connect.model, connect.settings)],
+            vec![format!("model: {}", connect.model.as_deref().unwrap_or("none"))],
+            vec![ClientEvent::Configure(connect.settings).to_string()],
             connect.problems.iter().map(|it| format!("error: {it}")).collect(),
         ]
         .concat()
@@ -147,10 +149,7 @@ fn remap_client_frame(record: &TraceRecord, codec: &mut Codec) -> Result<Remappe
     with_silence(record).with_input(|input| {
         let Input::Client(frame) = input else { return };
         let decoded = codec.decode(frame, |event| {
-            becomes.push(match event {
-                ClientEvent::Audio(bytes) => format!("audio, {} bytes", bytes.len()),
-                event => format!("{event:?}"),
-            });
+            becomes.push(event.to_string());
         });
         if let Err(error) = decoded {
             trouble = true;
@@ -172,11 +171,7 @@ fn remap_lane_frame(record: &TraceRecord, dialect: &Dialect) -> Result<RemappedM
         let Input::Lane(_, frame @ (Frame::Text(_) | Frame::Binary(_))) = input else { return };
         dialect.decode(frame, |event, _| {
             trouble |= matches!(event, LaneEvent::Unknown(_));
-            becomes.push(match event {
-                LaneEvent::Audio(samples) => format!("Audio, {} samples", samples.len()),
-                LaneEvent::Done { text, audio } => format!("Done, text {text:?}, {} samples", audio.len()),
-                event => format!("{event:?}"),
-            });
+            becomes.push(event.to_string());
         });
     })?;
     Ok(remapped(record, becomes, trouble))
@@ -203,7 +198,7 @@ fn remap_client_output(record: &TraceRecord, from: &ClientMapping, to: &ClientMa
         |it: &EventMessage| render_slots(&it.template, &slot_names(name), slot_number(name), &slot_values);
     let mut spelled: Vec<String> = to.event(name).iter().map(spell).collect();
     if spelled.is_empty() {
-        spelled.push(format!("nothing: the protocol has no event {name:?}"));
+        spelled.push(format!("nothing: the protocol has no event {}", snake_case_name(&name)));
     }
     remapped(record, spelled, false)
 }

@@ -55,7 +55,7 @@ fn remap_client_frame(record: &TraceRecord, codec: &RelayCodec) -> Result<Remapp
     with_silence(record).with_input(|input| match input {
         Input::Client(Frame::Text(text)) => match codec.decode(text, false) {
             Ok(read) => {
-                becomes.push(shorten_quoted(&format!("{:?}", read.to_client_event())));
+                becomes.push(read.to_client_event().to_string());
                 let ineffective_fields = read.ineffective_fields(|_| true).into_iter();
                 becomes.extend(ineffective_fields.map(|words| format!("without effect: {words}")));
             }
@@ -79,29 +79,7 @@ fn remap_client_output(record: &TraceRecord, dialect: &Dialect) -> RemappedMessa
     let (mut becomes, mut trouble) = (String::new(), false);
     dialect.decode_for_relay(Frame::Text(text), |event, _| {
         trouble = matches!(event, RelayUpstreamEvent::Unknown(_));
-        becomes = shorten_quoted(&format!("{event:?}"));
+        becomes = event.to_string();
     });
     remapped(&record, vec![becomes], trouble)
-}
-
-/// Replaces long quoted strings (audio, voices, images) by their length.
-fn shorten_quoted(words: &str) -> String {
-    const LONG_CHARS: usize = 100;
-    let part = |(at, part): (usize, &str)| match at % 2 == 1 && part.len() > LONG_CHARS {
-        true => format!("{} characters", part.len()),
-        false => part.to_owned(),
-    };
-    words.split('"').enumerate().map(part).collect::<Vec<_>>().join("\"")
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn long_quoted_text_is_replaced_by_its_length() {
-        let words = format!("Append(Input {{ audio: Some({:?}), input_id: Some(\"7\") }})", "A".repeat(200));
-        assert_eq!(
-            super::shorten_quoted(&words),
-            "Append(Input { audio: Some(\"200 characters\"), input_id: Some(\"7\") })"
-        );
-    }
 }

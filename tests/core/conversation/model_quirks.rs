@@ -120,6 +120,41 @@ fn burst_of_speech_is_played_in_real_time() {
 }
 
 #[test]
+fn final_transcript_of_an_interrupted_burst_has_the_words_that_were_heard() {
+    for backend in BACKENDS {
+        let mut conversation = Conversation::new(config(backend, &["burst=34"]));
+        conversation.send_question();
+        while conversation.harness.events("tts.speaking_start").is_empty() {
+            conversation.stream_silence(100);
+        }
+        conversation.stream_silence(4_000);
+        assert_eq!(
+            conversation.said(),
+            [""; 0],
+            "{backend:?}: a final transcript before the end of playback"
+        );
+        conversation.harness.send_json(&json!({"type": "tts.cancel"}));
+        let end = conversation.harness.events("tts.speaking_end")[0].clone();
+        let partial = conversation.harness.events("transcript.partial").last().unwrap()["text"].clone();
+        let last = conversation.harness.events("transcript.final")[0].clone();
+        let (all, heard) = (partial.as_str().unwrap(), last["text"].as_str().unwrap());
+        let heard_ms = end["audio_ms"].as_u64().unwrap();
+        assert_eq!(last["end_ms"].as_u64(), Some(heard_ms), "{backend:?}: {last} {end}");
+        assert!((3_500..5_000).contains(&heard_ms), "{backend:?}: {end}");
+        assert!(all.starts_with(heard) && !heard.is_empty(), "{backend:?}: {heard:?} of {all:?}");
+        let heard_share = heard.len() as f64 / all.len() as f64;
+        assert!(
+            heard_share <= heard_ms as f64 / 34_600.0,
+            "{backend:?}: {heard:?} of {all:?} in {heard_ms} ms"
+        );
+        conversation.stream_silence(3_000);
+        conversation.send_question();
+        conversation.stream_until_answered(1);
+        conversation.close_and_check();
+    }
+}
+
+#[test]
 fn text_during_playback_delays_no_audio() {
     for backend in BACKENDS {
         let mut conversation = Conversation::new(config(backend, &["burst=34"]));

@@ -150,6 +150,37 @@ fn standby_without_the_last_turn_does_not_take_over_at_a_limit() {
 }
 
 #[test]
+fn next_session_of_a_slow_server_knows_every_turn() {
+    let mut unaware = Vec::new();
+    for backend in BACKENDS {
+        for (init_ms, kv) in [(7_000, 7_150), (7_000, 7_450), (12_000, 7_150)] {
+            let mut config: HarnessConfig =
+                with_init(config(backend, &[&format!("kv={kv},times=1")]), init_ms);
+            config.library = with_profile_changes(config.library, &[STANDBY]);
+            config.simulator.workers = 2;
+            let mut conversation = Conversation::new(config);
+            while conversation.rollovers().is_empty() {
+                conversation.ask();
+                conversation.stream_silence(2_000);
+            }
+            let (said, gap_ms) = (conversation.said_before_rollover(), conversation.rollovers()[0].1);
+            assert!(gap_ms <= init_ms + 500, "{backend:?} {init_ms} {kv}: a gap of {gap_ms} ms");
+            let rollover = conversation.harness.events("session.rollover")[0];
+            assert_eq!(
+                (&rollover["known_lines"], &rollover["missing_lines"]),
+                (&json!(said.len()), &json!(0))
+            );
+            conversation.ask();
+            if conversation.unknown_to_model(&said) > 0 {
+                unaware.push((backend, init_ms, kv, conversation.unknown_to_model(&said)));
+            }
+            conversation.assert_continues();
+        }
+    }
+    assert!(unaware.is_empty(), "(server, init ms, context, turns that the model forgot): {unaware:?}");
+}
+
+#[test]
 fn standby_does_not_take_over_in_the_middle_of_a_turn() {
     for backend in BACKENDS {
         let faults = ["kv=7500,times=1", "never-listens,times=1"];

@@ -331,10 +331,26 @@ impl Conversation {
 
     /// Checks that the prompt of the session that hears the user contains everything the model said before it.
     pub(crate) fn assert_prompt_contains(&self, said: &[String]) {
+        assert_eq!(self.unknown_to_model(said), 0, "of {said:?} in {:?}", self.harness.openings.last());
+    }
+
+    /// How many of these texts are not in the prompt of the session that hears the user.
+    pub(crate) fn unknown_to_model(&self, said: &[String]) -> usize {
         let mut openings = self.harness.openings.iter();
         let (_, opening) = openings.find(|(lane, _)| Some(*lane) == self.lane).unwrap();
         let prompt = opening.prompt.as_deref().unwrap();
-        assert!(said.iter().all(|text| prompt.contains(text)), "{said:?} is not all in {prompt:?}");
+        said.iter().filter(|text| !prompt.contains(*text)).count()
+    }
+
+    /// The model's final transcripts before the first rollover.
+    pub(crate) fn said_before_rollover(&self) -> Vec<String> {
+        let events = self.harness.log.iter().filter_map(|(_, frame)| match frame {
+            ClientFrame::Event(event) => Some(event),
+            _ => None,
+        });
+        let before = events.take_while(|event| event["type"] != "session.rollover");
+        let finals = before.filter(|event| event["type"] == "transcript.final");
+        finals.map(|event| event["text"].as_str().unwrap().to_owned()).collect()
     }
 
     /// The model's final transcripts so far.

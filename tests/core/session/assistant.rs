@@ -59,6 +59,43 @@ fn speech_during_an_answer_interrupts_it_and_the_next_question_knows_what_was_he
     assert_eq!(answer_requests(&harness).len(), 2);
 }
 
+/// The model's final transcripts.
+fn answers(harness: &Harness) -> Vec<&Value> {
+    harness.events("transcript.final").into_iter().filter(|event| event["speaker"] == "assistant").collect()
+}
+
+#[test]
+fn final_transcript_of_an_answer_waits_for_its_playback_and_has_the_words_that_were_heard() {
+    let mut harness = connect();
+    ask(&mut harness);
+    harness.next_event("tts.speaking_end");
+    let names = harness.names();
+    let end = names.iter().position(|name| name == "tts.speaking_end").unwrap();
+    assert_eq!(names[end - 1], "transcript.final");
+    let (whole, whole_ms) =
+        (answers(&harness)[0].clone(), harness.events("tts.speaking_end")[0]["audio_ms"].clone());
+    assert_eq!(whole["end_ms"], whole_ms);
+
+    let mut harness = connect();
+    ask(&mut harness);
+    // Long enough for the whole answer to be made, and shorter than it plays.
+    harness.advance(Duration::from_millis(1_000));
+    assert_eq!(answers(&harness), [&Value::Null; 0], "a final transcript before the end of playback");
+    harness.send_json(&json!({"type": "tts.cancel"}));
+    let end = harness.events("tts.speaking_end")[0].clone();
+    let cut = answers(&harness)[0].clone();
+    let (text, all) = (cut["text"].as_str().unwrap(), whole["text"].as_str().unwrap());
+    assert_eq!(cut["end_ms"], end["audio_ms"]);
+    let share = end["audio_ms"].as_f64().unwrap() / whole_ms.as_f64().unwrap();
+    assert!(
+        all.starts_with(text) && text.len() as f64 <= share * all.len() as f64,
+        "{share}: {text:?} of {all:?}"
+    );
+    ask(&mut harness);
+    let asked = answer_requests(&harness).last().unwrap().to_string();
+    assert!(!asked.contains(all) && (text.is_empty() || asked.contains(text)), "{text:?} in {asked}");
+}
+
 #[test]
 fn requested_text_and_cancel_end_an_answer() {
     for command in [json!({"type": "tts.cancel"}), json!({"type": "tts.speak", "text": "Something else."})] {

@@ -196,7 +196,7 @@ export class Trace {
         break;
       case 'observe':
         // Most protocols have no message for it.
-        if (/rolled ?over/i.test(record.words)) this.mark('rollover', timeS, 'rollover');
+        if (/^rolled ?over|^rollover/i.test(record.words)) this.mark('rollover', timeS, 'rollover');
         this.row(timeS, 'session', 'down', record.words, '', record);
         break;
       default:

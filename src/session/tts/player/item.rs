@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::transcript::TurnTranscript;
 use crate::{
     audio::{MODEL_RATE_HZ, playout_queue::PlayoutQueue},
     event::{ClientAudio, ClientCommand, TurnTag},
@@ -32,6 +33,8 @@ pub(super) struct PlaybackItem {
     /// The model's turn, if it is one.
     pub(super) segment_id: Option<u32>,
     text: String,
+    /// Words of a complete turn of the model, reported when it ends.
+    pub(super) transcript: Option<TurnTranscript>,
     pub(super) requested_at: Instant,
     /// Audio in the client's format that was made and not sent.
     pub(super) unsent: PlayoutQueue,
@@ -69,6 +72,7 @@ impl PlaybackItem {
             request_id,
             segment_id: None,
             text,
+            transcript: None,
             requested_at: now,
             unsent: PlayoutQueue::default(),
             model_samples: 0,
@@ -91,6 +95,11 @@ impl PlaybackItem {
             PlaybackSource::Turn | PlaybackSource::Request => 0,
         };
         Duration::from_nanos(missing * 1_000_000_000 / UNIT_SAMPLES)
+    }
+
+    /// Length of the audio that was made of it, ms.
+    pub(super) fn made_ms(&self) -> u64 {
+        self.model_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
     /// Announces the text, once.

@@ -5,6 +5,7 @@
 //! be cancelled, and the microphone may be muted. The player handles samples; the codec writes them on the wire.
 
 mod item;
+mod transcript;
 
 use std::{
     collections::VecDeque,
@@ -12,7 +13,7 @@ use std::{
 };
 
 use self::item::PlaybackItem;
-pub(crate) use self::item::PlaybackSource;
+pub(crate) use self::{item::PlaybackSource, transcript::TurnTranscript};
 use crate::session::{
     measurement::{AudioOrigin, Measurement},
     millis,
@@ -216,6 +217,26 @@ impl Player {
         self.advance(now, out);
     }
 
+    /// Sets the words of the back text, a turn of the model that is complete. The client gets them when the turn ends.
+    pub(crate) fn set_transcript(&mut self, transcript: TurnTranscript) {
+        if let Some(item) = self.items.back_mut() {
+            item.transcript = Some(transcript);
+        }
+    }
+
+    /// The complete turns that have not ended: the segment of each, its words heard so far, and their length, ms.
+    pub(crate) fn heard_turns(&self, now: Instant) -> Vec<(u32, String, u64)> {
+        let heard = |item: &PlaybackItem| {
+            let (transcript, heard_ms) = (item.transcript.as_ref()?, self.heard_ms(now, item));
+            Some((
+                transcript.segment_id,
+                transcript.heard_text(heard_ms, item.made_ms()).to_owned(),
+                heard_ms,
+            ))
+        };
+        self.items.iter().filter_map(heard).collect()
+    }
+
     /// Marks the back text as incomplete: the rest of it was lost. It ends as cancelled, after the audio so far.
     pub(crate) fn truncate_item(&mut self) {
         if let Some(item) = self.items.back_mut() {
@@ -413,9 +434,20 @@ impl Player {
         }
     }
 
+    /// Length of a text's audio that the client has heard, ms.
+    fn heard_ms(&self, now: Instant, item: &PlaybackItem) -> u64 {
+        let rate_hz = u64::from(self.converter.rate_hz());
+        let unheard = self.pace.unplayed(now).as_secs_f64() * rate_hz as f64;
+        item.sent_samples.saturating_sub(unheard.round() as u64) * 1000 / rate_hz
+    }
+
     fn report_end(&self, now: Instant, item: PlaybackItem, cancelled: bool, out: &mut Actions) {
         let (segment_id, is_incomplete) = (item.segment_id, cancelled || item.truncated);
-        let audio_ms = item.model_samples * 1000 / u64::from(MODEL_RATE_HZ);
+        let audio_ms = item.made_ms();
+        if let Some(transcript) = &item.transcript {
+            let heard_ms = if cancelled { self.heard_ms(now, &item) } else { audio_ms };
+            transcript.report_heard(heard_ms, audio_ms, out);
+        }
         if item.start_reported {
             self.report_speaking_end(now, item, cancelled, out);
         }
@@ -425,18 +457,17 @@ impl Player {
     }
 
     fn report_speaking_end(&self, now: Instant, item: PlaybackItem, cancelled: bool, out: &mut Actions) {
-        let mut heard_samples = item.sent_samples;
+        let mut audio_ms = item.sent_samples * 1000 / u64::from(self.converter.rate_hz());
         if cancelled {
             let audio_bytes = item.sent_samples * self.converter.bytes_per_sample() as u64;
             out.push(Action::DropTurn(item.turn, audio_bytes));
-            let unheard = self.pace.unplayed(now).as_secs_f64() * f64::from(self.converter.rate_hz());
-            heard_samples = heard_samples.saturating_sub(unheard.round() as u64);
+            audio_ms = self.heard_ms(now, &item);
         }
         out.push_client(ClientCommand::SpeakingEnded {
             request_id: item.request_id,
             at_ms: millis(now - item.requested_at),
             cancelled: cancelled || item.truncated,
-            audio_ms: heard_samples * 1000 / u64::from(self.converter.rate_hz()),
+            audio_ms,
         });
     }
 }

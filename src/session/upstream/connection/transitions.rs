@@ -11,7 +11,7 @@ use crate::session::{
 };
 use crate::{
     error::ErrorKind,
-    event::{DisconnectReason, EndKind, LaneCommand, LaneEvent, UpstreamEnd},
+    event::{DisconnectReason, EndKind, LaneCommand, LaneEvent, UpstreamEnd, describe_queue},
     mapping::profile::LaneTimeouts,
 };
 
@@ -381,11 +381,4 @@ impl QueueState {
         let stuck_at = moved_at + Duration::from_millis(times.queue_stuck_ms);
         stuck_at.min(self.since + Duration::from_millis(times.queue_max_ms))
     }
-}
-
-fn describe_queue(position: Option<u32>, length: Option<u32>, wait_s: Option<f64>) -> String {
-    let position = position.map_or("unknown".to_owned(), |position| position.to_string());
-    let length = length.map_or(String::new(), |length| format!(" of {length}"));
-    let wait = wait_s.map_or(String::new(), |wait| format!(", about {wait:.0} s"));
-    format!("position {position}{length}{wait}")
 }

@@ -1,0 +1,62 @@
+//! Words of a turn of the model, reported to the client when the turn has been played or cut.
+
+use crate::{
+    event::{ClientCommand, Speaker, heard_words},
+    session::outbox::Actions,
+};
+
+/// Final transcript of one turn.
+#[derive(Debug)]
+pub(crate) struct TurnTranscript {
+    pub(crate) segment_id: u32,
+    /// All words of the turn.
+    pub(crate) text: String,
+    /// Length of all its audio, ms.
+    pub(crate) audio_ms: u64,
+    /// The client receives transcripts of the model.
+    pub(crate) is_reported: bool,
+    /// The client got partial transcripts. A final one follows them even if it is empty.
+    pub(crate) has_partials: bool,
+}
+
+impl TurnTranscript {
+    /// The words in the first `heard_ms` of the audio, of which `made_ms` were made; none if none of it was heard.
+    ///
+    /// More may have been made than before the turn was complete, and some of that may have been dropped.
+    pub(super) fn heard_text(&self, heard_ms: u64, made_ms: u64) -> &str {
+        if heard_ms == 0 { "" } else { heard_words(&self.text, heard_ms, self.audio_ms.max(made_ms)) }
+    }
+
+    /// Reports all words of a turn without audio.
+    pub(crate) fn report_all(&self, out: &mut Actions) {
+        self.report(&self.text, self.audio_ms, out);
+    }
+
+    /// Reports no words of a turn that was never played.
+    pub(crate) fn report_unheard(&self, out: &mut Actions) {
+        self.report("", 0, out);
+    }
+
+    /// Reports the words in the first `heard_ms` of the audio.
+    pub(super) fn report_heard(&self, heard_ms: u64, made_ms: u64, out: &mut Actions) {
+        self.report(self.heard_text(heard_ms, made_ms), heard_ms, out);
+    }
+
+    fn report(&self, text: &str, duration_ms: u64, out: &mut Actions) {
+        if !self.is_reported || (text.is_empty() && !self.has_partials) {
+            return;
+        }
+        out.push_client(ClientCommand::TranscriptFinal {
+            speaker: Speaker::Assistant,
+            text: text.to_owned(),
+            segment_id: self.segment_id,
+            duration_ms,
+            start_ms: 0,
+            speech_ms: (0, duration_ms),
+            utterance_ended: true,
+            finalized: false,
+            language: None,
+            words: Vec::new(),
+        });
+    }
+}
