@@ -46,9 +46,9 @@ async function run(code, questions) {
   const { websocket } = transport.connectionState;
   const closed = new Promise((resolve) => websocket.addEventListener('close', resolve));
   session.close();
-  const { code } = await closed;
+  const { code: closeCode } = await closed;
   const history = session.history.map((item) => [item.role, item.content.map((part) => part.transcript ?? part.text)]);
-  return { ...talk.report(), history, interrupted, invalid, close_code: code };
+  return { ...talk.report(), history, interrupted, invalid, close_code: closeCode };
 }
 
 main(run);
