@@ -20,7 +20,7 @@ mod transcription;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub(super) use self::commands::event_id_of;
 use self::{
@@ -42,7 +42,7 @@ use crate::{
 
 /// Checks the settings of a session that does not exist yet.
 #[cfg(feature = "io")]
-pub(crate) fn check_session(session: &Map<String, Value>) -> Result<(), Error> {
+pub(crate) fn check_session(session: &serde_json::Map<String, Value>) -> Result<(), Error> {
     let text = Value::Object(session.clone()).to_string();
     let update: Fields<'_> = serde_json::from_str(&text)
         .map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()).of_field("session"))?;
