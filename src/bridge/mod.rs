@@ -203,6 +203,16 @@ impl Bridge {
         }
     }
 
+    /// True once the session is over, except that lanes wait in an upstream's queue. They close when a worker is assigned,
+    /// which may take as long as other clients hold the workers. The driver may end the client's session meanwhile.
+    #[must_use]
+    pub fn only_waits_in_queue(&self) -> bool {
+        match &self.0 {
+            BridgeKind::Served(served) => served.only_waits_in_queue(),
+            BridgeKind::Relayed(relayed) => relayed.only_waits_in_queue(),
+        }
+    }
+
     /// Memory of the messages that a relayed session keeps until its upstream has answered them, bytes. Other sessions keep
     /// little, and bound it themselves.
     #[must_use]

@@ -20,6 +20,8 @@ mod secret_request;
 pub(crate) mod session_start;
 mod upgrade;
 
+pub(super) use self::admission::wait_for_cut_off;
+
 use std::{
     convert::Infallible,
     io,

@@ -80,7 +80,7 @@ fn utterances_are_transcribed_on_four_workers_in_order() {
 fn late_answer_delays_later_transcripts() {
     let mut harness = open_slow(4, 1000, &["never-answers,times=1"]);
     upload(&mut harness, &sentences(6));
-    harness.advance(secs(20));
+    harness.advance(secs(12));
     assert!(harness.events("transcript").is_empty() && harness.events("speech_end").is_empty());
     assert_finishes(&mut harness);
     assert_all_transcribed(&harness, 6);

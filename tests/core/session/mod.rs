@@ -3,6 +3,7 @@
 mod assistant;
 mod cpp_backend;
 mod properties;
+mod queue;
 mod stt;
 mod tts;
 mod upstream_faults;
