@@ -30,7 +30,10 @@ impl QueueKeeper {
     /// Runs the rest of a session in a task of its own. Drops its lanes if too many sessions are kept already.
     pub(super) fn keep(&self, rest: impl Future<Output = ()> + Send + 'static) {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
-            warn!(kept = KEPT_MAX, "too many lanes wait in queues: these are dropped, which may cost a worker");
+            warn!(
+                kept = KEPT_MAX,
+                "too many lanes wait in queues: these are dropped, which may cost a worker"
+            );
             return;
         };
         info!("the session's lanes stay in the upstream's queue until workers are assigned");

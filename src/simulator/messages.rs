@@ -132,12 +132,7 @@ pub(super) fn queue_done() -> String {
 }
 
 /// Queue position message; only the first one has a `ticket` (field notes §1.2).
-pub(super) fn queued(
-    ticket: Option<&str>,
-    position: usize,
-    queue_length: usize,
-    wait_s: f64,
-) -> String {
+pub(super) fn queued(ticket: Option<&str>, position: usize, queue_length: usize, wait_s: f64) -> String {
     let name = if ticket.is_some() { "session.queued" } else { "session.queue_update" };
     let place = [("type", name.into()), ("position", position.into()), ("estimated_wait_s", wait_s.into())];
     let ticket = ticket.map(|ticket| ("ticket_id", ticket.into()));

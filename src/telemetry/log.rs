@@ -145,7 +145,10 @@ pub(crate) fn log_observation(observation: &Observation) {
             debug!(lane = lane.0, "waiting in the upstream's queue: {words}");
         }
         Observation::LaneLeavesQueue { lane, position } => {
-            info!(lane = lane.0, position, "lane not needed any more: it closes once the upstream assigns a worker");
+            info!(
+                lane = lane.0,
+                position, "lane not needed any more: it closes once the upstream assigns a worker"
+            );
         }
         Observation::LaneTrouble { lane, words } => {
             warn!(lane = lane.0, "the upstream reported an error: {words}");

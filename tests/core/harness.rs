@@ -353,6 +353,12 @@ impl Harness {
         self.gateway.lost_worker_count()
     }
 
+    /// True if the bridge has finished, or only waits until lanes have left the gateway's queue. Nothing else is left then.
+    pub(crate) fn is_over(&self) -> bool {
+        let is_over = self.finished || self.bridge.only_waits_in_queue();
+        is_over && self.gateway.connection_count() == self.lanes.len()
+    }
+
     /// Number of connections that the bridge has dialled.
     pub(crate) fn dial_count(&self) -> usize {
         self.traffic.iter().filter(|(_, traffic)| matches!(traffic, Traffic::Dialled(_))).count()

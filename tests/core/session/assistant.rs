@@ -92,7 +92,8 @@ fn queue_is_reported_while_an_answer_waits_for_it() {
     let notice = harness.events("session.hold")[0].clone();
     assert_eq!((&notice["queue_position"], &notice["timestamp_ms"]), (&json!(1), &json!(2000)));
     harness.advance(Duration::from_secs(20));
-    let stuck = |event: &&&Value| event["message"].as_str().unwrap().contains("stayed at position 1 for 15 s");
+    let stuck =
+        |event: &&&Value| event["message"].as_str().unwrap().contains("stayed at position 1 for 15 s");
     assert_eq!(harness.events("error").iter().filter(stuck).count(), 1, "{:?}", harness.names());
     harness.release_workers();
     harness.next_event("tts.speaking_start");

@@ -300,9 +300,8 @@ impl UpstreamConnection {
             | ConnectionPhase::Draining => self.send_close(now, context),
             ConnectionPhase::Closing { retry } => *retry = false,
             ConnectionPhase::BackingOff => self.enter(ConnectionPhase::Gone, None),
-            ConnectionPhase::AbandonedDial
-            | ConnectionPhase::LeavingQueue { .. }
-            | ConnectionPhase::Gone => {}
+            ConnectionPhase::AbandonedDial | ConnectionPhase::LeavingQueue { .. } | ConnectionPhase::Gone => {
+            }
         }
     }
 
