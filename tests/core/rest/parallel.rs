@@ -35,6 +35,14 @@ pub(super) fn most_at_a_time(harness: &Harness) -> usize {
     most
 }
 
+/// Checks that each utterance has one transcript, in the order of speech.
+fn assert_all_transcribed(harness: &Harness, count: usize) {
+    let ids: Vec<u64> =
+        harness.events("transcript").iter().map(|event| event["segment_id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, (0..count as u64).collect::<Vec<_>>(), "{:?}", harness.names());
+    assert!(harness.events("error").is_empty(), "{:?}", harness.events("error"));
+}
+
 #[test]
 fn utterances_are_transcribed_on_four_workers_in_order() {
     let times = [1, 4, 8].map(|workers| {
