@@ -203,6 +203,16 @@ impl Bridge {
         }
     }
 
+    /// True once the session is over, except that lanes wait in an upstream's queue. They close when a worker is assigned,
+    /// which may take as long as other clients hold the workers. The driver may end the client's session meanwhile.
+    #[must_use]
+    pub fn only_waits_in_queue(&self) -> bool {
+        match &self.0 {
+            BridgeKind::Served(served) => served.only_waits_in_queue(),
+            BridgeKind::Relayed(relayed) => relayed.only_waits_in_queue(),
+        }
+    }
+
     /// Memory of what the client gave and the session keeps, bytes: the messages that a relayed session keeps until its
     /// upstream has answered them, and the conversation of a session that takes turns.
     #[must_use]

@@ -90,6 +90,10 @@ impl RelayBridge {
         self.relay.as_ref().is_some_and(Relay::needs_backpressure)
     }
 
+    pub(super) fn only_waits_in_queue(&self) -> bool {
+        self.relay.as_ref().is_some_and(Relay::only_waits_in_queue)
+    }
+
     pub(super) fn kept_bytes(&self) -> usize {
         self.relay.as_ref().map_or(0, Relay::kept_bytes)
     }

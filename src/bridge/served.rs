@@ -112,6 +112,10 @@ impl ServedBridge {
     }
 
     /// True while the driver should stop reading from the client (back-pressure).
+    pub(super) fn only_waits_in_queue(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::only_waits_in_queue)
+    }
+
     pub(super) fn needs_backpressure(&self) -> bool {
         self.session.as_ref().is_some_and(Session::needs_backpressure)
     }

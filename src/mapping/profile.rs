@@ -145,8 +145,11 @@ pub struct LaneTimeouts {
     /// Longest time from `init` to ready, in ms. It counts towards `retry_total_ms`.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub init_max_ms: u64,
-    /// Longest silence of the model while an answer is due, in ms. The request is then repeated, as often as `attempts`
-    /// says.
+    /// Longest time from a request to the first output of the model, in ms. The request is then repeated, as often as
+    /// `attempts` says.
+    #[serde(default = "default_first_answer_max_ms", deserialize_with = "check::deserialize_ms")]
+    pub first_answer_max_ms: u64,
+    /// Longest silence of the model during an answer, in ms. The request is then repeated, too.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub answer_max_ms: u64,
     /// Longest drain of a cancelled answer before its worker is released, in ms.
@@ -155,6 +158,11 @@ pub struct LaneTimeouts {
     /// Longest time from the polite close to the end of the transport, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub close_max_ms: u64,
+}
+
+/// Another upstream gets the request within 20 s, connection and initialisation included.
+const fn default_first_answer_max_ms() -> u64 {
+    15_000
 }
 
 /// A compiled profile.

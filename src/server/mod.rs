@@ -24,6 +24,7 @@ pub mod admin;
 pub(crate) mod memory;
 pub mod playground;
 pub mod process;
+mod queue_keeper;
 pub mod registry;
 pub mod route;
 mod session_task;
@@ -61,6 +62,7 @@ use self::{
         lifecycle::{DrainPolicy, Lifecycle, LifecycleState, ShutdownOutcome},
         workers::Workers,
     },
+    queue_keeper::QueueKeeper,
     registry::SessionRegistry,
 };
 use crate::telemetry::{
@@ -276,6 +278,7 @@ impl Server {
             watchers: Default::default(),
             memory: Arc::default(),
             drain,
+            queue_keeper: QueueKeeper::new(cut_off.clone()),
             cut_off,
             drain_guard,
         });
@@ -414,6 +417,7 @@ fn metrics_snapshot(
         load: standing.load.lanes,
         failures: standing.failures,
         ejections: standing.ejections,
+        leaving_queue: standing.leaving_queue,
     };
     ServerSnapshot {
         kinds: config.routes.session_kinds(&config.library),
@@ -450,6 +454,8 @@ struct ServerContext {
     memory: Arc<memory::MemoryBudget>,
     /// Set to the drain timeout when sessions must finish.
     drain: watch::Receiver<Option<Duration>>,
+    /// Runs ended sessions whose lanes wait in a queue.
+    queue_keeper: QueueKeeper,
     /// Set when sessions that still run are cut off.
     cut_off: watch::Receiver<bool>,
     /// Held by every connection; its channel closes when the last one has gone.

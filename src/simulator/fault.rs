@@ -19,6 +19,9 @@ pub enum FaultKind {
     /// `health-check-stall`: the gateway's health check meets a worker that cleans up after an impolite end. The worker
     /// counts as busy until the next check 10 s later, and connections wait in the queue meanwhile.
     HealthCheckStall,
+    /// `notices-leavers`: the gateway notices at once that a queued client has left. The real ones notice late, and then
+    /// lose the worker that they assign to it.
+    NoticesLeavers,
     /// `slow-init=SECONDS`: delays `session.created` by SECONDS.
     SlowInit(Duration),
     /// `die-before-created`: the back-end dies during initialisation.
@@ -147,7 +150,7 @@ impl FromStr for Fault {
 type ParseValue = fn(&FaultValue<'_>) -> Result<Fault, ParseFaultError>;
 
 /// Every fault's command-line name and parser.
-const FAULTS: [(&str, ParseValue); 28] = [
+const FAULTS: [(&str, ParseValue); 29] = [
     ("queue-full", |value| value.expect_none(FaultKind::QueueFull)),
     ("busy", |value| value.expect_none(FaultKind::Busy)),
     ("403-after-queue", |value| {
@@ -156,6 +159,7 @@ const FAULTS: [(&str, ParseValue); 28] = [
     }),
     ("stuck-queue", |value| value.expect_none(FaultKind::StuckQueue)),
     ("health-check-stall", |value| value.expect_none(FaultKind::HealthCheckStall)),
+    ("notices-leavers", |value| value.expect_none(FaultKind::NoticesLeavers)),
     ("slow-init", |value| Ok(FaultKind::SlowInit(value.parse_seconds()?).into())),
     ("die-before-created", |value| value.expect_none(FaultKind::DieBeforeCreated)),
     ("never-answers", |value| value.expect_none(FaultKind::NeverAnswers)),

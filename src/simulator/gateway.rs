@@ -2,6 +2,9 @@
 //!
 //! Source: field notes §1.2. The gateway considers a worker free as soon as its socket ends. Only after
 //! `session.queue_done` does it learn whether the worker accepts the next session.
+//!
+//! Both real gateways learn that a queued client has left when they next send to it. A queue update takes the client out
+//! of the queue. `session.queue_done` is sent outside their `try`: it raises, and the worker stays busy for ever.
 
 use std::{
     borrow::Cow,
@@ -49,6 +52,8 @@ enum Connection {
         mode: SimMode,
         next_update_at: Instant,
         is_stuck: bool,
+        /// The client's transport has ended, and the gateway has not noticed.
+        has_left: bool,
         held_frames: Backlog<ClientFrame<'static>>,
     },
     Serving {
@@ -68,13 +73,15 @@ pub(super) struct Worker {
     rejects_until: Option<Instant>,
     /// A health check took it for busy, although the gateway gave it no task; until the next check.
     reported_busy_until: Option<Instant>,
+    /// Assigned to a client that had left the queue: busy for ever.
+    is_lost: bool,
     model: WorkerModel,
 }
 
 impl Worker {
     /// True if the gateway considers the worker idle.
     pub(super) const fn is_idle(&self) -> bool {
-        self.serving.is_none() && self.reported_busy_until.is_none()
+        self.serving.is_none() && self.reported_busy_until.is_none() && !self.is_lost
     }
 }
 
@@ -134,6 +141,11 @@ impl Gateway {
         self.connections.len()
     }
 
+    /// Number of workers that stay busy for ever, because their clients left the queue before they were assigned.
+    pub fn lost_worker_count(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.is_lost).count()
+    }
+
     fn handle_connected(&mut self, conn: ConnId, mode: SimMode, now: Instant) {
         let is_stuck = self.faults.trigger(FaultKind::StuckQueue);
         if self.faults.trigger(FaultKind::QueueFull) {
@@ -151,6 +163,14 @@ impl Gateway {
         }
     }
 
+    /// Mode of a connection that waits in the queue.
+    pub(super) fn queued_mode(&self, conn: ConnId) -> Option<SimMode> {
+        match self.connections.get(&conn)? {
+            Connection::Queued { mode, .. } => Some(*mode),
+            Connection::Serving { .. } => None,
+        }
+    }
+
     fn reject_connection(&mut self, conn: ConnId, code: &str, message: &str) {
         self.outputs.push_back(SimOutput::Text(conn, messages::error(code, message)));
         self.outputs.push_back(SimOutput::Close(conn, 1013, message.to_owned()));
@@ -159,19 +179,13 @@ impl Gateway {
     fn enqueue_connection(&mut self, conn: ConnId, mode: SimMode, is_stuck: bool, now: Instant) {
         self.queue.push_back(conn);
         let next_update_at = now + self.cfg.timing.queue_update_interval;
-        self.connections.insert(
-            conn,
-            Connection::Queued { mode, next_update_at, is_stuck, held_frames: Backlog::default() },
-        );
+        let held_frames = Backlog::default();
+        let queued = Connection::Queued { mode, next_update_at, is_stuck, has_left: false, held_frames };
+        self.connections.insert(conn, queued);
         let ticket = format!("q_{}", random_hex12(&mut self.rng));
         let length = self.queue.len();
-        let text = messages::queued(Some(&ticket), length, length, self.has_running_task());
+        let text = messages::queued(Some(&ticket), length, length, self.estimated_wait_s(length, now));
         self.outputs.push_back(SimOutput::Text(conn, text));
-    }
-
-    /// True if the gateway can estimate waiting times: by the tasks that it gave to workers.
-    fn has_running_task(&self) -> bool {
-        self.workers.iter().any(|worker| worker.task.is_some())
     }
 
     fn assign_worker(
@@ -239,10 +253,20 @@ impl Gateway {
             };
             let Some(index) = self.queue.iter().position(can_be_served) else { return };
             let Some(conn) = self.queue.remove(index) else { return };
-            if let Some(Connection::Queued { mode, held_frames, .. }) = self.connections.remove(&conn) {
-                self.assign_worker(conn, mode, worker, held_frames, now);
+            match self.connections.remove(&conn) {
+                Some(Connection::Queued { mode, has_left: true, .. }) => self.lose_worker(mode, worker, now),
+                Some(Connection::Queued { mode, held_frames, .. }) => {
+                    self.assign_worker(conn, mode, worker, held_frames, now);
+                }
+                _ => {}
             }
         }
+    }
+
+    /// Assigns a worker to a client that has left the queue. Nothing frees the worker again.
+    fn lose_worker(&mut self, mode: SimMode, worker: usize, now: Instant) {
+        self.workers[worker].is_lost = true;
+        self.workers[worker].task = Some(WorkerTask { mode, started_at: now });
     }
 
     fn handle_frame(&mut self, conn: ConnId, frame: ClientFrame<'_>, now: Instant) {
@@ -271,6 +295,12 @@ impl Gateway {
     }
 
     fn handle_closed(&mut self, conn: ConnId, now: Instant) {
+        if let Some(Connection::Queued { has_left, .. }) = self.connections.get_mut(&conn)
+            && !self.faults.trigger(FaultKind::NoticesLeavers)
+        {
+            *has_left = true;
+            return;
+        }
         match self.connections.remove(&conn) {
             Some(Connection::Queued { .. }) => self.queue.retain(|queued| *queued != conn),
             Some(Connection::Serving { worker, session }) => {
@@ -391,14 +421,19 @@ impl Gateway {
 
     /// Runs the work of a connection that was due at `at`.
     fn run_deadline(&mut self, conn: ConnId, at: Instant, now: Instant) {
-        let has_running_task = self.has_running_task();
+        let position = self.queue.iter().position(|queued| *queued == conn).map_or(1, |at| at + 1);
+        let wait_s = self.estimated_wait_s(position, at);
         match self.connections.get_mut(&conn) {
+            // The update fails, which takes the client out of the queue.
+            Some(Connection::Queued { has_left: true, .. }) => {
+                self.connections.remove(&conn);
+                self.queue.retain(|queued| *queued != conn);
+            }
             Some(Connection::Queued { next_update_at, .. }) => {
                 // However late the call, it sends one update, never a burst.
                 *next_update_at =
                     now.max(at) + self.cfg.timing.queue_update_interval.max(Duration::from_millis(1));
-                let position = self.queue.iter().position(|queued| *queued == conn).map_or(1, |at| at + 1);
-                let text = messages::queued(None, position, self.queue.len(), has_running_task);
+                let text = messages::queued(None, position, self.queue.len(), wait_s);
                 self.outputs.push_back(SimOutput::Text(conn, text));
             }
             _ => self.with_session(conn, at, |session, ctx| session.handle_deadline(ctx)),

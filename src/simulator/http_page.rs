@@ -32,6 +32,8 @@ struct ServiceStatus {
     queue_length: usize,
     max_queue_size: usize,
     running_tasks: Vec<RunningTask>,
+    /// Always null: this gateway does not know its back-end.
+    backend: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -76,17 +78,13 @@ impl Gateway {
             queue_length: self.queue.len(),
             max_queue_size: self.cfg.queue_limit,
             running_tasks: tasks().map(|(at, task)| self.running_task(at, task, now)).collect(),
+            backend: None,
         }
     }
 
     fn running_task(&self, worker: usize, task: WorkerTask, now: Instant) -> RunningTask {
         let elapsed_s = now.saturating_duration_since(task.started_at).as_secs_f64();
-        // The real gateway's initial estimates (`EtaConfig`), which it later adapts.
-        let (request_type, estimate_s) = match task.mode {
-            SimMode::Chat => ("chat", 15.0),
-            SimMode::Audio => ("audio_duplex", 120.0),
-            SimMode::Video => ("omni_duplex", 90.0),
-        };
+        let (request_type, estimate_s) = task_estimate(task.mode);
         RunningTask {
             worker_id: format!("worker_{worker}"),
             request_type,
@@ -96,10 +94,40 @@ impl Gateway {
         }
     }
 
+    /// Estimated wait at this position of the queue, in seconds: each queued client gets the worker that is free first
+    /// (`_recalc_positions_and_eta` in gateway_modules/worker_pool.py). It is 0.0 if no worker has a task.
+    pub(super) fn estimated_wait_s(&self, position: usize, now: Instant) -> f64 {
+        let tasks = self.workers.iter().filter_map(|worker| worker.task);
+        let mut free_in: Vec<f64> = tasks.map(|task| seconds_left(task, now)).collect();
+        let queued = self.queue.iter().filter_map(|conn| self.queued_mode(*conn));
+        for mode in queued.take(position.saturating_sub(1)) {
+            if let Some(first) = free_in.iter_mut().min_by(|one, other| one.total_cmp(other)) {
+                *first += task_estimate(mode).1;
+            }
+        }
+        free_in.into_iter().min_by(f64::total_cmp).map_or(0.0, |wait_s| round_to_tenth(wait_s.max(0.0)))
+    }
+
     /// Python's `datetime.now().isoformat()` on a machine in UTC.
     fn local_time(&self, at: Instant) -> String {
         date::rfc3339(self.clock.unix_seconds(at)).replace('Z', "000")
     }
+}
+
+/// Name and expected duration of a task in seconds: the real gateway's first estimates (`EtaConfig`), which it adapts
+/// later.
+const fn task_estimate(mode: SimMode) -> (&'static str, f64) {
+    match mode {
+        SimMode::Chat => ("chat", 15.0),
+        SimMode::Audio => ("audio_duplex", 120.0),
+        SimMode::Video => ("omni_duplex", 90.0),
+    }
+}
+
+/// Expected time until a task ends, in seconds. The gateway expects 15 s more of an overdue task.
+fn seconds_left(task: WorkerTask, now: Instant) -> f64 {
+    let left_s = task_estimate(task.mode).1 - now.saturating_duration_since(task.started_at).as_secs_f64();
+    if left_s > 0.0 { left_s } else { 15.0 }
 }
 
 fn error_page(status: u16, detail: &str) -> HttpPage {

@@ -132,16 +132,8 @@ pub(super) fn queue_done() -> String {
 }
 
 /// Queue position message; only the first one has a `ticket` (field notes §1.2).
-pub(super) fn queued(
-    ticket: Option<&str>,
-    position: usize,
-    queue_length: usize,
-    has_running_task: bool,
-) -> String {
+pub(super) fn queued(ticket: Option<&str>, position: usize, queue_length: usize, wait_s: f64) -> String {
     let name = if ticket.is_some() { "session.queued" } else { "session.queue_update" };
-    // The capture shows 0.8 s at position 1; the real estimate is a moving average of session lengths. It is 0.0 if no
-    // worker has a task (`_recalc_positions_and_eta` in gateway_modules/worker_pool.py).
-    let wait_s = if has_running_task { (position * 8) as f64 / 10.0 } else { 0.0 };
     let place = [("type", name.into()), ("position", position.into()), ("estimated_wait_s", wait_s.into())];
     let ticket = ticket.map(|ticket| ("ticket_id", ticket.into()));
     to_json(place.into_iter().chain(ticket).chain([("queue_length", queue_length.into())]))

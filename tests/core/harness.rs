@@ -22,7 +22,7 @@ use voxbridge::{
     mapping::Library,
     session::{EndReason, Measurement, Observation, ReadWindow, RelaySetup, SessionSetup, VoiceCatalog},
     simulator::{
-        ConnId, DuplexOpening, DuplexUnit, Gateway, SimDialect, SimInput, SimOutput, SimulatorConfig,
+        ConnId, DuplexOpening, DuplexUnit, Gateway, SimDialect, SimInput, SimMode, SimOutput, SimulatorConfig,
     },
     trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
 };
@@ -30,6 +30,9 @@ use voxbridge::{
 /// Outputs in a row without `Wait`, or inputs at one instant, above which the bridge or gateway is in an
 /// endless loop.
 const MAX_STEPS_PER_INSTANT: usize = 20_000;
+
+/// Number of the first connection of another client. Lanes have lower ones.
+const OTHER_CLIENTS_FROM: u64 = 1 << 40;
 
 /// Drain time: how long a session may take to finish.
 pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(25);
@@ -58,6 +61,8 @@ pub(crate) struct HarnessConfig {
     pub(crate) session_max_ms: u64,
     /// Records the session, keeping this much audio.
     pub(crate) record: Option<AudioRetention>,
+    /// Workers that other clients hold when the session opens.
+    pub(crate) taken_workers: u64,
 }
 
 impl Default for HarnessConfig {
@@ -74,6 +79,7 @@ impl Default for HarnessConfig {
             seed: 1,
             session_max_ms: 0,
             record: None,
+            taken_workers: 0,
         }
     }
 }
@@ -185,6 +191,8 @@ pub(crate) struct Harness {
     pub(crate) recorder: Option<TraceBuffer>,
     /// All inputs of the bridge so far.
     pub(crate) steps: Vec<BridgeStep>,
+    /// The gateway's connections of other clients.
+    other_clients: Vec<ConnId>,
 }
 
 /// One input of the bridge, up to the next `Wait`.
@@ -231,7 +239,7 @@ impl Harness {
             TraceBuffer::new(epoch(), TraceHeader::new(parts, &setup), audio)
         });
         let bridge = Bridge::open(epoch(), codec, connect, upstream, setup);
-        Self::with_bridge(bridge, recorder, config.simulator, config.latency)
+        Self::with_bridge(bridge, recorder, config.simulator, config.latency, config.taken_workers)
     }
 
     /// Opens a relay session for a client of one of these protocols.
@@ -252,7 +260,7 @@ impl Harness {
             TraceBuffer::new(epoch(), TraceHeader::relayed(parts, &clients[1..], &setup), audio)
         });
         let bridge = Bridge::open_relay(epoch(), &clients, &config.query, upstream, setup);
-        Self::with_bridge(bridge, recorder, config.simulator, config.latency)
+        Self::with_bridge(bridge, recorder, config.simulator, config.latency, config.taken_workers)
     }
 
     /// Injects an upstream frame that the gateway would not send.
@@ -266,7 +274,7 @@ impl Harness {
         let codec = Codec::new(config.library.client(config.client).unwrap(), UNIX.as_secs_f64());
         let upstream = config.library.upstream(config.upstream).unwrap();
         let bridge = Bridge::reject(epoch(), codec, upstream, error);
-        Self::with_bridge(bridge, None, config.simulator, config.latency)
+        Self::with_bridge(bridge, None, config.simulator, config.latency, 0)
     }
 
     fn with_bridge(
@@ -274,6 +282,7 @@ impl Harness {
         recorder: Option<TraceBuffer>,
         simulator: SimulatorConfig,
         latency: Duration,
+        taken_workers: u64,
     ) -> Self {
         let started = epoch();
         let mut harness = Self {
@@ -300,7 +309,11 @@ impl Harness {
             units: Vec::new(),
             recorder,
             steps: Vec::new(),
+            other_clients: (0..taken_workers).map(|number| ConnId(OTHER_CLIENTS_FROM + number)).collect(),
         };
+        for other in harness.other_clients.clone() {
+            harness.feed_gateway(SimInput::Connected(other, SimMode::Chat));
+        }
         harness.poll_bridge(&mut BridgeStep::new(&Input::Timeout));
         harness.poll_gateway();
         harness.process_due();
@@ -325,6 +338,30 @@ impl Harness {
     /// The current read window: how long client audio may stay unread.
     pub(crate) fn read_window(&self) -> Option<ReadWindow> {
         self.bridge.read_window(self.now)
+    }
+
+    /// Other clients give back the workers that they hold.
+    pub(crate) fn release_workers(&mut self) {
+        while let Some(other) = self.other_clients.pop() {
+            self.feed_gateway(SimInput::Text(other, r#"{"type":"session.close"}"#));
+        }
+        self.process_due();
+    }
+
+    /// Number of workers that the gateway has lost, because a client left the queue.
+    pub(crate) fn lost_workers(&self) -> usize {
+        self.gateway.lost_worker_count()
+    }
+
+    /// True if the bridge has finished, or only waits until lanes have left the gateway's queue. Nothing else is left then.
+    pub(crate) fn is_over(&self) -> bool {
+        let is_over = self.finished || self.bridge.only_waits_in_queue();
+        is_over && self.gateway.connection_count() == self.lanes.len()
+    }
+
+    /// Number of connections that the bridge has dialled.
+    pub(crate) fn dial_count(&self) -> usize {
+        self.traffic.iter().filter(|(_, traffic)| matches!(traffic, Traffic::Dialled(_))).count()
     }
 
     /// Number of the gateway's connections.
@@ -634,6 +671,11 @@ impl Harness {
                 }
                 SimOutput::DuplexUnit(conn, unit) => {
                     self.units.push((lane_of(conn), unit));
+                    continue;
+                }
+                SimOutput::Text(conn, _) | SimOutput::Close(conn, ..) | SimOutput::Abort(conn)
+                    if conn.0 >= OTHER_CLIENTS_FROM =>
+                {
                     continue;
                 }
                 SimOutput::AskEngines(..) => panic!("there are no engines in virtual time"),

@@ -91,11 +91,18 @@ fn invalid_input_ends_session() {
 }
 
 #[test]
-fn video_frames_are_ignored_in_audio_mode() {
+fn pytorch_takes_video_frames_in_audio_mode() {
     let mut sim = TestGateway::with_backend(Backend::Pytorch);
     let conn = sim.open_duplex_session(SimMode::Audio, json!({}));
-    assert_eq!(sim.send_second_with(conn, 0.0, json!({"video_frames": ["no picture"]})), ["listen"]);
-    assert_eq!(sim.last_event(conn)["metrics"]["vision_tokens"], 0);
+    assert_eq!(sim.send_second_with(conn, 0.0, json!({"video_frames": [PICTURE]})), ["listen"]);
+    assert_eq!(sim.last_event(conn)["metrics"]["vision_slices"], 1);
+    sim.send_second_with(conn, 0.0, json!({"video_frames": ["AAA"]}));
+    let diagnostic = json!({"message": "Incorrect padding"});
+    assert_eq!(sim.last_event(conn)["diagnostic"], diagnostic);
+    assert_eq!(sim.end_of(conn), normal_close());
+    let mut sim = TestGateway::with_backend(Backend::Cpp);
+    let conn = sim.open_duplex_session(SimMode::Audio, json!({}));
+    assert_eq!(sim.send_second_with(conn, 0.0, json!({"video_frames": ["AAA"]})), ["listen"]);
 }
 
 #[test]

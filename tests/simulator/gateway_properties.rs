@@ -106,6 +106,7 @@ fn any_config() -> impl Strategy<Value = SimulatorConfig> {
         "queue-full,times=1",
         "403-after-queue=1",
         "stuck-queue,times=1",
+        "notices-leavers",
         "die-mid-answer=1,times=1",
         "drop-mid-answer,times=1",
         "empty-transcript",

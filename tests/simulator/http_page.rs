@@ -20,7 +20,7 @@ fn status_page_counts_workers_and_queue() {
     let mut sim = TestGateway::new(SimulatorConfig { workers: 2, ..SimulatorConfig::default() });
     assert_eq!(
         status_of(&sim),
-        r#"{"gateway_healthy":true,"total_workers":2,"idle_workers":2,"busy_workers":0,"duplex_workers":0,"loading_workers":0,"error_workers":0,"offline_workers":0,"queue_length":0,"max_queue_size":1000,"running_tasks":[]}"#
+        r#"{"gateway_healthy":true,"total_workers":2,"idle_workers":2,"busy_workers":0,"duplex_workers":0,"loading_workers":0,"error_workers":0,"offline_workers":0,"queue_length":0,"max_queue_size":1000,"running_tasks":[],"backend":null}"#
     );
     sim.connect_with_mode(SimMode::Audio);
     sim.advance(Duration::from_millis(12_340));

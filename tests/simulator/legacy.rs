@@ -142,6 +142,7 @@ fn client_errors_are_forgiven_or_abort_connection() {
         json!([]),
         json!({"type": "input_audio_buffer.append", "audio": "A"}),
         json!({"type": "input_audio_buffer.append", "audio": "AAAA"}),
+        json!({"type": "input_audio_buffer.append", "audio": base64_f32(&[0.0; 16_000]), "video_frames": ["AAA"]}),
         session_update(json!({"ref_audio": "AAAA"})),
         session_update(json!({"voice_config": {"temperature": 9}})),
     ] {

@@ -1,5 +1,7 @@
 //! The queue for a worker (field notes §1.2).
 
+use voxbridge::simulator::SimDialect;
+
 use super::*;
 
 #[test]
@@ -26,7 +28,7 @@ fn queued_connections_are_served_in_order() {
     assert!(ticket.len() == 14 && ticket.starts_with("q_"));
     assert_eq!(
         sim.last_event(second),
-        json!({"type": "session.queued", "position": 1, "estimated_wait_s": 0.8, "ticket_id": ticket, "queue_length": 1})
+        json!({"type": "session.queued", "position": 1, "estimated_wait_s": 15.0, "ticket_id": ticket, "queue_length": 1})
     );
     assert_eq!(
         (&sim.last_event(third)["position"], &sim.last_event(third)["queue_length"]),
@@ -39,7 +41,7 @@ fn queued_connections_are_served_in_order() {
     );
     assert_eq!(
         sim.last_event(second),
-        json!({"type": "session.queue_update", "position": 1, "estimated_wait_s": 0.8, "queue_length": 2})
+        json!({"type": "session.queue_update", "position": 1, "estimated_wait_s": 9.0, "queue_length": 2})
     );
     sim.close_session(first, "x");
     assert_eq!(sim.last_event(second), json!({"type": "session.queue_done"}));
@@ -102,8 +104,53 @@ fn full_queue_rejects_connection() {
     assert_eq!(sim.last_event(refused), json!({"type": "error", "error": error}));
     assert_eq!(sim.end_of(refused), Some(ServerOutput::Close(1013, "Queue full".to_owned())));
     sim.input(SimInput::Closed(waiting));
+    sim.advance(Duration::from_secs(3));
     let next = sim.connect();
-    assert_eq!(sim.last_event(next)["position"], 1, "a leaving client makes room");
+    assert_eq!(sim.last_event(next)["position"], 1, "the failed update makes room");
+}
+
+/// Both real gateways send `session.queue_done` outside their `try`.
+#[test]
+fn worker_assigned_to_a_client_that_left_the_queue_is_lost() {
+    let legacy = SimDialect::Legacy { follows_document: false };
+    for (dialect, faults, waits_ms, lost) in [
+        (SimDialect::Current, None, 2_999, 1),
+        (legacy, None, 2_999, 1),
+        (SimDialect::Current, None, 3_000, 0),
+        (legacy, None, 3_000, 0),
+        (SimDialect::Current, Some("notices-leavers"), 0, 0),
+    ] {
+        let faults = faults.into_iter().map(|fault: &str| fault.parse().unwrap()).collect();
+        let mut sim = TestGateway::new(SimulatorConfig { dialect, faults, ..SimulatorConfig::default() });
+        let first = sim.connect_with_mode(SimMode::Audio);
+        let leaver = sim.connect_with_mode(SimMode::Audio);
+        sim.input(SimInput::Closed(leaver));
+        sim.advance(Duration::from_millis(waits_ms));
+        sim.input(SimInput::Closed(first));
+        sim.advance(Duration::from_secs(3600));
+        assert_eq!(sim.gateway.lost_worker_count(), lost, "{dialect:?} {waits_ms}");
+        assert_eq!(sim.gateway.connection_count(), 0);
+        let next = sim.connect_with_mode(SimMode::Audio);
+        let first_event = if lost == 1 { "session.queued" } else { "session.queue_done" };
+        assert_eq!(event_names(&sim.events_of(next))[0], first_event, "{dialect:?} {waits_ms}");
+        let page = sim.gateway.http_page(sim.now, "GET", "/status").json;
+        assert!(lost == 0 || page.contains(r#""idle_workers":0,"busy_workers":1,"#), "{page}");
+    }
+}
+
+#[test]
+fn estimated_wait_agrees_with_the_status_page() {
+    let mut sim = TestGateway::with_backend(Backend::Pytorch);
+    sim.connect_with_mode(SimMode::Audio);
+    sim.advance(Duration::from_millis(100));
+    let second = sim.connect();
+    let third = sim.connect();
+    assert_eq!(sim.last_event(second)["estimated_wait_s"], 119.9);
+    assert_eq!(sim.last_event(third)["estimated_wait_s"], 134.9, "the chat before it takes 15 s");
+    let page = sim.gateway.http_page(sim.now, "GET", "/status").json;
+    assert!(page.contains(r#""estimated_remaining_s":119.9"#), "{page}");
+    sim.advance(Duration::from_secs(180));
+    assert_eq!(sim.last_event(second)["estimated_wait_s"], 15.0, "the task is overdue");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod access;
 mod audio_fidelity;
 mod batched_reads;
 mod conversations;
+mod leaving_queue;
 mod matrix;
 mod observability;
 mod relay;

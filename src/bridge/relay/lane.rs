@@ -125,6 +125,11 @@ impl Relay {
             ConnectionEvent::Failed(failure) if failure.was_in_use => {
                 self.handle_upstream_loss(now, failure.detail);
             }
+            // [`Timer::Resume`] limits the time without an upstream.
+            ConnectionEvent::Failed(_) if self.outage.is_some() => {
+                self.leave_upstream(now);
+                self.schedule_dial(now + Duration::from_millis(self.context.lane_times.retry_max_ms));
+            }
             ConnectionEvent::Failed(failure) => self.fail_permanently(now, failure),
             ConnectionEvent::QueueStuck(detail) => {
                 let RelayUpstream::Connected(connection) = &self.upstream else { return };

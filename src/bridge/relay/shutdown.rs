@@ -196,8 +196,17 @@ impl Relay {
 
     /// True once everything is sent and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
-        let has_lanes = !matches!(self.upstream, RelayUpstream::Stopped) || !self.context.closing.is_empty();
-        self.phase == RelayPhase::Over && !has_lanes && self.context.out.is_empty()
+        self.is_over() && self.context.closing.is_empty()
+    }
+
+    /// True if the session has ended, but a lane waits in a queue to be closed.
+    pub(crate) fn only_waits_in_queue(&self) -> bool {
+        self.is_over() && self.context.only_waits_in_queue()
+    }
+
+    fn is_over(&self) -> bool {
+        let has_lane = !matches!(self.upstream, RelayUpstream::Stopped);
+        self.phase == RelayPhase::Over && !has_lane && self.context.out.is_empty()
     }
 
     /// Next action.

@@ -323,7 +323,7 @@ impl Relay {
             self.send_client(Message::Text(text.to_owned()));
             return true;
         }
-        self.opening.refusals += 1;
+        self.count_refusal(true);
         let is_exhausted = self.is_init_exhausted();
         if is_exhausted {
             self.end(now, RelayEndReason::Failed, Some(&end.detail));
@@ -331,18 +331,24 @@ impl Relay {
         is_exhausted
     }
 
+    /// Counts a refused opening. An opening that an upstream has accepted before is not the cause.
+    fn count_refusal(&mut self, is_refused: bool) {
+        self.opening.refusals += u32::from(is_refused && self.outage.is_none());
+    }
+
     /// Handles the end of the upstream session.
     fn handle_upstream_end(&mut self, now: Instant, reason: RelayEndReason, end: &UpstreamEnd, text: &str) {
         let was_initialising = self.is_initialising();
         let is_opening = !self.is_open() && !matches!(self.phase, RelayPhase::Closing(_));
-        self.opening.refusals += u32::from(was_initialising);
+        self.count_refusal(was_initialising);
         self.try_next_init_variant(now);
         let is_final = matches!(reason, RelayEndReason::Timeout | RelayEndReason::ContextFull);
         let is_backend_lost = end.kind == EndKind::BackendLost
             && self.is_open()
             && self.phase == RelayPhase::Open
             && !self.messages.sent_unchecked;
-        let can_retry = is_opening && self.opening.refusals < self.rules.open_attempts.max(1) && !is_final;
+        let has_attempts = self.opening.refusals < self.rules.open_attempts.max(1);
+        let can_retry = is_opening && (has_attempts || self.outage.is_some()) && !is_final;
         let event = RelayUpstreamEvent::Ended(reason, end.clone());
         let connection_event = self.with_connection(|connection, context| {
             connection.handle_event(now, &event.to_lane_event(), context)

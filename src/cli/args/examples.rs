@@ -75,7 +75,8 @@ Examples:
   voxbridge simulate --fault queue-full,times=2 --fault die-mid-answer=4
 
 Faults: queue-full, busy, 403-after-queue[=TIMES], stuck-queue, slow-init=SECONDS, die-before-created,
-never-answers, die-mid-answer[=DELTAS], drop-mid-answer[=DELTAS], empty-transcript, no-audio.
+never-answers, die-mid-answer[=DELTAS], drop-mid-answer[=DELTAS], empty-transcript, no-audio,
+notices-leavers (loses no worker when a client leaves the queue, unlike the real servers).
 In full duplex: slow-steps=SECONDS, burst[=UNITS], never-listens, ignores-force[=TIMES], yields, resumes,
 late-audio, die-mid-turn[=UNITS], drop-mid-turn[=UNITS], double-terminal, repeats-text, think,
 timeout=SECONDS, kv=N, context-full=N.

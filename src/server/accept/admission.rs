@@ -177,7 +177,7 @@ pub(super) fn spawn_session(
 }
 
 /// Completes when sessions are cut off.
-async fn wait_for_cut_off(mut cut_off: watch::Receiver<bool>) {
+pub(in crate::server) async fn wait_for_cut_off(mut cut_off: watch::Receiver<bool>) {
     if cut_off.wait_for(|is_cut_off| *is_cut_off).await.is_err() {
         // The sender is gone, so the order never comes.
         std::future::pending::<()>().await;

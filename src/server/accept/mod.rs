@@ -26,6 +26,8 @@ mod secret_request;
 pub(crate) mod session_start;
 pub(crate) mod upgrade;
 
+pub(super) use self::admission::wait_for_cut_off;
+
 use std::{
     convert::Infallible,
     io,

@@ -247,6 +247,7 @@ fn open_connection(
         drain: server.drain.clone(),
         close_timeout: config.drain_policy.timeout,
         drain_guard: server.drain_guard.clone(),
+        queue_keeper: server.queue_keeper.clone(),
     };
     let task = Box::new(SessionTask::new(bridge, client, config.pool.subset(upstreams.names), context));
     Some(StartedSession { task, first_message, span, connection })

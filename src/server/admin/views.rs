@@ -24,6 +24,8 @@ pub(super) struct Readiness {
     sessions_max: usize,
     upstreams: usize,
     upstreams_usable: usize,
+    /// Lanes in upstreams' queues that nothing needs any more. They close once they have a worker.
+    lanes_leaving_queue: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,6 +72,7 @@ pub(super) fn readiness(context: &AdminContext) -> Readiness {
         sessions_max: context.room.max,
         upstreams,
         upstreams_usable,
+        lanes_leaving_queue: context.current.get().pool.leaving_queue_count(),
     }
 }
 

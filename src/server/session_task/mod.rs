@@ -26,6 +26,7 @@ use tracing::{Instrument as _, debug, info, trace};
 use super::{
     adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
     memory::{Eviction, MemoryBudget},
+    queue_keeper::QueueKeeper,
     registry::{
         OperatorOrder, RegistryEntry,
         observer::{FrameDirection, Observer},
@@ -100,6 +101,8 @@ pub(super) struct SessionContext {
     pub(super) close_timeout: Duration,
     /// Held until the session and its closing handshakes end.
     pub(super) drain_guard: mpsc::Sender<()>,
+    /// Takes over lanes that wait in a queue when the session has ended.
+    pub(super) queue_keeper: QueueKeeper,
 }
 
 /// A session and its sockets.
@@ -128,6 +131,7 @@ pub(super) struct SessionTask<C> {
     close_timeout: Duration,
     /// Held until the session and its closing handshakes end.
     drain_guard: mpsc::Sender<()>,
+    queue_keeper: QueueKeeper,
     sleep: Pin<Box<Sleep>>,
     turn: Turn,
     /// The last event was a deadline.
@@ -157,6 +161,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             drain,
             close_timeout,
             drain_guard,
+            queue_keeper,
         } = context;
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
@@ -177,6 +182,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             trace_context,
             registration,
             drain_guard,
+            queue_keeper,
             last_was_timer: false,
             logged_errors: BTreeSet::new(),
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -227,7 +233,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     /// Runs the session to its end.
     async fn run_to_end(mut self: Box<Self>, mut first_message: Option<WsMessage>) {
-        while let Some(due) = self.drain_bridge() {
+        while let Some(due) = self.drain_bridge().filter(|_| !self.bridge.only_waits_in_queue()) {
             let wakeup = match first_message.take() {
                 Some(message) => Wakeup::Client(SocketEvent::Message(message)),
                 None => self.next_wakeup(due).await,
@@ -242,8 +248,22 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             }
         }
         self.close_client();
+        self.traces.clear();
         if let Some(registration) = self.registration.take() {
             registration.observer.finish(&self.bridge);
+        }
+        if self.bridge.only_waits_in_queue() {
+            let keeper = self.queue_keeper.clone();
+            keeper.keep(self.wait_in_queue());
+        }
+    }
+
+    /// Runs an ended session until its last lane has left the queue and is closed.
+    async fn wait_in_queue(mut self: Box<Self>) {
+        while let Some(due) = self.drain_bridge() {
+            let wakeup = self.next_wakeup(due).await;
+            self.handle_wakeup(wakeup);
+            tokio::task::coop::consume_budget().await;
         }
     }
 

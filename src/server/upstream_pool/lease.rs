@@ -27,6 +27,8 @@ pub struct Lease {
     avoided: AvoidedUpstream,
     stage: LeaseStage,
     had_waited: bool,
+    /// The lane waits in the queue although nothing needs it.
+    is_leaving_queue: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +48,8 @@ enum LeaseStage {
 impl Lease {
     pub(super) fn new(upstream: Arc<PooledUpstream>, avoided: AvoidedUpstream) -> Self {
         upstream.lane_opened();
-        Self { upstream, avoided, stage: LeaseStage::Dialling(Instant::now()), had_waited: false }
+        let stage = LeaseStage::Dialling(Instant::now());
+        Self { upstream, avoided, stage, had_waited: false, is_leaving_queue: false }
     }
 
     /// Name of the upstream.
@@ -68,7 +71,19 @@ impl Lease {
     /// Reports the lane's position in the upstream's queue.
     pub fn report_queued(&mut self, position: u32) {
         self.had_waited = true;
+        self.set_leaving_queue(false);
         self.upstream.lane_queued(position);
+    }
+
+    /// Reports that nothing needs the lane, which stays in the upstream's queue until it has a worker.
+    pub fn report_leaving_queue(&mut self) {
+        self.set_leaving_queue(true);
+    }
+
+    fn set_leaving_queue(&mut self, is_leaving: bool) {
+        if std::mem::replace(&mut self.is_leaving_queue, is_leaving) != is_leaving {
+            self.upstream.count_leaving_queue(is_leaving);
+        }
     }
 
     /// Reports that the lane is initialised.
@@ -122,6 +137,7 @@ impl Drop for Lease {
             LeaseStage::Ready => self.upstream.lane_served(),
             _ => {}
         }
+        self.set_leaving_queue(false);
         self.upstream.lane_closed();
     }
 }

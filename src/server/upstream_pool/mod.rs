@@ -103,6 +103,11 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         (usable.count(), self.shared.members.len())
     }
 
+    /// Number of lanes that wait in upstreams' queues although nothing needs them.
+    pub fn leaving_queue_count(&self) -> u32 {
+        self.statuses().iter().map(|(_, status)| status.leaving_queue).sum()
+    }
+
     /// Probes every upstream without lanes, so that a dead one is known before a session needs it. At most one probe
     /// per upstream runs at a time.
     pub fn probe_idle(&self) {

@@ -42,6 +42,8 @@ struct UpstreamState {
     /// Failed lanes and ejections since the start.
     failures: u64,
     ejections: u64,
+    /// Lanes that wait in the upstream's queue although nothing needs them.
+    leaving_queue: u32,
 }
 
 /// The state of an upstream.
@@ -53,6 +55,8 @@ pub struct UpstreamStatus {
     pub failures: u64,
     /// Ejections since the start.
     pub ejections: u64,
+    /// Lanes that wait in the upstream's queue although nothing needs them. They close once a worker is assigned.
+    pub leaving_queue: u32,
 }
 
 impl PooledUpstream {
@@ -82,7 +86,12 @@ impl PooledUpstream {
     pub(super) fn status(&self) -> UpstreamStatus {
         let state = self.state();
         let load = state.health.load(Instant::now());
-        UpstreamStatus { load, failures: state.failures, ejections: state.ejections }
+        UpstreamStatus {
+            load,
+            failures: state.failures,
+            ejections: state.ejections,
+            leaving_queue: state.leaving_queue,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, UpstreamState> {
@@ -100,6 +109,13 @@ impl PooledUpstream {
 
     pub(super) fn lane_queued(&self, position: u32) {
         self.state().health.lane_queued(Instant::now(), position);
+    }
+
+    /// Counts a lane that starts to leave the queue, or no longer does.
+    pub(super) fn count_leaving_queue(&self, is_leaving: bool) {
+        let mut state = self.state();
+        let count = state.leaving_queue;
+        state.leaving_queue = if is_leaving { count + 1 } else { count.saturating_sub(1) };
     }
 
     pub(super) fn mark_busy(&self) {

@@ -156,8 +156,14 @@ impl Assistant {
         self.release_prepared(now, context);
     }
 
-    /// Begins, sends and ends answers.
+    /// Begins, sends and ends answers, and tells the client from time to time that it waits for a worker.
     pub(crate) fn advance(&mut self, now: Instant, context: &mut LaneContext) {
+        self.advance_answers(now, context);
+        let connection = self.current.as_ref().and_then(|answer| answer.connection.as_ref());
+        context.report_wait(now, connection.and_then(UpstreamConnection::queue_position));
+    }
+
+    fn advance_answers(&mut self, now: Instant, context: &mut LaneContext) {
         if self.current.as_ref().is_some_and(|answer| answer.is_over(context))
             && let Some(answer) = self.current.take()
         {
@@ -176,9 +182,12 @@ impl Assistant {
                 let init = LaneCommand::Init(voice.clone());
                 let prepared = self.dialled.take_if(|connection| connection.can_serve(&init));
                 if prepared.is_some() || context.can_dial() {
-                    answer.connection = Some(prepared.unwrap_or_else(|| dial(now, voice, context)));
+                    let mut connection = prepared.unwrap_or_else(|| dial(now, voice, context));
+                    // Until now the client did not wait.
+                    connection.restart_queue_wait(now, context);
+                    answer.connection = Some(connection);
                     self.release_prepared(now, context);
-                    self.advance(now, context);
+                    self.advance_answers(now, context);
                 }
             }
             Some(connection) if connection.is_ready() => {
@@ -266,10 +275,11 @@ impl Assistant {
         match connection_event {
             ConnectionEvent::None | ConnectionEvent::Queued => {}
             ConnectionEvent::Ready => self.advance(now, context),
+            // The client does not wait for a connection that was dialled ahead. The answer dials another.
+            ConnectionEvent::QueueStuck(_) if !is_current => {}
             ConnectionEvent::QueueStuck(words) => {
                 context.out.push_error(Error::new(ErrorKind::QueueStuck, words));
             }
-            // Nobody waits for a connection that was dialled ahead; the answer dials another.
             ConnectionEvent::EmptyAnswer | ConnectionEvent::Failed(_) if !is_current => {
                 self.release_prepared(now, context);
             }

@@ -334,7 +334,10 @@ impl Dialogue {
             ConnectionEvent::Failed(failure) if failure.was_in_use => {
                 self.handle_upstream_loss(now, failure.detail, view, context);
             }
-            ConnectionEvent::Failed(failure) => self.give_up(failure),
+            ConnectionEvent::Failed(failure) => {
+                self.leave_upstream(now, false, view, context);
+                self.give_up(failure);
+            }
         }
     }
 

@@ -133,8 +133,10 @@ impl Dialogue {
         let worker_lent = self.outage.is_some_and(|outage| outage.reason == RolloverReason::WorkerLent);
         let is_worker_taken = worker_lent
             && (view.is_synthesizing || context.closing.iter().any(UpstreamConnection::holds_worker));
-        let is_blocked =
-            is_worker_taken || after.is_some_and(|lane| context.is_closing(lane)) || !context.can_dial();
+        // A lane that waits in the queue already need not wait for the last session's end.
+        let must_wait = (after.is_some_and(|lane| context.is_closing(lane)) || !context.can_dial())
+            && !context.has_place_in_queue(now, LanePurpose::Converse, self.mode);
+        let is_blocked = is_worker_taken || must_wait;
         context.timers.set_or_clear(Timer::Redial, Some(at).filter(|_| !is_blocked));
         if context.timers.take_expired(Timer::Redial, now) {
             self.dial(now, context);
@@ -249,7 +251,7 @@ impl Dialogue {
     /// unanswered speech is sent again to the next session.
     ///
     /// Returns the lane that was left.
-    fn leave_upstream(
+    pub(super) fn leave_upstream(
         &mut self,
         now: Instant,
         resend_unanswered: bool,

@@ -1,12 +1,12 @@
 //! Steps of a conversation: what it does after an input, in order.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Dialogue, SessionSnapshot, rollover::DialogueUpstream};
 use crate::{
     audio::units::UNIT_SAMPLES,
     error::{Error, ErrorKind},
-    event::{ClientCommand, RolloverReason},
+    event::RolloverReason,
     session::{
         millis,
         outbox::Observation,
@@ -14,11 +14,6 @@ use crate::{
         upstream::{LaneContext, connection::UpstreamConnection},
     },
 };
-
-/// Time in the queue before the first notice. The short queue of an ordinary rollover stays unnoticed.
-const FIRST_QUEUE_NOTICE: Duration = Duration::from_secs(2);
-/// Time between two notices.
-const QUEUE_NOTICE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Dialogue {
     /// Continues after a frame of the user's audio, or more audio of the model: moves the timers that silence defines.
@@ -48,7 +43,7 @@ impl Dialogue {
     /// 5. `feed_standby`: sends the standby its next unit ([`Timer::Standby`])
     /// 6. `redial_if_due`: dials the next session ([`Timer::Redial`])
     /// 7. `report_connect_error`: informs the client of an outage, once
-    /// 8. `report_queue`: informs the client that it waits for a worker ([`Timer::QueueNotice`])
+    /// 8. `report_wait`: informs the client that it waits for a worker ([`Timer::QueueNotice`])
     /// 9. `send_due_unit`: sends the next unit ([`Timer::Unit`])
     /// 10. `arm_limits`: arms the timer of the limits
     ///
@@ -64,7 +59,8 @@ impl Dialogue {
         self.feed_standby(now, context);
         self.redial_if_due(now, view, context);
         self.report_connect_error(context);
-        self.report_queue(now, context);
+        let connection = self.upstream.connection();
+        context.report_wait(now, connection.and_then(UpstreamConnection::queue_position));
         self.send_due_unit(now, view, context);
         self.arm_limits(now, view, context);
     }
@@ -118,23 +114,6 @@ impl Dialogue {
             let detail = format!("no model is ready yet: {detail}; retrying");
             context.out.push_error(Error::new(ErrorKind::Unavailable, detail));
         }
-    }
-
-    /// Reports from time to time that the conversation waits in the upstream's queue.
-    fn report_queue(&self, now: Instant, context: &mut LaneContext) {
-        let connection = self.upstream.connection();
-        let Some((position, since)) = connection.and_then(UpstreamConnection::queue_position) else {
-            return context.timers.clear(&[Timer::QueueNotice]);
-        };
-        if context.timers.take_expired(Timer::QueueNotice, now) {
-            context.timers.set(Timer::QueueNotice, now + QUEUE_NOTICE_INTERVAL);
-            context.out.push_client(ClientCommand::Queued {
-                position,
-                waited_ms: millis(now - since),
-                wait_max_ms: context.lane_times.queue_max_ms,
-            });
-        }
-        context.timers.set_if_clear(Timer::QueueNotice, now + FIRST_QUEUE_NOTICE);
     }
 
     /// Sends the next unit if it is due.

@@ -19,6 +19,15 @@ impl Display for Observation {
             Self::LaneQueued { lane, words, .. } => {
                 write!(f, "lane {}: waiting in the upstream's queue: {words}", lane.0)
             }
+            Self::LaneLeavesQueue { lane, position } => {
+                let place =
+                    position.map_or(String::new(), |position| format!(" (position {position} in its queue)"));
+                write!(
+                    f,
+                    "lane {}: not needed any more; it closes once the upstream assigns a worker{place}",
+                    lane.0
+                )
+            }
             Self::RolledOver { reason, gap_ms, standby, kept_ms, known_lines, missing_lines } => {
                 let prepared = if *standby { "a prepared" } else { "another" };
                 write!(

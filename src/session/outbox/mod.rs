@@ -72,6 +72,13 @@ pub enum Observation {
         /// Description, as text.
         words: String,
     },
+    /// Nothing needs a lane that waits in the upstream's queue. It closes once a worker is assigned.
+    LaneLeavesQueue {
+        /// The lane.
+        lane: Lane,
+        /// Position in the queue, from 1, if the upstream reports one.
+        position: Option<u32>,
+    },
     /// A conversation continues in another upstream session.
     RolledOver {
         /// The cause.

@@ -16,13 +16,14 @@ use self::connection::UpstreamConnection;
 use super::{
     assistant::entries::Entries,
     dialogue::history::History,
+    measurement::LanePurpose,
     millis,
     outbox::Actions,
-    timers::Timers,
+    timers::{Timer, Timers},
     tts::{player::Player, voices::VoiceEncodingChoice},
 };
 use crate::{
-    event::{ClientCommand, EntryId, Lane, Speaker},
+    event::{ClientCommand, EntryId, Lane, Mode, Speaker},
     mapping::profile::LaneTimeouts,
 };
 
@@ -98,6 +99,17 @@ impl LaneContext {
         }
     }
 
+    /// Tells the client from time to time where its conversation waits in the upstream's queue, and since when.
+    pub(crate) fn report_wait(&mut self, now: Instant, place: Option<(u32, Instant)>) {
+        let Some((position, since)) = place else { return self.timers.clear(&[Timer::QueueNotice]) };
+        if self.timers.take_expired(Timer::QueueNotice, now) {
+            self.timers.set(Timer::QueueNotice, now + QUEUE_NOTICE_INTERVAL);
+            let (waited_ms, wait_max_ms) = (millis(now - since), self.lane_times.queue_max_ms);
+            self.out.push_client(ClientCommand::Queued { position, waited_ms, wait_max_ms });
+        }
+        self.timers.set_if_clear(Timer::QueueNotice, now + FIRST_QUEUE_NOTICE);
+    }
+
     /// Context for tests of a single lane.
     #[cfg(test)]
     pub(crate) fn for_lane_tests(lane_times: LaneTimeouts) -> Self {
@@ -111,9 +123,39 @@ impl LaneContext {
         Self::new(lane_times, voice_encoding, Player::new(options), History::new(0), 1)
     }
 
-    /// True if the lane is still closing.
+    /// True if the lane is still closing. A lane that only waits in a queue is not.
     pub(crate) fn is_closing(&self, lane: Lane) -> bool {
-        self.closing.iter().any(|connection| connection.lane() == lane)
+        self.closing_now().any(|connection| connection.lane() == lane)
+    }
+
+    fn closing_now(&self) -> impl Iterator<Item = &UpstreamConnection> {
+        self.closing.iter().filter(|connection| !connection.is_leaving_queue())
+    }
+
+    /// True if a new request can take over a lane without use, which waits in the queue of an upstream.
+    pub(crate) fn has_place_in_queue(&self, now: Instant, purpose: LanePurpose, mode: Mode) -> bool {
+        self.place_in_queue(now, purpose, mode).is_some()
+    }
+
+    /// Takes the lane without use that waits in a queue, if there is one for this purpose.
+    pub(crate) fn take_from_queue(
+        &mut self,
+        now: Instant,
+        purpose: LanePurpose,
+        mode: Mode,
+    ) -> Option<UpstreamConnection> {
+        self.place_in_queue(now, purpose, mode).map(|index| self.closing.remove(index))
+    }
+
+    fn place_in_queue(&self, now: Instant, purpose: LanePurpose, mode: Mode) -> Option<usize> {
+        let leaving_queue = self.closing.len() - self.closing_now().count();
+        let moves_at = Some(now).filter(|_| leaving_queue < MAX_LEAVING_QUEUE);
+        self.closing.iter().position(|connection| connection.can_return_to_queue(moves_at, purpose, mode))
+    }
+
+    /// True if lanes remain, and all of them only wait in a queue to be closed.
+    pub(crate) fn only_waits_in_queue(&self) -> bool {
+        !self.closing.is_empty() && self.closing_now().next().is_none()
     }
 
     /// Lets a closing lane handle its transport or a message. Forgets the lane once it is gone.
@@ -163,7 +205,7 @@ impl LaneContext {
     /// Like [`LaneContext::can_dial`], for an owner that could have `spare` lanes beside the one that it dials.
     pub(crate) fn can_dial_beside(&self, spare: usize) -> bool {
         let draining = self.closing.iter().filter(|connection| connection.is_draining()).count();
-        draining <= MAX_DRAINING && self.closing.len() <= MAX_CLOSING + spare
+        draining <= MAX_DRAINING && self.closing_now().count() <= MAX_CLOSING + spare
     }
 }
 
@@ -179,6 +221,15 @@ impl SegmentIds {
         number
     }
 }
+
+/// Lanes of a session that wait in queues without use. From this number on, the next request takes one of them over
+/// although its queue is stuck.
+const MAX_LEAVING_QUEUE: usize = 4;
+
+/// Time in the queue before the first notice. The short queue of an ordinary rollover stays unnoticed.
+const FIRST_QUEUE_NOTICE: Duration = Duration::from_secs(2);
+/// Time between two notices.
+const QUEUE_NOTICE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Most closing lanes while another is dialled. Without this bound, a client that starts and cancels repeatedly would
 /// hold many workers of an upstream that closes slowly.

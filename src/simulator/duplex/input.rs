@@ -16,7 +16,7 @@ pub struct DuplexUnit {
     pub samples: Vec<f32>,
     /// True if the client forces the model to listen.
     pub force_listen: bool,
-    /// Number of video frames; 0 in `mode=audio`.
+    /// Number of video frames. PyTorch takes them in `mode=audio`, too.
     pub frame_count: usize,
     /// The client's id of the append.
     pub input_id: Option<Value>,
@@ -37,7 +37,8 @@ impl DuplexAppend {
         input: &Map<String, Value>,
     ) -> Result<Self, AppendRejection> {
         let samples = decode_samples(backend, input)?;
-        let frames = if has_video { frame_values(input) } else { Vec::new() };
+        let takes_frames = has_video || backend == Backend::Pytorch;
+        let frames = if takes_frames { frame_values(input) } else { Vec::new() };
         for frame in &frames {
             check_frame(backend, frame)?;
         }

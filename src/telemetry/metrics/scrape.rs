@@ -50,6 +50,8 @@ pub struct UpstreamSnapshot {
     pub failures: u64,
     /// Ejections of the upstream, in total.
     pub ejections: u64,
+    /// Lanes that wait in the upstream's queue although nothing needs them.
+    pub leaving_queue: u32,
 }
 
 /// Collects a snapshot at each scrape.
@@ -102,6 +104,13 @@ impl ScrapeCollector {
             "Lanes on an upstream, plus those reported by its queue.",
             None,
             &load,
+        )?;
+        let leaving_queue = per_upstream(|it| it.leaving_queue.into());
+        writer.gauges(
+            "upstream_lanes_leaving_queue",
+            "Lanes in an upstream's queue that nothing needs any more. They close once they have a worker.",
+            None,
+            &leaving_queue,
         )?;
         let failures = per_upstream(|it| it.failures.cast_signed());
         writer.counters("upstream_failures", "Lanes that failed on an upstream.", &failures)?;

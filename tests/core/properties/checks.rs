@@ -215,16 +215,16 @@ impl Checks {
         assert!(!state.gone, "{lane:?} is dropped, but its transport is gone");
         state.gone = true;
         match (state.init_at, state.close_at) {
-            // A lane that is still queued has no worker to say goodbye to.
             (_, Some(close_at)) => {
                 let patient = now >= close_at + CLOSE_MAX;
-                assert!(patient || state.queued, "{lane:?} is dropped before its close was answered");
+                assert!(patient, "{lane:?} is dropped before its close was answered");
             }
             (Some(init_at), None) => {
                 let patient = now >= init_at + INIT_MAX && !state.ready;
                 assert!(state.over || patient, "{lane:?} is dropped without a goodbye");
             }
-            (None, None) => {}
+            // Both real gateways lose a worker when a queued client has gone.
+            (None, None) => assert!(!state.queued || state.over, "{lane:?} leaves the queue"),
         }
     }
 

@@ -116,9 +116,9 @@ impl Driver {
         driver
     }
 
-    /// True once no reply is pending and every lane is gone.
-    pub(crate) const fn is_finished(&self) -> bool {
-        self.finished
+    /// True once no reply is pending and every lane is gone, or only waits in a queue to be closed.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished || self.bridge.only_waits_in_queue()
     }
 
     /// Plays a script to its end with all checks.
@@ -258,7 +258,7 @@ impl Driver {
     pub(crate) fn finish(&mut self) {
         self.disconnect();
         let bound = self.latest + LANE_CLOSE_LIMIT;
-        while !self.finished {
+        while !self.is_finished() {
             let wait = self.wait.expect("lanes are open without a deadline");
             assert!(wait <= bound, "a lane is never closed");
             self.advance_to(wait.max(self.now));

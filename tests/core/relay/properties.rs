@@ -126,6 +126,6 @@ proptest! {
             harness.close_client();
         }
         harness.advance(ms(120_000));
-        prop_assert!(harness.finished, "{:?}", harness.lanes());
+        prop_assert!(harness.is_over(), "{:?}", harness.lanes());
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use voxbridge::{session::Observation, simulator::SimulatorConfig};
 
 use super::{
-    harness::{HarnessConfig, zeros},
+    harness::{Harness, HarnessConfig, zeros},
     support::{
         append_message, chat_message, config, connect_current, dial_count, init_message, ms, newest_lane,
         open_session, question_seconds, sent_texts,
@@ -112,6 +112,34 @@ fn long_gap_drops_oldest_appends_and_counts_them() {
     };
     assert_eq!(harness.observations.iter().filter(resumed).count(), 1, "{:?}", harness.observations);
     assert_eq!(harness.names().len(), 12);
+}
+
+/// Only one server, whose back-end is down for 25 s: every attempt to open a session is refused.
+#[test]
+fn session_continues_after_its_only_back_end_was_down() {
+    for (upstream, client) in [("minicpm-o", "minicpm-o"), ("minicpm-o", "minicpm-o-legacy")] {
+        let down = HarnessConfig { upstream, ..config("mode=audio", &["die-before-created"]) };
+        for (down_ms, ends) in [(25_000, false), (40_000, true)] {
+            let mut harness = Harness::new_relay(config("mode=audio", &[]), &[client]);
+            harness.send_json(&match client {
+                "minicpm-o" => init_message(),
+                _ => json!({"type": "session.update", "session": {"instructions": "p"}}),
+            });
+            harness.advance(ms(100));
+            let lost_at = harness.now();
+            harness.replace_gateway(down.simulator.clone());
+            let closed_at = harness.run_until(|harness| harness.is_closed(), ms(down_ms));
+            assert_eq!(closed_at.is_some(), ends, "{client}: {closed_at:?} {:?}", harness.names());
+            if let Some(closed_at) = closed_at {
+                assert_eq!(closed_at - lost_at, ms(30_000), "{client}");
+                continue;
+            }
+            harness.replace_gateway(config("", &[]).simulator);
+            let resumed = |observation: &Observation| matches!(observation, Observation::RelayResumed { .. });
+            let is_resumed = |harness: &Harness| harness.observations.iter().any(resumed);
+            assert!(harness.run_until(is_resumed, ms(5000)).is_some(), "{client}: {:?}", harness.names());
+        }
+    }
 }
 
 #[test]

@@ -117,3 +117,22 @@ fn finished_session_gives_back_every_worker() {
     harness.advance(Duration::from_secs(60));
     assert!(harness.finished && harness.connections() == 0, "{:?}", harness.lanes());
 }
+
+/// The client waits for its answer, not for the lane that was dialled when the user began to speak.
+#[test]
+fn queue_is_reported_while_an_answer_waits_for_it() {
+    let mut harness =
+        Harness::new(HarnessConfig { profile: "assistant", taken_workers: 1, ..HarnessConfig::default() });
+    harness.stream(&super::voice(20_000), 20);
+    assert_eq!((harness.events("error").len(), harness.events("session.hold").len()), (0, 0));
+    harness.stream(&zeros(4000), 20);
+    let notice = harness.events("session.hold")[0].clone();
+    assert_eq!((&notice["queue_position"], &notice["timestamp_ms"]), (&json!(1), &json!(2000)));
+    harness.advance(Duration::from_secs(20));
+    let stuck =
+        |event: &&&Value| event["message"].as_str().unwrap().contains("stayed at position 1 for 15 s");
+    assert_eq!(harness.events("error").iter().filter(stuck).count(), 1, "{:?}", harness.names());
+    harness.release_workers();
+    harness.next_event("tts.speaking_start");
+    assert_eq!((harness.lost_workers(), harness.events("session.hold").len() > 3), (0, true));
+}

@@ -405,7 +405,7 @@ fn audio_instead_of_a_transcript_does_not_put_off_the_error() {
     }
     assert!(harness.now() < from + secs(90), "{:?}", harness.now() - from);
     assert!(
-        errors(&harness)[0].1.contains("did not answer within 30000 ms (2 attempts"),
+        errors(&harness)[0].1.contains("did not answer within 15000 ms (2 attempts"),
         "{:?}",
         errors(&harness)
     );

@@ -198,6 +198,7 @@ impl Observer {
                 self.meters.record_underrun();
             }
             Observation::ErrorTold(error) => self.record_error(error),
+            Observation::LaneLeavesQueue { .. } => self.session.record_event("lane_leaves_queue"),
             Observation::SlowStep { .. }
             | Observation::UnknownFromLane { .. }
             | Observation::AskedAgain(_)

@@ -3,8 +3,9 @@
 //!
 //! The connection does not know its purpose. Its owner sends a request when [`UpstreamConnection::is_ready`], and
 //! reacts to each [`ConnectionEvent`]. This file has the owner's operations; [`transitions`] handles messages, the
-//! transport and time.
+//! transport and time; [`leaving`] handles a queue that nothing waits for any more.
 
+mod leaving;
 mod transitions;
 
 use std::time::{Duration, Instant};
@@ -41,6 +42,9 @@ enum ConnectionPhase {
     AbandonedDial,
     /// Connected. No worker is assigned yet.
     Queued(QueueState),
+    /// In the upstream's queue at this position, but no longer needed. Closes once a worker is assigned. The queue is
+    /// stuck from an instant on, unless it moves.
+    LeavingQueue { position: Option<u32>, stuck_at: Instant, is_close_sent: bool },
     /// A worker is assigned, and the initialisation is not known yet.
     Granted,
     /// `init` sent.
@@ -87,11 +91,13 @@ pub(crate) struct UpstreamConnection {
     granted_at: Option<Instant>,
     /// Outstanding answers, if there may be more than one.
     pending_replies: u16,
+    /// Longest wait for the next output of the model, ms.
+    reply_wait_ms: u64,
     retry: Option<RetryState>,
 }
 
 impl UpstreamConnection {
-    /// Dials.
+    /// Dials, or takes over a place in the upstream's queue.
     pub(crate) fn open(
         now: Instant,
         purpose_and_mode: (LanePurpose, Mode),
@@ -101,13 +107,17 @@ impl UpstreamConnection {
         Self::open_with_optional_init(now, purpose_and_mode, Some(init), context)
     }
 
-    /// Dials. The initialisation may follow later.
+    /// Dials, or takes over a place in the upstream's queue. The initialisation may follow later.
     pub(crate) fn open_with_optional_init(
         now: Instant,
         (purpose, mode): (LanePurpose, Mode),
         init: Option<LaneCommand>,
         context: &mut LaneContext,
     ) -> Self {
+        if let Some(mut connection) = context.take_from_queue(now, purpose, mode) {
+            connection.return_to_queue(now, init, context);
+            return connection;
+        }
         let mut connection = Self {
             lane: Lane(0),
             purpose,
@@ -119,6 +129,7 @@ impl UpstreamConnection {
             opened_at: now,
             granted_at: None,
             pending_replies: 0,
+            reply_wait_ms: 0,
             retry: None,
         };
         connection.dial(now, context);
@@ -202,10 +213,7 @@ impl UpstreamConnection {
     /// Sets the number of outstanding answers. They are drained when the connection is left.
     pub(crate) fn await_replies(&mut self, now: Instant, answers: u16, times: &LaneTimeouts) {
         if self.is_engaged() && answers > 0 {
-            self.enter(
-                ConnectionPhase::AwaitingReply,
-                Some(now + Duration::from_millis(times.answer_max_ms)),
-            );
+            self.await_reply(now, times.answer_max_ms);
             self.pending_replies = answers;
         }
     }
@@ -255,10 +263,14 @@ impl UpstreamConnection {
     pub(crate) fn send_request(&mut self, now: Instant, request: LaneCommand, context: &mut LaneContext) {
         let (request, _) = context.voice_encoding.encode_voice(request);
         context.out.push(Action::ToLane(self.lane, request));
-        self.enter(
-            ConnectionPhase::AwaitingReply,
-            Some(now + Duration::from_millis(context.lane_times.answer_max_ms)),
-        );
+        let times = context.lane_times;
+        self.await_reply(now, times.first_answer_max_ms.min(times.answer_max_ms));
+    }
+
+    /// Waits for output of the model, at most for this time.
+    fn await_reply(&mut self, now: Instant, wait_ms: u64) {
+        self.reply_wait_ms = wait_ms;
+        self.enter(ConnectionPhase::AwaitingReply, Some(now + Duration::from_millis(wait_ms)));
     }
 
     /// Marks the answer as complete. A connection that ended with its answer keeps closing.
@@ -273,10 +285,9 @@ impl UpstreamConnection {
         match &mut self.phase {
             // The handshake may already be complete.
             ConnectionPhase::Dialling => self.phase = ConnectionPhase::AbandonedDial,
-            // No worker is assigned while it is queued, so there is no session to close.
-            ConnectionPhase::Queued(queue) if queue.position.is_some() => {
-                context.out.push(Action::DropLane(self.lane));
-                self.enter(ConnectionPhase::Gone, None);
+            ConnectionPhase::Queued(QueueState { position: place @ Some(_), .. }) => {
+                let place = *place;
+                self.leave_queue(now, place, false, context);
             }
             // A worker may be assigned at any moment. The gateway keeps messages for the worker until then.
             ConnectionPhase::Queued(_) => self.send_close(now, context),
@@ -289,7 +300,8 @@ impl UpstreamConnection {
             | ConnectionPhase::Draining => self.send_close(now, context),
             ConnectionPhase::Closing { retry } => *retry = false,
             ConnectionPhase::BackingOff => self.enter(ConnectionPhase::Gone, None),
-            ConnectionPhase::AbandonedDial | ConnectionPhase::Gone => {}
+            ConnectionPhase::AbandonedDial | ConnectionPhase::LeavingQueue { .. } | ConnectionPhase::Gone => {
+            }
         }
     }
 

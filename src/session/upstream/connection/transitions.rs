@@ -19,11 +19,7 @@ impl UpstreamConnection {
     /// The transport is open.
     pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
         match self.phase {
-            ConnectionPhase::Dialling => {
-                let queue = QueueState { since: now, position: None, stuck_reported: false };
-                let deadline = queue.stuck_deadline(now, &context.lane_times);
-                self.enter(ConnectionPhase::Queued(queue), Some(deadline));
-            }
+            ConnectionPhase::Dialling => self.wait_in_queue(now, None, context),
             ConnectionPhase::AbandonedDial => self.send_close(now, context),
             _ => {}
         }
@@ -41,6 +37,7 @@ impl UpstreamConnection {
                 context.out.observe(Observation::UnknownFromLane { lane: self.lane, words: detail.clone() });
                 ConnectionEvent::None
             }
+            (ConnectionPhase::LeavingQueue { .. }, event) => self.handle_leaving_event(now, event, context),
             (ConnectionPhase::Queued(queue), LaneEvent::Queued { position, length, wait_s }) => {
                 if queue.position != *position || queue.position.is_none() {
                     queue.position = *position;
@@ -57,12 +54,11 @@ impl UpstreamConnection {
                 });
                 ConnectionEvent::Queued
             }
-            // The close message is read only at the head of the queue, where others wait too.
-            (ConnectionPhase::Closing { retry: false }, LaneEvent::Queued { .. })
+            // The gateway reads the close message once a worker is assigned.
+            (ConnectionPhase::Closing { retry: false }, LaneEvent::Queued { position, .. })
                 if self.granted_at.is_none() =>
             {
-                context.out.push(Action::DropLane(self.lane));
-                self.enter(ConnectionPhase::Gone, None);
+                self.leave_queue(now, *position, true, context);
                 ConnectionEvent::None
             }
             (ConnectionPhase::Queued(queue), LaneEvent::Granted) => {
@@ -91,7 +87,7 @@ impl UpstreamConnection {
                 ConnectionEvent::Ready
             }
             (ConnectionPhase::AwaitingReply, event) if is_progress(self.purpose, event) => {
-                self.deadline = Some(now + Duration::from_millis(context.lane_times.answer_max_ms));
+                self.await_reply(now, context.lane_times.answer_max_ms);
                 ConnectionEvent::None
             }
             (ConnectionPhase::Draining, LaneEvent::Done { .. }) if self.pending_replies > 1 => {
@@ -218,6 +214,7 @@ impl UpstreamConnection {
         match self.phase {
             ConnectionPhase::Gone | ConnectionPhase::BackingOff => ConnectionEvent::None,
             ConnectionPhase::AbandonedDial
+            | ConnectionPhase::LeavingQueue { .. }
             | ConnectionPhase::Draining
             | ConnectionPhase::Closing { retry: false } => {
                 self.enter(ConnectionPhase::Gone, None);
@@ -266,8 +263,8 @@ impl UpstreamConnection {
                     waited.as_secs_f64()
                 );
                 if waited >= Duration::from_millis(times.queue_max_ms) {
-                    context.out.push(Action::DropLane(self.lane));
-                    return self.fail_permanently(ConnectionFailure {
+                    self.give_up_in_queue(now, context);
+                    return ConnectionEvent::Failed(ConnectionFailure {
                         kind: ErrorKind::QueueStuck,
                         detail,
                         was_in_use: false,
@@ -294,7 +291,7 @@ impl UpstreamConnection {
                 ConnectionEvent::None
             }
             ConnectionPhase::AwaitingReply => {
-                let detail = format!("the upstream did not answer within {} ms", times.answer_max_ms);
+                let detail = format!("the upstream did not answer within {} ms", self.reply_wait_ms);
                 self.close(now, context);
                 self.fail_in_use(detail, context)
             }
@@ -311,10 +308,21 @@ impl UpstreamConnection {
                 self.dial(now, context);
                 ConnectionEvent::None
             }
-            ConnectionPhase::Granted
+            ConnectionPhase::LeavingQueue { .. }
+            | ConnectionPhase::Granted
             | ConnectionPhase::Ready
             | ConnectionPhase::Engaged
             | ConnectionPhase::Gone => ConnectionEvent::None,
+        }
+    }
+
+    /// Stops to wait for a worker. An upstream that has not reported a queue is dropped.
+    fn give_up_in_queue(&mut self, now: Instant, context: &mut LaneContext) {
+        if self.is_queued() {
+            self.close(now, context);
+        } else {
+            context.out.push(Action::DropLane(self.lane));
+            self.enter(ConnectionPhase::Gone, None);
         }
     }
 
@@ -377,7 +385,7 @@ fn is_progress(purpose: LanePurpose, event: &LaneEvent<'_>) -> bool {
 
 impl QueueState {
     /// When a queue that moved last at `moved_at` is stuck, or too slow altogether.
-    fn stuck_deadline(&self, moved_at: Instant, times: &LaneTimeouts) -> Instant {
+    pub(super) fn stuck_deadline(&self, moved_at: Instant, times: &LaneTimeouts) -> Instant {
         let stuck_at = moved_at + Duration::from_millis(times.queue_stuck_ms);
         stuck_at.min(self.since + Duration::from_millis(times.queue_max_ms))
     }

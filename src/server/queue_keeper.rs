@@ -1,0 +1,52 @@
+//! Queue keeper: runs ended sessions whose lanes still wait in an upstream's queue.
+//!
+//! A queued client that has gone when a worker is free costs both real gateways this worker. So these lanes wait for their
+//! worker and close politely then, while the client's session has ended and its slot is free. A drain waits for them
+//! as long as it lasts.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, watch};
+use tracing::{Instrument as _, info, warn};
+
+use super::accept::wait_for_cut_off;
+
+/// Most ended sessions that are kept, so that clients who come and go do not fill the memory.
+const KEPT_MAX: usize = 256;
+
+/// Runs ended sessions until their lanes are closed.
+#[derive(Clone)]
+pub(super) struct QueueKeeper {
+    places: Arc<Semaphore>,
+    /// Set when sessions that still run are cut off.
+    cut_off: watch::Receiver<bool>,
+}
+
+impl QueueKeeper {
+    pub(super) fn new(cut_off: watch::Receiver<bool>) -> Self {
+        Self { places: Arc::new(Semaphore::new(KEPT_MAX)), cut_off }
+    }
+
+    /// Runs the rest of a session in a task of its own. Drops its lanes if too many sessions are kept already.
+    pub(super) fn keep(&self, rest: impl Future<Output = ()> + Send + 'static) {
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            warn!(
+                kept = KEPT_MAX,
+                "too many lanes wait in queues: these are dropped, which may cost a worker"
+            );
+            return;
+        };
+        info!("the session's lanes stay in the upstream's queue until workers are assigned");
+        let cut_off = self.cut_off.clone();
+        let kept = async move {
+            tokio::select! {
+                () = rest => {}
+                () = wait_for_cut_off(cut_off) => {
+                    warn!("cut off: lanes leave the upstream's queue, which may cost a worker");
+                }
+            }
+            drop(place);
+        };
+        tokio::spawn(kept.in_current_span());
+    }
+}

@@ -1,0 +1,107 @@
+//! A connection that waits in the upstream's queue, and that nothing needs any more.
+//!
+//! Both real gateways send `session.queue_done` outside their `try`. A queued client that has gone when a worker is free
+//! costs them this worker until they restart. So the connection stays until it has a worker, and then closes politely.
+//! Until then a new request may use it.
+
+use std::time::{Duration, Instant};
+
+use super::{ConnectionEvent, ConnectionPhase, QueueState, UpstreamConnection};
+use crate::{
+    event::{LaneCommand, LaneEvent, Mode},
+    session::{measurement::LanePurpose, outbox::Observation, upstream::LaneContext},
+};
+
+impl UpstreamConnection {
+    /// True while it waits in the queue although nothing needs it.
+    pub(crate) const fn is_leaving_queue(&self) -> bool {
+        matches!(self.phase, ConnectionPhase::LeavingQueue { .. })
+    }
+
+    /// True if a request for this purpose and mode can use it instead of a new connection. With `moves_at`, only if the
+    /// queue is not stuck then: a new connection may reach another upstream.
+    pub(crate) fn can_return_to_queue(
+        &self,
+        moves_at: Option<Instant>,
+        purpose: LanePurpose,
+        mode: Mode,
+    ) -> bool {
+        let ConnectionPhase::LeavingQueue { stuck_at, is_close_sent: false, .. } = self.phase else {
+            return false;
+        };
+        moves_at.is_none_or(|at| at < stuck_at) && (self.purpose, self.mode) == (purpose, mode)
+    }
+
+    /// Stays in the queue until a worker is assigned, although nothing needs the connection.
+    pub(super) fn leave_queue(
+        &mut self,
+        now: Instant,
+        position: Option<u32>,
+        is_close_sent: bool,
+        context: &mut LaneContext,
+    ) {
+        context.out.observe(Observation::LaneLeavesQueue { lane: self.lane, position });
+        let stuck_at = match &self.phase {
+            ConnectionPhase::Queued(QueueState { stuck_reported: false, .. }) => self.deadline.unwrap_or(now),
+            _ => now,
+        };
+        self.enter(ConnectionPhase::LeavingQueue { position, stuck_at, is_close_sent }, None);
+    }
+
+    /// Keeps its place in the queue for a new request.
+    pub(super) fn return_to_queue(
+        &mut self,
+        now: Instant,
+        init: Option<LaneCommand>,
+        context: &mut LaneContext,
+    ) {
+        let ConnectionPhase::LeavingQueue { position, .. } = self.phase else { return };
+        let words = "needed again".to_owned();
+        context.out.observe(Observation::LaneQueued { lane: self.lane, position, words });
+        (self.init, self.opened_at, self.retry) = (init, now, None);
+        self.wait_in_queue(now, position, context);
+    }
+
+    /// Starts to wait in the queue for the client, at a known position or not.
+    pub(super) fn wait_in_queue(&mut self, now: Instant, position: Option<u32>, context: &LaneContext) {
+        let queue = QueueState { since: now, position, stuck_reported: false };
+        let deadline = queue.stuck_deadline(now, &context.lane_times);
+        self.enter(ConnectionPhase::Queued(queue), Some(deadline));
+    }
+
+    /// Counts the wait in the queue from now on, because the client begins to wait for it.
+    pub(crate) fn restart_queue_wait(&mut self, now: Instant, context: &LaneContext) {
+        if let ConnectionPhase::Queued(QueueState { position, .. }) = self.phase {
+            self.wait_in_queue(now, position, context);
+        }
+    }
+
+    /// Handles a message of the upstream while it leaves the queue.
+    pub(super) fn handle_leaving_event(
+        &mut self,
+        now: Instant,
+        event: &LaneEvent<'_>,
+        context: &mut LaneContext,
+    ) -> ConnectionEvent {
+        let ConnectionPhase::LeavingQueue { position, stuck_at, is_close_sent } = &mut self.phase else {
+            return ConnectionEvent::None;
+        };
+        match event {
+            LaneEvent::Queued { position: place, .. } if *place != *position => {
+                *position = *place;
+                *stuck_at = now + Duration::from_millis(context.lane_times.queue_stuck_ms);
+            }
+            LaneEvent::Granted if *is_close_sent => {
+                self.granted_at = Some(now);
+                self.start_closing(now, false, context);
+            }
+            LaneEvent::Granted => {
+                self.granted_at = Some(now);
+                self.send_close(now, context);
+            }
+            LaneEvent::Closed(_) => self.start_closing(now, false, context),
+            _ => {}
+        }
+        ConnectionEvent::None
+    }
+}

@@ -1,0 +1,112 @@
+//! Clients that leave while their lanes wait in an upstream's queue. Their sessions end at once, and no worker is lost.
+
+use std::{net::SocketAddr, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use voxbridge::config::Config;
+use voxbridge_test_support::{
+    bench::{Bench, Client, RunningServer, instant_simulator, open_websocket, start_simulator, upstream_at},
+    wait::wait_until,
+};
+
+/// Requests a page of the simulated gateway.
+async fn gateway_status(gateway: SocketAddr) -> Value {
+    let mut stream = TcpStream::connect(gateway).await.unwrap();
+    stream.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+/// A gateway whose only worker another client holds, and a bridge in front of it.
+struct BusyGateway {
+    gateway: SocketAddr,
+    other: Client,
+    bench: Bench,
+    _running: RunningServer,
+}
+
+impl BusyGateway {
+    async fn start() -> Self {
+        let (gateway, running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+        let stream = TcpStream::connect(gateway).await.unwrap();
+        let (_, mut other) = open_websocket(stream, "/v1/realtime?mode=chat", "", &[]).await;
+        other.wait_for_event("session.queue_done").await;
+        let config = Config { upstream: vec![upstream_at(gateway)], ..Config::default() };
+        let bench = Bench::with_config(instant_simulator(), config).await;
+        Self { gateway, other, bench, _running: running }
+    }
+
+    /// A client whose text waits in the queue.
+    async fn client_in_queue(&self) -> Client {
+        let mut client = self.bench.client("model=x").await;
+        client.send_json(json!({"type": "tts.speak", "text": "Too late."})).await;
+        client
+    }
+
+    async fn wait_for_queue_length(&self, length: usize) {
+        let reached = async {
+            while gateway_status(self.gateway).await["queue_length"] != length {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(40), reached).await.expect("the queue has another length");
+    }
+
+    /// Lanes that wait in the queue although nothing needs them, according to the metrics.
+    fn leaving_lanes(&self) -> Option<f64> {
+        let text = self.bench.metrics.render();
+        let mut samples =
+            text.lines().filter(|line| line.starts_with("voxbridge_upstream_lanes_leaving_queue{"));
+        samples.next()?.rsplit(' ').next()?.parse().ok()
+    }
+}
+
+#[tokio::test]
+async fn clients_that_leave_the_queue_cost_no_worker_and_free_their_slots() {
+    let mut busy = BusyGateway::start().await;
+    let gone = busy.client_in_queue().await;
+    let body = json!({"model": "x", "input": "Too late.", "voice": "alloy"}).to_string();
+    let mut rest = TcpStream::connect(busy.bench.address()).await.unwrap();
+    let head = format!(
+        "POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    rest.write_all(head.as_bytes()).await.unwrap();
+    let mut relayed = busy.bench.dial("/v1/realtime?mode=audio").await;
+    relayed.send_json(json!({"type": "session.init", "payload": {}})).await;
+    busy.wait_for_queue_length(3).await;
+    drop((gone, rest, relayed));
+    wait_until("the sessions end while their lanes wait", || busy.bench.sessions.all().is_empty()).await;
+    wait_until("the metrics show the lanes", || busy.leaving_lanes() == Some(3.0)).await;
+    assert_eq!(gateway_status(busy.gateway).await["queue_length"], 3);
+    busy.other.send_json(json!({"type": "session.close"})).await;
+    wait_until("the lanes close", || busy.leaving_lanes() == Some(0.0)).await;
+    let mut next = busy.client_in_queue().await;
+    next.wait_for_event("tts.speaking_end").await;
+    next.close().await;
+    busy.wait_for_queue_length(0).await;
+    let status = gateway_status(busy.gateway).await;
+    assert_eq!((&status["idle_workers"], &status["busy_workers"]), (&json!(1), &json!(0)), "{status}");
+}
+
+#[tokio::test]
+async fn drain_waits_for_lanes_that_leave_the_queue() {
+    let mut busy = BusyGateway::start().await;
+    let gone = busy.client_in_queue().await;
+    busy.wait_for_queue_length(1).await;
+    drop(gone);
+    wait_until("the session ends", || busy.bench.sessions.all().is_empty()).await;
+    busy.bench.bridge.stop();
+    assert_eq!(gateway_status(busy.gateway).await["queue_length"], 1);
+    busy.other.send_json(json!({"type": "session.close"})).await;
+    busy.bench.bridge.wait_for_end().await;
+    let status = gateway_status(busy.gateway).await;
+    assert_eq!((&status["queue_length"], &status["busy_workers"]), (&json!(0), &json!(0)), "{status}");
+}
