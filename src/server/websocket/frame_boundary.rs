@@ -186,7 +186,11 @@ impl FrameBoundary {
     /// Counts a message that the library returns. If it stands for a refused message, returns that one's length in bytes.
     pub(super) fn count_returned(&mut self) -> Option<usize> {
         self.messages_returned += 1;
-        let (_, bytes) = self.refused.pop_front_if(|(number, _)| *number == self.messages_returned)?;
+        let (number, bytes) = *self.refused.front()?;
+        if number != self.messages_returned {
+            return None;
+        }
+        self.refused.pop_front();
         usize::try_from(bytes).ok()
     }
 
