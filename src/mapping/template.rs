@@ -249,7 +249,7 @@ impl<S: Copy> Template<S> {
     }
 }
 
-/// Rejects slots within JSON strings.
+/// Rejects slots within JSON strings, except those that are written as digits.
 fn check_slots_outside_strings(text: &str) -> Result<(), TemplateError> {
     // Where the present string begins, after its quote.
     let mut string_start = None;
@@ -261,6 +261,9 @@ fn check_slots_outside_strings(text: &str) -> Result<(), TemplateError> {
             ('"', Some(_)) => string_start = None,
             ('$', Some(start)) if text[at..].starts_with("${") => {
                 let (name, rest) = text[at + 2..].split_once('}').unwrap_or_default();
+                if name.ends_with(":digits") {
+                    continue;
+                }
                 let name = name.to_owned();
                 return Err(match start == at && rest.starts_with('"') {
                     true => TemplateError::QuotedSlot { name },
