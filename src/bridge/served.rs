@@ -111,11 +111,12 @@ impl ServedBridge {
         self.session.as_ref().is_some_and(Session::is_paced)
     }
 
-    /// True while the driver should stop reading from the client (back-pressure).
+    /// True once the session is over, except that lanes wait in an upstream's queue.
     pub(super) fn only_waits_in_queue(&self) -> bool {
         self.session.as_ref().is_some_and(Session::only_waits_in_queue)
     }
 
+    /// True while the driver should stop reading from the client (back-pressure).
     pub(super) fn needs_backpressure(&self) -> bool {
         self.session.as_ref().is_some_and(Session::needs_backpressure)
     }

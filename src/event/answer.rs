@@ -190,7 +190,8 @@ pub struct ChatTurn {
     pub max_tokens: u32,
 }
 
-/// The words of an answer that was heard for `heard_ms` of its `total_ms`, in whole words. Speech is about even.
+/// The words of an answer that was heard for `heard_ms` of its `total_ms`, in whole words. Speech is about even. In scripts
+/// without spaces between words, each letter counts as a word.
 #[must_use]
 pub fn heard_words(text: &str, heard_ms: u64, total_ms: u64) -> &str {
     if heard_ms >= total_ms {
@@ -198,7 +199,34 @@ pub fn heard_words(text: &str, heard_ms: u64, total_ms: u64) -> &str {
     }
     let chars = text.chars().count() as u64 * heard_ms / total_ms;
     let end = text.char_indices().nth(chars as usize).map_or(text.len(), |(at, _)| at);
-    let is_between_words = text[end..].starts_with(char::is_whitespace);
-    let end = if is_between_words { end } else { text[..end].rfind(char::is_whitespace).unwrap_or(0) };
+    let begins_word = |letter: char| letter.is_whitespace() || needs_no_spaces(letter);
+    if text[end..].starts_with(begins_word) || text[..end].ends_with(needs_no_spaces) {
+        return text[..end].trim_end();
+    }
+    let last_whole = text[..end].char_indices().rfind(|(_, letter)| begins_word(*letter));
+    let end = last_whole.map_or(0, |(at, letter)| at + letter.len_utf8());
     text[..end].trim_end()
+}
+
+/// True for letters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, Chinese, Japanese.
+const fn needs_no_spaces(letter: char) -> bool {
+    matches!(letter as u32,
+        0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x312f | 0x3190..=0x9fff
+        | 0xf900..=0xfaff | 0xff00..=0xffef | 0x2_0000..=0x3_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::heard_words;
+
+    #[test]
+    fn heard_words_are_whole_words_of_any_script() {
+        assert_eq!(heard_words("one two three", 500, 1000), "one");
+        assert_eq!(heard_words("one two three", 600, 1000), "one two");
+        assert_eq!(heard_words("one two", 1000, 1000), "one two");
+        assert_eq!(heard_words("今天天气很好。", 500, 1000), "今天天");
+        assert_eq!(heard_words("我用 MiniCPM 说话", 500, 1000), "我用");
+        assert_eq!(heard_words("สวัสดีครับ", 500, 1000).chars().count(), 5);
+        assert_eq!(heard_words("word", 500, 1000), "");
+    }
 }

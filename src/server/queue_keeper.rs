@@ -11,8 +11,9 @@ use tracing::{Instrument as _, info, warn};
 
 use super::accept::wait_for_cut_off;
 
-/// Most ended sessions that are kept, so that clients who come and go do not fill the memory.
-const KEPT_MAX: usize = 256;
+/// Most ended sessions that are kept, so that clients who come and go do not fill the memory: as many as the queue of a real
+/// gateway takes (field notes minicpm-o.md §1.2).
+const KEPT_MAX: usize = 1000;
 
 /// Runs ended sessions until their lanes are closed.
 #[derive(Clone)]

@@ -200,6 +200,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             && let Some((first_message, protocol)) = self.run_to_first_message(find_protocol).await
         {
             let client = self.client.take()?.into_websocket();
+            // The next session closes the client when others need its memory.
+            self.eviction = None;
             self.with_observer(|observer| observer.client_closed(true, Some(CloseCode::Normal.into())));
             self.feed_bridge(Input::ClientClosed);
             // Its upstream sessions close in their time.
@@ -253,6 +255,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             registration.observer.finish(&self.bridge);
         }
         if self.bridge.only_waits_in_queue() {
+            // The lanes need nothing of the client's conversation.
+            self.feed_bridge(Input::ClientClosed);
             let keeper = self.queue_keeper.clone();
             keeper.keep(self.wait_in_queue());
         }

@@ -206,7 +206,9 @@ impl FrameBoundary {
             [] => u64::from(second & 0x7f),
             length => length.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
         };
-        let code_bytes = if first & OPCODE == CLOSE && payload >= 2 { 2 } else { 0 };
+        // A close frame is short (RFC 6455 §5.5), so its length is in the second byte; the library refuses others.
+        let is_short_close = first & OPCODE == CLOSE && length_bytes == 0;
+        let code_bytes = if is_short_close && payload >= 2 { 2 } else { 0 };
         let header_and_code = bytes.get_mut(..header + code_bytes)?;
         if code_bytes > 0 {
             let (mask, code) = header_and_code[header - mask_bytes..].split_at_mut(mask_bytes);

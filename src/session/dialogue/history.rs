@@ -64,7 +64,10 @@ impl History {
         let Some(at) = self.lines.iter().rposition(is_cut) else { return };
         let line = &mut self.lines[at];
         let before = line.chars();
-        heard.trim().clone_into(&mut line.text);
+        // A line that was too long has only its end, and so has what was heard of it.
+        let text_max_chars = self.max_chars.saturating_sub(prefix(Speaker::Assistant).len());
+        let skip = heard.trim().chars().count().saturating_sub(text_max_chars);
+        line.text = heard.trim().chars().skip(skip).collect();
         self.chars = self.chars - before + line.chars();
         if line.text.is_empty() {
             self.chars -= line.chars();

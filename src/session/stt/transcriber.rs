@@ -185,7 +185,8 @@ impl Transcriber {
         utterance.state = if segment.has_speech && self.wants_transcript {
             if self.expects_request {
                 self.awaits_request = true;
-                context.timers.set(Timer::AnswerRequest, now + ANSWER_REQUEST_WAIT);
+                // The oldest utterance decides: frequent commits must not put transcripts off for ever.
+                context.timers.set_if_clear(Timer::AnswerRequest, now + ANSWER_REQUEST_WAIT);
             }
             UtteranceState::Waiting(segment.audio)
         } else {

@@ -204,8 +204,10 @@ impl LaneContext {
 
     /// Like [`LaneContext::can_dial`], for an owner that could have `spare` lanes beside the one that it dials.
     pub(crate) fn can_dial_beside(&self, spare: usize) -> bool {
-        let draining = self.closing.iter().filter(|connection| connection.is_draining()).count();
-        draining <= MAX_DRAINING && self.closing_now().count() <= MAX_CLOSING + spare
+        let count = |is: fn(&UpstreamConnection) -> bool| self.closing.iter().filter(|it| is(it)).count();
+        count(UpstreamConnection::is_draining) <= MAX_DRAINING
+            && count(UpstreamConnection::is_leaving_for_good) < MAX_LEAVING_QUEUE
+            && self.closing_now().count() <= MAX_CLOSING + spare
     }
 }
 

@@ -94,7 +94,8 @@ impl Progress {
 
     /// The bytes of the interval before this age's, and of this age's.
     fn recent_at(&self, age: Duration) -> [usize; 2] {
-        match interval_at(age) - self.interval {
+        // Another thread may have counted bytes since the age was taken.
+        match interval_at(age).saturating_sub(self.interval) {
             0 => self.recent,
             1 => [self.recent[1], 0],
             _ => [0, 0],

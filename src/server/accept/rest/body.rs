@@ -3,7 +3,7 @@
 //! - A client must send [`PROGRESS_BYTES`] in every [`PROGRESS_WINDOW`], and the whole body within [`BODY_TIMEOUT`].
 //! - Every byte counts in the memory of messages in transit. Large bodies wait for others to end where little is left: beyond
 //!   half of it, all but the oldest two; beyond three quarters, all but the oldest; beyond five sixths, all. So they end one
-//!   after the other. New connections are refused only beyond seven eighths, which uploads alone never reach.
+//!   after the other.
 //! - When there is no room for a body, the slowest one goes ([`super::bodies`]).
 
 use std::time::Duration;

@@ -18,6 +18,11 @@ impl UpstreamConnection {
         matches!(self.phase, ConnectionPhase::LeavingQueue { .. })
     }
 
+    /// True if its close message was sent, so that no new request can use it.
+    pub(crate) const fn is_leaving_for_good(&self) -> bool {
+        matches!(self.phase, ConnectionPhase::LeavingQueue { is_close_sent: true, .. })
+    }
+
     /// True if a request for this purpose and mode can use it instead of a new connection. With `moves_at`, only if the
     /// queue is not stuck then: a new connection may reach another upstream.
     pub(crate) fn can_return_to_queue(
