@@ -1,4 +1,4 @@
-//! Checks the name of `--voice`. Servers speak an unknown voice in another one without a word.
+//! Checks the name of `--voice`. Servers speak in another voice, without an error, when they do not know the name.
 
 use std::time::Duration;
 
