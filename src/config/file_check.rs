@@ -23,7 +23,7 @@ pub struct ConfigFile<'p> {
 pub struct CheckedConfig {
     /// Mistakes in keys and types.
     pub errors: Vec<FileError>,
-    /// The configuration without them.
+    /// The configuration without the mistakes.
     pub config: Config,
     name: String,
     repaired: RepairedFile,
