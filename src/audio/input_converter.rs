@@ -45,7 +45,7 @@ pub struct InputConverter {
 /// Audio that waits unconverted, because it may never be needed.
 #[derive(Debug, Default)]
 struct HeldAudio {
-    /// The newest samples, as they came.
+    /// The newest samples, unconverted.
     bytes: VecDeque<u8>,
     /// Sample groups before them that were let go.
     dropped_groups: u64,

@@ -17,7 +17,7 @@ thread_local! {
 
 /// A kind of sample that has shared memory.
 pub(crate) trait Shared: Sized + 'static {
-    /// The buffers of this thread that nobody uses.
+    /// The unused buffers of this thread.
     fn spares() -> &'static LocalKey<Spares<Self>>;
 }
 

@@ -69,7 +69,7 @@ pub enum ClientError {
         url: String,
         /// Problem of the certificate.
         problem: &'static str,
-        /// What names the trusted certificates.
+        /// Option that names the trusted certificates.
         option: &'static str,
     },
     /// The file of `--ca` holds no certificates.

@@ -11,7 +11,7 @@ use super::view::Terminal;
 pub(super) struct FileJob<F> {
     /// Name for messages.
     pub(super) name: String,
-    /// Returns what is to be printed on standard output.
+    /// Returns the text for standard output.
     pub(super) work: F,
 }
 

@@ -43,7 +43,7 @@ const USUAL_MAX_BYTES: u64 = 25 << 20;
 
 type RequestBody = BoxBody<Bytes, std::io::Error>;
 
-/// What a request sends.
+/// Body and headers of a request.
 pub(super) struct Payload {
     body: RequestBody,
     headers: Vec<(HeaderName, HeaderValue)>,

@@ -31,7 +31,7 @@ pub(super) struct LocalBridge {
 }
 
 impl LocalBridge {
-    /// Starts the server, if an upstream can be reached. Files in progress at a time share its upstreams.
+    /// Starts the server if an upstream can be reached. All files in progress share it.
     pub(super) async fn start(args: &UpstreamArgs) -> Result<Self, ClientError> {
         let failed = |error: String| ClientError::LocalServer(error);
         let name = secret::random_hex::<16>();

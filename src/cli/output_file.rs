@@ -117,7 +117,7 @@ pub(super) struct OutputFile {
     out: Box<dyn WriteAt + Send>,
 }
 
-/// What can be written; files also at an earlier place.
+/// An output. Files can also be written at an earlier position.
 trait WriteAt: Write {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 }

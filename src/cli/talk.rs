@@ -120,7 +120,7 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
     }
 }
 
-/// What the server has made of the question.
+/// The server's progress with the question.
 #[derive(Default)]
 struct Utterances {
     started: usize,

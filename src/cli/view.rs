@@ -27,7 +27,7 @@ const SPINNER_TEMPLATE: &str = "{prefix}  {spinner} {position}  {wide_msg}";
 pub(super) enum Progress<'a> {
     /// The work has reached this point of the audio.
     At(Duration),
-    /// What is happening now, such as the words of the current utterance.
+    /// Current activity, such as the words of the current utterance.
     Doing(&'a str),
     /// The words of an utterance.
     Words(&'a str),

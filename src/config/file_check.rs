@@ -19,11 +19,11 @@ pub struct ConfigFile<'p> {
     source: String,
 }
 
-/// What could be read of a file.
+/// The valid part of a file, and its mistakes.
 pub struct CheckedConfig {
     /// Mistakes in keys and types.
     pub errors: Vec<FileError>,
-    /// The configuration without them.
+    /// The configuration without the mistakes.
     pub config: Config,
     name: String,
     repaired: RepairedFile,
@@ -113,7 +113,7 @@ fn with_place_of_key(mut error: FileError, text: &str) -> FileError {
             let headers = top.iter().flat_map(|name| [format!("[{name}]"), format!("[[{name}]]")]);
             let has_key = |header: &String| keys_of(header).iter().any(|known| known == key);
             let Some(header) = headers.into_iter().find(has_key) else { return error };
-            // A likely typing error says more.
+            // The suggested spelling is the better advice.
             let is_misspelt = !did_you_mean(key, top.iter().map(String::as_str)).is_empty();
             if section.is_none() && is_misspelt {
                 return error;

@@ -13,7 +13,7 @@ use super::{
 pub struct AnswerFile {
     /// System prompt, unless the client sends one.
     pub instructions: String,
-    /// The user's message of an answer that nobody asked for.
+    /// The user's message of an answer without a request.
     pub unasked: String,
     /// Longest answer, in the model's tokens.
     pub max_tokens: u32,

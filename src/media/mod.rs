@@ -48,7 +48,7 @@ pub enum MediaError {
         container: &'static str,
         /// Length of the audio decoded before the first damage.
         at: Duration,
-        /// What is wrong there.
+        /// Description of the damage.
         problem: String,
     },
     /// The audio is longer than allowed. Audio up to the limit was returned before.

@@ -47,7 +47,7 @@ pub struct ServiceConfig {
     pub playground: bool,
     /// True if this program also simulates the model, so that the playground says so.
     pub simulated: bool,
-    /// Clients are told the addresses of upstreams that cannot be reached. Only the operator may learn them.
+    /// Errors for clients contain the addresses of unreachable upstreams. Set only where the operator is the client.
     pub tells_upstream_addresses: bool,
 }
 

@@ -1,11 +1,10 @@
 //! Bounds the memory of messages in transit: those that peers have not sent to the end, those that wait for peers that do not
-//! read, and those of relayed clients that wait for an upstream or for its answer. What a session keeps of its client's
-//! conversation counts, too.
+//! read, and those of relayed clients that wait for an upstream or for its answer. The conversations that sessions keep count,
+//! too.
 //!
-//! Each connection may hold a little without asking, so that a new one with short messages always comes in. The rest counts
-//! towards one bound for the whole server. Where a connection would exceed it, the largest one makes room: it is told to
-//! close, and what it held no longer counts. If none is larger, or only some that cannot be told, the connection that asks is
-//! refused.
+//! The first [`FREE_BYTES`] of a connection do not count, so that a new one with short messages always comes in. The rest counts
+//! towards one bound for the whole server. When a connection would exceed the bound, the largest connection is evicted: it
+//! closes, and its memory no longer counts. If no larger connection can be evicted, the request for memory fails.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +27,7 @@ pub(crate) struct MemoryBudget(Mutex<HeldMemory>);
 struct HeldMemory {
     /// Of all connections, bytes.
     bytes: usize,
-    /// Connections that can be told to close, by the address of their eviction.
+    /// Connections that can be evicted, by the address of their eviction.
     evictable: BTreeMap<usize, Holder>,
 }
 
@@ -63,7 +62,7 @@ impl MemoryBudget {
 }
 
 impl HeldMemory {
-    /// Counts another amount of a connection. False if that exceeds `max_bytes`, or if the connection must close. To count
+    /// Counts another amount of a connection. False if that exceeds `max_bytes`, or if the connection must close. Counting
     /// less always succeeds.
     fn count(
         &mut self,
@@ -86,8 +85,8 @@ impl HeldMemory {
         now <= before || self.make_room(now, max_bytes)
     }
 
-    /// Tells the largest connections to close until the rest fits. False if that does not suffice without those that hold no
-    /// more than `asking_bytes`.
+    /// Evicts the largest connections until the rest fits. Spares those that hold no more than `asking_bytes`; false if the
+    /// rest does not fit then.
     fn make_room(&mut self, asking_bytes: usize, max_bytes: usize) -> bool {
         while self.bytes > max_bytes {
             let largest = self.evictable.iter().max_by_key(|(_, holder)| holder.bytes);
@@ -158,7 +157,7 @@ impl MemoryShare {
         budget.is_some_and(|(budget, max)| budget.lock().bytes > max - max / part)
     }
 
-    /// Counts another amount. To count less always succeeds.
+    /// Counts another amount. Counting less always succeeds.
     fn update(&mut self, set: impl FnOnce(&mut Self)) -> bool {
         let before = self.counted_bytes();
         set(self);

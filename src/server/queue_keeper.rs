@@ -1,8 +1,8 @@
 //! Queue keeper: runs ended sessions whose lanes still wait in an upstream's queue.
 //!
-//! A queued client that has gone when a worker is free costs both real gateways this worker. So these lanes wait for their
-//! worker and close politely then, while the client's session has ended and its slot is free. A drain waits for them
-//! as long as it lasts.
+//! Both real gateways lose a worker when they assign it to a queued client that has disconnected. So these lanes wait for
+//! their worker and then close politely, while the client's session has ended and its slot is free. A drain waits for them
+//! until its timeout.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use tracing::{Instrument as _, info, warn};
 
 use super::accept::wait_for_cut_off;
 
-/// Most ended sessions that are kept, so that clients who come and go do not fill the memory: as many as the queue of a real
-/// gateway takes (field notes minicpm-o.md §1.2).
+/// Most ended sessions kept, so that clients that connect and disconnect repeatedly do not fill the memory: as many as the
+/// queue of a real gateway takes (field notes minicpm-o.md §1.2).
 const KEPT_MAX: usize = 1000;
 
 /// Runs ended sessions until their lanes are closed.
@@ -33,7 +33,7 @@ impl QueueKeeper {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             warn!(
                 kept = KEPT_MAX,
-                "too many lanes wait in queues: these are dropped, which may cost a worker"
+                "dropped lanes in the upstream's queue, too many wait: the upstream may lose a worker"
             );
             return;
         };
@@ -43,7 +43,7 @@ impl QueueKeeper {
             tokio::select! {
                 () = rest => {}
                 () = wait_for_cut_off(cut_off) => {
-                    warn!("cut off: lanes leave the upstream's queue, which may cost a worker");
+                    warn!("drain timeout: dropped lanes in a queue; the upstream may lose a worker");
                 }
             }
             drop(place);

@@ -25,9 +25,9 @@ pub struct SessionSetup {
     pub confirms_playback: bool,
     /// The client gets transcripts only as replies to its own messages.
     pub lock_step: bool,
-    /// The client is told of the end of speech at once, and not after the transcript.
+    /// The end of speech is reported to the client at once, not after the transcript.
     pub reports_speech_end_first: bool,
-    /// The client is told while a request waits in the upstream's queue.
+    /// The client gets notices while a request waits in the upstream's queue.
     pub reports_queue: bool,
     /// Final transcripts have word times in the client protocol.
     pub has_word_times: bool,

@@ -156,7 +156,7 @@ impl Session {
         self.finish(reason, plan.map_or(until, |plan| plan.reply_deadline));
     }
 
-    /// Stops to take input. The session closes once all replies are sent, at this instant at the latest.
+    /// Stops taking input. The session closes once all replies are sent, at this instant at the latest.
     fn finish(&mut self, reason: CloseReason, until: Instant) {
         let until = self.drain_plan.map_or(until, |plan| until.min(plan.reply_deadline));
         self.phase = SessionPhase::Finishing(reason);

@@ -68,7 +68,7 @@ type ClientFrame<'a> = Option<Cow<'a, str>>;
 #[derive(Debug, Default)]
 pub(super) struct Worker {
     serving: Option<ConnId>,
-    /// What it does for that connection.
+    /// Its task for that connection.
     pub(super) task: Option<WorkerTask>,
     rejects_until: Option<Instant>,
     /// A health check took it for busy, although the gateway gave it no task; until the next check.

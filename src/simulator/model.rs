@@ -16,7 +16,7 @@ pub(super) struct WorkerModel {
     orphans: Vec<OrphanedGeneration>,
 }
 
-/// What a worker is doing for a connection.
+/// A worker's task for a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkerTask {
     pub(super) mode: SimMode,

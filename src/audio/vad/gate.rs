@@ -31,7 +31,7 @@ impl EnergyGate {
         self.open_hops == 0 && self.floor.is_known()
     }
 
-    /// Goes on after hops that nobody measured.
+    /// Continues after hops that were skipped.
     pub(super) fn skip(&mut self, hops: u32) {
         self.floor.skip(hops);
     }
@@ -78,7 +78,7 @@ impl NoiseFloor {
         self.hops >= FLOOR_WARM_UP_HOPS
     }
 
-    /// Goes on after hops that nobody measured: without a softer one, the floor rises.
+    /// Continues after hops that were skipped: without a softer one, the floor rises.
     fn skip(&mut self, hops: u32) {
         self.dbfs += FLOOR_RISE_DB * hops as f32;
     }

@@ -331,7 +331,8 @@ impl Relay {
         is_exhausted
     }
 
-    /// Counts a refused opening. An opening that an upstream has accepted before is not the cause.
+    /// Counts a refused opening, except while a lost upstream is replaced: an upstream has accepted this opening before, so the
+    /// opening is not the cause.
     fn count_refusal(&mut self, is_refused: bool) {
         self.opening.refusals += u32::from(is_refused && self.outage.is_none());
     }

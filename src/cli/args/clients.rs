@@ -150,7 +150,7 @@ pub struct UpstreamArgs {
 }
 
 impl UpstreamArgs {
-    /// True if MiniCPM-o is to be used without a server in between.
+    /// True if MiniCPM-o is used without a server in between.
     pub(crate) const fn is_given(&self) -> bool {
         !self.upstream.is_empty() || self.config.is_some()
     }

@@ -159,7 +159,7 @@ impl LabelRows {
         drawing.body.push_str("</g>\n");
     }
 
-    /// Takes the first so many adjacent lines that are free from `start` on, until `end`.
+    /// Takes the first `count` adjacent lines that are free at `start`, until `end`. Returns the first of them.
     fn take_rows(&mut self, count: usize, start: f64, end: f64) -> Option<usize> {
         let is_free = |row: usize| self.ends.get(row).is_none_or(|end| *end < start);
         let first = (0..=ROWS_MAX.checked_sub(count)?).find(|first| (*first..first + count).all(is_free))?;

@@ -1,4 +1,4 @@
-//! Checks the name of `--voice`. Servers speak an unknown voice in another one without a word.
+//! Checks the name of `--voice`. Servers speak in another voice, without an error, when they do not know the name.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(super) async fn check_voice(voice: &str, target: &Target) -> Result<(), Clie
     let Some(problem) = describe_unknown(voice, &known) else { return Ok(()) };
     match target {
         Target::Local(_) => {
-            Err(ClientError::Usage(format!("{problem}; name voices in [voices] of the file of --config")))
+            Err(ClientError::Usage(format!("{problem}; add it to [voices] in the file given by --config")))
         }
         Target::Http(_) | Target::Live(_) => {
             output::print_message(format_args!("{problem}; the server may speak in another voice"));

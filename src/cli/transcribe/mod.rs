@@ -28,7 +28,7 @@ use super::target::Target;
 use super::view::{FileView, Printed, Terminal};
 use crate::media::transcript::{Segment, Task, Transcript, TranscriptFormat};
 
-/// What became of a recording.
+/// Result of a recording.
 #[derive(Debug, Default)]
 pub(super) struct Transcribed {
     /// The utterances in the order of speech.
@@ -104,7 +104,7 @@ struct TranscribeJob<'c> {
 }
 
 impl TranscribeJob<'_> {
-    /// Transcribes the recording. Returns what is to be printed.
+    /// Transcribes the recording. Returns the text for standard output.
     async fn run(self) -> Result<String, ClientError> {
         let started_at = Instant::now();
         let transcribed = self.transcribe().await?;

@@ -11,7 +11,7 @@ use crate::cli::http::{Form, HttpTarget};
 use crate::cli::view::Progress;
 use crate::media::transcript::{Segment, Task, TranscriptFormat, Word};
 
-/// What is asked of the server.
+/// The request to the server.
 #[derive(Debug, Clone)]
 pub(in crate::cli) struct Request {
     pub(in crate::cli) task: Task,

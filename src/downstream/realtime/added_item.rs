@@ -166,7 +166,7 @@ impl Content {
     }
 }
 
-/// JSON of a part with another value of a field, or without it. Audio always has a transcript: one client ends without the key.
+/// JSON of a part with another value of a field, or without it. Audio always has a transcript: one client fails without the key.
 fn replaced(fields: &Fields<'_>, key: &str, value: Option<&str>) -> String {
     let mut json = String::new();
     for (name, given) in fields.iter() {

@@ -1,4 +1,5 @@
-//! Sends answers as responses: their beginning, words, audio and end. Only the first response is told; the others wait for its end.
+//! Sends answers as responses: their beginning, words, audio and end. Only the first
+//! response is sent to the client; the others wait for its end.
 
 use serde_json::json;
 
@@ -96,7 +97,7 @@ impl Realtime {
         };
         let Some(mut response) = self.responses.remove(at) else { return };
         if at > 0 {
-            // Nothing of it was told.
+            // The client has got nothing of it.
             return;
         }
         response.audio_ms = audio_ms;

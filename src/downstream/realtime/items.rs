@@ -69,7 +69,7 @@ impl Default for ItemStore {
 }
 
 impl Item {
-    /// An utterance. Its transcript is null until it is known: one client ends without the key.
+    /// An utterance. Its transcript is null until it is known: one client fails without the key.
     pub(super) fn utterance(id: String, number: EntryId, awaits_transcript: bool) -> Self {
         let part = Some(("input_audio", "transcript", None));
         let contents = MessageContents { status: "completed", role: "user", part };

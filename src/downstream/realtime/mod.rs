@@ -57,7 +57,7 @@ pub(super) struct Realtime {
     opened_unix_s: f64,
     session: SessionConfig,
     items: ItemStore,
-    /// Answers, oldest first. Only the first is told; the others wait for its end.
+    /// Answers, oldest first. Only the first is sent to the client; the others wait for its end.
     responses: VecDeque<Response>,
     /// The session answers requests. In full duplex, the model speaks unasked.
     pub(super) takes_turns: bool,

@@ -1,4 +1,4 @@
-//! Reads `response.create`: the request for an answer, and what the client is told again. Everything in it has a bound.
+//! Reads `response.create`: the request for an answer, and the fields that the response repeats. Everything in it has a bound.
 
 use serde_json::{Map, Value, value::RawValue};
 
@@ -45,7 +45,7 @@ impl Realtime {
         Ok(())
     }
 
-    /// Keeps what the client is told again, until the answer begins.
+    /// Keeps the fields that the response repeats, until the answer begins.
     fn remember_request(&mut self, requested: RequestedResponse) -> Result<(), Error> {
         let bytes: usize = self.requests.iter().map(|waiting| waiting.bytes).sum();
         if self.requests.len() == REQUESTS_MAX || bytes + requested.bytes > REQUESTS_MAX_BYTES {
@@ -58,7 +58,7 @@ impl Realtime {
         Ok(())
     }
 
-    /// Reads `response`: what the session must know, and what the client is told again.
+    /// Reads `response`: the request for the session, and the fields that the response repeats.
     fn read_request(
         &mut self,
         fields: &Fields<'_>,

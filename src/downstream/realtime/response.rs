@@ -1,4 +1,4 @@
-//! A response: what the client asked for, and what it was told so far.
+//! A response: what the client asked for, and what it has got so far.
 
 use serde_json::{Value, json};
 

@@ -40,7 +40,7 @@ const ECHOED_MAX_BYTES: usize = 256 * 1024;
 pub(super) struct WithoutEffect<'m> {
     /// Reason by the setting's path.
     reasons: &'m BTreeMap<String, String>,
-    /// What the client gave, with the reason.
+    /// The settings that the client gave, each with the reason.
     pub(super) found: Vec<(String, &'m str)>,
 }
 
@@ -379,7 +379,7 @@ fn read_optional(value: &RawValue, path: &str, max_bytes: usize) -> Result<Optio
     (value.get() != "null").then(|| read_text(value, path, max_bytes)).transpose()
 }
 
-/// Refuses to promise a call: MiniCPM-o calls no tools.
+/// Rejects a choice that requires a tool call: MiniCPM-o calls no tools.
 pub(super) fn check_tool_choice(choice: &RawValue, path: &str) -> Result<(), Error> {
     match read_small(choice, path)?.as_str() {
         Some("auto" | "none") => Ok(()),

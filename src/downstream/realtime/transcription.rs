@@ -1,4 +1,4 @@
-//! `transcription`: what the client wants to know of the user's words, and words that are likely to occur.
+//! `transcription`: whether the client wants transcripts of the user, and words that are likely to occur in them.
 
 use serde_json::{Map, Value};
 
@@ -16,7 +16,7 @@ const KEYWORDS_GIVEN_MAX: usize = 4096;
 /// `transcription`.
 #[derive(Debug, Clone)]
 pub(super) struct Transcription {
-    /// `model`, `language` and `prompt`: clients end at any other key.
+    /// `model`, `language` and `prompt`: clients fail at any other key.
     pub(super) echoed: Map<String, Value>,
     pub(super) hot_words: Vec<String>,
 }

@@ -1,6 +1,6 @@
 //! Keys that had another name in an earlier version.
 
-/// Old and new names. A name that occurs twice is told apart by the keys that are valid at its place.
+/// Old and new names. Where a name occurs twice, the valid keys at its place decide.
 const RENAMED: [(&str, &str); 29] = [
     // Configuration and key file.
     ("connections_max", "handshakes_max"),

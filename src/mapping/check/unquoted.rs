@@ -26,7 +26,7 @@ impl<'s> UnquotedText<'s> {
         Some(Self { key: key.trim(), range: from..from + value.len() })
     }
 
-    /// What to write instead.
+    /// The advice: what to write instead.
     pub(super) fn advice(&self, source: &str) -> String {
         format!("a text needs quotes: write {} = \"{}\"", self.key, &source[self.range.clone()])
     }

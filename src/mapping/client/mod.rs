@@ -81,7 +81,7 @@ pub struct ClientMapping {
     pub never_sent: BTreeMap<String, String>,
     /// Rules for a protocol of the model's own kind. With them, only names, paths and the largest message count otherwise.
     pub relay: Option<RelayProtocol>,
-    /// What tells its clients from others at the same path.
+    /// Signs that distinguish its clients from others at the same path.
     pub signs: ClientSigns,
     /// Profile of a configuration without routes; `None` for the usual one.
     pub default_profile: Option<String>,

@@ -149,7 +149,7 @@ impl Decoder {
         })
     }
 
-    /// What the headers say.
+    /// Properties according to the headers.
     pub const fn info(&self) -> &MediaInfo {
         &self.info
     }

@@ -12,7 +12,7 @@ use symphonia::core::errors::Error;
 
 use super::source::{Change, with_changes};
 
-/// What the file is without its other tracks.
+/// The file without its other tracks.
 pub(super) struct Mp4 {
     pub(super) parts: Vec<Bytes>,
     /// Where playback begins, according to the track's edit list.

@@ -46,7 +46,7 @@ impl DecodeLimits {
     }
 }
 
-/// What the file's headers say.
+/// Properties of the audio according to the file's headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MediaInfo {
     /// File format.

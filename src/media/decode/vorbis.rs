@@ -1,7 +1,7 @@
 //! Bounds what the setup header of a Vorbis stream makes its decoder allocate (Vorbis I specification §3.2.1 and §4.2.4).
 //!
 //! A codebook of a few bytes may announce 131 072 entries of 32 values, and a header may have 256 of them: symphonia
-//! unpacks all, 16 MB each. Only codebooks are looked at. What the rest of the header announces is small.
+//! unpacks all, 16 MB each. Only codebooks are checked; the rest of the header announces little.
 
 /// Most entries of all codebooks. The decoder's tree takes up to 230 bytes for an entry. libvorbis writes at most 19 413.
 const ENTRIES_MAX: u64 = 128 * 1024;

@@ -52,7 +52,7 @@ const TRACK_TIMESTAMP_SCALE: u32 = 0x23_314f;
 const AUDIO: u32 = 0xe1;
 const CLUSTER: u32 = 0x1f43_b675;
 
-/// What decoding needs of an audio track.
+/// The properties of an audio track that decoding needs.
 const AUDIO_TRACK: [u32; 9] = [
     TRACK_NUMBER,
     TRACK_UID,

@@ -91,8 +91,8 @@ pub(super) fn check_playground_host(
     Err(HttpError::forbidden(RejectReason::Origin, "host_not_allowed", message))
 }
 
-/// True if the page that sent the request, if any, may use REST. Without keys and without a list of origins, that are pages of
-/// this machine and pages of the server's own address. Programs send no `Origin`.
+/// True if the page that sent the request, if any, may use REST. Without keys and without a list of origins, only pages of this
+/// machine and of the server's own address may. Programs send no `Origin`.
 pub(super) fn may_page_use_rest(config: &ServiceConfig, headers: &HeaderMap) -> bool {
     let access = &config.access;
     if !access.is_origin_allowed(headers) {

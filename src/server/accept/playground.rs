@@ -27,7 +27,7 @@ use crate::{
     telemetry::metrics::RejectReason,
 };
 
-/// What the page may load and do: only its own files and this server.
+/// Content-Security-Policy of the page: it loads only its own files, and connects only to this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
      media-src 'self' blob:; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

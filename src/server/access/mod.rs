@@ -99,7 +99,7 @@ impl Default for ClientLimits {
     }
 }
 
-/// What a request shows to be admitted.
+/// Credentials in a request.
 #[derive(Clone, Copy)]
 pub(super) struct Credentials<'r> {
     pub(super) headers: &'r HeaderMap,

@@ -50,7 +50,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 self.feed_bridge(Input::Lane(lane, frame));
             }
             Wakeup::Lane(lane, SocketEvent::End(reason)) => {
-                // An upstream that broke the protocol is told so.
+                // An upstream that broke the protocol gets a close frame with the reason.
                 if let Some(LaneSocket::Connected(socket)) = self.take_lane_socket(lane) {
                     socket.close_in_background(LANE_CLOSE_TIMEOUT, self.drain_guard.clone());
                 }

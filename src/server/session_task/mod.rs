@@ -204,7 +204,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             self.eviction = None;
             self.with_observer(|observer| observer.client_closed(true, Some(CloseCode::Normal.into())));
             self.feed_bridge(Input::ClientClosed);
-            // Its upstream sessions close in their time.
+            // Closing the upstream sessions takes time.
             tokio::spawn(self.run_to_end(None).in_current_span());
             return Some(OtherClient { client, first_message, protocol });
         }

@@ -65,7 +65,7 @@ pub(crate) enum Wakeup {
 pub(crate) struct ReadGate {
     /// Audio for the client is paced.
     pub(crate) is_paced: bool,
-    /// So many messages of a client are held back that it is not read.
+    /// The backlog of the client's messages is full, so the client is not read.
     pub(crate) is_backlog_full: bool,
 }
 

@@ -204,7 +204,7 @@ async fn large_messages_end_the_turn_of_their_session() {
     assert!(most <= 6, "{most} messages in one poll");
 }
 
-/// Every attempt to reach the upstream fails. Returns what the client is told.
+/// Every attempt to reach the upstream fails. Returns the client's messages.
 async fn words_about_unreachable_upstream(tells_upstream_addresses: bool) -> String {
     let library = Library::embedded().unwrap();
     let setup = RelaySetup {

@@ -98,7 +98,7 @@ pub(crate) struct WebSocket<S> {
     frame_boundary: FrameBoundary,
     /// The longest message written since the buffers were replaced, bytes.
     longest_sent: usize,
-    /// Length of the messages that are to be written together.
+    /// Length of the messages that are written together.
     joined_len: usize,
     /// Its share of the memory for messages in transit.
     memory: MemoryShare,

@@ -106,7 +106,7 @@ impl Answer {
         self.end(now, context);
     }
 
-    /// Leaves the lane. What was made is still played.
+    /// Leaves the lane. Audio that the model has made is still played.
     fn end(&mut self, now: Instant, context: &mut LaneContext) {
         self.is_made = true;
         if let Some(mut connection) = self.connection.take() {

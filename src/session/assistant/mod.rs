@@ -302,7 +302,7 @@ fn dial(now: Instant, voice: Option<VoiceSample>, context: &mut LaneContext) -> 
 }
 
 impl AnswerRules {
-    /// What the model is asked for an answer.
+    /// The request to the model for an answer.
     fn chat_turn(
         &self,
         profile: &Profile,

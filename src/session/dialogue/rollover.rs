@@ -353,7 +353,7 @@ impl Dialogue {
         let quiet = self.quiet_at(view, context).is_some_and(|at| at <= now);
         let ready = self.prepare_standby(now, !due.hard, context);
         if quiet {
-            // What the model has not answered until now, it will not answer.
+            // The model answers no unit that it has not answered by now.
             self.uplink.clear_unanswered();
         }
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };

@@ -180,8 +180,8 @@ impl Turns {
         }
     }
 
-    /// Ends the turn with its upstream session. Audio received so far is played to its end, and the client is told that
-    /// the turn is incomplete.
+    /// Ends the turn with its upstream session. Audio received so far is played to its end. The client learns that the
+    /// turn is incomplete.
     pub(super) fn reset(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
         if let Some(unheard) = self.open.take_if(|turn| !turn.playout_started) {
             self.filter.clear();

@@ -67,7 +67,7 @@ pub(crate) struct Transcriber {
     pub(crate) wants_transcript: bool,
     /// The model answers the utterance: its answer gets the first free worker, and the transcript the next.
     pub(crate) yields_to_answer: bool,
-    /// The client asks for the answer to each utterance, which is asked first.
+    /// The client asks for the answer to each utterance. The answer is requested before the transcript.
     pub(crate) expects_request: bool,
     /// An utterance is complete, and the client has not asked for the answer yet.
     pub(super) awaits_request: bool,

@@ -44,7 +44,7 @@ pub(crate) struct LaneContext {
     pub(crate) closing: Vec<UpstreamConnection>,
     /// True if a lane of this session holds a worker that another of its lanes may be waiting for.
     pub(crate) holds_worker: bool,
-    /// The client is told while a request waits in the upstream's queue.
+    /// The client gets notices while a request waits in the upstream's queue.
     pub(crate) reports_queue: bool,
     /// Latest end of the closing lanes while the session drains.
     drain_deadline: Option<Instant>,
@@ -132,12 +132,12 @@ impl LaneContext {
         self.closing.iter().filter(|connection| !connection.is_leaving_queue())
     }
 
-    /// True if a new request can take over a lane without use, which waits in the queue of an upstream.
+    /// True if a new request can take over an unneeded lane that waits in an upstream's queue.
     pub(crate) fn has_place_in_queue(&self, now: Instant, purpose: LanePurpose, mode: Mode) -> bool {
         self.place_in_queue(now, purpose, mode).is_some()
     }
 
-    /// Takes the lane without use that waits in a queue, if there is one for this purpose.
+    /// Takes the unneeded lane that waits in a queue, if there is one for this purpose.
     pub(crate) fn take_from_queue(
         &mut self,
         now: Instant,
@@ -224,8 +224,8 @@ impl SegmentIds {
     }
 }
 
-/// Lanes of a session that wait in queues without use. From this number on, the next request takes one of them over
-/// although its queue is stuck.
+/// Unneeded lanes of a session that wait in queues. From this number on, the next request takes one of them over although
+/// its queue is stuck.
 const MAX_LEAVING_QUEUE: usize = 4;
 
 /// Time in the queue before the first notice. The short queue of an ordinary rollover stays unnoticed.

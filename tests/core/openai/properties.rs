@@ -174,7 +174,7 @@ impl RandomClient {
         self.client.send(&json!({"type": "input_audio_buffer.append", "audio": audio}));
     }
 
-    /// Sends a message with an id, and checks what the client is told at once.
+    /// Sends a message with an id, and checks the immediate reply.
     fn send(&mut self, text: &str, back: usize) {
         if self.client.harness.is_closed() {
             return;

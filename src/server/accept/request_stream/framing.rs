@@ -54,7 +54,7 @@ pub(in super::super) enum BodyFraming {
 /// Position in a body of chunks.
 #[derive(Debug)]
 pub(in super::super) enum Chunks {
-    /// In a line with the length of a chunk; the length so far, `None` after its last digit.
+    /// In a line with the length of a chunk.
     Size {
         length: u64,
         in_digits: bool,
@@ -124,7 +124,7 @@ impl Chunks {
     }
 }
 
-/// Takes off what there is of the bytes that are left. Returns how many that are.
+/// Subtracts the bytes from those that are left. Returns how many of them count.
 fn skip(left: &mut u64, bytes: &[u8]) -> usize {
     let skipped = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
     *left -= skipped as u64;

@@ -1,7 +1,7 @@
-//! The bodies of requests that are being received: their number, and the one that goes when there is no room.
+//! The bodies of requests that are being received: bounds their number, and gives up the slowest when there is no room.
 //!
 //! A body in progress holds no session slot, so stalled uploads keep no client out. Beyond [`BODIES_MAX`], and when others wait
-//! for memory, the body that has made the least progress of late is given up. A client that sends at any usual speed is never
+//! for memory, the body with the least recent progress is given up. A client that sends at any usual speed is never
 //! the slowest beside one that stalls.
 
 use std::{
@@ -48,7 +48,7 @@ pub(super) struct BodyPlace {
 }
 
 impl Bodies {
-    /// Adds a body. Beyond the most, the slowest makes room.
+    /// Adds a body. If there are [`BODIES_MAX`] already, gives up the slowest.
     pub(super) fn begin(&self) -> BodyPlace {
         if self.lock().len() >= BODIES_MAX {
             self.give_up_slowest(0);
@@ -92,7 +92,7 @@ impl Progress {
         self.received += bytes;
     }
 
-    /// The bytes of the interval before this age's, and of this age's.
+    /// The bytes received in the interval before the one at this age, and in the one at this age.
     fn recent_at(&self, age: Duration) -> [usize; 2] {
         // Another thread may have counted bytes since the age was taken.
         match interval_at(age).saturating_sub(self.interval) {
@@ -102,7 +102,7 @@ impl Progress {
         }
     }
 
-    /// Bytes a second of late.
+    /// Recent progress, bytes a second.
     fn speed(&self, age: Duration) -> u64 {
         let head_start = if age < INTERVAL { HEAD_START_BYTES } else { 0 };
         let bytes = self.recent_at(age).iter().sum::<usize>() + head_start;
@@ -122,7 +122,7 @@ impl BodyPlace {
         self.incoming.progress().add(self.incoming.started.elapsed(), bytes);
     }
 
-    /// Says whether the server holds this body back, which is no fault of its client.
+    /// Sets whether the server does not read this body for now. A held body is never the slowest.
     pub(super) fn set_held(&self, is_held: bool) {
         self.incoming.progress().is_held = is_held;
     }
@@ -132,7 +132,7 @@ impl BodyPlace {
         self.incoming.given_up.notified().await;
     }
 
-    /// How many bodies in progress are older.
+    /// Number of older bodies in progress.
     pub(super) fn older(&self) -> usize {
         self.bodies.lock().iter().take_while(|incoming| !Arc::ptr_eq(incoming, &self.incoming)).count()
     }

@@ -1,10 +1,10 @@
 //! Reads the body of a request: bounded in bytes, in time and in memory.
 //!
 //! - A client must send [`PROGRESS_BYTES`] in every [`PROGRESS_WINDOW`], and the whole body within [`BODY_TIMEOUT`].
-//! - Every byte counts in the memory of messages in transit. Large bodies wait for others to end where little is left: beyond
-//!   half of it, all but the oldest two; beyond three quarters, all but the oldest; beyond five sixths, all. So they end one
-//!   after the other.
-//! - When there is no room for a body, the slowest one goes ([`super::bodies`]).
+//! - Every byte counts in the memory of messages in transit. Large bodies wait when it is scarce: above half of the bound, all
+//!   but the two oldest wait; above three quarters, all but the oldest; above five sixths, all. So they complete one after the
+//!   other, and leave a sixth of the memory to WebSocket clients.
+//! - When there is no room for a body, the slowest one is given up ([`super::bodies`]).
 
 use std::time::Duration;
 

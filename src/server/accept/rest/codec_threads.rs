@@ -18,8 +18,8 @@ impl Default for CodecThreads {
     }
 }
 
-/// A request's turn. While it lasts, only few others compute. It lasts until its last computation ends, even if the request
-/// was abandoned before.
+/// A request's permit to compute, as long as it and all of its computations last. A computation of an abandoned request keeps
+/// it to its end.
 pub(super) struct Turn(Arc<OwnedSemaphorePermit>);
 
 /// Stops a request's decoder when the request ends or is abandoned.

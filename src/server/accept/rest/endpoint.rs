@@ -39,7 +39,7 @@ impl Endpoint {
         "/v1/speak",
     ];
 
-    /// The endpoint of a request; `None` if the path belongs to WebSocket clients or to nobody.
+    /// The endpoint of a request; `None` if the path belongs to WebSocket clients or is unknown.
     pub(crate) fn of(method: &Method, path: &str) -> Option<Self> {
         if path == "/health" {
             return Some(Self::Health);

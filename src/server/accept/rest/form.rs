@@ -1,7 +1,7 @@
 //! Forms with uploads, `multipart/form-data` (RFC 7578, RFC 2046 §5.1), in a body that was received.
 //!
-//! Every byte is looked at once. What precedes the first part and the head of each part are bounded, so that a body without
-//! the boundary is refused after [`HEAD_MAX_BYTES`].
+//! The parser looks at every byte once. The text before the first part and the head of each part are bounded, so that a body
+//! without the boundary is refused after [`HEAD_MAX_BYTES`].
 
 use std::ops::Range;
 
@@ -77,7 +77,7 @@ pub(super) fn parts(body: &Bytes, boundary: &str) -> Result<Vec<Part>, String> {
     Ok(parts)
 }
 
-/// Where the head of a part is, whose boundary ends at `at`. Its last line end is `end..end + 2`.
+/// Range of the head of the part whose boundary ends at `at`. The head's last line end follows the range.
 fn head_range(body: &[u8], at: usize) -> Result<Range<usize>, String> {
     let rest = &body[at..];
     let padding = rest.iter().take_while(|byte| [b' ', b'\t'].contains(byte)).count();

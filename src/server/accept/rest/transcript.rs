@@ -40,7 +40,7 @@ impl BreakOff {
         }
     }
 
-    /// For people.
+    /// The message for the client.
     pub(super) fn message(&self) -> String {
         break_off_message(self.from_ms, &self.failure.message)
     }

@@ -1,5 +1,5 @@
-//! Binary messages that a protocol never needs are refused at their header, in their place among the others. What is neither
-//! too long nor too much arrives as it was sent.
+//! Binary messages that a protocol never needs are refused at their header, in order with the other messages. All other messages
+//! arrive unchanged.
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ fn text(bytes: usize) -> Message {
     Message::text("7".repeat(bytes))
 }
 
-/// What the session gets of a binary message.
+/// The message that the session gets for a binary message of this length.
 fn binary(bytes: usize) -> Message {
     let is_refused = bytes > BINARY_MAX;
     Message::binary(vec![if is_refused { 0 } else { b'7' }; bytes])

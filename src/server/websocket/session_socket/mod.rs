@@ -42,12 +42,12 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 const CONTROL_FRAMES_PER_POLL: usize = 64;
 /// A message above [`FREE_BYTES`] must bring this much between two pings, bytes: 4 KiB a second.
 const PROGRESS_MIN_BYTES: u64 = 80 * 1024;
-/// Why a peer is disconnected that does not send its message to the end.
+/// Close reason for a peer whose message makes too little progress.
 pub(crate) const TOO_SLOW: &str = "an unfinished message makes too little progress (4 KiB a second)";
-/// Why a peer is disconnected whose messages do not fit.
+/// Close reason for a peer whose messages do not fit.
 pub(crate) const OUT_OF_MEMORY: &str = "no memory for messages of this size ([limits] memory_max_bytes)";
 
-/// Why a peer is disconnected whose message comes in fragments that bring next to nothing.
+/// Close reason for a peer whose message comes in too many short fragments.
 const TOO_MANY_FRAGMENTS: &str = "a message of too many short fragments";
 
 /// An event of a socket.
@@ -202,7 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             && before.is_some_and(|before| bytes_read - before < PROGRESS_MIN_BYTES);
     }
 
-    /// True if the peer holds memory with a message that it hardly goes on sending.
+    /// True if the peer's long message made too little progress between two pings.
     pub(crate) const fn is_too_slow(&self) -> bool {
         self.is_too_slow
     }

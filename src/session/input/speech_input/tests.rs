@@ -100,7 +100,7 @@ fn listen(audio: &[u8], pre_roll_ms: u32, within_sample: bool) -> Heard {
     heard
 }
 
-/// Asserts that the utterances are the same. A room whose noise wanders is told less well once its sound was skipped, so that
+/// Asserts that the utterances are the same. In a room whose noise level drifts, skipped hops make the floor less exact, so that
 /// an utterance may begin a little earlier.
 fn assert_same_utterances(held: &Heard, plain: &Heard) {
     assert_eq!((plain.held_frames, held.starts_ms.len()), (0, plain.starts_ms.len()));

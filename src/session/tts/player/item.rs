@@ -97,7 +97,7 @@ impl PlaybackItem {
         Duration::from_nanos(missing * 1_000_000_000 / UNIT_SAMPLES)
     }
 
-    /// Length of the audio that was made of it, ms.
+    /// Length of the audio that the model made for it, ms.
     pub(super) fn made_ms(&self) -> u64 {
         self.model_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }

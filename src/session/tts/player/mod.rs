@@ -117,7 +117,7 @@ impl Player {
         self.items.push_back(PlaybackItem::new(now, source, turn, request_id, text));
     }
 
-    /// Begins a turn of the model. The client is told when it has ended.
+    /// Begins a turn of the model. The client is informed when it has ended.
     pub(crate) fn begin_turn(&mut self, now: Instant, segment_id: u32, request_id: String, text: String) {
         self.begin_item(now, PlaybackSource::Turn, request_id, text);
         if let Some(item) = self.items.back_mut() {

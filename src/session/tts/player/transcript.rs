@@ -11,7 +11,7 @@ pub(crate) struct TurnTranscript {
     pub(crate) segment_id: u32,
     /// All words of the turn.
     pub(crate) text: String,
-    /// Length of all its audio, ms.
+    /// Length of its audio when it was complete, ms.
     pub(crate) audio_ms: u64,
     /// The client receives transcripts of the model.
     pub(crate) is_reported: bool,
@@ -20,9 +20,10 @@ pub(crate) struct TurnTranscript {
 }
 
 impl TurnTranscript {
-    /// The words in the first `heard_ms` of the audio, of which `made_ms` were made; none if none of it was heard.
+    /// The words in the first `heard_ms` of the audio; none if none of it was heard. `made_ms` is the length of the audio that
+    /// the player got.
     ///
-    /// More may have been made than before the turn was complete, and some of that may have been dropped.
+    /// The longer length counts: the player may get audio after the turn is complete, and may have dropped some before.
     pub(super) fn heard_text(&self, heard_ms: u64, made_ms: u64) -> &str {
         if heard_ms == 0 { "" } else { heard_words(&self.text, heard_ms, self.audio_ms.max(made_ms)) }
     }

@@ -1,7 +1,7 @@
-//! A connection that waits in the upstream's queue, and that nothing needs any more.
+//! An unneeded connection that waits in the upstream's queue.
 //!
-//! Both real gateways send `session.queue_done` outside their `try`. A queued client that has gone when a worker is free
-//! costs them this worker until they restart. So the connection stays until it has a worker, and then closes politely.
+//! Both real gateways send `session.queue_done` outside their `try`. When the queued client has disconnected, that send raises,
+//! and the worker is lost until the gateway restarts. So the connection stays until it has a worker, and then closes politely.
 //! Until then a new request may use it.
 
 use std::time::{Duration, Instant};

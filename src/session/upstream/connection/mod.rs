@@ -3,7 +3,7 @@
 //!
 //! The connection does not know its purpose. Its owner sends a request when [`UpstreamConnection::is_ready`], and
 //! reacts to each [`ConnectionEvent`]. This file has the owner's operations; [`transitions`] handles messages, the
-//! transport and time; [`leaving`] handles a queue that nothing waits for any more.
+//! transport and time; [`leaving`] handles unneeded connections in a queue.
 
 mod leaving;
 mod transitions;

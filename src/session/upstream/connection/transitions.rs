@@ -316,7 +316,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Stops to wait for a worker. An upstream that has not reported a queue is dropped.
+    /// Stops waiting for a worker. An upstream that has not reported a queue is dropped.
     fn give_up_in_queue(&mut self, now: Instant, context: &mut LaneContext) {
         if self.is_queued() {
             self.close(now, context);
