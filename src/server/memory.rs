@@ -89,17 +89,23 @@ impl HeldMemory {
     /// rest does not fit then.
     fn make_room(&mut self, asking_bytes: usize, max_bytes: usize) -> bool {
         while self.bytes > max_bytes {
-            let largest = self.evictable.iter().max_by_key(|(_, holder)| holder.bytes);
-            let Some((address, _)) = largest.filter(|(_, holder)| holder.bytes > asking_bytes) else {
+            if !self.evict_larger(asking_bytes) {
                 return false;
-            };
-            let address = *address;
-            if let Some(Holder { bytes, eviction }) = self.evictable.remove(&address) {
-                self.bytes -= bytes;
-                eviction.is_due.store(true, Relaxed);
-                eviction.notice.notify_one();
             }
         }
+        true
+    }
+
+    /// Tells the largest connection to close. False if none holds more than `asking_bytes`.
+    fn evict_larger(&mut self, asking_bytes: usize) -> bool {
+        let largest = self.evictable.iter().max_by_key(|(_, holder)| holder.bytes);
+        let address = largest.filter(|(_, holder)| holder.bytes > asking_bytes).map(|(address, _)| *address);
+        let Some(Holder { bytes, eviction }) = address.and_then(|at| self.evictable.remove(&at)) else {
+            return false;
+        };
+        self.bytes -= bytes;
+        eviction.is_due.store(true, Relaxed);
+        eviction.notice.notify_one();
         true
     }
 }
@@ -155,6 +161,12 @@ impl MemoryShare {
     pub(crate) fn leaves_less_than(&self, part: usize) -> bool {
         let budget = self.budget.as_ref();
         budget.is_some_and(|(budget, max)| budget.lock().bytes > max - max / part)
+    }
+
+    /// Tells the largest connection to close, if it holds more than this share.
+    pub(crate) fn evict_larger(&self) -> bool {
+        let asking_bytes = self.counted_bytes();
+        self.budget.as_ref().is_some_and(|(budget, _)| budget.lock().evict_larger(asking_bytes))
     }
 
     /// Counts another amount. Counting less always succeeds.
@@ -225,6 +237,11 @@ mod tests {
         assert!(large.hold_kept(0) && held(&budget) == 400_000, "what it held is given back once");
         drop(large);
         assert!(!new.hold_incoming(FREE_BYTES + 800_000), "the one that asks is the largest itself");
+        assert!(!new.evict_larger(), "it does not wait for a smaller one to go");
+        assert!(
+            share().0.evict_larger() && is_due(&of_new),
+            "one that waits for memory has the largest close"
+        );
         drop((small, new));
         assert_eq!(held(&budget), 0);
         assert!(budget.lock().evictable.is_empty());

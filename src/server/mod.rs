@@ -8,6 +8,7 @@
 //!   says when to read a client that streams
 //! - [`websocket`]: the WebSockets and the byte streams under them; [`tls`] encrypts those of clients
 //! - [`upstream_pool`]: chooses and dials upstreams; [`session_task::lane_leases`] reports to it how each lane fares
+//! - [`queue_keeper`]: ended sessions whose lanes wait in a queue; [`cut_off`]: the order that ends what still runs
 //! - [`memory`]: bounds what messages in transit hold, over all connections
 //! - [`registry`]: the running sessions, their statistics and operator orders; [`registry::observer`] keeps metrics
 //!   and the access log
@@ -21,6 +22,7 @@ pub mod access;
 mod active_config;
 pub(crate) mod adaptive_read;
 pub mod admin;
+mod cut_off;
 pub(crate) mod memory;
 pub mod playground;
 pub mod process;

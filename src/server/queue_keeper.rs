@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 use tracing::{Instrument as _, info, warn};
 
-use super::accept::wait_for_cut_off;
+use super::cut_off::wait_for_cut_off;
 
 /// Most ended sessions kept, so that clients that connect and disconnect repeatedly do not fill the memory: as many as the
 /// queue of a real gateway takes (field notes minicpm-o.md §1.2).

@@ -42,6 +42,7 @@ use crate::{
             keys::{AccessTarget, ApiKey, KeyRejection},
             quota::{Quota, QuotaExceeded, QuotaSubject, QuotaTicket},
         },
+        cut_off::wait_for_cut_off,
     },
     telemetry::{
         context::{TRACEPARENT, TRACESTATE, TraceContext},
@@ -174,14 +175,6 @@ pub(super) fn spawn_session(
             () = wait_for_cut_off(cut_off) => {}
         }
     })
-}
-
-/// Completes when sessions are cut off.
-pub(in crate::server) async fn wait_for_cut_off(mut cut_off: watch::Receiver<bool>) {
-    if cut_off.wait_for(|is_cut_off| *is_cut_off).await.is_err() {
-        // The sender is gone, so the order never comes.
-        std::future::pending::<()>().await;
-    }
 }
 
 /// The protocols that a request may speak.

@@ -26,8 +26,6 @@ mod secret_request;
 pub(crate) mod session_start;
 pub(crate) mod upgrade;
 
-pub(super) use self::admission::wait_for_cut_off;
-
 use std::{
     convert::Infallible,
     io,

@@ -1,9 +1,19 @@
 //! The answer to a request for an unknown path: the paths that there are, and a replacement for APIs that voxbridge does not
 //! have.
 
-use super::rest::Endpoint;
 use crate::mapping::Library;
 use std::collections::BTreeSet;
+
+/// The paths of REST requests, for people.
+pub(super) const REST_PATHS: [&str; 7] = [
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
+    "/v1/audio/speech",
+    "/v1/models",
+    "/v1/voices",
+    "/v1/listen",
+    "/v1/speak",
+];
 
 /// The ends of paths of other APIs, and what to use instead.
 const INSTEAD: [(&str, &str); 5] = [
@@ -38,7 +48,7 @@ pub(super) fn message(path: &str, library: &Library) -> String {
     let sockets = sockets.into_iter().collect::<Vec<_>>().join(", ");
     let instead = INSTEAD.iter().find(|(end, _)| path.trim_end_matches('/').ends_with(end));
     let problem = instead.map_or(String::new(), |(_, instead)| format!(": {instead}"));
-    let rest = Endpoint::PATHS.join(", ");
+    let rest = REST_PATHS.join(", ");
     format!(
         "There is nothing at {path}{problem}. WebSocket clients are served at {sockets}; REST clients at {rest}"
     )

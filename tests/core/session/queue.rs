@@ -59,6 +59,20 @@ fn cancelled_texts_in_the_queue_cost_no_worker() {
 }
 
 #[test]
+fn texts_cancelled_while_dialling_take_a_bounded_number_of_places() {
+    let mut harness = open_behind_others("macaw", "speech");
+    for _ in 0..20 {
+        send_speak(&mut harness, LONG, "unheard");
+        harness.send_json(&json!({"type": "tts.cancel"}));
+        harness.advance(ms(20));
+    }
+    assert!(harness.dial_count() <= 6, "{} connections wait for one client", harness.dial_count());
+    assert_costs_no_worker(&mut harness, "texts cancelled while dialling");
+    assert_speaks(&mut harness);
+    assert_closes_cleanly(harness);
+}
+
+#[test]
 fn text_after_a_cancel_in_the_queue_is_spoken_from_the_same_place() {
     let mut harness = open_behind_others("macaw", "speech");
     send_speak(&mut harness, LONG, "unheard");

@@ -167,7 +167,10 @@ impl<'m> BodyReader<'m> {
             }
             retries += 1;
             if retries.is_multiple_of(MEMORY_RETRIES_UNTIL_ROOM_IS_MADE) {
-                self.place.give_up_slowest(SMALL_BYTES);
+                // A WebSocket that holds more goes first; only then an upload that is slower.
+                if !self.memory.evict_larger() {
+                    self.place.give_up_slowest(SMALL_BYTES);
+                }
             }
             tokio::select! {
                 () = sleep(MEMORY_RETRY) => {}

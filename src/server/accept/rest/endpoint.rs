@@ -28,17 +28,6 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
-    /// The paths, for people.
-    pub(crate) const PATHS: [&str; 7] = [
-        "/v1/audio/transcriptions",
-        "/v1/audio/translations",
-        "/v1/audio/speech",
-        "/v1/models",
-        "/v1/voices",
-        "/v1/listen",
-        "/v1/speak",
-    ];
-
     /// The endpoint of a request; `None` if the path belongs to WebSocket clients or is unknown.
     pub(crate) fn of(method: &Method, path: &str) -> Option<Self> {
         if path == "/health" {
@@ -82,12 +71,13 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::accept::not_found::REST_PATHS;
 
     #[test]
     fn listed_paths_are_served() {
         let is_served =
             |path| [Method::GET, Method::POST].iter().any(|method| Endpoint::of(method, path).is_some());
-        assert!(Endpoint::PATHS.into_iter().all(is_served));
+        assert!(REST_PATHS.into_iter().all(is_served));
     }
 
     #[test]

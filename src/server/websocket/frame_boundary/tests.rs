@@ -177,3 +177,22 @@ proptest! {
         });
     }
 }
+
+#[tokio::test]
+async fn close_frame_with_a_long_length_is_an_error_wherever_it_is_cut() {
+    // A masked close frame whose length of 2 is spelt in eight bytes, against RFC 6455 §5.5.
+    let wire = [0x88, 0xff, 0, 0, 0, 0, 0, 0, 0, 2, 1, 2, 3, 4, 0x02, 0xea];
+    for cut in 1..wire.len() {
+        let (mut socket, mut far) = bounded_socket();
+        far.write_all(&wire[..cut]).await.unwrap();
+        assert!(
+            unconstrained(socket.next()).now_or_never().is_none_or(|read| read.is_none_or(|it| it.is_err()))
+        );
+        // The socket may have closed already.
+        let _ = far.write_all(&wire[cut..]).await;
+        drop(far);
+        while let Some(Ok(message)) = socket.next().await {
+            assert!(matches!(message, Message::Close(_)), "cut at {cut}: {message}");
+        }
+    }
+}
