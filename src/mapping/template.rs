@@ -521,7 +521,7 @@ mod tests {
         assert_eq!(filled(SlotValue::Str("s")), r#"{"a":"s","b":"s","c":"s","d":"s"}"#);
         assert_eq!(filled(SlotValue::Null), r#"{"a":null,"b":null,"d":null}"#);
         let problem = Template::compile("[${x:hole}]", &["x"]).unwrap_err().to_string();
-        assert!(problem.contains("`:whole` or `:text`"), "{problem}");
+        assert!(problem.contains("`:whole`, `:text` or `:digits`"), "{problem}");
     }
 
     #[test]
