@@ -419,7 +419,7 @@ fn metrics_snapshot(
         load: standing.load.lanes,
         failures: standing.failures,
         ejections: standing.ejections,
-        leaving_queue: standing.leaving_queue,
+        unneeded: standing.unneeded,
     };
     ServerSnapshot {
         kinds: config.routes.session_kinds(&config.library),

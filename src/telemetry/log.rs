@@ -157,7 +157,7 @@ pub(crate) fn log_observation(observation: &Observation) {
         Observation::LaneReady { lane, session_id, waited_ms } => {
             debug!(lane = lane.0, upstream_session = session_id, waited_ms, "{observation}");
         }
-        Observation::LaneLeavesQueue { lane, position } => {
+        Observation::LaneUnneeded { lane, position } => {
             info!(lane = lane.0, position, "{observation}");
         }
         Observation::LaneTrouble { lane, .. } => warn!(lane = lane.0, "{observation}"),

@@ -25,7 +25,7 @@ pub(super) struct Readiness {
     upstreams: usize,
     upstreams_usable: usize,
     /// Lanes in upstreams' queues that nothing needs any more. They close once they have a worker.
-    lanes_leaving_queue: u32,
+    lanes_unneeded: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,7 +72,7 @@ pub(super) fn readiness(context: &AdminContext) -> Readiness {
         sessions_max: context.room.max,
         upstreams,
         upstreams_usable,
-        lanes_leaving_queue: context.current.get().pool.leaving_queue_count(),
+        lanes_unneeded: context.current.get().pool.unneeded_count(),
     }
 }
 

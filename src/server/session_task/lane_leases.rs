@@ -38,7 +38,7 @@ impl LaneLeases {
             Observation::LaneQueued { lane, position: Some(position), .. } => {
                 self.with_lease(*lane, |lease| lease.report_queued(*position));
             }
-            Observation::LaneLeavesQueue { lane, .. } => self.with_lease(*lane, Lease::report_leaving_queue),
+            Observation::LaneUnneeded { lane, .. } => self.with_lease(*lane, Lease::report_unneeded),
             Observation::LaneRetry { lane, words, .. } | Observation::LaneFailed { lane, words } => {
                 self.with_lease(*lane, |lease| lease.report_failure(words));
             }

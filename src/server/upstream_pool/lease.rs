@@ -28,7 +28,7 @@ pub struct Lease {
     stage: LeaseStage,
     had_waited: bool,
     /// The lane waits in the queue although nothing needs it.
-    is_leaving_queue: bool,
+    is_unneeded: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Lease {
     pub(super) fn new(upstream: Arc<PooledUpstream>, avoided: AvoidedUpstream) -> Self {
         upstream.lane_opened();
         let stage = LeaseStage::Dialling(Instant::now());
-        Self { upstream, avoided, stage, had_waited: false, is_leaving_queue: false }
+        Self { upstream, avoided, stage, had_waited: false, is_unneeded: false }
     }
 
     /// Name of the upstream.
@@ -71,18 +71,18 @@ impl Lease {
     /// Reports the lane's position in the upstream's queue.
     pub fn report_queued(&mut self, position: u32) {
         self.had_waited = true;
-        self.set_leaving_queue(false);
+        self.set_unneeded(false);
         self.upstream.lane_queued(position);
     }
 
     /// Reports that nothing needs the lane, which stays in the upstream's queue until it has a worker.
-    pub fn report_leaving_queue(&mut self) {
-        self.set_leaving_queue(true);
+    pub fn report_unneeded(&mut self) {
+        self.set_unneeded(true);
     }
 
-    fn set_leaving_queue(&mut self, is_leaving: bool) {
-        if std::mem::replace(&mut self.is_leaving_queue, is_leaving) != is_leaving {
-            self.upstream.count_leaving_queue(is_leaving);
+    fn set_unneeded(&mut self, is_unneeded: bool) {
+        if std::mem::replace(&mut self.is_unneeded, is_unneeded) != is_unneeded {
+            self.upstream.count_unneeded(is_unneeded);
         }
     }
 
@@ -137,7 +137,7 @@ impl Drop for Lease {
             LeaseStage::Ready => self.upstream.lane_served(),
             _ => {}
         }
-        self.set_leaving_queue(false);
+        self.set_unneeded(false);
         self.upstream.lane_closed();
     }
 }

@@ -104,8 +104,8 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     }
 
     /// Number of lanes that wait in upstreams' queues although nothing needs them.
-    pub fn leaving_queue_count(&self) -> u32 {
-        self.statuses().iter().map(|(_, status)| status.leaving_queue).sum()
+    pub fn unneeded_count(&self) -> u32 {
+        self.statuses().iter().map(|(_, status)| status.unneeded).sum()
     }
 
     /// Probes every upstream without lanes, so that a dead one is known before a session needs it. At most one probe

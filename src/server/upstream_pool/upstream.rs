@@ -43,7 +43,7 @@ struct UpstreamState {
     failures: u64,
     ejections: u64,
     /// Lanes that wait in the upstream's queue although nothing needs them.
-    leaving_queue: u32,
+    unneeded: u32,
 }
 
 /// The state of an upstream.
@@ -56,7 +56,7 @@ pub struct UpstreamStatus {
     /// Ejections since the start.
     pub ejections: u64,
     /// Lanes that wait in the upstream's queue although nothing needs them. They close once a worker is assigned.
-    pub leaving_queue: u32,
+    pub unneeded: u32,
 }
 
 impl PooledUpstream {
@@ -90,7 +90,7 @@ impl PooledUpstream {
             load,
             failures: state.failures,
             ejections: state.ejections,
-            leaving_queue: state.leaving_queue,
+            unneeded: state.unneeded,
         }
     }
 
@@ -111,11 +111,11 @@ impl PooledUpstream {
         self.state().health.lane_queued(Instant::now(), position);
     }
 
-    /// Counts a lane that starts to leave the queue, or no longer does.
-    pub(super) fn count_leaving_queue(&self, is_leaving: bool) {
+    /// Counts a lane that begins to wait in a queue only to be closed, or no longer does.
+    pub(super) fn count_unneeded(&self, is_unneeded: bool) {
         let mut state = self.state();
-        let count = state.leaving_queue;
-        state.leaving_queue = if is_leaving { count + 1 } else { count.saturating_sub(1) };
+        let count = state.unneeded;
+        state.unneeded = if is_unneeded { count + 1 } else { count.saturating_sub(1) };
     }
 
     pub(super) fn mark_busy(&self) {

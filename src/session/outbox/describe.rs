@@ -19,7 +19,7 @@ impl Display for Observation {
             Self::LaneQueued { lane, words, .. } => {
                 write!(f, "lane {}: waiting in the upstream's queue: {words}", lane.0)
             }
-            Self::LaneLeavesQueue { lane, position } => {
+            Self::LaneUnneeded { lane, position } => {
                 let place =
                     position.map_or(String::new(), |position| format!(" (position {position} in its queue)"));
                 write!(

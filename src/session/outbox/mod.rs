@@ -73,7 +73,7 @@ pub enum Observation {
         words: String,
     },
     /// Nothing needs a lane that waits in the upstream's queue. It closes once a worker is assigned.
-    LaneLeavesQueue {
+    LaneUnneeded {
         /// The lane.
         lane: Lane,
         /// Position in the queue, from 1, if the upstream reports one.

@@ -129,7 +129,7 @@ impl LaneContext {
     }
 
     fn closing_now(&self) -> impl Iterator<Item = &UpstreamConnection> {
-        self.closing.iter().filter(|connection| !connection.is_leaving_queue())
+        self.closing.iter().filter(|connection| !connection.is_unneeded())
     }
 
     /// True if a new request can take over an unneeded lane that waits in an upstream's queue.
@@ -148,8 +148,8 @@ impl LaneContext {
     }
 
     fn place_in_queue(&self, now: Instant, purpose: LanePurpose, mode: Mode) -> Option<usize> {
-        let leaving_queue = self.closing.len() - self.closing_now().count();
-        let moves_at = Some(now).filter(|_| leaving_queue < MAX_LEAVING_QUEUE);
+        let unneeded = self.closing.len() - self.closing_now().count();
+        let moves_at = Some(now).filter(|_| unneeded < MAX_UNNEEDED);
         self.closing.iter().position(|connection| connection.can_return_to_queue(moves_at, purpose, mode))
     }
 
@@ -206,7 +206,7 @@ impl LaneContext {
     pub(crate) fn can_dial_beside(&self, spare: usize) -> bool {
         let count = |is: fn(&UpstreamConnection) -> bool| self.closing.iter().filter(|it| is(it)).count();
         count(UpstreamConnection::is_draining) <= MAX_DRAINING
-            && count(UpstreamConnection::is_leaving_for_good) < MAX_LEAVING_QUEUE
+            && count(UpstreamConnection::is_unneeded_for_good) < MAX_UNNEEDED
             && self.closing_now().count() <= MAX_CLOSING + spare
     }
 }
@@ -226,7 +226,7 @@ impl SegmentIds {
 
 /// Unneeded lanes of a session that wait in queues. From this number on, the next request takes one of them over although
 /// its queue is stuck.
-const MAX_LEAVING_QUEUE: usize = 4;
+const MAX_UNNEEDED: usize = 4;
 
 /// Time in the queue before the first notice. The short queue of an ordinary rollover stays unnoticed.
 const FIRST_QUEUE_NOTICE: Duration = Duration::from_secs(2);

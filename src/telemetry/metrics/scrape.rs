@@ -51,7 +51,7 @@ pub struct UpstreamSnapshot {
     /// Ejections of the upstream, in total.
     pub ejections: u64,
     /// Lanes that wait in the upstream's queue although nothing needs them.
-    pub leaving_queue: u32,
+    pub unneeded: u32,
 }
 
 /// Collects a snapshot at each scrape.
@@ -105,12 +105,12 @@ impl ScrapeCollector {
             None,
             &load,
         )?;
-        let leaving_queue = per_upstream(|it| it.leaving_queue.into());
+        let unneeded = per_upstream(|it| it.unneeded.into());
         writer.gauges(
-            "upstream_lanes_leaving_queue",
+            "upstream_lanes_unneeded",
             "Lanes in an upstream's queue that nothing needs any more. They close once they have a worker.",
             None,
-            &leaving_queue,
+            &unneeded,
         )?;
         let failures = per_upstream(|it| it.failures.cast_signed());
         writer.counters("upstream_failures", "Lanes that failed on an upstream.", &failures)?;

@@ -72,7 +72,7 @@ fn further_lanes_leave_the_queue_of_a_busy_upstream_without_a_loss() {
     upload(&mut harness, &sentences(12));
     assert_finishes(&mut harness);
     assert_all_transcribed(&harness, 12);
-    let leaves = |it: &&Observation| matches!(it, Observation::LaneLeavesQueue { .. });
+    let leaves = |it: &&Observation| matches!(it, Observation::LaneUnneeded { .. });
     let left = harness.observations.iter().filter(leaves).count();
     assert!(left <= 3 + 12, "each answer tries one more lane: {left}");
     assert!(harness.dial_count() <= 3 + 12, "the next utterance takes over a place in the queue");

@@ -145,6 +145,6 @@ fn operators_see_lanes_that_leave_the_queue() {
     send_speak(&mut harness, LONG, "unheard");
     harness.advance(ms(100));
     harness.send_json(&json!({"type": "tts.cancel"}));
-    let leaves = |it: &&Observation| matches!(it, Observation::LaneLeavesQueue { position: Some(1), .. });
+    let leaves = |it: &&Observation| matches!(it, Observation::LaneUnneeded { position: Some(1), .. });
     assert_eq!(harness.observations.iter().filter(leaves).count(), 1);
 }

@@ -198,7 +198,7 @@ impl Observer {
                 self.meters.record_underrun();
             }
             Observation::ErrorTold(error) => self.record_error(error),
-            Observation::LaneLeavesQueue { .. } => self.session.record_event("lane_leaves_queue"),
+            Observation::LaneUnneeded { .. } => self.session.record_event("lane_unneeded"),
             Observation::SlowStep { .. }
             | Observation::UnknownFromLane { .. }
             | Observation::AskedAgain(_)

@@ -3,10 +3,10 @@
 //!
 //! The connection does not know its purpose. Its owner sends a request when [`UpstreamConnection::is_ready`], and
 //! reacts to each [`ConnectionEvent`]. This file has the owner's operations; [`transitions`] handles messages, the
-//! transport and time; [`leaving`] handles unneeded connections in a queue.
+//! transport and time; [`unneeded`] handles unneeded connections in a queue.
 
-mod leaving;
 mod transitions;
+mod unneeded;
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ enum ConnectionPhase {
     Queued(QueueState),
     /// In the upstream's queue at this position, but no longer needed. Closes once a worker is assigned. The queue is
     /// stuck from an instant on, unless it moves.
-    LeavingQueue { position: Option<u32>, stuck_at: Instant, is_close_sent: bool },
+    Unneeded { position: Option<u32>, stuck_at: Instant, is_close_sent: bool },
     /// A worker is assigned, and the initialisation is not known yet.
     Granted,
     /// `init` sent.
@@ -287,7 +287,7 @@ impl UpstreamConnection {
             ConnectionPhase::Dialling => self.phase = ConnectionPhase::AbandonedDial,
             ConnectionPhase::Queued(QueueState { position: place @ Some(_), .. }) => {
                 let place = *place;
-                self.leave_queue(now, place, false, context);
+                self.wait_unneeded(now, place, false, context);
             }
             // A worker may be assigned at any moment. The gateway keeps messages for the worker until then.
             ConnectionPhase::Queued(_) => self.send_close(now, context),
@@ -300,8 +300,7 @@ impl UpstreamConnection {
             | ConnectionPhase::Draining => self.send_close(now, context),
             ConnectionPhase::Closing { retry } => *retry = false,
             ConnectionPhase::BackingOff => self.enter(ConnectionPhase::Gone, None),
-            ConnectionPhase::AbandonedDial | ConnectionPhase::LeavingQueue { .. } | ConnectionPhase::Gone => {
-            }
+            ConnectionPhase::AbandonedDial | ConnectionPhase::Unneeded { .. } | ConnectionPhase::Gone => {}
         }
     }
 

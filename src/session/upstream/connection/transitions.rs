@@ -37,7 +37,7 @@ impl UpstreamConnection {
                 context.out.observe(Observation::UnknownFromLane { lane: self.lane, words: detail.clone() });
                 ConnectionEvent::None
             }
-            (ConnectionPhase::LeavingQueue { .. }, event) => self.handle_leaving_event(now, event, context),
+            (ConnectionPhase::Unneeded { .. }, event) => self.handle_unneeded_event(now, event, context),
             (ConnectionPhase::Queued(queue), LaneEvent::Queued { position, length, wait_s }) => {
                 if queue.position != *position || queue.position.is_none() {
                     queue.position = *position;
@@ -58,7 +58,7 @@ impl UpstreamConnection {
             (ConnectionPhase::Closing { retry: false }, LaneEvent::Queued { position, .. })
                 if self.granted_at.is_none() =>
             {
-                self.leave_queue(now, *position, true, context);
+                self.wait_unneeded(now, *position, true, context);
                 ConnectionEvent::None
             }
             (ConnectionPhase::Queued(queue), LaneEvent::Granted) => {
@@ -214,7 +214,7 @@ impl UpstreamConnection {
         match self.phase {
             ConnectionPhase::Gone | ConnectionPhase::BackingOff => ConnectionEvent::None,
             ConnectionPhase::AbandonedDial
-            | ConnectionPhase::LeavingQueue { .. }
+            | ConnectionPhase::Unneeded { .. }
             | ConnectionPhase::Draining
             | ConnectionPhase::Closing { retry: false } => {
                 self.enter(ConnectionPhase::Gone, None);
@@ -308,7 +308,7 @@ impl UpstreamConnection {
                 self.dial(now, context);
                 ConnectionEvent::None
             }
-            ConnectionPhase::LeavingQueue { .. }
+            ConnectionPhase::Unneeded { .. }
             | ConnectionPhase::Granted
             | ConnectionPhase::Ready
             | ConnectionPhase::Engaged

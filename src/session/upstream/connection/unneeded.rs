@@ -14,13 +14,13 @@ use crate::{
 
 impl UpstreamConnection {
     /// True while it waits in the queue although nothing needs it.
-    pub(crate) const fn is_leaving_queue(&self) -> bool {
-        matches!(self.phase, ConnectionPhase::LeavingQueue { .. })
+    pub(crate) const fn is_unneeded(&self) -> bool {
+        matches!(self.phase, ConnectionPhase::Unneeded { .. })
     }
 
     /// True if its close message was sent, so that no new request can use it.
-    pub(crate) const fn is_leaving_for_good(&self) -> bool {
-        matches!(self.phase, ConnectionPhase::LeavingQueue { is_close_sent: true, .. })
+    pub(crate) const fn is_unneeded_for_good(&self) -> bool {
+        matches!(self.phase, ConnectionPhase::Unneeded { is_close_sent: true, .. })
     }
 
     /// True if a request for this purpose and mode can use it instead of a new connection. With `moves_at`, only if the
@@ -31,26 +31,26 @@ impl UpstreamConnection {
         purpose: LanePurpose,
         mode: Mode,
     ) -> bool {
-        let ConnectionPhase::LeavingQueue { stuck_at, is_close_sent: false, .. } = self.phase else {
+        let ConnectionPhase::Unneeded { stuck_at, is_close_sent: false, .. } = self.phase else {
             return false;
         };
         moves_at.is_none_or(|at| at < stuck_at) && (self.purpose, self.mode) == (purpose, mode)
     }
 
     /// Stays in the queue until a worker is assigned, although nothing needs the connection.
-    pub(super) fn leave_queue(
+    pub(super) fn wait_unneeded(
         &mut self,
         now: Instant,
         position: Option<u32>,
         is_close_sent: bool,
         context: &mut LaneContext,
     ) {
-        context.out.observe(Observation::LaneLeavesQueue { lane: self.lane, position });
+        context.out.observe(Observation::LaneUnneeded { lane: self.lane, position });
         let stuck_at = match &self.phase {
             ConnectionPhase::Queued(QueueState { stuck_reported: false, .. }) => self.deadline.unwrap_or(now),
             _ => now,
         };
-        self.enter(ConnectionPhase::LeavingQueue { position, stuck_at, is_close_sent }, None);
+        self.enter(ConnectionPhase::Unneeded { position, stuck_at, is_close_sent }, None);
     }
 
     /// Keeps its place in the queue for a new request.
@@ -60,7 +60,7 @@ impl UpstreamConnection {
         init: Option<LaneCommand>,
         context: &mut LaneContext,
     ) {
-        let ConnectionPhase::LeavingQueue { position, .. } = self.phase else { return };
+        let ConnectionPhase::Unneeded { position, .. } = self.phase else { return };
         let words = "needed again".to_owned();
         context.out.observe(Observation::LaneQueued { lane: self.lane, position, words });
         (self.init, self.opened_at, self.retry) = (init, now, None);
@@ -81,14 +81,14 @@ impl UpstreamConnection {
         }
     }
 
-    /// Handles a message of the upstream while it leaves the queue.
-    pub(super) fn handle_leaving_event(
+    /// Handles a message of the upstream while it waits in the queue unneeded.
+    pub(super) fn handle_unneeded_event(
         &mut self,
         now: Instant,
         event: &LaneEvent<'_>,
         context: &mut LaneContext,
     ) -> ConnectionEvent {
-        let ConnectionPhase::LeavingQueue { position, stuck_at, is_close_sent } = &mut self.phase else {
+        let ConnectionPhase::Unneeded { position, stuck_at, is_close_sent } = &mut self.phase else {
             return ConnectionEvent::None;
         };
         match event {

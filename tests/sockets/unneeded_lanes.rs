@@ -59,10 +59,9 @@ impl BusyGateway {
     }
 
     /// Lanes that wait in the queue although nothing needs them, according to the metrics.
-    fn leaving_lanes(&self) -> Option<f64> {
+    fn unneeded_lanes(&self) -> Option<f64> {
         let text = self.bench.metrics.render();
-        let mut samples =
-            text.lines().filter(|line| line.starts_with("voxbridge_upstream_lanes_leaving_queue{"));
+        let mut samples = text.lines().filter(|line| line.starts_with("voxbridge_upstream_lanes_unneeded{"));
         samples.next()?.rsplit(' ').next()?.parse().ok()
     }
 }
@@ -84,10 +83,10 @@ async fn clients_that_leave_the_queue_cost_no_worker_and_free_their_slots() {
     busy.wait_for_queue_length(3).await;
     drop((gone, rest, relayed));
     wait_until("the sessions end while their lanes wait", || busy.bench.sessions.all().is_empty()).await;
-    wait_until("the metrics show the lanes", || busy.leaving_lanes() == Some(3.0)).await;
+    wait_until("the metrics show the lanes", || busy.unneeded_lanes() == Some(3.0)).await;
     assert_eq!(gateway_status(busy.gateway).await["queue_length"], 3);
     busy.other.send_json(json!({"type": "session.close"})).await;
-    wait_until("the lanes close", || busy.leaving_lanes() == Some(0.0)).await;
+    wait_until("the lanes close", || busy.unneeded_lanes() == Some(0.0)).await;
     let mut next = busy.client_in_queue().await;
     next.wait_for_event("tts.speaking_end").await;
     next.close().await;
