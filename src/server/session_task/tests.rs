@@ -97,6 +97,7 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         tap: None,
         memory: (Arc::default(), MemoryBudget::DEFAULT_MAX_BYTES),
         eviction: Arc::default(),
+        client_is_request: false,
         find_protocol: None,
         tells_upstream_addresses: false,
         traces: Vec::new(),
