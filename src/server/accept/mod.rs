@@ -46,11 +46,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    net::TcpStream,
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::{net::TcpStream, sync::watch, time::timeout};
 use tracing::debug;
 
 use super::{
@@ -118,11 +114,10 @@ async fn wait_until_idle_for(limit: Duration, mut requests: watch::Receiver<usiz
 }
 
 /// Completes when the server drains and the connection has had its time to be answered. A request that is being served ends
-/// with its session.
-async fn wait_for_grace(drain: watch::Receiver<Option<Duration>>, mut requests: watch::Receiver<usize>) {
+/// with its session; the end of its answer is still to be written then.
+async fn wait_for_grace(drain: watch::Receiver<Option<Duration>>, requests: watch::Receiver<usize>) {
     wait_for_drain_order(drain).await;
-    sleep(PENDING_UPGRADE_GRACE).await;
-    let _ = requests.wait_for(|served| *served == 0).await;
+    wait_until_idle_for(PENDING_UPGRADE_GRACE, requests).await;
 }
 
 /// Serves one connection until its upgrade or its end. The caller bounds the time.
@@ -226,4 +221,29 @@ fn is_timeout(error: &io::Error) -> bool {
             .get_ref()
             .and_then(|error| error.downcast_ref::<hyper::Error>())
             .is_some_and(hyper::Error::is_timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn answer_that_ends_during_a_drain_has_time_to_be_written() {
+        let drain = watch::channel(Some(Duration::from_secs(60))).1;
+        for answered_after in [0, 500, 10_000].map(Duration::from_millis) {
+            let served = ServedRequests::default();
+            served.send_replace(usize::from(!answered_after.is_zero()));
+            let answered = async {
+                sleep(answered_after).await;
+                served.send_replace(0);
+            };
+            let start = Instant::now();
+            tokio::join!(wait_for_grace(drain.clone(), served.subscribe()), answered);
+            let left = start.elapsed() - answered_after;
+            let late = left.saturating_sub(PENDING_UPGRADE_GRACE);
+            assert!(left >= PENDING_UPGRADE_GRACE && late < Duration::from_millis(10), "{left:?}");
+        }
+    }
 }

@@ -125,6 +125,8 @@ struct Connection {
     admission: Admission,
     /// Due when others need the memory that the client holds.
     eviction: Arc<Eviction>,
+    /// The client is a request that this process serves.
+    is_request: bool,
 }
 
 /// A session that is ready to run.
@@ -145,11 +147,13 @@ async fn start_session(
     admission: Admission,
 ) -> Option<StartedSession> {
     let limits = config.limits.for_key(admission.key.as_deref());
+    let is_request = matches!(stream, ClientStream::Memory(_));
     let mut client = client_websocket((stream, read), &request, limits);
     let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
     client.stream.set_memory(memory);
     if is_announced_at_once(&request, &config) {
-        return open_connection(Connection { request, server, config, admission, eviction }, client, None);
+        let connection = Connection { request, server, config, admission, eviction, is_request };
+        return open_connection(connection, client, None);
     }
     let detected = tokio::select! {
         detected = detect_protocol(&mut client, &mut request, &config) => detected,
@@ -164,7 +168,8 @@ async fn start_session(
         }
     };
     let first_message = detected.ok()?;
-    open_connection(Connection { request, server, config, admission, eviction }, client, first_message)
+    let connection = Connection { request, server, config, admission, eviction, is_request };
+    open_connection(connection, client, first_message)
 }
 
 /// True if the session of the likeliest protocol is opened before the client's first message, because its clients wait for
@@ -200,7 +205,7 @@ fn open_connection(
     mut client: MeteredWebSocket<CountedStream<ClientStream>>,
     first_message: Option<Message>,
 ) -> Option<StartedSession> {
-    let Connection { request, server, config, admission, eviction } = &connection;
+    let Connection { request, server, config, admission, eviction, is_request } = &connection;
     let limits = config.limits.for_key(admission.key.as_deref());
     client.stream.set_message_max(message_max(&request.candidates, limits));
     let mapping = request.candidates.first()?;
@@ -238,6 +243,7 @@ fn open_connection(
     let context = SessionContext {
         memory: (server.memory.clone(), limits.memory_max_bytes),
         eviction: eviction.clone(),
+        client_is_request: *is_request,
         find_protocol: find_other_protocol(&request.candidates),
         tells_upstream_addresses: config.tells_upstream_addresses,
         tap: config.tap.clone(),

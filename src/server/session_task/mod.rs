@@ -85,6 +85,8 @@ pub(super) struct SessionContext {
     pub(super) memory: (Arc<MemoryBudget>, usize),
     /// Due when others need the memory that the client holds.
     pub(super) eviction: Arc<Eviction>,
+    /// The client is a request that this process serves: the other end of a stream in memory.
+    pub(super) client_is_request: bool,
     /// Finds the client's protocol by its first message; `None` if it is certain.
     pub(super) find_protocol: Option<FindProtocol>,
     /// The client's errors may contain the addresses of upstreams.
@@ -126,6 +128,7 @@ pub(super) struct SessionTask<C> {
     drain_order: Option<BoxFuture<'static, Duration>>,
     /// Completes when others need the memory that the client holds; `None` after that.
     eviction: Option<BoxFuture<'static, ()>>,
+    client_is_request: bool,
     find_protocol: Option<FindProtocol>,
     tells_upstream_addresses: bool,
     close_timeout: Duration,
@@ -152,6 +155,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         let SessionContext {
             memory,
             eviction,
+            client_is_request,
             find_protocol,
             tells_upstream_addresses,
             tap,
@@ -166,11 +170,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
             eviction: Some(Box::pin(eviction.wait())),
+            client_is_request,
             find_protocol,
             tells_upstream_addresses,
             close_timeout,
             bridge,
-            client: Some(SessionSocket::new(client)),
+            client: Some(SessionSocket::new(client).without_time_limits(client_is_request)),
             reader: AdaptiveReader::new(Instant::now()),
             backlog: ReadBacklog::default(),
             lanes: Vec::new(),
@@ -366,11 +371,15 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    /// Starts the closing handshake with the client, which the session does not wait for.
+    /// Starts the closing handshake with the client, which the session does not wait for. A request gets the whole outbox
+    /// first, as slowly as its own client reads: the rest of a speech may be in it.
     fn close_client(&mut self) {
-        if let Some(mut client) = self.client.take() {
-            client.set_read_paused(false);
-            client.close_in_background(CLIENT_CLOSE_TIMEOUT, self.drain_guard.clone());
+        let Some(mut client) = self.client.take() else { return };
+        client.set_read_paused(false);
+        let guard = self.drain_guard.clone();
+        match self.eviction.take_if(|_| self.client_is_request) {
+            Some(eviction) => client.deliver_in_background(eviction, CLIENT_CLOSE_TIMEOUT, guard),
+            None => client.close_in_background(CLIENT_CLOSE_TIMEOUT, guard),
         }
     }
 

@@ -97,6 +97,7 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         tap: None,
         memory: (Arc::default(), MemoryBudget::DEFAULT_MAX_BYTES),
         eviction: Arc::default(),
+        client_is_request: false,
         find_protocol: None,
         tells_upstream_addresses: false,
         traces: Vec::new(),
@@ -244,4 +245,24 @@ async fn addresses_of_upstreams_are_for_operators_only() {
         (words_about_unreachable_upstream(false).await, words_about_unreachable_upstream(true).await);
     assert!(client.contains("cannot be reached") && !client.contains("10.0.0.7"), "{client}");
     assert!(operator.contains("10.0.0.7:8006: connection refused"), "{operator}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_gets_the_rest_of_its_ended_session_as_slowly_as_it_reads() {
+    for is_request in [true, false] {
+        let mut relayed = Relayed::open().await;
+        relayed.task.client_is_request = is_request;
+        for _ in 0..20 {
+            relayed.task.send_client(Message::Binary(vec![1; 48_000].into()), None);
+        }
+        relayed.task.send_client(Message::Close(1000, String::new()), None);
+        let mut seconds = 0;
+        while let Some(Ok(message)) = relayed.client.next().await {
+            if message.is_binary() {
+                seconds += 1;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+        assert_eq!(seconds == 20, is_request, "{seconds} of 20 s arrived");
+    }
 }

@@ -8,7 +8,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use hyper::{Request, Response, StatusCode, body::Incoming, header::CONTENT_TYPE};
 use serde_json::{Value, json};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{
     Body,
@@ -16,7 +16,7 @@ use super::{
     codec_threads::CodecThreads,
     members::{Member, Members},
     parse::parse,
-    session::{Event, Events, Opening},
+    session::{Commands, Event, Events, Opening},
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style, set_header},
     transcribe::{event_stream, event_text},
@@ -233,12 +233,17 @@ pub(super) async fn speak(
         let gone = sender.clone();
         let speech = Speech { encoding, delivery, style, characters };
         tokio::select! {
-            () = speech.send(session.events, first, sender) => {}
+            biased;
             // Ends the session, which frees its worker.
             () = gone.closed() => {}
+            // The session would end without its commands.
+            sent = speech.send((session.commands, session.events), first, sender) => {
+                if let Err(problem) = sent {
+                    warn!(problem, "speech is incomplete");
+                }
+            }
         }
-        // The session would end without it.
-        drop((session.commands, served));
+        drop(served);
     });
     let mut response = match delivery {
         Delivery::Events => event_stream(body),
@@ -302,61 +307,80 @@ struct Speech {
 }
 
 impl Speech {
-    async fn send(self, mut events: Events, first: Bytes, sender: BodySender) {
-        let Self { mut encoding, delivery, style, characters } = self;
+    /// Sends the speech and ends the session, then waits until the client has taken it.
+    ///
+    /// # Errors
+    /// The client does not take it.
+    async fn send(
+        mut self,
+        (commands, mut events): (Commands, Events),
+        first: Bytes,
+        sender: BodySender,
+    ) -> Result<(), &'static str> {
         let (mut next, mut audio_bytes): (Result<_, Failure>, usize) = (Ok(Some(first)), 0);
         loop {
             let audio = match next {
                 Ok(audio) => audio,
-                Err(failure) => {
-                    let last = match delivery {
-                        Delivery::Events => event_text(&failure.body(style)),
-                        // The client must not take the file for complete.
-                        Delivery::Bytes => Err(io::Error::other(failure.message)),
-                    };
-                    let _ = sender.send(last).await;
-                    return;
-                }
+                Err(failure) => return self.break_off(failure, &sender).await,
             };
             let is_last = audio.is_none();
             audio_bytes += audio.as_ref().map_or(0, Bytes::len);
-            let encoded = match encoding.encode(audio).await {
-                Ok((rest, bytes)) => {
-                    encoding = rest;
-                    Ok(bytes)
+            match self.encoding.encode(audio).await {
+                Ok((encoding, encoded)) => {
+                    self.encoding = encoding;
+                    send_part(&sender, encoded, self.delivery).await?;
                 }
                 Err(error) => {
-                    let _ = sender.send(Err(error)).await;
-                    return;
+                    warn!(problem = %error, "speech is incomplete");
+                    sender.cut_off(error).await;
+                    return Ok(());
                 }
-            };
-            if !send_part(&sender, encoded, delivery).await {
-                return;
             }
             if is_last {
                 break;
             }
             next = next_audio(&mut events).await;
         }
-        if delivery == Delivery::Events {
+        drop((commands, events));
+        if self.delivery == Delivery::Events {
             // MiniCPM-o counts no tokens; these are estimates in the usual relation: a token is about four characters, and a
             // second of speech has 50.
-            let (input, output) = (characters / 4 + 1, audio_bytes / 2 * 50 / RATE_HZ as usize);
+            let (input, output) = (self.characters / 4 + 1, audio_bytes / 2 * 50 / RATE_HZ as usize);
             let usage =
                 json!({"input_tokens": input, "output_tokens": output, "total_tokens": input + output});
-            let _ = sender.send(event_text(&json!({"type": "speech.audio.done", "usage": usage}))).await;
+            sender.send(event_text(&json!({"type": "speech.audio.done", "usage": usage}))).await?;
+        }
+        sender.finish().await
+    }
+
+    /// Says that the rest is missing.
+    async fn break_off(self, failure: Failure, sender: &BodySender) -> Result<(), &'static str> {
+        warn!(problem = failure.message, "speech is incomplete");
+        match self.delivery {
+            Delivery::Events => {
+                sender.send(event_text(&failure.body(self.style))).await?;
+                sender.finish().await
+            }
+            // The client must not take the file for complete.
+            Delivery::Bytes => {
+                sender.cut_off(io::Error::other(failure.message)).await;
+                Ok(())
+            }
         }
     }
 }
 
-/// Sends encoded audio. False if the client has gone.
-async fn send_part(sender: &BodySender, encoded: io::Result<Bytes>, delivery: Delivery) -> bool {
-    let part = match (encoded, delivery) {
-        (Ok(bytes), _) if bytes.is_empty() => return true,
-        (Ok(bytes), Delivery::Events) => {
-            event_text(&json!({"type": "speech.audio.delta", "audio": STANDARD.encode(&bytes)}))
+/// Sends encoded audio.
+///
+/// # Errors
+/// The client does not take it.
+async fn send_part(sender: &BodySender, encoded: Bytes, delivery: Delivery) -> Result<(), &'static str> {
+    let part = match delivery {
+        _ if encoded.is_empty() => return Ok(()),
+        Delivery::Events => {
+            event_text(&json!({"type": "speech.audio.delta", "audio": STANDARD.encode(&encoded)}))
         }
-        (part, _) => part,
+        Delivery::Bytes => encoded,
     };
-    sender.send(part).await.is_ok()
+    sender.send(part).await
 }

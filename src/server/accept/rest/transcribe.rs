@@ -3,7 +3,7 @@
 //! The decoder runs ahead of the session by what the stream in memory holds; back-pressure of the session stops it. Sources:
 //! field notes openai-rest.md §1 and §2, macaw.md §6.
 
-use std::{io, pin::pin, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -285,9 +285,14 @@ async fn stream(
     tokio::spawn(async move {
         let gone = sender.clone();
         tokio::select! {
-            () = send_events(transcription, first, form.style, sender) => {}
+            biased;
             // Ends the session with it.
             () = gone.closed() => {}
+            sent = send_events(transcription, first, form.style, sender) => {
+                if let Err(problem) = sent {
+                    warn!(problem, "transcript is incomplete");
+                }
+            }
         }
         drop(served);
     });
@@ -304,8 +309,8 @@ pub(super) fn event_stream(body: StreamedBody) -> Response<Body> {
 }
 
 /// Writes an event of a stream (WHATWG HTML, "Server-sent events").
-pub(super) fn event_text(data: &Value) -> io::Result<Bytes> {
-    Ok(format!("data: {data}\n\n").into())
+pub(super) fn event_text(data: &Value) -> Bytes {
+    format!("data: {data}\n\n").into()
 }
 
 async fn send_events(
@@ -313,7 +318,7 @@ async fn send_events(
     first: Option<Segment>,
     style: Style,
     sender: BodySender,
-) {
+) -> Result<(), &'static str> {
     let (mut text, mut next, mut end_ms) = (String::new(), Ok::<_, Failure>(first), None);
     loop {
         match next {
@@ -322,25 +327,26 @@ async fn send_events(
                 end_ms = Some(segment.end_ms);
                 transcript::append(&mut text, &segment.text);
                 let delta = json!({"type": "transcript.text.delta", "delta": &text[before..]});
-                if sender.send(event_text(&delta)).await.is_err() {
-                    return;
-                }
+                sender.send(event_text(&delta)).await?;
             }
             Ok(None) => {
                 let usage = transcript::usage(transcription.duration());
                 let done = json!({"type": "transcript.text.done", "text": text, "usage": usage});
-                let _ = sender.send(event_text(&done)).await;
-                let _ = sender.send(Ok("data: [DONE]\n\n".into())).await;
-                return;
+                sender.send(event_text(&done)).await?;
+                sender.send("data: [DONE]\n\n".into()).await?;
+                drop(transcription);
+                return sender.finish().await;
             }
             Err(mut failure) => {
                 if let Some(end_ms) = end_ms.filter(|_| failure.is_upstreams()) {
                     let message = &failure.message;
                     failure.message = transcript::break_off_message(end_ms, message);
                 }
+                warn!(problem = failure.message, "transcript is incomplete");
                 // Clients of OpenAI's libraries raise an error for a top-level `error`.
-                let _ = sender.send(event_text(&failure.body(style))).await;
-                return;
+                sender.send(event_text(&failure.body(style))).await?;
+                drop(transcription);
+                return sender.finish().await;
             }
         }
         next = transcription.next().await;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{Stream as _, StreamExt as _};
+use futures_util::{Stream as _, StreamExt as _, future::BoxFuture};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
@@ -86,6 +86,8 @@ pub(crate) struct SessionSocket<S> {
     close_reason: Option<DisconnectReason>,
     /// The last read found no further message.
     fully_read: bool,
+    /// The peer may pause as long as it likes.
+    has_no_time_limits: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
@@ -105,7 +107,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             is_too_slow: false,
             close_reason: None,
             fully_read: false,
+            has_no_time_limits: false,
         }
+    }
+
+    /// The socket, without pings and their time limits if `peer_is_here`: a peer in this process cannot vanish unnoticed, and
+    /// pauses while its own client does.
+    pub(crate) const fn without_time_limits(mut self, peer_is_here: bool) -> Self {
+        self.has_no_time_limits = peer_is_here;
+        self
     }
 
     /// The WebSocket, for another session. Messages that it has not taken are discarded.
@@ -142,12 +152,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
 
     /// When to call [`SessionSocket::handle_timer`].
     pub(crate) fn timer_deadline(&self) -> Instant {
+        if self.has_no_time_limits {
+            return self.next_ping;
+        }
         let stall_deadline = self.stalled_since.map(|since| since + STALL_TIMEOUT);
         stall_deadline.into_iter().fold(self.next_ping.min(self.last_heard + SILENCE_TIMEOUT), Instant::min)
     }
 
     /// Sends a due ping. Returns why the peer is lost if it is silent or does not read.
     pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
+        if self.has_no_time_limits {
+            self.next_ping = now + PING_INTERVAL;
+            return None;
+        }
         if now >= self.last_heard + SILENCE_TIMEOUT {
             return Some(DisconnectReason::Lost(format!(
                 "nothing heard for {} s, pings included",
@@ -291,6 +308,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             self.outbox.push(WsMessage::Close(Some(frame)), None);
         }
         DisconnectReason::Lost(detail)
+    }
+
+    /// Sends the rest of the outbox in a task of its own, however long that takes, and then closes the socket. Drops it when
+    /// `eviction` completes, because others need its memory.
+    pub(crate) fn deliver_in_background(
+        mut self,
+        eviction: BoxFuture<'static, ()>,
+        close_timeout: Duration,
+        drain_guard: mpsc::Sender<()>,
+    ) {
+        tokio::spawn(async move {
+            let is_delivered = tokio::select! {
+                written = std::future::poll_fn(|cx| self.poll_write(cx)) => written.is_ok(),
+                () = eviction => false,
+            };
+            if is_delivered {
+                self.close_in_background(close_timeout, drain_guard);
+            }
+        });
     }
 
     /// Sends the rest of the outbox and waits for the peer to close, at most for `timeout`, in a task of its own. The
