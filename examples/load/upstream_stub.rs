@@ -42,6 +42,8 @@ async fn serve_connection(context: Rc<RunContext>, tcp: TcpStream, number: usize
     let mut inbox = FrameReader::new(read, Rc::clone(&context.buffer_pool));
     let path = match websocket::accept_upgrade(&mut inbox, &write).await {
         Ok(path) => path,
+        // The bridge tries at its start whether its upstream listens.
+        Err(error) if error == websocket::UNUSED => return,
         Err(error) => return context.tally.borrow_mut().record_error(&error),
     };
     let relayed = path.rsplit("relayed=").next().filter(|_| context.options.path == BridgeKind::Relay);

@@ -30,6 +30,9 @@ pub(crate) const SERVER_CLOSE: [u8; 4] = [0x88, 2, 3, 0xe8];
 
 const BUFFER_BYTES: usize = 256 * 1024;
 
+/// A connection that ended before its first byte.
+pub(crate) const UNUSED: &str = "the connection ended before its handshake";
+
 /// Read buffers, shared by all connections. A connection holds one only while it receives a message.
 pub(crate) type BufferPool = Rc<RefCell<Vec<Vec<u8>>>>;
 
@@ -145,7 +148,10 @@ impl FrameReader {
                 return Ok(head);
             }
             if !self.read_more().await {
-                return Err("the connection ended during the handshake".to_owned());
+                let is_unused = self.start == self.end;
+                return Err(
+                    if is_unused { UNUSED } else { "the connection ended during the handshake" }.to_owned()
+                );
             }
         }
     }

@@ -266,7 +266,10 @@ async fn hold_worker(address: SocketAddr) -> voxbridge_test_support::bench::Clie
 
 #[tokio::test]
 async fn held_worker_is_detected_and_next_session_served() {
-    let (address, _running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    // The doctor leaves the queue, and the worker is free at once, before a real gateway would notice.
+    let mut simulator = instant_simulator();
+    simulator.faults = vec!["notices-leavers".parse().unwrap()];
+    let (address, _running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
     let held = hold_worker(address).await;
     let report = Report::run(&["--upstream", &format!("ws://{address}")]).await;
     report.assert_failed("queue", &["position 1 of 1", "Another client occupies the worker"]);

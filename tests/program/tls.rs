@@ -19,7 +19,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::TlsConnector;
-use voxbridge_test_support::bench::scratch;
+use voxbridge_test_support::{bench::scratch, certs::self_signed};
 
 use super::server_process::{PATIENCE, config, run, send_request, voxbridge};
 
@@ -102,8 +102,13 @@ async fn self_signed_certificate_is_kept_and_trusted_by_its_file() {
 #[tokio::test]
 async fn self_signed_certificate_beside_a_configured_one_is_refused() {
     let dir = scratch("self-signed-conflict");
+    let (certificate, key) = self_signed("localhost");
+    fs::write(dir.join("cert.pem"), certificate).unwrap();
+    fs::write(dir.join("key.pem"), key).unwrap();
     let file = config(&dir, "[tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n");
-    let (code, _, error) = run(&["serve", "--config", &file, "--tls-self-signed"]).await;
+    let upstream = ["--upstream", "ws://127.0.0.1:9/v1/realtime"];
+    let options = [&["serve", "--config", &file, "--tls-self-signed"], &upstream[..]].concat();
+    let (code, _, error) = run(&options).await;
     assert_eq!(code, 2, "{error}");
     assert!(error.contains("another certificate is configured"), "{error}");
 }

@@ -9,8 +9,9 @@ use std::{env, os::unix::process::CommandExt as _, process::Command};
 
 /// glibc's variable (mallopt(3)).
 const THRESHOLD_VARIABLE: &str = "MALLOC_MMAP_THRESHOLD_";
-/// Blocks from this size on are the system's, bytes. No message of ordinary traffic is as long.
-const THRESHOLD_BYTES: &str = "1048576";
+/// Blocks from this size on are the system's, bytes. A second of the model's audio as base64 has 128 000, so no message of ordinary
+/// traffic is as long; the items that a client may have stored are.
+const THRESHOLD_BYTES: &str = "163840";
 
 /// Starts this process anew with the setting, unless it is set. Returns if that is not needed or not possible.
 pub fn restart_with_fixed_threshold() {

@@ -74,6 +74,8 @@ pub(crate) struct SessionSocket<S> {
     /// Value of the traffic counter when the socket was last read.
     bytes_heard: u64,
     outbox: Outbox,
+    /// Others need the memory of what waits for the peer.
+    is_memory_released: bool,
     /// When the peer stopped taking bytes.
     stalled_since: Option<Instant>,
     last_heard: Instant,
@@ -100,6 +102,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             bytes_taken: 0,
             bytes_heard: 0,
             outbox: Outbox::default(),
+            is_memory_released: false,
             stalled_since: None,
             last_heard: now,
             next_ping: now + PING_INTERVAL,
@@ -233,6 +236,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
     /// Reads nothing more and discards what waits for the peer, so that only a close frame is left to send.
     pub(crate) fn release_memory(&mut self) {
         self.outbox.clear();
+        self.is_memory_released = true;
         self.stream.stop_reading();
     }
 
@@ -334,6 +338,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
     ///
     /// Holds `drain_guard` until then, so that the program does not end before the close frame is sent.
     pub(crate) fn close_in_background(mut self, timeout: Duration, drain_guard: mpsc::Sender<()>) {
+        // A long message that is half written cannot be taken back; the memory is needed before its peer would read it.
+        if self.is_memory_released && self.outbox.bytes() > FREE_BYTES {
+            return;
+        }
         tokio::spawn(async move {
             let closing_handshake = async {
                 let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
