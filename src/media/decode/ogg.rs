@@ -152,7 +152,8 @@ impl Codec {
         match self {
             Self::Vorbis => first.is_none_or(|kind| kind & 1 == 0),
             Self::Opus => true,
-            Self::Flac => first == Some(0xff),
+            // ffmpeg ends a stream with an empty packet.
+            Self::Flac => first.is_none_or(|kind| kind == 0xff),
         }
     }
 }

@@ -64,7 +64,7 @@ export class Trace {
     this.keepLine(line);
     this.version += 1;
     if (!this.header) {
-      if (record.trace !== 1) throw new Error('This file is not a trace of voxbridge.');
+      if (record.trace !== 1 && record.trace !== 2) throw new Error('This file is not a trace of voxbridge.');
       this.header = record;
       this.inputHz = this.initialRate(record);
       return;
