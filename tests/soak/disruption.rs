@@ -89,10 +89,17 @@ pub(crate) struct DisruptedUpstream {
     pub(crate) wire: TcpProxy,
 }
 
+/// A network that breaks while a lane waits in the queue costs a real gateway its only worker, whatever voxbridge does.
+const NOTICES_LEAVERS: &str = "notices-leavers";
+
 impl DisruptedUpstream {
     pub(crate) async fn start(backend: Backend) -> Self {
-        let config =
-            SimulatorConfig { backend, audio_time_limit: MAX_SESSION_DURATION, ..SimulatorConfig::default() };
+        let config = SimulatorConfig {
+            backend,
+            audio_time_limit: MAX_SESSION_DURATION,
+            faults: vec![NOTICES_LEAVERS.parse().unwrap()],
+            ..SimulatorConfig::default()
+        };
         let simulator = socket::bind("127.0.0.1:0", config.clone()).await.unwrap();
         let (address, fault_injector) = (simulator.local_addr(), simulator.fault_injector());
         let mut upstream = Self {
@@ -178,6 +185,7 @@ impl DisruptionRun<'_> {
         }
         sleep(Duration::from_secs(settle_s)).await;
         self.upstream.fault_injector.clear_faults().await;
+        self.upstream.inject_fault(NOTICES_LEAVERS).await;
     }
 
     /// Speaks until the answer begins.
