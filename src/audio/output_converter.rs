@@ -34,6 +34,12 @@ impl OutputConverter {
         Ok(Self { resampler: Resampler::new(MODEL_RATE_HZ, rate_hz)?, encoding, rate_hz })
     }
 
+    /// A converter to the same format, with nothing in its resampler.
+    #[must_use]
+    pub fn renewed(&self) -> Self {
+        Self { resampler: self.resampler.renewed(), ..*self }
+    }
+
     /// Samples per second of the converted audio.
     pub const fn rate_hz(&self) -> u32 {
         self.rate_hz

@@ -3,7 +3,7 @@
 //! The contract: give [`Bridge::handle_input`] one input, then drain [`Bridge::poll_output`] until it says
 //! [`Output::Wait`] or [`Output::Finished`]. It cannot fail: what goes wrong becomes outputs. The driver decides nothing;
 //! it moves frames, dials lanes and waits. An audio frame's way up: [`Codec::decode`] → the speech input → an
-//! utterance → [`Dialect::encode`]; its way down: [`Dialect::decode`] → the player → [`Codec::encode`].
+//! utterance → [`Dialect::encode`]; its way down: [`Dialect::decode`] → the floor → [`Codec::encode`].
 //!
 //! There are two kinds. `served` runs a session: utterances, texts, conversations. `relayed` passes messages between a client
 //! of the model's own protocol and one upstream session.

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use super::{
     Session, SessionPhase,
+    floor::{Claim, Permission},
     input::speech_input::{COMMIT_MIN_MS, SpeechEvent},
     millis,
     outbox::{Observation, lockstep::AwaitedReply},
@@ -120,7 +121,9 @@ impl Session {
 
     /// Speaks the next queued text, once the current one has ended.
     pub(super) fn speak_next_queued(&mut self, now: Instant) {
-        while self.phase != SessionPhase::Ended && !self.is_floor_taken() {
+        while self.phase != SessionPhase::Ended
+            && self.context.floor.may_speak(Claim::QueuedText) == Permission::Now
+        {
             match self.tts_queue.pop() {
                 None => return,
                 Some(TtsQueueItem::Text(text)) => {

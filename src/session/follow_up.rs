@@ -59,7 +59,7 @@ impl Session {
 
     /// Follows a frame of audio that decided nothing. The session is awake, so it also sends audio that may leave.
     pub(super) fn after_frame(&mut self, now: Instant) {
-        if self.context.player.may_send(now) {
+        if self.context.floor.may_send(now) {
             self.context.timers.set(Timer::Playout, now);
         }
         if self.update_timers(now) {
@@ -72,7 +72,7 @@ impl Session {
 
     /// Follows more text or audio of a text or turn that is being played.
     pub(super) fn after_delta(&mut self, now: Instant) {
-        self.context.timers.set_or_clear(Timer::Playout, self.context.player.next_timeout(now));
+        self.context.timers.set_or_clear(Timer::Playout, self.context.floor.next_timeout(now));
         if self.update_timers(now) {
             self.after_model_output(now);
         }
@@ -116,13 +116,13 @@ impl Session {
     /// Sends the audio that is due, and ends texts that were played.
     fn play(&mut self, now: Instant) {
         if self.context.timers.take_expired(Timer::Playout, now) {
-            self.context.player.advance(now, &mut self.context.out);
+            self.context.floor.advance(now, &mut self.context.out);
         }
     }
 
-    /// Arms [`Timer::Playout`] for the player's next frame or end, and [`Timer::Lanes`] for the lanes.
+    /// Arms [`Timer::Playout`] for the floor's next frame or end, and [`Timer::Lanes`] for the lanes.
     pub(super) fn arm_outputs(&mut self, now: Instant) {
-        self.context.timers.set_or_clear(Timer::Playout, self.context.player.next_timeout(now));
+        self.context.timers.set_or_clear(Timer::Playout, self.context.floor.next_timeout(now));
         let deadline = self.lane_deadline();
         self.context.timers.set_or_clear(Timer::Lanes, deadline);
     }
@@ -201,7 +201,7 @@ impl Session {
     /// True if audio is playing or being synthesized.
     pub(super) fn is_speaking(&self) -> bool {
         self.synthesizer.is_busy()
-            || self.context.player.is_busy()
+            || self.context.floor.is_busy()
             || self.assistant.as_ref().is_some_and(|assistant| assistant.is_busy())
     }
 
@@ -211,7 +211,7 @@ impl Session {
         let idle =
             self.activity.idle_timeout.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken());
         let at = idle.map(|idle| {
-            let is_playing = self.context.player.is_busy();
+            let is_playing = self.context.floor.is_busy();
             let at = if is_playing {
                 self.activity.silence_since + UNATTENDED_TALK_MAX
             } else {

@@ -49,7 +49,7 @@ impl Session {
         if self.transcriber.owns_lane(lane) {
             self.transcriber.handle_lane_event(now, lane, event, &mut self.context);
         } else if self.synthesizer.lane() == Some(lane) {
-            let was_audible = self.context.player.is_audible();
+            let was_audible = self.context.floor.is_audible();
             let connection_event = self.synthesizer.handle_lane_event(now, event, &mut self.context);
             if was_audible
                 && matches!(event, LaneEvent::Text(_) | LaneEvent::Audio(_))
@@ -72,6 +72,9 @@ impl Session {
     /// Releases idle workers of this session, because a text to speak may be waiting for one of them.
     fn release_idle_workers(&mut self, now: Instant) {
         self.transcriber.release_idle_worker(now, &mut self.context);
+        if let Some(assistant) = &mut self.assistant {
+            assistant.release_prepared(now, &mut self.context);
+        }
         let view = self.session_view();
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.release_worker_for_tts(now, &view, &mut self.context);

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::{
     Session,
+    floor::SpeechSource,
     input::{
         rate_limiter::{RateDecision, RateLimiter},
         speech_input::{SpeechEvent, SpeechInput},
     },
     measurement::{AudioTotals, BargeInStage, Measurement},
-    tts::player::PlaybackSource,
 };
 use crate::audio::scratch;
 use crate::event::{ClientCommand, MicrophoneMode};
@@ -55,7 +55,7 @@ impl Session {
                 }
             }
         }
-        let is_muted = self.context.player.is_audible() && self.settings.microphone == MicrophoneMode::Muted;
+        let is_muted = self.context.floor.is_audible() && self.settings.microphone == MicrophoneMode::Muted;
         let mut has_speech = false;
         if is_muted {
             self.intake.audio_totals.muted += length;
@@ -69,7 +69,7 @@ impl Session {
         }
         if has_speech {
             self.view.voice_at = Some(now);
-            self.context.player.note_user_speech(now);
+            self.context.floor.note_user_speech(now);
         }
         if self.intake.speech_events.is_empty() {
             self.forward_to_dialogue();
@@ -92,7 +92,7 @@ impl Session {
 
     /// True while the model hears silence: the client plays a text that it asked for.
     fn is_uplink_silenced(&self) -> bool {
-        self.context.player.is_audible() && self.context.player.is_busy_with(PlaybackSource::Request)
+        self.context.floor.is_audible() && self.context.floor.is_busy_with(SpeechSource::Text)
     }
 
     /// Passes audio to the conversation and speech events to the transcriber. Returns true if an utterance was completed.
@@ -102,8 +102,8 @@ impl Session {
         let mut has_completed = false;
         for event in events.drain(..) {
             match &event {
-                SpeechEvent::InterruptionSuspected => self.context.player.pause(now),
-                SpeechEvent::SuspicionDismissed => self.context.player.resume(now, &mut self.context.out),
+                SpeechEvent::InterruptionSuspected => self.context.floor.pause(now),
+                SpeechEvent::SuspicionDismissed => self.context.floor.resume(now, &mut self.context.out),
                 SpeechEvent::Interrupted => self.handle_barge_in(now),
                 SpeechEvent::Started { .. } | SpeechEvent::Segment(_) => {}
             }
@@ -152,7 +152,7 @@ impl Session {
             self.assistant.as_ref().is_none_or(|assistant| assistant.settings.detection.interrupts);
         let is_speaking = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
             || self.assistant.as_ref().is_some_and(|assistant| assistant.is_busy())
-            || self.context.player.is_audible();
+            || self.context.floor.is_audible();
         let is_mic_open = self.settings.microphone == MicrophoneMode::Open;
         self.intake
             .speech_input

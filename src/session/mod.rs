@@ -6,7 +6,7 @@
 //! - [`setup`] holds the inputs of a new session, [`settings`] the client's settings, [`client_requests`] other requests
 //! - [`microphone`] takes the client's audio, [`input`] turns it into utterances, [`stt`] utterances into transcripts
 //! - [`drop_report`] reports audio that was dropped
-//! - [`tts`] turns texts into audio and plays it; [`outbox::lockstep`] serves clients that wait for one reply per message
+//! - [`tts`] turns texts into audio, [`floor`] decides who is heard and plays it; [`outbox::lockstep`] serves clients that wait for one reply per message
 //! - [`dialogue`] is the conversation with the model, with its [`dialogue::history`]
 //! - [`assistant`] is a conversation that takes turns, with its [`assistant::entries`]
 //! - [`upstream`] is the life of one lane and the state that lanes share, [`lane_routing`] finds a lane's owner
@@ -27,16 +27,16 @@
 //! 6. `report_transcripts`: reports silence, and replies to a client in lock step
 //! 7. `track_backpressure`: arms the timer of an utterance without audio
 //! 8. `track_replies`: arms the timer of an idle client
-//! 9. `arm_outputs`: arms the timers of the player and of the lanes
+//! 9. `arm_outputs`: arms the timers of the floor and of the lanes
 //! 10. `finish_if_answered`: ends a closing session whose replies are sent
 //!
 //! | input | steps |
 //! |---|---|
-//! | a frame of audio that decides nothing | the player's timer if audio may leave, the next unit of a conversation, and 6 |
+//! | a frame of audio that decides nothing | the floor's timer if audio may leave, the next unit of a conversation, and 6 |
 //! | a frame that starts or ends an utterance, or interrupts | 1–10 |
 //! | a keep-alive, a picture | none |
 //! | any other message of the client | 1–10 |
-//! | more audio or text of the text or turn that is being played | the next unit of a conversation, and the player's timer |
+//! | more audio or text of the text or turn that is being played | the next unit of a conversation, and the floor's timer |
 //! | other output of the conversation's model | 1–5, 8–10 |
 //! | a message or the end of another lane | 1–10 |
 //! | a timer, a drain, an operator's request | its handler, by name, then 1–10 |
@@ -48,6 +48,7 @@ mod client_requests;
 pub(crate) mod dialogue;
 pub(crate) mod drain_plan;
 mod drop_report;
+pub(crate) mod floor;
 mod follow_up;
 pub(crate) mod growing_text;
 pub(crate) mod input;
@@ -77,6 +78,7 @@ use self::{
     dialogue::{Dialogue, SessionSnapshot, history::History},
     drain_plan::DrainPlan,
     drop_report::DropReport,
+    floor::{Floor, SpeechSource},
     input::{
         rate_limiter::RateLimiter,
         speech_input::{InputSettings, InputUse, SpeechInput},
@@ -86,12 +88,7 @@ use self::{
     settings::{Settings, saturating_u32},
     stt::transcriber::Transcriber,
     timers::Timer,
-    tts::{
-        player::{PlaybackSource, Player},
-        queue::TtsQueue,
-        synthesizer::Synthesizer,
-        voices::VoiceEncodingChoice,
-    },
+    tts::{queue::TtsQueue, synthesizer::Synthesizer, voices::VoiceEncodingChoice},
     upstream::LaneContext,
 };
 pub use self::{
@@ -167,9 +164,9 @@ impl Session {
     pub(crate) fn open(now: Instant, setup: SessionSetup, model: String, mut settings: Vec<Setting>) -> Self {
         let talk = setup.profile.dialogue.clone();
         let history = History::new(talk.as_ref().map_or(0, |talk| talk.converse.history_max_chars));
-        let player = Player::new(setup.player_options());
+        let floor = Floor::new(setup.floor_options());
         let voice_encoding = VoiceEncodingChoice::new(Arc::clone(&setup.voice_encodings));
-        let mut context = LaneContext::new(setup.profile.lanes, voice_encoding, player, history, setup.seed);
+        let mut context = LaneContext::new(setup.profile.lanes, voice_encoding, floor, history, setup.seed);
         let session_id = format!("sess_{:012x}", context.rng.u64(..) & 0xffff_ffff_ffff);
         if setup.session_max_ms > 0 {
             context.timers.set(Timer::TimeLimit, now + Duration::from_millis(setup.session_max_ms));
@@ -317,7 +314,7 @@ impl Session {
                     return self.after_frame(now);
                 }
             }
-            ClientEvent::Played(turn) => self.context.player.confirm_played(now, turn, &mut self.context.out),
+            ClientEvent::Played(turn) => self.context.floor.confirm_played(now, turn, &mut self.context.out),
             ClientEvent::Configure(settings) => {
                 self.apply_settings(now, settings);
                 self.context.out.push_client(ClientCommand::Configured);
@@ -401,7 +398,7 @@ impl Session {
 
     /// True if a text of the client is being spoken or about to be.
     fn is_floor_taken(&self) -> bool {
-        self.synthesizer.is_busy() || self.context.player.is_busy_with(PlaybackSource::Request)
+        self.context.floor.is_busy_with(SpeechSource::Text)
     }
 
     /// Facts about the session that the conversation needs.

@@ -134,7 +134,7 @@ impl Session {
     }
 
     fn set_output_format(&mut self, (encoding, rate_hz): (Encoding, u32)) {
-        match self.context.player.set_format(encoding, rate_hz) {
+        match self.context.floor.set_format(encoding, rate_hz) {
             Ok(()) => self.settings.output_format = (encoding, rate_hz),
             Err(error) => {
                 self.report_error(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
@@ -178,7 +178,7 @@ impl Session {
             request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.context.rng.u32(..)));
         let job = SpeechJob {
             request_id,
-            parts: text_normalization::split_parts(&text, rules.part_max_chars).into(),
+            parts: text_normalization::split_parts(&text, rules.part_max_chars),
             text: request.text,
             instruction: request.instruction,
             voice,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{VoiceCatalog, tts::player::PlayerOptions};
+use super::{VoiceCatalog, floor::FloorOptions};
 use crate::mapping::{
     ClientMapping, Profile, UpstreamMapping,
     client::{AudioIn, AudioOut, TranscriptRules},
@@ -96,9 +96,9 @@ impl SessionSetup {
         }
     }
 
-    /// Options of the session's player.
-    pub(crate) fn player_options(&self) -> PlayerOptions {
-        PlayerOptions {
+    /// Options of the session's floor.
+    pub(crate) fn floor_options(&self) -> FloorOptions {
+        FloorOptions {
             frame_max_bytes: self.audio_out.frame_max_bytes,
             has_fixed_frames: self.audio_out.frame_ms.is_some(),
             confirms_playback: self.confirms_playback,

@@ -17,7 +17,7 @@ impl Session {
         if let Some(state) = self.dialogue.as_ref().and_then(|dialogue| dialogue.connecting_state()) {
             return state;
         }
-        if self.context.player.is_audible() {
+        if self.context.floor.is_audible() {
             SessionState::Speaking
         } else if self.intake.speech_input.is_in_speech() {
             SessionState::Listening
@@ -40,7 +40,7 @@ impl Session {
         let totals = AudioTotals {
             dropped_backlog: self.dropped_backlog(),
             waiting,
-            sent: self.context.player.sent_length(),
+            sent: self.context.floor.sent_length(),
             ..self.intake.audio_totals
         };
         let Some(uplink) = self.uplink_counts() else { return totals };

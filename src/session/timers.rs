@@ -22,7 +22,7 @@ pub(crate) enum Timer {
     Idle,
     /// Armed when the session opens. Expiry drains a session that has reached its longest permitted duration.
     TimeLimit,
-    /// Armed by each change of the player. Expiry sends the next audio frame, or ends a text that was played.
+    /// Armed by each change of the floor. Expiry sends the next audio frame, or ends a text that was played.
     Playout,
     /// Armed by output of the model. Expiry ends an answer whose end the upstream did not report.
     ReplyEnd,

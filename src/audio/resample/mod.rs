@@ -114,6 +114,21 @@ impl Resampler {
         Ok(Self { has_lead_in: true, ..Self::new(from_hz, to_hz)? })
     }
 
+    /// A resampler between the same rates, at the beginning of its first stretch.
+    #[must_use]
+    pub const fn renewed(&self) -> Self {
+        Self {
+            from_hz: self.from_hz,
+            to_hz: self.to_hz,
+            stream: None,
+            has_lead_in: self.has_lead_in,
+            samples_in: 0,
+            samples_out: 0,
+            to_drop: 0,
+            lead_in_samples: 0,
+        }
+    }
+
     /// Takes samples in and appends the output that is ready to `sink`. Framing changes the output only by
     /// float32 rounding, 120 dB below full scale. NaN becomes silence: a single one would spoil a whole chunk.
     pub fn push<S: OutputSample>(&mut self, samples: &[f32], sink: &mut Vec<S>) {

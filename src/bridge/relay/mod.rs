@@ -38,12 +38,10 @@ use crate::{
     session::{
         Observation, RelaySetup,
         dialogue::history::History,
+        floor::{Floor, FloorOptions},
         outbox::Action,
         timers::Timer,
-        tts::{
-            player::{Player, PlayerOptions},
-            voices::VoiceEncodingChoice,
-        },
+        tts::voices::VoiceEncodingChoice,
         upstream::LaneContext,
         upstream::backoff::RetryState,
     },
@@ -155,13 +153,13 @@ impl Relay {
     /// Opens a session. `None` if the profile does not relay.
     pub(crate) fn open(now: Instant, setup: &RelaySetup, codecs: RelayCodecs) -> Option<Self> {
         let rules = setup.profile.relay?;
-        // A relay plays no audio. The player is part of the context that all sessions share.
+        // A relay plays no audio. The floor is part of the context that all sessions share.
         let playout = setup.profile.playout;
-        let player = Player::new(PlayerOptions { frame_max_bytes: 2, playout, ..PlayerOptions::default() });
+        let floor = Floor::new(FloorOptions { frame_max_bytes: 2, playout, ..FloorOptions::default() });
         let mut context = LaneContext::new(
             setup.profile.lanes,
             VoiceEncodingChoice::new([].into()),
-            player,
+            floor,
             History::new(0),
             setup.seed,
         );

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use crate::session::{
     dialogue::turn::{AssistantTurn, TranscriptOptions},
+    floor::SpeechSource,
     growing_text::is_report_due,
     outbox::Observation,
-    tts::player::PlaybackSource,
     upstream::{
         LaneContext, backoff::ConnectionFailure, connection::UpstreamConnection, output_filter::OutputFilter,
     },
@@ -54,7 +54,7 @@ impl Answer {
 
     /// True once it was made, and played.
     pub(super) fn is_over(&self, context: &LaneContext) -> bool {
-        self.is_made && !context.player.is_busy_with(PlaybackSource::Turn)
+        self.is_made && !context.floor.is_busy_with(SpeechSource::Model)
     }
 
     /// Adds text of the model.
@@ -113,8 +113,8 @@ impl Answer {
             connection.complete_reply();
             connection.retire(now, context);
         }
-        if self.turn.playout_started {
-            context.player.finish_item(now, &mut context.out);
+        if let Some(turn) = self.turn.playing {
+            context.floor.finish(now, turn, &mut context.out);
         }
     }
 
@@ -130,15 +130,15 @@ impl Answer {
         if !self.is_made {
             self.turn.report_cut(transcript_options(partials), context);
         }
-        let (heard, heard_ms) = match context.player.heard_turns(now).pop() {
+        let (heard, heard_ms) = match context.floor.heard_turns(now).pop() {
             Some((_, heard, heard_ms)) => (heard, heard_ms),
-            None if self.turn.playout_started => (self.turn.text.trim().to_owned(), self.turn.audio_ms()),
+            None if self.turn.playing.is_some() => (self.turn.text.trim().to_owned(), self.turn.audio_ms()),
             None => (String::new(), 0),
         };
         if let Some(connection) = self.connection.take() {
             connection.retire(now, context);
         }
-        context.player.cancel_all(now, &mut context.out);
+        context.floor.cancel(now, SpeechSource::Model, &mut context.out);
         self.turn.report_end(true, context);
         self.remember(heard, heard_ms, context);
     }
@@ -166,7 +166,7 @@ impl Answer {
             connection.retire(now, context);
         }
         self.attempts += 1;
-        let is_unheard = self.turn.text.is_empty() && !self.turn.playout_started;
+        let is_unheard = self.turn.text.is_empty() && self.turn.playing.is_none();
         if failure.was_in_use && is_unheard && self.attempts < attempts_max {
             self.filter.clear();
             return context.out.observe(Observation::AskedAgain(failure.detail));
@@ -175,12 +175,14 @@ impl Answer {
         let (kind, detail) = failure.after_attempts(ErrorKind::AnswerFailed, self.attempts, waited);
         let error = Error { segment_id: Some(self.turn.segment_id), ..Error::new(kind, detail) };
         context.out.push_error(error);
-        context.player.truncate_item();
+        if let Some(turn) = self.turn.playing {
+            context.floor.truncate(turn);
+        }
         self.end(now, context);
     }
 }
 
 /// Answers always have transcripts.
 const fn transcript_options(partials: bool) -> TranscriptOptions {
-    TranscriptOptions { transcripts: true, partials, is_tts_active: false }
+    TranscriptOptions { transcripts: true, partials }
 }

@@ -11,6 +11,7 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use self::answer::Answer;
 use super::{
+    floor::{Claim, Permission},
     measurement::LanePurpose,
     outbox::Observation,
     upstream::{
@@ -118,7 +119,8 @@ impl Assistant {
     /// Dials for the answer to the utterance that has just begun.
     pub(crate) fn prepare(&mut self, now: Instant, context: &mut LaneContext) {
         let expects_answer = self.settings.detection.is_automatic && self.settings.detection.answers;
-        if expects_answer && self.dialled.is_none() && context.can_dial() {
+        let may_answer = context.floor.may_speak(Claim::Answer) == Permission::Now;
+        if expects_answer && may_answer && self.dialled.is_none() && context.can_dial() {
             let voice = self.settings.voice.clone().filter(|_| self.settings.speaks);
             self.dialled = Some(dial(now, voice, context));
         }
@@ -131,7 +133,8 @@ impl Assistant {
         }
     }
 
-    /// Asks for an answer. It begins when the one in progress has ended. Utterances meanwhile are answered together.
+    /// Asks for an answer. It begins when the one in progress has ended, and no text is spoken. Utterances meanwhile are
+    /// answered together.
     pub(crate) fn request(&mut self, now: Instant, request: AnswerRequest, context: &mut LaneContext) {
         self.waiting.retain(|waiting| waiting.by_client);
         if self.waiting.len() < WAITING_MAX {
@@ -170,6 +173,7 @@ impl Assistant {
             answer.finish(context);
         }
         if self.current.is_none()
+            && context.floor.may_speak(Claim::Answer) == Permission::Now
             && let Some(request) = self.waiting.pop_front()
         {
             self.current = Some(Answer::begin(request, context));
@@ -252,7 +256,7 @@ impl Assistant {
             }
             _ => return false,
         }
-        is_plain && context.player.is_audible()
+        is_plain && context.floor.is_audible()
     }
 
     /// Completes the answer: all of it was made. `text` and `audio` are all of it if the upstream did not stream.

@@ -36,6 +36,7 @@ use self::{
     uplink::Uplink,
 };
 use super::{
+    floor::SpeechSource,
     outbox::Observation,
     timers::Timer,
     upstream::{
@@ -187,11 +188,11 @@ impl Dialogue {
 
     /// Stops the model's turn and its playout.
     pub(crate) fn interrupt(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        if self.turns.open.is_some() || context.player.is_busy() {
+        if self.turns.open.is_some() || context.floor.is_busy() {
             context.out.observe(Observation::Interrupted);
         }
         self.turns.interrupt(now, self.transcript_options(view), context);
-        context.player.cancel_all(now, &mut context.out);
+        context.floor.cancel(now, SpeechSource::Model, &mut context.out);
     }
 
     /// Sends the audio that was held while a text was spoken, because the user interrupted the text.
@@ -228,7 +229,7 @@ impl Dialogue {
             self.handle_model_output(now, event, meta, view, context);
             return EventEffect::Changed;
         }
-        let is_open = self.turns.open.as_ref().is_some_and(|turn| turn.playout_started);
+        let is_open = self.turns.open.as_ref().is_some_and(|turn| turn.playing.is_some());
         self.handle_model_output(now, event, meta, view, context);
         let is_plain = matches!(event, LaneEvent::Text(_) | LaneEvent::Audio(_))
             && self.turns.fence.is_none()
@@ -259,7 +260,7 @@ impl Dialogue {
         match event {
             LaneEvent::Listen => self.turns.handle_listen(now, answered.as_ref(), meta, options, context),
             LaneEvent::Text(text) => self.turns.handle_text(now, text, meta, options, context),
-            LaneEvent::Audio(samples) => self.turns.handle_audio(now, samples, meta, options, context),
+            LaneEvent::Audio(samples) => self.turns.handle_audio(now, samples, meta, context),
             LaneEvent::Done { text, audio } => {
                 self.turns.handle_done(now, *text, audio, meta, options, context);
             }
@@ -345,7 +346,6 @@ impl Dialogue {
         TranscriptOptions {
             transcripts: self.rules.converse.text == AssistantText::Transcripts,
             partials: view.partials,
-            is_tts_active: view.is_tts_active,
         }
     }
 

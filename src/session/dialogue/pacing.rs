@@ -23,7 +23,7 @@ impl Dialogue {
             DialogueUpstream::Active(session)
                 if session.tracker.in_flight.is_none() && session.pending_rollover.is_none() =>
             {
-                let due = self.next_unit_at(now, session, view, context.player.is_audible());
+                let due = self.next_unit_at(now, session, view, context.floor.is_audible());
                 if due.is_none() {
                     self.uplink.release_memory();
                 }

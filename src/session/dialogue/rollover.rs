@@ -396,7 +396,7 @@ impl Dialogue {
     ) -> Option<Instant> {
         match &self.upstream {
             DialogueUpstream::Active(_) => self.quiet_at(view, context),
-            _ if context.player.is_busy() || view.is_tts_active || view.in_speech => None,
+            _ if context.floor.is_busy() || view.is_tts_active || view.in_speech => None,
             _ => Some(view.voice_at.map_or(now, |at| at + self.rules.converse.trailing_silence)),
         }
     }
@@ -405,7 +405,7 @@ impl Dialogue {
     fn quiet_at(&self, view: &SessionSnapshot, context: &LaneContext) -> Option<Instant> {
         let busy = self.turns.open.is_some()
             || self.turns.fence.is_some()
-            || context.player.is_busy()
+            || context.floor.is_busy()
             || self.uplink.len() >= UNIT_SAMPLES;
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
         if busy || view.is_tts_active || view.in_speech {

@@ -3,12 +3,12 @@
 use std::{collections::VecDeque, time::Instant};
 
 use crate::session::{
-    tts::player::TurnTranscript,
+    floor::TurnTranscript,
     upstream::{LaneContext, output_filter::OutputFilter},
 };
 use crate::{
     audio::MODEL_RATE_HZ,
-    event::{ClientCommand, Speaker},
+    event::{ClientCommand, Speaker, TurnTag},
 };
 
 /// Remembered response ids of one turn. Late output is at most one unit late.
@@ -23,8 +23,6 @@ pub(in crate::session) struct TranscriptOptions {
     pub(in crate::session) transcripts: bool,
     /// Report partial transcripts.
     pub(in crate::session) partials: bool,
-    /// A requested text is being spoken. The model must be silent.
-    pub(in crate::session) is_tts_active: bool,
 }
 
 /// Turn in progress.
@@ -37,8 +35,8 @@ pub(in crate::session) struct AssistantTurn {
     pub(in crate::session) reported_bytes: usize,
     /// Samples of its audio so far.
     pub(in crate::session) audio_samples: u64,
-    /// The player has started this turn.
-    pub(in crate::session) playout_started: bool,
+    /// Names it on the floor, from its first audio on.
+    pub(in crate::session) playing: Option<TurnTag>,
     pub(super) response_ids: VecDeque<Box<str>>,
 }
 
@@ -53,7 +51,7 @@ impl AssistantTurn {
             text: String::new(),
             reported_bytes: 0,
             audio_samples: 0,
-            playout_started: false,
+            playing: None,
             response_ids: VecDeque::new(),
         }
     }
@@ -111,39 +109,36 @@ impl AssistantTurn {
         context: &mut LaneContext,
     ) {
         self.audio_samples += samples.len() as u64;
-        if !std::mem::replace(&mut self.playout_started, true) {
+        let turn = *self.playing.get_or_insert_with(|| {
             let (id, text) = (self.request_id.clone(), self.text.trim().to_owned());
-            context.player.begin_turn(now, self.segment_id, id, text);
-        }
-        context.player.push_audio(now, samples, &mut context.out);
+            context.floor.begin_turn(now, self.segment_id, id, text)
+        });
+        context.floor.push_audio(now, turn, samples, &mut context.out);
     }
 
     /// Reports a complete turn: its words now, and its final transcript when it has been played. A turn that was never
     /// played gets it now.
     pub(in crate::session) fn report_complete(&self, options: TranscriptOptions, context: &mut LaneContext) {
         let transcript = self.transcript(options);
-        if !self.playout_started {
-            return transcript.report_all(&mut context.out);
-        }
+        let Some(playing) = self.playing else { return transcript.report_all(&mut context.out) };
         if options.transcripts && options.partials && self.text.len() > self.reported_bytes {
             self.report_partial(context);
         }
-        context.player.set_transcript(transcript);
+        context.floor.set_transcript(playing, transcript);
     }
 
-    /// Reports a turn that is cut: what was heard of it, as soon as the player discards it.
+    /// Reports a turn that is cut: what was heard of it, as soon as the floor discards it.
     pub(in crate::session) fn report_cut(&self, options: TranscriptOptions, context: &mut LaneContext) {
         let transcript = self.transcript(options);
-        if self.playout_started {
-            context.player.set_transcript(transcript);
-        } else {
-            transcript.report_unheard(&mut context.out);
+        match self.playing {
+            Some(playing) => context.floor.set_transcript(playing, transcript),
+            None => transcript.report_unheard(&mut context.out),
         }
     }
 
-    /// Reports the end of a turn that was never played. The player reports the end of the others.
+    /// Reports the end of a turn that was never played. The floor reports the end of the others.
     pub(in crate::session) fn report_end(&self, cancelled: bool, context: &mut LaneContext) {
-        if !self.playout_started {
+        if self.playing.is_none() {
             let (segment_id, audio_ms) = (self.segment_id, self.audio_ms());
             context.out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms });
         }

@@ -18,6 +18,7 @@ use super::{
     turn::{AssistantTurn, TranscriptOptions},
 };
 use crate::session::{
+    floor::{Claim, Permission},
     growing_text::is_report_due,
     measurement::{BargeInStage, Measurement},
     timers::Timer,
@@ -25,7 +26,7 @@ use crate::session::{
     upstream::{output_filter::OutputFilter, reply_tracker::UnitInFlight},
 };
 use crate::{
-    event::{MessageMeta, Speaker},
+    event::{MessageMeta, Speaker, TurnTag},
     mapping::profile::BargeInRules,
 };
 
@@ -35,7 +36,8 @@ const STALE_IDS_MAX: usize = 8;
 /// Ended turn whose audio may still arrive.
 #[derive(Debug)]
 struct EndedTurn {
-    request_id: String,
+    /// `None` if it had no audio.
+    played_as: Option<TurnTag>,
     response_ids: VecDeque<Box<str>>,
 }
 
@@ -85,7 +87,7 @@ impl Turns {
         options: TranscriptOptions,
         context: &mut LaneContext,
     ) {
-        if !self.admit(now, meta, options) || delta.is_empty() || self.ended_turn_request(meta).is_some() {
+        if !self.admit(now, meta, context) || delta.is_empty() || self.ended_turn(meta).is_some() {
             return;
         }
         self.unit_contents.has_text = true;
@@ -109,14 +111,16 @@ impl Turns {
         now: Instant,
         samples: &[f32],
         meta: MessageMeta<'_>,
-        options: TranscriptOptions,
         context: &mut LaneContext,
     ) {
-        if !self.admit(now, meta, options) || samples.is_empty() {
+        if !self.admit(now, meta, context) || samples.is_empty() {
             return;
         }
-        if let Some(request_id) = self.ended_turn_request(meta) {
-            return context.player.append_audio(now, request_id, samples, &mut context.out);
+        if let Some(ended) = self.ended_turn(meta) {
+            if let Some(turn) = ended.played_as {
+                context.floor.push_audio(now, turn, samples, &mut context.out);
+            }
+            return;
         }
         self.unit_contents.has_audio = true;
         let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, context));
@@ -134,7 +138,7 @@ impl Turns {
         options: TranscriptOptions,
         context: &mut LaneContext,
     ) {
-        if !self.admit(now, meta, options) || std::mem::replace(&mut self.unit_contents.is_done, true) {
+        if !self.admit(now, meta, context) || std::mem::replace(&mut self.unit_contents.is_done, true) {
             return;
         }
         if let Some(text) = text.filter(|_| !self.unit_contents.has_text) {
@@ -146,7 +150,7 @@ impl Turns {
             }
         }
         if !self.unit_contents.has_audio {
-            self.handle_audio(now, audio, meta, options, context);
+            self.handle_audio(now, audio, meta, context);
         }
         if meta.response_id.is_none() {
             self.unit_contents = UnitContents::default();
@@ -183,13 +187,13 @@ impl Turns {
     /// Ends the turn with its upstream session. Audio received so far is played to its end. The client learns that the
     /// turn is incomplete.
     pub(super) fn reset(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
-        if let Some(unheard) = self.open.take_if(|turn| !turn.playout_started) {
+        if let Some(unheard) = self.open.take_if(|turn| turn.playing.is_none()) {
             self.filter.clear();
             self.ended_at = Some(now);
             unheard.report_cut(options, context);
             unheard.report_end(true, context);
-        } else if self.open.is_some() {
-            context.player.truncate_item();
+        } else if let Some(turn) = self.open.as_ref().and_then(|turn| turn.playing) {
+            context.floor.truncate(turn);
         }
         self.end_turn(now, options, context);
         self.clear_fence(context);
@@ -207,17 +211,17 @@ impl Turns {
         context.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
         turn.report_complete(options, context);
         turn.report_end(false, context);
-        if turn.playout_started {
-            context.player.finish_item(now, &mut context.out);
+        if let Some(playing) = turn.playing {
+            context.floor.finish(now, playing, &mut context.out);
         }
-        self.last_ended = Some(EndedTurn { request_id: turn.request_id, response_ids: turn.response_ids });
+        self.last_ended = Some(EndedTurn { played_as: turn.playing, response_ids: turn.response_ids });
     }
 
     /// Interrupts the turn: ends it for the client and forces the model to listen. Cuts the history to what was heard;
-    /// the player then cuts the final transcripts in the same way.
+    /// the floor then cuts the final transcripts in the same way.
     pub(super) fn interrupt(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
         self.interrupt_open(now, options, context);
-        for (segment_id, heard, _) in context.player.heard_turns(now) {
+        for (segment_id, heard, _) in context.floor.heard_turns(now) {
             context.history.cut(segment_id, &heard);
         }
     }
@@ -229,7 +233,7 @@ impl Turns {
         let Some(turn) = self.open.take() else { return };
         self.filter.clear();
         self.ended_at = Some(now);
-        if turn.playout_started {
+        if turn.playing.is_some() {
             context.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
         }
         turn.report_cut(options, context);
@@ -290,7 +294,7 @@ impl Turns {
     }
 
     /// True if output may be heard. Raises the fence for output that starts while a requested text is being spoken.
-    fn admit(&mut self, now: Instant, meta: MessageMeta<'_>, options: TranscriptOptions) -> bool {
+    fn admit(&mut self, now: Instant, meta: MessageMeta<'_>, context: &LaneContext) -> bool {
         self.unit_contents.start_if_new(meta);
         if self.fence.is_some() {
             if let Some(id) = meta.response_id {
@@ -301,17 +305,17 @@ impl Turns {
         if self.is_stale(meta) {
             return false;
         }
-        if options.is_tts_active {
+        if context.floor.may_speak(Claim::Turn) == Permission::Refused {
             self.raise_fence(now);
             return false;
         }
         true
     }
 
-    /// Request id of the ended turn to which late output belongs.
-    fn ended_turn_request(&self, meta: MessageMeta<'_>) -> Option<&str> {
+    /// The ended turn to which late output belongs.
+    fn ended_turn(&self, meta: MessageMeta<'_>) -> Option<&EndedTurn> {
         let (ended, id) = (self.last_ended.as_ref()?, meta.response_id?);
-        ended.response_ids.iter().any(|known| **known == *id).then_some(ended.request_id.as_str())
+        ended.response_ids.iter().any(|known| **known == *id).then_some(ended)
     }
 
     fn is_stale(&self, meta: MessageMeta<'_>) -> bool {

@@ -3,10 +3,10 @@
 //! An upstream cannot stop an answer (MiniCPM-o field notes §2). After a cancel the client hears silence at once; the
 //! lane is drained before its worker is returned.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
-use super::player::PlaybackSource;
 use crate::session::{
+    floor::SpeechSource,
     measurement::LanePurpose,
     outbox::Observation,
     upstream::LaneContext,
@@ -17,7 +17,7 @@ use crate::session::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, VoiceSample},
+    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, TurnTag, VoiceSample},
     mapping::Profile,
 };
 
@@ -28,7 +28,7 @@ pub(crate) struct SpeechJob {
     /// The client's own text.
     pub(crate) text: String,
     /// Normalised text for the model, in parts.
-    pub(crate) parts: VecDeque<String>,
+    pub(crate) parts: Vec<String>,
     pub(crate) instruction: Option<String>,
     pub(crate) voice: Option<VoiceSample>,
 }
@@ -43,11 +43,14 @@ pub(crate) struct Synthesizer {
 #[derive(Debug)]
 struct ActiveJob {
     job: SpeechJob,
+    /// Names the text on the floor.
+    turn: TurnTag,
     connection: Option<UpstreamConnection>,
     /// The upstream has sent audio for the current part.
     part_has_audio: bool,
-    /// Parts answered, and the number of those without audio.
+    /// Parts answered. The next part has this number.
     parts_done: usize,
+    /// Number of those without audio.
     silent_parts: usize,
     attempts: u32,
     /// When the current part was first requested.
@@ -89,7 +92,7 @@ impl Synthesizer {
 
     /// Cancels the current text and speaks this one.
     pub(crate) fn start_job(&mut self, now: Instant, job: SpeechJob, context: &mut LaneContext) {
-        context.player.cancel_all(now, &mut context.out);
+        context.floor.cancel(now, SpeechSource::Text, &mut context.out);
         let init = LaneCommand::Init(job.voice.clone());
         let reusable = self.current.take().and_then(|active| active.connection).and_then(|connection| {
             if connection.can_serve(&init) {
@@ -98,9 +101,10 @@ impl Synthesizer {
             connection.retire(now, context);
             None
         });
-        context.player.begin_item(now, PlaybackSource::Request, job.request_id.clone(), job.text.clone());
+        let turn = context.floor.begin(now, SpeechSource::Text, job.request_id.clone(), job.text.clone());
         self.current = Some(ActiveJob {
             job,
+            turn,
             connection: reusable,
             part_has_audio: false,
             parts_done: 0,
@@ -113,9 +117,7 @@ impl Synthesizer {
 
     /// Stops speaking. Sends nothing if no text is being spoken (golden c10i).
     pub(crate) fn cancel(&mut self, now: Instant, context: &mut LaneContext) {
-        if context.player.is_busy_with(PlaybackSource::Request) {
-            context.player.cancel_all(now, &mut context.out);
-        }
+        context.floor.cancel(now, SpeechSource::Text, &mut context.out);
         self.retire_connection(now, context);
     }
 
@@ -152,7 +154,7 @@ impl Synthesizer {
     fn push_audio(&mut self, now: Instant, samples: &[f32], context: &mut LaneContext) {
         let Some(active) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return };
         active.part_has_audio = true;
-        context.player.push_audio(now, samples, &mut context.out);
+        context.floor.push_audio(now, active.turn, samples, &mut context.out);
     }
 
     /// Completes a part of the text. `audio` is all of its audio if the upstream did not stream.
@@ -162,7 +164,6 @@ impl Synthesizer {
             connection.complete_reply();
         }
         let had_audio = std::mem::take(&mut active.part_has_audio);
-        active.job.parts.pop_front();
         active.part_requested_at = None;
         active.parts_done += 1;
         if !had_audio {
@@ -171,7 +172,7 @@ impl Synthesizer {
                 active.silent_parts += usize::from(!std::mem::take(&mut active.part_has_audio));
             }
         }
-        if self.current.as_ref().is_some_and(|active| active.job.parts.is_empty()) {
+        if self.current.as_ref().is_some_and(|active| active.parts_done == active.job.parts.len()) {
             self.finish_job(now, context);
         }
         self.advance(now, context);
@@ -179,14 +180,14 @@ impl Synthesizer {
 
     /// Completes the whole text.
     fn finish_job(&mut self, now: Instant, context: &mut LaneContext) {
-        let (silent, parts) =
-            self.current.as_ref().map_or((0, 0), |active| (active.silent_parts, active.parts_done));
+        let Some(active) = &self.current else { return };
+        let (turn, silent, parts) = (active.turn, active.silent_parts, active.parts_done);
         if silent > 0 {
             // The back-end hides its speech errors (field notes §2): it answers with text and no audio.
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
             self.report_error(ErrorKind::SpeakFailed, words, context);
         }
-        context.player.finish_item(now, &mut context.out);
+        context.floor.finish(now, turn, &mut context.out);
         self.retire_connection(now, context);
     }
 
@@ -224,23 +225,25 @@ impl Synthesizer {
             connection.retire(now, context);
         }
         active.attempts += 1;
-        if failure.was_in_use && !context.player.is_audible() && active.attempts < self.profile.speak.attempts
+        if failure.was_in_use
+            && !context.floor.is_announced(active.turn)
+            && active.attempts < self.profile.speak.attempts
         {
             context.out.observe(Observation::AskedAgain(failure.detail));
-            // No audio was audible yet, so the part is repeated from its start.
-            active.part_has_audio = false;
-            context.player.restart_item();
+            // No audio was audible yet, so the text is repeated from its start.
+            (active.part_has_audio, active.parts_done, active.silent_parts) = (false, 0, 0);
+            context.floor.restart(active.turn);
             return self.advance(now, context);
         }
-        let was_in_use = failure.was_in_use;
+        let (was_in_use, turn) = (failure.was_in_use, active.turn);
         let waited = active.part_requested_at.map(|at| now - at);
         let (kind, detail) = failure.after_attempts(ErrorKind::SpeakFailed, active.attempts, waited);
         self.report_error(kind, detail, context);
         // The error goes first. A text that failed in its upstream has a normal end, if it was heard (golden c10k, c10l).
         if was_in_use {
-            context.player.finish_item(now, &mut context.out);
+            context.floor.finish(now, turn, &mut context.out);
         } else {
-            context.player.fail_item(now, &mut context.out);
+            context.floor.fail(now, turn, &mut context.out);
         }
         self.current = None;
     }
@@ -295,8 +298,8 @@ impl Synthesizer {
                     Some(UpstreamConnection::open(now, (LanePurpose::Speak, Mode::Chat), init, context));
             }
             // Audio made far ahead of playout would be wasted by a cancel.
-            Some(connection) if connection.is_ready() && !context.player.is_far_ahead(now) => {
-                let Some(part) = active.job.parts.front() else { return };
+            Some(connection) if connection.is_ready() && !context.floor.is_far_ahead(now) => {
+                let Some(part) = active.job.parts.get(active.parts_done) else { return };
                 let request = LaneCommand::Speak {
                     before_voice: self.profile.speak.before_voice.clone(),
                     after_voice: self.profile.speak.system_prompt_end(active.job.instruction.as_deref()),

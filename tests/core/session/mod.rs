@@ -2,6 +2,7 @@
 
 mod assistant;
 mod cpp_backend;
+mod floor;
 mod properties;
 mod queue;
 mod stt;

@@ -21,9 +21,9 @@ pub(crate) struct TurnTranscript {
 
 impl TurnTranscript {
     /// The words in the first `heard_ms` of the audio; none if none of it was heard. `made_ms` is the length of the audio that
-    /// the player got.
+    /// the floor got.
     ///
-    /// The longer length counts: the player may get audio after the turn is complete, and may have dropped some before.
+    /// The longer length counts: the floor may get audio after the turn is complete, and may have dropped some before.
     pub(super) fn heard_text(&self, heard_ms: u64, made_ms: u64) -> &str {
         if heard_ms == 0 { "" } else { heard_words(&self.text, heard_ms, self.audio_ms.max(made_ms)) }
     }

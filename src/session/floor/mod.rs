@@ -1,0 +1,497 @@
+//! The floor: decides who is heard, and plays each speech to the client, one after the other.
+//!
+//! A speech is a text that the client asked voxbridge to speak, or a turn of the model. Its maker begins it, names it by
+//! its tag to add audio and to finish it, and the floor decides when its audio leaves. Each speech is announced once, sent
+//! at the profile's pace and ended once. It ends when the client has heard its last sample: until then it can be
+//! cancelled, and the microphone may be muted. The floor handles samples; the codec writes them on the wire.
+//!
+//! # Order
+//!
+//! | wants to be heard | while a text is spoken | while the model is heard |
+//! |---|---|---|
+//! | a text | at once: the earlier text is cut | at once: the model is cut |
+//! | a queued text | waits until the text has ended | at once: the model is cut |
+//! | an answer of the assistant | waits until the text has ended | waits until the answer has ended |
+//! | a turn of the conversation | refused: the model is forced to listen | follows the earlier turn |
+//! | the user, who interrupts | the text is cut | the model is cut |
+//!
+//! [`Floor::may_speak`] decides about all but the first and the last. Therefore a text and the model are never on the floor
+//! together. What is cut ends as cancelled if the client knows of it.
+
+mod speech;
+mod transcript;
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use self::speech::Speech;
+pub(crate) use self::{speech::SpeechSource, transcript::TurnTranscript};
+use crate::session::{
+    measurement::{AudioOrigin, Measurement},
+    millis,
+    outbox::{Action, Actions, Observation},
+};
+use crate::{
+    audio::{
+        MODEL_RATE_HZ, encoding::Encoding, output_converter::OutputConverter, playout::PlayoutPacer,
+        resample::UnsupportedRate,
+    },
+    event::{ClientCommand, TurnTag},
+    mapping::profile::{PlayoutPace, PlayoutRules},
+};
+
+/// Above this much unheard audio, no further part of a text is requested.
+const REQUEST_AHEAD_MAX: Duration = Duration::from_secs(30);
+/// Bound of unheard audio. A model was seen 34 s ahead of playback (field notes §7.16).
+const UNPLAYED_MAX: Duration = Duration::from_secs(90);
+
+/// Longest pause of playback for a sound that may be speech. Most speech is certain 150 ms after the first suspicion, and
+/// the soft beginning of a word 400 ms later (see [`crate::audio::vad::VadConfig::preset`]).
+const PAUSE_MAX: Duration = Duration::from_millis(600);
+
+/// Longest wait for a client's word that it has played a text, beyond the estimated end.
+const CONFIRMATION_MAX: Duration = Duration::from_secs(5);
+
+/// How a session's audio is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FloorOptions {
+    /// Most audio in one message, bytes.
+    pub(crate) frame_max_bytes: usize,
+    /// All messages of a text have the same length, and the last is filled up with silence.
+    pub(crate) has_fixed_frames: bool,
+    /// The client confirms when it has played a text.
+    pub(crate) confirms_playback: bool,
+    /// Pace, lead and frame length.
+    pub(crate) playout: PlayoutRules,
+}
+
+/// What wants to be heard. A text that the client wants spoken at once always may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// A text that the client queued.
+    QueuedText,
+    /// An answer of the assistant.
+    Answer,
+    /// A turn of a conversation's model.
+    Turn,
+}
+
+/// Decision on a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permission {
+    /// It may speak.
+    Now,
+    /// It waits until this speech has ended.
+    After(TurnTag),
+    /// It is dropped.
+    Refused,
+}
+
+/// Playback of one session.
+#[derive(Debug)]
+pub(crate) struct Floor {
+    /// Encoding and rate of the next text; no audio goes through it.
+    format: OutputConverter,
+    next_turn: u32,
+    options: FloorOptions,
+    pace: PlayoutPacer,
+    /// No audio is sent before this instant, because the user may be about to speak.
+    paused_until: Option<Instant>,
+    /// Oldest first: the front text plays. Each receives audio until it is finished.
+    speeches: VecDeque<Speech>,
+    /// End of the user's last speech, until an answer begins.
+    user_spoke_at: Option<Instant>,
+    /// Total audio sent.
+    sent_audio: Duration,
+}
+
+impl Floor {
+    /// A floor at the model's own rate.
+    pub(crate) fn new(options: FloorOptions) -> Self {
+        let playout = options.playout;
+        let ms = |ms: u32| Duration::from_millis(ms.into());
+        let lead = (playout.pace == PlayoutPace::RealTime).then(|| ms(playout.lead_ms));
+        Self {
+            format: OutputConverter::default(),
+            next_turn: 0,
+            options,
+            pace: PlayoutPacer::new(lead, ms(playout.hold_max_ms)),
+            paused_until: None,
+            speeches: VecDeque::new(),
+            user_spoke_at: None,
+            sent_audio: Duration::ZERO,
+        }
+    }
+
+    /// Sets encoding and rate from the next text on.
+    ///
+    /// # Errors
+    /// [`UnsupportedRate`] for a rate out of range; the old one stays.
+    pub(crate) fn set_format(&mut self, encoding: Encoding, rate_hz: u32) -> Result<(), UnsupportedRate> {
+        self.format = OutputConverter::new(encoding, rate_hz)?;
+        Ok(())
+    }
+
+    /// Begins a text. Its words are announced with its first audio.
+    pub(crate) fn begin(
+        &mut self,
+        now: Instant,
+        source: SpeechSource,
+        request_id: String,
+        text: String,
+    ) -> TurnTag {
+        let turn = TurnTag(self.next_turn);
+        self.next_turn += 1;
+        let converter = self.format.renewed();
+        self.speeches.push_back(Speech::new(now, source, turn, converter, request_id, text));
+        turn
+    }
+
+    /// Begins a turn of the model. Its end is reported to the client as the end of this answer.
+    pub(crate) fn begin_turn(
+        &mut self,
+        now: Instant,
+        segment_id: u32,
+        request_id: String,
+        text: String,
+    ) -> TurnTag {
+        let turn = self.begin(now, SpeechSource::Model, request_id, text);
+        if let Some(speech) = self.speech_mut(turn) {
+            speech.segment_id = Some(segment_id);
+        }
+        turn
+    }
+
+    /// The text with this tag; `None` if it has ended.
+    fn speech_mut(&mut self, turn: TurnTag) -> Option<&mut Speech> {
+        self.speeches.iter_mut().find(|speech| speech.turn == turn)
+    }
+
+    /// Notes that the user spoke.
+    pub(crate) const fn note_user_speech(&mut self, now: Instant) {
+        self.user_spoke_at = Some(now);
+    }
+
+    /// Total audio sent so far.
+    pub(crate) const fn sent_length(&self) -> Duration {
+        self.sent_audio
+    }
+
+    /// True while a text plays.
+    pub(crate) fn is_audible(&self) -> bool {
+        self.speeches.front().is_some_and(|speech| speech.start_reported)
+    }
+
+    /// True if the client knows of a speech.
+    pub(crate) fn is_announced(&self, turn: TurnTag) -> bool {
+        self.speeches.iter().any(|speech| speech.turn == turn && speech.start_reported)
+    }
+
+    /// True while a text plays or receives audio.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.speeches.is_empty()
+    }
+
+    /// True while a text or the model is on the floor.
+    pub(crate) fn is_busy_with(&self, source: SpeechSource) -> bool {
+        self.of_source(source).is_some()
+    }
+
+    fn of_source(&self, source: SpeechSource) -> Option<&Speech> {
+        self.speeches.iter().find(|speech| speech.source == source)
+    }
+
+    /// Decides who is heard next to what is on the floor: see the table of this module. Whoever may speak now cancels what
+    /// the table says is cut.
+    pub(crate) fn may_speak(&self, claim: Claim) -> Permission {
+        match (claim, self.of_source(SpeechSource::Text)) {
+            (_, None) => Permission::Now,
+            (Claim::QueuedText | Claim::Answer, Some(text)) => Permission::After(text.turn),
+            (Claim::Turn, Some(_)) => Permission::Refused,
+        }
+    }
+
+    /// Adds float32 audio of the model to a text, also after it was finished. Ignored if the text has ended.
+    pub(crate) fn push_audio(&mut self, now: Instant, turn: TurnTag, samples: &[f32], out: &mut Actions) {
+        let room = self.room(now);
+        let Some(speech) = self.speech_mut(turn) else { return };
+        let fitting = &samples[..samples.len().min(room)];
+        speech.push_audio(fitting);
+        if fitting.len() < samples.len() {
+            speech.report_overflow(out);
+        }
+        self.advance(now, out);
+    }
+
+    /// True above [`REQUEST_AHEAD_MAX`] of unheard audio.
+    pub(crate) fn is_far_ahead(&self, now: Instant) -> bool {
+        self.unplayed_length(now) > REQUEST_AHEAD_MAX
+    }
+
+    /// Samples of the model that fit below [`UNPLAYED_MAX`].
+    fn room(&self, now: Instant) -> usize {
+        let room = UNPLAYED_MAX.saturating_sub(self.unplayed_length(now));
+        room.as_millis() as usize * (MODEL_RATE_HZ / 1000) as usize
+    }
+
+    /// Audio that the client has not heard yet.
+    pub(crate) fn unplayed_length(&self, now: Instant) -> Duration {
+        let unsent: Duration = self.speeches.iter().map(Speech::unsent_length).sum();
+        unsent + self.pace.unplayed(now)
+    }
+
+    /// Finishes a text. It ends when its audio was heard.
+    pub(crate) fn finish(&mut self, now: Instant, turn: TurnTag, out: &mut Actions) {
+        if let Some(speech) = self.speech_mut(turn) {
+            speech.finish();
+        }
+        self.advance(now, out);
+    }
+
+    /// Sets the words of a turn of the model that is complete. The client gets them when the turn ends.
+    pub(crate) fn set_transcript(&mut self, turn: TurnTag, transcript: TurnTranscript) {
+        if let Some(speech) = self.speech_mut(turn) {
+            speech.transcript = Some(transcript);
+        }
+    }
+
+    /// The complete turns that have not ended: the segment of each, its words heard so far, and their length, ms.
+    pub(crate) fn heard_turns(&self, now: Instant) -> Vec<(u32, String, u64)> {
+        let heard = |speech: &Speech| {
+            let (transcript, heard_ms) = (speech.transcript.as_ref()?, self.heard_ms(now, speech));
+            Some((
+                transcript.segment_id,
+                transcript.heard_text(heard_ms, speech.made_ms()).to_owned(),
+                heard_ms,
+            ))
+        };
+        self.speeches.iter().filter_map(heard).collect()
+    }
+
+    /// Marks a text as incomplete: the rest of it was lost. It ends as cancelled, after the audio so far.
+    pub(crate) fn truncate(&mut self, turn: TurnTag) {
+        if let Some(speech) = self.speech_mut(turn) {
+            speech.truncated = true;
+        }
+    }
+
+    /// Ends a text although no upstream speaks it. Reports its start, unless that was reported, and its end.
+    pub(crate) fn fail(&mut self, now: Instant, turn: TurnTag, out: &mut Actions) {
+        if let Some(speech) = self.speech_mut(turn) {
+            speech.truncated = true;
+            speech.announce(now, out);
+        }
+        self.finish(now, turn, out);
+    }
+
+    /// Discards the audio of an unheard text, which is synthesised again.
+    pub(crate) fn restart(&mut self, turn: TurnTag) {
+        if let Some(speech) = self.speech_mut(turn) {
+            speech.restart();
+        }
+    }
+
+    /// Holds back audio, at most for [`PAUSE_MAX`]. Audio that the client already has is played.
+    pub(crate) fn pause(&mut self, now: Instant) {
+        self.paused_until = Some(now + PAUSE_MAX).filter(|_| self.is_busy());
+    }
+
+    /// Continues where playback was paused.
+    pub(crate) fn resume(&mut self, now: Instant, out: &mut Actions) {
+        if self.paused_until.is_some() {
+            self.paused_until = Some(now);
+            self.advance(now, out);
+        }
+    }
+
+    /// True during a pause. Ends a pause that is over.
+    fn is_paused(&mut self, now: Instant) -> bool {
+        if let Some(until) = self.paused_until.take_if(|until| *until <= now) {
+            self.pace.end_pause(until);
+        }
+        self.paused_until.is_some()
+    }
+
+    /// Silences every speech of this source. An announced one ends as cancelled; the client never learns of the others
+    /// (golden c10e).
+    pub(crate) fn cancel(&mut self, now: Instant, source: SpeechSource, out: &mut Actions) {
+        let mut index = 0;
+        while let Some(speech) = self.speeches.get(index) {
+            if speech.source != source {
+                index += 1;
+                continue;
+            }
+            if let Some(speech) = self.speeches.remove(index) {
+                self.report_end(now, speech, true, out);
+            }
+            // Only the first one is paced.
+            if index == 0 {
+                self.paused_until = None;
+                self.pace.stop();
+            }
+        }
+    }
+
+    /// Sends due audio, and ends texts that were heard.
+    pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
+        while !self.speeches.is_empty() {
+            if !self.is_paused(now) {
+                self.send_due(now, out);
+            }
+            let Some(speech) =
+                self.speeches.front_mut().filter(|speech| speech.complete && speech.unsent.is_empty())
+            else {
+                return;
+            };
+            if self.options.confirms_playback && speech.start_reported {
+                speech.report_complete(out);
+            }
+            if self.played_at(now).is_some_and(|at| at > now) {
+                return;
+            }
+            self.pace.stop();
+            if let Some(speech) = self.speeches.pop_front() {
+                self.report_end(now, speech, false, out);
+            }
+        }
+        self.paused_until = None;
+    }
+
+    /// True if audio may leave now, although its time is not up.
+    pub(crate) fn may_send(&self, now: Instant) -> bool {
+        self.paused_until.is_none()
+            && self.speeches.front().filter(|speech| speech.start_reported).is_some_and(|speech| {
+                self.next_frame_length(speech)
+                    .is_some_and(|length| self.pace.earliest_send(now, length) <= now)
+            })
+    }
+
+    /// The instant of the next call of [`Floor::advance`].
+    pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        let speech = self.speeches.front()?;
+        match self.next_frame_length(speech) {
+            Some(length) => {
+                let at = self.pace.latest_send(now, length);
+                Some(self.paused_until.map_or(at, |until| at.max(until)))
+            }
+            None if speech.complete => self.played_at(now),
+            None => None,
+        }
+    }
+
+    /// When the front text, whose audio is sent, counts as played: by the client's word or, at the latest, by estimate.
+    /// `None` means now.
+    fn played_at(&self, now: Instant) -> Option<Instant> {
+        let speech = self.speeches.front()?;
+        if !self.options.confirms_playback || !speech.start_reported {
+            return self.pace.playout_end();
+        }
+        // A client that plays from a buffer began with the first audio at the earliest.
+        let estimated_end = speech.first_sent_at.unwrap_or(now) + speech.length_of(speech.sent_samples);
+        let estimated_end = self.pace.playout_end().map_or(estimated_end, |end| end.max(estimated_end));
+        (!speech.confirmed).then_some(estimated_end + CONFIRMATION_MAX)
+    }
+
+    /// Handles the client's word that it has played a text. Ignored if that text has ended.
+    pub(crate) fn confirm_played(&mut self, now: Instant, turn: TurnTag, out: &mut Actions) {
+        if let Some(speech) =
+            self.speeches.front_mut().filter(|speech| speech.turn == turn && speech.is_sent())
+        {
+            speech.confirmed = true;
+            self.advance(now, out);
+        }
+    }
+
+    /// Sends the front text's due audio.
+    fn send_due(&mut self, now: Instant, out: &mut Actions) {
+        while let Some(length) = self.speeches.front().and_then(|speech| self.next_frame_length(speech)) {
+            let options = self.options;
+            let Some(speech) = self.speeches.front_mut() else { return };
+            if !std::mem::replace(&mut speech.started, true) {
+                self.pace.begin_text(now);
+            }
+            self.pace.set_shortfall(speech.shortfall());
+            if self.pace.earliest_send(now, length) > now {
+                return;
+            }
+            let frame = speech.take_frame(&options);
+            if self.pace.record_sent(now, length) {
+                out.observe(Observation::Underrun);
+            }
+            self.sent_audio += length;
+            let requested_at = if speech.source == SpeechSource::Model {
+                &mut self.user_spoke_at
+            } else {
+                &mut Some(speech.requested_at)
+            };
+            if !speech.start_reported
+                && let Some(at) = requested_at.take()
+            {
+                let origin = if speech.source == SpeechSource::Model {
+                    AudioOrigin::Utterance
+                } else {
+                    AudioOrigin::Text
+                };
+                out.measure(Measurement::FirstAudio { origin, after: now - at });
+            }
+            speech.send_frame(now, frame, out);
+        }
+    }
+
+    /// Length of a text's next frame.
+    fn next_frame_length(&self, speech: &Speech) -> Option<Duration> {
+        let frame_samples = speech.frame_samples(&self.options);
+        let samples = match speech.unsent_samples() {
+            0 => return None,
+            // A frame of fixed length waits until it is full, or until no more audio comes.
+            unsent if self.options.has_fixed_frames && unsent < frame_samples && !speech.complete => {
+                return None;
+            }
+            _ if self.options.has_fixed_frames => frame_samples,
+            unsent => unsent.min(frame_samples),
+        };
+        Some(speech.length_of(samples as u64))
+    }
+
+    /// Length of a text's audio that the client has heard, ms.
+    fn heard_ms(&self, now: Instant, speech: &Speech) -> u64 {
+        let rate_hz = u64::from(speech.converter.rate_hz());
+        let unheard = self.pace.unplayed(now).as_secs_f64() * rate_hz as f64;
+        speech.sent_samples.saturating_sub(unheard.round() as u64) * 1000 / rate_hz
+    }
+
+    fn report_end(&self, now: Instant, speech: Speech, cancelled: bool, out: &mut Actions) {
+        let (segment_id, is_incomplete) = (speech.segment_id, cancelled || speech.truncated);
+        let audio_ms = speech.made_ms();
+        if let Some(transcript) = &speech.transcript {
+            let heard_ms = if cancelled { self.heard_ms(now, &speech) } else { audio_ms };
+            transcript.report_heard(heard_ms, audio_ms, out);
+        }
+        if speech.start_reported {
+            self.report_speaking_end(now, speech, cancelled, out);
+        }
+        if let Some(segment_id) = segment_id {
+            out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled: is_incomplete, audio_ms });
+        }
+    }
+
+    fn report_speaking_end(&self, now: Instant, speech: Speech, cancelled: bool, out: &mut Actions) {
+        let mut audio_ms = speech.sent_samples * 1000 / u64::from(speech.converter.rate_hz());
+        if cancelled {
+            let audio_bytes = speech.sent_samples * speech.converter.bytes_per_sample() as u64;
+            out.push(Action::DropTurn(speech.turn, audio_bytes));
+            audio_ms = self.heard_ms(now, &speech);
+        }
+        out.push_client(ClientCommand::SpeakingEnded {
+            request_id: speech.request_id,
+            at_ms: millis(now - speech.requested_at),
+            cancelled: cancelled || speech.truncated,
+            audio_ms,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

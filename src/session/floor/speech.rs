@@ -1,0 +1,210 @@
+//! One speech on the floor: what was made of it, and what was sent.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::{FloorOptions, UNPLAYED_MAX, transcript::TurnTranscript};
+use crate::{
+    audio::{MODEL_RATE_HZ, output_converter::OutputConverter, playout_queue::PlayoutQueue},
+    error::{Error, ErrorKind},
+    event::{ClientAudio, ClientCommand, TurnTag},
+    mapping::profile::PlayoutPace,
+    session::{millis, outbox::Actions},
+};
+
+/// How much audio the model makes of a turn at a time. The next audio comes that long after a turn's first audio, however
+/// short the first is (the documented legacy server begins with half of it).
+const UNIT_SAMPLES: u64 = MODEL_RATE_HZ as u64;
+
+/// Where a speech comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SpeechSource {
+    /// A text that the client asked voxbridge to speak.
+    Text,
+    /// A turn of the model, or an answer of it.
+    Model,
+}
+
+/// One speech.
+#[derive(Debug)]
+pub(super) struct Speech {
+    pub(super) source: SpeechSource,
+    pub(super) turn: TurnTag,
+    /// To the client's format as of the text's beginning.
+    pub(super) converter: OutputConverter,
+    pub(super) request_id: String,
+    /// The model's turn, if it is one.
+    pub(super) segment_id: Option<u32>,
+    text: String,
+    /// Words of a complete turn of the model, reported when it ends.
+    pub(super) transcript: Option<TurnTranscript>,
+    pub(super) requested_at: Instant,
+    /// Audio in the client's format that was made and not sent.
+    pub(super) unsent: PlayoutQueue,
+    /// Samples of the model it was made from.
+    pub(super) model_samples: u64,
+    /// Its first audio has come to the front.
+    pub(super) started: bool,
+    pub(super) start_reported: bool,
+    /// No more of it is made.
+    pub(super) complete: bool,
+    /// Some of it was dropped.
+    overflowed: bool,
+    /// The rest of it will never be made.
+    pub(super) truncated: bool,
+    pub(super) sent_samples: u64,
+    /// When its first audio was sent.
+    pub(super) first_sent_at: Option<Instant>,
+    /// [`ClientCommand::AudioComplete`] was sent.
+    complete_reported: bool,
+    /// The client says that it has played all of it.
+    pub(super) confirmed: bool,
+}
+
+impl Speech {
+    pub(super) fn new(
+        now: Instant,
+        source: SpeechSource,
+        turn: TurnTag,
+        converter: OutputConverter,
+        request_id: String,
+        text: String,
+    ) -> Self {
+        Self {
+            source,
+            turn,
+            converter,
+            request_id,
+            segment_id: None,
+            text,
+            transcript: None,
+            requested_at: now,
+            unsent: PlayoutQueue::default(),
+            model_samples: 0,
+            started: false,
+            start_reported: false,
+            complete: false,
+            overflowed: false,
+            truncated: false,
+            sent_samples: 0,
+            first_sent_at: None,
+            complete_reported: false,
+            confirmed: false,
+        }
+    }
+
+    /// How much audio is missing until the model makes more. A requested text is made as fast as possible: zero.
+    pub(super) fn shortfall(&self) -> Duration {
+        let missing = match self.source {
+            SpeechSource::Model if !self.complete => UNIT_SAMPLES.saturating_sub(self.model_samples),
+            SpeechSource::Model | SpeechSource::Text => 0,
+        };
+        Duration::from_nanos(missing * 1_000_000_000 / UNIT_SAMPLES)
+    }
+
+    /// Length of the audio that the model made for it, ms.
+    pub(super) fn made_ms(&self) -> u64 {
+        self.model_samples * 1000 / u64::from(MODEL_RATE_HZ)
+    }
+
+    /// Announces the text, once.
+    pub(super) fn announce(&mut self, now: Instant, out: &mut Actions) {
+        if !std::mem::replace(&mut self.start_reported, true) {
+            out.push_client(ClientCommand::SpeakingStarted {
+                request_id: self.request_id.clone(),
+                at_ms: millis(now - self.requested_at),
+                text: std::mem::take(&mut self.text),
+            });
+        }
+    }
+
+    /// Adds audio of the model. After the end, all of it leaves the converter at once.
+    pub(super) fn push_audio(&mut self, samples: &[f32]) {
+        self.model_samples += samples.len() as u64;
+        self.converter.push(samples, &mut self.unsent);
+        if self.complete {
+            self.converter.flush(&mut self.unsent);
+        }
+    }
+
+    /// Reports once that audio too far ahead of playback is dropped.
+    pub(super) fn report_overflow(&mut self, out: &mut Actions) {
+        if std::mem::replace(&mut self.overflowed, true) {
+            return;
+        }
+        let seconds = UNPLAYED_MAX.as_secs();
+        let words =
+            format!("the upstream is more than {seconds} s ahead of what is heard; the rest is dropped");
+        let error = Error::new(ErrorKind::SpeakFailed, words);
+        out.push_error(match self.source {
+            SpeechSource::Text => error.for_request(self.request_id.clone()),
+            SpeechSource::Model => error,
+        });
+    }
+
+    /// No more of it is made.
+    pub(super) fn finish(&mut self) {
+        self.converter.flush(&mut self.unsent);
+        self.complete = true;
+    }
+
+    /// Discards its audio, which is made again.
+    pub(super) fn restart(&mut self) {
+        self.converter.clear();
+        self.unsent.clear();
+        self.model_samples = 0;
+    }
+
+    pub(super) fn unsent_samples(&self) -> usize {
+        self.unsent.len() / self.converter.bytes_per_sample()
+    }
+
+    pub(super) fn unsent_length(&self) -> Duration {
+        self.length_of(self.unsent_samples() as u64)
+    }
+
+    /// Length of this many samples in the client's format, rounded up, so that consecutive frames never seem to have a gap.
+    pub(super) fn length_of(&self, samples: u64) -> Duration {
+        Duration::from_nanos((samples * 1_000_000_000).div_ceil(self.converter.rate_hz().into()))
+    }
+
+    /// Most samples of one frame.
+    pub(super) fn frame_samples(&self, options: &FloorOptions) -> usize {
+        let FloorOptions { frame_max_bytes, has_fixed_frames, playout, .. } = options;
+        let frame_samples = (u64::from(self.converter.rate_hz()) * u64::from(playout.frame_ms) / 1000).max(1);
+        // Frames hold whole samples.
+        let max_samples = (frame_max_bytes / self.converter.bytes_per_sample()).max(1);
+        match playout.pace {
+            PlayoutPace::Burst if !has_fixed_frames => max_samples,
+            PlayoutPace::Burst | PlayoutPace::RealTime => max_samples.min(frame_samples as usize),
+        }
+    }
+
+    /// Takes the next frame.
+    pub(super) fn take_frame(&mut self, options: &FloorOptions) -> Bytes {
+        let frame_samples = self.frame_samples(options);
+        let frame = self.unsent.take(frame_samples * self.converter.bytes_per_sample());
+        if options.has_fixed_frames { self.converter.fill_up(frame, frame_samples) } else { frame }
+    }
+
+    /// Sends a frame, after the text's announcement.
+    pub(super) fn send_frame(&mut self, now: Instant, bytes: Bytes, out: &mut Actions) {
+        self.announce(now, out);
+        self.first_sent_at.get_or_insert(now);
+        self.sent_samples += (bytes.len() / self.converter.bytes_per_sample()) as u64;
+        out.push_client(ClientCommand::Audio(ClientAudio { bytes, turn: self.turn }));
+    }
+
+    /// Reports once that all audio was sent.
+    pub(super) fn report_complete(&mut self, out: &mut Actions) {
+        if !std::mem::replace(&mut self.complete_reported, true) {
+            out.push_client(ClientCommand::AudioComplete { turn: self.turn });
+        }
+    }
+
+    /// True if all audio was sent and the client knows it.
+    pub(super) const fn is_sent(&self) -> bool {
+        self.complete_reported
+    }
+}

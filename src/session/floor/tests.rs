@@ -1,0 +1,181 @@
+//! Tests of the floor: when audio leaves, and what is held.
+
+use super::*;
+
+static SECOND: [f32; MODEL_RATE_HZ as usize] = [0.25; MODEL_RATE_HZ as usize];
+
+fn floor() -> (Floor, Instant, Actions) {
+    floor_with_hold(0)
+}
+
+fn floor_with_hold(hold_max_ms: u32) -> (Floor, Instant, Actions) {
+    let playout = PlayoutRules { pace: PlayoutPace::RealTime, lead_ms: 300, frame_ms: 100, hold_max_ms };
+    #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
+    let now = Instant::now();
+    let options =
+        FloorOptions { frame_max_bytes: 65_536, has_fixed_frames: false, confirms_playback: false, playout };
+    (Floor::new(options), now, Actions::default())
+}
+
+/// Messages to the client: lengths of audio in ms, and events by their first letters.
+fn client_events(out: &mut Actions) -> Vec<String> {
+    let describe = |action| match action {
+        Action::ToClient(ClientCommand::Audio(audio)) => Some((audio.bytes.len() / 48).to_string()),
+        Action::ToClient(ClientCommand::SpeakingStarted { .. }) => Some("start".to_owned()),
+        Action::ToClient(ClientCommand::SpeakingEnded { cancelled, audio_ms, .. }) => {
+            Some(format!("end {audio_ms} {cancelled}"))
+        }
+        Action::ToClient(ClientCommand::Error(_)) => Some("error".to_owned()),
+        _ => None,
+    };
+    std::iter::from_fn(|| out.pop()).filter_map(describe).collect()
+}
+
+#[test]
+fn chunks_of_any_size_are_sent_in_whole_frames_at_playout_pace() {
+    let (mut floor, now, mut out) = floor();
+    let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+    for piece in SECOND[..9_600].chunks(1_000) {
+        floor.push_audio(now, turn, piece, &mut out);
+    }
+    assert_eq!(client_events(&mut out).len(), 1 + 7, "seven times 41 ms: the lead, and no piece more");
+    floor.finish(now, turn, &mut out);
+    let mut at = now;
+    while let Some(next) = floor.next_timeout(at) {
+        assert!(next > at, "nothing is due that was not done");
+        at = next;
+        floor.advance(at, &mut out);
+    }
+    assert_eq!(client_events(&mut out), ["100", "8", "end 400 false"], "then in frames of their own length");
+    assert_eq!((at - now).as_millis(), 400, "when the last of it was heard");
+}
+
+#[test]
+fn audio_too_far_ahead_is_dropped_and_reported_once() {
+    let (mut floor, now, mut out) = floor();
+    let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+    for second in 1..=100 {
+        floor.push_audio(now, turn, &SECOND, &mut out);
+        assert_eq!(floor.is_far_ahead(now), second > 30, "{second}");
+    }
+    assert_eq!(floor.unplayed_length(now).as_secs(), 90);
+    assert_eq!(client_events(&mut out).iter().filter(|event| *event == "error").count(), 1);
+    floor.cancel(now, SpeechSource::Model, &mut out);
+    assert_eq!((client_events(&mut out), floor.is_busy()), (vec!["end 0 true".to_owned()], false));
+}
+
+#[test]
+fn one_piece_of_audio_that_is_too_long_is_cut_and_reported() {
+    let (mut floor, now, mut out) = floor();
+    let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+    floor.push_audio(now, turn, &SECOND.repeat(120), &mut out);
+    assert_eq!(floor.unplayed_length(now).as_secs(), 90);
+    assert!(client_events(&mut out).contains(&"error".to_owned()));
+}
+
+/// How long the first audio of a text with such first pieces is held, ms.
+fn hold_ms(source: SpeechSource, pieces: &[usize], hold_max_ms: u32) -> u128 {
+    let (mut floor, now, mut out) = floor_with_hold(hold_max_ms);
+    let turn = floor.begin(now, source, "t".into(), String::new());
+    for piece in pieces {
+        floor.push_audio(now, turn, &SECOND[..*piece], &mut out);
+    }
+    let events = client_events(&mut out);
+    let due = if events.is_empty() { floor.next_timeout(now).unwrap() } else { now };
+    (due - now).as_millis()
+}
+
+#[test]
+fn turn_with_short_first_chunk_is_held_until_the_next_is_due() {
+    assert_eq!(hold_ms(SpeechSource::Model, &[12_000], 600), 500);
+    assert_eq!(hold_ms(SpeechSource::Model, &[2_400], 600), 600, "no longer than the profile says");
+    assert_eq!(hold_ms(SpeechSource::Model, &[12_000], 0), 0);
+    assert_eq!(hold_ms(SpeechSource::Model, &[24_000], 600), 0, "nothing for a whole unit");
+    assert_eq!(hold_ms(SpeechSource::Model, &[2_400; 10], 600), 0, "in however many pieces");
+    assert_eq!(hold_ms(SpeechSource::Text, &[12_000], 600), 0, "nothing for a text");
+    let (mut floor, now, mut out) = floor_with_hold(600);
+    let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+    floor.push_audio(now, turn, &SECOND[..12_000], &mut out);
+    assert_eq!(client_events(&mut out), [""; 0]);
+    floor.finish(now, turn, &mut out);
+    assert_eq!(
+        client_events(&mut out),
+        ["start", "100", "100", "100"],
+        "a turn that is over waits for nothing"
+    );
+}
+
+#[test]
+fn pause_holds_audio_back_and_loses_nothing() {
+    for (resumed_after_ms, continues_after_ms) in [(Some(400), 400), (None, 600)] {
+        let (mut floor, now, mut out) = floor();
+        let at = |ms: u64| now + Duration::from_millis(ms);
+        let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+        floor.push_audio(now, turn, &SECOND, &mut out);
+        floor.finish(now, turn, &mut out);
+        assert_eq!(client_events(&mut out), ["start", "100", "100", "100"]);
+        floor.pause(now);
+        floor.advance(at(300), &mut out);
+        assert_eq!(client_events(&mut out), [""; 0]);
+        assert_eq!(floor.next_timeout(at(300)), Some(at(600)), "a pause ends by itself");
+        match resumed_after_ms {
+            Some(ms) => floor.resume(at(ms), &mut out),
+            None => floor.advance(at(600), &mut out),
+        }
+        assert_eq!(floor.unplayed_length(at(continues_after_ms)).as_millis(), 700);
+        assert_eq!(client_events(&mut out), ["100", "100", "100"], "and no underrun is counted");
+        assert_eq!(floor.pace.next_hold(), Duration::ZERO);
+        for later in (continues_after_ms..2_000).step_by(20) {
+            floor.advance(at(later), &mut out);
+        }
+        assert_eq!(client_events(&mut out), ["100", "100", "100", "100", "end 1000 false"]);
+    }
+}
+
+#[test]
+fn pause_ends_with_its_text() {
+    let (mut floor, now, mut out) = floor();
+    let at = |ms: u64| now + Duration::from_millis(ms);
+    for (ms, ended_by_cancel) in [(0, true), (1_000, false)] {
+        let turn = floor.begin(at(ms), SpeechSource::Model, "t".into(), String::new());
+        floor.push_audio(at(ms), turn, &SECOND[..2_400], &mut out);
+        floor.finish(at(ms), turn, &mut out);
+        floor.pause(at(ms));
+        if ended_by_cancel {
+            floor.cancel(at(ms), SpeechSource::Model, &mut out);
+        }
+        floor.advance(at(ms + 100), &mut out);
+        client_events(&mut out);
+        let turn = floor.begin(at(ms + 100), SpeechSource::Model, "u".into(), String::new());
+        floor.push_audio(at(ms + 100), turn, &SECOND[..2_400], &mut out);
+        assert_eq!(client_events(&mut out), ["start", "100"]);
+        floor.cancel(at(ms + 100), SpeechSource::Model, &mut out);
+        client_events(&mut out);
+    }
+}
+
+#[test]
+fn cancelled_text_counts_only_audio_that_was_played() {
+    for (after_ms, played_ms) in [(0, 0), (100, 100), (450, 450)] {
+        let (mut floor, now, mut out) = floor();
+        let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+        floor.push_audio(now, turn, &SECOND, &mut out);
+        let cancelled_at = now + Duration::from_millis(after_ms);
+        for ms in (0..=after_ms).step_by(50) {
+            floor.advance(now + Duration::from_millis(ms), &mut out);
+        }
+        floor.cancel(cancelled_at, SpeechSource::Model, &mut out);
+        assert_eq!(client_events(&mut out).pop(), Some(format!("end {played_ms} true")));
+    }
+}
+
+#[test]
+fn truncated_text_is_played_and_ends_as_cancelled() {
+    let (mut floor, now, mut out) = floor();
+    let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+    floor.push_audio(now, turn, &SECOND[..4_800], &mut out);
+    floor.truncate(turn);
+    floor.finish(now, turn, &mut out);
+    floor.advance(now + Duration::from_millis(200), &mut out);
+    assert_eq!(client_events(&mut out), ["start", "100", "100", "end 200 true"]);
+}
