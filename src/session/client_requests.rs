@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use super::{
     Session, SessionPhase,
+    assistant::entries::Entries,
     floor::{Claim, Permission},
     input::speech_input::{COMMIT_MIN_MS, SpeechEvent},
     millis,
@@ -42,9 +43,9 @@ impl Session {
     /// Gives a picture to the model.
     pub(super) fn add_picture(&mut self, picture: VideoFrame) {
         if self.assistant.is_some() {
-            let id = EntryId(self.context.segment_ids.next_id());
+            let id = EntryId(self.tools.segment_ids.next_id());
             let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Picture(picture.0)] };
-            return self.context.entries.add(entry, EntryPlace::End);
+            return self.with_entries(|entries| entries.add(entry, EntryPlace::End));
         }
         if !self.dialogue.as_mut().is_some_and(|dialogue| dialogue.push_video_frame(picture)) {
             self.note_no_effect("a picture does nothing", "its model sees nothing");
@@ -54,7 +55,7 @@ impl Session {
     /// Adds an entry to the conversation. In full duplex, only its pictures can reach the model.
     pub(super) fn add_entry(&mut self, entry: Entry, place: EntryPlace) {
         if self.assistant.is_some() {
-            return self.context.entries.add(entry, place);
+            return self.with_entries(|entries| entries.add(entry, place));
         }
         for part in entry.parts {
             match part {
@@ -74,10 +75,18 @@ impl Session {
         self.activity.idle_since = now;
         match &mut self.assistant {
             Some(assistant) => {
-                assistant.request(now, request, &mut self.context);
-                self.transcriber.end_request_wait(now, &mut self.context);
+                assistant.request(now, request, &mut self.tools);
+                self.transcriber.end_request_wait(now, &mut self.tools);
+                self.pass_on_words();
             }
             None => self.note_no_effect("a request for an answer does nothing", "it takes no turns"),
+        }
+    }
+
+    /// Changes the conversation that the assistant knows, if there is one.
+    pub(super) fn with_entries(&mut self, change: impl FnOnce(&mut Entries)) {
+        if let Some(assistant) = &mut self.assistant {
+            change(&mut assistant.entries);
         }
     }
 
@@ -90,21 +99,21 @@ impl Session {
 
     pub(super) fn note_no_effect(&mut self, what: &str, because: &str) {
         let note = format!("{what} in profile {}: {because}", self.setup.profile.name);
-        self.context.out.observe(Observation::NoEffect(note));
+        self.tools.out.observe(Observation::NoEffect(note));
     }
 
     /// Passes an utterance on to the assistant once its audio is complete.
     pub(super) fn handle_committed(&mut self, now: Instant, segment_id: u32, audio: Arc<Vec<i16>>) {
         let audio_ms = audio.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
         let is_transcribed = self.transcriber.wants_transcript;
-        self.context.out.push_client(ClientCommand::AudioCommitted { segment_id, audio_ms, is_transcribed });
+        self.tools.out.push_client(ClientCommand::AudioCommitted { segment_id, audio_ms, is_transcribed });
         let Some(assistant) = &mut self.assistant else { return };
         let id = EntryId(segment_id);
         let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Audio(audio)] };
-        self.context.entries.add(entry, EntryPlace::End);
+        assistant.entries.add(entry, EntryPlace::End);
         let detection = assistant.settings.detection;
         if detection.is_automatic && detection.answers {
-            assistant.request(now, AnswerRequest::default(), &mut self.context);
+            assistant.request(now, AnswerRequest::default(), &mut self.tools);
         }
     }
 
@@ -122,7 +131,7 @@ impl Session {
     /// Speaks the next queued text, once the current one has ended.
     pub(super) fn speak_next_queued(&mut self, now: Instant) {
         while self.phase != SessionPhase::Ended
-            && self.context.floor.may_speak(Claim::QueuedText) == Permission::Now
+            && self.tools.floor.may_speak(Claim::QueuedText) == Permission::Now
         {
             match self.tts_queue.pop() {
                 None => return,
@@ -130,7 +139,7 @@ impl Session {
                     self.start_speech(now, SpeakRequest { text, ..SpeakRequest::default() });
                 }
                 Some(TtsQueueItem::Flushed(sequence)) => {
-                    self.context.out.push_client(ClientCommand::Flushed { sequence });
+                    self.tools.out.push_client(ClientCommand::Flushed { sequence });
                 }
             }
         }
@@ -140,8 +149,9 @@ impl Session {
     pub(super) fn finalize_transcripts(&mut self, now: Instant) {
         self.intake.speech_input.end_utterance(&mut self.intake.speech_events);
         self.process_speech_events(now);
-        self.transcriber.finalize(now, &mut self.context);
-        self.context.out.await_reply(AwaitedReply::Final);
+        self.transcriber.finalize(now, &mut self.tools);
+        self.pass_on_words();
+        self.tools.out.await_reply(AwaitedReply::Final);
     }
 
     /// Tracks the end of the last utterance, for the report of silence.
@@ -165,7 +175,7 @@ impl Session {
             && self.transcriber.queue.is_settled()
         {
             self.intake.last_utterance_end_ms = None;
-            self.context.out.push_client(ClientCommand::UtteranceGap { last_ms });
+            self.tools.out.push_client(ClientCommand::UtteranceGap { last_ms });
         }
     }
 }

@@ -19,12 +19,12 @@ pub(super) struct DropReport {
 impl Session {
     /// Reports dropped audio, or arms [`Timer::DropReport`] if the last report is too recent.
     pub(super) fn report_dropped(&mut self, now: Instant) {
-        self.context.timers.take_expired(Timer::DropReport, now);
+        self.tools.timers.take_expired(Timer::DropReport, now);
         if self.phase == SessionPhase::Ended || self.unreported_drop_ms() == 0 {
             return;
         }
         match self.drop_report.reported_at.map(|at| at + REPORT_INTERVAL) {
-            Some(due_at) if now < due_at => self.context.timers.set(Timer::DropReport, due_at),
+            Some(due_at) if now < due_at => self.tools.timers.set(Timer::DropReport, due_at),
             _ => self.flush_drop_report(now),
         }
     }
@@ -35,7 +35,7 @@ impl Session {
         if dropped_ms > 0 {
             self.drop_report.reported_ms += dropped_ms;
             self.drop_report.reported_at = Some(now);
-            self.context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
+            self.tools.out.push_client(ClientCommand::FramesDropped { dropped_ms });
         }
     }
 

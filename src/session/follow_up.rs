@@ -4,7 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Session, SessionPhase, drain_plan::TIME_LIMIT_GRACE, timers::Timer};
+use super::{
+    Session, SessionPhase, drain_plan::TIME_LIMIT_GRACE, effects::Effects, timers::Timer, tools::Tools,
+};
 use crate::{
     error::{Error, ErrorKind},
     event::CloseReason,
@@ -16,133 +18,124 @@ const UNATTENDED_TALK_MAX: Duration = Duration::from_secs(600);
 
 impl Session {
     /// Runs the timers that have expired: the lanes' own, those of this function, and those of the steps in
-    /// [`Session::update`].
+    /// [`Session::follow`].
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if self.context.timers.take_expired(Timer::Interim, now)
+        if self.tools.timers.take_expired(Timer::Interim, now)
             && let Some(audio) = self.intake.speech_input.current_recording()
         {
             let end_ms = self.intake.speech_input.listened_ms();
-            self.transcriber.request_interim(now, audio, end_ms, &mut self.context);
+            self.transcriber.request_interim(now, (audio, end_ms), &mut self.tools);
         }
-        if self.context.timers.take_expired(Timer::AnswerRequest, now) {
-            self.transcriber.end_request_wait(now, &mut self.context);
+        if self.tools.timers.take_expired(Timer::AnswerRequest, now) {
+            self.transcriber.end_request_wait(now, &mut self.tools);
+            self.pass_on_words();
         }
-        self.context.timers.clear(&[Timer::Lanes]);
+        self.tools.timers.clear(&[Timer::Lanes]);
         self.handle_lanes_timeout(now);
         // Frames of audio only move these two timers later, and so leave them as they are.
         self.arm_stall();
-        if self.context.timers.take_expired(Timer::Stall, now) {
+        if self.tools.timers.take_expired(Timer::Stall, now) {
             self.intake.speech_input.end_utterance(&mut self.intake.speech_events);
             self.process_speech_events(now);
         }
         self.arm_idle();
-        if self.context.timers.take_expired(Timer::Idle, now) {
+        if self.tools.timers.take_expired(Timer::Idle, now) {
             self.begin_shutdown(now, CloseReason::Idle);
         }
-        if self.context.timers.take_expired(Timer::TimeLimit, now) {
+        if self.tools.timers.take_expired(Timer::TimeLimit, now) {
             self.drain(now, TIME_LIMIT_GRACE, CloseReason::TimeLimit);
         }
-        self.update(now);
+        self.follow(now, Effects::ALL);
     }
 
     /// Earliest instant at which [`Session::handle_timeout`] has work to do.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.context.timers.next()
+        self.tools.timers.next()
     }
 
-    /// Follows an input that changes nothing by itself: runs the timers that have expired by its instant.
-    pub(super) fn run_expired(&mut self, now: Instant) {
-        if self.context.timers.next().is_some_and(|at| at <= now) {
-            self.update(now);
+    /// Follows an input: runs the steps that its effects ask for. [`super`] lists them.
+    pub(super) fn follow(&mut self, now: Instant, effects: Effects) {
+        if effects.has(Effects::WORKER_WANTED) {
+            self.release_idle_workers(now);
         }
+        if effects.has(Effects::LANE_LEFT) {
+            self.resume_dialling(now);
+        }
+        let effects = if effects.has(Effects::MODEL) { effects } else { self.follow_small(now, effects) };
+        if effects == Effects::NONE {
+            return;
+        }
+        let is_complete = effects.has(Effects::ALL);
+        self.play(now);
+        self.speak_next_queued(now);
+        self.advance_dialogue(now);
+        self.report_dropped(now);
+        self.finish_if_quiet(now);
+        if is_complete {
+            self.report_transcripts();
+            self.track_backpressure(now);
+        }
+        self.track_replies(now);
+        self.arm_outputs(now);
+        self.finish_if_answered(now);
     }
 
-    /// Follows a frame of audio that decided nothing. The session is awake, so it also sends audio that may leave.
-    pub(super) fn after_frame(&mut self, now: Instant) {
-        if self.context.floor.may_send(now) {
-            self.context.timers.set(Timer::Playout, now);
+    /// Follows an input that decided nothing: moves the timers that it can move. Returns what else is due by its instant.
+    fn follow_small(&mut self, now: Instant, effects: Effects) -> Effects {
+        let Tools { floor, timers, .. } = &mut self.tools;
+        // The session is awake, so it also sends audio that may leave.
+        if effects.has(Effects::FRAME) && floor.may_send(now) {
+            timers.set(Timer::Playout, now);
         }
-        if self.update_timers(now) {
-            return self.update(now);
+        if effects.has(Effects::DELTA) {
+            timers.set_or_clear(Timer::Playout, floor.next_timeout(now));
         }
-        if self.setup.lock_step || self.intake.last_utterance_end_ms.is_some() {
+        let needs_step = effects != Effects::NONE
+            && (self.drain_plan.is_some()
+                || self
+                    .dialogue
+                    .as_mut()
+                    .is_some_and(|dialogue| !dialogue.update_silence_timers(now, floor, timers)));
+        if needs_step || timers.next().is_some_and(|at| at <= now) {
+            return if effects.has(Effects::DELTA) { Effects::MODEL } else { Effects::ALL };
+        }
+        if effects.has(Effects::FRAME)
+            && (self.setup.lock_step || self.intake.last_utterance_end_ms.is_some())
+        {
             self.report_transcripts();
         }
-    }
-
-    /// Follows more text or audio of a text or turn that is being played.
-    pub(super) fn after_delta(&mut self, now: Instant) {
-        self.context.timers.set_or_clear(Timer::Playout, self.context.floor.next_timeout(now));
-        if self.update_timers(now) {
-            self.after_model_output(now);
-        }
-    }
-
-    /// Moves the timers that silence defines. Returns true if a step of [`Session::update`] is due now.
-    fn update_timers(&mut self, now: Instant) -> bool {
-        let needs_advance = match &mut self.dialogue {
-            Some(dialogue) => !dialogue.update_silence_timers(now, &self.view, &mut self.context),
-            None => false,
-        };
-        needs_advance || self.drain_plan.is_some() || self.context.timers.next().is_some_and(|at| at <= now)
-    }
-
-    /// Follows other output of the model, which cannot change a transcript.
-    pub(super) fn after_model_output(&mut self, now: Instant) {
-        self.play(now);
-        self.speak_next_queued(now);
-        self.advance_dialogue(now);
-        self.report_dropped(now);
-        self.finish_if_quiet(now);
-        self.track_replies(now);
-        self.arm_outputs(now);
-        self.finish_if_answered(now);
-    }
-
-    /// Follows an input that may concern every part of the session.
-    pub(super) fn update(&mut self, now: Instant) {
-        self.play(now);
-        self.speak_next_queued(now);
-        self.advance_dialogue(now);
-        self.report_dropped(now);
-        self.finish_if_quiet(now);
-        self.report_transcripts();
-        self.track_backpressure(now);
-        self.track_replies(now);
-        self.arm_outputs(now);
-        self.finish_if_answered(now);
+        Effects::NONE
     }
 
     /// Sends the audio that is due, and ends texts that were played.
     fn play(&mut self, now: Instant) {
-        if self.context.timers.take_expired(Timer::Playout, now) {
-            self.context.floor.advance(now, &mut self.context.out);
+        if self.tools.timers.take_expired(Timer::Playout, now) {
+            self.tools.floor.advance(now, &mut self.tools.out);
         }
     }
 
     /// Arms [`Timer::Playout`] for the floor's next frame or end, and [`Timer::Lanes`] for the lanes.
     pub(super) fn arm_outputs(&mut self, now: Instant) {
-        self.context.timers.set_or_clear(Timer::Playout, self.context.floor.next_timeout(now));
+        self.tools.timers.set_or_clear(Timer::Playout, self.tools.floor.next_timeout(now));
         let deadline = self.lane_deadline();
-        self.context.timers.set_or_clear(Timer::Lanes, deadline);
+        self.tools.timers.set_or_clear(Timer::Lanes, deadline);
     }
 
     /// Lets the conversation continue.
     fn advance_dialogue(&mut self, now: Instant) {
         if let Some(assistant) = &mut self.assistant {
-            assistant.advance(now, &mut self.context);
+            assistant.advance(now, &mut self.tools);
             return self.update_barge_in_watch();
         }
         if self.phase != SessionPhase::Open || self.dialogue.is_none() {
             return;
         }
         self.update_barge_in_watch();
-        let view = self.session_view();
-        self.view = view;
         let Some(dialogue) = &mut self.dialogue else { return };
-        dialogue.advance(now, &view, &mut self.context);
+        dialogue.user.in_speech = self.intake.speech_input.is_in_speech();
+        dialogue.advance(now, &mut self.tools);
         if let Some(failure) = dialogue.take_failure() {
-            self.context.out.push_error(Error::new(ErrorKind::ConversationLost, failure.detail));
+            self.tools.out.push_error(Error::new(ErrorKind::ConversationLost, failure.detail));
             self.begin_shutdown(now, CloseReason::Upstream);
         }
     }
@@ -152,7 +145,7 @@ impl Session {
         if self.intake.last_utterance_end_ms.is_some() {
             self.report_utterance_gap();
         }
-        self.context.out.push_replies(self.transcriber.queue.is_settled());
+        self.tools.out.push_replies(self.transcriber.queue.is_settled());
     }
 
     /// Notes whether reading from the client is paused. Meanwhile, missing audio does not count as silence.
@@ -171,7 +164,7 @@ impl Session {
             && self.intake.speech_input.current_recording().is_some();
         let stall = Duration::from_millis(self.setup.profile.listen.stall_ms.into());
         let at = is_receiving.then(|| self.activity.silence_since + stall);
-        self.context.timers.set_or_clear(Timer::Stall, at);
+        self.tools.timers.set_or_clear(Timer::Stall, at);
     }
 
     /// Notes whether the client waits for a reply. A client that has just got one, or listens, is not idle.
@@ -201,7 +194,7 @@ impl Session {
     /// True if audio is playing or being synthesized.
     pub(super) fn is_speaking(&self) -> bool {
         self.synthesizer.is_busy()
-            || self.context.floor.is_busy()
+            || self.tools.floor.is_busy()
             || self.assistant.as_ref().is_some_and(|assistant| assistant.is_busy())
     }
 
@@ -211,7 +204,7 @@ impl Session {
         let idle =
             self.activity.idle_timeout.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken());
         let at = idle.map(|idle| {
-            let is_playing = self.context.floor.is_busy();
+            let is_playing = self.tools.floor.is_busy();
             let at = if is_playing {
                 self.activity.silence_since + UNATTENDED_TALK_MAX
             } else {
@@ -224,6 +217,6 @@ impl Session {
                 at.max(self.activity.silence_since + queue_max)
             }
         });
-        self.context.timers.set_or_clear(Timer::Idle, at);
+        self.tools.timers.set_or_clear(Timer::Idle, at);
     }
 }

@@ -33,7 +33,9 @@ impl Session {
     pub(super) fn handle_audio(&mut self, now: Instant, bytes: &[u8]) -> bool {
         self.activity.idle_since = now;
         self.activity.silence_since = now;
-        self.view.client_audio_at = Some(now);
+        if let Some(dialogue) = &mut self.dialogue {
+            dialogue.user.client_audio_at = Some(now);
+        }
         let groups = self.intake.speech_input.count_groups(bytes.len());
         let length = Duration::from_secs_f64(
             groups as f64 / f64::from(self.intake.speech_input.settings.rate_hz.max(1)),
@@ -44,7 +46,7 @@ impl Session {
             match self.intake.rate_limiter.check_frame(now, length) {
                 RateDecision::Accept => {}
                 RateDecision::AcceptAndWarn(delay_ms) => {
-                    self.context.out.push_client(ClientCommand::RateLimited { delay_ms });
+                    self.tools.out.push_client(ClientCommand::RateLimited { delay_ms });
                 }
                 RateDecision::Drop => {
                     self.intake.speech_input.discard_frame(bytes);
@@ -55,7 +57,7 @@ impl Session {
                 }
             }
         }
-        let is_muted = self.context.floor.is_audible() && self.settings.microphone == MicrophoneMode::Muted;
+        let is_muted = self.tools.floor.is_audible() && self.settings.microphone == MicrophoneMode::Muted;
         let mut has_speech = false;
         if is_muted {
             self.intake.audio_totals.muted += length;
@@ -63,13 +65,16 @@ impl Session {
         } else {
             has_speech = self.intake.speech_input.push_frame(bytes, &mut self.intake.speech_events);
             // The dialogue does not wait for audio that the model gets as silence.
-            if !self.is_uplink_silenced() {
-                self.view.last_mic_frame = Some((now, length));
+            let is_silenced = self.is_uplink_silenced();
+            if let Some(dialogue) = self.dialogue.as_mut().filter(|_| !is_silenced) {
+                dialogue.user.last_mic_frame = Some((now, length));
             }
         }
         if has_speech {
-            self.view.voice_at = Some(now);
-            self.context.floor.note_user_speech(now);
+            if let Some(dialogue) = &mut self.dialogue {
+                dialogue.user.voice_at = Some(now);
+            }
+            self.tools.floor.note_user_speech(now);
         }
         if self.intake.speech_events.is_empty() {
             self.forward_to_dialogue();
@@ -92,7 +97,7 @@ impl Session {
 
     /// True while the model hears silence: the client plays a text that it asked for.
     fn is_uplink_silenced(&self) -> bool {
-        self.context.floor.is_audible() && self.context.floor.is_busy_with(SpeechSource::Text)
+        self.tools.floor.is_audible() && self.tools.floor.is_busy_with(SpeechSource::Text)
     }
 
     /// Passes audio to the conversation and speech events to the transcriber. Returns true if an utterance was completed.
@@ -102,8 +107,8 @@ impl Session {
         let mut has_completed = false;
         for event in events.drain(..) {
             match &event {
-                SpeechEvent::InterruptionSuspected => self.context.floor.pause(now),
-                SpeechEvent::SuspicionDismissed => self.context.floor.resume(now, &mut self.context.out),
+                SpeechEvent::InterruptionSuspected => self.tools.floor.pause(now),
+                SpeechEvent::SuspicionDismissed => self.tools.floor.resume(now, &mut self.tools.out),
                 SpeechEvent::Interrupted => self.handle_barge_in(now),
                 SpeechEvent::Started { .. } | SpeechEvent::Segment(_) => {}
             }
@@ -116,7 +121,8 @@ impl Session {
                 }
                 _ => None,
             };
-            let completed = self.transcriber.handle_speech_event(now, event, &mut self.context);
+            let completed = self.transcriber.handle_speech_event(now, event, &mut self.tools);
+            self.pass_on_words();
             if let Some((segment_id, audio)) = completed.zip(audio) {
                 has_completed = true;
                 self.handle_committed(now, segment_id, audio);
@@ -129,15 +135,16 @@ impl Session {
     /// Has the assistant dial for the utterance that begins.
     fn prepare_answer(&mut self, now: Instant) {
         if let Some(assistant) = &mut self.assistant {
-            assistant.prepare(now, &mut self.context);
+            assistant.prepare(now, &mut self.tools);
         }
     }
 
     /// Handles a barge-in: the user speaks during playback. The client has been notified of the speech before.
     fn handle_barge_in(&mut self, now: Instant) {
-        self.transcriber.report_speech_edges(now, &mut self.context);
+        self.transcriber.report_speech_edges(now, &mut self.tools.timers, &mut self.tools.out);
+        self.pass_on_words();
         let after = self.intake.speech_input.speech_length();
-        self.context.out.measure(Measurement::BargeIn { stage: BargeInStage::Noticed, after });
+        self.tools.out.measure(Measurement::BargeIn { stage: BargeInStage::Noticed, after });
         let is_floor_taken = self.is_floor_taken();
         if let Some(dialogue) = self.dialogue.as_mut().filter(|_| is_floor_taken) {
             dialogue.restore_held();
@@ -152,7 +159,7 @@ impl Session {
             self.assistant.as_ref().is_none_or(|assistant| assistant.settings.detection.interrupts);
         let is_speaking = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
             || self.assistant.as_ref().is_some_and(|assistant| assistant.is_busy())
-            || self.context.floor.is_audible();
+            || self.tools.floor.is_audible();
         let is_mic_open = self.settings.microphone == MicrophoneMode::Open;
         self.intake
             .speech_input

@@ -9,9 +9,9 @@
 //! - [`tts`] turns texts into audio, [`floor`] decides who is heard and plays it; [`outbox::lockstep`] serves clients that wait for one reply per message
 //! - [`dialogue`] is the conversation with the model, with its [`dialogue::history`]
 //! - [`assistant`] is a conversation that takes turns, with its [`assistant::entries`]
-//! - [`upstream`] is the life of one lane and the state that lanes share, [`lane_routing`] finds a lane's owner
+//! - [`lanes`] are the upstream sessions, [`routing`] passes what happens on a lane to its owner
 //! - [`timers`] is the table of all deadlines
-//! - [`follow_up`] has the steps below; [`shutdown`] ends a session, [`drain_plan`] has the deadlines of a graceful end
+//! - [`tools`] are what these share; [`effects`] says what an input changed, and [`follow_up`] runs the steps below; [`shutdown`] ends a session, [`drain_plan`] has the deadlines of a graceful end
 //! - [`measurement`] and [`status`] serve operators
 //! - a client of the model's own protocol has another kind of session: [`crate::bridge`]'s relay
 //!
@@ -48,22 +48,25 @@ mod client_requests;
 pub(crate) mod dialogue;
 pub(crate) mod drain_plan;
 mod drop_report;
+pub(crate) mod effects;
 pub(crate) mod floor;
 mod follow_up;
 pub(crate) mod growing_text;
 pub(crate) mod input;
-mod lane_routing;
+pub(crate) mod lanes;
 pub(crate) mod measurement;
 mod microphone;
 pub(crate) mod outbox;
+pub(crate) mod output_filter;
+mod routing;
 mod settings;
 mod setup;
 mod shutdown;
 mod status;
 pub(crate) mod stt;
 pub(crate) mod timers;
+pub(crate) mod tools;
 pub(crate) mod tts;
-pub(crate) mod upstream;
 
 use std::{
     sync::Arc,
@@ -71,25 +74,24 @@ use std::{
 };
 
 use self::{
-    assistant::{
-        Assistant,
-        entries::{Entries, EntryLimits},
-    },
-    dialogue::{Dialogue, SessionSnapshot, history::History},
+    assistant::Assistant,
+    dialogue::Dialogue,
     drain_plan::DrainPlan,
     drop_report::DropReport,
+    effects::Effects,
     floor::{Floor, SpeechSource},
     input::{
         rate_limiter::RateLimiter,
         speech_input::{InputSettings, InputUse, SpeechInput},
     },
+    lanes::Lanes,
     microphone::AudioIntake,
-    outbox::lockstep::AwaitedReply,
+    outbox::{Actions, lockstep::AwaitedReply},
     settings::{Settings, saturating_u32},
     stt::transcriber::Transcriber,
-    timers::Timer,
+    timers::{Timer, Timers},
+    tools::{SegmentIds, Tools},
     tts::{queue::TtsQueue, synthesizer::Synthesizer, voices::VoiceEncodingChoice},
-    upstream::LaneContext,
 };
 pub use self::{
     dialogue::UplinkCounts,
@@ -126,6 +128,8 @@ struct ClientActivity {
     idle_since: Instant,
     /// The client waited for a reply after the last input.
     was_awaiting_reply: bool,
+    /// The client has sent audio.
+    has_sent_audio: bool,
     /// When the last pending reply was sent.
     last_replied_at: Option<Instant>,
     /// Since when no audio has arrived, although the client was read.
@@ -147,8 +151,6 @@ pub(crate) struct Session {
     /// Plan of a graceful end, while the session waits for a moment that interrupts no one.
     drain_plan: Option<DrainPlan<CloseReason>>,
     activity: ClientActivity,
-    /// Facts for the conversation, as of its last step; those on the user's audio are always current.
-    view: SessionSnapshot,
     intake: AudioIntake,
     drop_report: DropReport,
     transcriber: Transcriber,
@@ -156,24 +158,28 @@ pub(crate) struct Session {
     tts_queue: TtsQueue,
     dialogue: Option<Box<Dialogue>>,
     assistant: Option<Box<Assistant>>,
-    context: LaneContext,
+    tools: Tools,
 }
 
 impl Session {
     /// Opens a session. The client is notified at once, without waiting for an upstream.
     pub(crate) fn open(now: Instant, setup: SessionSetup, model: String, mut settings: Vec<Setting>) -> Self {
         let talk = setup.profile.dialogue.clone();
-        let history = History::new(talk.as_ref().map_or(0, |talk| talk.converse.history_max_chars));
-        let floor = Floor::new(setup.floor_options());
         let voice_encoding = VoiceEncodingChoice::new(Arc::clone(&setup.voice_encodings));
-        let mut context = LaneContext::new(setup.profile.lanes, voice_encoding, floor, history, setup.seed);
-        let session_id = format!("sess_{:012x}", context.rng.u64(..) & 0xffff_ffff_ffff);
+        let mut tools = Tools {
+            lanes: Lanes::new(setup.profile.lanes, voice_encoding, setup.seed),
+            floor: Floor::new(setup.floor_options()),
+            out: Actions::default(),
+            timers: Timers::default(),
+            segment_ids: SegmentIds::default(),
+        };
+        let session_id = format!("sess_{:012x}", tools.lanes.rng().u64(..) & 0xffff_ffff_ffff);
         if setup.session_max_ms > 0 {
-            context.timers.set(Timer::TimeLimit, now + Duration::from_millis(setup.session_max_ms));
+            tools.timers.set(Timer::TimeLimit, now + Duration::from_millis(setup.session_max_ms));
         }
-        context.reports_queue = setup.reports_queue;
+        tools.lanes.reports_queue = setup.reports_queue;
         if setup.lock_step {
-            context.out.enable_lockstep();
+            tools.out.enable_lockstep();
         }
         let input_settings = InputSettings {
             encoding: setup.audio_in.encoding,
@@ -208,12 +214,12 @@ impl Session {
                 idle_timeout,
                 idle_since: now,
                 was_awaiting_reply: false,
+                has_sent_audio: false,
                 last_replied_at: None,
                 silence_since: now,
                 last_frame_length: Duration::ZERO,
                 had_backpressure: false,
             },
-            view: SessionSnapshot::default(),
             intake: AudioIntake {
                 rate_limiter: RateLimiter::new(setup.audio_in.rate_limit, setup.audio_in.max_ahead_ms),
                 dropped_groups: 0,
@@ -228,7 +234,7 @@ impl Session {
             tts_queue: TtsQueue::default(),
             dialogue: None,
             assistant: None,
-            context,
+            tools,
             setup,
         };
         let language = settings.iter().find_map(|setting| match setting {
@@ -237,7 +243,7 @@ impl Session {
         });
         let created =
             ClientCommand::SessionCreated { session_id: session.session_id.clone(), model, language };
-        session.context.out.push_client(created);
+        session.tools.out.push_client(created);
         session.open_assistant();
         session.apply_settings(now, settings);
         if let Some(talk) = talk {
@@ -250,19 +256,15 @@ impl Session {
 
     fn open_assistant(&mut self) {
         let Some(rules) = self.setup.profile.answers.clone() else { return };
-        self.context.entries = Entries::new(EntryLimits {
-            max_chars: rules.answer.history_max_chars,
-            audio_max_ms: rules.answer.history_audio_max_ms,
-            max_pictures: rules.answer.history_max_pictures,
-        });
         let voice = self.configured_voice();
         self.assistant = Some(Box::new(Assistant::new(self.setup.profile.clone(), rules, voice)));
     }
 
     fn open_dialogue(&mut self, now: Instant, talk: Arc<DialogueRules>) {
-        let voice = self.configured_voice();
+        let settings = self.dialogue_settings();
         let (mode, duplex) = (self.setup.profile.mode, &self.setup.duplex);
-        self.dialogue = Some(Box::new(Dialogue::open(now, talk, mode, duplex, voice, &mut self.context)));
+        let Tools { lanes, out, .. } = &mut self.tools;
+        self.dialogue = Some(Box::new(Dialogue::open(now, talk, mode, duplex, settings, lanes, out)));
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -281,7 +283,7 @@ impl Session {
 
     /// Memory of the client's conversation and requests, bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.context.entries.bytes() + self.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes())
+        self.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes())
     }
 
     /// True if audio leaves at the pace of playback.
@@ -295,7 +297,7 @@ impl Session {
         let max_backlog_ms = self.setup.audio_in.backpressure_ms;
         self.phase == SessionPhase::Open
             && ((max_backlog_ms > 0 && self.transcriber.queue.backlog_ms() > max_backlog_ms)
-                || self.context.out.awaits_final())
+                || self.tools.out.awaits_final())
     }
 
     /// Handles a command or audio of the client.
@@ -305,19 +307,19 @@ impl Session {
         }
         match event {
             ClientEvent::Audio(bytes) => {
-                let is_decisive = self.view.client_audio_at.is_none();
-                let is_decisive = self.handle_audio(now, bytes) || is_decisive;
+                let is_first = !std::mem::replace(&mut self.activity.has_sent_audio, true);
+                let is_decisive = self.handle_audio(now, bytes) || is_first;
                 if self.setup.lock_step {
-                    self.context.out.await_reply(AwaitedReply::Current);
+                    self.tools.out.await_reply(AwaitedReply::Current);
                 }
                 if !is_decisive {
-                    return self.after_frame(now);
+                    return self.follow(now, Effects::FRAME);
                 }
             }
-            ClientEvent::Played(turn) => self.context.floor.confirm_played(now, turn, &mut self.context.out),
+            ClientEvent::Played(turn) => self.tools.floor.confirm_played(now, turn, &mut self.tools.out),
             ClientEvent::Configure(settings) => {
                 self.apply_settings(now, settings);
-                self.context.out.push_client(ClientCommand::Configured);
+                self.tools.out.push_client(ClientCommand::Configured);
             }
             ClientEvent::AppendText(text) => self.update_tts_queue(now, |queue| queue.append(&text)),
             ClientEvent::Flush => self.update_tts_queue(now, TtsQueue::flush),
@@ -325,13 +327,13 @@ impl Session {
                 let sequence = self.tts_queue.clear();
                 self.stop_speech(now);
                 self.activity.idle_since = now;
-                self.context.out.push_client(ClientCommand::Cleared { sequence });
+                self.tools.out.push_client(ClientCommand::Cleared { sequence });
             }
             ClientEvent::Finalize => self.finalize_transcripts(now),
             ClientEvent::Finish => self.finish_after_replies(now),
             ClientEvent::KeepAlive => {
                 self.activity.idle_since = now;
-                return self.run_expired(now);
+                return self.follow(now, Effects::NONE);
             }
             ClientEvent::Speak(request) => self.start_speech(now, *request),
             ClientEvent::CancelSpeech => {
@@ -342,75 +344,64 @@ impl Session {
             ClientEvent::ClearAudio => {
                 self.intake.speech_input.clear();
                 if let Some(assistant) = &mut self.assistant {
-                    assistant.release_prepared(now, &mut self.context);
+                    assistant.release_prepared(now, &mut self.tools.lanes, &mut self.tools.out);
                 }
                 self.transcriber.abandon_recording(
                     now,
                     self.intake.speech_input.listened_ms(),
-                    &mut self.context,
+                    &mut self.tools,
                 );
-                self.context.out.push_client(ClientCommand::AudioCleared);
+                self.tools.out.push_client(ClientCommand::AudioCleared);
             }
             ClientEvent::VideoFrame(frame) => {
                 self.add_picture(frame);
-                return self.run_expired(now);
+                return self.follow(now, Effects::NONE);
             }
             ClientEvent::AddEntry(entry, place) => {
                 self.add_entry(*entry, place);
-                return self.run_expired(now);
+                return self.follow(now, Effects::NONE);
             }
-            ClientEvent::RemoveEntry(id) => self.context.entries.remove(id),
-            ClientEvent::TruncateEntry(id, heard_ms) => self.context.entries.truncate(id, heard_ms),
+            ClientEvent::RemoveEntry(id) => self.with_entries(|entries| entries.remove(id)),
+            ClientEvent::TruncateEntry(id, heard_ms) => {
+                self.with_entries(|entries| entries.truncate(id, heard_ms));
+            }
             ClientEvent::Answer(request) => self.request_answer(now, *request),
             ClientEvent::Close(reason) => self.begin_shutdown(now, reason),
         }
-        self.update(now);
+        self.follow(now, Effects::ALL);
     }
 
     /// Stops all speech: the current text and the model's turn.
     pub(super) fn stop_speech(&mut self, now: Instant) {
-        self.synthesizer.cancel(now, &mut self.context);
+        self.synthesizer.cancel(now, &mut self.tools);
         self.interrupt_model(now);
     }
 
     /// Interrupts the model's turn or answer.
     pub(super) fn interrupt_model(&mut self, now: Instant) {
         if let Some(assistant) = &mut self.assistant {
-            assistant.interrupt(now, &mut self.context);
+            assistant.interrupt(now, &mut self.tools);
         }
-        let view = self.session_view();
         if let Some(dialogue) = &mut self.dialogue {
-            dialogue.interrupt(now, &view, &mut self.context);
+            dialogue.interrupt(now, &mut self.tools);
         }
     }
 
     /// Reports invalid input to the client; the session continues.
     pub(crate) fn report_error(&mut self, error: Error) {
         if self.phase == SessionPhase::Open {
-            self.context.out.push_error(error);
+            self.tools.out.push_error(error);
         }
     }
 
     /// Reports an event to the log.
     pub(crate) fn observe(&mut self, observation: Observation) {
-        self.context.out.observe(observation);
+        self.tools.out.observe(observation);
     }
 
     /// True if a text of the client is being spoken or about to be.
     fn is_floor_taken(&self) -> bool {
-        self.context.floor.is_busy_with(SpeechSource::Text)
-    }
-
-    /// Facts about the session that the conversation needs.
-    fn session_view(&self) -> SessionSnapshot {
-        SessionSnapshot {
-            in_speech: self.intake.speech_input.is_in_speech(),
-            is_tts_active: self.is_floor_taken(),
-            is_synthesizing: self.synthesizer.is_busy(),
-            partials: self.transcriber.options.partials,
-            rollover_events: self.settings.rollover_events,
-            ..self.view
-        }
+        self.tools.floor.is_busy_with(SpeechSource::Text)
     }
 }
 

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Session, millis,
+    Session,
+    dialogue::DialogueSettings,
+    millis,
     outbox::Observation,
     tts::{synthesizer::SpeechJob, text_normalization},
 };
@@ -53,7 +55,7 @@ impl Session {
                 }
                 Setting::SpeakModelIfKnown(model) => {
                     let note = format!("speech model {model:?} is not configured; it changes nothing");
-                    self.context.out.observe(Observation::NoEffect(note));
+                    self.tools.out.observe(Observation::NoEffect(note));
                 }
                 Setting::Voice(voice) => self.settings.voice = Some(voice),
                 Setting::VadSensitivity(sensitivity) => input.sensitivity = sensitivity,
@@ -67,7 +69,7 @@ impl Session {
                 Setting::Instructions(text) => self.set_instructions(text),
                 Setting::TurnDetection(detection) => {
                     input.is_manual = !detection.is_automatic;
-                    self.context.out.mutes_speech_events = !detection.is_automatic;
+                    self.tools.out.mutes_speech_events = !detection.is_automatic;
                     if let Some(assistant) = &mut self.assistant {
                         assistant.settings.detection = detection;
                         self.transcriber.yields_to_answer = detection.answers || detection.client_asks;
@@ -93,10 +95,10 @@ impl Session {
                 }
                 Setting::Microphone(_) => {
                     let note = "microphone: it is muted while a text is spoken, as on the real server";
-                    self.context.out.observe(Observation::NoEffect(note.to_owned()));
+                    self.tools.out.observe(Observation::NoEffect(note.to_owned()));
                 }
                 Setting::RolloverEvents(on) => self.settings.rollover_events = on,
-                Setting::SpeechEvents(on) => self.context.out.mutes_speech_events = !on,
+                Setting::SpeechEvents(on) => self.tools.out.mutes_speech_events = !on,
                 Setting::UtteranceGap(gap) => self.settings.utterance_gap = Some(gap),
                 Setting::OutputEncoding(encoding) => {
                     self.set_output_format((encoding, self.settings.output_format.1));
@@ -109,11 +111,12 @@ impl Session {
         let voice = self.configured_voice();
         let partials = self.transcriber.options.partials;
         if let Some(assistant) = &mut self.assistant {
-            assistant.settings.voice.clone_from(&voice);
+            assistant.settings.voice = voice;
             assistant.settings.partials = partials;
         }
+        let settings = self.dialogue_settings();
         if let Some(dialogue) = &mut self.dialogue {
-            dialogue.set_voice(voice);
+            dialogue.settings = settings;
         }
         if let Err(error) = self.intake.speech_input.apply_settings(input, &mut self.intake.speech_events) {
             self.report_error(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
@@ -129,16 +132,25 @@ impl Session {
                 "language {language:?}: the profile has no transcription prompt for it, so its prompt for {:?} is used",
                 hear.language
             );
-            self.context.out.observe(Observation::NoEffect(note));
+            self.tools.out.observe(Observation::NoEffect(note));
         }
     }
 
     fn set_output_format(&mut self, (encoding, rate_hz): (Encoding, u32)) {
-        match self.context.floor.set_format(encoding, rate_hz) {
+        match self.tools.floor.set_format(encoding, rate_hz) {
             Ok(()) => self.settings.output_format = (encoding, rate_hz),
             Err(error) => {
                 self.report_error(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
             }
+        }
+    }
+
+    /// Settings that concern a conversation.
+    pub(super) fn dialogue_settings(&self) -> DialogueSettings {
+        DialogueSettings {
+            voice: self.configured_voice(),
+            partials: self.transcriber.options.partials,
+            rollover_events: self.settings.rollover_events,
         }
     }
 
@@ -169,13 +181,13 @@ impl Session {
             }
             Ok(choice) => {
                 if let Some(note) = choice.note {
-                    self.context.out.observe(Observation::NoEffect(note));
+                    self.tools.out.observe(Observation::NoEffect(note));
                 }
                 choice.voice
             }
         };
         let request_id =
-            request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.context.rng.u32(..)));
+            request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.tools.lanes.rng().u32(..)));
         let job = SpeechJob {
             request_id,
             parts: text_normalization::split_parts(&text, rules.part_max_chars),
@@ -184,7 +196,7 @@ impl Session {
             voice,
         };
         self.interrupt_model(now);
-        self.synthesizer.start_job(now, job, &mut self.context);
+        self.synthesizer.start_job(now, job, &mut self.tools);
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{
     Session, SessionPhase,
     drain_plan::DrainPlan,
+    effects::Effects,
     measurement::{EndReason, Measurement},
     millis,
     outbox::{Action, Observation, lockstep::AwaitedReply},
@@ -22,7 +23,7 @@ impl Session {
     /// Ends the session because the client's transport is gone.
     pub(crate) fn handle_client_gone(&mut self, now: Instant) {
         if self.phase != SessionPhase::Ended {
-            self.context.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
+            self.tools.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
             self.end_session(now);
         }
     }
@@ -31,7 +32,7 @@ impl Session {
     /// wins.
     pub(crate) fn drain(&mut self, now: Instant, within: Duration, reason: CloseReason) {
         let plan = DrainPlan::new(now, within, reason);
-        self.context.set_drain_deadline(plan.drain_deadline);
+        self.tools.lanes.set_drain_deadline(plan.drain_deadline);
         match self.phase {
             SessionPhase::Open => {
                 let earlier = self.drain_plan.filter(|planned| planned.reply_deadline <= plan.reply_deadline);
@@ -39,11 +40,11 @@ impl Session {
             }
             SessionPhase::Finishing(_) => {
                 self.drain_plan.get_or_insert(plan);
-                self.context.timers.set_earlier(Timer::Finish, plan.reply_deadline);
+                self.tools.timers.set_earlier(Timer::Finish, plan.reply_deadline);
             }
             SessionPhase::Ended => return,
         }
-        self.update(now);
+        self.follow(now, Effects::ALL);
     }
 
     /// Moves the conversation to another upstream session, on an operator's request.
@@ -52,10 +53,10 @@ impl Session {
             Some(dialogue) => dialogue.request_rollover(),
             None => {
                 let note = "there is no conversation to roll over in this session".to_owned();
-                self.context.out.observe(Observation::NoEffect(note));
+                self.tools.out.observe(Observation::NoEffect(note));
             }
         }
-        self.update(now);
+        self.follow(now, Effects::ALL);
     }
 
     /// Shortens a drain when the client closes the session meanwhile: to the wait of a normal close.
@@ -64,7 +65,7 @@ impl Session {
         if let (SessionPhase::Finishing(_), Some(_), ClientEvent::Close(_)) =
             (self.phase, self.drain_plan, event)
         {
-            self.context.timers.set_earlier(Timer::Finish, now + max_wait);
+            self.tools.timers.set_earlier(Timer::Finish, now + max_wait);
         }
     }
 
@@ -80,13 +81,13 @@ impl Session {
             return self.begin_shutdown(now, plan.reason);
         }
         let next = quiet_at.map_or(plan.speech_deadline, |at| at.min(plan.speech_deadline));
-        self.context.timers.set(Timer::Drain, next);
+        self.tools.timers.set(Timer::Drain, next);
     }
 
     /// Reports speech or a reply that a stopping voxbridge cuts off.
     fn report_cut_off(&mut self, plan: DrainPlan<CloseReason>) {
         if plan.reason == CloseReason::Shutdown {
-            self.context.out.measure(Measurement::SessionEnding(EndReason::CutOff));
+            self.tools.out.measure(Measurement::SessionEnding(EndReason::CutOff));
         }
     }
 
@@ -94,7 +95,7 @@ impl Session {
     pub(super) fn quiet_at(&self, now: Instant) -> Option<Instant> {
         let is_recording = self.intake.speech_input.current_recording().is_some();
         let dialogue_end = match &self.dialogue {
-            Some(dialogue) => dialogue.graceful_end_at(now, &self.session_view(), &self.context),
+            Some(dialogue) => dialogue.graceful_end_at(now, &self.tools.floor),
             None => Some(now),
         };
         dialogue_end.filter(|_| !is_recording)
@@ -102,45 +103,43 @@ impl Session {
 
     /// True if the session has ended, the outbox is empty and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
-        self.is_over() && self.context.closing.is_empty()
+        self.is_over() && self.tools.lanes.are_gone()
     }
 
     /// True if the session has ended, but lanes wait in a queue to be closed.
     pub(crate) fn only_waits_in_queue(&self) -> bool {
-        self.is_over() && self.context.only_waits_in_queue()
+        self.is_over() && self.tools.lanes.only_wait_in_queue()
     }
 
     /// True if the session has ended, the outbox is empty and no lane is in use.
     fn is_over(&self) -> bool {
         self.phase == SessionPhase::Ended
-            && !self.dialogue.as_ref().is_some_and(|dialogue| dialogue.has_lanes())
-            && !self.transcriber.has_lanes()
             && !self.synthesizer.is_busy()
-            && !self.assistant.as_ref().is_some_and(|assistant| assistant.has_lanes())
-            && self.context.out.is_empty()
+            && self.tools.lanes.are_left()
+            && self.tools.out.is_empty()
     }
 
     /// Takes the next action.
     pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        self.context.out.pop()
+        self.tools.out.pop()
     }
 
     /// Ends the session after the client's end of input, once all replies are sent.
     pub(super) fn finish_after_replies(&mut self, now: Instant) {
-        self.context.out.measure(Measurement::SessionEnding(EndReason::ClientClose));
+        self.tools.out.measure(Measurement::SessionEnding(EndReason::ClientClose));
         self.intake.speech_input.end_utterance(&mut self.intake.speech_events);
         self.process_speech_events(now);
         self.intake.speech_input.stop();
         self.tts_queue.enqueue_unflushed();
         self.stop_dialogue(now);
-        self.context.out.await_reply(AwaitedReply::Final);
+        self.tools.out.await_reply(AwaitedReply::Final);
         self.finish(CloseReason::ClientClose, now + FINISH_TIMEOUT);
     }
 
     /// Starts to close the session. Unfinished speech is dropped as on the Macaw server; complete utterances still get
     /// their replies (the server handles commands only after its pending reply, field notes macaw.md §1.8).
     pub(super) fn begin_shutdown(&mut self, now: Instant, reason: CloseReason) {
-        self.context.out.measure(Measurement::SessionEnding(reason.into()));
+        self.tools.out.measure(Measurement::SessionEnding(reason.into()));
         if matches!(reason, CloseReason::Shutdown | CloseReason::Operator | CloseReason::TimeLimit) {
             self.intake.speech_input.commit_segment(&mut self.intake.speech_events);
             self.process_speech_events(now);
@@ -150,7 +149,8 @@ impl Session {
         }
         self.intake.speech_input.stop();
         self.stop_dialogue(now);
-        self.transcriber.abandon_recording(now, self.intake.speech_input.listened_ms(), &mut self.context);
+        self.transcriber.abandon_recording(now, self.intake.speech_input.listened_ms(), &mut self.tools);
+        self.pass_on_words();
         let until = now + self.setup.profile.hear.speech_end_wait;
         let plan = self.drain_plan.filter(|plan| plan.reason == reason);
         self.finish(reason, plan.map_or(until, |plan| plan.reply_deadline));
@@ -160,58 +160,57 @@ impl Session {
     fn finish(&mut self, reason: CloseReason, until: Instant) {
         let until = self.drain_plan.map_or(until, |plan| until.min(plan.reply_deadline));
         self.phase = SessionPhase::Finishing(reason);
-        self.context.timers.clear(&OPEN_TIMERS);
-        self.context.timers.set(Timer::Finish, until);
+        self.tools.timers.clear(&OPEN_TIMERS);
+        self.tools.timers.set(Timer::Finish, until);
     }
 
     /// Ends a closing session once all replies are sent, or its time is up.
     pub(super) fn finish_if_answered(&mut self, now: Instant) {
         let SessionPhase::Finishing(reason) = self.phase else { return };
         if self.awaits_reply() {
-            if !self.context.timers.take_expired(Timer::Finish, now) {
+            if !self.tools.timers.take_expired(Timer::Finish, now) {
                 return;
             }
             if let Some(plan) = self.drain_plan.filter(|plan| plan.reply_deadline <= now) {
                 self.report_cut_off(plan);
             }
             if self.setup.transcripts.in_order {
-                self.transcriber.report_lost(now, &mut self.context);
+                self.transcriber.report_lost(now, &mut self.tools.timers, &mut self.tools.out);
             }
         }
         self.flush_drop_report(now);
         self.end_session(now);
-        self.context.out.push_replies(true);
-        self.context.out.push_client(ClientCommand::SessionClosed {
+        self.tools.out.push_replies(true);
+        self.tools.out.push_client(ClientCommand::SessionClosed {
             reason,
             total_ms: millis(now - self.opened_at),
             audio_ms: self.intake.speech_input.listened_ms(),
             segments: self.transcriber.segment_count(),
             session_id: self.session_id.clone(),
         });
-        self.context.out.push(Action::CloseClient(reason));
+        self.tools.out.push(Action::CloseClient(reason));
     }
 
     fn stop_dialogue(&mut self, now: Instant) {
-        let view = self.session_view();
         if let Some(dialogue) = &mut self.dialogue {
-            dialogue.stop(now, &view, &mut self.context);
+            dialogue.stop(now, &mut self.tools);
         }
     }
 
     /// Ends every utterance and playback, and leaves every lane.
     fn end_session(&mut self, now: Instant) {
         self.phase = SessionPhase::Ended;
-        self.context.timers.clear(&OPEN_TIMERS);
-        self.context.timers.clear(&[Timer::Finish, Timer::DropReport]);
+        self.tools.timers.clear(&OPEN_TIMERS);
+        self.tools.timers.clear(&[Timer::Finish, Timer::DropReport]);
         self.tts_queue.discard_all();
         self.intake.speech_input.stop();
         self.stop_speech(now);
         self.stop_dialogue(now);
         if let Some(assistant) = &mut self.assistant {
-            assistant.stop(now, &mut self.context);
-            self.context.entries.clear();
+            assistant.stop(now, &mut self.tools);
         }
-        self.transcriber.stop(now, self.intake.speech_input.listened_ms(), &mut self.context);
+        self.transcriber.stop(now, self.intake.speech_input.listened_ms(), &mut self.tools);
+        self.pass_on_words();
         self.arm_outputs(now);
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{
     Session, SessionPhase,
+    lanes::Owner,
     measurement::{AudioTotals, SessionState},
 };
 use crate::audio::SPEECH_RATE_HZ;
@@ -14,17 +15,16 @@ impl Session {
         if self.phase != SessionPhase::Open {
             return SessionState::Ending;
         }
-        if let Some(state) = self.dialogue.as_ref().and_then(|dialogue| dialogue.connecting_state()) {
+        if let Some(state) =
+            self.dialogue.as_ref().and_then(|dialogue| dialogue.connecting_state(&self.tools.lanes))
+        {
             return state;
         }
-        if self.context.floor.is_audible() {
+        if self.tools.floor.is_audible() {
             SessionState::Speaking
         } else if self.intake.speech_input.is_in_speech() {
             SessionState::Listening
-        } else if self.transcriber.is_queued()
-            || self.synthesizer.is_queued()
-            || self.assistant.as_ref().is_some_and(|assistant| assistant.is_queued())
-        {
+        } else if self.is_queued() {
             SessionState::Queued
         } else if self.awaits_reply() || self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
         {
@@ -34,13 +34,23 @@ impl Session {
         }
     }
 
+    /// True if a request waits in an upstream's queue.
+    fn is_queued(&self) -> bool {
+        let lanes = &self.tools.lanes;
+        let waits_for_transcript =
+            lanes.owner_is_queued(Owner::Transcriber) && !lanes.owner_holds_worker(Owner::Transcriber);
+        waits_for_transcript
+            || lanes.owner_is_queued(Owner::Synthesizer)
+            || lanes.owner_is_queued(Owner::Assistant)
+    }
+
     /// Audio totals so far.
     pub(crate) fn audio_totals(&self) -> AudioTotals {
         let waiting = Duration::from_millis(self.transcriber.queue.backlog_ms());
         let totals = AudioTotals {
             dropped_backlog: self.dropped_backlog(),
             waiting,
-            sent: self.context.floor.sent_length(),
+            sent: self.tools.floor.sent_length(),
             ..self.intake.audio_totals
         };
         let Some(uplink) = self.uplink_counts() else { return totals };

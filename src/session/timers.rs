@@ -1,6 +1,6 @@
 //! Timer table of a session or a relay: each deadline is armed and cleared here by the code that causes it.
 //!
-//! Each lane keeps its own deadline, because the number of lanes varies ([`super::upstream::connection`]). The earliest of
+//! Each lane keeps its own deadline, because the number of lanes varies ([`super::lanes::connection`]). The earliest of
 //! them stands here. The design is that of quinn's `connection/timer.rs`.
 
 use std::time::Instant;

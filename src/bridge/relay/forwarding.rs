@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{ClientMessage, Opening, Relay, RelayPhase, RelayStart, RelayUpstream};
+use super::{ClientMessage, Opening, Relay, RelayPhase, RelayStart};
 use crate::{
     event::{LaneCommand, Mode},
     session::outbox::Action,
@@ -24,14 +24,14 @@ impl Relay {
     }
 
     pub(super) fn send_upstream(&mut self, message: ClientMessage) {
-        let RelayUpstream::Connected(connection) = &self.upstream else { return };
+        let Some(connection) = self.connection() else { return };
         let lane = connection.lane();
         let ClientMessage { text, append } = message;
         match append {
             Some(append) => self.messages.in_flight.push(&text, append),
             None => self.messages.sent_unchecked = true,
         }
-        self.context.out.push(Action::ToLane(lane, LaneCommand::RawText(text)));
+        self.out.push(Action::ToLane(lane, LaneCommand::RawText(text)));
     }
 
     /// Drops the oldest messages of a conversation whose upstream is being replaced.

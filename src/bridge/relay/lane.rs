@@ -4,17 +4,17 @@ use std::time::{Duration, Instant};
 
 use super::{ClientMessage, Relay, RelayPhase, RelayStart};
 use crate::session::{
-    measurement::LanePurpose,
+    lanes::{
+        LaneId, Owner,
+        backoff::{ConnectionFailure, RetryState},
+        connection::{ConnectionChange, UpstreamConnection},
+    },
     outbox::{Action, Observation},
     timers::Timer,
-    upstream::{
-        backoff::{ConnectionFailure, RetryState},
-        connection::{ConnectionEvent, UpstreamConnection},
-    },
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, Mode},
+    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, MessageMeta, Mode},
 };
 
 /// Answers after which an upstream session was useful. Its successor is dialled at once, unless the session was shorter
@@ -22,10 +22,10 @@ use crate::{
 const USEFUL_ANSWERS: u64 = 3;
 
 /// State of the upstream session.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum RelayUpstream {
     /// Open or being opened.
-    Connected(Box<UpstreamConnection>),
+    Connected(LaneId),
     /// Dials when [`Timer::Redial`] expires.
     Scheduled,
     /// No session, and none is wanted.
@@ -39,38 +39,42 @@ pub(super) struct RelayOutage {
 }
 
 impl Relay {
-    fn owns_lane(&self, lane: Lane) -> bool {
-        matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.lane() == lane)
+    /// The lane in use.
+    pub(super) const fn lane_id(&self) -> Option<LaneId> {
+        match self.upstream {
+            RelayUpstream::Connected(id) => Some(id),
+            RelayUpstream::Scheduled | RelayUpstream::Stopped => None,
+        }
+    }
+
+    /// The connection of the lane in use.
+    pub(super) fn connection(&self) -> Option<&UpstreamConnection> {
+        self.lanes.get(self.lane_id()?)
+    }
+
+    pub(super) fn owns_lane(&self, lane: Lane) -> bool {
+        self.connection().is_some_and(|connection| connection.lane() == lane)
     }
 
     /// True if the upstream session is open.
     pub(super) fn is_open(&self) -> bool {
-        matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.is_engaged())
+        self.connection().is_some_and(UpstreamConnection::is_engaged)
     }
 
     /// A lane's transport is open.
     pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
-        match &mut self.upstream {
-            RelayUpstream::Connected(connection) if connection.lane() == lane => {
-                connection.handle_opened(now, &mut self.context);
-            }
-            _ => {
-                self.context.with_closing(lane, |connection, context| connection.handle_opened(now, context));
-            }
-        }
+        self.lanes.handle_opened(now, lane, &mut self.out);
     }
 
     /// A lane's transport closed.
     pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
         if !self.owns_lane(lane) {
-            return self.context.with_closing(lane, |connection, context| {
-                connection.handle_closed(now, reason, context);
-            });
+            self.lanes.handle_closed(now, lane, reason, &mut self.out);
+            return;
         }
         let refused_init = !self.reported.opened && self.is_initialising();
         self.try_next_init_variant(now);
-        let connection_event =
-            self.with_connection(|connection, context| connection.handle_closed(now, reason, context));
+        let signal = self.lanes.handle_closed(now, lane, reason, &mut self.out);
         self.opening.refusals += u32::from(refused_init);
         if refused_init && self.is_init_exhausted() {
             let detail = format!("the upstream {reason} in every attempt to open the session");
@@ -79,11 +83,11 @@ impl Relay {
                 ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: false },
             );
         }
-        self.handle_connection_event(now, connection_event);
+        self.handle_change(now, signal.map_or(ConnectionChange::None, |(_, signal)| signal.change));
     }
 
     pub(super) fn is_initialising(&self) -> bool {
-        matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.is_initialising())
+        self.connection().is_some_and(UpstreamConnection::is_initialising)
     }
 
     /// True if upstreams have refused every variant of the opening, and often enough.
@@ -102,45 +106,54 @@ impl Relay {
         }
     }
 
-    /// Handles a message on a lane that was left.
-    pub(super) fn handle_closing_event(&mut self, now: Instant, lane: Lane, event: &LaneEvent<'_>) {
-        self.context.with_closing(lane, |connection, context| {
-            connection.handle_event(now, event, context);
-        });
-    }
-
-    pub(super) fn with_connection(
-        &mut self,
-        act: impl FnOnce(&mut UpstreamConnection, &mut super::LaneContext) -> ConnectionEvent,
-    ) -> ConnectionEvent {
-        match &mut self.upstream {
-            RelayUpstream::Connected(connection) => act(connection, &mut self.context),
-            RelayUpstream::Scheduled | RelayUpstream::Stopped => ConnectionEvent::None,
+    /// Lets the connection of the lane in use handle a message.
+    pub(super) fn handle_own_event(&mut self, now: Instant, event: &LaneEvent<'_>) -> ConnectionChange {
+        match self.connection().map(UpstreamConnection::lane) {
+            Some(lane) => self.handle_lane_event(now, lane, event),
+            None => ConnectionChange::None,
         }
     }
 
-    /// Handles an event of the connection.
-    pub(super) fn handle_connection_event(&mut self, now: Instant, connection_event: ConnectionEvent) {
-        match connection_event {
-            ConnectionEvent::Failed(failure) if failure.was_in_use => {
+    /// Closes the lane in use politely. The relay keeps it.
+    pub(super) fn close_lane(&mut self, now: Instant) {
+        if let Some(id) = self.lane_id() {
+            self.lanes.close(now, id, &mut self.out);
+        }
+    }
+
+    /// Lets the connection of a lane handle a message, also of a lane that was left.
+    pub(super) fn handle_lane_event(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        event: &LaneEvent<'_>,
+    ) -> ConnectionChange {
+        let signal = self.lanes.handle_event(now, lane, event, MessageMeta::default(), &mut self.out);
+        signal.map_or(ConnectionChange::None, |(_, signal)| signal.change)
+    }
+
+    /// Handles what changed for the connection.
+    pub(super) fn handle_change(&mut self, now: Instant, change: ConnectionChange) {
+        match change {
+            ConnectionChange::Failed(failure) if failure.was_in_use => {
                 self.handle_upstream_loss(now, failure.detail);
             }
             // [`Timer::Resume`] limits the time without an upstream.
-            ConnectionEvent::Failed(_) if self.outage.is_some() => {
+            ConnectionChange::Failed(_) if self.outage.is_some() => {
                 self.leave_upstream(now);
-                self.schedule_dial(now + Duration::from_millis(self.context.lane_times.retry_max_ms));
+                self.schedule_dial(now + Duration::from_millis(self.lanes.times().retry_max_ms));
             }
-            ConnectionEvent::Failed(failure) => self.fail_permanently(now, failure),
-            ConnectionEvent::QueueStuck(detail) => {
-                let RelayUpstream::Connected(connection) = &self.upstream else { return };
+            ConnectionChange::Failed(failure) => self.fail_permanently(now, failure),
+            ConnectionChange::QueueStuck(detail) => {
+                let Some(connection) = self.connection() else { return };
                 let queued =
                     Observation::LaneQueued { lane: connection.lane(), position: None, words: detail };
-                self.context.out.observe(queued);
+                self.out.observe(queued);
             }
-            ConnectionEvent::None
-            | ConnectionEvent::Queued
-            | ConnectionEvent::Ready
-            | ConnectionEvent::EmptyAnswer => {}
+            ConnectionChange::None
+            | ConnectionChange::Queued
+            | ConnectionChange::Ready
+            | ConnectionChange::EmptyAnswer => {}
         }
         self.send_early();
         if matches!(self.phase, RelayPhase::Closing(_)) && !self.has_live_connection() {
@@ -149,7 +162,7 @@ impl Relay {
     }
 
     fn has_live_connection(&self) -> bool {
-        matches!(&self.upstream, RelayUpstream::Connected(connection) if !connection.is_gone())
+        self.connection().is_some_and(|connection| !connection.is_gone())
     }
 
     /// Initialises the upstream session with the client's opening, if both exist.
@@ -164,8 +177,8 @@ impl Relay {
             (RelayStart::FirstMessage, Some(message)) => message.text.clone(),
             _ => return,
         };
-        if let RelayUpstream::Connected(connection) = &mut self.upstream {
-            connection.initialise_with(now, LaneCommand::RawText(init), &mut self.context);
+        if let Some(id) = self.lane_id() {
+            self.lanes.initialise(now, id, LaneCommand::RawText(init), &mut self.out);
         }
     }
 
@@ -187,9 +200,9 @@ impl Relay {
             self.messages.pending.push_front(first);
         }
         self.opening.start = RelayStart::Init(variants);
-        if let RelayUpstream::Connected(connection) = &mut self.upstream {
-            self.messages.sent_early = Some((connection.lane(), sent_early));
-            connection.await_init();
+        if let Some(id) = self.lane_id() {
+            self.messages.sent_early = Some((self.lanes.lane(id), sent_early));
+            self.lanes.await_init(id);
         }
         self.initialise(now);
         self.send_early();
@@ -199,13 +212,13 @@ impl Relay {
     /// without voxbridge too. They are kept for another attempt.
     pub(super) fn send_early(&mut self) {
         let sent = self.sent_early_count();
-        let RelayUpstream::Connected(connection) = &self.upstream else { return };
+        let Some(connection) = self.connection() else { return };
         if !self.codecs.is_passthrough() || self.reported.opened || !connection.is_initialising() {
             return;
         }
         let lane = connection.lane();
         for message in self.messages.pending.iter_after(sent) {
-            self.context.out.push(Action::ToLane(lane, LaneCommand::RawText(message.text.clone())));
+            self.out.push(Action::ToLane(lane, LaneCommand::RawText(message.text.clone())));
         }
         self.messages.sent_early = Some((lane, self.messages.pending.len()));
     }
@@ -219,26 +232,26 @@ impl Relay {
         (0..self.sent_early_count()).for_each(|_| drop(self.messages.pending.pop()));
         (self.opening.start, self.opening.first_message, self.messages.sent_early) =
             (RelayStart::Unknown, None, None);
-        if let RelayUpstream::Connected(connection) = &mut self.upstream {
-            connection.await_init();
+        if let Some(id) = self.lane_id() {
+            self.lanes.await_init(id);
         }
     }
 
     /// Sends the waiting messages in a session that has opened.
     pub(super) fn handle_session_opened(&mut self, now: Instant) {
-        if let RelayUpstream::Connected(connection) = &mut self.upstream {
-            connection.engage();
+        if let Some(id) = self.lane_id() {
+            self.lanes.engage(id);
         }
         self.opening.refusals = 0;
         self.messages.sent_unchecked = false;
         self.ready_at = Some(now);
         self.answer_count = 0;
-        self.context.timers.clear(&[Timer::Resume]);
+        self.timers.clear(&[Timer::Resume]);
         if let Some(outage) = self.outage.take() {
             let (kept, dropped) =
                 (self.messages.pending.len() as u64, std::mem::take(&mut self.messages.pending.dropped));
             let gap_ms = crate::session::millis(now - outage.since);
-            self.context.out.observe(Observation::RelayResumed { gap_ms, kept, dropped });
+            self.out.observe(Observation::RelayResumed { gap_ms, kept, dropped });
         }
         if let Some(ClientMessage { text, append: Some(append) }) = self.opening.first_message.take() {
             self.messages.in_flight.push(&text, append);
@@ -280,7 +293,7 @@ impl Relay {
         if self.outage.is_none() {
             self.outage = Some(RelayOutage { since: now });
             let resume_max = Duration::from_millis(self.rules.resume_max_ms);
-            self.context.timers.set(Timer::Resume, now + resume_max);
+            self.timers.set(Timer::Resume, now + resume_max);
         }
         self.redial(now, detail);
     }
@@ -295,7 +308,7 @@ impl Relay {
 
     /// Dials again: at once after a useful session, else after a pause.
     fn redial(&mut self, now: Instant, detail: String) {
-        let pause = Duration::from_millis(self.context.lane_times.retry_first_ms);
+        let pause = Duration::from_millis(self.lanes.times().retry_first_ms);
         let was_stable = self.ready_at.is_some_and(|ready_at| now - ready_at >= pause);
         if self.answer_count >= USEFUL_ANSWERS && was_stable {
             self.retry = None;
@@ -306,7 +319,7 @@ impl Relay {
         }
         RetryState::record_failure(&mut self.retry, now, ErrorKind::ConversationLost, detail);
         let Some(retry) = &self.retry else { return };
-        match retry.next_attempt(now, now, &self.context.lane_times, &mut self.context.rng) {
+        match self.lanes.next_attempt(now, retry) {
             Ok(at) => self.schedule_dial(at),
             Err(failure) => self.fail_permanently(now, failure),
         }
@@ -314,23 +327,18 @@ impl Relay {
 
     fn schedule_dial(&mut self, at: Instant) {
         self.upstream = RelayUpstream::Scheduled;
-        self.context.timers.set(Timer::Redial, at);
+        self.timers.set(Timer::Redial, at);
     }
 
     pub(super) fn dial(&mut self, now: Instant) {
-        self.context.timers.clear(&[Timer::Redial]);
-        if !self.context.can_dial() {
+        self.timers.clear(&[Timer::Redial]);
+        if !self.lanes.can_dial() {
             // Closing lanes still hold workers, and one client may take only a few.
-            let pause = Duration::from_millis(self.context.lane_times.retry_first_ms.max(1));
+            let pause = Duration::from_millis(self.lanes.times().retry_first_ms.max(1));
             return self.schedule_dial(now + pause);
         }
-        let connection = UpstreamConnection::open_with_optional_init(
-            now,
-            (LanePurpose::Relay, self.mode),
-            None,
-            &mut self.context,
-        );
-        self.upstream = RelayUpstream::Connected(Box::new(connection));
+        let id = self.lanes.open(now, Owner::Relay, self.mode, None, &mut self.out);
+        self.upstream = RelayUpstream::Connected(id);
         self.initialise(now);
         self.init_with_first_message(now);
     }
@@ -342,9 +350,9 @@ impl Relay {
         self.messages.pending.clear();
         self.messages.in_flight.take_unanswered();
         (self.reported.opened, self.outage) = (false, None);
-        self.context.timers.clear(&[Timer::Resume]);
-        if matches!(&self.upstream, RelayUpstream::Scheduled)
-            || matches!(&self.upstream, RelayUpstream::Connected(connection) if !connection.holds_worker())
+        self.timers.clear(&[Timer::Resume]);
+        if matches!(self.upstream, RelayUpstream::Scheduled)
+            || self.connection().is_some_and(|connection| !connection.holds_worker())
         {
             // Only the opening changes. The position in the queue stays.
             return self.initialise(now);
@@ -354,11 +362,7 @@ impl Relay {
     }
 
     fn fail_resume(&mut self, now: Instant) {
-        let last_error = if let RelayUpstream::Connected(connection) = &self.upstream {
-            connection.last_error()
-        } else {
-            None
-        };
+        let last_error = self.connection().and_then(UpstreamConnection::last_error);
         let last_error = last_error.map_or(String::new(), |error| format!("; last, {error}"));
         let resume_max_ms = self.rules.resume_max_ms;
         let detail = format!(
@@ -380,50 +384,39 @@ impl Relay {
 
     /// Hands a closing connection over to the session.
     pub(super) fn detach_connection(&mut self) {
-        self.context.timers.clear(&[Timer::Redial]);
-        if let RelayUpstream::Connected(connection) =
-            std::mem::replace(&mut self.upstream, RelayUpstream::Stopped)
-            && !connection.is_gone()
-        {
-            self.context.closing.push(*connection);
+        self.timers.clear(&[Timer::Redial]);
+        if let RelayUpstream::Connected(id) = std::mem::replace(&mut self.upstream, RelayUpstream::Stopped) {
+            self.lanes.release(id);
         }
     }
 
     /// Leaves the upstream politely. An answer in progress is drained.
     pub(super) fn leave_upstream(&mut self, now: Instant) {
-        self.context.timers.clear(&[Timer::Redial]);
-        let RelayUpstream::Connected(mut connection) =
-            std::mem::replace(&mut self.upstream, RelayUpstream::Stopped)
+        self.timers.clear(&[Timer::Redial]);
+        let RelayUpstream::Connected(id) = std::mem::replace(&mut self.upstream, RelayUpstream::Stopped)
         else {
             return;
         };
         if self.mode == Mode::Chat {
             let answers = u16::try_from(self.messages.in_flight.len()).unwrap_or(u16::MAX);
-            connection.await_replies(now, answers, &self.context.lane_times);
+            self.lanes.await_replies(now, id, answers);
         }
-        connection.retire(now, &mut self.context);
+        self.lanes.retire(now, id, &mut self.out);
     }
 
     /// Handles the expired timers of the lanes.
     pub(super) fn handle_lane_timeouts(&mut self, now: Instant) {
-        if self.context.timers.take_expired(Timer::Resume, now) {
+        if self.timers.take_expired(Timer::Resume, now) {
             self.fail_resume(now);
         }
-        if self.context.timers.take_expired(Timer::Redial, now) {
+        if self.timers.take_expired(Timer::Redial, now) {
             self.dial(now);
         }
-        let connection_event =
-            self.with_connection(|connection, context| connection.handle_timeout(now, context));
-        self.handle_connection_event(now, connection_event);
-        self.context.handle_closing_timeouts(now);
-    }
-
-    /// Deadlines of all lanes.
-    pub(super) fn lane_deadlines(&self) -> impl Iterator<Item = Instant> {
-        let connection = match &self.upstream {
-            RelayUpstream::Connected(connection) => connection.deadline(),
-            RelayUpstream::Scheduled | RelayUpstream::Stopped => None,
-        };
-        self.context.closing.iter().filter_map(UpstreamConnection::deadline).chain(connection)
+        for id in self.lanes.expired(now) {
+            let signal = self.lanes.handle_timeout(now, id, &mut self.out);
+            if let Some((Owner::Relay, signal)) = signal {
+                self.handle_change(now, signal.change);
+            }
+        }
     }
 }

@@ -37,13 +37,10 @@ use crate::{
     mapping::relay::RelayRules,
     session::{
         Observation, RelaySetup,
-        dialogue::history::History,
-        floor::{Floor, FloorOptions},
-        outbox::Action,
-        timers::Timer,
+        lanes::{Lanes, backoff::RetryState},
+        outbox::{Action, Actions},
+        timers::{Timer, Timers},
         tts::voices::VoiceEncodingChoice,
-        upstream::LaneContext,
-        upstream::backoff::RetryState,
     },
 };
 
@@ -117,7 +114,9 @@ struct Messages {
 #[derive(Debug)]
 pub(crate) struct Relay {
     codecs: Arc<RelayCodecs>,
-    context: LaneContext,
+    lanes: Lanes,
+    out: Actions,
+    timers: Timers,
     rules: RelayRules,
     mode: Mode,
     id: String,
@@ -153,26 +152,20 @@ impl Relay {
     /// Opens a session. `None` if the profile does not relay.
     pub(crate) fn open(now: Instant, setup: &RelaySetup, codecs: RelayCodecs) -> Option<Self> {
         let rules = setup.profile.relay?;
-        // A relay plays no audio. The floor is part of the context that all sessions share.
-        let playout = setup.profile.playout;
-        let floor = Floor::new(FloorOptions { frame_max_bytes: 2, playout, ..FloorOptions::default() });
-        let mut context = LaneContext::new(
-            setup.profile.lanes,
-            VoiceEncodingChoice::new([].into()),
-            floor,
-            History::new(0),
-            setup.seed,
-        );
+        let mut lanes = Lanes::new(setup.profile.lanes, VoiceEncodingChoice::new([].into()), setup.seed);
+        let mut timers = Timers::default();
         if setup.session_max_ms > 0 {
-            context.timers.set(Timer::TimeLimit, now + Duration::from_millis(setup.session_max_ms));
+            timers.set(Timer::TimeLimit, now + Duration::from_millis(setup.session_max_ms));
         }
-        let id = format!("relay_{:012x}", context.rng.u64(..) & 0xffff_ffff_ffff);
+        let id = format!("relay_{:012x}", lanes.rng().u64(..) & 0xffff_ffff_ffff);
         let idle = Duration::from_millis(setup.idle_ms.unwrap_or(rules.idle_ms));
         let mode = codecs.mode();
         Some(Self {
             codecs: Arc::new(codecs),
             upstream: RelayUpstream::Stopped,
-            context,
+            lanes,
+            out: Actions::default(),
+            timers,
             rules,
             mode,
             id,
@@ -328,7 +321,7 @@ impl Relay {
         }
         let notice_meta = self.notice_meta(now);
         let notice = self.codecs.encode_error(error, &notice_meta);
-        self.context.out.observe(Observation::ErrorTold(error.clone()));
+        self.out.observe(Observation::ErrorTold(error.clone()));
         let ends_session = notice.session_end.is_some() || notice.close.is_some();
         if ends_session && self.reported.opened {
             self.close_turn(now);
@@ -354,14 +347,14 @@ impl Relay {
     pub(crate) fn report_no_effect(&mut self, now: Instant, detail: String) {
         let error = Error::new(ErrorKind::NoCounterpart, detail.clone());
         let notice = self.codecs.encode_error(&error, &self.notice_meta(now));
-        self.context.out.observe(Observation::NoEffect(detail));
+        self.out.observe(Observation::NoEffect(detail));
         if let (Some(text), RelayPhase::Open) = (notice.event, &self.phase) {
             self.send_client(Message::Text(text));
         }
     }
 
     fn send_client(&mut self, message: Message) {
-        self.context.out.push(Action::RawToClient(message));
+        self.out.push(Action::RawToClient(message));
     }
 
     fn notice_meta(&self, now: Instant) -> NoticeMeta<'_> {

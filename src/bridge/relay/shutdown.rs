@@ -9,23 +9,25 @@ use crate::event::{
 };
 use crate::session::{
     drain_plan::{DrainPlan, TIME_LIMIT_GRACE},
+    lanes::connection::UpstreamConnection,
     measurement::{EndReason, Measurement, SessionState},
     outbox::{Action, Observation},
     timers::Timer,
-    upstream::connection::ConnectionEvent,
 };
 
 impl Relay {
     /// State for operators. A relay detects no speech, so it is never listening.
     pub(crate) fn state(&self) -> SessionState {
-        match &self.upstream {
+        match self.upstream {
             _ if self.phase != RelayPhase::Open => SessionState::Ending,
-            RelayUpstream::Connected(connection) if connection.is_engaged() => match self.turn {
+            RelayUpstream::Connected(_) if self.is_open() => match self.turn {
                 Some(_) => SessionState::Answering,
                 None => SessionState::Idle,
             },
             _ if self.outage.is_some() => SessionState::RollingOver,
-            RelayUpstream::Connected(connection) if connection.is_queued() => SessionState::Queued,
+            RelayUpstream::Connected(_) if self.connection().is_some_and(UpstreamConnection::is_queued) => {
+                SessionState::Queued
+            }
             RelayUpstream::Connected(_) | RelayUpstream::Scheduled | RelayUpstream::Stopped => {
                 SessionState::Opening
             }
@@ -35,16 +37,15 @@ impl Relay {
     /// Handles the client's close message.
     pub(super) fn handle_client_close(&mut self, now: Instant, reason: Option<&str>, text: &str) {
         self.phase = RelayPhase::Closing(reason.map(str::to_owned));
-        self.context.timers.clear(&[Timer::Finish, Timer::Resume]);
+        self.timers.clear(&[Timer::Finish, Timer::Resume]);
         if !self.is_open() {
             return self.confirm_close(now);
         }
         let message =
             if self.codecs.is_passthrough() { text.to_owned() } else { self.codecs.encode_close(reason) };
-        self.with_connection(|connection, context| {
-            connection.close_with_message(now, message, context);
-            ConnectionEvent::None
-        });
+        if let Some(id) = self.lane_id() {
+            self.lanes.close_with_message(now, id, message, &mut self.out);
+        }
     }
 
     /// Confirms the client's close message, because no upstream does.
@@ -57,7 +58,7 @@ impl Relay {
         if self.phase == RelayPhase::Over {
             return;
         }
-        self.context.out.measure(Measurement::SessionEnding(reason.into()));
+        self.out.measure(Measurement::SessionEnding(reason.into()));
         if reason == RelayEndReason::ClientClose {
             // A client that leaves during a turn receives the held output, but no end of the turn.
             self.flush_turn(now);
@@ -78,7 +79,7 @@ impl Relay {
 
     /// Ends the session with the upstream's own last message.
     pub(super) fn close_passthrough(&mut self, now: Instant, reason: RelayEndReason, text: &str) {
-        self.context.out.measure(Measurement::SessionEnding(reason.into()));
+        self.out.measure(Measurement::SessionEnding(reason.into()));
         self.send_client(Message::Text(text.to_owned()));
         self.close_client(now, reason);
     }
@@ -95,13 +96,13 @@ impl Relay {
         self.messages.pending.clear();
         self.opening.first_message = None;
         self.leave_upstream(now);
-        self.context.timers.clear(&[Timer::Finish, Timer::Resume, Timer::TimeLimit, Timer::HeldOutput]);
+        self.timers.clear(&[Timer::Finish, Timer::Resume, Timer::TimeLimit, Timer::HeldOutput]);
     }
 
     /// The client's transport closed.
     pub(crate) fn handle_client_gone(&mut self, now: Instant) {
         if self.phase != RelayPhase::Over {
-            self.context.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
+            self.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
             self.stop(now);
         }
     }
@@ -110,15 +111,15 @@ impl Relay {
     /// session, or its time is over.
     pub(crate) fn drain(&mut self, now: Instant, within: Duration, reason: RelayEndReason) {
         let DrainPlan { reply_deadline, drain_deadline, .. } = DrainPlan::new(now, within, ());
-        self.context.set_drain_deadline(drain_deadline);
+        self.lanes.set_drain_deadline(drain_deadline);
         let until = reply_deadline.min(now + Duration::from_millis(self.rules.finish_max_ms));
         match self.phase {
             RelayPhase::Open => {
                 self.phase = RelayPhase::Finishing(reason);
-                self.context.timers.set(Timer::Finish, until);
-                self.context.timers.clear(&[Timer::Resume]);
+                self.timers.set(Timer::Finish, until);
+                self.timers.clear(&[Timer::Resume]);
             }
-            RelayPhase::Finishing(_) => self.context.timers.set_earlier(Timer::Finish, until),
+            RelayPhase::Finishing(_) => self.timers.set_earlier(Timer::Finish, until),
             RelayPhase::Closing(_) | RelayPhase::Over => return,
         }
         self.finish_if_answered(now);
@@ -127,18 +128,18 @@ impl Relay {
     /// Reports that a relay has no rollover: only the client knows the conversation so far.
     pub(crate) fn reject_rollover(&mut self) {
         let detail = "a relayed session has no rollover: only its client knows the conversation so far";
-        self.context.out.observe(Observation::NoEffect(detail.to_owned()));
+        self.out.observe(Observation::NoEffect(detail.to_owned()));
     }
 
     /// Ends a draining session once its answer is complete.
     pub(super) fn finish_if_answered(&mut self, now: Instant) {
         let RelayPhase::Finishing(reason) = self.phase else { return };
-        let is_overdue = self.context.timers.take_expired(Timer::Finish, now);
+        let is_overdue = self.timers.take_expired(Timer::Finish, now);
         let is_answer_pending = self.mode == Mode::Chat && self.messages.in_flight.len() > 0;
         let is_busy = self.is_open() && (self.turn.is_some() || is_answer_pending);
         if is_overdue || !is_busy {
             if is_busy && reason == RelayEndReason::Shutdown {
-                self.context.out.measure(Measurement::SessionEnding(EndReason::CutOff));
+                self.out.measure(Measurement::SessionEnding(EndReason::CutOff));
             }
             self.end(now, reason, None);
         }
@@ -150,27 +151,27 @@ impl Relay {
         self.handle_lane_timeouts(now);
         self.finish_if_answered(now);
         self.arm_idle();
-        if self.context.timers.take_expired(Timer::Idle, now) {
+        if self.timers.take_expired(Timer::Idle, now) {
             self.end(now, RelayEndReason::Idle, None);
         }
-        if self.context.timers.take_expired(Timer::TimeLimit, now) {
+        if self.timers.take_expired(Timer::TimeLimit, now) {
             self.drain(now, TIME_LIMIT_GRACE, RelayEndReason::Timeout);
         }
     }
 
     /// When [`Relay::handle_timeout`] must run.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.lane_deadlines().chain(self.context.timers.next()).min()
+        self.lanes.deadline().into_iter().chain(self.timers.next()).min()
     }
 
     /// Arms [`Timer::Idle`] while a worker waits for the client. Follows each input.
     pub(crate) fn arm_idle(&mut self) {
         let idle_at = self.idle_at();
-        self.context.timers.set_or_clear(Timer::Idle, idle_at);
+        self.timers.set_or_clear(Timer::Idle, idle_at);
     }
 
     fn idle_at(&self) -> Option<Instant> {
-        let RelayUpstream::Connected(connection) = &self.upstream else { return None };
+        let connection = self.connection()?;
         let worker_since =
             connection.granted_at().filter(|_| self.phase == RelayPhase::Open && connection.holds_worker());
         // A client that waits in the queue need not send anything.
@@ -196,21 +197,21 @@ impl Relay {
 
     /// True once everything is sent and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
-        self.is_over() && self.context.closing.is_empty()
+        self.is_over() && self.lanes.are_gone()
     }
 
     /// True if the session has ended, but a lane waits in a queue to be closed.
     pub(crate) fn only_waits_in_queue(&self) -> bool {
-        self.is_over() && self.context.only_waits_in_queue()
+        self.is_over() && self.lanes.only_wait_in_queue()
     }
 
     fn is_over(&self) -> bool {
         let has_lane = !matches!(self.upstream, RelayUpstream::Stopped);
-        self.phase == RelayPhase::Over && !has_lane && self.context.out.is_empty()
+        self.phase == RelayPhase::Over && !has_lane && self.out.is_empty()
     }
 
     /// Next action.
     pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        self.context.out.pop()
+        self.out.pop()
     }
 }

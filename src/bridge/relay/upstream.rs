@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use super::{
-    Relay, RelayPhase, RelayTurn, RelayUpstream, ReplyMerger,
+    Relay, RelayPhase, RelayTurn, ReplyMerger,
     merge_reply::{NoticeSink, StepMeta},
     pending::{AppendMeta, ReplyStage},
 };
-use crate::session::{measurement::Measurement, timers::Timer, upstream::connection::ConnectionEvent};
+use crate::session::{lanes::connection::ConnectionChange, measurement::Measurement, timers::Timer};
 use crate::{
     error::{Error, ErrorKind},
     event::{
@@ -25,12 +25,13 @@ impl Relay {
         (event, meta): (&RelayUpstreamEvent<'_>, MessageMeta<'_>),
         text: &str,
     ) {
-        if !matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.lane() == lane) {
-            return self.handle_closing_event(now, lane, &event.to_lane_event());
+        if !self.owns_lane(lane) {
+            self.handle_lane_event(now, lane, &event.to_lane_event());
+            return;
         }
         if let Some(tokens) = meta.context_tokens {
             self.context_tokens = Some(tokens);
-            self.context.out.measure(Measurement::ContextUsage { lane, tokens });
+            self.out.measure(Measurement::ContextUsage { lane, tokens });
         }
         match event {
             RelayUpstreamEvent::Queued(_) | RelayUpstreamEvent::Granted => {
@@ -50,11 +51,9 @@ impl Relay {
             _ if self.needs_forwarding() => self.handle_model_output(now, event, meta, text),
             _ => {}
         }
-        let connection_event = self.with_connection(|connection, context| {
-            connection.handle_event(now, &event.to_lane_event(), context)
-        });
-        let opened = connection_event == ConnectionEvent::Ready;
-        self.handle_connection_event(now, connection_event);
+        let change = self.handle_lane_event(now, lane, &event.to_lane_event());
+        let opened = change == ConnectionChange::Ready;
+        self.handle_change(now, change);
         if opened {
             self.handle_session_opened(now);
         }
@@ -155,7 +154,7 @@ impl Relay {
             return;
         }
         let named = meta.response_id.or(append.response_id.as_deref()).map(str::to_owned);
-        let generated = || format!("resp_{:012x}", self.context.rng.u64(..) & 0xffff_ffff_ffff);
+        let generated = || format!("resp_{:012x}", self.lanes.rng().u64(..) & 0xffff_ffff_ffff);
         self.turn = Some(RelayTurn { response_id: named.unwrap_or_else(generated) });
     }
 
@@ -257,13 +256,13 @@ impl Relay {
 
     /// Sends held parts whose time is over.
     pub(super) fn handle_merge_timeout(&mut self, now: Instant) {
-        if self.context.timers.take_expired(Timer::HeldOutput, now) {
+        if self.timers.take_expired(Timer::HeldOutput, now) {
             self.with_merger(now, |merger, emit| merger.handle_timeout(emit));
         }
     }
 
     fn with_merger(&mut self, now: Instant, act: impl FnOnce(&mut ReplyMerger, &mut NoticeSink<'_>)) {
-        let Self { merger, codecs, context, session_id, context_tokens, opened_at, .. } = self;
+        let Self { merger, codecs, out, timers, session_id, context_tokens, opened_at, .. } = self;
         let elapsed_s = (now - *opened_at).as_secs_f64();
         act(merger, &mut |notice, tokens| {
             // Protocols with this field always send it, so an unknown usage becomes 0.
@@ -271,9 +270,9 @@ impl Relay {
             let session_id = session_id.as_deref();
             let notice_meta = NoticeMeta { session_id, context_tokens, elapsed_s, ..NoticeMeta::default() };
             let encoded = codecs.encode_notice(notice, &notice_meta).map(Message::Text);
-            context.out.push_raw(encoded);
+            out.push_raw(encoded);
         });
-        context.timers.set_or_clear(Timer::HeldOutput, merger.flush_at());
+        timers.set_or_clear(Timer::HeldOutput, merger.flush_at());
     }
 
     /// Handles an error that the upstream reported.
@@ -291,10 +290,8 @@ impl Relay {
         if !goes_on || !self.needs_forwarding() {
             // Before the session is open, another attempt follows. In an open session the upstream counts as lost.
             self.try_next_init_variant(now);
-            let connection_event = self.with_connection(|connection, context| {
-                connection.handle_event(now, &event.to_lane_event(), context)
-            });
-            return self.handle_connection_event(now, connection_event);
+            let change = self.handle_own_event(now, &event.to_lane_event());
+            return self.handle_change(now, change);
         }
         if self.mode == Mode::Chat {
             // No answer, or no more of it, will follow.
@@ -351,18 +348,13 @@ impl Relay {
         let has_attempts = self.opening.refusals < self.rules.open_attempts.max(1);
         let can_retry = is_opening && (has_attempts || self.outage.is_some()) && !is_final;
         let event = RelayUpstreamEvent::Ended(reason, end.clone());
-        let connection_event = self.with_connection(|connection, context| {
-            connection.handle_event(now, &event.to_lane_event(), context)
-        });
+        let change = self.handle_own_event(now, &event.to_lane_event());
         if can_retry || is_backend_lost {
-            return self.handle_connection_event(now, connection_event);
+            return self.handle_change(now, change);
         }
         if is_opening {
             // Another upstream would refuse the opening too, so no further attempt follows.
-            self.with_connection(|connection, context| {
-                connection.close(now, context);
-                ConnectionEvent::None
-            });
+            self.close_lane(now);
         }
         self.detach_connection();
         if self.codecs.is_passthrough() {

@@ -2,18 +2,19 @@
 
 use std::time::Instant;
 
+use super::entries::Entries;
 use crate::session::{
     dialogue::turn::{AssistantTurn, TranscriptOptions},
-    floor::SpeechSource,
+    floor::{Floor, SpeechSource},
     growing_text::is_report_due,
-    outbox::Observation,
-    upstream::{
-        LaneContext, backoff::ConnectionFailure, connection::UpstreamConnection, output_filter::OutputFilter,
-    },
+    lanes::{LaneId, backoff::ConnectionFailure},
+    outbox::{Actions, Observation},
+    output_filter::OutputFilter,
+    tools::Tools,
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, Lane, Role},
+    event::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, Role},
 };
 
 /// An answer.
@@ -22,7 +23,7 @@ pub(super) struct Answer {
     pub(super) request: AnswerRequest,
     turn: AssistantTurn,
     filter: OutputFilter,
-    pub(super) connection: Option<UpstreamConnection>,
+    pub(super) lane: Option<LaneId>,
     /// When it was first requested.
     pub(super) requested_at: Option<Instant>,
     attempts: u32,
@@ -32,20 +33,16 @@ pub(super) struct Answer {
 
 impl Answer {
     /// Begins an answer, and tells the client.
-    pub(super) fn begin(request: AnswerRequest, context: &mut LaneContext) -> Self {
+    pub(super) fn begin(request: AnswerRequest, tools: &mut Tools) -> Self {
         Self {
-            turn: AssistantTurn::start(request.by_client, context),
+            turn: AssistantTurn::start(request.by_client, tools),
             request,
             filter: OutputFilter::default(),
-            connection: None,
+            lane: None,
             requested_at: None,
             attempts: 0,
             is_made: false,
         }
-    }
-
-    pub(super) fn lane(&self) -> Option<Lane> {
-        self.connection.as_ref().map(UpstreamConnection::lane)
     }
 
     pub(super) const fn is_made(&self) -> bool {
@@ -53,32 +50,26 @@ impl Answer {
     }
 
     /// True once it was made, and played.
-    pub(super) fn is_over(&self, context: &LaneContext) -> bool {
-        self.is_made && !context.floor.is_busy_with(SpeechSource::Model)
+    pub(super) fn is_over(&self, floor: &Floor) -> bool {
+        self.is_made && !floor.is_busy_with(SpeechSource::Model)
     }
 
     /// Adds text of the model.
-    pub(super) fn push_text(&mut self, delta: &str, partials: bool, context: &mut LaneContext) {
+    pub(super) fn push_text(&mut self, delta: &str, partials: bool, out: &mut Actions) {
         let before = self.turn.text.len();
         self.turn.push_text(&mut self.filter, delta);
         let has_news = !self.turn.text[before..].trim().is_empty();
         if partials && has_news && is_report_due(self.turn.text.len(), &mut self.turn.reported_bytes) {
-            self.turn.report_partial(context);
+            self.turn.report_partial(out);
         }
     }
 
     /// Adds audio of the model.
-    pub(super) fn push_audio(
-        &mut self,
-        now: Instant,
-        samples: &[f32],
-        speaks: bool,
-        context: &mut LaneContext,
-    ) {
+    pub(super) fn push_audio(&mut self, now: Instant, samples: &[f32], speaks: bool, tools: &mut Tools) {
         if samples.is_empty() || !self.request.speaks.unwrap_or(speaks) {
             return;
         }
-        self.turn.push_audio(now, samples, context);
+        self.turn.push_audio(now, samples, &mut tools.floor, &mut tools.out);
     }
 
     /// All of it was made. `text` and `audio` are all of it if the upstream did not stream.
@@ -87,71 +78,77 @@ impl Answer {
         now: Instant,
         (text, audio): (Option<&str>, &[f32]),
         (partials, speaks): (bool, bool),
-        context: &mut LaneContext,
+        tools: &mut Tools,
     ) {
         if let Some(text) = text.filter(|_| self.turn.text.is_empty()) {
-            self.push_text(text, partials, context);
+            self.push_text(text, partials, &mut tools.out);
         }
         if self.turn.audio_samples == 0 {
-            self.push_audio(now, audio, speaks, context);
+            self.push_audio(now, audio, speaks, tools);
         }
         self.filter.finish(&mut self.turn.text);
         let is_silent = self.turn.audio_samples == 0 && !self.turn.text.trim().is_empty();
         if is_silent && self.request.speaks.unwrap_or(speaks) {
             // The back-end hides its speech errors (field notes minicpm-o.md §2).
             let note = "the upstream answered without audio, although audio was asked for";
-            context.out.observe(Observation::NoEffect(note.to_owned()));
+            tools.out.observe(Observation::NoEffect(note.to_owned()));
         }
-        self.turn.report_complete(transcript_options(partials), context);
-        self.end(now, context);
+        self.turn.report_complete(transcript_options(partials), &mut tools.floor, &mut tools.out);
+        self.end(now, tools);
     }
 
     /// Leaves the lane. Audio that the model has made is still played.
-    fn end(&mut self, now: Instant, context: &mut LaneContext) {
+    fn end(&mut self, now: Instant, tools: &mut Tools) {
         self.is_made = true;
-        if let Some(mut connection) = self.connection.take() {
-            connection.complete_reply();
-            connection.retire(now, context);
+        if let Some(id) = self.lane.take() {
+            tools.lanes.complete_reply(id);
+            tools.lanes.retire(now, id, &mut tools.out);
         }
         if let Some(turn) = self.turn.playing {
-            context.floor.finish(now, turn, &mut context.out);
+            tools.floor.finish(now, turn, &mut tools.out);
         }
     }
 
     /// Adds the answer, which was played, to the conversation.
-    pub(super) fn finish(self, context: &mut LaneContext) {
-        self.turn.report_end(false, context);
+    pub(super) fn finish(self, entries: &mut Entries, out: &mut Actions) {
+        self.turn.report_end(false, out);
         let text = self.turn.text.trim().to_owned();
-        self.remember(text, self.turn.audio_ms(), context);
+        self.remember(text, self.turn.audio_ms(), entries);
     }
 
     /// Ends the answer at once. Only what was heard becomes part of the conversation.
-    pub(super) fn interrupt(mut self, now: Instant, partials: bool, context: &mut LaneContext) {
+    pub(super) fn interrupt(
+        mut self,
+        now: Instant,
+        partials: bool,
+        entries: &mut Entries,
+        tools: &mut Tools,
+    ) {
         if !self.is_made {
-            self.turn.report_cut(transcript_options(partials), context);
+            self.turn.report_cut(transcript_options(partials), &mut tools.floor, &mut tools.out);
         }
-        let (heard, heard_ms) = match context.floor.heard_turns(now).pop() {
+        let (heard, heard_ms) = match tools.floor.heard_turns(now).pop() {
             Some((_, heard, heard_ms)) => (heard, heard_ms),
             None if self.turn.playing.is_some() => (self.turn.text.trim().to_owned(), self.turn.audio_ms()),
             None => (String::new(), 0),
         };
-        if let Some(connection) = self.connection.take() {
-            connection.retire(now, context);
+        if let Some(id) = self.lane.take() {
+            tools.lanes.retire(now, id, &mut tools.out);
         }
-        context.floor.cancel(now, SpeechSource::Model, &mut context.out);
-        self.turn.report_end(true, context);
-        self.remember(heard, heard_ms, context);
+        tools.floor.cancel(now, SpeechSource::Model, &mut tools.out);
+        self.turn.report_end(true, &mut tools.out);
+        self.remember(heard, heard_ms, entries);
     }
 
     /// Adds these words to the conversation, with the length of their audio.
-    fn remember(&self, text: String, audio_ms: u64, context: &mut LaneContext) {
+    fn remember(&self, text: String, audio_ms: u64, entries: &mut Entries) {
         if self.request.is_remembered && !text.is_empty() {
             let id = EntryId(self.turn.segment_id);
             let entry = Entry { id, role: Role::Assistant, parts: vec![EntryPart::Text(text)] };
-            context.entries.add(entry, EntryPlace::End);
-            context.entries.set_audio_length(id, audio_ms);
+            entries.add(entry, EntryPlace::End);
+            entries.set_audio_length(id, audio_ms);
         }
-        context.entries.drop_shown_pictures();
+        entries.drop_shown_pictures();
     }
 
     /// Repeats the request, or gives up.
@@ -160,25 +157,25 @@ impl Answer {
         now: Instant,
         failure: ConnectionFailure,
         attempts_max: u32,
-        context: &mut LaneContext,
+        tools: &mut Tools,
     ) {
-        if let Some(connection) = self.connection.take() {
-            connection.retire(now, context);
+        if let Some(id) = self.lane.take() {
+            tools.lanes.retire(now, id, &mut tools.out);
         }
         self.attempts += 1;
         let is_unheard = self.turn.text.is_empty() && self.turn.playing.is_none();
         if failure.was_in_use && is_unheard && self.attempts < attempts_max {
             self.filter.clear();
-            return context.out.observe(Observation::AskedAgain(failure.detail));
+            return tools.out.observe(Observation::AskedAgain(failure.detail));
         }
         let waited = self.requested_at.map(|at| now - at);
         let (kind, detail) = failure.after_attempts(ErrorKind::AnswerFailed, self.attempts, waited);
         let error = Error { segment_id: Some(self.turn.segment_id), ..Error::new(kind, detail) };
-        context.out.push_error(error);
+        tools.out.push_error(error);
         if let Some(turn) = self.turn.playing {
-            context.floor.truncate(turn);
+            tools.floor.truncate(turn);
         }
-        self.end(now, context);
+        self.end(now, tools);
     }
 }
 

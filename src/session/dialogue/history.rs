@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::event::Speaker;
 
 /// Lines of a conversation, oldest first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct History {
     lines: VecDeque<Line>,
     chars: usize,

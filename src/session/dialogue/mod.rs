@@ -5,11 +5,12 @@
 //! - [`uplink`] keeps microphone audio until it is sent; [`pacing`] computes when the next unit is due
 //! - [`turns`] tracks the model's turns and decides which output the client may hear; [`turn`] is one of them
 //! - [`rollover`] opens, replaces and leaves the upstream session; [`rollover_limits`] are the limits that trigger a
-//!   rollover; [`upstream_session`] is the session in use; [`standby`] prepares the next session; [`unit_errors`] counts failed units
+//!   rollover; [`reply_tracker`] matches the model's output to the unit in flight; [`upstream_session`] is the session in use; [`standby`] prepares the next session; [`unit_errors`] counts failed units
 //! - [`history`] is the text that the next session gets in its prompt
 
 pub(crate) mod history;
 mod pacing;
+mod reply_tracker;
 mod rollover;
 mod rollover_limits;
 mod standby;
@@ -19,71 +20,51 @@ mod turns;
 mod unit_errors;
 mod uplink;
 mod upstream_session;
+mod user_audio;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 pub use self::uplink::UplinkCounts;
 use self::{
-    history::HistoryMark,
+    history::{History, HistoryMark},
     rollover::{DialogueUpstream, Outage},
     rollover_limits::RolloverLimits,
     standby::Standby,
     turn::TranscriptOptions,
     turns::Turns,
     uplink::Uplink,
+    user_audio::UserAudio,
 };
 use super::{
+    effects::Effects,
     floor::SpeechSource,
-    outbox::Observation,
-    timers::Timer,
-    upstream::{
-        LaneContext,
+    lanes::{
+        LaneId, LaneSignal, Lanes,
         backoff::{ConnectionFailure, RetryState},
-        connection::{ConnectionEvent, UpstreamConnection},
+        connection::ConnectionChange,
     },
+    outbox::{Actions, Observation},
+    timers::Timer,
+    tools::Tools,
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, MessageMeta, Mode, VideoFrame, VoiceSample},
+    event::{LaneCommand, LaneEvent, MessageMeta, Mode, Speaker, VideoFrame, VoiceSample},
     mapping::{
         profile::{AssistantText, DialogueRules},
         upstream::DuplexLimits,
     },
 };
 
-/// State of the surrounding session at this instant.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct SessionSnapshot {
-    /// Time of the client's last audio, muted or not.
-    pub(crate) client_audio_at: Option<Instant>,
-    /// Time and length of the last microphone frame that was not muted.
-    pub(crate) last_mic_frame: Option<(Instant, Duration)>,
-    /// Time of the user's last detected voice.
-    pub(crate) voice_at: Option<Instant>,
-    /// An utterance of the user is in progress.
-    pub(crate) in_speech: bool,
-    /// A requested text is being spoken or is queued. The model must be silent meanwhile.
-    pub(crate) is_tts_active: bool,
-    /// A requested text is being synthesised: it holds a worker or waits for one.
-    pub(crate) is_synthesizing: bool,
+/// Settings of the client that concern the conversation.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DialogueSettings {
+    /// Voice of the next upstream sessions.
+    pub(crate) voice: Option<VoiceSample>,
     /// The client wants partial transcripts.
     pub(crate) partials: bool,
     /// The client wants rollover events.
     pub(crate) rollover_events: bool,
-}
-
-/// Effect of an upstream's message on the conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EventEffect {
-    /// The lane does not belong to the conversation.
-    NotOwned,
-    /// More text or audio of the turn that is being played.
-    Continued,
-    /// Anything else.
-    Changed,
 }
 
 /// Conversation of one session.
@@ -92,11 +73,13 @@ pub(crate) struct Dialogue {
     rules: Arc<DialogueRules>,
     mode: Mode,
     limits: RolloverLimits,
-    voice: Option<VoiceSample>,
+    pub(crate) settings: DialogueSettings,
+    /// The user's audio as of now; whether the user speaks, as of the last step.
+    pub(crate) user: UserAudio,
     upstream: DialogueUpstream,
     standby: Option<Standby>,
     /// Lane of an outdated standby. Its replacement is opened when this lane is gone.
-    replaced_standby: Option<Lane>,
+    replaced_standby: Option<LaneId>,
     /// History in the prompt of the upstream session.
     known_history: HistoryMark,
     /// No second worker was available during this upstream session.
@@ -125,21 +108,24 @@ impl Dialogue {
         rules: Arc<DialogueRules>,
         mode: Mode,
         duplex: &DuplexLimits,
-        voice: Option<VoiceSample>,
-        context: &mut LaneContext,
+        settings: DialogueSettings,
+        lanes: &mut Lanes,
+        out: &mut Actions,
     ) -> Self {
+        let history = History::new(rules.converse.history_max_chars);
         let mut dialogue = Self {
             limits: RolloverLimits::new(mode, duplex, &rules.rollover),
             uplink: Uplink::new(&rules.converse),
             rules,
             mode,
-            voice,
+            settings,
+            user: UserAudio::default(),
             upstream: DialogueUpstream::Scheduled { at: now, after: None },
             standby: None,
             replaced_standby: None,
             known_history: HistoryMark::default(),
             standby_unavailable: false,
-            turns: Turns::default(),
+            turns: Turns::new(history),
             video_frame: None,
             rollover_requested: false,
             awaits_rollover: false,
@@ -148,7 +134,7 @@ impl Dialogue {
             outage_reported: false,
             failure: None,
         };
-        dialogue.dial(now, context);
+        dialogue.dial(now, lanes, out);
         dialogue
     }
 
@@ -157,9 +143,9 @@ impl Dialogue {
         self.rollover_requested = true;
     }
 
-    /// Sets the voice of the next upstream sessions.
-    pub(crate) fn set_voice(&mut self, voice: Option<VoiceSample>) {
-        self.voice = voice;
+    /// Adds the user's words to what later prompts tell the model.
+    pub(crate) fn remember_user_words(&mut self, segment_id: u32, text: &str) {
+        self.turns.history.push(Speaker::User, segment_id, text);
     }
 
     /// Keeps the newest camera picture for the next unit. Returns false if the mode has no pictures.
@@ -187,12 +173,12 @@ impl Dialogue {
     }
 
     /// Stops the model's turn and its playout.
-    pub(crate) fn interrupt(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        if self.turns.open.is_some() || context.floor.is_busy() {
-            context.out.observe(Observation::Interrupted);
+    pub(crate) fn interrupt(&mut self, now: Instant, tools: &mut Tools) {
+        if self.turns.open.is_some() || tools.floor.is_busy() {
+            tools.out.observe(Observation::Interrupted);
         }
-        self.turns.interrupt(now, self.transcript_options(view), context);
-        context.floor.cancel(now, SpeechSource::Model, &mut context.out);
+        self.turns.interrupt(now, self.transcript_options(), tools);
+        tools.floor.cancel(now, SpeechSource::Model, &mut tools.out);
     }
 
     /// Sends the audio that was held while a text was spoken, because the user interrupted the text.
@@ -205,39 +191,28 @@ impl Dialogue {
         self.failure.take()
     }
 
-    /// Handles a message of the upstream, if the lane belongs to the conversation.
-    pub(crate) fn handle_event(
+    /// Handles what happened on the lane in use.
+    pub(crate) fn handle_signal(
         &mut self,
         now: Instant,
-        lane: Lane,
-        event: &LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
-    ) -> EventEffect {
-        if self.is_standby(lane) {
-            self.handle_standby_event(now, event, meta, context);
-            return EventEffect::Changed;
+        signal: LaneSignal<'_>,
+        tools: &mut Tools,
+    ) -> Effects {
+        let has_change = signal.change != ConnectionChange::None;
+        if has_change {
+            self.handle_change(now, signal.change, tools);
         }
-        let Some(connection) = self.upstream.connection_mut().filter(|connection| connection.lane() == lane)
-        else {
-            return EventEffect::NotOwned;
-        };
-        let connection_event = connection.handle_event(now, event, context);
-        if connection_event != ConnectionEvent::None {
-            self.handle_connection_event(now, connection_event, view, context);
-            self.handle_model_output(now, event, meta, view, context);
-            return EventEffect::Changed;
-        }
+        let Some((event, meta)) = signal.message else { return Effects::ALL };
         let is_open = self.turns.open.as_ref().is_some_and(|turn| turn.playing.is_some());
-        self.handle_model_output(now, event, meta, view, context);
+        self.handle_model_output(now, event, meta, tools);
         let is_plain = matches!(event, LaneEvent::Text(_) | LaneEvent::Audio(_))
+            && !has_change
             && self.turns.fence.is_none()
             && !self.awaits_rollover;
-        if is_open && is_plain && self.rollover_due(now).is_none() {
-            EventEffect::Continued
+        if is_open && is_plain && self.rollover_due(now, &tools.lanes).is_none() {
+            Effects::DELTA
         } else {
-            EventEffect::Changed
+            Effects::MODEL
         }
     }
 
@@ -247,22 +222,21 @@ impl Dialogue {
         now: Instant,
         event: &LaneEvent<'_>,
         meta: MessageMeta<'_>,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
+        tools: &mut Tools,
     ) {
         if let LaneEvent::RecoverableError(detail) = event {
-            return self.handle_unit_error(now, detail, view, context);
+            return self.handle_unit_error(now, detail, tools);
         }
-        let options = self.transcript_options(view);
+        let options = self.transcript_options();
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
-        let answered = session.handle_reply(now, event, meta, &self.limits, context);
-        self.arm_reply(context);
+        let answered = session.handle_reply(now, event, meta, &self.limits, &tools.lanes, &mut tools.out);
+        self.arm_reply(&mut tools.timers);
         match event {
-            LaneEvent::Listen => self.turns.handle_listen(now, answered.as_ref(), meta, options, context),
-            LaneEvent::Text(text) => self.turns.handle_text(now, text, meta, options, context),
-            LaneEvent::Audio(samples) => self.turns.handle_audio(now, samples, meta, context),
+            LaneEvent::Listen => self.turns.handle_listen(now, answered.as_ref(), meta, options, tools),
+            LaneEvent::Text(text) => self.turns.handle_text(now, text, meta, options, tools),
+            LaneEvent::Audio(samples) => self.turns.handle_audio(now, samples, meta, tools),
             LaneEvent::Done { text, audio } => {
-                self.turns.handle_done(now, *text, audio, meta, options, context);
+                self.turns.handle_done(now, *text, audio, meta, options, tools);
             }
             _ => {}
         }
@@ -271,90 +245,46 @@ impl Dialogue {
         }
     }
 
-    /// A lane's transport is open.
-    pub(crate) fn handle_opened(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
-        if let Some(connection) = self.connection_of(lane) {
-            connection.handle_opened(now, context);
-        }
-    }
-
-    /// A lane's transport closed.
-    pub(crate) fn handle_closed(
-        &mut self,
-        now: Instant,
-        lane: Lane,
-        reason: &DisconnectReason,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
-    ) {
-        let Some(connection) = self.connection_of(lane) else { return };
-        let connection_event = connection.handle_closed(now, reason, context);
-        if self.is_standby(lane) {
-            self.handle_standby_connection_event(now, &connection_event, context);
-        } else {
-            self.handle_connection_event(now, connection_event, view, context);
-        }
-    }
-
-    /// Handles the expired timers of the lanes.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        if let Some(standby) = &mut self.standby {
-            let connection_event = standby.session.connection.handle_timeout(now, context);
-            self.handle_standby_connection_event(now, &connection_event, context);
-        }
-        if let Some(connection) = self.upstream.connection_mut() {
-            let connection_event = connection.handle_timeout(now, context);
-            self.handle_connection_event(now, connection_event, view, context);
-        }
-        if context.timers.take_expired(Timer::ReplyEnd, now)
+    /// Ends a reply whose end the upstream did not report in time.
+    pub(crate) fn end_late_reply(&mut self, now: Instant, tools: &mut Tools) {
+        if tools.timers.take_expired(Timer::ReplyEnd, now)
             && let DialogueUpstream::Active(session) = &mut self.upstream
         {
-            session.end_reply(now, &self.limits, context);
-            self.arm_reply(context);
+            session.end_reply(now, &self.limits, &tools.lanes, &mut tools.out);
+            self.arm_reply(&mut tools.timers);
         }
     }
 
-    /// Earliest deadline of the lanes.
-    pub(crate) fn lane_deadline(&self) -> Option<Instant> {
-        self.connections().filter_map(UpstreamConnection::deadline).min()
-    }
-
-    fn handle_connection_event(
-        &mut self,
-        now: Instant,
-        connection_event: ConnectionEvent,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
-    ) {
-        match connection_event {
-            ConnectionEvent::None | ConnectionEvent::Queued | ConnectionEvent::EmptyAnswer => {}
-            ConnectionEvent::Ready => self.activate_connection(now, view, context),
-            ConnectionEvent::QueueStuck(detail) => {
-                context.out.push_error(Error::new(ErrorKind::QueueStuck, detail));
+    fn handle_change(&mut self, now: Instant, change: ConnectionChange, tools: &mut Tools) {
+        match change {
+            ConnectionChange::None | ConnectionChange::Queued | ConnectionChange::EmptyAnswer => {}
+            ConnectionChange::Ready => self.activate(now, tools),
+            ConnectionChange::QueueStuck(detail) => {
+                tools.out.push_error(Error::new(ErrorKind::QueueStuck, detail));
             }
-            ConnectionEvent::Failed(failure) if failure.was_in_use => {
-                self.handle_upstream_loss(now, failure.detail, view, context);
+            ConnectionChange::Failed(failure) if failure.was_in_use => {
+                self.handle_upstream_loss(now, failure.detail, tools);
             }
-            ConnectionEvent::Failed(failure) => {
-                self.leave_upstream(now, false, view, context);
+            ConnectionChange::Failed(failure) => {
+                self.leave_upstream(now, false, tools);
                 self.give_up(failure);
             }
         }
     }
 
-    fn transcript_options(&self, view: &SessionSnapshot) -> TranscriptOptions {
+    fn transcript_options(&self) -> TranscriptOptions {
         TranscriptOptions {
-            transcripts: self.rules.converse.text == AssistantText::Transcripts,
-            partials: view.partials,
+            transcripts: matches!(self.rules.converse.text, AssistantText::Transcripts),
+            partials: self.settings.partials,
         }
     }
 
     /// Command that initialises an upstream session.
-    fn init_command(&self, context: &LaneContext) -> LaneCommand {
+    fn init_command(&self) -> LaneCommand {
         LaneCommand::InitConversation(Box::new(crate::event::ConversationInit {
-            prompt: self.rules.converse.prompt(&context.history.text()),
+            prompt: self.rules.converse.prompt(&self.turns.history.text()),
             config: Arc::clone(&self.rules.converse.config),
-            voice: self.voice.clone(),
+            voice: self.settings.voice.clone(),
         }))
     }
 }

@@ -5,23 +5,26 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Dialogue, SessionSnapshot, rollover_limits::RolloverDue, upstream_session::UpstreamSession};
+use super::{
+    Dialogue, reply_tracker::UnitInFlight, rollover_limits::RolloverDue, upstream_session::UpstreamSession,
+};
 use crate::session::{
-    measurement::{LanePurpose, SessionState},
-    millis,
-    outbox::Observation,
-    timers::Timer,
-    upstream::{
-        LaneContext,
+    floor::{Floor, SpeechSource},
+    lanes::{
+        LaneId, Lanes, Owner,
         backoff::{ConnectionFailure, RetryState},
         connection::UpstreamConnection,
-        reply_tracker::UnitInFlight,
     },
+    measurement::SessionState,
+    millis,
+    outbox::{Actions, Observation},
+    timers::{Timer, Timers},
+    tools::Tools,
 };
 use crate::{
     audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
     error::{Error, ErrorKind},
-    event::{ClientCommand, Lane, RolloverReason},
+    event::{ClientCommand, RolloverReason},
 };
 
 /// State of the conversation's upstream session.
@@ -30,9 +33,9 @@ pub(super) enum DialogueUpstream {
     /// No session, and none is wanted: the conversation is over.
     Stopped,
     /// Dials at this instant, after that lane is gone.
-    Scheduled { at: Instant, after: Option<Lane> },
+    Scheduled { at: Instant, after: Option<LaneId> },
     /// Being dialled and initialised.
-    Connecting(Box<UpstreamConnection>),
+    Connecting(LaneId),
     /// In use.
     Active(Box<UpstreamSession>),
 }
@@ -52,141 +55,77 @@ const SESSION_TIMERS: [Timer; 6] =
 const USEFUL_UNITS: u64 = 3;
 
 impl DialogueUpstream {
-    pub(super) fn connection(&self) -> Option<&UpstreamConnection> {
+    /// Its lane.
+    pub(super) const fn id(&self) -> Option<LaneId> {
         match self {
             Self::Stopped | Self::Scheduled { .. } => None,
-            Self::Connecting(connection) => Some(connection),
-            Self::Active(session) => Some(&session.connection),
-        }
-    }
-
-    pub(super) fn connection_mut(&mut self) -> Option<&mut UpstreamConnection> {
-        match self {
-            Self::Stopped | Self::Scheduled { .. } => None,
-            Self::Connecting(connection) => Some(connection),
-            Self::Active(session) => Some(&mut session.connection),
+            Self::Connecting(id) => Some(*id),
+            Self::Active(session) => Some(session.id),
         }
     }
 }
 
 impl Dialogue {
     /// State for operators while no model is ready.
-    pub(crate) fn connecting_state(&self) -> Option<SessionState> {
-        match &self.upstream {
+    pub(crate) fn connecting_state(&self, lanes: &Lanes) -> Option<SessionState> {
+        match self.upstream {
             DialogueUpstream::Active(_) | DialogueUpstream::Stopped => None,
             _ if self.outage.is_some() => Some(SessionState::RollingOver),
-            DialogueUpstream::Connecting(connection) if connection.is_queued() => Some(SessionState::Queued),
+            DialogueUpstream::Connecting(id) if lanes.get(id).is_some_and(UpstreamConnection::is_queued) => {
+                Some(SessionState::Queued)
+            }
             DialogueUpstream::Connecting(_) | DialogueUpstream::Scheduled { .. } => {
                 Some(SessionState::Opening)
             }
         }
     }
 
-    /// All lanes of the conversation.
-    pub(super) fn connections(&self) -> impl Iterator<Item = &UpstreamConnection> {
-        self.upstream
-            .connection()
-            .into_iter()
-            .chain(self.standby.as_ref().map(|standby| &standby.session.connection))
-    }
-
-    /// True if the lane is the standby's.
-    pub(super) fn is_standby(&self, lane: Lane) -> bool {
-        self.standby.as_ref().is_some_and(|standby| standby.session.connection.lane() == lane)
-    }
-
-    pub(super) fn connection_of(&mut self, lane: Lane) -> Option<&mut UpstreamConnection> {
-        let standby = self.standby.as_mut().map(|standby| &mut standby.session.connection);
-        self.upstream.connection_mut().into_iter().chain(standby).find(|connection| connection.lane() == lane)
-    }
-
-    /// True if the lane belongs to the conversation.
-    pub(crate) fn owns_lane(&self, lane: Lane) -> bool {
-        self.connections().any(|connection| connection.lane() == lane)
-    }
-
-    /// True if the conversation has lanes.
-    pub(crate) fn has_lanes(&self) -> bool {
-        self.connections().next().is_some()
-    }
-
-    /// True if one of its lanes holds a worker.
-    pub(crate) fn holds_worker(&self) -> bool {
-        self.connections().any(UpstreamConnection::holds_worker)
-    }
-
-    pub(super) fn dial(&mut self, now: Instant, context: &mut LaneContext) {
-        self.known_history = context.history.mark();
-        self.upstream = DialogueUpstream::Connecting(Box::new(UpstreamConnection::open(
-            now,
-            (LanePurpose::Converse, self.mode),
-            self.init_command(context),
-            context,
-        )));
+    pub(super) fn dial(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+        self.known_history = self.turns.history.mark();
+        let id = lanes.open(now, Owner::Dialogue, self.mode, Some(self.init_command()), out);
+        self.upstream = DialogueUpstream::Connecting(id);
     }
 
     /// Dials the next session at its time, unless something blocks it. The end of what blocks it calls this again.
-    pub(super) fn redial_if_due(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+    pub(super) fn redial_if_due(&mut self, now: Instant, tools: &mut Tools) {
         let DialogueUpstream::Scheduled { at, after } = self.upstream else { return };
         // A text that needs the worker goes first. The worker is free when the text is synthesised, long before its
         // playout ends.
         let worker_lent = self.outage.is_some_and(|outage| outage.reason == RolloverReason::WorkerLent);
-        let is_worker_taken = worker_lent
-            && (view.is_synthesizing || context.closing.iter().any(UpstreamConnection::holds_worker));
+        let is_worker_taken =
+            worker_lent && (tools.floor.is_making_text() || tools.lanes.owner_holds_worker(Owner::Closing));
         // A lane that waits in the queue already need not wait for the last session's end.
-        let must_wait = (after.is_some_and(|lane| context.is_closing(lane)) || !context.can_dial())
-            && !context.has_place_in_queue(now, LanePurpose::Converse, self.mode);
+        let must_wait = (after.is_some_and(|id| tools.lanes.is_closing(id)) || !tools.lanes.can_dial())
+            && !tools.lanes.has_place_in_queue(now, Owner::Dialogue, self.mode);
         let is_blocked = is_worker_taken || must_wait;
-        context.timers.set_or_clear(Timer::Redial, Some(at).filter(|_| !is_blocked));
-        if context.timers.take_expired(Timer::Redial, now) {
-            self.dial(now, context);
+        tools.timers.set_or_clear(Timer::Redial, Some(at).filter(|_| !is_blocked));
+        if tools.timers.take_expired(Timer::Redial, now) {
+            self.dial(now, &mut tools.lanes, &mut tools.out);
         }
     }
 
     /// Continues the conversation in a session that has become ready.
-    pub(super) fn activate_connection(
-        &mut self,
-        now: Instant,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
-    ) {
-        let DialogueUpstream::Connecting(mut connection) =
-            std::mem::replace(&mut self.upstream, DialogueUpstream::Stopped)
-        else {
-            return;
-        };
-        connection.engage();
-        self.upstream = DialogueUpstream::Active(Box::new(UpstreamSession::new(now, *connection)));
-        self.resume_after_outage(now, false, view, context);
+    pub(super) fn activate(&mut self, now: Instant, tools: &mut Tools) {
+        let DialogueUpstream::Connecting(id) = self.upstream else { return };
+        tools.lanes.engage(id);
+        self.upstream = DialogueUpstream::Active(Box::new(UpstreamSession::new(now, id)));
+        self.resume_after_outage(now, false, &mut tools.timers, &mut tools.out);
     }
 
     /// Ends the outage and reports it to operators and to clients that want rollover events.
-    fn resume_after_outage(
-        &mut self,
-        now: Instant,
-        standby: bool,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
-    ) {
+    fn resume_after_outage(&mut self, now: Instant, standby: bool, timers: &mut Timers, out: &mut Actions) {
         self.uplink.allow_catch_up();
         self.standby_unavailable = false;
         self.replaced_standby = None;
         self.outage_reported = false;
-        self.arm_reply(context);
+        self.arm_reply(timers);
         let Some(Outage { reason, since }) = self.outage.take() else { return };
         let gap_ms = millis(now - since);
         let kept_ms = self.uplink.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
-        let (known_lines, missing_lines) = context.history.known_and_missing(self.known_history);
-        context.out.observe(Observation::RolledOver {
-            reason,
-            gap_ms,
-            standby,
-            kept_ms,
-            known_lines,
-            missing_lines,
-        });
-        if view.rollover_events {
-            context.out.push_client(ClientCommand::RolledOver {
+        let (known_lines, missing_lines) = self.turns.history.known_and_missing(self.known_history);
+        out.observe(Observation::RolledOver { reason, gap_ms, standby, kept_ms, known_lines, missing_lines });
+        if self.settings.rollover_events {
+            out.push_client(ClientCommand::RolledOver {
                 reason,
                 gap_ms,
                 standby,
@@ -199,47 +138,34 @@ impl Dialogue {
 
     /// Replaces the upstream session now. A session that was of no use counts as a failed attempt: its successor may be
     /// no better.
-    pub(super) fn roll_over(
-        &mut self,
-        now: Instant,
-        reason: RolloverReason,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
-    ) {
+    pub(super) fn roll_over(&mut self, now: Instant, reason: RolloverReason, tools: &mut Tools) {
         let was_useful = matches!(&self.upstream, DialogueUpstream::Active(session) if session.tracker.answered_count >= USEFUL_UNITS);
-        let after = self.leave_upstream(now, true, view, context);
+        let after = self.leave_upstream(now, true, tools);
         self.outage = Some(Outage { reason, since: now });
         // An early request of an operator is no failure.
         if !was_useful && reason != RolloverReason::OperatorRequest {
             let detail = format!("a new upstream session was replaced at once: {}", reason.name());
             RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
         }
-        self.connect_successor(now, after, view, context);
+        self.connect_successor(now, after, tools);
     }
 
     /// Switches to the standby, or schedules the next session.
-    fn connect_successor(
-        &mut self,
-        now: Instant,
-        after: Option<Lane>,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
-    ) {
-        match self.take_standby(now, context) {
-            Some(session) if session.connection.is_engaged() => {
+    fn connect_successor(&mut self, now: Instant, after: Option<LaneId>, tools: &mut Tools) {
+        let standby = self.take_standby(now, &mut tools.lanes, &mut tools.out);
+        match standby {
+            Some(session) if tools.lanes.is_engaged(session.id) => {
                 self.upstream = DialogueUpstream::Active(Box::new(session));
-                return self.resume_after_outage(now, true, view, context);
+                return self.resume_after_outage(now, true, &mut tools.timers, &mut tools.out);
             }
             // A standby that is not ready yet is still faster than a new session.
-            Some(session) if !session.connection.is_gone() => {
-                return self.upstream = DialogueUpstream::Connecting(Box::new(session.connection));
+            Some(session) if tools.lanes.get(session.id).is_some_and(|lane| !lane.is_gone()) => {
+                return self.upstream = DialogueUpstream::Connecting(session.id);
             }
-            _ => {}
+            Some(session) => tools.lanes.release(session.id),
+            None => {}
         }
-        let next_attempt = self
-            .retry
-            .as_ref()
-            .map(|retry| retry.next_attempt(now, now, &context.lane_times, &mut context.rng));
+        let next_attempt = self.retry.as_ref().map(|retry| tools.lanes.next_attempt(now, retry));
         match next_attempt {
             Some(Err(failure)) => self.give_up(failure),
             Some(Ok(at)) => self.upstream = DialogueUpstream::Scheduled { at, after },
@@ -255,15 +181,14 @@ impl Dialogue {
         &mut self,
         now: Instant,
         resend_unanswered: bool,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
-    ) -> Option<Lane> {
-        let options = self.transcript_options(view);
-        context.timers.clear(&SESSION_TIMERS);
+        tools: &mut Tools,
+    ) -> Option<LaneId> {
+        let options = self.transcript_options();
+        tools.timers.clear(&SESSION_TIMERS);
         match std::mem::replace(&mut self.upstream, DialogueUpstream::Stopped) {
             DialogueUpstream::Active(mut session) => {
                 self.rollover_requested = false;
-                if session.was_healthy(now, &context.lane_times) {
+                if session.was_healthy(now, tools.lanes.times()) {
                     self.retry = None;
                 } else if let Some(retry) = self.retry.as_mut().filter(|_| session.tracker.answered_count > 0)
                 {
@@ -276,37 +201,29 @@ impl Dialogue {
                 if resend_unanswered {
                     self.uplink.resend_unanswered();
                 }
-                self.turns.reset(now, options, context);
-                let lane = session.connection.lane();
-                session.connection.retire(now, context);
-                Some(lane)
+                self.turns.reset(now, options, tools);
+                tools.lanes.retire(now, session.id, &mut tools.out);
+                Some(session.id)
             }
-            DialogueUpstream::Connecting(connection) => {
-                let lane = connection.lane();
-                connection.retire(now, context);
-                Some(lane)
+            DialogueUpstream::Connecting(id) => {
+                tools.lanes.retire(now, id, &mut tools.out);
+                Some(id)
             }
             DialogueUpstream::Stopped | DialogueUpstream::Scheduled { .. } => None,
         }
     }
 
     /// Handles a lost upstream session: reports it to the client and looks for another.
-    pub(super) fn handle_upstream_loss(
-        &mut self,
-        now: Instant,
-        detail: String,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
-    ) {
-        let after = self.leave_upstream(now, true, view, context);
+    pub(super) fn handle_upstream_loss(&mut self, now: Instant, detail: String, tools: &mut Tools) {
+        let after = self.leave_upstream(now, true, tools);
         let error = format!(
             "the conversation was interrupted: {detail}; it continues with the next upstream session"
         );
-        context.out.push_error(Error::new(ErrorKind::ConversationInterrupted, error));
+        tools.out.push_error(Error::new(ErrorKind::ConversationInterrupted, error));
         self.outage_reported = true;
         RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
         self.outage = Some(Outage { reason: RolloverReason::UpstreamLost, since: now });
-        self.connect_successor(now, after, view, context);
+        self.connect_successor(now, after, tools);
     }
 
     pub(super) fn give_up(&mut self, failure: ConnectionFailure) {
@@ -315,43 +232,33 @@ impl Dialogue {
     }
 
     /// Gives a worker to a text that waits for one, until the text is synthesised. The standby's worker is preferred.
-    pub(crate) fn release_worker_for_tts(
-        &mut self,
-        now: Instant,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
-    ) {
-        let standby_had_worker = self.standby.take().is_some_and(|standby| {
-            let held = standby.session.connection.holds_worker();
-            standby.session.connection.retire(now, context);
-            held
-        });
-        if standby_had_worker || !self.holds_worker() {
+    pub(crate) fn release_worker_for_tts(&mut self, now: Instant, tools: &mut Tools) {
+        let standby_had_worker = tools.lanes.owner_holds_worker(Owner::Standby);
+        self.retire_standby(now, &mut tools.lanes, &mut tools.out);
+        if standby_had_worker || !tools.lanes.owner_holds_worker(Owner::Dialogue) {
             return;
         }
         let since = self.outage.map_or(now, |outage| outage.since);
-        let after = self.leave_upstream(now, false, view, context);
+        let after = self.leave_upstream(now, false, tools);
         self.outage = Some(Outage { reason: RolloverReason::WorkerLent, since });
         self.upstream = DialogueUpstream::Scheduled { at: now, after };
     }
 
     /// Ends the conversation.
-    pub(crate) fn stop(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        if let Some(standby) = self.standby.take() {
-            standby.session.connection.retire(now, context);
-        }
-        self.leave_upstream(now, false, view, context);
-        context.timers.clear(&[Timer::Standby]);
+    pub(crate) fn stop(&mut self, now: Instant, tools: &mut Tools) {
+        self.retire_standby(now, &mut tools.lanes, &mut tools.out);
+        self.leave_upstream(now, false, tools);
+        tools.timers.clear(&[Timer::Standby]);
         self.outage = None;
     }
 
     /// Replaces the upstream session if a limit requires it, at a quiet moment if there is time.
-    pub(super) fn check_limits(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        let due = self.rollover_due(now);
+    pub(super) fn check_limits(&mut self, now: Instant, tools: &mut Tools) {
+        let due = self.rollover_due(now, &tools.lanes);
         self.awaits_rollover = due.is_some();
         let Some(due) = due else { return };
-        let quiet = self.quiet_at(view, context).is_some_and(|at| at <= now);
-        let ready = self.prepare_standby(now, !due.hard, context);
+        let quiet = self.quiet_at(&tools.floor).is_some_and(|at| at <= now);
+        let ready = self.prepare_standby(now, !due.hard, &mut tools.lanes, &mut tools.out);
         if quiet {
             // The model answers no unit that it has not answered by now.
             self.uplink.clear_unanswered();
@@ -362,56 +269,54 @@ impl Dialogue {
         if let Some(reason) = session.pending_rollover
             && session.tracker.in_flight.is_none()
         {
-            self.roll_over(now, reason, view, context);
+            self.roll_over(now, reason, tools);
         }
     }
 
-    pub(super) fn rollover_due(&self, now: Instant) -> Option<RolloverDue> {
+    pub(super) fn rollover_due(&self, now: Instant, lanes: &Lanes) -> Option<RolloverDue> {
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
         let requested = self
             .rollover_requested
             .then_some(RolloverDue { reason: RolloverReason::OperatorRequest, hard: false });
-        self.limits.rollover_due(now, session.connection.granted_at()?, session.context_usage).or(requested)
+        self.limits.rollover_due(now, lanes.granted_at(session.id)?, session.context_usage).or(requested)
     }
 
     /// Arms [`Timer::Limits`] for the next time limit, or the next quiet moment if a rollover is due.
-    pub(super) fn arm_limits(&self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+    pub(super) fn arm_limits(&self, now: Instant, tools: &mut Tools) {
         let granted_at = match &self.upstream {
-            DialogueUpstream::Active(session) => session.connection.granted_at(),
+            DialogueUpstream::Active(session) => tools.lanes.granted_at(session.id),
             _ => None,
         };
         let next = granted_at.and_then(|granted_at| self.limits.next_time_limit(now, granted_at));
-        let quiet = self.rollover_due(now).and_then(|_| self.quiet_at(view, context)).filter(|at| *at > now);
-        context.timers.set_or_clear(Timer::Limits, next.into_iter().chain(quiet).min());
+        let quiet = self
+            .rollover_due(now, &tools.lanes)
+            .and_then(|_| self.quiet_at(&tools.floor))
+            .filter(|at| *at > now);
+        tools.timers.set_or_clear(Timer::Limits, next.into_iter().chain(quiet).min());
     }
 
     /// Instant from which ending the conversation interrupts no one; `None` while someone speaks or waits.
     ///
     /// Without a model, the user's last speech is given the time in which a model would have answered.
-    pub(crate) fn graceful_end_at(
-        &self,
-        now: Instant,
-        view: &SessionSnapshot,
-        context: &LaneContext,
-    ) -> Option<Instant> {
+    pub(crate) fn graceful_end_at(&self, now: Instant, floor: &Floor) -> Option<Instant> {
         match &self.upstream {
-            DialogueUpstream::Active(_) => self.quiet_at(view, context),
-            _ if context.floor.is_busy() || view.is_tts_active || view.in_speech => None,
-            _ => Some(view.voice_at.map_or(now, |at| at + self.rules.converse.trailing_silence)),
+            DialogueUpstream::Active(_) => self.quiet_at(floor),
+            _ if floor.is_busy() || floor.is_busy_with(SpeechSource::Text) || self.user.in_speech => None,
+            _ => Some(self.user.voice_at.map_or(now, |at| at + self.rules.converse.trailing_silence)),
         }
     }
 
     /// Instant from which the conversation is quiet; `None` while someone speaks or waits for an answer.
-    fn quiet_at(&self, view: &SessionSnapshot, context: &LaneContext) -> Option<Instant> {
+    fn quiet_at(&self, floor: &Floor) -> Option<Instant> {
         let busy = self.turns.open.is_some()
             || self.turns.fence.is_some()
-            || context.floor.is_busy()
+            || floor.is_busy()
             || self.uplink.len() >= UNIT_SAMPLES;
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
-        if busy || view.is_tts_active || view.in_speech {
+        if busy || floor.is_busy_with(SpeechSource::Text) || self.user.in_speech {
             return None;
         }
-        let Some(voice_at) = view.voice_at else { return Some(session.ready_at) };
+        let Some(voice_at) = self.user.voice_at else { return Some(session.ready_at) };
         // Speech without an answer waits for one, so that the user need not repeat it.
         let answered = self.turns.ended_at.is_some_and(|ended| ended >= voice_at);
         let rest = if answered {

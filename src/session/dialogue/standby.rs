@@ -9,16 +9,20 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Dialogue, history::HistoryMark, rollover::DialogueUpstream, upstream_session::UpstreamSession};
-use crate::event::{LaneEvent, MessageMeta};
+use super::{
+    Dialogue,
+    history::{History, HistoryMark},
+    reply_tracker::{UNIT_DURATION, UplinkUnit},
+    rollover::DialogueUpstream,
+    upstream_session::UpstreamSession,
+};
+use crate::event::LaneEvent;
 use crate::session::{
-    measurement::LanePurpose,
-    timers::Timer,
-    upstream::LaneContext,
-    upstream::{
-        connection::{ConnectionEvent, UpstreamConnection},
-        reply_tracker::{UNIT_DURATION, UplinkUnit},
-    },
+    effects::Effects,
+    lanes::{LaneId, LaneSignal, Lanes, Owner, connection::ConnectionChange},
+    outbox::Actions,
+    timers::{Timer, Timers},
+    tools::Tools,
 };
 
 /// Next upstream session.
@@ -32,20 +36,20 @@ pub(super) struct Standby {
 
 impl Standby {
     /// True once it has answered the units during which a new model only listens.
-    fn is_warmed_up(&self, units: u32) -> bool {
-        self.session.connection.is_engaged()
+    fn is_warmed_up(&self, units: u32, lanes: &Lanes) -> bool {
+        lanes.is_engaged(self.session.id)
             && self.session.tracker.answered_count >= u64::from(units)
             && self.session.tracker.in_flight.is_none()
     }
 
     /// True if its prompt holds the whole history.
-    fn is_current(&self, context: &LaneContext) -> bool {
-        self.history == context.history.mark()
+    fn is_current(&self, history: &History) -> bool {
+        self.history == history.mark()
     }
 
     /// Time that its initialisation took, or has taken so far.
-    fn initialisation_time(&self, now: Instant) -> Duration {
-        let ready_at = if self.session.connection.is_engaged() { self.session.ready_at } else { now };
+    fn initialisation_time(&self, now: Instant, lanes: &Lanes) -> Duration {
+        let ready_at = if lanes.is_engaged(self.session.id) { self.session.ready_at } else { now };
         ready_at - self.opened_at
     }
 }
@@ -58,24 +62,26 @@ impl Dialogue {
         &mut self,
         now: Instant,
         has_time: bool,
-        context: &mut LaneContext,
+        lanes: &mut Lanes,
+        out: &mut Actions,
     ) -> bool {
         let units = self.rules.rollover.standby_units;
         match &self.standby {
-            Some(standby) if standby.is_current(context) => standby.is_warmed_up(units),
+            Some(standby) if standby.is_current(&self.turns.history) => standby.is_warmed_up(units, lanes),
             Some(standby) => {
-                let can_renew = has_time && self.time_left(now) >= self.preparation_time(now, standby);
+                let can_renew =
+                    has_time && self.time_left(now, lanes) >= self.preparation_time(now, standby, lanes);
                 // The end of an open turn adds another line.
                 if can_renew && self.turns.open.is_none() {
-                    self.replaced_standby = self.retire_standby(now, context);
+                    self.replaced_standby = self.retire_standby(now, lanes, out);
                 }
                 !can_renew
             }
             None if self.rules.rollover.standby && !self.standby_unavailable => {
                 // The lane that it replaces may still hold the worker. A new one would queue behind it.
-                let is_blocked = self.replaced_standby.is_some_and(|lane| context.is_closing(lane));
+                let is_blocked = self.replaced_standby.is_some_and(|id| lanes.is_closing(id));
                 if !is_blocked && self.turns.open.is_none() {
-                    self.open_standby(now, context);
+                    self.open_standby(now, lanes, out);
                 }
                 false
             }
@@ -87,117 +93,112 @@ impl Dialogue {
     pub(super) fn take_standby(
         &mut self,
         now: Instant,
-        context: &mut LaneContext,
+        lanes: &mut Lanes,
+        out: &mut Actions,
     ) -> Option<UpstreamSession> {
         let standby = self.standby.take()?;
-        if standby.is_current(context) {
+        if standby.is_current(&self.turns.history) {
             self.known_history = standby.history;
+            lanes.give(standby.session.id, Owner::Dialogue);
             return Some(standby.session);
         }
-        standby.session.connection.retire(now, context);
+        lanes.retire(now, standby.session.id, out);
         None
     }
 
     /// Time that another standby will take: to initialise as long as this one or the current session, and to be fed.
-    fn preparation_time(&self, now: Instant, standby: &Standby) -> Duration {
+    fn preparation_time(&self, now: Instant, standby: &Standby, lanes: &Lanes) -> Duration {
         let current = match &self.upstream {
             DialogueUpstream::Active(session) => {
-                session.connection.granted_at().map_or(Duration::ZERO, |at| session.ready_at - at)
+                lanes.granted_at(session.id).map_or(Duration::ZERO, |at| session.ready_at - at)
             }
             _ => Duration::ZERO,
         };
-        standby.initialisation_time(now).max(current) + UNIT_DURATION * self.rules.rollover.standby_units
+        standby.initialisation_time(now, lanes).max(current)
+            + UNIT_DURATION * self.rules.rollover.standby_units
     }
 
-    fn time_left(&self, now: Instant) -> Duration {
+    fn time_left(&self, now: Instant, lanes: &Lanes) -> Duration {
         let DialogueUpstream::Active(session) = &self.upstream else { return Duration::ZERO };
-        session
-            .connection
-            .granted_at()
+        lanes
+            .granted_at(session.id)
             .map_or(Duration::ZERO, |at| self.limits.time_left(now, at, session.context_usage))
     }
 
-    fn open_standby(&mut self, now: Instant, context: &mut LaneContext) {
+    fn open_standby(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
         self.replaced_standby = None;
-        let connection = UpstreamConnection::open(
-            now,
-            (LanePurpose::Converse, self.mode),
-            self.init_command(context),
-            context,
-        );
-        let session = UpstreamSession::new(now, connection);
-        self.standby = Some(Standby { session, history: context.history.mark(), opened_at: now });
+        let id = lanes.open(now, Owner::Standby, self.mode, Some(self.init_command()), out);
+        let session = UpstreamSession::new(now, id);
+        self.standby = Some(Standby { session, history: self.turns.history.mark(), opened_at: now });
     }
 
-    fn retire_standby(&mut self, now: Instant, context: &mut LaneContext) -> Option<crate::event::Lane> {
-        let standby = self.standby.take()?;
-        let lane = standby.session.connection.lane();
-        standby.session.connection.retire(now, context);
-        Some(lane)
-    }
-
-    /// Handles a message of the upstream on the standby's lane.
-    pub(super) fn handle_standby_event(
+    /// Leaves the standby. Returns its lane.
+    pub(super) fn retire_standby(
         &mut self,
         now: Instant,
-        event: &LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        context: &mut LaneContext,
-    ) {
-        let Some(standby) = &mut self.standby else { return };
-        let connection_event = standby.session.connection.handle_event(now, event, context);
-        if matches!(event, LaneEvent::RecoverableError(_)) && standby.session.connection.is_engaged() {
-            self.standby_unavailable = true;
-            self.retire_standby(now, context);
-            return;
+        lanes: &mut Lanes,
+        out: &mut Actions,
+    ) -> Option<LaneId> {
+        let id = self.standby.take()?.session.id;
+        lanes.retire(now, id, out);
+        Some(id)
+    }
+
+    /// Handles what happened on the standby's lane.
+    pub(crate) fn handle_standby_signal(
+        &mut self,
+        now: Instant,
+        signal: &LaneSignal<'_>,
+        tools: &mut Tools,
+    ) -> Effects {
+        let Tools { lanes, out, .. } = tools;
+        if let (Some(standby), Some((event, meta))) = (&mut self.standby, signal.message) {
+            if matches!(event, LaneEvent::RecoverableError(_)) && lanes.is_engaged(signal.id) {
+                self.standby_unavailable = true;
+                self.retire_standby(now, lanes, out);
+                return Effects::MODEL;
+            }
+            standby.session.handle_reply(now, event, meta, &self.limits, lanes, out);
         }
-        standby.session.handle_reply(now, event, meta, &self.limits, context);
-        self.handle_standby_connection_event(now, &connection_event, context);
-    }
-
-    pub(super) fn handle_standby_connection_event(
-        &mut self,
-        now: Instant,
-        connection_event: &ConnectionEvent,
-        context: &mut LaneContext,
-    ) {
-        match connection_event {
-            ConnectionEvent::Ready => {
+        match signal.change {
+            ConnectionChange::Ready => {
                 if let Some(standby) = &mut self.standby {
-                    standby.session.connection.engage();
+                    lanes.engage(signal.id);
                     standby.session.ready_at = now;
                 }
             }
             // No worker is free. A standby must not take one from other sessions.
-            ConnectionEvent::Queued
-            | ConnectionEvent::QueueStuck(_)
-            | ConnectionEvent::Failed(_)
-            | ConnectionEvent::EmptyAnswer => {
+            ConnectionChange::Queued
+            | ConnectionChange::QueueStuck(_)
+            | ConnectionChange::Failed(_)
+            | ConnectionChange::EmptyAnswer => {
                 self.standby_unavailable = true;
-                self.retire_standby(now, context);
+                self.retire_standby(now, lanes, out);
             }
-            ConnectionEvent::None => {}
+            ConnectionChange::None => {}
         }
+        if signal.message.is_some() { Effects::MODEL } else { Effects::ALL }
     }
 
     /// Sends the standby its silence. Gives it up if it does not answer.
-    pub(super) fn feed_standby(&mut self, now: Instant, context: &mut LaneContext) {
-        self.arm_standby(context);
-        if !context.timers.take_expired(Timer::Standby, now) {
+    pub(super) fn feed_standby(&mut self, now: Instant, tools: &mut Tools) {
+        let Tools { lanes, timers, out, .. } = tools;
+        self.arm_standby(lanes, timers);
+        if !timers.take_expired(Timer::Standby, now) {
             return;
         }
         let Some(Standby { session, .. }) = &mut self.standby else { return };
         if session.tracker.in_flight.is_some() {
             self.standby_unavailable = true;
-            self.retire_standby(now, context);
+            self.retire_standby(now, lanes, out);
         } else {
-            session.send_unit(now, UplinkUnit::silence(), context);
-            self.arm_standby(context);
+            session.send_unit(now, UplinkUnit::silence(), lanes, out);
+            self.arm_standby(lanes, timers);
         }
     }
 
     /// Arms [`Timer::Standby`] for the next unit of silence, or for the answer to the last one.
-    fn arm_standby(&self, context: &mut LaneContext) {
+    fn arm_standby(&self, lanes: &Lanes, timers: &mut Timers) {
         let due = self.standby.as_ref().and_then(|Standby { session, .. }| {
             if let Some(unit) = session.tracker.in_flight.as_ref() {
                 return Some(unit.sent_at + self.rules.converse.unit_reply_max);
@@ -205,8 +206,8 @@ impl Dialogue {
             let is_fully_fed = session.tracker.sent_count >= u64::from(self.rules.rollover.standby_units);
             let last_sent_at = session.tracker.last_sent_at;
             let at = last_sent_at.map_or(session.ready_at, |at| at + self.rules.converse.unit_min);
-            (session.connection.is_engaged() && !is_fully_fed).then_some(at)
+            (lanes.is_engaged(session.id) && !is_fully_fed).then_some(at)
         });
-        context.timers.set_or_clear(Timer::Standby, due);
+        timers.set_or_clear(Timer::Standby, due);
     }
 }

@@ -2,35 +2,32 @@
 
 use std::time::Instant;
 
-use super::{Dialogue, SessionSnapshot, rollover::DialogueUpstream};
+use super::{Dialogue, rollover::DialogueUpstream};
 use crate::{
     audio::units::UNIT_SAMPLES,
     error::{Error, ErrorKind},
     event::RolloverReason,
     session::{
+        floor::{Floor, SpeechSource},
+        lanes::{Lanes, connection::UpstreamConnection},
         millis,
-        outbox::Observation,
-        timers::Timer,
-        upstream::{LaneContext, connection::UpstreamConnection},
+        outbox::{Actions, Observation},
+        timers::{Timer, Timers},
+        tools::Tools,
     },
 };
 
 impl Dialogue {
     /// Continues after a frame of the user's audio, or more audio of the model: moves the timers that silence defines.
     /// Returns false if that is not enough: a unit is complete, or a rollover waits for a quiet moment.
-    pub(crate) fn update_silence_timers(
-        &mut self,
-        now: Instant,
-        view: &SessionSnapshot,
-        context: &mut LaneContext,
-    ) -> bool {
+    pub(crate) fn update_silence_timers(&mut self, now: Instant, floor: &Floor, timers: &mut Timers) -> bool {
         if self.awaits_rollover || self.uplink.len() >= UNIT_SAMPLES {
             return false;
         }
         if self.turns.fence.is_some() {
-            self.turns.arm_fence_lift(view, &self.rules.barge_in, context);
+            self.turns.arm_fence_lift(&self.user, &self.rules.barge_in, floor, timers);
         }
-        self.arm_unit(now, view, context);
+        self.arm_unit(now, floor, timers);
         true
     }
 
@@ -48,21 +45,20 @@ impl Dialogue {
     /// 10. `arm_limits`: arms the timer of the limits
     ///
     /// Audio that was held while a text was being spoken is discarded before.
-    pub(crate) fn advance(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        if !view.is_tts_active {
+    pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
+        if !tools.floor.is_busy_with(SpeechSource::Text) {
             self.uplink.discard_held();
         }
         self.drop_excess();
-        self.check_yielding(now, view, context);
-        self.check_reply_timeout(now, view, context);
-        self.check_limits(now, view, context);
-        self.feed_standby(now, context);
-        self.redial_if_due(now, view, context);
-        self.report_connect_error(context);
-        let connection = self.upstream.connection();
-        context.report_wait(now, connection.and_then(UpstreamConnection::queue_position));
-        self.send_due_unit(now, view, context);
-        self.arm_limits(now, view, context);
+        self.check_yielding(now, tools);
+        self.check_reply_timeout(now, tools);
+        self.check_limits(now, tools);
+        self.feed_standby(now, tools);
+        self.redial_if_due(now, tools);
+        self.report_connect_error(&tools.lanes, &mut tools.out);
+        tools.lanes.report_wait(now, self.upstream.id(), &mut tools.timers, &mut tools.out);
+        self.send_due_unit(now, tools);
+        self.arm_limits(now, tools);
     }
 
     /// Drops audio that is too old to be sent. While a unit is in flight, as without a model, more is kept: the upstream
@@ -81,59 +77,60 @@ impl Dialogue {
     }
 
     /// Lifts the fence when the model has listened; replaces a session that does not yield.
-    fn check_yielding(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+    fn check_yielding(&mut self, now: Instant, tools: &mut Tools) {
         let DialogueUpstream::Active(session) = &self.upstream else { return };
-        self.turns.arm_fence_lift(view, &self.rules.barge_in, context);
-        if context.timers.take_expired(Timer::FenceLift, now) {
-            self.turns.lift_fence(session.tracker.sent_count, context);
+        self.turns.arm_fence_lift(&self.user, &self.rules.barge_in, &tools.floor, &mut tools.timers);
+        if tools.timers.take_expired(Timer::FenceLift, now) {
+            self.turns.lift_fence(session.tracker.sent_count, &mut tools.timers);
         }
-        if context.timers.take_expired(Timer::Yield, now) {
-            self.roll_over(now, RolloverReason::NotYielding, view, context);
+        if tools.timers.take_expired(Timer::Yield, now) {
+            self.roll_over(now, RolloverReason::NotYielding, tools);
         }
     }
 
     /// Treats an upstream that does not answer a unit as lost.
-    fn check_reply_timeout(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        if context.timers.take_expired(Timer::Reply, now)
+    fn check_reply_timeout(&mut self, now: Instant, tools: &mut Tools) {
+        if tools.timers.take_expired(Timer::Reply, now)
             && let DialogueUpstream::Active(session) = &mut self.upstream
         {
             let bound = session.tracker.give_up_after(self.rules.converse.unit_reply_max);
-            session.connection.close(now, context);
+            tools.lanes.close(now, session.id, &mut tools.out);
             let detail = format!("the upstream did not answer 1 s of audio within {} ms", millis(bound));
-            let lane = session.connection.lane();
-            context.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
-            self.handle_upstream_loss(now, detail, view, context);
+            let lane = tools.lanes.lane(session.id);
+            tools.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
+            self.handle_upstream_loss(now, detail, tools);
         }
     }
 
     /// Reports once why no model is ready yet.
-    fn report_connect_error(&mut self, context: &mut LaneContext) {
-        let DialogueUpstream::Connecting(connection) = &self.upstream else { return };
-        if let (Some(detail), false) = (connection.last_error(), self.outage_reported) {
+    fn report_connect_error(&mut self, lanes: &Lanes, out: &mut Actions) {
+        let DialogueUpstream::Connecting(id) = self.upstream else { return };
+        let last_error = lanes.get(id).and_then(UpstreamConnection::last_error);
+        if let (Some(detail), false) = (last_error, self.outage_reported) {
             self.outage_reported = true;
             let detail = format!("no model is ready yet: {detail}; retrying");
-            context.out.push_error(Error::new(ErrorKind::Unavailable, detail));
+            out.push_error(Error::new(ErrorKind::Unavailable, detail));
         }
     }
 
     /// Sends the next unit if it is due.
-    fn send_due_unit(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        self.arm_unit(now, view, context);
-        if !context.timers.take_expired(Timer::Unit, now) {
+    fn send_due_unit(&mut self, now: Instant, tools: &mut Tools) {
+        self.arm_unit(now, &tools.floor, &mut tools.timers);
+        if !tools.timers.take_expired(Timer::Unit, now) {
             return;
         }
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         let last = session.tracker.last_sent_at.unwrap_or(session.ready_at);
-        let voiced = view.in_speech || view.voice_at.is_some_and(|at| at >= last);
-        if view.voice_at.is_some_and(|at| now >= at + self.rules.converse.trailing_silence) {
+        let voiced = self.user.in_speech || self.user.voice_at.is_some_and(|at| at >= last);
+        if self.user.voice_at.is_some_and(|at| now >= at + self.rules.converse.trailing_silence) {
             self.uplink.clear_unanswered();
         }
         let mut unit = self.uplink.take(voiced && self.turns.open.is_none());
         let number = session.tracker.sent_count + 1;
-        unit.force_listen = self.turns.force_listen(now, number, &self.rules.barge_in, context);
-        unit.has_speech = view.in_speech || self.turns.open.is_some();
+        unit.force_listen = self.turns.force_listen(now, number, &self.rules.barge_in, &mut tools.timers);
+        unit.has_speech = self.user.in_speech || self.turns.open.is_some();
         unit.frame = self.video_frame.take();
-        session.send_unit(now, unit, context);
-        self.arm_reply(context);
+        session.send_unit(now, unit, &tools.lanes, &mut tools.out);
+        self.arm_reply(&mut tools.timers);
     }
 }

@@ -3,8 +3,10 @@
 use std::{collections::VecDeque, time::Instant};
 
 use crate::session::{
-    floor::TurnTranscript,
-    upstream::{LaneContext, output_filter::OutputFilter},
+    floor::{Floor, TurnTranscript},
+    outbox::Actions,
+    output_filter::OutputFilter,
+    tools::Tools,
 };
 use crate::{
     audio::MODEL_RATE_HZ,
@@ -42,11 +44,11 @@ pub(in crate::session) struct AssistantTurn {
 
 impl AssistantTurn {
     /// Starts a turn, and tells the client.
-    pub(in crate::session) fn start(by_client: bool, context: &mut LaneContext) -> Self {
-        let segment_id = context.segment_ids.next_id();
-        context.out.push_client(ClientCommand::AnswerStarted { segment_id, by_client });
+    pub(in crate::session) fn start(by_client: bool, tools: &mut Tools) -> Self {
+        let segment_id = tools.segment_ids.next_id();
+        tools.out.push_client(ClientCommand::AnswerStarted { segment_id, by_client });
         Self {
-            request_id: format!("turn_{:08x}", context.rng.u32(..)),
+            request_id: format!("turn_{:08x}", tools.lanes.rng().u32(..)),
             segment_id,
             text: String::new(),
             reported_bytes: 0,
@@ -91,8 +93,8 @@ impl AssistantTurn {
     }
 
     /// Reports the text so far.
-    pub(in crate::session) fn report_partial(&self, context: &mut LaneContext) {
-        context.out.push_client(ClientCommand::TranscriptPartial {
+    pub(in crate::session) fn report_partial(&self, out: &mut Actions) {
+        out.push_client(ClientCommand::TranscriptPartial {
             speaker: Speaker::Assistant,
             text: self.text.trim().to_owned(),
             segment_id: self.segment_id,
@@ -106,41 +108,52 @@ impl AssistantTurn {
         &mut self,
         now: Instant,
         samples: &[f32],
-        context: &mut LaneContext,
+        floor: &mut Floor,
+        out: &mut Actions,
     ) {
         self.audio_samples += samples.len() as u64;
         let turn = *self.playing.get_or_insert_with(|| {
             let (id, text) = (self.request_id.clone(), self.text.trim().to_owned());
-            context.floor.begin_turn(now, self.segment_id, id, text)
+            floor.begin_turn(now, self.segment_id, id, text)
         });
-        context.floor.push_audio(now, turn, samples, &mut context.out);
+        floor.push_audio(now, turn, samples, out);
     }
 
     /// Reports a complete turn: its words now, and its final transcript when it has been played. A turn that was never
     /// played gets it now.
-    pub(in crate::session) fn report_complete(&self, options: TranscriptOptions, context: &mut LaneContext) {
+    pub(in crate::session) fn report_complete(
+        &self,
+        options: TranscriptOptions,
+        floor: &mut Floor,
+        out: &mut Actions,
+    ) {
         let transcript = self.transcript(options);
-        let Some(playing) = self.playing else { return transcript.report_all(&mut context.out) };
+        let Some(playing) = self.playing else { return transcript.report_all(out) };
         if options.transcripts && options.partials && self.text.len() > self.reported_bytes {
-            self.report_partial(context);
+            self.report_partial(out);
         }
-        context.floor.set_transcript(playing, transcript);
+        floor.set_transcript(playing, transcript);
     }
 
     /// Reports a turn that is cut: what was heard of it, as soon as the floor discards it.
-    pub(in crate::session) fn report_cut(&self, options: TranscriptOptions, context: &mut LaneContext) {
+    pub(in crate::session) fn report_cut(
+        &self,
+        options: TranscriptOptions,
+        floor: &mut Floor,
+        out: &mut Actions,
+    ) {
         let transcript = self.transcript(options);
         match self.playing {
-            Some(playing) => context.floor.set_transcript(playing, transcript),
-            None => transcript.report_unheard(&mut context.out),
+            Some(playing) => floor.set_transcript(playing, transcript),
+            None => transcript.report_unheard(out),
         }
     }
 
     /// Reports the end of a turn that was never played. The floor reports the end of the others.
-    pub(in crate::session) fn report_end(&self, cancelled: bool, context: &mut LaneContext) {
+    pub(in crate::session) fn report_end(&self, cancelled: bool, out: &mut Actions) {
         if self.playing.is_none() {
             let (segment_id, audio_ms) = (self.segment_id, self.audio_ms());
-            context.out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms });
+            out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms });
         }
     }
 }

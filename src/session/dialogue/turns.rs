@@ -14,16 +14,18 @@ use std::{
 };
 
 use super::{
-    SessionSnapshot,
+    history::History,
+    reply_tracker::UnitInFlight,
     turn::{AssistantTurn, TranscriptOptions},
+    user_audio::UserAudio,
 };
 use crate::session::{
-    floor::{Claim, Permission},
+    floor::{Claim, Floor, Permission, SpeechSource},
     growing_text::is_report_due,
     measurement::{BargeInStage, Measurement},
-    timers::Timer,
-    upstream::LaneContext,
-    upstream::{output_filter::OutputFilter, reply_tracker::UnitInFlight},
+    output_filter::OutputFilter,
+    timers::{Timer, Timers},
+    tools::Tools,
 };
 use crate::{
     event::{MessageMeta, Speaker, TurnTag},
@@ -54,6 +56,8 @@ pub(super) struct Fence {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     pub(super) open: Option<AssistantTurn>,
+    /// What was said, for the prompt of the next upstream session.
+    pub(super) history: History,
     /// Last ended turn. The C++ back-end makes audio in a thread of its own, so some may arrive late (field notes
     /// §1.7).
     last_ended: Option<EndedTurn>,
@@ -78,6 +82,10 @@ struct UnitContents {
 }
 
 impl Turns {
+    pub(super) fn new(history: History) -> Self {
+        Self { history, ..Self::default() }
+    }
+
     /// Handles text of the model.
     pub(super) fn handle_text(
         &mut self,
@@ -85,13 +93,13 @@ impl Turns {
         delta: &str,
         meta: MessageMeta<'_>,
         options: TranscriptOptions,
-        context: &mut LaneContext,
+        tools: &mut Tools,
     ) {
-        if !self.admit(now, meta, context) || delta.is_empty() || self.ended_turn(meta).is_some() {
+        if !self.admit(now, meta, &tools.floor) || delta.is_empty() || self.ended_turn(meta).is_some() {
             return;
         }
         self.unit_contents.has_text = true;
-        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, context));
+        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, tools));
         turn.add_response_id(meta.response_id);
         let before = turn.text.len();
         turn.push_text(&mut self.filter, delta);
@@ -101,7 +109,7 @@ impl Turns {
             && has_news
             && is_report_due(turn.text.len(), &mut turn.reported_bytes)
         {
-            turn.report_partial(context);
+            turn.report_partial(&mut tools.out);
         }
     }
 
@@ -111,21 +119,21 @@ impl Turns {
         now: Instant,
         samples: &[f32],
         meta: MessageMeta<'_>,
-        context: &mut LaneContext,
+        tools: &mut Tools,
     ) {
-        if !self.admit(now, meta, context) || samples.is_empty() {
+        if !self.admit(now, meta, &tools.floor) || samples.is_empty() {
             return;
         }
         if let Some(ended) = self.ended_turn(meta) {
             if let Some(turn) = ended.played_as {
-                context.floor.push_audio(now, turn, samples, &mut context.out);
+                tools.floor.push_audio(now, turn, samples, &mut tools.out);
             }
             return;
         }
         self.unit_contents.has_audio = true;
-        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, context));
+        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, tools));
         turn.add_response_id(meta.response_id);
-        turn.push_audio(now, samples, context);
+        turn.push_audio(now, samples, &mut tools.floor, &mut tools.out);
     }
 
     /// Handles the end of a unit. It may repeat the unit's text and audio.
@@ -136,9 +144,9 @@ impl Turns {
         audio: &[f32],
         meta: MessageMeta<'_>,
         options: TranscriptOptions,
-        context: &mut LaneContext,
+        tools: &mut Tools,
     ) {
-        if !self.admit(now, meta, context) || std::mem::replace(&mut self.unit_contents.is_done, true) {
+        if !self.admit(now, meta, &tools.floor) || std::mem::replace(&mut self.unit_contents.is_done, true) {
             return;
         }
         if let Some(text) = text.filter(|_| !self.unit_contents.has_text) {
@@ -146,11 +154,11 @@ impl Turns {
             let new_text = text.strip_prefix(said).unwrap_or(text).to_owned();
             let repeated = !said.is_empty() && said.ends_with(text);
             if !repeated {
-                self.handle_text(now, &new_text, meta, options, context);
+                self.handle_text(now, &new_text, meta, options, tools);
             }
         }
         if !self.unit_contents.has_audio {
-            self.handle_audio(now, audio, meta, context);
+            self.handle_audio(now, audio, meta, tools);
         }
         if meta.response_id.is_none() {
             self.unit_contents = UnitContents::default();
@@ -164,7 +172,7 @@ impl Turns {
         answered: Option<&UnitInFlight>,
         meta: MessageMeta<'_>,
         options: TranscriptOptions,
-        context: &mut LaneContext,
+        tools: &mut Tools,
     ) {
         if let Some(fence) = &mut self.fence {
             let named = meta.input_id.and_then(|id| id.parse().ok());
@@ -173,30 +181,30 @@ impl Turns {
             let is_acknowledged =
                 forced || fence.first_forced.zip(number).is_some_and(|(first, number)| number >= first);
             if is_acknowledged && !std::mem::replace(&mut fence.acknowledged, true) {
-                context.timers.clear(&[Timer::Yield]);
+                tools.timers.clear(&[Timer::Yield]);
                 let (stage, after) = (BargeInStage::ModelYielded, now - fence.since);
-                context.out.measure(Measurement::BargeIn { stage, after });
+                tools.out.measure(Measurement::BargeIn { stage, after });
             }
             return;
         }
         if !self.is_stale(meta) {
-            self.end_turn(now, options, context);
+            self.end_turn(now, options, tools);
         }
     }
 
     /// Ends the turn with its upstream session. Audio received so far is played to its end. The client learns that the
     /// turn is incomplete.
-    pub(super) fn reset(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
+    pub(super) fn reset(&mut self, now: Instant, options: TranscriptOptions, tools: &mut Tools) {
         if let Some(unheard) = self.open.take_if(|turn| turn.playing.is_none()) {
             self.filter.clear();
             self.ended_at = Some(now);
-            unheard.report_cut(options, context);
-            unheard.report_end(true, context);
+            unheard.report_cut(options, &mut tools.floor, &mut tools.out);
+            unheard.report_end(true, &mut tools.out);
         } else if let Some(turn) = self.open.as_ref().and_then(|turn| turn.playing) {
-            context.floor.truncate(turn);
+            tools.floor.truncate(turn);
         }
-        self.end_turn(now, options, context);
-        self.clear_fence(context);
+        self.end_turn(now, options, tools);
+        self.clear_fence(&mut tools.timers);
         self.last_ended = None;
         self.stale_ids.clear();
         self.stale_through_unit = 0;
@@ -204,29 +212,29 @@ impl Turns {
     }
 
     /// Ends the turn because the model finished it.
-    fn end_turn(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
+    fn end_turn(&mut self, now: Instant, options: TranscriptOptions, tools: &mut Tools) {
         let Some(mut turn) = self.open.take() else { return };
         self.filter.finish(&mut turn.text);
         self.ended_at = Some(now);
-        context.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
-        turn.report_complete(options, context);
-        turn.report_end(false, context);
+        self.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
+        turn.report_complete(options, &mut tools.floor, &mut tools.out);
+        turn.report_end(false, &mut tools.out);
         if let Some(playing) = turn.playing {
-            context.floor.finish(now, playing, &mut context.out);
+            tools.floor.finish(now, playing, &mut tools.out);
         }
         self.last_ended = Some(EndedTurn { played_as: turn.playing, response_ids: turn.response_ids });
     }
 
     /// Interrupts the turn: ends it for the client and forces the model to listen. Cuts the history to what was heard;
     /// the floor then cuts the final transcripts in the same way.
-    pub(super) fn interrupt(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
-        self.interrupt_open(now, options, context);
-        for (segment_id, heard, _) in context.floor.heard_turns(now) {
-            context.history.cut(segment_id, &heard);
+    pub(super) fn interrupt(&mut self, now: Instant, options: TranscriptOptions, tools: &mut Tools) {
+        self.interrupt_open(now, options, tools);
+        for (segment_id, heard, _) in tools.floor.heard_turns(now) {
+            self.history.cut(segment_id, &heard);
         }
     }
 
-    fn interrupt_open(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
+    fn interrupt_open(&mut self, now: Instant, options: TranscriptOptions, tools: &mut Tools) {
         for id in self.last_ended.take().into_iter().flat_map(|ended| ended.response_ids) {
             self.remember_stale(id);
         }
@@ -234,10 +242,10 @@ impl Turns {
         self.filter.clear();
         self.ended_at = Some(now);
         if turn.playing.is_some() {
-            context.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
+            self.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
         }
-        turn.report_cut(options, context);
-        turn.report_end(true, context);
+        turn.report_cut(options, &mut tools.floor, &mut tools.out);
+        turn.report_end(true, &mut tools.out);
         for id in turn.response_ids {
             self.remember_stale(id);
         }
@@ -256,12 +264,12 @@ impl Turns {
         now: Instant,
         number: u64,
         rules: &BargeInRules,
-        context: &mut LaneContext,
+        timers: &mut Timers,
     ) -> bool {
         let Some(fence) = &mut self.fence else { return false };
         if fence.first_forced.is_none() {
             fence.first_forced = Some(number);
-            context.timers.set(Timer::Yield, now + Duration::from_millis(rules.yield_max_ms));
+            timers.set(Timer::Yield, now + Duration::from_millis(rules.yield_max_ms));
         }
         true
     }
@@ -269,32 +277,34 @@ impl Turns {
     /// Arms [`Timer::FenceLift`] for a model that has listened, once the user is quiet and no text is spoken.
     pub(super) fn arm_fence_lift(
         &self,
-        view: &SessionSnapshot,
+        user: &UserAudio,
         rules: &BargeInRules,
-        context: &mut LaneContext,
+        floor: &Floor,
+        timers: &mut Timers,
     ) {
-        let fence = self.fence.as_ref().filter(|fence| fence.acknowledged && !view.is_tts_active);
+        let fence =
+            self.fence.as_ref().filter(|fence| fence.acknowledged && !floor.is_busy_with(SpeechSource::Text));
         let lift_at = fence.map(|fence| {
-            let quiet_since = view.voice_at.map_or(fence.since, |voice_at| voice_at.max(fence.since));
+            let quiet_since = user.voice_at.map_or(fence.since, |voice_at| voice_at.max(fence.since));
             let ms = Duration::from_millis;
             (quiet_since + ms(rules.quiet_ms)).min(fence.since + ms(rules.suppress_max_ms))
         });
-        context.timers.set_or_clear(Timer::FenceLift, lift_at);
+        timers.set_or_clear(Timer::FenceLift, lift_at);
     }
 
     /// Lets output be heard again. `last_sent` is the number of the last unit.
-    pub(super) fn lift_fence(&mut self, last_sent: u64, context: &mut LaneContext) {
-        self.clear_fence(context);
+    pub(super) fn lift_fence(&mut self, last_sent: u64, timers: &mut Timers) {
+        self.clear_fence(timers);
         self.stale_through_unit = last_sent;
     }
 
-    fn clear_fence(&mut self, context: &mut LaneContext) {
+    fn clear_fence(&mut self, timers: &mut Timers) {
         self.fence = None;
-        context.timers.clear(&[Timer::FenceLift, Timer::Yield]);
+        timers.clear(&[Timer::FenceLift, Timer::Yield]);
     }
 
     /// True if output may be heard. Raises the fence for output that starts while a requested text is being spoken.
-    fn admit(&mut self, now: Instant, meta: MessageMeta<'_>, context: &LaneContext) -> bool {
+    fn admit(&mut self, now: Instant, meta: MessageMeta<'_>, floor: &Floor) -> bool {
         self.unit_contents.start_if_new(meta);
         if self.fence.is_some() {
             if let Some(id) = meta.response_id {
@@ -305,7 +315,7 @@ impl Turns {
         if self.is_stale(meta) {
             return false;
         }
-        if context.floor.may_speak(Claim::Turn) == Permission::Refused {
+        if floor.may_speak(Claim::Turn) == Permission::Refused {
             self.raise_fence(now);
             return false;
         }

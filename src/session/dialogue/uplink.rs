@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use crate::session::upstream::reply_tracker::UplinkUnit;
+use super::reply_tracker::UplinkUnit;
 
 use crate::{
     audio::{

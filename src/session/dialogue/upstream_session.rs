@@ -2,19 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use super::reply_tracker::{ReplyKind, ReplyTracker, UNIT_DURATION, UnitInFlight, UplinkUnit};
 use super::rollover_limits::{ContextUsage, RolloverLimits};
 use crate::{
     event::{LaneCommand, LaneEvent, MessageMeta, RolloverReason, UnitInput},
     mapping::profile::LaneTimeouts,
     session::{
+        lanes::{LaneId, Lanes},
         measurement::Measurement,
         millis,
-        outbox::{Action, Observation},
-        upstream::{
-            LaneContext,
-            connection::UpstreamConnection,
-            reply_tracker::{ReplyKind, ReplyTracker, UNIT_DURATION, UnitInFlight, UplinkUnit},
-        },
+        outbox::{Action, Actions, Observation},
     },
 };
 
@@ -24,7 +21,7 @@ const HEALTHY_UNITS: u64 = 10;
 /// Upstream session in use.
 #[derive(Debug)]
 pub(super) struct UpstreamSession {
-    pub(super) connection: UpstreamConnection,
+    pub(super) id: LaneId,
     pub(super) ready_at: Instant,
     pub(super) tracker: ReplyTracker,
     pub(super) context_usage: ContextUsage,
@@ -38,9 +35,9 @@ pub(super) struct UpstreamSession {
 }
 
 impl UpstreamSession {
-    pub(super) fn new(now: Instant, connection: UpstreamConnection) -> Self {
+    pub(super) fn new(now: Instant, id: LaneId) -> Self {
         Self {
-            connection,
+            id,
             ready_at: now,
             tracker: ReplyTracker::default(),
             context_usage: ContextUsage::default(),
@@ -52,12 +49,12 @@ impl UpstreamSession {
     }
 
     /// Sends a unit.
-    pub(super) fn send_unit(&mut self, now: Instant, unit: UplinkUnit, context: &mut LaneContext) {
+    pub(super) fn send_unit(&mut self, now: Instant, unit: UplinkUnit, lanes: &Lanes, out: &mut Actions) {
         self.frame_since_answer |= unit.frame.is_some();
         let (audio, force_listen, frame) = (unit.audio.clone(), unit.force_listen, unit.frame.clone());
         let input_id = self.tracker.record_sent(now, unit);
         let append = UnitInput { audio, input_id, force_listen, frame };
-        context.out.push(Action::ToLane(self.connection.lane(), LaneCommand::Append(append)));
+        out.push(Action::ToLane(lanes.lane(self.id), LaneCommand::Append(append)));
     }
 
     /// Handles output of the model. Returns the unit that it completed.
@@ -67,20 +64,27 @@ impl UpstreamSession {
         event: &LaneEvent<'_>,
         meta: MessageMeta<'_>,
         limits: &RolloverLimits,
-        context: &mut LaneContext,
+        lanes: &Lanes,
+        out: &mut Actions,
     ) -> Option<UnitInFlight> {
         let kind = ReplyKind::of(event)?;
         self.unit_errors = 0;
         self.context_usage.report(meta.context_tokens);
         let unit = self.tracker.handle_reply(now, kind, meta)?;
-        self.record_answer(now, &unit, limits, context);
+        self.record_answer(now, &unit, limits, lanes, out);
         Some(unit)
     }
 
     /// Completes a unit whose end the upstream did not report in time.
-    pub(super) fn end_reply(&mut self, now: Instant, limits: &RolloverLimits, context: &mut LaneContext) {
+    pub(super) fn end_reply(
+        &mut self,
+        now: Instant,
+        limits: &RolloverLimits,
+        lanes: &Lanes,
+        out: &mut Actions,
+    ) {
         if let Some(unit) = self.tracker.complete_in_flight() {
-            self.record_answer(now, &unit, limits, context);
+            self.record_answer(now, &unit, limits, lanes, out);
         }
     }
 
@@ -96,19 +100,20 @@ impl UpstreamSession {
         now: Instant,
         unit: &UnitInFlight,
         limits: &RolloverLimits,
-        context: &mut LaneContext,
+        lanes: &Lanes,
+        out: &mut Actions,
     ) {
         self.context_usage.add_unit(
             unit.unit.has_speech,
             std::mem::take(&mut self.frame_since_answer),
             limits,
         );
-        let (took, lane) = (now - unit.sent_at, self.connection.lane());
+        let (took, lane) = (now - unit.sent_at, lanes.lane(self.id));
         self.has_stalled = self.tracker.note_reply_time(took);
-        context.out.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });
-        context.out.measure(Measurement::ContextUsage { lane, tokens: self.context_usage.tokens() });
+        out.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });
+        out.measure(Measurement::ContextUsage { lane, tokens: self.context_usage.tokens() });
         if let Some(count) = self.tracker.count_slow_reply(took) {
-            context.out.observe(Observation::SlowStep { step_ms: millis(took), count });
+            out.observe(Observation::SlowStep { step_ms: millis(took), count });
         }
     }
 }

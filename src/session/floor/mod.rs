@@ -203,6 +203,11 @@ impl Floor {
         self.speeches.iter().find(|speech| speech.source == source)
     }
 
+    /// True while an upstream makes audio of a text, or is about to.
+    pub(crate) fn is_making_text(&self) -> bool {
+        self.of_source(SpeechSource::Text).is_some_and(|text| !text.complete)
+    }
+
     /// Decides who is heard next to what is on the floor: see the table of this module. Whoever may speak now cancels what
     /// the table says is cut.
     pub(crate) fn may_speak(&self, claim: Claim) -> Permission {

@@ -3,13 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::{recognition::Recognition, transcriber::Transcriber, utterance::UtteranceState};
-use crate::event::{DisconnectReason, Lane, LaneCommand};
+use crate::event::LaneCommand;
 use crate::session::{
     growing_text::GrowingText,
-    upstream::{
-        LaneContext,
-        connection::{ConnectionEvent, UpstreamConnection},
-    },
+    lanes::{LaneId, Lanes, Owner},
+    outbox::Actions,
 };
 
 /// Longest time that a further lane stays in the upstream's queue, where it takes a place from other clients. A worker that
@@ -17,181 +15,126 @@ use crate::session::{
 const FURTHER_LANE_QUEUE_MAX: Duration = Duration::from_secs(2);
 
 impl Transcriber {
-    /// True if it waits in the upstream's queue, without a worker.
-    pub(crate) fn is_queued(&self) -> bool {
-        !self.holds_worker() && self.recognitions.iter().any(|it| it.connection.is_queued())
+    pub(super) fn recognition_mut(&mut self, id: LaneId) -> Option<&mut Recognition> {
+        self.recognitions.iter_mut().find(|recognition| recognition.id == id)
     }
 
-    /// True if this is one of its lanes.
-    pub(crate) fn owns_lane(&self, lane: Lane) -> bool {
-        self.recognitions.iter().any(|recognition| recognition.lane() == lane)
-    }
-
-    /// True if it has a lane.
-    pub(crate) const fn has_lanes(&self) -> bool {
-        !self.recognitions.is_empty()
-    }
-
-    /// True if a lane holds an upstream worker.
-    pub(crate) fn holds_worker(&self) -> bool {
-        self.recognitions.iter().any(|recognition| recognition.connection.holds_worker())
-    }
-
-    pub(super) fn recognition_mut(&mut self, lane: Lane) -> Option<&mut Recognition> {
-        self.recognitions.iter_mut().find(|recognition| recognition.lane() == lane)
-    }
-
-    pub(crate) fn handle_opened(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
-        if let Some(recognition) = self.recognition_mut(lane) {
-            recognition.connection.handle_opened(now, context);
-        }
-    }
-
-    pub(crate) fn handle_closed(
-        &mut self,
-        now: Instant,
-        lane: Lane,
-        reason: &DisconnectReason,
-        context: &mut LaneContext,
-    ) {
-        let close = |connection: &mut UpstreamConnection, context: &mut LaneContext| {
-            connection.handle_closed(now, reason, context)
-        };
-        self.act_on_connection(now, lane, context, close);
-    }
-
-    pub(crate) fn handle_timeout(&mut self, now: Instant, context: &mut LaneContext) {
-        for index in (0..self.recognitions.len()).rev() {
-            let Some(lane) = self.recognitions.get(index).map(Recognition::lane) else { continue };
-            self.act_on_connection(now, lane, context, |connection, context| {
-                connection.handle_timeout(now, context)
-            });
-        }
-        self.advance(now, context);
-    }
-
-    /// Lets the connection of a lane handle an input, and follows what came of it.
-    fn act_on_connection(
-        &mut self,
-        now: Instant,
-        lane: Lane,
-        context: &mut LaneContext,
-        act: impl FnOnce(&mut UpstreamConnection, &mut LaneContext) -> ConnectionEvent,
-    ) {
-        let Some(recognition) = self.recognition_mut(lane) else { return };
-        let connection_event = act(&mut recognition.connection, context);
-        // Another attempt has another lane.
-        let lane = recognition.lane();
-        self.handle_connection_event(now, lane, connection_event, context);
-    }
-
-    /// Earliest deadline of the lanes.
-    pub(crate) fn lane_deadline(&self) -> Option<Instant> {
-        let of_connections = self.recognitions.iter().filter_map(|it| it.connection.deadline());
-        of_connections.chain(self.recognitions.iter().skip(1).filter_map(queue_deadline)).min()
+    /// When the next further lane leaves the upstream's queue.
+    pub(crate) fn queue_deadline(&self, lanes: &Lanes) -> Option<Instant> {
+        self.recognitions.iter().skip(1).filter_map(|recognition| queue_deadline(recognition, lanes)).min()
     }
 
     /// Returns idle workers, because a text to speak waits for one.
-    pub(crate) fn release_idle_worker(&mut self, now: Instant, context: &mut LaneContext) {
+    pub(crate) fn release_idle_worker(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
         if self.queue.waiting_count() == 0 {
-            while let Some(lane) = self.last_unused() {
+            while let Some(id) = self.last_unused(lanes) {
                 self.worker_released = true;
-                self.retire(now, lane, context);
+                self.retire(now, id, lanes, out);
             }
         }
     }
 
-    /// Leaves the connection of a lane.
-    pub(super) fn retire(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
-        if let Some(index) = self.recognitions.iter().position(|recognition| recognition.lane() == lane) {
-            self.recognitions.remove(index).connection.retire(now, context);
-        }
+    /// Leaves a lane.
+    pub(super) fn retire(&mut self, now: Instant, id: LaneId, lanes: &mut Lanes, out: &mut Actions) {
+        self.recognitions.retain(|recognition| recognition.id != id);
+        lanes.retire(now, id, out);
     }
 
     /// Sends the next requests, and dials or leaves lanes as needed. The request for an answer is first.
-    pub(super) fn update_lanes(&mut self, now: Instant, context: &mut LaneContext) {
+    pub(super) fn update_lanes(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
         if !self.awaits_request {
-            self.send_requests(now, context);
+            self.send_requests(now, lanes, out);
         }
-        self.leave_queue(now, context);
-        self.retire_unneeded(now, context);
+        self.leave_queue(now, lanes, out);
+        self.retire_unneeded(now, lanes, out);
         if !self.awaits_request {
-            self.dial_needed(now, context);
+            self.dial_needed(now, lanes, out);
         }
     }
 
     /// Sends the oldest waiting utterances on the ready lanes.
-    fn send_requests(&mut self, now: Instant, context: &mut LaneContext) {
-        for recognition in self.recognitions.iter_mut().filter(|it| it.connection.is_ready()) {
+    fn send_requests(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+        for Recognition { id, .. } in &self.recognitions {
+            if !lanes.is_ready(*id) {
+                continue;
+            }
             let Some(utterance) = self.queue.first_waiting() else { return };
             let UtteranceState::Waiting(audio) = &utterance.state else { return };
             let audio = audio.clone();
             let request = LaneCommand::Transcribe { prompt: utterance.prompt.clone(), audio: audio.clone() };
-            recognition.connection.send_request(now, request, context);
-            utterance.state = UtteranceState::Requested(recognition.lane(), audio, GrowingText::default());
+            lanes.request(now, *id, request, out);
+            utterance.state = UtteranceState::Requested(*id, audio, GrowingText::default());
         }
     }
 
     /// Leaves the upstream's queue with further lanes that have waited for too long.
-    fn leave_queue(&mut self, now: Instant, context: &mut LaneContext) {
-        let is_late = |it: &&Recognition| queue_deadline(it).is_some_and(|at| at <= now);
-        while let Some(lane) = self.recognitions.iter().skip(1).find(is_late).map(Recognition::lane) {
-            self.leave(now, lane, context);
+    fn leave_queue(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+        let is_late =
+            |it: &&Recognition, lanes: &Lanes| queue_deadline(it, lanes).is_some_and(|at| at <= now);
+        while let Some(late) = self.recognitions.iter().skip(1).find(|it| is_late(it, lanes)) {
+            self.leave(now, late.id, lanes, out);
         }
     }
 
     /// True for a lane that is not the first.
-    pub(super) fn is_further_lane(&self, lane: Lane) -> bool {
-        self.recognitions.iter().skip(1).any(|recognition| recognition.lane() == lane)
+    pub(super) fn is_further_lane(&self, id: LaneId) -> bool {
+        self.recognitions.iter().skip(1).any(|recognition| recognition.id == id)
     }
 
     /// Leaves a further lane because the upstream has no worker for it.
-    pub(super) fn leave(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
-        self.retire(now, lane, context);
+    pub(super) fn leave(&mut self, now: Instant, id: LaneId, lanes: &mut Lanes, out: &mut Actions) {
+        self.retire(now, id, lanes, out);
         self.lane_limit = self.recognitions.len().max(1);
     }
 
     /// Leaves unused lanes for which no utterance waits. One is kept while the user speaks.
-    fn retire_unneeded(&mut self, now: Instant, context: &mut LaneContext) {
+    fn retire_unneeded(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
         let needed = self.queue.waiting_count().max(usize::from(self.queue.is_recording()));
-        while self.unused_count() > needed
-            && let Some(lane) = self.last_unused()
+        while self.unused_count(lanes) > needed
+            && let Some(id) = self.last_unused(lanes)
         {
-            self.retire(now, lane, context);
+            self.retire(now, id, lanes, out);
         }
     }
 
     /// Dials for utterances that wait. The first lane is dialled at the first sound, so that queueing and initialisation
     /// overlap the user's speech.
-    fn dial_needed(&mut self, now: Instant, context: &mut LaneContext) {
+    fn dial_needed(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
         let expects_utterance = self.recognitions.is_empty()
             && self.queue.is_recording()
             && !self.worker_released
             && self.wants_transcript
             && !self.yields_to_answer;
         let needed = self.queue.waiting_count().max(usize::from(expects_utterance));
-        while self.unused_count() < needed
+        while self.unused_count(lanes) < needed
             && self.recognitions.len() < self.lane_limit
-            && context.can_dial_beside(self.lane_limit - self.recognitions.len() - 1)
+            && lanes.can_dial_beside(self.lane_limit - self.recognitions.len() - 1)
         {
             self.worker_released = false;
-            self.recognitions.push(Recognition::open(now, context));
+            self.recognitions.push(Recognition::open(now, lanes, out));
         }
     }
 
-    fn unused_count(&self) -> usize {
-        self.recognitions.iter().filter(|recognition| recognition.is_unused()).count()
+    fn unused_count(&self, lanes: &Lanes) -> usize {
+        self.recognitions.iter().filter(|it| !lanes.is_awaiting_reply(it.id)).count()
     }
 
     /// The newest lane without an outstanding answer, if possible one without a worker.
-    fn last_unused(&self) -> Option<Lane> {
-        let unused = || self.recognitions.iter().filter(|recognition| recognition.is_unused());
-        let without_worker = unused().rfind(|recognition| !recognition.connection.holds_worker());
-        without_worker.or_else(|| unused().next_back()).map(Recognition::lane)
+    fn last_unused(&self, lanes: &Lanes) -> Option<LaneId> {
+        let unused = || self.recognitions.iter().map(|it| it.id).filter(|id| !lanes.is_awaiting_reply(*id));
+        unused().rfind(|id| !lanes.holds_worker(*id)).or_else(|| unused().next_back())
+    }
+
+    /// Reports the queue position of the first lane while no lane has a worker. The others only make transcripts faster.
+    pub(super) fn report_queue(&self, now: Instant, id: LaneId, lanes: &Lanes, out: &mut Actions) {
+        let is_first = self.recognitions.first().is_some_and(|first| first.id == id);
+        if is_first && !lanes.owner_holds_worker(Owner::Transcriber) {
+            lanes.report_queue(now, id, out);
+        }
     }
 }
 
 /// When a further lane leaves the upstream's queue.
-fn queue_deadline(recognition: &Recognition) -> Option<Instant> {
-    recognition.connection.queue_position().map(|(_, since)| since + FURTHER_LANE_QUEUE_MAX)
+fn queue_deadline(recognition: &Recognition, lanes: &Lanes) -> Option<Instant> {
+    lanes.queue_position(recognition.id).map(|(_, since)| since + FURTHER_LANE_QUEUE_MAX)
 }

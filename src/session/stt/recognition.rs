@@ -1,24 +1,21 @@
-//! Recognition: one upstream connection of the transcriber, and what it was asked.
+//! Recognition: one lane of the transcriber, and what it was asked.
 
 use std::{sync::Arc, time::Instant};
 
 use super::utterance::length_ms;
 use crate::{
-    event::{Lane, LaneCommand, Mode},
+    event::{LaneCommand, Mode},
     session::{
         growing_text::GrowingText,
-        measurement::LanePurpose,
-        upstream::{LaneContext, connection::UpstreamConnection},
+        lanes::{LaneId, Lanes, Owner},
+        outbox::Actions,
     },
 };
 
-/// Purpose and upstream mode of the transcriber's lanes.
-const LANE_PURPOSE_AND_MODE: (LanePurpose, Mode) = (LanePurpose::Transcribe, Mode::Chat);
-
-/// A connection that transcribes one utterance, or waits for one.
+/// A lane that transcribes one utterance, or waits for one.
 #[derive(Debug)]
 pub(crate) struct Recognition {
-    pub(crate) connection: UpstreamConnection,
+    pub(crate) id: LaneId,
     /// The interim decode that it was asked for. A completed utterance knows the lane that it was sent on.
     pub(crate) interim: Option<InterimDecode>,
 }
@@ -36,19 +33,9 @@ pub(crate) struct InterimDecode {
 
 impl Recognition {
     /// Dials.
-    pub(crate) fn open(now: Instant, context: &mut LaneContext) -> Self {
-        let connection =
-            UpstreamConnection::open(now, LANE_PURPOSE_AND_MODE, LaneCommand::Init(None), context);
-        Self { connection, interim: None }
-    }
-
-    pub(crate) const fn lane(&self) -> Lane {
-        self.connection.lane()
-    }
-
-    /// True if no answer is outstanding.
-    pub(crate) const fn is_unused(&self) -> bool {
-        !self.connection.is_awaiting_reply()
+    pub(crate) fn open(now: Instant, lanes: &mut Lanes, out: &mut Actions) -> Self {
+        let init = Some(LaneCommand::Init(None));
+        Self { id: lanes.open(now, Owner::Transcriber, Mode::Chat, init, out), interim: None }
     }
 
     /// Sends the audio of an unfinished utterance, which ends at `end_ms`, on a ready lane.
@@ -56,13 +43,13 @@ impl Recognition {
         &mut self,
         now: Instant,
         prompt: String,
-        audio: &[i16],
-        end_ms: u64,
-        context: &mut LaneContext,
+        (audio, end_ms): (&[i16], u64),
+        lanes: &mut Lanes,
+        out: &mut Actions,
     ) {
         let audio_ms = length_ms(audio);
         let audio = Arc::new(audio.to_vec());
-        self.connection.send_request(now, LaneCommand::Transcribe { prompt, audio }, context);
+        lanes.request(now, self.id, LaneCommand::Transcribe { prompt, audio }, out);
         let audio_start_ms = end_ms.saturating_sub(audio_ms);
         self.interim = Some(InterimDecode { text: GrowingText::default(), audio_ms, audio_start_ms });
     }

@@ -7,54 +7,67 @@ use super::{
     utterance::{Transcript, Utterance, UtteranceState, length_ms},
 };
 use crate::session::{
+    effects::Effects,
     growing_text::TEXT_MAX_BYTES,
-    outbox::Observation,
-    upstream::{LaneContext, backoff::ConnectionFailure, connection::ConnectionEvent},
+    lanes::{LaneId, LaneSignal, Lanes, backoff::ConnectionFailure, connection::ConnectionChange},
+    outbox::{Actions, Observation},
+    tools::Tools,
 };
 use crate::{
     audio::word_times::estimate_word_times,
     error::{Error, ErrorKind},
-    event::{Lane, LaneEvent},
+    event::LaneEvent,
 };
 
 impl Transcriber {
-    /// Handles an upstream event of the lane.
-    pub(crate) fn handle_lane_event(
+    /// Handles what happened on one of the lanes.
+    pub(crate) fn handle_signal(
         &mut self,
         now: Instant,
-        lane: Lane,
-        event: &LaneEvent<'_>,
-        context: &mut LaneContext,
-    ) {
-        let Some(recognition) = self.recognition_mut(lane) else { return };
-        let was_awaiting_reply = !recognition.is_unused();
-        let connection_event = recognition.connection.handle_event(now, event, context);
-        self.handle_connection_event(now, lane, connection_event, context);
-        if !was_awaiting_reply {
-            return;
+        signal: LaneSignal<'_>,
+        tools: &mut Tools,
+    ) -> Effects {
+        let Tools { lanes, out, .. } = tools;
+        let id = signal.id;
+        let has_change = self.handle_change(now, id, signal.change, lanes, out);
+        let is_settled = match signal.message.filter(|_| signal.was_awaiting_reply) {
+            Some((LaneEvent::Text(text), _)) => self.append_text(now, id, text, lanes, out),
+            Some((LaneEvent::Done { text, .. }, _)) => {
+                self.complete_reply(now, id, *text, lanes, out);
+                true
+            }
+            _ => false,
+        };
+        if has_change || is_settled {
+            self.advance(now, tools);
         }
-        match event {
-            LaneEvent::Text(text) => self.append_text(now, lane, text, context),
-            LaneEvent::Done { text, .. } => self.complete_reply(now, lane, *text, context),
-            _ => {}
-        }
+        Effects::ALL
     }
 
-    fn append_text(&mut self, now: Instant, lane: Lane, text: &str, context: &mut LaneContext) {
+    /// Adds text to an answer. Returns true if the answer has ended by it.
+    fn append_text(
+        &mut self,
+        now: Instant,
+        lane: LaneId,
+        text: &str,
+        lanes: &mut Lanes,
+        out: &mut Actions,
+    ) -> bool {
         let recognition = self.recognition_mut(lane);
         if let Some(interim) = recognition.and_then(|recognition| recognition.interim.as_mut()) {
             // Too long a text is cut; the final transcript decides.
             interim.text.push(text);
-            return;
+            return false;
         }
         // Only the oldest unreported utterance gets partials; a late one only gets its final.
         let front = self.queue.utterances.iter().position(|utterance| !utterance.released);
         let is_requested = |(_, utterance): &(usize, &mut Utterance)| utterance.is_requested_on(lane);
         let requested = self.queue.utterances.iter_mut().enumerate().find(is_requested);
-        let Some((index, utterance)) = requested else { return };
-        let UtteranceState::Requested(_, audio, reply) = &mut utterance.state else { return };
+        let Some((index, utterance)) = requested else { return false };
+        let UtteranceState::Requested(_, audio, reply) = &mut utterance.state else { return false };
         if !reply.push(text) {
-            return self.fail_endless_reply(now, lane, context);
+            self.fail_endless_reply(now, lane, lanes, out);
+            return true;
         }
         // An answer starts at the first word, which the client may have got from an interim decode or a failed attempt.
         let is_long_enough = |text: &&str| text.chars().count() >= utterance.longest_partial_chars;
@@ -63,28 +76,35 @@ impl Transcriber {
             && let Some(text) = reply.due_report().filter(is_long_enough)
         {
             let (text, audio_ms) = (text.to_owned(), length_ms(audio));
-            utterance.first_transcript.record(now, utterance.completed_at, context);
-            utterance.push_partial(text, audio_ms, utterance.audio_start_ms, context);
+            utterance.first_transcript.record(now, utterance.completed_at, out);
+            utterance.push_partial(text, audio_ms, utterance.audio_start_ms, out);
         }
+        false
     }
 
     /// Ends an answer that does not end by itself.
-    fn fail_endless_reply(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
+    fn fail_endless_reply(&mut self, now: Instant, lane: LaneId, lanes: &mut Lanes, out: &mut Actions) {
         if let Some(utterance) = self.queue.requested_on(lane) {
             let cause = format!("its transcript has more than {TEXT_MAX_BYTES} bytes");
             utterance.fail(ErrorKind::TranscribeFailed, &cause);
         }
-        self.retire(now, lane, context);
-        self.advance(now, context);
+        self.retire(now, lane, lanes, out);
     }
 
     /// Completes an answer. `text` is the whole answer if the upstream repeats it.
-    fn complete_reply(&mut self, now: Instant, lane: Lane, text: Option<&str>, context: &mut LaneContext) {
+    fn complete_reply(
+        &mut self,
+        now: Instant,
+        lane: LaneId,
+        text: Option<&str>,
+        lanes: &mut Lanes,
+        out: &mut Actions,
+    ) {
         let word_time_config = self.word_time_config();
         let Some(recognition) = self.recognition_mut(lane) else { return };
-        recognition.connection.complete_reply();
+        lanes.complete_reply(lane);
         if let Some(interim) = recognition.interim.take() {
-            self.report_interim(text.unwrap_or(interim.text.as_str()), &interim, context);
+            self.report_interim(text.unwrap_or(interim.text.as_str()), &interim, out);
         } else if let Some(utterance) = self.queue.requested_on(lane)
             && let UtteranceState::Requested(_, audio, reply) = &utterance.state
         {
@@ -99,50 +119,39 @@ impl Transcriber {
             self.lane_limit = self.parallel_max.min(self.lane_limit + 1);
         }
         // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.
-        self.retire(now, lane, context);
-        self.advance(now, context);
+        self.retire(now, lane, lanes, out);
     }
 
-    pub(super) fn handle_connection_event(
+    /// Handles what changed for the connection of a lane. Returns true if anything did.
+    fn handle_change(
         &mut self,
         now: Instant,
-        lane: Lane,
-        connection_event: ConnectionEvent,
-        context: &mut LaneContext,
-    ) {
-        match connection_event {
-            ConnectionEvent::None => {}
-            ConnectionEvent::Queued => self.report_queue(now, lane, context),
-            ConnectionEvent::Ready => self.advance(now, context),
-            ConnectionEvent::QueueStuck(_) if self.is_further_lane(lane) => self.leave(now, lane, context),
-            ConnectionEvent::QueueStuck(words) => {
-                context.out.push_error(Error::new(ErrorKind::QueueStuck, words));
+        lane: LaneId,
+        change: ConnectionChange,
+        lanes: &mut Lanes,
+        out: &mut Actions,
+    ) -> bool {
+        match change {
+            ConnectionChange::None => return false,
+            ConnectionChange::Queued => {
+                self.report_queue(now, lane, lanes, out);
+                return false;
             }
-            ConnectionEvent::EmptyAnswer => self.complete_reply(now, lane, Some(""), context),
-            ConnectionEvent::Failed(failure) => {
-                self.handle_failure(now, lane, failure, context);
-                self.retire(now, lane, context);
-                self.advance(now, context);
+            ConnectionChange::Ready => {}
+            ConnectionChange::QueueStuck(_) if self.is_further_lane(lane) => {
+                self.leave(now, lane, lanes, out)
+            }
+            ConnectionChange::QueueStuck(words) => out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            ConnectionChange::EmptyAnswer => self.complete_reply(now, lane, Some(""), lanes, out),
+            ConnectionChange::Failed(failure) => {
+                self.handle_failure(now, lane, failure, out);
+                self.retire(now, lane, lanes, out);
             }
         }
+        true
     }
 
-    /// Reports the queue position of the first lane while no lane has a worker. The others only make transcripts faster.
-    fn report_queue(&self, now: Instant, lane: Lane, context: &mut LaneContext) {
-        let first = self.recognitions.first();
-        let first = first.filter(|recognition| recognition.lane() == lane && !self.holds_worker());
-        if let Some(place) = first.and_then(|recognition| recognition.connection.queue_position()) {
-            context.report_queue(now, place);
-        }
-    }
-
-    fn handle_failure(
-        &mut self,
-        now: Instant,
-        lane: Lane,
-        failure: ConnectionFailure,
-        context: &mut LaneContext,
-    ) {
+    fn handle_failure(&mut self, now: Instant, lane: LaneId, failure: ConnectionFailure, out: &mut Actions) {
         if self.recognition_mut(lane).is_some_and(|recognition| recognition.interim.take().is_some()) {
             return;
         }
@@ -164,7 +173,7 @@ impl Transcriber {
             && utterance.attempts < max_attempts
         {
             utterance.state = UtteranceState::Waiting(audio.clone());
-            context.out.observe(Observation::AskedAgain(failure.detail));
+            out.observe(Observation::AskedAgain(failure.detail));
             return;
         }
         let waited = utterance.completed_at.map(|at| now - at);

@@ -19,9 +19,10 @@ use super::{
 };
 use crate::session::{
     input::speech_input::{SpeechEvent, SpeechSegment},
+    outbox::Actions,
     setup::SessionSetup,
-    timers::Timer,
-    upstream::LaneContext,
+    timers::{Timer, Timers},
+    tools::{SegmentIds, Tools},
 };
 use crate::{
     audio::vad::VadConfig,
@@ -140,22 +141,24 @@ impl Transcriber {
         &mut self,
         now: Instant,
         event: SpeechEvent,
-        context: &mut LaneContext,
+        tools: &mut Tools,
     ) -> Option<u32> {
         let mut completed = None;
         match event {
             SpeechEvent::Started { at_ms, from_ms } => {
                 let start = Some(SpeechStart { at_ms, from_ms });
-                self.queue.utterances.push_back(Utterance::open(context.segment_ids.next_id(), start));
+                self.queue.utterances.push_back(Utterance::open(tools.segment_ids.next_id(), start));
                 self.worker_released = false;
                 let interval = self.rules().interim;
-                context.timers.set_or_clear(Timer::Interim, (!interval.is_zero()).then(|| now + interval));
+                tools.timers.set_or_clear(Timer::Interim, (!interval.is_zero()).then(|| now + interval));
             }
-            SpeechEvent::Segment(segment) => completed = self.complete_segment(now, segment, context),
+            SpeechEvent::Segment(segment) => {
+                completed = self.complete_segment(now, segment, &mut tools.segment_ids, &mut tools.timers)
+            }
             _ => {}
         }
         self.queue.drop_excess(self.profile.hear.backlog_max_ms);
-        self.advance(now, context);
+        self.advance(now, tools);
         completed
     }
 
@@ -163,15 +166,16 @@ impl Transcriber {
         &mut self,
         now: Instant,
         segment: SpeechSegment,
-        context: &mut LaneContext,
+        segment_ids: &mut SegmentIds,
+        timers: &mut Timers,
     ) -> Option<u32> {
-        context.timers.clear(&[Timer::Interim]);
+        timers.clear(&[Timer::Interim]);
         self.segment_count += u32::from(self.wants_transcript);
         let prompt = self.prompt();
         let utterance = self.queue.utterances.back_mut()?;
         if !segment.has_speech && !segment.ends_utterance {
             // An empty commit has nothing to transcribe or report: the utterance continues.
-            utterance.segment_id = context.segment_ids.next_id();
+            utterance.segment_id = segment_ids.next_id();
             return None;
         }
         utterance.completed_at = Some(now);
@@ -186,7 +190,7 @@ impl Transcriber {
             if self.expects_request {
                 self.awaits_request = true;
                 // The oldest utterance decides: frequent commits must not put transcripts off for ever.
-                context.timers.set_if_clear(Timer::AnswerRequest, now + ANSWER_REQUEST_WAIT);
+                timers.set_if_clear(Timer::AnswerRequest, now + ANSWER_REQUEST_WAIT);
             }
             UtteranceState::Waiting(segment.audio)
         } else {
@@ -194,16 +198,16 @@ impl Transcriber {
         };
         let completed = segment.has_speech.then_some(utterance.segment_id);
         if !segment.ends_utterance {
-            self.queue.utterances.push_back(Utterance::open(context.segment_ids.next_id(), None));
+            self.queue.utterances.push_back(Utterance::open(segment_ids.next_id(), None));
         }
         completed
     }
 
     /// Transcribes the utterances that waited for the client's request for an answer: it came, or it is late.
-    pub(crate) fn end_request_wait(&mut self, now: Instant, context: &mut LaneContext) {
-        context.timers.clear(&[Timer::AnswerRequest]);
+    pub(crate) fn end_request_wait(&mut self, now: Instant, tools: &mut Tools) {
+        tools.timers.clear(&[Timer::AnswerRequest]);
         if std::mem::take(&mut self.awaits_request) {
-            self.advance(now, context);
+            self.advance(now, tools);
         }
     }
 
@@ -211,20 +215,19 @@ impl Transcriber {
     pub(crate) fn request_interim(
         &mut self,
         now: Instant,
-        audio: &[i16],
-        end_ms: u64,
-        context: &mut LaneContext,
+        audio_and_end_ms: (&[i16], u64),
+        tools: &mut Tools,
     ) {
-        context.timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
+        tools.timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
         let prompt = self.prompt();
         let is_pending = self.recognitions.iter().any(|recognition| recognition.interim.is_some());
-        let ready = self.recognitions.iter_mut().find(|recognition| recognition.connection.is_ready());
+        let ready = self.recognitions.iter_mut().find(|recognition| tools.lanes.is_ready(recognition.id));
         if let Some(recognition) = ready.filter(|_| !is_pending) {
-            recognition.request_interim(now, prompt, audio, end_ms, context);
+            recognition.request_interim(now, prompt, audio_and_end_ms, &mut tools.lanes, &mut tools.out);
         }
     }
 
-    pub(super) fn report_interim(&mut self, text: &str, interim: &InterimDecode, context: &mut LaneContext) {
+    pub(super) fn report_interim(&mut self, text: &str, interim: &InterimDecode, out: &mut Actions) {
         let front = self
             .queue
             .utterances
@@ -232,48 +235,49 @@ impl Transcriber {
             .filter(|utterance| matches!(utterance.state, UtteranceState::Recording));
         if let (Some(utterance), true, false) = (front, self.options.partials, text.trim().is_empty()) {
             let (audio_ms, start_ms) = (interim.audio_ms, interim.audio_start_ms);
-            utterance.push_partial(text.trim().to_owned(), audio_ms, start_ms, context);
+            utterance.push_partial(text.trim().to_owned(), audio_ms, start_ms, out);
         }
     }
 
     /// Reports every start and end of speech now: an interruption does not wait for earlier transcripts.
-    pub(crate) fn report_speech_edges(&mut self, now: Instant, context: &mut LaneContext) {
-        self.queue.report_progress(now, Duration::ZERO, context);
+    pub(crate) fn report_speech_edges(&mut self, now: Instant, timers: &mut Timers, out: &mut Actions) {
+        self.queue.report_progress(now, Duration::ZERO, timers, out);
     }
 
     /// Makes the audio so far final. The client gets one more final transcript, which may be empty.
-    pub(crate) fn finalize(&mut self, now: Instant, context: &mut LaneContext) {
-        self.queue.finalize(context);
-        self.advance(now, context);
+    pub(crate) fn finalize(&mut self, now: Instant, tools: &mut Tools) {
+        self.queue.finalize(&mut tools.segment_ids);
+        self.advance(now, tools);
     }
 
     /// Drops the unfinished utterance because the session ends; its speech ends at `at_ms`.
-    pub(crate) fn abandon_recording(&mut self, now: Instant, at_ms: u64, context: &mut LaneContext) {
+    pub(crate) fn abandon_recording(&mut self, now: Instant, at_ms: u64, tools: &mut Tools) {
         self.queue.abandon_recording(now, at_ms);
-        context.timers.clear(&[Timer::Interim]);
-        self.advance(now, context);
+        tools.timers.clear(&[Timer::Interim]);
+        self.advance(now, tools);
     }
 
     /// Reports each utterance that waits for its transcript as lost, because the session ends.
-    pub(crate) fn report_lost(&mut self, now: Instant, context: &mut LaneContext) {
+    pub(crate) fn report_lost(&mut self, now: Instant, timers: &mut Timers, out: &mut Actions) {
         self.queue.fail_unanswered();
-        self.queue.report_progress(now, self.speech_end_wait, context);
+        self.queue.report_progress(now, self.speech_end_wait, timers, out);
     }
 
     /// Gives up all pending transcripts: reports every end of speech, an open one at `at_ms`, and leaves the lane.
-    pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, context: &mut LaneContext) {
+    pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, tools: &mut Tools) {
         self.queue.settle_all(at_ms);
         self.recognitions.iter_mut().for_each(|recognition| recognition.interim = None);
-        context.timers.clear(&[Timer::Interim, Timer::AnswerRequest]);
-        self.advance(now, context);
+        tools.timers.clear(&[Timer::Interim, Timer::AnswerRequest]);
+        self.advance(now, tools);
         for recognition in std::mem::take(&mut self.recognitions) {
-            recognition.connection.retire(now, context);
+            tools.lanes.retire(now, recognition.id, &mut tools.out);
         }
     }
 
     /// Reports finished utterances, sends the next requests, and dials or leaves lanes as needed.
-    pub(crate) fn advance(&mut self, now: Instant, context: &mut LaneContext) {
-        self.queue.report_progress(now, self.speech_end_wait, context);
-        self.update_lanes(now, context);
+    pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
+        let Tools { lanes, timers, out, .. } = tools;
+        self.queue.report_progress(now, self.speech_end_wait, timers, out);
+        self.update_lanes(now, lanes, out);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Instant};
 
-use crate::session::{growing_text::GrowingText, measurement::Measurement, upstream::LaneContext};
+use crate::session::{growing_text::GrowingText, lanes::LaneId, measurement::Measurement, outbox::Actions};
 use crate::{
     audio::{SPEECH_RATE_HZ, word_times::WordTime},
     error::{Error, ErrorKind},
-    event::{ClientCommand, Lane, Speaker},
+    event::{ClientCommand, Speaker},
 };
 
 /// A segment of speech: a whole utterance, or the part of an utterance before a commit.
@@ -38,6 +38,13 @@ pub(crate) struct Utterance {
     pub(crate) longest_partial_chars: usize,
 }
 
+/// Words of an utterance, for what later prompts tell the model.
+#[derive(Debug)]
+pub(crate) struct UserWords {
+    pub(crate) segment_id: u32,
+    pub(crate) text: String,
+}
+
 /// Start of an utterance in the received audio.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SpeechStart {
@@ -53,9 +60,9 @@ pub(crate) struct FirstTranscriptTimer(bool);
 
 impl FirstTranscriptTimer {
     /// Records that words were sent. Words before the utterance's end do not count.
-    pub(crate) fn record(&mut self, now: Instant, completed_at: Option<Instant>, context: &mut LaneContext) {
+    pub(crate) fn record(&mut self, now: Instant, completed_at: Option<Instant>, out: &mut Actions) {
         if let Some(at) = completed_at.filter(|_| !std::mem::replace(&mut self.0, true)) {
-            context.out.measure(Measurement::FirstTranscript { after: now - at });
+            out.measure(Measurement::FirstTranscript { after: now - at });
         }
     }
 }
@@ -67,7 +74,7 @@ pub(crate) enum UtteranceState {
     /// The audio waits for an upstream.
     Waiting(Arc<Vec<i16>>),
     /// The audio was sent on this lane; the text received so far.
-    Requested(Lane, Arc<Vec<i16>>, GrowingText),
+    Requested(LaneId, Arc<Vec<i16>>, GrowingText),
     /// Done; the result to report to the client.
     Settled(Option<Result<Transcript, Error>>),
 }
@@ -119,56 +126,49 @@ impl Utterance {
     }
 
     /// True if the audio was sent on this lane.
-    pub(crate) fn is_requested_on(&self, lane: Lane) -> bool {
+    pub(crate) fn is_requested_on(&self, lane: LaneId) -> bool {
         matches!(self.state, UtteranceState::Requested(its_lane, ..) if its_lane == lane)
     }
 
     /// Reports the transcript and the end of a settled utterance; returns false if the utterance is not settled.
-    pub(crate) fn report_if_settled(&mut self, now: Instant, context: &mut LaneContext) -> bool {
+    pub(crate) fn report_if_settled(
+        &mut self,
+        now: Instant,
+        words: &mut Vec<UserWords>,
+        out: &mut Actions,
+    ) -> bool {
         let UtteranceState::Settled(result) = &mut self.state else { return false };
         let result = result.take();
         let is_empty = matches!(result, Some(Err(_)) | None);
         match result {
             Some(Ok(transcript)) => {
-                context.remember_user_words(self.segment_id, &transcript.text);
-                self.first_transcript.record(now, self.completed_at, context);
-                self.push_final(transcript, context);
+                words.push(UserWords { segment_id: self.segment_id, text: transcript.text.clone() });
+                self.first_transcript.record(now, self.completed_at, out);
+                self.push_final(transcript, out);
             }
-            Some(Err(error)) => context.out.push_error(error),
+            Some(Err(error)) => out.push_error(error),
             None => {}
         }
         // The client asked for this final and waits for it.
         if is_empty && self.finalized {
-            self.push_final(Transcript::default(), context);
+            self.push_final(Transcript::default(), out);
         }
         if let (Some(at_ms), false) = (self.speech_end_ms, self.released) {
-            context.out.push_client(ClientCommand::SpeechEnded { at_ms, segment_id: self.segment_id });
+            out.push_client(ClientCommand::SpeechEnded { at_ms, segment_id: self.segment_id });
         }
         true
     }
 
     /// Sends a partial transcript: the words of this audio so far.
-    pub(crate) fn push_partial(
-        &mut self,
-        text: String,
-        audio_ms: u64,
-        start_ms: u64,
-        context: &mut LaneContext,
-    ) {
+    pub(crate) fn push_partial(&mut self, text: String, audio_ms: u64, start_ms: u64, out: &mut Actions) {
         self.longest_partial_chars = self.longest_partial_chars.max(text.chars().count());
         let (speaker, segment_id) = (Speaker::User, self.segment_id);
-        context.out.push_client(ClientCommand::TranscriptPartial {
-            speaker,
-            text,
-            segment_id,
-            audio_ms,
-            start_ms,
-        });
+        out.push_client(ClientCommand::TranscriptPartial { speaker, text, segment_id, audio_ms, start_ms });
     }
 
-    fn push_final(&self, transcript: Transcript, context: &mut LaneContext) {
+    fn push_final(&self, transcript: Transcript, out: &mut Actions) {
         let Transcript { text, duration_ms, language, words } = transcript;
-        context.out.push_client(ClientCommand::TranscriptFinal {
+        out.push_client(ClientCommand::TranscriptFinal {
             speaker: Speaker::User,
             text,
             segment_id: self.segment_id,

@@ -7,11 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::utterance::{SpeechStart, Utterance, UtteranceState, length_ms};
+use super::utterance::{SpeechStart, UserWords, Utterance, UtteranceState, length_ms};
 use crate::{
     error::ErrorKind,
-    event::{ClientCommand, Lane},
-    session::{timers::Timer, upstream::LaneContext},
+    event::ClientCommand,
+    session::{
+        lanes::LaneId,
+        outbox::Actions,
+        timers::{Timer, Timers},
+        tools::SegmentIds,
+    },
 };
 
 /// Most utterances that wait at a time while further finality requests still get a marker of their own.
@@ -25,6 +30,8 @@ pub(crate) struct UtteranceQueue {
     keeps_backlog: bool,
     /// Audio dropped because too much waited, ms.
     pub(crate) dropped_ms: u64,
+    /// The user's words that were reported and that the session has not taken.
+    pub(crate) words: Vec<UserWords>,
 }
 
 impl UtteranceQueue {
@@ -65,7 +72,7 @@ impl UtteranceQueue {
     }
 
     /// The utterance whose audio was sent on this lane.
-    pub(super) fn requested_on(&mut self, lane: Lane) -> Option<&mut Utterance> {
+    pub(super) fn requested_on(&mut self, lane: LaneId) -> Option<&mut Utterance> {
         self.utterances.iter_mut().find(|utterance| utterance.is_requested_on(lane))
     }
 
@@ -90,13 +97,13 @@ impl UtteranceQueue {
     }
 
     /// Makes the audio so far final. The client gets one more final transcript, which may be empty.
-    pub(super) fn finalize(&mut self, context: &mut LaneContext) {
+    pub(super) fn finalize(&mut self, segment_ids: &mut SegmentIds) {
         let can_be_finalized =
             |last: &&mut Utterance| !last.finalized && !matches!(last.state, UtteranceState::Recording);
         if let Some(last) = self.utterances.back_mut().filter(can_be_finalized) {
             last.finalized = true;
         } else if self.utterances.len() < MAX_FINALITY_MARKERS {
-            self.utterances.push_back(Utterance::finality_marker(context.segment_ids.next_id()));
+            self.utterances.push_back(Utterance::finality_marker(segment_ids.next_id()));
         }
     }
 
@@ -136,7 +143,13 @@ impl UtteranceQueue {
 
     /// Reports what is due to the client, in the order of speech.
     /// An utterance waits for its transcript for `max_wait` at most; [`Duration::MAX`] is for ever.
-    pub(super) fn report_progress(&mut self, now: Instant, max_wait: Duration, context: &mut LaneContext) {
+    pub(super) fn report_progress(
+        &mut self,
+        now: Instant,
+        max_wait: Duration,
+        timers: &mut Timers,
+        out: &mut Actions,
+    ) {
         let mut index = 0;
         while let Some(utterance) = self.utterances.get_mut(index) {
             if let (Some(SpeechStart { at_ms, from_ms }), false) =
@@ -144,26 +157,24 @@ impl UtteranceQueue {
             {
                 utterance.start_reported = true;
                 let segment_id = utterance.segment_id;
-                context.out.push_client(ClientCommand::SpeechStarted { at_ms, from_ms, segment_id });
+                out.push_client(ClientCommand::SpeechStarted { at_ms, from_ms, segment_id });
             }
-            if utterance.report_if_settled(now, context) {
+            if utterance.report_if_settled(now, &mut self.words, out) {
                 self.utterances.remove(index);
                 continue;
             }
             if !utterance.released {
                 let release_at = utterance.completed_at.and_then(|at| at.checked_add(max_wait));
                 if release_at.is_none_or(|at| at > now) {
-                    return context.timers.set_or_clear(Timer::SpeechEnd, release_at);
+                    return timers.set_or_clear(Timer::SpeechEnd, release_at);
                 }
                 utterance.released = true;
                 if let Some(at_ms) = utterance.speech_end_ms {
-                    context
-                        .out
-                        .push_client(ClientCommand::SpeechEnded { at_ms, segment_id: utterance.segment_id });
+                    out.push_client(ClientCommand::SpeechEnded { at_ms, segment_id: utterance.segment_id });
                 }
             }
             index += 1;
         }
-        context.timers.clear(&[Timer::SpeechEnd]);
+        timers.clear(&[Timer::SpeechEnd]);
     }
 }

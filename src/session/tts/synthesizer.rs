@@ -6,18 +6,15 @@
 use std::{sync::Arc, time::Instant};
 
 use crate::session::{
+    effects::Effects,
     floor::SpeechSource,
-    measurement::LanePurpose,
-    outbox::Observation,
-    upstream::LaneContext,
-    upstream::{
-        backoff::ConnectionFailure,
-        connection::{ConnectionEvent, UpstreamConnection},
-    },
+    lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
+    outbox::{Actions, Observation},
+    tools::Tools,
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, TurnTag, VoiceSample},
+    event::{LaneCommand, LaneEvent, Mode, TurnTag, VoiceSample},
     mapping::Profile,
 };
 
@@ -45,7 +42,7 @@ struct ActiveJob {
     job: SpeechJob,
     /// Names the text on the floor.
     turn: TurnTag,
-    connection: Option<UpstreamConnection>,
+    lane: Option<LaneId>,
     /// The upstream has sent audio for the current part.
     part_has_audio: bool,
     /// Parts answered. The next part has this number.
@@ -67,238 +64,175 @@ impl Synthesizer {
         self.current.is_some()
     }
 
-    /// The lane in use.
-    pub(crate) fn lane(&self) -> Option<Lane> {
-        self.connection().map(UpstreamConnection::lane)
-    }
-
-    /// True if the lane waits in the upstream's queue.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.connection().is_some_and(UpstreamConnection::is_queued)
-    }
-
-    /// True if the lane holds an upstream worker.
-    pub(crate) fn holds_worker(&self) -> bool {
-        self.connection().is_some_and(UpstreamConnection::holds_worker)
-    }
-
-    fn connection(&self) -> Option<&UpstreamConnection> {
-        self.current.as_ref()?.connection.as_ref()
-    }
-
-    fn connection_mut(&mut self) -> Option<&mut UpstreamConnection> {
-        self.current.as_mut()?.connection.as_mut()
-    }
-
     /// Cancels the current text and speaks this one.
-    pub(crate) fn start_job(&mut self, now: Instant, job: SpeechJob, context: &mut LaneContext) {
-        context.floor.cancel(now, SpeechSource::Text, &mut context.out);
+    pub(crate) fn start_job(&mut self, now: Instant, job: SpeechJob, tools: &mut Tools) {
+        tools.floor.cancel(now, SpeechSource::Text, &mut tools.out);
         let init = LaneCommand::Init(job.voice.clone());
-        let reusable = self.current.take().and_then(|active| active.connection).and_then(|connection| {
-            if connection.can_serve(&init) {
-                return Some(connection);
-            }
-            connection.retire(now, context);
-            None
-        });
-        let turn = context.floor.begin(now, SpeechSource::Text, job.request_id.clone(), job.text.clone());
+        let can_serve = |id: LaneId, lanes: &Lanes| lanes.get(id).is_some_and(|lane| lane.can_serve(&init));
+        let mut reusable = self.current.take().and_then(|active| active.lane);
+        if let Some(id) = reusable.take_if(|id| !can_serve(*id, &tools.lanes)) {
+            tools.lanes.retire(now, id, &mut tools.out);
+        }
+        let turn = tools.floor.begin(now, SpeechSource::Text, job.request_id.clone(), job.text.clone());
         self.current = Some(ActiveJob {
             job,
             turn,
-            connection: reusable,
+            lane: reusable,
             part_has_audio: false,
             parts_done: 0,
             silent_parts: 0,
             attempts: 0,
             part_requested_at: None,
         });
-        self.advance(now, context);
+        self.advance(now, tools);
     }
 
     /// Stops speaking. Sends nothing if no text is being spoken (golden c10i).
-    pub(crate) fn cancel(&mut self, now: Instant, context: &mut LaneContext) {
-        context.floor.cancel(now, SpeechSource::Text, &mut context.out);
-        self.retire_connection(now, context);
+    pub(crate) fn cancel(&mut self, now: Instant, tools: &mut Tools) {
+        tools.floor.cancel(now, SpeechSource::Text, &mut tools.out);
+        self.stop(now, &mut tools.lanes, &mut tools.out);
     }
 
     /// Stops synthesizing; audio received so far is still played.
-    fn retire_connection(&mut self, now: Instant, context: &mut LaneContext) {
-        if let Some(connection) = self.current.take().and_then(|active| active.connection) {
-            connection.retire(now, context);
+    fn stop(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+        if let Some(id) = self.current.take().and_then(|active| active.lane) {
+            lanes.retire(now, id, out);
         }
     }
 
-    /// Handles an upstream event of the lane; returns what it meant for the connection.
-    pub(crate) fn handle_lane_event(
+    /// Handles what happened on the lane.
+    pub(crate) fn handle_signal(
         &mut self,
         now: Instant,
-        event: &LaneEvent<'_>,
-        context: &mut LaneContext,
-    ) -> ConnectionEvent {
-        let Some(connection) = self.connection_mut() else { return ConnectionEvent::None };
-        let was_awaiting_reply = connection.is_awaiting_reply();
-        let connection_event = connection.handle_event(now, event, context);
-        if connection_event != ConnectionEvent::None {
-            self.handle_connection_event(now, connection_event.clone(), context);
+        signal: LaneSignal<'_>,
+        tools: &mut Tools,
+    ) -> Effects {
+        let was_audible = tools.floor.is_audible();
+        let effects = match signal.change {
+            ConnectionChange::None if was_audible => match signal.message {
+                Some((LaneEvent::Text(_) | LaneEvent::Audio(_), _)) => Effects::DELTA,
+                _ => Effects::ALL,
+            },
+            ConnectionChange::Queued => Effects::WORKER_WANTED,
+            _ => Effects::ALL,
+        };
+        self.handle_change(now, signal.id, signal.change, tools);
+        match signal.message.filter(|_| signal.was_awaiting_reply) {
+            Some((LaneEvent::Audio(samples), _)) => self.push_audio(now, samples, tools),
+            Some((LaneEvent::Done { audio, .. }, _)) => self.finish_part(now, audio, tools),
+            _ => {}
         }
-        if was_awaiting_reply {
-            match event {
-                LaneEvent::Audio(samples) => self.push_audio(now, samples, context),
-                LaneEvent::Done { audio, .. } => self.finish_part(now, audio, context),
-                _ => {}
-            }
-        }
-        connection_event
+        effects
     }
 
-    fn push_audio(&mut self, now: Instant, samples: &[f32], context: &mut LaneContext) {
+    fn push_audio(&mut self, now: Instant, samples: &[f32], tools: &mut Tools) {
         let Some(active) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return };
         active.part_has_audio = true;
-        context.floor.push_audio(now, active.turn, samples, &mut context.out);
+        tools.floor.push_audio(now, active.turn, samples, &mut tools.out);
     }
 
     /// Completes a part of the text. `audio` is all of its audio if the upstream did not stream.
-    fn finish_part(&mut self, now: Instant, audio: &[f32], context: &mut LaneContext) {
+    fn finish_part(&mut self, now: Instant, audio: &[f32], tools: &mut Tools) {
         let Some(active) = &mut self.current else { return };
-        if let Some(connection) = &mut active.connection {
-            connection.complete_reply();
+        if let Some(id) = active.lane {
+            tools.lanes.complete_reply(id);
         }
         let had_audio = std::mem::take(&mut active.part_has_audio);
         active.part_requested_at = None;
         active.parts_done += 1;
         if !had_audio {
-            self.push_audio(now, audio, context);
+            self.push_audio(now, audio, tools);
             if let Some(active) = &mut self.current {
                 active.silent_parts += usize::from(!std::mem::take(&mut active.part_has_audio));
             }
         }
         if self.current.as_ref().is_some_and(|active| active.parts_done == active.job.parts.len()) {
-            self.finish_job(now, context);
+            self.finish_job(now, tools);
         }
-        self.advance(now, context);
+        self.advance(now, tools);
     }
 
     /// Completes the whole text.
-    fn finish_job(&mut self, now: Instant, context: &mut LaneContext) {
+    fn finish_job(&mut self, now: Instant, tools: &mut Tools) {
         let Some(active) = &self.current else { return };
         let (turn, silent, parts) = (active.turn, active.silent_parts, active.parts_done);
         if silent > 0 {
             // The back-end hides its speech errors (field notes §2): it answers with text and no audio.
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
-            self.report_error(ErrorKind::SpeakFailed, words, context);
+            self.report_error(ErrorKind::SpeakFailed, words, &mut tools.out);
         }
-        context.floor.finish(now, turn, &mut context.out);
-        self.retire_connection(now, context);
+        tools.floor.finish(now, turn, &mut tools.out);
+        self.stop(now, &mut tools.lanes, &mut tools.out);
     }
 
-    fn handle_connection_event(
-        &mut self,
-        now: Instant,
-        connection_event: ConnectionEvent,
-        context: &mut LaneContext,
-    ) {
-        match connection_event {
-            ConnectionEvent::None => {}
-            ConnectionEvent::Queued => {
-                if let Some(place) = self.connection().and_then(UpstreamConnection::queue_position) {
-                    context.report_queue(now, place);
+    fn handle_change(&mut self, now: Instant, id: LaneId, change: ConnectionChange, tools: &mut Tools) {
+        match change {
+            ConnectionChange::None => {}
+            ConnectionChange::Queued => tools.lanes.report_queue(now, id, &mut tools.out),
+            ConnectionChange::Ready => self.advance(now, tools),
+            ConnectionChange::QueueStuck(words) => {
+                self.report_error(ErrorKind::QueueStuck, words, &mut tools.out);
+            }
+            ConnectionChange::EmptyAnswer => {
+                // The lane ended with its answer; the remaining parts need another.
+                if let Some(id) = self.current.as_mut().and_then(|active| active.lane.take()) {
+                    tools.lanes.retire(now, id, &mut tools.out);
                 }
+                self.finish_part(now, &[], tools);
             }
-            ConnectionEvent::Ready => self.advance(now, context),
-            ConnectionEvent::QueueStuck(words) => {
-                self.report_error(ErrorKind::QueueStuck, words, context);
-            }
-            ConnectionEvent::EmptyAnswer => {
-                // The connection ended with its answer; the remaining parts need another.
-                if let Some(connection) = self.current.as_mut().and_then(|active| active.connection.take()) {
-                    connection.retire(now, context);
-                }
-                self.finish_part(now, &[], context);
-            }
-            ConnectionEvent::Failed(failure) => self.handle_failure(now, failure, context),
+            ConnectionChange::Failed(failure) => self.handle_failure(now, failure, tools),
         }
     }
 
-    fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, context: &mut LaneContext) {
+    fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, tools: &mut Tools) {
         let Some(active) = &mut self.current else { return };
-        if let Some(connection) = active.connection.take() {
-            connection.retire(now, context);
+        if let Some(id) = active.lane.take() {
+            tools.lanes.retire(now, id, &mut tools.out);
         }
         active.attempts += 1;
         if failure.was_in_use
-            && !context.floor.is_announced(active.turn)
+            && !tools.floor.is_announced(active.turn)
             && active.attempts < self.profile.speak.attempts
         {
-            context.out.observe(Observation::AskedAgain(failure.detail));
+            tools.out.observe(Observation::AskedAgain(failure.detail));
             // No audio was audible yet, so the text is repeated from its start.
             (active.part_has_audio, active.parts_done, active.silent_parts) = (false, 0, 0);
-            context.floor.restart(active.turn);
-            return self.advance(now, context);
+            tools.floor.restart(active.turn);
+            return self.advance(now, tools);
         }
         let (was_in_use, turn) = (failure.was_in_use, active.turn);
         let waited = active.part_requested_at.map(|at| now - at);
         let (kind, detail) = failure.after_attempts(ErrorKind::SpeakFailed, active.attempts, waited);
-        self.report_error(kind, detail, context);
+        self.report_error(kind, detail, &mut tools.out);
         // The error goes first. A text that failed in its upstream has a normal end, if it was heard (golden c10k, c10l).
         if was_in_use {
-            context.floor.finish(now, turn, &mut context.out);
+            tools.floor.finish(now, turn, &mut tools.out);
         } else {
-            context.floor.fail(now, turn, &mut context.out);
+            tools.floor.fail(now, turn, &mut tools.out);
         }
         self.current = None;
     }
 
     /// Reports an error that concerns the current text.
-    fn report_error(&self, kind: ErrorKind, words: String, context: &mut LaneContext) {
+    fn report_error(&self, kind: ErrorKind, words: String, out: &mut Actions) {
         let error = Error::new(kind, words);
-        context.out.push_error(match &self.current {
+        out.push_error(match &self.current {
             Some(active) => error.for_request(active.job.request_id.clone()),
             None => error,
         });
     }
 
-    pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
-        if let Some(connection) = self.connection_mut() {
-            connection.handle_opened(now, context);
-        }
-    }
-
-    pub(crate) fn handle_closed(
-        &mut self,
-        now: Instant,
-        reason: &DisconnectReason,
-        context: &mut LaneContext,
-    ) {
-        if let Some(connection) = self.connection_mut() {
-            let connection_event = connection.handle_closed(now, reason, context);
-            self.handle_connection_event(now, connection_event, context);
-        }
-    }
-
-    pub(crate) fn handle_timeout(&mut self, now: Instant, context: &mut LaneContext) {
-        if let Some(connection) = self.connection_mut() {
-            let connection_event = connection.handle_timeout(now, context);
-            self.handle_connection_event(now, connection_event, context);
-        }
-        self.advance(now, context);
-    }
-
-    /// Deadline of the lane.
-    pub(crate) fn lane_deadline(&self) -> Option<Instant> {
-        self.connection()?.deadline()
-    }
-
     /// Dials, or sends the next part to a ready lane.
-    pub(crate) fn advance(&mut self, now: Instant, context: &mut LaneContext) {
+    pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
         let Some(active) = &mut self.current else { return };
-        match &mut active.connection {
-            None if context.can_dial() => {
-                let init = LaneCommand::Init(active.job.voice.clone());
-                active.connection =
-                    Some(UpstreamConnection::open(now, (LanePurpose::Speak, Mode::Chat), init, context));
+        match active.lane {
+            None if tools.lanes.can_dial() => {
+                let init = Some(LaneCommand::Init(active.job.voice.clone()));
+                let lane = tools.lanes.open(now, Owner::Synthesizer, Mode::Chat, init, &mut tools.out);
+                active.lane = Some(lane);
             }
             // Audio made far ahead of playout would be wasted by a cancel.
-            Some(connection) if connection.is_ready() && !context.floor.is_far_ahead(now) => {
+            Some(id) if tools.lanes.is_ready(id) && !tools.floor.is_far_ahead(now) => {
                 let Some(part) = active.job.parts.get(active.parts_done) else { return };
                 let request = LaneCommand::Speak {
                     before_voice: self.profile.speak.before_voice.clone(),
@@ -306,7 +240,7 @@ impl Synthesizer {
                     request: self.profile.speak.read_aloud_request(part),
                     voice: active.job.voice.clone(),
                 };
-                connection.send_request(now, request, context);
+                tools.lanes.request(now, id, request, &mut tools.out);
                 active.part_requested_at.get_or_insert(now);
             }
             _ => {}

@@ -2,7 +2,7 @@
 //! used.
 //!
 //! The connection does not know its purpose. Its owner sends a request when [`UpstreamConnection::is_ready`], and
-//! reacts to each [`ConnectionEvent`]. This file has the owner's operations; [`transitions`] handles messages, the
+//! reacts to each [`ConnectionChange`]. This file has the owner's operations; [`transitions`] handles messages, the
 //! transport and time; [`unneeded`] handles unneeded connections in a queue.
 
 mod transitions;
@@ -11,7 +11,12 @@ mod unneeded;
 use std::time::{Duration, Instant};
 
 use super::backoff::{ConnectionFailure, RetryState};
-use crate::session::{measurement::LanePurpose, millis, outbox::Action, upstream::LaneContext};
+use crate::session::{
+    lanes::LaneShared,
+    measurement::LanePurpose,
+    millis,
+    outbox::{Action, Actions},
+};
 use crate::{
     event::{Lane, LaneCommand, Mode},
     mapping::{profile::LaneTimeouts, upstream::VoiceEncoding},
@@ -19,7 +24,7 @@ use crate::{
 
 /// Result for the owner.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ConnectionEvent {
+pub(crate) enum ConnectionChange {
     /// Nothing to do.
     None,
     /// Ready for a request.
@@ -97,27 +102,15 @@ pub(crate) struct UpstreamConnection {
 }
 
 impl UpstreamConnection {
-    /// Dials, or takes over a place in the upstream's queue.
-    pub(crate) fn open(
+    /// Dials for the first time.
+    pub(super) fn dial_first(
         now: Instant,
-        purpose_and_mode: (LanePurpose, Mode),
-        init: LaneCommand,
-        context: &mut LaneContext,
-    ) -> Self {
-        Self::open_with_optional_init(now, purpose_and_mode, Some(init), context)
-    }
-
-    /// Dials, or takes over a place in the upstream's queue. The initialisation may follow later.
-    pub(crate) fn open_with_optional_init(
-        now: Instant,
-        (purpose, mode): (LanePurpose, Mode),
+        purpose: LanePurpose,
+        mode: Mode,
         init: Option<LaneCommand>,
-        context: &mut LaneContext,
+        shared: &mut LaneShared,
+        out: &mut Actions,
     ) -> Self {
-        if let Some(mut connection) = context.take_from_queue(now, purpose, mode) {
-            connection.return_to_queue(now, init, context);
-            return connection;
-        }
         let mut connection = Self {
             lane: Lane(0),
             purpose,
@@ -132,7 +125,7 @@ impl UpstreamConnection {
             reply_wait_ms: 0,
             retry: None,
         };
-        connection.dial(now, context);
+        connection.dial(now, shared, out);
         connection
     }
 
@@ -192,9 +185,15 @@ impl UpstreamConnection {
     }
 
     /// Sets the initialisation.
-    pub(crate) fn initialise_with(&mut self, now: Instant, init: LaneCommand, context: &mut LaneContext) {
+    pub(crate) fn initialise_with(
+        &mut self,
+        now: Instant,
+        init: LaneCommand,
+        shared: &mut LaneShared,
+        out: &mut Actions,
+    ) {
         self.init = Some(init);
-        self.initialise(now, context);
+        self.initialise(now, shared, out);
     }
 
     /// Waits for another initialisation, because the upstream refused the last one.
@@ -219,9 +218,15 @@ impl UpstreamConnection {
     }
 
     /// Closes the session with an encoded message. Later messages of the upstream are still handled.
-    pub(crate) fn close_with_message(&mut self, now: Instant, message: String, context: &mut LaneContext) {
-        context.out.push(Action::ToLane(self.lane, LaneCommand::RawText(message)));
-        self.start_closing(now, false, context);
+    pub(crate) fn close_with_message(
+        &mut self,
+        now: Instant,
+        message: String,
+        times: &LaneTimeouts,
+        out: &mut Actions,
+    ) {
+        out.push(Action::ToLane(self.lane, LaneCommand::RawText(message)));
+        self.start_closing(now, false, times);
     }
 
     pub(crate) const fn is_gone(&self) -> bool {
@@ -260,10 +265,16 @@ impl UpstreamConnection {
     }
 
     /// Sends a request on a ready connection.
-    pub(crate) fn send_request(&mut self, now: Instant, request: LaneCommand, context: &mut LaneContext) {
-        let (request, _) = context.voice_encoding.encode_voice(request);
-        context.out.push(Action::ToLane(self.lane, request));
-        let times = context.lane_times;
+    pub(crate) fn send_request(
+        &mut self,
+        now: Instant,
+        request: LaneCommand,
+        shared: &mut LaneShared,
+        out: &mut Actions,
+    ) {
+        let (request, _) = shared.voice_encoding.encode_voice(request);
+        out.push(Action::ToLane(self.lane, request));
+        let times = shared.times;
         self.await_reply(now, times.first_answer_max_ms.min(times.answer_max_ms));
     }
 
@@ -281,23 +292,23 @@ impl UpstreamConnection {
     }
 
     /// Closes politely in any phase (field notes §1.2: a bare drop made 14 of 20 following connects fail).
-    pub(crate) fn close(&mut self, now: Instant, context: &mut LaneContext) {
+    pub(crate) fn close(&mut self, now: Instant, times: &LaneTimeouts, out: &mut Actions) {
         match &mut self.phase {
             // The handshake may already be complete.
             ConnectionPhase::Dialling => self.phase = ConnectionPhase::AbandonedDial,
             ConnectionPhase::Queued(QueueState { position: place @ Some(_), .. }) => {
                 let place = *place;
-                self.wait_unneeded(now, place, false, context);
+                self.wait_unneeded(now, place, false, out);
             }
             // A worker may be assigned at any moment. The gateway keeps messages for the worker until then.
-            ConnectionPhase::Queued(_) => self.send_close(now, context),
+            ConnectionPhase::Queued(_) => self.send_close(now, times, out),
             // A worker answers only after its initialisation, which may take 10 to 16 s.
-            ConnectionPhase::Initialising => self.send_close(self.deadline.unwrap_or(now), context),
+            ConnectionPhase::Initialising => self.send_close(self.deadline.unwrap_or(now), times, out),
             ConnectionPhase::Granted
             | ConnectionPhase::Ready
             | ConnectionPhase::Engaged
             | ConnectionPhase::AwaitingReply
-            | ConnectionPhase::Draining => self.send_close(now, context),
+            | ConnectionPhase::Draining => self.send_close(now, times, out),
             ConnectionPhase::Closing { retry } => *retry = false,
             ConnectionPhase::BackingOff => self.enter(ConnectionPhase::Gone, None),
             ConnectionPhase::AbandonedDial | ConnectionPhase::Unneeded { .. } | ConnectionPhase::Gone => {}
@@ -305,14 +316,14 @@ impl UpstreamConnection {
     }
 
     /// Sends the close message to an upstream that reads from `heard_at` on.
-    fn send_close(&mut self, heard_at: Instant, context: &mut LaneContext) {
-        context.out.push(Action::ToLane(self.lane, LaneCommand::Close));
-        self.start_closing(heard_at, false, context);
+    fn send_close(&mut self, heard_at: Instant, times: &LaneTimeouts, out: &mut Actions) {
+        out.push(Action::ToLane(self.lane, LaneCommand::Close));
+        self.start_closing(heard_at, false, times);
     }
 
     /// Waits for the end of the transport.
-    fn start_closing(&mut self, from: Instant, retry: bool, context: &LaneContext) {
-        let deadline = from + Duration::from_millis(context.lane_times.close_max_ms);
+    fn start_closing(&mut self, from: Instant, retry: bool, times: &LaneTimeouts) {
+        let deadline = from + Duration::from_millis(times.close_max_ms);
         self.enter(ConnectionPhase::Closing { retry }, Some(deadline));
     }
 
@@ -325,23 +336,18 @@ impl UpstreamConnection {
         self.deadline
     }
 
-    /// Leaves politely once no answer is outstanding. The session then waits for the end of the transport.
-    pub(crate) fn retire(mut self, now: Instant, context: &mut LaneContext) {
-        let until = context.lane_drain_deadline(now);
-        if self.is_awaiting_reply() && until > now {
-            self.enter(ConnectionPhase::Draining, Some(until));
+    /// Leaves politely once no answer is outstanding, `drain_until` at the latest.
+    pub(super) fn leave(
+        &mut self,
+        now: Instant,
+        drain_until: Instant,
+        times: &LaneTimeouts,
+        out: &mut Actions,
+    ) {
+        if self.is_awaiting_reply() && drain_until > now {
+            self.enter(ConnectionPhase::Draining, Some(drain_until));
         } else {
-            self.close(now, context);
-        }
-        if let Some(by) = context.drain_deadline() {
-            // A close always gets its full time, but does not wait for an initialisation longer than that.
-            self.shorten_deadline(by.max(now) + Duration::from_millis(context.lane_times.close_max_ms));
-        }
-        if !self.is_gone() {
-            context.closing.push(self);
+            self.close(now, times, out);
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ConnectionEvent, ConnectionPhase, QueueState, UpstreamConnection, millis};
-use crate::session::upstream::backoff::{ConnectionFailure, RetryState};
+use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection, millis};
+use crate::session::lanes::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
+    lanes::LaneShared,
     measurement::{LanePurpose, Measurement},
-    outbox::{Action, Observation},
-    upstream::LaneContext,
+    outbox::{Action, Actions, Observation},
+    tts::voices::VoiceEncodingChoice,
 };
 use crate::{
     error::ErrorKind,
@@ -17,10 +18,10 @@ use crate::{
 
 impl UpstreamConnection {
     /// The transport is open.
-    pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
+    pub(crate) fn handle_opened(&mut self, now: Instant, times: &LaneTimeouts, out: &mut Actions) {
         match self.phase {
-            ConnectionPhase::Dialling => self.wait_in_queue(now, None, context),
-            ConnectionPhase::AbandonedDial => self.send_close(now, context),
+            ConnectionPhase::Dialling => self.wait_in_queue(now, None, times),
+            ConnectionPhase::AbandonedDial => self.send_close(now, times, out),
             _ => {}
         }
     }
@@ -30,89 +31,90 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         event: &LaneEvent<'_>,
-        context: &mut LaneContext,
-    ) -> ConnectionEvent {
+        shared: &mut LaneShared,
+        out: &mut Actions,
+    ) -> ConnectionChange {
         match (&mut self.phase, event) {
             (_, LaneEvent::Unknown(detail)) => {
-                context.out.observe(Observation::UnknownFromLane { lane: self.lane, words: detail.clone() });
-                ConnectionEvent::None
+                out.observe(Observation::UnknownFromLane { lane: self.lane, words: detail.clone() });
+                ConnectionChange::None
             }
-            (ConnectionPhase::Unneeded { .. }, event) => self.handle_unneeded_event(now, event, context),
+            (ConnectionPhase::Unneeded { .. }, event) => {
+                self.handle_unneeded_event(now, event, &shared.times, out)
+            }
             (ConnectionPhase::Queued(queue), LaneEvent::Queued { position, length, wait_s }) => {
                 if queue.position != *position || queue.position.is_none() {
                     queue.position = *position;
                     if !queue.stuck_reported {
-                        self.deadline = Some(queue.stuck_deadline(now, &context.lane_times));
+                        self.deadline = Some(queue.stuck_deadline(now, &shared.times));
                     }
                 }
                 self.retry = None;
                 let detail = describe_queue(*position, *length, *wait_s);
-                context.out.observe(Observation::LaneQueued {
-                    lane: self.lane,
-                    position: *position,
-                    words: detail,
-                });
-                ConnectionEvent::Queued
+                out.observe(Observation::LaneQueued { lane: self.lane, position: *position, words: detail });
+                ConnectionChange::Queued
             }
             // The gateway reads the close message once a worker is assigned.
             (ConnectionPhase::Closing { retry: false }, LaneEvent::Queued { position, .. })
                 if self.granted_at.is_none() =>
             {
-                self.wait_unneeded(now, *position, true, context);
-                ConnectionEvent::None
+                self.wait_unneeded(now, *position, true, out);
+                ConnectionChange::None
             }
             (ConnectionPhase::Queued(queue), LaneEvent::Granted) => {
                 let after = now - queue.since;
-                context.out.measure(Measurement::LaneGranted { lane: self.lane, after });
+                out.measure(Measurement::LaneGranted { lane: self.lane, after });
                 self.granted_at = Some(now);
                 self.enter(ConnectionPhase::Granted, None);
-                self.initialise(now, context);
-                ConnectionEvent::None
+                self.initialise(now, shared, out);
+                ConnectionChange::None
             }
             (ConnectionPhase::Initialising, LaneEvent::Ready { session_id }) => {
                 self.enter(ConnectionPhase::Ready, None);
                 self.retry = None;
                 if let Some(granted_at) = self.granted_at {
                     let after = now - granted_at;
-                    context.out.measure(Measurement::LaneInitialised { lane: self.lane, after });
+                    out.measure(Measurement::LaneInitialised { lane: self.lane, after });
                 }
                 if let Some(encoding) = self.voice_encoding.take() {
-                    context.voice_encoding.mark_worked(encoding);
+                    shared.voice_encoding.mark_worked(encoding);
                 }
-                context.out.observe(Observation::LaneReady {
+                out.observe(Observation::LaneReady {
                     lane: self.lane,
                     session_id: session_id.map(str::to_owned),
                     waited_ms: millis(now - self.opened_at),
                 });
-                ConnectionEvent::Ready
+                ConnectionChange::Ready
             }
             (ConnectionPhase::AwaitingReply, event) if is_progress(self.purpose, event) => {
-                self.await_reply(now, context.lane_times.answer_max_ms);
-                ConnectionEvent::None
+                self.await_reply(now, shared.times.answer_max_ms);
+                ConnectionChange::None
             }
             (ConnectionPhase::Draining, LaneEvent::Done { .. }) if self.pending_replies > 1 => {
                 self.pending_replies -= 1;
-                ConnectionEvent::None
+                ConnectionChange::None
             }
             (ConnectionPhase::Draining, LaneEvent::Done { .. }) => {
-                self.send_close(now, context);
-                ConnectionEvent::None
+                self.send_close(now, &shared.times, out);
+                ConnectionChange::None
             }
-            (_, LaneEvent::RecoverableError(detail)) => self.handle_recoverable_error(now, detail, context),
-            (_, LaneEvent::Closed(end)) => self.handle_session_end(now, end, context),
-            _ => ConnectionEvent::None,
+            (_, LaneEvent::RecoverableError(detail)) => {
+                self.handle_recoverable_error(now, detail, shared, out)
+            }
+            (_, LaneEvent::Closed(end)) => self.handle_session_end(now, end, shared, out),
+            _ => ConnectionChange::None,
         }
     }
 
     /// Initialises an assigned worker.
-    pub(crate) fn initialise(&mut self, now: Instant, context: &mut LaneContext) {
+    pub(crate) fn initialise(&mut self, now: Instant, shared: &mut LaneShared, out: &mut Actions) {
         let Some(init) = self.init.clone().filter(|_| matches!(self.phase, ConnectionPhase::Granted)) else {
             return;
         };
-        let (init, encoding) = context.voice_encoding.encode_voice(init);
+        let (init, encoding) = shared.voice_encoding.encode_voice(init);
         self.voice_encoding = encoding;
-        context.out.push(Action::ToLane(self.lane, init));
-        let deadline = now + Duration::from_millis(context.lane_times.init_max_ms);
+        out.push(Action::ToLane(self.lane, init));
+        let deadline = now + Duration::from_millis(shared.times.init_max_ms);
         self.enter(ConnectionPhase::Initialising, Some(deadline));
     }
 
@@ -121,85 +123,94 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         detail: &str,
-        context: &mut LaneContext,
-    ) -> ConnectionEvent {
-        context.out.observe(Observation::LaneTrouble { lane: self.lane, words: detail.to_owned() });
+        shared: &mut LaneShared,
+        out: &mut Actions,
+    ) -> ConnectionChange {
+        out.observe(Observation::LaneTrouble { lane: self.lane, words: detail.to_owned() });
         match self.phase {
             ConnectionPhase::Initialising => {
-                self.report_encoding_failure(context);
+                self.report_encoding_failure(&mut shared.voice_encoding);
                 let detail = format!("the upstream could not initialise: {detail}");
-                self.close_and_retry(now, now, detail, context);
-                ConnectionEvent::None
+                self.close_and_retry(now, now, detail, &shared.times, out);
+                ConnectionChange::None
             }
             ConnectionPhase::AwaitingReply => {
-                self.close(now, context);
-                self.fail_in_use(format!("the upstream could not answer: {detail}"), context)
+                self.close(now, &shared.times, out);
+                self.fail_in_use(format!("the upstream could not answer: {detail}"), out)
             }
             ConnectionPhase::Draining => {
-                self.send_close(now, context);
-                ConnectionEvent::None
+                self.send_close(now, &shared.times, out);
+                ConnectionChange::None
             }
             // A conversation handles the error itself.
-            _ => ConnectionEvent::None,
+            _ => ConnectionChange::None,
         }
     }
 
     /// The voice may have had the wrong encoding.
-    fn report_encoding_failure(&mut self, context: &mut LaneContext) {
+    fn report_encoding_failure(&mut self, voices: &mut VoiceEncodingChoice) {
         if let Some(encoding) = self.voice_encoding.take() {
-            context.voice_encoding.mark_failed(encoding);
+            voices.mark_failed(encoding);
         }
     }
 
     /// Closes politely and then retries, unless the attempts since `since` took too long already.
-    fn close_and_retry(&mut self, now: Instant, since: Instant, detail: String, context: &mut LaneContext) {
+    fn close_and_retry(
+        &mut self,
+        now: Instant,
+        since: Instant,
+        detail: String,
+        times: &LaneTimeouts,
+        out: &mut Actions,
+    ) {
         RetryState::record_failure(&mut self.retry, since, ErrorKind::Unavailable, detail);
-        context.out.push(Action::ToLane(self.lane, LaneCommand::Close));
-        self.start_closing(now, true, context);
+        out.push(Action::ToLane(self.lane, LaneCommand::Close));
+        self.start_closing(now, true, times);
     }
 
     fn handle_session_end(
         &mut self,
         now: Instant,
         end: &UpstreamEnd,
-        context: &mut LaneContext,
-    ) -> ConnectionEvent {
+        shared: &mut LaneShared,
+        out: &mut Actions,
+    ) -> ConnectionChange {
         // A conversation has no answer that could be empty, so any end is a loss.
         let awaiting_reply = self.is_awaiting_reply();
         let was_in_use = match self.phase {
             ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged => true,
             ConnectionPhase::AbandonedDial | ConnectionPhase::Draining => {
-                self.start_closing(now, false, context);
-                return ConnectionEvent::None;
+                self.start_closing(now, false, &shared.times);
+                return ConnectionChange::None;
             }
             ConnectionPhase::Closing { .. } | ConnectionPhase::BackingOff | ConnectionPhase::Gone => {
-                return ConnectionEvent::None;
+                return ConnectionChange::None;
             }
             _ => false,
         };
         let retry = !was_in_use;
-        self.report_encoding_failure(context);
+        self.report_encoding_failure(&mut shared.voice_encoding);
         // The close frame follows. Until then the worker is being cleaned up.
-        self.start_closing(now, retry, context);
+        self.start_closing(now, retry, &shared.times);
         let detail = format!("the upstream ended the session: {}", end.detail);
         match (was_in_use, end.kind) {
-            (true, EndKind::EmptyAnswer) if awaiting_reply => ConnectionEvent::EmptyAnswer,
+            (true, EndKind::EmptyAnswer) if awaiting_reply => ConnectionChange::EmptyAnswer,
             (true, kind @ (EndKind::LimitReached | EndKind::LimitReachedStillOpen)) => {
                 if kind == EndKind::LimitReachedStillOpen {
-                    context.out.push(Action::ToLane(self.lane, LaneCommand::Close));
+                    out.push(Action::ToLane(self.lane, LaneCommand::Close));
                 }
-                ConnectionEvent::Failed(ConnectionFailure {
+                ConnectionChange::Failed(ConnectionFailure {
                     kind: ErrorKind::Unavailable,
                     detail,
                     was_in_use,
                 })
             }
-            (true, _) => self.fail_in_use(detail, context),
+            (true, _) => self.fail_in_use(detail, out),
             (false, kind) => {
                 let is_full = kind == EndKind::QueueFull;
                 let kind = if is_full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
                 RetryState::record_failure(&mut self.retry, now, kind, detail);
-                ConnectionEvent::None
+                ConnectionChange::None
             }
         }
     }
@@ -209,50 +220,58 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         reason: &DisconnectReason,
-        context: &mut LaneContext,
-    ) -> ConnectionEvent {
+        shared: &mut LaneShared,
+        out: &mut Actions,
+    ) -> ConnectionChange {
         match self.phase {
-            ConnectionPhase::Gone | ConnectionPhase::BackingOff => ConnectionEvent::None,
+            ConnectionPhase::Gone | ConnectionPhase::BackingOff => ConnectionChange::None,
             ConnectionPhase::AbandonedDial
             | ConnectionPhase::Unneeded { .. }
             | ConnectionPhase::Draining
             | ConnectionPhase::Closing { retry: false } => {
                 self.enter(ConnectionPhase::Gone, None);
-                ConnectionEvent::None
+                ConnectionChange::None
             }
-            ConnectionPhase::Closing { retry: true } => self.retry_or_fail(now, context),
+            ConnectionPhase::Closing { retry: true } => self.retry_or_fail(now, shared, out),
             ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged => {
                 let when = if self.is_awaiting_reply() { " before it had answered" } else { "" };
                 self.enter(ConnectionPhase::Gone, None);
-                self.fail_in_use(format!("the upstream {reason}{when}"), context)
+                self.fail_in_use(format!("the upstream {reason}{when}"), out)
             }
             _ => {
                 self.enter(ConnectionPhase::Gone, None);
-                self.report_encoding_failure(context);
+                self.report_encoding_failure(&mut shared.voice_encoding);
                 RetryState::record_failure(
                     &mut self.retry,
                     now,
                     ErrorKind::Unavailable,
                     format!("the upstream {reason}"),
                 );
-                self.retry_or_fail(now, context)
+                self.retry_or_fail(now, shared, out)
             }
         }
     }
 
-    /// Handles the expired timer.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, context: &mut LaneContext) -> ConnectionEvent {
+    /// Handles the expired timer. `session_holds_worker` if a lane of this session holds a worker that this one may be waiting
+    /// for.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        session_holds_worker: bool,
+        shared: &mut LaneShared,
+        out: &mut Actions,
+    ) -> ConnectionChange {
         if self.deadline.is_none_or(|due| due > now) {
-            return ConnectionEvent::None;
+            return ConnectionChange::None;
         }
-        let times = context.lane_times;
+        let times = shared.times;
         match &mut self.phase {
             ConnectionPhase::Dialling => {
                 let detail =
                     format!("the upstream did not answer the connection within {} ms", times.dial_max_ms);
-                context.out.push(Action::DropLane(self.lane));
+                out.push(Action::DropLane(self.lane));
                 RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
-                self.retry_or_fail(now, context)
+                self.retry_or_fail(now, shared, out)
             }
             ConnectionPhase::Queued(queue) => {
                 let waited = now - queue.since;
@@ -263,115 +282,118 @@ impl UpstreamConnection {
                     waited.as_secs_f64()
                 );
                 if waited >= Duration::from_millis(times.queue_max_ms) {
-                    self.give_up_in_queue(now, context);
-                    return ConnectionEvent::Failed(ConnectionFailure {
+                    self.give_up_in_queue(now, &shared.times, out);
+                    return ConnectionChange::Failed(ConnectionFailure {
                         kind: ErrorKind::QueueStuck,
                         detail,
                         was_in_use: false,
                     });
                 }
-                if context.holds_worker {
+                if session_holds_worker {
                     // This session itself occupies the worker, and not for long.
                     self.deadline = Some(queue.stuck_deadline(now, &times));
-                    return ConnectionEvent::None;
+                    return ConnectionChange::None;
                 }
                 queue.stuck_reported = true;
                 self.deadline = Some(queue.since + Duration::from_millis(times.queue_max_ms));
-                ConnectionEvent::QueueStuck(detail)
+                ConnectionChange::QueueStuck(detail)
             }
             ConnectionPhase::Initialising => {
                 let detail = format!("the upstream did not initialise within {} ms", times.init_max_ms);
                 // The time counts as spent on attempts, so that it does not come twice.
                 let since = now - Duration::from_millis(times.init_max_ms);
-                self.close_and_retry(now, since, detail, context);
-                ConnectionEvent::None
+                self.close_and_retry(now, since, detail, &shared.times, out);
+                ConnectionChange::None
             }
             ConnectionPhase::Draining => {
-                self.send_close(now, context);
-                ConnectionEvent::None
+                self.send_close(now, &shared.times, out);
+                ConnectionChange::None
             }
             ConnectionPhase::AwaitingReply => {
                 let detail = format!("the upstream did not answer within {} ms", self.reply_wait_ms);
-                self.close(now, context);
-                self.fail_in_use(detail, context)
+                self.close(now, &shared.times, out);
+                self.fail_in_use(detail, out)
             }
             ConnectionPhase::Closing { retry: true } => {
-                context.out.push(Action::DropLane(self.lane));
-                self.retry_or_fail(now, context)
+                out.push(Action::DropLane(self.lane));
+                self.retry_or_fail(now, shared, out)
             }
             ConnectionPhase::AbandonedDial | ConnectionPhase::Closing { retry: false } => {
-                context.out.push(Action::DropLane(self.lane));
+                out.push(Action::DropLane(self.lane));
                 self.enter(ConnectionPhase::Gone, None);
-                ConnectionEvent::None
+                ConnectionChange::None
             }
             ConnectionPhase::BackingOff => {
-                self.dial(now, context);
-                ConnectionEvent::None
+                self.dial(now, shared, out);
+                ConnectionChange::None
             }
             ConnectionPhase::Unneeded { .. }
             | ConnectionPhase::Granted
             | ConnectionPhase::Ready
             | ConnectionPhase::Engaged
-            | ConnectionPhase::Gone => ConnectionEvent::None,
+            | ConnectionPhase::Gone => ConnectionChange::None,
         }
     }
 
     /// Stops waiting for a worker. An upstream that has not reported a queue is dropped.
-    fn give_up_in_queue(&mut self, now: Instant, context: &mut LaneContext) {
+    fn give_up_in_queue(&mut self, now: Instant, times: &LaneTimeouts, out: &mut Actions) {
         if self.is_queued() {
-            self.close(now, context);
+            self.close(now, times, out);
         } else {
-            context.out.push(Action::DropLane(self.lane));
+            out.push(Action::DropLane(self.lane));
             self.enter(ConnectionPhase::Gone, None);
         }
     }
 
-    pub(crate) fn dial(&mut self, now: Instant, context: &mut LaneContext) {
+    pub(crate) fn dial(&mut self, now: Instant, shared: &mut LaneShared, out: &mut Actions) {
         // Each attempt has a number of its own, so that late messages of the last attempt are ignored.
-        self.lane = context.allocate_lane();
+        self.lane = shared.allocate_lane();
         self.granted_at = None;
         self.voice_encoding = None;
-        context.out.measure(Measurement::LaneDialled { lane: self.lane, purpose: self.purpose });
-        context.out.push(Action::OpenLane(self.lane, self.mode));
-        let deadline = now + Duration::from_millis(context.lane_times.dial_max_ms);
+        out.measure(Measurement::LaneDialled { lane: self.lane, purpose: self.purpose });
+        out.push(Action::OpenLane(self.lane, self.mode));
+        let deadline = now + Duration::from_millis(shared.times.dial_max_ms);
         self.enter(ConnectionPhase::Dialling, Some(deadline));
     }
 
     /// Schedules another attempt or gives up. The last transport is gone.
-    fn retry_or_fail(&mut self, now: Instant, context: &mut LaneContext) -> ConnectionEvent {
+    fn retry_or_fail(
+        &mut self,
+        now: Instant,
+        shared: &mut LaneShared,
+        out: &mut Actions,
+    ) -> ConnectionChange {
         let Some(retry) = &self.retry else {
-            self.dial(now, context);
-            return ConnectionEvent::None;
+            self.dial(now, shared, out);
+            return ConnectionChange::None;
         };
-        match retry.next_attempt(now, self.opened_at, &context.lane_times, &mut context.rng) {
+        match retry.next_attempt(now, self.opened_at, &shared.times, &mut shared.rng) {
             Err(failure) => {
-                context
-                    .out
-                    .observe(Observation::LaneFailed { lane: self.lane, words: failure.detail.clone() });
+                out.observe(Observation::LaneFailed { lane: self.lane, words: failure.detail.clone() });
                 self.fail_permanently(failure)
             }
             Ok(until) => {
-                context.out.observe(Observation::LaneRetry {
+                out.observe(Observation::LaneRetry {
                     lane: self.lane,
                     words: retry.last_error().to_owned(),
                     pause_ms: millis(until - now),
                 });
                 self.enter(ConnectionPhase::BackingOff, Some(until));
-                ConnectionEvent::None
+                ConnectionChange::None
             }
         }
     }
 
     /// Reports the failure of a connection in use.
-    fn fail_in_use(&self, detail: String, context: &mut LaneContext) -> ConnectionEvent {
-        context.out.observe(Observation::LaneFailed { lane: self.lane, words: detail.clone() });
-        ConnectionEvent::Failed(ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: true })
+    fn fail_in_use(&self, detail: String, out: &mut Actions) -> ConnectionChange {
+        out.observe(Observation::LaneFailed { lane: self.lane, words: detail.clone() });
+        ConnectionChange::Failed(ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: true })
     }
 
     /// Fails for good. The transport is gone or dropped.
-    fn fail_permanently(&mut self, failure: ConnectionFailure) -> ConnectionEvent {
+    fn fail_permanently(&mut self, failure: ConnectionFailure) -> ConnectionChange {
         self.enter(ConnectionPhase::Gone, None);
-        ConnectionEvent::Failed(failure)
+        ConnectionChange::Failed(failure)
     }
 }
 

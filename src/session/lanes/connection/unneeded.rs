@@ -6,10 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ConnectionEvent, ConnectionPhase, QueueState, UpstreamConnection};
+use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection};
 use crate::{
     event::{LaneCommand, LaneEvent, Mode},
-    session::{measurement::LanePurpose, outbox::Observation, upstream::LaneContext},
+    mapping::profile::LaneTimeouts,
+    session::{
+        measurement::LanePurpose,
+        outbox::{Actions, Observation},
+    },
 };
 
 impl UpstreamConnection {
@@ -43,9 +47,9 @@ impl UpstreamConnection {
         now: Instant,
         position: Option<u32>,
         is_close_sent: bool,
-        context: &mut LaneContext,
+        out: &mut Actions,
     ) {
-        context.out.observe(Observation::LaneUnneeded { lane: self.lane, position });
+        out.observe(Observation::LaneUnneeded { lane: self.lane, position });
         let stuck_at = match &self.phase {
             ConnectionPhase::Queued(QueueState { stuck_reported: false, .. }) => self.deadline.unwrap_or(now),
             _ => now,
@@ -54,30 +58,31 @@ impl UpstreamConnection {
     }
 
     /// Keeps its place in the queue for a new request.
-    pub(super) fn return_to_queue(
+    pub(in crate::session::lanes) fn return_to_queue(
         &mut self,
         now: Instant,
         init: Option<LaneCommand>,
-        context: &mut LaneContext,
+        times: &LaneTimeouts,
+        out: &mut Actions,
     ) {
         let ConnectionPhase::Unneeded { position, .. } = self.phase else { return };
         let words = "needed again".to_owned();
-        context.out.observe(Observation::LaneQueued { lane: self.lane, position, words });
+        out.observe(Observation::LaneQueued { lane: self.lane, position, words });
         (self.init, self.opened_at, self.retry) = (init, now, None);
-        self.wait_in_queue(now, position, context);
+        self.wait_in_queue(now, position, times);
     }
 
     /// Starts to wait in the queue for the client, at a known position or not.
-    pub(super) fn wait_in_queue(&mut self, now: Instant, position: Option<u32>, context: &LaneContext) {
+    pub(super) fn wait_in_queue(&mut self, now: Instant, position: Option<u32>, times: &LaneTimeouts) {
         let queue = QueueState { since: now, position, stuck_reported: false };
-        let deadline = queue.stuck_deadline(now, &context.lane_times);
+        let deadline = queue.stuck_deadline(now, times);
         self.enter(ConnectionPhase::Queued(queue), Some(deadline));
     }
 
     /// Counts the wait in the queue from now on, because the client begins to wait for it.
-    pub(crate) fn restart_queue_wait(&mut self, now: Instant, context: &LaneContext) {
+    pub(crate) fn restart_queue_wait(&mut self, now: Instant, times: &LaneTimeouts) {
         if let ConnectionPhase::Queued(QueueState { position, .. }) = self.phase {
-            self.wait_in_queue(now, position, context);
+            self.wait_in_queue(now, position, times);
         }
     }
 
@@ -86,27 +91,28 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         event: &LaneEvent<'_>,
-        context: &mut LaneContext,
-    ) -> ConnectionEvent {
+        times: &LaneTimeouts,
+        out: &mut Actions,
+    ) -> ConnectionChange {
         let ConnectionPhase::Unneeded { position, stuck_at, is_close_sent } = &mut self.phase else {
-            return ConnectionEvent::None;
+            return ConnectionChange::None;
         };
         match event {
             LaneEvent::Queued { position: place, .. } if *place != *position => {
                 *position = *place;
-                *stuck_at = now + Duration::from_millis(context.lane_times.queue_stuck_ms);
+                *stuck_at = now + Duration::from_millis(times.queue_stuck_ms);
             }
             LaneEvent::Granted if *is_close_sent => {
                 self.granted_at = Some(now);
-                self.start_closing(now, false, context);
+                self.start_closing(now, false, times);
             }
             LaneEvent::Granted => {
                 self.granted_at = Some(now);
-                self.send_close(now, context);
+                self.send_close(now, times, out);
             }
-            LaneEvent::Closed(_) => self.start_closing(now, false, context),
+            LaneEvent::Closed(_) => self.start_closing(now, false, times),
             _ => {}
         }
-        ConnectionEvent::None
+        ConnectionChange::None
     }
 }

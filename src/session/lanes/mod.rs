@@ -1,0 +1,378 @@
+//! Lanes: every upstream session of one client, with its owner, its connection and its retries.
+//!
+//! An owner opens a lane, sends requests on it and retires it. Messages, the transport and time go to the connection first;
+//! the owner gets a [`LaneSignal`] of what changed. A retired lane belongs to [`Owner::Closing`] until its transport is gone.
+//!
+//! - [`connection`] is one connection from the dial to the end of its transport; [`backoff`] is its retry policy
+//! - [`closing`] bounds the lanes that nobody uses, and gives their places in queues to new requests
+//! - [`queue_notice`] tells the client where it waits
+//!
+//! To add an owner, add it to [`Owner`] and to the match of the session's [`super::routing`]. An owner never touches a
+//! transport.
+
+pub(crate) mod backoff;
+mod closing;
+pub(crate) mod connection;
+mod queue_notice;
+
+use std::time::Instant;
+
+use self::{
+    backoff::{ConnectionFailure, RetryState},
+    connection::{ConnectionChange, UpstreamConnection},
+};
+use super::{measurement::LanePurpose, outbox::Actions, tts::voices::VoiceEncodingChoice};
+use crate::{
+    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, MessageMeta, Mode},
+    mapping::profile::LaneTimeouts,
+};
+
+/// Names a lane over all attempts to connect it. Each attempt has a [`Lane`] number of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LaneId(u32);
+
+/// Part of the session that uses a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Transcribes utterances.
+    Transcriber,
+    /// Speaks texts.
+    Synthesizer,
+    /// Answers utterances and messages.
+    Assistant,
+    /// Converses.
+    Dialogue,
+    /// Takes over the conversation later.
+    Standby,
+    /// Forwards the messages of a client that speaks the model's own protocol.
+    Relay,
+    /// No part: the lane is left, and waits for the end of its transport.
+    Closing,
+}
+
+/// What an input changed for the owner of a lane.
+#[derive(Debug)]
+pub(crate) struct LaneSignal<'e> {
+    pub(crate) id: LaneId,
+    pub(crate) change: ConnectionChange,
+    /// The message, if one came.
+    pub(crate) message: Option<(&'e LaneEvent<'e>, MessageMeta<'e>)>,
+    /// The lane waited for an answer when the message came.
+    pub(crate) was_awaiting_reply: bool,
+}
+
+/// All upstream sessions of one client.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    slots: Vec<Slot>,
+    shared: LaneShared,
+    next_id: u32,
+    /// The client gets notices while a request waits in the upstream's queue.
+    pub(crate) reports_queue: bool,
+    /// Latest end of the closing lanes while the session drains.
+    drain_deadline: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    id: LaneId,
+    owner: Owner,
+    connection: UpstreamConnection,
+}
+
+/// What the connections of a session share.
+#[derive(Debug)]
+pub(crate) struct LaneShared {
+    times: LaneTimeouts,
+    voice_encoding: VoiceEncodingChoice,
+    rng: fastrand::Rng,
+    next_lane: u32,
+}
+
+impl LaneShared {
+    /// Allocates a lane number that this session has not used.
+    const fn allocate_lane(&mut self) -> Lane {
+        let lane = Lane(self.next_lane);
+        self.next_lane += 1;
+        lane
+    }
+}
+
+impl Owner {
+    const fn purpose(self) -> LanePurpose {
+        match self {
+            Self::Transcriber => LanePurpose::Transcribe,
+            Self::Synthesizer => LanePurpose::Speak,
+            Self::Assistant => LanePurpose::Answer,
+            Self::Dialogue | Self::Standby | Self::Closing => LanePurpose::Converse,
+            Self::Relay => LanePurpose::Relay,
+        }
+    }
+}
+
+impl Lanes {
+    pub(crate) fn new(times: LaneTimeouts, voice_encoding: VoiceEncodingChoice, seed: u64) -> Self {
+        let rng = fastrand::Rng::with_seed(seed);
+        Self {
+            slots: Vec::new(),
+            shared: LaneShared { times, voice_encoding, rng, next_lane: 0 },
+            next_id: 0,
+            reports_queue: false,
+            drain_deadline: None,
+        }
+    }
+
+    /// Timeouts of the profile.
+    pub(crate) const fn times(&self) -> &LaneTimeouts {
+        &self.shared.times
+    }
+
+    /// The session's random numbers, for ids and pauses.
+    pub(crate) const fn rng(&mut self) -> &mut fastrand::Rng {
+        &mut self.shared.rng
+    }
+
+    /// When the next attempt after a failure is due.
+    ///
+    /// # Errors
+    /// The failure to report when the attempts are used up.
+    pub(crate) fn next_attempt(
+        &mut self,
+        now: Instant,
+        retry: &RetryState,
+    ) -> Result<Instant, ConnectionFailure> {
+        let LaneShared { times, rng, .. } = &mut self.shared;
+        retry.next_attempt(now, now, times, rng)
+    }
+
+    /// Dials, or takes over the place of an unneeded lane in the upstream's queue. The initialisation may follow later.
+    pub(crate) fn open(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        mode: Mode,
+        init: Option<LaneCommand>,
+        out: &mut Actions,
+    ) -> LaneId {
+        if let Some(index) = self.place_in_queue(now, owner.purpose(), mode) {
+            let mut slot = self.slots.remove(index);
+            slot.owner = owner;
+            slot.connection.return_to_queue(now, init, &self.shared.times, out);
+            let id = slot.id;
+            self.slots.push(slot);
+            return id;
+        }
+        let id = LaneId(self.next_id);
+        self.next_id += 1;
+        let connection =
+            UpstreamConnection::dial_first(now, owner.purpose(), mode, init, &mut self.shared, out);
+        self.slots.reserve_exact(1);
+        self.slots.push(Slot { id, owner, connection });
+        id
+    }
+
+    /// The connection of a lane.
+    pub(crate) fn get(&self, id: LaneId) -> Option<&UpstreamConnection> {
+        self.slots.iter().find(|slot| slot.id == id).map(|slot| &slot.connection)
+    }
+
+    /// The connection of a lane, and what it shares with others.
+    fn get_mut(&mut self, id: LaneId) -> Option<(&mut UpstreamConnection, &mut LaneShared)> {
+        let slot = self.slots.iter_mut().find(|slot| slot.id == id)?;
+        Some((&mut slot.connection, &mut self.shared))
+    }
+
+    /// Gives a lane to another owner.
+    pub(crate) fn give(&mut self, id: LaneId, owner: Owner) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) {
+            slot.owner = owner;
+        }
+    }
+
+    /// The lanes of an owner, oldest first.
+    pub(crate) fn of_owner(&self, owner: Owner) -> impl DoubleEndedIterator<Item = &UpstreamConnection> {
+        self.slots.iter().filter(move |slot| slot.owner == owner).map(|slot| &slot.connection)
+    }
+
+    /// True if a lane is ready for a request.
+    pub(crate) fn is_ready(&self, id: LaneId) -> bool {
+        self.get(id).is_some_and(UpstreamConnection::is_ready)
+    }
+
+    /// True if a lane is in use until it ends.
+    pub(crate) fn is_engaged(&self, id: LaneId) -> bool {
+        self.get(id).is_some_and(UpstreamConnection::is_engaged)
+    }
+
+    /// True if a lane waits for an answer.
+    pub(crate) fn is_awaiting_reply(&self, id: LaneId) -> bool {
+        self.get(id).is_some_and(UpstreamConnection::is_awaiting_reply)
+    }
+
+    /// True if a worker is assigned to a lane.
+    pub(crate) fn holds_worker(&self, id: LaneId) -> bool {
+        self.get(id).is_some_and(UpstreamConnection::holds_worker)
+    }
+
+    /// True if a worker is assigned to a lane of this owner.
+    pub(crate) fn owner_holds_worker(&self, owner: Owner) -> bool {
+        self.of_owner(owner).any(UpstreamConnection::holds_worker)
+    }
+
+    /// True if a lane of this owner waits in the upstream's queue.
+    pub(crate) fn owner_is_queued(&self, owner: Owner) -> bool {
+        self.of_owner(owner).any(UpstreamConnection::is_queued)
+    }
+
+    /// Position of a lane in the upstream's queue, and the time since which it waits.
+    pub(crate) fn queue_position(&self, id: LaneId) -> Option<(u32, Instant)> {
+        self.get(id)?.queue_position()
+    }
+
+    /// When a worker was assigned to a lane.
+    pub(crate) fn granted_at(&self, id: LaneId) -> Option<Instant> {
+        self.get(id)?.granted_at()
+    }
+
+    /// Number of the lane's current attempt, for messages and logs.
+    pub(crate) fn lane(&self, id: LaneId) -> Lane {
+        self.get(id).map_or(Lane(u32::MAX), UpstreamConnection::lane)
+    }
+
+    /// Sends a request on a ready lane.
+    pub(crate) fn request(&mut self, now: Instant, id: LaneId, request: LaneCommand, out: &mut Actions) {
+        if let Some((connection, shared)) = self.get_mut(id) {
+            connection.send_request(now, request, shared, out);
+        }
+    }
+
+    /// Marks the answer on a lane as complete.
+    pub(crate) fn complete_reply(&mut self, id: LaneId) {
+        if let Some((connection, _)) = self.get_mut(id) {
+            connection.complete_reply();
+        }
+    }
+
+    /// Puts a ready lane to use until it ends. Its end then is a failure without a retry.
+    pub(crate) fn engage(&mut self, id: LaneId) {
+        if let Some((connection, _)) = self.get_mut(id) {
+            connection.engage();
+        }
+    }
+
+    /// Sets the initialisation of a lane.
+    pub(crate) fn initialise(&mut self, now: Instant, id: LaneId, init: LaneCommand, out: &mut Actions) {
+        if let Some((connection, shared)) = self.get_mut(id) {
+            connection.initialise_with(now, init, shared, out);
+        }
+    }
+
+    /// Waits for another initialisation of a lane, because the upstream refused the last one.
+    pub(crate) fn await_init(&mut self, id: LaneId) {
+        if let Some((connection, _)) = self.get_mut(id) {
+            connection.await_init();
+        }
+    }
+
+    /// Sets the number of outstanding answers. They are drained when the lane is retired.
+    pub(crate) fn await_replies(&mut self, now: Instant, id: LaneId, answers: u16) {
+        if let Some((connection, shared)) = self.get_mut(id) {
+            connection.await_replies(now, answers, &shared.times);
+        }
+    }
+
+    /// Counts the wait in the queue from now on, because the client begins to wait for this lane.
+    pub(crate) fn restart_queue_wait(&mut self, now: Instant, id: LaneId) {
+        if let Some((connection, shared)) = self.get_mut(id) {
+            connection.restart_queue_wait(now, &shared.times);
+        }
+    }
+
+    /// Closes a lane politely. Its owner keeps it.
+    pub(crate) fn close(&mut self, now: Instant, id: LaneId, out: &mut Actions) {
+        if let Some((connection, shared)) = self.get_mut(id) {
+            connection.close(now, &shared.times, out);
+        }
+    }
+
+    /// Closes a lane with an encoded message. Its owner keeps it.
+    pub(crate) fn close_with_message(
+        &mut self,
+        now: Instant,
+        id: LaneId,
+        message: String,
+        out: &mut Actions,
+    ) {
+        if let Some((connection, shared)) = self.get_mut(id) {
+            connection.close_with_message(now, message, &shared.times, out);
+        }
+    }
+
+    /// Handles the opened transport of a lane. Unknown lanes are ignored.
+    pub(crate) fn handle_opened(&mut self, now: Instant, lane: Lane, out: &mut Actions) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.connection.lane() == lane) {
+            slot.connection.handle_opened(now, &self.shared.times, out);
+        }
+    }
+
+    /// Handles a message of the upstream. `None` for an unknown lane.
+    pub(crate) fn handle_event<'e>(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        event: &'e LaneEvent<'e>,
+        meta: MessageMeta<'e>,
+        out: &mut Actions,
+    ) -> Option<(Owner, LaneSignal<'e>)> {
+        let slot = self.slots.iter_mut().find(|slot| slot.connection.lane() == lane)?;
+        let (id, owner) = (slot.id, slot.owner);
+        let was_awaiting_reply = slot.connection.is_awaiting_reply();
+        let change = slot.connection.handle_event(now, event, &mut self.shared, out);
+        self.forget_if_gone(id);
+        Some((owner, LaneSignal { id, change, message: Some((event, meta)), was_awaiting_reply }))
+    }
+
+    /// Handles the closed transport of a lane. `None` for an unknown lane.
+    pub(crate) fn handle_closed(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        reason: &DisconnectReason,
+        out: &mut Actions,
+    ) -> Option<(Owner, LaneSignal<'static>)> {
+        let slot = self.slots.iter_mut().find(|slot| slot.connection.lane() == lane)?;
+        let (id, owner) = (slot.id, slot.owner);
+        let change = slot.connection.handle_closed(now, reason, &mut self.shared, out);
+        self.forget_if_gone(id);
+        Some((owner, LaneSignal { id, change, message: None, was_awaiting_reply: false }))
+    }
+
+    /// Lanes whose deadline has expired, oldest first.
+    pub(crate) fn expired(&self, now: Instant) -> Vec<LaneId> {
+        let is_expired = |slot: &&Slot| slot.connection.deadline().is_some_and(|at| at <= now);
+        self.slots.iter().filter(is_expired).map(|slot| slot.id).collect()
+    }
+
+    /// Handles the expired deadline of a lane. `None` if it has not expired.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        id: LaneId,
+        out: &mut Actions,
+    ) -> Option<(Owner, LaneSignal<'static>)> {
+        let session_holds_worker = self.slots.iter().any(|slot| slot.connection.holds_worker());
+        let slot = self.slots.iter_mut().find(|slot| slot.id == id)?;
+        let owner = slot.owner;
+        let change = slot.connection.handle_timeout(now, session_holds_worker, &mut self.shared, out);
+        self.forget_if_gone(id);
+        Some((owner, LaneSignal { id, change, message: None, was_awaiting_reply: false }))
+    }
+
+    /// Earliest deadline of all lanes.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.slots.iter().filter_map(|slot| slot.connection.deadline()).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

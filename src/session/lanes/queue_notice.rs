@@ -1,0 +1,50 @@
+//! Notices to a client whose request waits in the upstream's queue.
+
+use std::time::{Duration, Instant};
+
+use super::{LaneId, Lanes};
+use crate::{
+    event::ClientCommand,
+    session::{
+        millis,
+        outbox::Actions,
+        timers::{Timer, Timers},
+    },
+};
+
+/// Time in the queue before the first notice. The short queue of an ordinary rollover stays unnoticed.
+const FIRST_QUEUE_NOTICE: Duration = Duration::from_secs(2);
+/// Time between two notices.
+const QUEUE_NOTICE_INTERVAL: Duration = Duration::from_secs(5);
+
+impl Lanes {
+    /// Reports where a lane waits in the upstream's queue, if the client wants to know.
+    pub(crate) fn report_queue(&self, now: Instant, id: LaneId, out: &mut Actions) {
+        if let Some(place) = self.queue_position(id).filter(|_| self.reports_queue) {
+            out.push_client(self.notice(now, place));
+        }
+    }
+
+    /// Reports from time to time where a lane waits in the upstream's queue, and since when.
+    pub(crate) fn report_wait(
+        &self,
+        now: Instant,
+        id: Option<LaneId>,
+        timers: &mut Timers,
+        out: &mut Actions,
+    ) {
+        let Some(place) = id.and_then(|id| self.queue_position(id)) else {
+            return timers.clear(&[Timer::QueueNotice]);
+        };
+        if timers.take_expired(Timer::QueueNotice, now) {
+            timers.set(Timer::QueueNotice, now + QUEUE_NOTICE_INTERVAL);
+            out.push_client(self.notice(now, place));
+        }
+        timers.set_if_clear(Timer::QueueNotice, now + FIRST_QUEUE_NOTICE);
+    }
+
+    fn notice(&self, now: Instant, (position, since): (u32, Instant)) -> ClientCommand {
+        let (waited_ms, wait_max_ms) = (millis(now - since), self.shared.times.queue_max_ms);
+        ClientCommand::Queued { position, waited_ms, wait_max_ms }
+    }
+}

@@ -1,0 +1,133 @@
+//! Lifecycle of lanes: attempts, closing, draining.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::{
+    event::{EndKind, UpstreamEnd},
+    mapping::Library,
+    session::outbox::Action,
+};
+
+/// The lanes of a session, one of which a text is spoken on.
+struct Bench {
+    now: Instant,
+    lanes: Lanes,
+    out: Actions,
+    id: LaneId,
+}
+
+impl Bench {
+    fn new() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
+        let now = Instant::now();
+        let times = Library::embedded().unwrap().profile("speech").unwrap().lanes;
+        let mut lanes = Lanes::new(times, VoiceEncodingChoice::new([].into()), 1);
+        let mut out = Actions::default();
+        let id = lanes.open(now, Owner::Synthesizer, Mode::Chat, Some(LaneCommand::Init(None)), &mut out);
+        Self { now, lanes, out, id }
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        let is_told = |action: &Action| !matches!(action, Action::Observe(_));
+        std::iter::from_fn(|| self.out.pop()).filter(is_told).collect()
+    }
+
+    fn open_transport(&mut self) {
+        self.lanes.handle_opened(self.now, self.lanes.lane(self.id), &mut self.out);
+    }
+
+    fn receive(&mut self, event: &LaneEvent<'_>) {
+        let lane = self.lanes.lane(self.id);
+        self.lanes.handle_event(self.now, lane, event, MessageMeta::default(), &mut self.out);
+    }
+
+    fn close_transport(&mut self, reason: &DisconnectReason) -> ConnectionChange {
+        let lane = self.lanes.lane(self.id);
+        self.lanes.handle_closed(self.now, lane, reason, &mut self.out).unwrap().1.change
+    }
+
+    /// Lets the deadline of the lane expire.
+    fn time_out(&mut self) -> ConnectionChange {
+        self.now = self.lanes.deadline().unwrap();
+        self.lanes.handle_timeout(self.now, self.id, &mut self.out).unwrap().1.change
+    }
+}
+
+#[test]
+fn closed_transport_receives_no_messages() {
+    let mut bench = Bench::new();
+    // The upstream accepts the connection, assigns a worker and then breaks, until the attempts are used up.
+    loop {
+        let lane = bench.lanes.lane(bench.id);
+        assert_eq!(bench.actions(), [Action::OpenLane(lane, Mode::Chat)]);
+        bench.open_transport();
+        bench.receive(&LaneEvent::Granted);
+        assert_eq!(bench.actions(), [Action::ToLane(lane, LaneCommand::Init(None))]);
+        if let ConnectionChange::Failed(_) = bench.close_transport(&DisconnectReason::Lost("reset".into())) {
+            break;
+        }
+        bench.time_out();
+    }
+    assert_eq!(bench.actions(), []);
+    assert!(bench.lanes.get(bench.id).unwrap().is_gone(), "the owner still has it");
+    bench.lanes.retire(bench.now, bench.id, &mut bench.out);
+    assert!(bench.lanes.are_gone());
+}
+
+const QUEUED: LaneEvent<'_> = LaneEvent::Queued { position: Some(1), length: None, wait_s: None };
+
+#[test]
+fn late_queue_message_cancels_neither_close_nor_retry() {
+    let mut bench = Bench::new();
+    bench.open_transport();
+    bench.receive(&LaneEvent::Granted);
+    bench.lanes.close(bench.now, bench.id, &mut bench.out);
+    bench.actions();
+    bench.receive(&QUEUED);
+    assert_eq!(
+        (bench.actions(), bench.lanes.get(bench.id).unwrap().is_gone()),
+        (vec![], false),
+        "the worker still confirms the close"
+    );
+
+    let mut bench = Bench::new();
+    bench.open_transport();
+    bench.receive(&LaneEvent::Closed(UpstreamEnd { kind: EndKind::Other, detail: String::new() }));
+    bench.receive(&QUEUED);
+    bench.close_transport(&DisconnectReason::Closed(1000, String::new()));
+    assert!(bench.lanes.deadline().is_some(), "another attempt follows");
+}
+
+#[test]
+fn abandoned_transport_is_dropped_once() {
+    let mut bench = Bench::new();
+    loop {
+        let failed = matches!(bench.time_out(), ConnectionChange::Failed(_));
+        let dropped = bench.actions().into_iter().filter(|action| matches!(action, Action::DropLane(_)));
+        assert!(dropped.count() <= 1);
+        if failed {
+            break;
+        }
+    }
+}
+
+#[test]
+fn unwanted_answer_is_not_drained_after_the_drain_deadline() {
+    for (late, drains) in [(0, true), (11, false)] {
+        let mut bench = Bench::new();
+        bench.open_transport();
+        bench.receive(&LaneEvent::Granted);
+        bench.receive(&LaneEvent::Ready { session_id: None });
+        bench.lanes.request(bench.now, bench.id, LaneCommand::Close, &mut bench.out);
+        bench.lanes.set_drain_deadline(bench.now + Duration::from_secs(10));
+        bench.actions();
+        bench.now += Duration::from_secs(late);
+        let lane = bench.lanes.lane(bench.id);
+        bench.lanes.retire(bench.now, bench.id, &mut bench.out);
+        assert_eq!(bench.lanes.get(bench.id).unwrap().is_draining(), drains);
+        assert!(bench.lanes.deadline().unwrap() > bench.now, "no deadline in the past");
+        let close = Action::ToLane(lane, LaneCommand::Close);
+        assert_eq!(bench.actions().contains(&close), !drains);
+    }
+}

@@ -1,0 +1,28 @@
+//! What the parts of a session share: lanes, floor, outbox, timers and numbers.
+//!
+//! Only the entry points of a part take all of it. Everything below them takes what it touches.
+
+use super::{floor::Floor, lanes::Lanes, outbox::Actions, timers::Timers};
+
+/// Tools of one session.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    pub(crate) lanes: Lanes,
+    pub(crate) floor: Floor,
+    pub(crate) out: Actions,
+    pub(crate) timers: Timers,
+    pub(crate) segment_ids: SegmentIds,
+}
+
+/// Numbers of utterances and turns, in the order of their start.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentIds(u32);
+
+impl SegmentIds {
+    /// Allocates the next number.
+    pub(crate) const fn next_id(&mut self) -> u32 {
+        let number = self.0;
+        self.0 += 1;
+        number
+    }
+}
