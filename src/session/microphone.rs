@@ -10,6 +10,7 @@ use super::{
         speech_input::{SpeechEvent, SpeechInput},
     },
     measurement::{AudioTotals, BargeInStage, Measurement},
+    tools::Tools,
 };
 use crate::audio::scratch;
 use crate::event::{ClientCommand, MicrophoneMode};
@@ -135,7 +136,8 @@ impl Session {
     /// Has the assistant dial for the utterance that begins.
     fn prepare_answer(&mut self, now: Instant) {
         if let Some(assistant) = &mut self.assistant {
-            assistant.prepare(now, &mut self.tools);
+            let Tools { lanes, floor, out, .. } = &mut self.tools;
+            assistant.prepare(now, floor, lanes, out);
         }
     }
 

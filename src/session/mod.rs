@@ -373,7 +373,8 @@ impl Session {
 
     /// Stops all speech: the current text and the model's turn.
     pub(super) fn stop_speech(&mut self, now: Instant) {
-        self.synthesizer.cancel(now, &mut self.tools);
+        let Tools { lanes, floor, out, .. } = &mut self.tools;
+        self.synthesizer.cancel(now, floor, lanes, out);
         self.interrupt_model(now);
     }
 
@@ -383,7 +384,7 @@ impl Session {
             assistant.interrupt(now, &mut self.tools);
         }
         if let Some(dialogue) = &mut self.dialogue {
-            dialogue.interrupt(now, &mut self.tools);
+            dialogue.interrupt(now, &mut self.tools.floor, &mut self.tools.out);
         }
     }
 

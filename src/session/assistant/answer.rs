@@ -65,11 +65,18 @@ impl Answer {
     }
 
     /// Adds audio of the model.
-    pub(super) fn push_audio(&mut self, now: Instant, samples: &[f32], speaks: bool, tools: &mut Tools) {
+    pub(super) fn push_audio(
+        &mut self,
+        now: Instant,
+        samples: &[f32],
+        speaks: bool,
+        floor: &mut Floor,
+        out: &mut Actions,
+    ) {
         if samples.is_empty() || !self.request.speaks.unwrap_or(speaks) {
             return;
         }
-        self.turn.push_audio(now, samples, &mut tools.floor, &mut tools.out);
+        self.turn.push_audio(now, samples, floor, out);
     }
 
     /// All of it was made. `text` and `audio` are all of it if the upstream did not stream.
@@ -80,32 +87,33 @@ impl Answer {
         (partials, speaks): (bool, bool),
         tools: &mut Tools,
     ) {
+        let Tools { lanes, floor, out, .. } = tools;
         if let Some(text) = text.filter(|_| self.turn.text.is_empty()) {
-            self.push_text(text, partials, &mut tools.out);
+            self.push_text(text, partials, out);
         }
         if self.turn.audio_samples == 0 {
-            self.push_audio(now, audio, speaks, tools);
+            self.push_audio(now, audio, speaks, floor, out);
         }
         self.filter.finish(&mut self.turn.text);
         let is_silent = self.turn.audio_samples == 0 && !self.turn.text.trim().is_empty();
         if is_silent && self.request.speaks.unwrap_or(speaks) {
             // The back-end hides its speech errors (field notes minicpm-o.md §2).
             let note = "the upstream answered without audio, although audio was asked for";
-            tools.out.observe(Observation::NoEffect(note.to_owned()));
+            out.observe(Observation::NoEffect(note.to_owned()));
         }
-        self.turn.report_complete(transcript_options(partials), &mut tools.floor, &mut tools.out);
-        self.end(now, tools);
+        self.turn.report_complete(transcript_options(partials), floor, out);
+        if let Some(id) = self.lane.take() {
+            lanes.complete_reply(id);
+            lanes.retire(now, id, out);
+        }
+        self.end(now, floor, out);
     }
 
-    /// Leaves the lane. Audio that the model has made is still played.
-    fn end(&mut self, now: Instant, tools: &mut Tools) {
+    /// Nothing more of it will be made. Audio that the model has made is still played.
+    fn end(&mut self, now: Instant, floor: &mut Floor, out: &mut Actions) {
         self.is_made = true;
-        if let Some(id) = self.lane.take() {
-            tools.lanes.complete_reply(id);
-            tools.lanes.retire(now, id, &mut tools.out);
-        }
         if let Some(turn) = self.turn.playing {
-            tools.floor.finish(now, turn, &mut tools.out);
+            floor.finish(now, turn, out);
         }
     }
 
@@ -117,26 +125,21 @@ impl Answer {
     }
 
     /// Ends the answer at once. Only what was heard becomes part of the conversation.
-    pub(super) fn interrupt(
-        mut self,
-        now: Instant,
-        partials: bool,
-        entries: &mut Entries,
-        tools: &mut Tools,
-    ) {
+    pub(super) fn interrupt(self, now: Instant, partials: bool, entries: &mut Entries, tools: &mut Tools) {
+        let Tools { lanes, floor, out, .. } = tools;
         if !self.is_made {
-            self.turn.report_cut(transcript_options(partials), &mut tools.floor, &mut tools.out);
+            self.turn.report_cut(transcript_options(partials), floor, out);
         }
-        let (heard, heard_ms) = match tools.floor.heard_turns(now).pop() {
+        let (heard, heard_ms) = match floor.heard_turns(now).pop() {
             Some((_, heard, heard_ms)) => (heard, heard_ms),
             None if self.turn.playing.is_some() => (self.turn.text.trim().to_owned(), self.turn.audio_ms()),
             None => (String::new(), 0),
         };
-        if let Some(id) = self.lane.take() {
-            tools.lanes.retire(now, id, &mut tools.out);
+        if let Some(id) = self.lane {
+            lanes.retire(now, id, out);
         }
-        tools.floor.cancel(now, SpeechSource::Model, &mut tools.out);
-        self.turn.report_end(true, &mut tools.out);
+        floor.cancel(now, SpeechSource::Model, out);
+        self.turn.report_end(true, out);
         self.remember(heard, heard_ms, entries);
     }
 
@@ -157,25 +160,23 @@ impl Answer {
         now: Instant,
         failure: ConnectionFailure,
         attempts_max: u32,
-        tools: &mut Tools,
+        floor: &mut Floor,
+        out: &mut Actions,
     ) {
-        if let Some(id) = self.lane.take() {
-            tools.lanes.retire(now, id, &mut tools.out);
-        }
         self.attempts += 1;
         let is_unheard = self.turn.text.is_empty() && self.turn.playing.is_none();
         if failure.was_in_use && is_unheard && self.attempts < attempts_max {
             self.filter.clear();
-            return tools.out.observe(Observation::AskedAgain(failure.detail));
+            return out.observe(Observation::AskedAgain(failure.detail));
         }
         let waited = self.requested_at.map(|at| now - at);
         let (kind, detail) = failure.after_attempts(ErrorKind::AnswerFailed, self.attempts, waited);
         let error = Error { segment_id: Some(self.turn.segment_id), ..Error::new(kind, detail) };
-        tools.out.push_error(error);
+        out.push_error(error);
         if let Some(turn) = self.turn.playing {
-            tools.floor.truncate(turn);
+            floor.truncate(turn);
         }
-        self.end(now, tools);
+        self.end(now, floor, out);
     }
 }
 

@@ -15,7 +15,7 @@ use self::{
 };
 use super::{
     effects::Effects,
-    floor::{Claim, Permission},
+    floor::{Claim, Floor, Permission},
     lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
     outbox::{Actions, Observation},
     tools::Tools,
@@ -86,12 +86,12 @@ impl Assistant {
     }
 
     /// Dials for the answer to the utterance that has just begun.
-    pub(crate) fn prepare(&mut self, now: Instant, tools: &mut Tools) {
+    pub(crate) fn prepare(&mut self, now: Instant, floor: &Floor, lanes: &mut Lanes, out: &mut Actions) {
         let expects_answer = self.settings.detection.is_automatic && self.settings.detection.answers;
-        let may_answer = tools.floor.may_speak(Claim::Answer) == Permission::Now;
-        if expects_answer && may_answer && self.dialled.is_none() && tools.lanes.can_dial() {
+        let may_answer = floor.may_speak(Claim::Answer) == Permission::Now;
+        if expects_answer && may_answer && self.dialled.is_none() && lanes.can_dial() {
             let voice = self.settings.voice.clone().filter(|_| self.settings.speaks);
-            self.dialled = Some(dial(now, voice, &mut tools.lanes, &mut tools.out));
+            self.dialled = Some(dial(now, voice, lanes, out));
         }
     }
 
@@ -193,7 +193,9 @@ impl Assistant {
         };
         match event {
             LaneEvent::Text(text) => answer.push_text(text, self.settings.partials, &mut tools.out),
-            LaneEvent::Audio(samples) => answer.push_audio(now, samples, self.settings.speaks, tools),
+            LaneEvent::Audio(samples) => {
+                answer.push_audio(now, samples, self.settings.speaks, &mut tools.floor, &mut tools.out);
+            }
             LaneEvent::Done { text, audio } => {
                 self.complete(now, *text, audio, tools);
                 return Effects::ALL;
@@ -233,7 +235,10 @@ impl Assistant {
     fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, tools: &mut Tools) {
         let attempts_max = self.rules.answer.attempts;
         if let Some(answer) = &mut self.current {
-            answer.fail(now, failure, attempts_max, tools);
+            if let Some(id) = answer.lane.take() {
+                tools.lanes.retire(now, id, &mut tools.out);
+            }
+            answer.fail(now, failure, attempts_max, &mut tools.floor, &mut tools.out);
         }
         self.advance(now, tools);
     }

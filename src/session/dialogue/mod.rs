@@ -37,7 +37,7 @@ use self::{
 };
 use super::{
     effects::Effects,
-    floor::SpeechSource,
+    floor::{Floor, SpeechSource},
     lanes::{
         LaneId, LaneSignal, Lanes,
         backoff::{ConnectionFailure, RetryState},
@@ -173,12 +173,12 @@ impl Dialogue {
     }
 
     /// Stops the model's turn and its playout.
-    pub(crate) fn interrupt(&mut self, now: Instant, tools: &mut Tools) {
-        if self.turns.open.is_some() || tools.floor.is_busy() {
-            tools.out.observe(Observation::Interrupted);
+    pub(crate) fn interrupt(&mut self, now: Instant, floor: &mut Floor, out: &mut Actions) {
+        if self.turns.open.is_some() || floor.is_busy() {
+            out.observe(Observation::Interrupted);
         }
-        self.turns.interrupt(now, self.transcript_options(), tools);
-        tools.floor.cancel(now, SpeechSource::Model, &mut tools.out);
+        self.turns.interrupt(now, self.transcript_options(), floor, out);
+        floor.cancel(now, SpeechSource::Model, out);
     }
 
     /// Sends the audio that was held while a text was spoken, because the user interrupted the text.
@@ -258,7 +258,9 @@ impl Dialogue {
     fn handle_change(&mut self, now: Instant, change: ConnectionChange, tools: &mut Tools) {
         match change {
             ConnectionChange::None | ConnectionChange::Queued | ConnectionChange::EmptyAnswer => {}
-            ConnectionChange::Ready => self.activate(now, tools),
+            ConnectionChange::Ready => {
+                self.activate(now, &mut tools.lanes, &mut tools.timers, &mut tools.out);
+            }
             ConnectionChange::QueueStuck(detail) => {
                 tools.out.push_error(Error::new(ErrorKind::QueueStuck, detail));
             }

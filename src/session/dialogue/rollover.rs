@@ -105,11 +105,17 @@ impl Dialogue {
     }
 
     /// Continues the conversation in a session that has become ready.
-    pub(super) fn activate(&mut self, now: Instant, tools: &mut Tools) {
+    pub(super) fn activate(
+        &mut self,
+        now: Instant,
+        lanes: &mut Lanes,
+        timers: &mut Timers,
+        out: &mut Actions,
+    ) {
         let DialogueUpstream::Connecting(id) = self.upstream else { return };
-        tools.lanes.engage(id);
+        lanes.engage(id);
         self.upstream = DialogueUpstream::Active(Box::new(UpstreamSession::new(now, id)));
-        self.resume_after_outage(now, false, &mut tools.timers, &mut tools.out);
+        self.resume_after_outage(now, false, timers, out);
     }
 
     /// Ends the outage and reports it to operators and to clients that want rollover events.
@@ -201,7 +207,7 @@ impl Dialogue {
                 if resend_unanswered {
                     self.uplink.resend_unanswered();
                 }
-                self.turns.reset(now, options, tools);
+                self.turns.reset(now, options, &mut tools.floor, &mut tools.timers, &mut tools.out);
                 tools.lanes.retire(now, session.id, &mut tools.out);
                 Some(session.id)
             }
@@ -282,17 +288,14 @@ impl Dialogue {
     }
 
     /// Arms [`Timer::Limits`] for the next time limit, or the next quiet moment if a rollover is due.
-    pub(super) fn arm_limits(&self, now: Instant, tools: &mut Tools) {
+    pub(super) fn arm_limits(&self, now: Instant, floor: &Floor, lanes: &Lanes, timers: &mut Timers) {
         let granted_at = match &self.upstream {
-            DialogueUpstream::Active(session) => tools.lanes.granted_at(session.id),
+            DialogueUpstream::Active(session) => lanes.granted_at(session.id),
             _ => None,
         };
         let next = granted_at.and_then(|granted_at| self.limits.next_time_limit(now, granted_at));
-        let quiet = self
-            .rollover_due(now, &tools.lanes)
-            .and_then(|_| self.quiet_at(&tools.floor))
-            .filter(|at| *at > now);
-        tools.timers.set_or_clear(Timer::Limits, next.into_iter().chain(quiet).min());
+        let quiet = self.rollover_due(now, lanes).and_then(|_| self.quiet_at(floor)).filter(|at| *at > now);
+        timers.set_or_clear(Timer::Limits, next.into_iter().chain(quiet).min());
     }
 
     /// Instant from which ending the conversation interrupts no one; `None` while someone speaks or waits.

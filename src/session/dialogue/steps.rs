@@ -58,7 +58,7 @@ impl Dialogue {
         self.report_connect_error(&tools.lanes, &mut tools.out);
         tools.lanes.report_wait(now, self.upstream.id(), &mut tools.timers, &mut tools.out);
         self.send_due_unit(now, tools);
-        self.arm_limits(now, tools);
+        self.arm_limits(now, &tools.floor, &tools.lanes, &mut tools.timers);
     }
 
     /// Drops audio that is too old to be sent. While a unit is in flight, as without a model, more is kept: the upstream

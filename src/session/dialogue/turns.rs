@@ -23,6 +23,7 @@ use crate::session::{
     floor::{Claim, Floor, Permission, SpeechSource},
     growing_text::is_report_due,
     measurement::{BargeInStage, Measurement},
+    outbox::Actions,
     output_filter::OutputFilter,
     timers::{Timer, Timers},
     tools::Tools,
@@ -188,23 +189,30 @@ impl Turns {
             return;
         }
         if !self.is_stale(meta) {
-            self.end_turn(now, options, tools);
+            self.end_turn(now, options, &mut tools.floor, &mut tools.out);
         }
     }
 
     /// Ends the turn with its upstream session. Audio received so far is played to its end. The client learns that the
     /// turn is incomplete.
-    pub(super) fn reset(&mut self, now: Instant, options: TranscriptOptions, tools: &mut Tools) {
+    pub(super) fn reset(
+        &mut self,
+        now: Instant,
+        options: TranscriptOptions,
+        floor: &mut Floor,
+        timers: &mut Timers,
+        out: &mut Actions,
+    ) {
         if let Some(unheard) = self.open.take_if(|turn| turn.playing.is_none()) {
             self.filter.clear();
             self.ended_at = Some(now);
-            unheard.report_cut(options, &mut tools.floor, &mut tools.out);
-            unheard.report_end(true, &mut tools.out);
+            unheard.report_cut(options, floor, out);
+            unheard.report_end(true, out);
         } else if let Some(turn) = self.open.as_ref().and_then(|turn| turn.playing) {
-            tools.floor.truncate(turn);
+            floor.truncate(turn);
         }
-        self.end_turn(now, options, tools);
-        self.clear_fence(&mut tools.timers);
+        self.end_turn(now, options, floor, out);
+        self.clear_fence(timers);
         self.last_ended = None;
         self.stale_ids.clear();
         self.stale_through_unit = 0;
@@ -212,29 +220,41 @@ impl Turns {
     }
 
     /// Ends the turn because the model finished it.
-    fn end_turn(&mut self, now: Instant, options: TranscriptOptions, tools: &mut Tools) {
+    fn end_turn(&mut self, now: Instant, options: TranscriptOptions, floor: &mut Floor, out: &mut Actions) {
         let Some(mut turn) = self.open.take() else { return };
         self.filter.finish(&mut turn.text);
         self.ended_at = Some(now);
         self.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
-        turn.report_complete(options, &mut tools.floor, &mut tools.out);
-        turn.report_end(false, &mut tools.out);
+        turn.report_complete(options, floor, out);
+        turn.report_end(false, out);
         if let Some(playing) = turn.playing {
-            tools.floor.finish(now, playing, &mut tools.out);
+            floor.finish(now, playing, out);
         }
         self.last_ended = Some(EndedTurn { played_as: turn.playing, response_ids: turn.response_ids });
     }
 
     /// Interrupts the turn: ends it for the client and forces the model to listen. Cuts the history to what was heard;
     /// the floor then cuts the final transcripts in the same way.
-    pub(super) fn interrupt(&mut self, now: Instant, options: TranscriptOptions, tools: &mut Tools) {
-        self.interrupt_open(now, options, tools);
-        for (segment_id, heard, _) in tools.floor.heard_turns(now) {
+    pub(super) fn interrupt(
+        &mut self,
+        now: Instant,
+        options: TranscriptOptions,
+        floor: &mut Floor,
+        out: &mut Actions,
+    ) {
+        self.interrupt_open(now, options, floor, out);
+        for (segment_id, heard, _) in floor.heard_turns(now) {
             self.history.cut(segment_id, &heard);
         }
     }
 
-    fn interrupt_open(&mut self, now: Instant, options: TranscriptOptions, tools: &mut Tools) {
+    fn interrupt_open(
+        &mut self,
+        now: Instant,
+        options: TranscriptOptions,
+        floor: &mut Floor,
+        out: &mut Actions,
+    ) {
         for id in self.last_ended.take().into_iter().flat_map(|ended| ended.response_ids) {
             self.remember_stale(id);
         }
@@ -244,8 +264,8 @@ impl Turns {
         if turn.playing.is_some() {
             self.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
         }
-        turn.report_cut(options, &mut tools.floor, &mut tools.out);
-        turn.report_end(true, &mut tools.out);
+        turn.report_cut(options, floor, out);
+        turn.report_end(true, out);
         for id in turn.response_ids {
             self.remember_stale(id);
         }

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 
 use crate::session::{
     effects::Effects,
-    floor::SpeechSource,
+    floor::{Floor, SpeechSource},
     lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
     outbox::{Actions, Observation},
     tools::Tools,
@@ -88,9 +88,9 @@ impl Synthesizer {
     }
 
     /// Stops speaking. Sends nothing if no text is being spoken (golden c10i).
-    pub(crate) fn cancel(&mut self, now: Instant, tools: &mut Tools) {
-        tools.floor.cancel(now, SpeechSource::Text, &mut tools.out);
-        self.stop(now, &mut tools.lanes, &mut tools.out);
+    pub(crate) fn cancel(&mut self, now: Instant, floor: &mut Floor, lanes: &mut Lanes, out: &mut Actions) {
+        floor.cancel(now, SpeechSource::Text, out);
+        self.stop(now, lanes, out);
     }
 
     /// Stops synthesizing; audio received so far is still played.
@@ -118,17 +118,19 @@ impl Synthesizer {
         };
         self.handle_change(now, signal.id, signal.change, tools);
         match signal.message.filter(|_| signal.was_awaiting_reply) {
-            Some((LaneEvent::Audio(samples), _)) => self.push_audio(now, samples, tools),
+            Some((LaneEvent::Audio(samples), _)) => {
+                self.push_audio(now, samples, &mut tools.floor, &mut tools.out)
+            }
             Some((LaneEvent::Done { audio, .. }, _)) => self.finish_part(now, audio, tools),
             _ => {}
         }
         effects
     }
 
-    fn push_audio(&mut self, now: Instant, samples: &[f32], tools: &mut Tools) {
+    fn push_audio(&mut self, now: Instant, samples: &[f32], floor: &mut Floor, out: &mut Actions) {
         let Some(active) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return };
         active.part_has_audio = true;
-        tools.floor.push_audio(now, active.turn, samples, &mut tools.out);
+        floor.push_audio(now, active.turn, samples, out);
     }
 
     /// Completes a part of the text. `audio` is all of its audio if the upstream did not stream.
@@ -141,28 +143,28 @@ impl Synthesizer {
         active.part_requested_at = None;
         active.parts_done += 1;
         if !had_audio {
-            self.push_audio(now, audio, tools);
+            self.push_audio(now, audio, &mut tools.floor, &mut tools.out);
             if let Some(active) = &mut self.current {
                 active.silent_parts += usize::from(!std::mem::take(&mut active.part_has_audio));
             }
         }
         if self.current.as_ref().is_some_and(|active| active.parts_done == active.job.parts.len()) {
-            self.finish_job(now, tools);
+            self.finish_job(now, &mut tools.floor, &mut tools.lanes, &mut tools.out);
         }
         self.advance(now, tools);
     }
 
     /// Completes the whole text.
-    fn finish_job(&mut self, now: Instant, tools: &mut Tools) {
+    fn finish_job(&mut self, now: Instant, floor: &mut Floor, lanes: &mut Lanes, out: &mut Actions) {
         let Some(active) = &self.current else { return };
         let (turn, silent, parts) = (active.turn, active.silent_parts, active.parts_done);
         if silent > 0 {
             // The back-end hides its speech errors (field notes §2): it answers with text and no audio.
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
-            self.report_error(ErrorKind::SpeakFailed, words, &mut tools.out);
+            self.report_error(ErrorKind::SpeakFailed, words, out);
         }
-        tools.floor.finish(now, turn, &mut tools.out);
-        self.stop(now, &mut tools.lanes, &mut tools.out);
+        floor.finish(now, turn, out);
+        self.stop(now, lanes, out);
     }
 
     fn handle_change(&mut self, now: Instant, id: LaneId, change: ConnectionChange, tools: &mut Tools) {
