@@ -52,9 +52,9 @@ impl Session {
             Owner::Dialogue => {
                 dialogue.as_mut().map_or(Effects::ALL, |it| it.handle_signal(now, signal, tools))
             }
-            Owner::Standby => {
-                dialogue.as_mut().map_or(Effects::ALL, |it| it.handle_standby_signal(now, &signal, tools))
-            }
+            Owner::Standby => dialogue.as_mut().map_or(Effects::ALL, |it| {
+                it.handle_standby_signal(now, &signal, &mut tools.lanes, &mut tools.out)
+            }),
             Owner::Relay | Owner::Closing => Effects::LANE_LEFT,
         };
         self.pass_on_words();

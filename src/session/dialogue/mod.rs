@@ -1,15 +1,14 @@
 //! Conversation with the model in full duplex: microphone audio goes up in units of one second, the model speaks when
 //! it decides to.
 //!
-//! - [`steps`] lists what the conversation does after an input
-//! - [`uplink`] keeps microphone audio until it is sent; [`pacing`] computes when the next unit is due
+//! - [`steps`] lists what the conversation does after an input, and computes when the next unit is due
+//! - [`uplink`] keeps microphone audio until it is sent
 //! - [`turns`] tracks the model's turns and decides which output the client may hear; [`turn`] is one of them
 //! - [`rollover`] opens, replaces and leaves the upstream session; [`rollover_limits`] are the limits that trigger a
-//!   rollover; [`reply_tracker`] matches the model's output to the unit in flight; [`upstream_session`] is the session in use; [`standby`] prepares the next session; [`unit_errors`] counts failed units
+//!   rollover; [`reply_tracker`] matches the model's output to the unit in flight; [`upstream_session`] is the session in use; [`standby`] prepares the next session
 //! - [`history`] is the text that the next session gets in its prompt
 
 pub(crate) mod history;
-mod pacing;
 mod reply_tracker;
 mod rollover;
 mod rollover_limits;
@@ -17,7 +16,6 @@ mod standby;
 mod steps;
 pub(super) mod turn;
 mod turns;
-mod unit_errors;
 mod uplink;
 mod upstream_session;
 mod user_audio;
@@ -29,7 +27,7 @@ use self::{
     history::{History, HistoryMark},
     rollover::{DialogueUpstream, Outage},
     rollover_limits::RolloverLimits,
-    standby::Standby,
+    standby::StandbyPlace,
     turn::TranscriptOptions,
     turns::Turns,
     uplink::Uplink,
@@ -39,7 +37,7 @@ use super::{
     effects::Effects,
     floor::{Floor, SpeechSource},
     lanes::{
-        LaneId, LaneSignal, Lanes,
+        LaneSignal, Lanes,
         backoff::{ConnectionFailure, RetryState},
         connection::ConnectionChange,
     },
@@ -49,12 +47,16 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{LaneCommand, LaneEvent, MessageMeta, Mode, Speaker, VideoFrame, VoiceSample},
+    event::{LaneEvent, MessageMeta, Mode, Speaker, VideoFrame, VoiceSample},
     mapping::{
         profile::{AssistantText, DialogueRules},
         upstream::DuplexLimits,
     },
 };
+
+/// Consecutive failures after which a session is lost. One may be an accident; three units are what a new session needs
+/// to become useful.
+const UNIT_ERRORS_MAX: u32 = 3;
 
 /// Settings of the client that concern the conversation.
 #[derive(Debug, Clone, Default)]
@@ -77,13 +79,9 @@ pub(crate) struct Dialogue {
     /// The user's audio as of now; whether the user speaks, as of the last step.
     pub(crate) user: UserAudio,
     upstream: DialogueUpstream,
-    standby: Option<Standby>,
-    /// Lane of an outdated standby. Its replacement is opened when this lane is gone.
-    replaced_standby: Option<LaneId>,
+    standby: StandbyPlace,
     /// History in the prompt of the upstream session.
     known_history: HistoryMark,
-    /// No second worker was available during this upstream session.
-    standby_unavailable: bool,
     /// The user's audio on its way to the model.
     pub(super) uplink: Uplink,
     turns: Turns,
@@ -121,10 +119,8 @@ impl Dialogue {
             settings,
             user: UserAudio::default(),
             upstream: DialogueUpstream::Scheduled { at: now, after: None },
-            standby: None,
-            replaced_standby: None,
+            standby: StandbyPlace::default(),
             known_history: HistoryMark::default(),
-            standby_unavailable: false,
             turns: Turns::new(history),
             video_frame: None,
             rollover_requested: false,
@@ -245,6 +241,17 @@ impl Dialogue {
         }
     }
 
+    /// Handles what happened on the standby's lane.
+    pub(crate) fn handle_standby_signal(
+        &mut self,
+        now: Instant,
+        signal: &LaneSignal<'_>,
+        lanes: &mut Lanes,
+        out: &mut Actions,
+    ) -> Effects {
+        self.standby.handle_signal(now, signal, &self.limits, lanes, out)
+    }
+
     /// Ends a reply whose end the upstream did not report in time.
     pub(crate) fn end_late_reply(&mut self, now: Instant, tools: &mut Tools) {
         if tools.timers.take_expired(Timer::ReplyEnd, now)
@@ -274,19 +281,28 @@ impl Dialogue {
         }
     }
 
+    /// Handles an error that the upstream reported for a unit, in a session that continues (field notes §4). The failed unit is
+    /// over, and the next one may succeed.
+    fn handle_unit_error(&mut self, now: Instant, detail: &str, tools: &mut Tools) {
+        let DialogueUpstream::Active(session) = &mut self.upstream else { return };
+        // The unit is not counted as answered.
+        session.tracker.in_flight.take();
+        tools.timers.clear(&[Timer::Reply, Timer::ReplyEnd]);
+        session.unit_errors += 1;
+        if session.unit_errors < UNIT_ERRORS_MAX || !tools.lanes.is_engaged(session.id) {
+            return;
+        }
+        let detail = format!("the upstream failed on {UNIT_ERRORS_MAX} seconds of audio in a row: {detail}");
+        let lane = tools.lanes.lane(session.id);
+        tools.lanes.close(now, session.id, &mut tools.out);
+        tools.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
+        self.handle_upstream_loss(now, detail, tools);
+    }
+
     fn transcript_options(&self) -> TranscriptOptions {
         TranscriptOptions {
             transcripts: matches!(self.rules.converse.text, AssistantText::Transcripts),
             partials: self.settings.partials,
         }
-    }
-
-    /// Command that initialises an upstream session.
-    fn init_command(&self) -> LaneCommand {
-        LaneCommand::InitConversation(Box::new(crate::event::ConversationInit {
-            prompt: self.rules.converse.prompt(&self.turns.history.text()),
-            config: Arc::clone(&self.rules.converse.config),
-            voice: self.settings.voice.clone(),
-        }))
     }
 }

@@ -3,10 +3,14 @@
 //! The old session is closed before the next one is dialled, unless a second worker holds a standby. With one worker,
 //! two connections would queue behind each other (field notes §7.2, §7.3).
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
-    Dialogue, reply_tracker::UnitInFlight, rollover_limits::RolloverDue, upstream_session::UpstreamSession,
+    Dialogue, DialogueSettings, history::History, reply_tracker::UnitInFlight, rollover_limits::RolloverDue,
+    standby::Prospects, upstream_session::UpstreamSession,
 };
 use crate::session::{
     floor::{Floor, SpeechSource},
@@ -24,7 +28,8 @@ use crate::session::{
 use crate::{
     audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
     error::{Error, ErrorKind},
-    event::{ClientCommand, RolloverReason},
+    event::{ClientCommand, ConversationInit, LaneCommand, RolloverReason},
+    mapping::profile::DialogueRules,
 };
 
 /// State of the conversation's upstream session.
@@ -82,7 +87,13 @@ impl Dialogue {
 
     pub(super) fn dial(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
         self.known_history = self.turns.history.mark();
-        let id = lanes.open(now, Owner::Dialogue, self.mode, Some(self.init_command()), out);
+        let id = lanes.open(
+            now,
+            Owner::Dialogue,
+            self.mode,
+            Some(init_command(&self.rules, &self.settings, &self.turns.history)),
+            out,
+        );
         self.upstream = DialogueUpstream::Connecting(id);
     }
 
@@ -121,8 +132,7 @@ impl Dialogue {
     /// Ends the outage and reports it to operators and to clients that want rollover events.
     fn resume_after_outage(&mut self, now: Instant, standby: bool, timers: &mut Timers, out: &mut Actions) {
         self.uplink.allow_catch_up();
-        self.standby_unavailable = false;
-        self.replaced_standby = None;
+        self.standby.renew();
         self.outage_reported = false;
         self.arm_reply(timers);
         let Some(Outage { reason, since }) = self.outage.take() else { return };
@@ -158,8 +168,9 @@ impl Dialogue {
 
     /// Switches to the standby, or schedules the next session.
     fn connect_successor(&mut self, now: Instant, after: Option<LaneId>, tools: &mut Tools) {
-        let standby = self.take_standby(now, &mut tools.lanes, &mut tools.out);
-        match standby {
+        let standby = self.standby.take(now, &self.turns.history, &mut tools.lanes, &mut tools.out);
+        self.known_history = standby.as_ref().map_or(self.known_history, |standby| standby.history);
+        match standby.map(|standby| standby.session) {
             Some(session) if tools.lanes.is_engaged(session.id) => {
                 self.upstream = DialogueUpstream::Active(Box::new(session));
                 return self.resume_after_outage(now, true, &mut tools.timers, &mut tools.out);
@@ -240,7 +251,7 @@ impl Dialogue {
     /// Gives a worker to a text that waits for one, until the text is synthesised. The standby's worker is preferred.
     pub(crate) fn release_worker_for_tts(&mut self, now: Instant, tools: &mut Tools) {
         let standby_had_worker = tools.lanes.owner_holds_worker(Owner::Standby);
-        self.retire_standby(now, &mut tools.lanes, &mut tools.out);
+        self.standby.retire(now, &mut tools.lanes, &mut tools.out);
         if standby_had_worker || !tools.lanes.owner_holds_worker(Owner::Dialogue) {
             return;
         }
@@ -252,7 +263,7 @@ impl Dialogue {
 
     /// Ends the conversation.
     pub(crate) fn stop(&mut self, now: Instant, tools: &mut Tools) {
-        self.retire_standby(now, &mut tools.lanes, &mut tools.out);
+        self.standby.retire(now, &mut tools.lanes, &mut tools.out);
         self.leave_upstream(now, false, tools);
         tools.timers.clear(&[Timer::Standby]);
         self.outage = None;
@@ -264,7 +275,7 @@ impl Dialogue {
         self.awaits_rollover = due.is_some();
         let Some(due) = due else { return };
         let quiet = self.quiet_at(&tools.floor).is_some_and(|at| at <= now);
-        let ready = self.prepare_standby(now, !due.hard, &mut tools.lanes, &mut tools.out);
+        let ready = self.prepare_standby(now, due, &mut tools.lanes, &mut tools.out);
         if quiet {
             // The model answers no unit that it has not answered by now.
             self.uplink.clear_unanswered();
@@ -277,6 +288,28 @@ impl Dialogue {
         {
             self.roll_over(now, reason, tools);
         }
+    }
+
+    /// Prepares the standby. Returns true if the rollover need not wait for it.
+    fn prepare_standby(
+        &mut self,
+        now: Instant,
+        due: RolloverDue,
+        lanes: &mut Lanes,
+        out: &mut Actions,
+    ) -> bool {
+        let DialogueUpstream::Active(session) = &self.upstream else { return true };
+        let granted_at = lanes.granted_at(session.id).unwrap_or(session.ready_at);
+        let time_left = self.limits.time_left(now, granted_at, session.context_usage);
+        let prospects = Prospects {
+            rules: &self.rules,
+            history: &self.turns.history,
+            is_turn_open: self.turns.open.is_some(),
+            time_left: (!due.hard).then_some(time_left),
+            usual_time: session.ready_at - granted_at,
+        };
+        let init = || init_command(&self.rules, &self.settings, &self.turns.history);
+        self.standby.prepare(now, &prospects, (self.mode, init), lanes, out)
     }
 
     pub(super) fn rollover_due(&self, now: Instant, lanes: &Lanes) -> Option<RolloverDue> {
@@ -329,4 +362,13 @@ impl Dialogue {
         };
         Some(voice_at + rest)
     }
+}
+
+/// Command that initialises an upstream session.
+fn init_command(rules: &DialogueRules, settings: &DialogueSettings, history: &History) -> LaneCommand {
+    LaneCommand::InitConversation(Box::new(ConversationInit {
+        prompt: rules.converse.prompt(&history.text()),
+        config: Arc::clone(&rules.converse.config),
+        voice: settings.voice.clone(),
+    }))
 }

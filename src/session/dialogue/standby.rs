@@ -10,19 +10,20 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Dialogue,
     history::{History, HistoryMark},
     reply_tracker::{UNIT_DURATION, UplinkUnit},
-    rollover::DialogueUpstream,
+    rollover_limits::RolloverLimits,
     upstream_session::UpstreamSession,
 };
-use crate::event::LaneEvent;
 use crate::session::{
     effects::Effects,
     lanes::{LaneId, LaneSignal, Lanes, Owner, connection::ConnectionChange},
     outbox::Actions,
     timers::{Timer, Timers},
-    tools::Tools,
+};
+use crate::{
+    event::{LaneCommand, LaneEvent, Mode},
+    mapping::profile::DialogueRules,
 };
 
 /// Next upstream session.
@@ -54,34 +55,64 @@ impl Standby {
     }
 }
 
-impl Dialogue {
+/// Place of the standby, which may be empty.
+#[derive(Debug, Default)]
+pub(super) struct StandbyPlace {
+    standby: Option<Standby>,
+    /// Lane of an outdated standby. Its replacement is opened when this lane is gone.
+    replaced: Option<LaneId>,
+    /// No second worker was available during this upstream session.
+    is_unavailable: bool,
+}
+
+/// What the preparation of a standby depends on.
+#[derive(Debug)]
+pub(super) struct Prospects<'a> {
+    pub(super) rules: &'a DialogueRules,
+    pub(super) history: &'a History,
+    pub(super) is_turn_open: bool,
+    /// Time until the rollover; `None` if it is due at once.
+    pub(super) time_left: Option<Duration>,
+    /// Time that the current session took to initialise.
+    pub(super) usual_time: Duration,
+}
+
+impl StandbyPlace {
     /// Opens the standby, or replaces one whose prompt misses a line, unless the rollover is due at once.
     ///
     /// Returns true if the rollover need not wait: the standby is ready, or there will be none.
-    pub(super) fn prepare_standby(
+    pub(super) fn prepare(
         &mut self,
         now: Instant,
-        has_time: bool,
+        prospects: &Prospects<'_>,
+        (mode, init): (Mode, impl FnOnce() -> LaneCommand),
         lanes: &mut Lanes,
         out: &mut Actions,
     ) -> bool {
-        let units = self.rules.rollover.standby_units;
+        let rules = &prospects.rules.rollover;
         match &self.standby {
-            Some(standby) if standby.is_current(&self.turns.history) => standby.is_warmed_up(units, lanes),
+            Some(standby) if standby.is_current(prospects.history) => {
+                standby.is_warmed_up(rules.standby_units, lanes)
+            }
             Some(standby) => {
-                let can_renew =
-                    has_time && self.time_left(now, lanes) >= self.preparation_time(now, standby, lanes);
+                // Another one takes as long to initialise as this one or the current session, and is fed then.
+                let initialisation = standby.initialisation_time(now, lanes).max(prospects.usual_time);
+                let preparation = initialisation + UNIT_DURATION * rules.standby_units;
+                let can_renew = prospects.time_left.is_some_and(|time_left| time_left >= preparation);
                 // The end of an open turn adds another line.
-                if can_renew && self.turns.open.is_none() {
-                    self.replaced_standby = self.retire_standby(now, lanes, out);
+                if can_renew && !prospects.is_turn_open {
+                    self.replaced = self.retire(now, lanes, out);
                 }
                 !can_renew
             }
-            None if self.rules.rollover.standby && !self.standby_unavailable => {
+            None if rules.standby && !self.is_unavailable => {
                 // The lane that it replaces may still hold the worker. A new one would queue behind it.
-                let is_blocked = self.replaced_standby.is_some_and(|id| lanes.is_closing(id));
-                if !is_blocked && self.turns.open.is_none() {
-                    self.open_standby(now, lanes, out);
+                let is_blocked = self.replaced.is_some_and(|id| lanes.is_closing(id));
+                if !is_blocked && !prospects.is_turn_open {
+                    self.replaced = None;
+                    let id = lanes.open(now, Owner::Standby, mode, Some(init()), out);
+                    let (session, history) = (UpstreamSession::new(now, id), prospects.history.mark());
+                    self.standby = Some(Standby { session, history, opened_at: now });
                 }
                 false
             }
@@ -90,122 +121,103 @@ impl Dialogue {
     }
 
     /// Takes the standby as the next session. Retires it if its prompt misses a line.
-    pub(super) fn take_standby(
+    pub(super) fn take(
         &mut self,
         now: Instant,
+        history: &History,
         lanes: &mut Lanes,
         out: &mut Actions,
-    ) -> Option<UpstreamSession> {
+    ) -> Option<Standby> {
         let standby = self.standby.take()?;
-        if standby.is_current(&self.turns.history) {
-            self.known_history = standby.history;
+        if standby.is_current(history) {
             lanes.give(standby.session.id, Owner::Dialogue);
-            return Some(standby.session);
+            return Some(standby);
         }
         lanes.retire(now, standby.session.id, out);
         None
     }
 
-    /// Time that another standby will take: to initialise as long as this one or the current session, and to be fed.
-    fn preparation_time(&self, now: Instant, standby: &Standby, lanes: &Lanes) -> Duration {
-        let current = match &self.upstream {
-            DialogueUpstream::Active(session) => {
-                lanes.granted_at(session.id).map_or(Duration::ZERO, |at| session.ready_at - at)
-            }
-            _ => Duration::ZERO,
-        };
-        standby.initialisation_time(now, lanes).max(current)
-            + UNIT_DURATION * self.rules.rollover.standby_units
-    }
-
-    fn time_left(&self, now: Instant, lanes: &Lanes) -> Duration {
-        let DialogueUpstream::Active(session) = &self.upstream else { return Duration::ZERO };
-        lanes
-            .granted_at(session.id)
-            .map_or(Duration::ZERO, |at| self.limits.time_left(now, at, session.context_usage))
-    }
-
-    fn open_standby(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
-        self.replaced_standby = None;
-        let id = lanes.open(now, Owner::Standby, self.mode, Some(self.init_command()), out);
-        let session = UpstreamSession::new(now, id);
-        self.standby = Some(Standby { session, history: self.turns.history.mark(), opened_at: now });
+    /// Lets the next upstream session have a standby, too.
+    pub(super) const fn renew(&mut self) {
+        (self.is_unavailable, self.replaced) = (false, None);
     }
 
     /// Leaves the standby. Returns its lane.
-    pub(super) fn retire_standby(
-        &mut self,
-        now: Instant,
-        lanes: &mut Lanes,
-        out: &mut Actions,
-    ) -> Option<LaneId> {
+    pub(super) fn retire(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) -> Option<LaneId> {
         let id = self.standby.take()?.session.id;
         lanes.retire(now, id, out);
         Some(id)
     }
 
+    /// Leaves the standby, and opens no other during this upstream session.
+    fn give_up(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+        self.is_unavailable = true;
+        self.retire(now, lanes, out);
+    }
+
     /// Handles what happened on the standby's lane.
-    pub(crate) fn handle_standby_signal(
+    pub(super) fn handle_signal(
         &mut self,
         now: Instant,
         signal: &LaneSignal<'_>,
-        tools: &mut Tools,
+        limits: &RolloverLimits,
+        lanes: &mut Lanes,
+        out: &mut Actions,
     ) -> Effects {
-        let Tools { lanes, out, .. } = tools;
-        if let (Some(standby), Some((event, meta))) = (&mut self.standby, signal.message) {
+        let Some(standby) = &mut self.standby else { return Effects::MODEL };
+        if let Some((event, meta)) = signal.message {
             if matches!(event, LaneEvent::RecoverableError(_)) && lanes.is_engaged(signal.id) {
-                self.standby_unavailable = true;
-                self.retire_standby(now, lanes, out);
+                self.give_up(now, lanes, out);
                 return Effects::MODEL;
             }
-            standby.session.handle_reply(now, event, meta, &self.limits, lanes, out);
+            standby.session.handle_reply(now, event, meta, limits, lanes, out);
         }
         match signal.change {
             ConnectionChange::Ready => {
-                if let Some(standby) = &mut self.standby {
-                    lanes.engage(signal.id);
-                    standby.session.ready_at = now;
-                }
+                lanes.engage(signal.id);
+                standby.session.ready_at = now;
             }
             // No worker is free. A standby must not take one from other sessions.
             ConnectionChange::Queued
             | ConnectionChange::QueueStuck(_)
             | ConnectionChange::Failed(_)
-            | ConnectionChange::EmptyAnswer => {
-                self.standby_unavailable = true;
-                self.retire_standby(now, lanes, out);
-            }
+            | ConnectionChange::EmptyAnswer => self.give_up(now, lanes, out),
             ConnectionChange::None => {}
         }
         if signal.message.is_some() { Effects::MODEL } else { Effects::ALL }
     }
 
     /// Sends the standby its silence. Gives it up if it does not answer.
-    pub(super) fn feed_standby(&mut self, now: Instant, tools: &mut Tools) {
-        let Tools { lanes, timers, out, .. } = tools;
-        self.arm_standby(lanes, timers);
+    pub(super) fn feed(
+        &mut self,
+        now: Instant,
+        rules: &DialogueRules,
+        lanes: &mut Lanes,
+        timers: &mut Timers,
+        out: &mut Actions,
+    ) {
+        self.arm(rules, lanes, timers);
         if !timers.take_expired(Timer::Standby, now) {
             return;
         }
         let Some(Standby { session, .. }) = &mut self.standby else { return };
         if session.tracker.in_flight.is_some() {
-            self.standby_unavailable = true;
-            self.retire_standby(now, lanes, out);
+            self.give_up(now, lanes, out);
         } else {
             session.send_unit(now, UplinkUnit::silence(), lanes, out);
-            self.arm_standby(lanes, timers);
+            self.arm(rules, lanes, timers);
         }
     }
 
     /// Arms [`Timer::Standby`] for the next unit of silence, or for the answer to the last one.
-    fn arm_standby(&self, lanes: &Lanes, timers: &mut Timers) {
+    fn arm(&self, rules: &DialogueRules, lanes: &Lanes, timers: &mut Timers) {
         let due = self.standby.as_ref().and_then(|Standby { session, .. }| {
             if let Some(unit) = session.tracker.in_flight.as_ref() {
-                return Some(unit.sent_at + self.rules.converse.unit_reply_max);
+                return Some(unit.sent_at + rules.converse.unit_reply_max);
             }
-            let is_fully_fed = session.tracker.sent_count >= u64::from(self.rules.rollover.standby_units);
+            let is_fully_fed = session.tracker.sent_count >= u64::from(rules.rollover.standby_units);
             let last_sent_at = session.tracker.last_sent_at;
-            let at = last_sent_at.map_or(session.ready_at, |at| at + self.rules.converse.unit_min);
+            let at = last_sent_at.map_or(session.ready_at, |at| at + rules.converse.unit_min);
             (lanes.is_engaged(session.id) && !is_fully_fed).then_some(at)
         });
         timers.set_or_clear(Timer::Standby, due);

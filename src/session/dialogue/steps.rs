@@ -1,8 +1,17 @@
-//! Steps of a conversation: what it does after an input, in order.
+//! Steps of a conversation: what it does after an input, in order, and when its next unit is due.
+//!
+//! A unit is due when a second of microphone audio is full, or when silence must complete it. A model makes one step per
+//! unit and stops without one, even in the middle of a word (field notes §1.6, §7.8). Silence therefore replaces missing
+//! audio while the model speaks and for a while after the client's last audio.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{Dialogue, rollover::DialogueUpstream};
+use super::{
+    Dialogue,
+    reply_tracker::{ReplyTracker, UNIT_DURATION},
+    rollover::DialogueUpstream,
+    upstream_session::UpstreamSession,
+};
 use crate::{
     audio::units::UNIT_SAMPLES,
     error::{Error, ErrorKind},
@@ -37,7 +46,7 @@ impl Dialogue {
     /// 2. `check_yielding`: lifts the fence ([`Timer::FenceLift`]), or replaces a session that talks on ([`Timer::Yield`])
     /// 3. `check_reply_timeout`: replaces a session that does not answer ([`Timer::Reply`])
     /// 4. `check_limits`: replaces a session that reaches a limit ([`Timer::Limits`])
-    /// 5. `feed_standby`: sends the standby its next unit ([`Timer::Standby`])
+    /// 5. `standby.feed`: sends the standby its next unit ([`Timer::Standby`])
     /// 6. `redial_if_due`: dials the next session ([`Timer::Redial`])
     /// 7. `report_connect_error`: informs the client of an outage, once
     /// 8. `report_wait`: informs the client that it waits for a worker ([`Timer::QueueNotice`])
@@ -53,7 +62,8 @@ impl Dialogue {
         self.check_yielding(now, tools);
         self.check_reply_timeout(now, tools);
         self.check_limits(now, tools);
-        self.feed_standby(now, tools);
+        let Tools { lanes, timers, out, .. } = &mut *tools;
+        self.standby.feed(now, &self.rules, lanes, timers, out);
         self.redial_if_due(now, tools);
         self.report_connect_error(&tools.lanes, &mut tools.out);
         tools.lanes.report_wait(now, self.upstream.id(), &mut tools.timers, &mut tools.out);
@@ -132,5 +142,73 @@ impl Dialogue {
         unit.frame = self.video_frame.take();
         session.send_unit(now, unit, &tools.lanes, &mut tools.out);
         self.arm_reply(&mut tools.timers);
+    }
+
+    /// Arms [`Timer::Unit`] for the next unit; clears it until something changes.
+    pub(super) fn arm_unit(&mut self, now: Instant, floor: &Floor, timers: &mut Timers) {
+        let due = match &self.upstream {
+            DialogueUpstream::Active(session)
+                if session.tracker.in_flight.is_none() && session.pending_rollover.is_none() =>
+            {
+                let due = self.next_unit_at(now, session, floor);
+                if due.is_none() {
+                    self.uplink.release_memory();
+                }
+                due
+            }
+            _ => None,
+        };
+        timers.set_or_clear(Timer::Unit, due);
+    }
+
+    fn next_unit_at(&self, now: Instant, session: &UpstreamSession, floor: &Floor) -> Option<Instant> {
+        if self.turns.fence.as_ref().is_some_and(|fence| fence.first_forced.is_none()) {
+            // The partial unit goes at once, which stops the model up to one second earlier (§7.18).
+            return Some(now);
+        }
+        let not_before = session.tracker.last_sent_at.map(|at| at + self.rules.converse.unit_min);
+        if self.uplink.len() >= UNIT_SAMPLES {
+            return Some(not_before.map_or(now, |at| at.max(now)));
+        }
+        self.silence_fill_at(session, floor)
+    }
+
+    /// When silence completes the current unit.
+    fn silence_fill_at(&self, session: &UpstreamSession, floor: &Floor) -> Option<Instant> {
+        let rules = &self.rules.converse;
+        let next_unit = session.tracker.last_sent_at.unwrap_or(session.ready_at) + UNIT_DURATION;
+        let speaking = self.turns.open.is_some()
+            || self.turns.fence.is_some()
+            || floor.is_audible()
+            || floor.is_busy_with(SpeechSource::Text);
+        // A frame counts as audio until it has been played. A file that was sent at once must not delay a model that
+        // speaks.
+        let frame_max = if speaking { UNIT_DURATION } else { Duration::MAX };
+        let mic_until = self.user.last_mic_frame.map(|(at, length)| at + length.min(frame_max) + rules.gap);
+        let due = mic_until.map_or(next_unit, |until| next_unit.max(until));
+        // Audio kept during an outage reaches the model late and is answered late.
+        let audio_ends = self
+            .user
+            .client_audio_at
+            .into_iter()
+            .chain(self.user.last_mic_frame.map(|(at, length)| at + length));
+        let last_audio = audio_ends.chain(session.tracker.mic_sent_at).max();
+        let lingers =
+            last_audio.is_some_and(|last_audio| due <= last_audio + rules.gap + rules.trailing_silence);
+        (speaking || lingers || self.uplink.len() > 0).then_some(due)
+    }
+
+    /// Arms [`Timer::Reply`] and [`Timer::ReplyEnd`] for the unit in flight.
+    pub(super) fn arm_reply(&self, timers: &mut Timers) {
+        let tracker = match &self.upstream {
+            DialogueUpstream::Active(session) => Some(&session.tracker),
+            _ => None,
+        };
+        let give_up_at = tracker.and_then(|tracker| {
+            let give_up_after = tracker.give_up_after(self.rules.converse.unit_reply_max);
+            tracker.in_flight.as_ref().map(|unit| unit.sent_at + give_up_after)
+        });
+        timers.set_or_clear(Timer::Reply, give_up_at);
+        timers.set_or_clear(Timer::ReplyEnd, tracker.and_then(ReplyTracker::reply_end_at));
     }
 }
