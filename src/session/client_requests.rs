@@ -9,6 +9,7 @@ use super::{
     input::speech_input::{COMMIT_MIN_MS, SpeechEvent},
     millis,
     outbox::{Observation, lockstep::AwaitedReply},
+    tools::Tools,
     tts::queue::{TtsQueue, TtsQueueItem},
 };
 use crate::{
@@ -76,7 +77,8 @@ impl Session {
         match &mut self.assistant {
             Some(assistant) => {
                 assistant.request(now, request, &mut self.tools);
-                self.transcriber.end_request_wait(now, &mut self.tools);
+                let Tools { lanes, timers, out, .. } = &mut self.tools;
+                self.transcriber.end_request_wait(now, lanes, timers, out);
                 self.pass_on_words();
             }
             None => self.note_no_effect("a request for an answer does nothing", "it takes no turns"),

@@ -24,10 +24,12 @@ impl Session {
             && let Some(audio) = self.intake.speech_input.current_recording()
         {
             let end_ms = self.intake.speech_input.listened_ms();
-            self.transcriber.request_interim(now, (audio, end_ms), &mut self.tools);
+            let Tools { lanes, timers, out, .. } = &mut self.tools;
+            self.transcriber.request_interim(now, (audio, end_ms), lanes, timers, out);
         }
         if self.tools.timers.take_expired(Timer::AnswerRequest, now) {
-            self.transcriber.end_request_wait(now, &mut self.tools);
+            let Tools { lanes, timers, out, .. } = &mut self.tools;
+            self.transcriber.end_request_wait(now, lanes, timers, out);
             self.pass_on_words();
         }
         self.tools.timers.clear(&[Timer::Lanes]);

@@ -346,11 +346,10 @@ impl Session {
                 if let Some(assistant) = &mut self.assistant {
                     assistant.release_prepared(now, &mut self.tools.lanes, &mut self.tools.out);
                 }
-                self.transcriber.abandon_recording(
-                    now,
-                    self.intake.speech_input.listened_ms(),
-                    &mut self.tools,
-                );
+                let Tools { lanes, timers, out, .. } = &mut self.tools;
+                let at_ms = self.intake.speech_input.listened_ms();
+                self.transcriber.abandon_recording(now, at_ms, lanes, timers, out);
+                self.pass_on_words();
                 self.tools.out.push_client(ClientCommand::AudioCleared);
             }
             ClientEvent::VideoFrame(frame) => {

@@ -88,7 +88,8 @@ impl Session {
     /// Dials lanes that had to wait until another lane was gone.
     pub(super) fn resume_dialling(&mut self, now: Instant) {
         if self.phase != SessionPhase::Ended {
-            self.transcriber.advance(now, &mut self.tools);
+            let Tools { lanes, timers, out, .. } = &mut self.tools;
+            self.transcriber.advance(now, lanes, timers, out);
             self.pass_on_words();
             self.synthesizer.advance(now, &mut self.tools);
             if let Some(assistant) = &mut self.assistant {

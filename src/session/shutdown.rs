@@ -10,6 +10,7 @@ use super::{
     millis,
     outbox::{Action, Observation, lockstep::AwaitedReply},
     timers::Timer,
+    tools::Tools,
 };
 use crate::event::{ClientCommand, ClientEvent, CloseReason};
 
@@ -149,7 +150,8 @@ impl Session {
         }
         self.intake.speech_input.stop();
         self.stop_dialogue(now);
-        self.transcriber.abandon_recording(now, self.intake.speech_input.listened_ms(), &mut self.tools);
+        let Tools { lanes, timers, out, .. } = &mut self.tools;
+        self.transcriber.abandon_recording(now, self.intake.speech_input.listened_ms(), lanes, timers, out);
         self.pass_on_words();
         let until = now + self.setup.profile.hear.speech_end_wait;
         let plan = self.drain_plan.filter(|plan| plan.reason == reason);
@@ -209,7 +211,8 @@ impl Session {
         if let Some(assistant) = &mut self.assistant {
             assistant.stop(now, &mut self.tools);
         }
-        self.transcriber.stop(now, self.intake.speech_input.listened_ms(), &mut self.tools);
+        let Tools { lanes, timers, out, .. } = &mut self.tools;
+        self.transcriber.stop(now, self.intake.speech_input.listened_ms(), lanes, timers, out);
         self.pass_on_words();
         self.arm_outputs(now);
     }

@@ -164,8 +164,9 @@ impl Lanes {
         }
         let id = LaneId(self.next_id);
         self.next_id += 1;
+        let lane = self.shared.allocate_lane();
         let connection =
-            UpstreamConnection::dial_first(now, owner.purpose(), mode, init, &mut self.shared, out);
+            UpstreamConnection::dial_first(now, owner.purpose(), mode, init, (lane, &self.shared.times), out);
         self.slots.reserve_exact(1);
         self.slots.push(Slot { id, owner, connection });
         id
@@ -242,7 +243,8 @@ impl Lanes {
     /// Sends a request on a ready lane.
     pub(crate) fn request(&mut self, now: Instant, id: LaneId, request: LaneCommand, out: &mut Actions) {
         if let Some((connection, shared)) = self.get_mut(id) {
-            connection.send_request(now, request, shared, out);
+            let (request, _) = shared.voice_encoding.encode_voice(request);
+            connection.send_request(now, request, &shared.times, out);
         }
     }
 

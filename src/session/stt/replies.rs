@@ -27,7 +27,7 @@ impl Transcriber {
         signal: LaneSignal<'_>,
         tools: &mut Tools,
     ) -> Effects {
-        let Tools { lanes, out, .. } = tools;
+        let Tools { lanes, timers, out, .. } = tools;
         let id = signal.id;
         let has_change = self.handle_change(now, id, signal.change, lanes, out);
         let is_settled = match signal.message.filter(|_| signal.was_awaiting_reply) {
@@ -39,7 +39,7 @@ impl Transcriber {
             _ => false,
         };
         if has_change || is_settled {
-            self.advance(now, tools);
+            self.advance(now, lanes, timers, out);
         }
         Effects::ALL
     }

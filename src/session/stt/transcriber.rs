@@ -19,6 +19,7 @@ use super::{
 };
 use crate::session::{
     input::speech_input::{SpeechEvent, SpeechSegment},
+    lanes::Lanes,
     outbox::Actions,
     setup::SessionSetup,
     timers::{Timer, Timers},
@@ -158,7 +159,7 @@ impl Transcriber {
             _ => {}
         }
         self.queue.drop_excess(self.profile.hear.backlog_max_ms);
-        self.advance(now, tools);
+        self.advance(now, &mut tools.lanes, &mut tools.timers, &mut tools.out);
         completed
     }
 
@@ -204,10 +205,16 @@ impl Transcriber {
     }
 
     /// Transcribes the utterances that waited for the client's request for an answer: it came, or it is late.
-    pub(crate) fn end_request_wait(&mut self, now: Instant, tools: &mut Tools) {
-        tools.timers.clear(&[Timer::AnswerRequest]);
+    pub(crate) fn end_request_wait(
+        &mut self,
+        now: Instant,
+        lanes: &mut Lanes,
+        timers: &mut Timers,
+        out: &mut Actions,
+    ) {
+        timers.clear(&[Timer::AnswerRequest]);
         if std::mem::take(&mut self.awaits_request) {
-            self.advance(now, tools);
+            self.advance(now, lanes, timers, out);
         }
     }
 
@@ -216,14 +223,16 @@ impl Transcriber {
         &mut self,
         now: Instant,
         audio_and_end_ms: (&[i16], u64),
-        tools: &mut Tools,
+        lanes: &mut Lanes,
+        timers: &mut Timers,
+        out: &mut Actions,
     ) {
-        tools.timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
+        timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
         let prompt = self.prompt();
         let is_pending = self.recognitions.iter().any(|recognition| recognition.interim.is_some());
-        let ready = self.recognitions.iter_mut().find(|recognition| tools.lanes.is_ready(recognition.id));
+        let ready = self.recognitions.iter_mut().find(|recognition| lanes.is_ready(recognition.id));
         if let Some(recognition) = ready.filter(|_| !is_pending) {
-            recognition.request_interim(now, prompt, audio_and_end_ms, &mut tools.lanes, &mut tools.out);
+            recognition.request_interim(now, prompt, audio_and_end_ms, lanes, out);
         }
     }
 
@@ -247,14 +256,21 @@ impl Transcriber {
     /// Makes the audio so far final. The client gets one more final transcript, which may be empty.
     pub(crate) fn finalize(&mut self, now: Instant, tools: &mut Tools) {
         self.queue.finalize(&mut tools.segment_ids);
-        self.advance(now, tools);
+        self.advance(now, &mut tools.lanes, &mut tools.timers, &mut tools.out);
     }
 
     /// Drops the unfinished utterance because the session ends; its speech ends at `at_ms`.
-    pub(crate) fn abandon_recording(&mut self, now: Instant, at_ms: u64, tools: &mut Tools) {
+    pub(crate) fn abandon_recording(
+        &mut self,
+        now: Instant,
+        at_ms: u64,
+        lanes: &mut Lanes,
+        timers: &mut Timers,
+        out: &mut Actions,
+    ) {
         self.queue.abandon_recording(now, at_ms);
-        tools.timers.clear(&[Timer::Interim]);
-        self.advance(now, tools);
+        timers.clear(&[Timer::Interim]);
+        self.advance(now, lanes, timers, out);
     }
 
     /// Reports each utterance that waits for its transcript as lost, because the session ends.
@@ -264,19 +280,31 @@ impl Transcriber {
     }
 
     /// Gives up all pending transcripts: reports every end of speech, an open one at `at_ms`, and leaves the lane.
-    pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, tools: &mut Tools) {
+    pub(crate) fn stop(
+        &mut self,
+        now: Instant,
+        at_ms: u64,
+        lanes: &mut Lanes,
+        timers: &mut Timers,
+        out: &mut Actions,
+    ) {
         self.queue.settle_all(at_ms);
         self.recognitions.iter_mut().for_each(|recognition| recognition.interim = None);
-        tools.timers.clear(&[Timer::Interim, Timer::AnswerRequest]);
-        self.advance(now, tools);
+        timers.clear(&[Timer::Interim, Timer::AnswerRequest]);
+        self.advance(now, lanes, timers, out);
         for recognition in std::mem::take(&mut self.recognitions) {
-            tools.lanes.retire(now, recognition.id, &mut tools.out);
+            lanes.retire(now, recognition.id, out);
         }
     }
 
     /// Reports finished utterances, sends the next requests, and dials or leaves lanes as needed.
-    pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
-        let Tools { lanes, timers, out, .. } = tools;
+    pub(crate) fn advance(
+        &mut self,
+        now: Instant,
+        lanes: &mut Lanes,
+        timers: &mut Timers,
+        out: &mut Actions,
+    ) {
         self.queue.report_progress(now, self.speech_end_wait, timers, out);
         self.update_lanes(now, lanes, out);
     }

@@ -108,7 +108,7 @@ impl UpstreamConnection {
         purpose: LanePurpose,
         mode: Mode,
         init: Option<LaneCommand>,
-        shared: &mut LaneShared,
+        (lane, times): (Lane, &LaneTimeouts),
         out: &mut Actions,
     ) -> Self {
         let mut connection = Self {
@@ -125,7 +125,7 @@ impl UpstreamConnection {
             reply_wait_ms: 0,
             retry: None,
         };
-        connection.dial(now, shared, out);
+        connection.dial(now, lane, times, out);
         connection
     }
 
@@ -269,12 +269,10 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         request: LaneCommand,
-        shared: &mut LaneShared,
+        times: &LaneTimeouts,
         out: &mut Actions,
     ) {
-        let (request, _) = shared.voice_encoding.encode_voice(request);
         out.push(Action::ToLane(self.lane, request));
-        let times = shared.times;
         self.await_reply(now, times.first_answer_max_ms.min(times.answer_max_ms));
     }
 

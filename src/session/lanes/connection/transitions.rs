@@ -12,7 +12,7 @@ use crate::session::{
 };
 use crate::{
     error::ErrorKind,
-    event::{DisconnectReason, EndKind, LaneCommand, LaneEvent, UpstreamEnd, describe_queue},
+    event::{DisconnectReason, EndKind, Lane, LaneCommand, LaneEvent, UpstreamEnd, describe_queue},
     mapping::profile::LaneTimeouts,
 };
 
@@ -99,7 +99,10 @@ impl UpstreamConnection {
                 ConnectionChange::None
             }
             (_, LaneEvent::RecoverableError(detail)) => {
-                self.handle_recoverable_error(now, detail, shared, out)
+                if self.is_initialising() {
+                    self.report_encoding_failure(&mut shared.voice_encoding);
+                }
+                self.handle_recoverable_error(now, detail, &shared.times, out)
             }
             (_, LaneEvent::Closed(end)) => self.handle_session_end(now, end, shared, out),
             _ => ConnectionChange::None,
@@ -123,23 +126,22 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         detail: &str,
-        shared: &mut LaneShared,
+        times: &LaneTimeouts,
         out: &mut Actions,
     ) -> ConnectionChange {
         out.observe(Observation::LaneTrouble { lane: self.lane, words: detail.to_owned() });
         match self.phase {
             ConnectionPhase::Initialising => {
-                self.report_encoding_failure(&mut shared.voice_encoding);
                 let detail = format!("the upstream could not initialise: {detail}");
-                self.close_and_retry(now, now, detail, &shared.times, out);
+                self.close_and_retry(now, now, detail, times, out);
                 ConnectionChange::None
             }
             ConnectionPhase::AwaitingReply => {
-                self.close(now, &shared.times, out);
+                self.close(now, times, out);
                 self.fail_in_use(format!("the upstream could not answer: {detail}"), out)
             }
             ConnectionPhase::Draining => {
-                self.send_close(now, &shared.times, out);
+                self.send_close(now, times, out);
                 ConnectionChange::None
             }
             // A conversation handles the error itself.
@@ -324,7 +326,7 @@ impl UpstreamConnection {
                 ConnectionChange::None
             }
             ConnectionPhase::BackingOff => {
-                self.dial(now, shared, out);
+                self.dial(now, shared.allocate_lane(), &shared.times, out);
                 ConnectionChange::None
             }
             ConnectionPhase::Unneeded { .. }
@@ -345,14 +347,14 @@ impl UpstreamConnection {
         }
     }
 
-    pub(crate) fn dial(&mut self, now: Instant, shared: &mut LaneShared, out: &mut Actions) {
+    pub(crate) fn dial(&mut self, now: Instant, lane: Lane, times: &LaneTimeouts, out: &mut Actions) {
         // Each attempt has a number of its own, so that late messages of the last attempt are ignored.
-        self.lane = shared.allocate_lane();
+        self.lane = lane;
         self.granted_at = None;
         self.voice_encoding = None;
         out.measure(Measurement::LaneDialled { lane: self.lane, purpose: self.purpose });
         out.push(Action::OpenLane(self.lane, self.mode));
-        let deadline = now + Duration::from_millis(shared.times.dial_max_ms);
+        let deadline = now + Duration::from_millis(times.dial_max_ms);
         self.enter(ConnectionPhase::Dialling, Some(deadline));
     }
 
@@ -364,7 +366,7 @@ impl UpstreamConnection {
         out: &mut Actions,
     ) -> ConnectionChange {
         let Some(retry) = &self.retry else {
-            self.dial(now, shared, out);
+            self.dial(now, shared.allocate_lane(), &shared.times, out);
             return ConnectionChange::None;
         };
         match retry.next_attempt(now, self.opened_at, &shared.times, &mut shared.rng) {
