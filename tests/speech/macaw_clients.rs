@@ -9,7 +9,7 @@ use crate::readme_rows::row;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
-    process::{Child, ChildStdout, Command},
+    process::{Child, ChildStdout},
     sync::oneshot,
     task::{JoinHandle, JoinSet},
     time::timeout,
@@ -24,6 +24,7 @@ use voxbridge::{
         socket::{self, InputRecorder, RecordedInput},
     },
 };
+use voxbridge_test_support::programs::send_signal;
 
 const PATIENCE: Duration = Duration::from_secs(40);
 /// Limit for reactions that need no computation but the client's own.
@@ -127,8 +128,7 @@ impl MacawCommand {
     }
 
     async fn press_ctrl_c(&self) {
-        let id = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
+        send_signal(self.child.id().unwrap(), "-INT");
     }
 
     /// Waits for a prompt end; returns the exit code, the rest of the output, and the errors.
