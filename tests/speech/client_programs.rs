@@ -49,7 +49,9 @@ pub(crate) fn python(packages: &[&str]) -> Command {
 /// Node with the packages of [`clients_dir`], ready to run a script of `tests/clients`.
 pub(crate) fn node(script: &str) -> Command {
     let dir = clients_dir();
-    let mut command = Command::new("node");
+    // There if the system's is too old.
+    let node = dir.join("node");
+    let mut command = if node.exists() { Command::new(node) } else { Command::new("node") };
     command.arg(project().join("tests/clients").join(script));
     command.env("NODE_PATH", dir.join("node_modules"));
     command
