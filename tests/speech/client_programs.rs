@@ -41,8 +41,8 @@ pub(crate) fn python(packages: &[&str]) -> Command {
         packages.iter().map(|package| dir.join(package)).chain([project().join("tests/clients/microphone")]);
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", std::env::join_paths(path).unwrap());
-    // Ignores the user's Python settings and the machine's packages, which other machines may not have.
-    command.env_remove("PYTHONHOME").env("PYTHONUNBUFFERED", "1").arg("-S");
+    // Ignores the user's Python settings and the machine's packages, which other machines may not have. Compiles no files.
+    command.env_remove("PYTHONHOME").env("PYTHONUNBUFFERED", "1").args(["-S", "-B"]);
     command
 }
 
