@@ -259,7 +259,7 @@ def run_quietly(*command):
 
 def ensure_tool(test, package, install_hint):
     """Installs a system tool with the script that the other examples use."""
-    script = """say() { printf 'compare: %s\\n' "$*" >&2; }; die() { say "$*"; exit 1; }; . "$1"; shift; ensure "$@" """
+    script = """say() { printf 'compare: %s\\n' "$*" >&2; }; . "$1"; shift; ensure "$@" """
     if subprocess.run(["bash", "-c", script, "ensure", HERE.parent / "engines/ensure", test, package, install_hint]).returncode:
         raise ComparisonError(f"{package} is missing")
 

@@ -10,8 +10,10 @@ const fs = require('node:fs');
 const { evaluate } = require('./readme_code.cjs');
 
 const [packageName, code, recording, where] = process.argv.slice(2);
+// Versions 3 and 4 mix up the order of the audio that the own WebSocket of Node 22 and later delivers as blobs.
+delete globalThis.WebSocket;
 if (where === 'browser') {
-  globalThis.WebSocket ??= require('ws').WebSocket;
+  globalThis.WebSocket = require('ws').WebSocket;
 }
 const library = require(packageName);
 

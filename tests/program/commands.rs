@@ -9,6 +9,7 @@ use tokio::{
     time::timeout,
 };
 use voxbridge_test_support::bench::{scratch, speech_dir};
+use voxbridge_test_support::programs::send_signal;
 
 /// Longer than any command takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
@@ -72,8 +73,7 @@ impl Server {
 
     /// Sends SIGTERM; returns the exit code and the log.
     pub(crate) async fn stop(self) -> (i32, String) {
-        let id = self.process.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+        send_signal(self.process.id().unwrap(), "-TERM");
         let ended = timeout(Duration::from_secs(12), self.process.wait_with_output()).await;
         let ended = ended.expect("the server does not stop").unwrap();
         (ended.status.code().unwrap(), String::from_utf8(ended.stderr).unwrap())
@@ -602,8 +602,7 @@ async fn ctrl_c_stops_the_demo() {
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
     while let Some(line) = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap() {
         if line.contains("session.created") {
-            let id = demo.id().unwrap().to_string();
-            assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
+            send_signal(demo.id().unwrap(), "-INT");
             break;
         }
     }
@@ -641,8 +640,7 @@ async fn browser_demo_prints_the_url_of_its_page_and_stops_on_ctrl_c() {
         timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(expected), "{answer}");
     }
-    let id = demo.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
+    send_signal(demo.id().unwrap(), "-INT");
     assert_eq!(timeout(PATIENCE, demo.wait()).await.unwrap().unwrap().code(), Some(0));
 }
 

@@ -31,6 +31,7 @@ use voxbridge_test_support::bench::{
     Bench, RunningServer, instant_simulator, open_websocket, scratch, start_simulator,
 };
 use voxbridge_test_support::certs::{acceptor, authority, serve_tls, signed_with};
+use voxbridge_test_support::programs::send_signal;
 
 /// Longer than any check takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -293,8 +294,7 @@ async fn interrupted_doctor_closes_its_session() {
         while !lines.next_line().await.unwrap().expect("the doctor ends too early").contains(" queue ") {}
     };
     timeout(PATIENCE, queue).await.expect("the doctor never reaches the queue");
-    let id = process.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
+    send_signal(process.id().unwrap(), "-INT");
     let mut rest = String::new();
     while let Some(line) =
         timeout(PATIENCE, lines.next_line()).await.expect("the doctor does not end").unwrap()

@@ -9,6 +9,7 @@ use tokio::{
 };
 
 use voxbridge_test_support::bench::scratch;
+use voxbridge_test_support::programs::send_signal;
 
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -48,8 +49,7 @@ fn descriptor_limits(process: &Child) -> (u64, u64) {
 /// Stops the server and returns the lines of its log about descriptors. The server is not killed: a thread writes the
 /// log, and only a clean stop writes all of it.
 async fn stderr_lines(mut process: Child) -> Vec<String> {
-    let id = process.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+    send_signal(process.id().unwrap(), "-TERM");
     let mut all = String::new();
     let reading = process.stderr.as_mut().unwrap().read_to_string(&mut all);
     timeout(PATIENCE, reading).await.expect("the log does not end").unwrap();

@@ -10,10 +10,10 @@ use std::{
 use serde_json::Value;
 use tokio::{
     net::TcpListener,
-    process::Command,
     time::{sleep, timeout},
 };
 use voxbridge_test_support::bench::{scratch, speech_dir};
+use voxbridge_test_support::programs::send_signal;
 
 use crate::commands::{CommandOutput, PATIENCE, Server, assert_wav, run, simulator_and_bridge, voxbridge};
 
@@ -194,8 +194,7 @@ async fn interrupted_speech_leaves_no_file() {
         }
     };
     timeout(PATIENCE, begun).await.expect("no audio is written");
-    let id = process.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
+    send_signal(process.id().unwrap(), "-INT");
     let ended =
         timeout(PATIENCE, process.wait_with_output()).await.expect("the command does not end").unwrap();
     assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));

@@ -16,6 +16,7 @@ use std::{
 };
 
 use voxbridge::config::Config;
+use voxbridge_test_support::{bench::scratch, programs::set_up};
 
 /// Serialises the tests, because package installations conflict.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -54,6 +55,21 @@ fn image_builds_serves_and_stops() {
 #[ignore = "needs root on Debian, and installs nginx"]
 fn recording_is_transcribed_through_nginx() {
     run_example_script("proxies/try");
+}
+
+/// Scripts that fetch tools for tests say in one line which tool the user must install.
+#[test]
+fn setup_names_the_missing_tool() {
+    let programs = scratch("packaging-setup");
+    for name in ["bash", "dirname", "id"] {
+        let _ = std::os::unix::fs::symlink(Path::new("/usr/bin").join(name), programs.join(name));
+    }
+    for script in ["engines/setup", "../tests/clients/setup"] {
+        let dir = programs.join("new");
+        let missing = set_up(Command::new(example(script)).arg(&dir).env("PATH", &programs)).unwrap_err();
+        assert!(missing.ends_with("s: util-linux is missing: install util-linux"), "{script}: {missing}");
+        assert!(!dir.exists(), "{script}");
+    }
 }
 
 /// A copy of a configuration with dummy secrets.

@@ -13,6 +13,7 @@ use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{
     Client, ClientFrame, instant_simulator, open_websocket, recording, start_simulator,
 };
+use voxbridge_test_support::programs::send_signal;
 
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -61,8 +62,7 @@ async fn stopping_server_says_goodbye_to_every_client() {
             }
             clients.push(client);
         }
-        let id = process.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+        send_signal(process.id().unwrap(), "-TERM");
         for client in &mut clients {
             let rest = client.read_to_end().await;
             let close = ClientFrame::Close(1012, "server_shutdown".into());

@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use voxbridge_test_support::bench::{Client, open_websocket};
+use voxbridge_test_support::programs::send_signal;
 
 /// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -88,8 +89,7 @@ impl Server {
     }
 
     pub(crate) async fn signal(&self, signal: &str) {
-        let id = self.process.id().unwrap().to_string();
-        assert!(Command::new("kill").args([signal, &id]).status().await.unwrap().success());
+        send_signal(self.process.id().unwrap(), signal);
     }
 
     /// Waits for a log line with these words.

@@ -144,6 +144,7 @@ async fn readiness_fails_before_listener_closes() {
     let path = config(&dir, "[drain]\ngrace_ms = 60000\n");
     let server = Server::start(&url, &["--config", &path]).await;
     let mut client = server.client().await;
+    server.request_until("/readyz", |answer| answer.status == 200).await;
     server.signal("-TERM").await;
     let ready = server.request_until("/readyz", |answer| answer.status == 503).await;
     assert_eq!(ready.code(), "draining");

@@ -20,6 +20,7 @@ use voxbridge::{simulator::SimulatorConfig, trace::Trace};
 use voxbridge_test_support::bench::{
     Client, ClientFrame, instant_simulator, open_websocket, recording, scratch, start_simulator,
 };
+use voxbridge_test_support::programs::send_signal;
 
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -55,8 +56,7 @@ impl Bridge {
     }
 
     async fn signal(&self, signal: &str) {
-        let id = self.process.id().unwrap().to_string();
-        assert!(Command::new("kill").args([signal, &id]).status().await.unwrap().success());
+        send_signal(self.process.id().unwrap(), signal);
     }
 
     /// Waits for a log line with these words.

@@ -13,6 +13,7 @@ use tokio::{
     process::{Child, Command},
     time::timeout,
 };
+use voxbridge_test_support::programs::send_signal;
 
 const PROCESS_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -61,8 +62,7 @@ impl Bridge {
 
     /// Sends SIGTERM and waits for the end.
     pub(crate) async fn stop(mut self) {
-        let id = self.process.id().expect("the process runs").to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+        send_signal(self.process.id().expect("the process runs"), "-TERM");
         let ended =
             timeout(PROCESS_TIMEOUT, self.process.wait()).await.expect("the process does not stop").unwrap();
         assert!(ended.success(), "{ended}");

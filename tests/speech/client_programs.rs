@@ -8,6 +8,7 @@ use std::{
 };
 
 use tokio::{process::Command, sync::Semaphore, time::timeout};
+use voxbridge_test_support::programs::{installed, set_up};
 
 /// Longer than any client takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -16,18 +17,21 @@ pub(crate) fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A directory with the clients, installed on first use (3 minutes and 192 MB, besides Chromium; needs pip and npm).
-pub(crate) fn clients_dir() -> PathBuf {
-    static READY: OnceLock<PathBuf> = OnceLock::new();
-    let set_up = || {
+/// A directory with the clients, installed on first use (3 minutes and 192 MB, besides Chromium; needs pip and npm). `None`
+/// skips the test.
+pub(crate) fn installed_clients() -> Option<PathBuf> {
+    static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let ready = READY.get_or_init(|| {
         let dir = project().join("target/clients");
-        let setup = project().join("tests/clients/setup");
-        let done = std::process::Command::new(&setup).arg(&dir).output().unwrap();
-        let stderr = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "the clients cannot be installed ({}):\n{stderr}", done.status);
-        dir
-    };
-    READY.get_or_init(set_up).clone()
+        set_up(std::process::Command::new(project().join("tests/clients/setup")).arg(&dir))?;
+        Ok(dir)
+    });
+    installed(ready).cloned()
+}
+
+/// The directory with the clients, in a test that has asked for [`installed_clients`].
+pub(crate) fn clients_dir() -> PathBuf {
+    installed_clients().expect("the test asked for the clients before")
 }
 
 /// Python with these packages of [`clients_dir`], and stand-ins for devices and programs.
@@ -37,16 +41,19 @@ pub(crate) fn python(packages: &[&str]) -> Command {
         packages.iter().map(|package| dir.join(package)).chain([project().join("tests/clients/microphone")]);
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", std::env::join_paths(path).unwrap());
-    // Ignores the user's Python settings and the machine's packages, which other machines may not have.
-    command.env_remove("PYTHONHOME").env("PYTHONUNBUFFERED", "1").arg("-S");
+    // Ignores the user's Python settings and the machine's packages, which other machines may not have. Compiles no files.
+    command.env_remove("PYTHONHOME").env("PYTHONUNBUFFERED", "1").args(["-S", "-B"]);
     command
 }
 
 /// Node with the packages of [`clients_dir`], ready to run a script of `tests/clients`.
 pub(crate) fn node(script: &str) -> Command {
-    let mut command = Command::new("node");
+    let dir = clients_dir();
+    // There if the system's is too old.
+    let node = dir.join("node");
+    let mut command = if node.exists() { Command::new(node) } else { Command::new("node") };
     command.arg(project().join("tests/clients").join(script));
-    command.env("NODE_PATH", clients_dir().join("node_modules"));
+    command.env("NODE_PATH", dir.join("node_modules"));
     command
 }
 

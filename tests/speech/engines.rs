@@ -1,32 +1,37 @@
 //! Real speech engines for tests: their installation, and the word error rate.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-/// A directory with working engines, installed on first use (about 10 s and 240 MB; needs npm, pip and apt).
+use voxbridge::simulator::process::EngineProcess;
+use voxbridge_test_support::programs::{installed, set_up};
+
+use crate::client_programs::{installed_clients, project};
+
+/// A directory with working engines, installed on first use (about 10 s and 240 MB; needs npm, pip and apt). `None` skips
+/// the test.
 ///
 /// Safe to call from several tests and test programs at once.
-///
-/// # Panics
-/// If the engines cannot be installed: a test that needs them cannot pass without them.
-pub(crate) fn engines_dir() -> PathBuf {
-    static READY: OnceLock<PathBuf> = OnceLock::new();
-    READY.get_or_init(set_up).clone()
+pub(crate) fn engines_dir() -> Option<PathBuf> {
+    static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let ready = READY.get_or_init(|| {
+        let dir = project().join("target/engines");
+        set_up(Command::new(project().join("examples/engines/setup")).arg(&dir))?;
+        Ok(dir)
+    });
+    installed(ready).cloned()
 }
 
-fn set_up() -> PathBuf {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let dir = project.join("target/engines");
-    let setup = project.join("examples/engines/setup");
-    let done = Command::new(&setup).arg(&dir).output().unwrap_or_else(|e| panic!("{}: {e}", setup.display()));
-    assert!(
-        done.status.success(),
-        "the speech engines cannot be set up ({}):\n{}",
-        done.status,
-        String::from_utf8_lossy(&done.stderr)
-    );
-    dir
+/// Running engines; `None` skips the test.
+pub(crate) async fn start_engines() -> Option<EngineProcess> {
+    Some(EngineProcess::start(&engines_dir()?).await.unwrap())
+}
+
+/// Running engines, for a test that needs the clients, too.
+pub(crate) async fn start_engines_for_clients() -> Option<Arc<EngineProcess>> {
+    installed_clients()?;
+    start_engines().await.map(Arc::new)
 }
 
 /// Word error rate: replaced, missing and added words over the words of the reference. May exceed 1.

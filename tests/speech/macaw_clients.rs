@@ -3,13 +3,13 @@
 
 use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
-use crate::client_programs::{clients_dir, node, project, python, recording, run};
-use crate::engines::{engines_dir, word_error_rate};
+use crate::client_programs::{clients_dir, installed_clients, node, project, python, recording, run};
+use crate::engines::{start_engines_for_clients, word_error_rate};
 use crate::readme_rows::row;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
-    process::{Child, ChildStdout, Command},
+    process::{Child, ChildStdout},
     sync::oneshot,
     task::{JoinHandle, JoinSet},
     time::timeout,
@@ -20,10 +20,10 @@ use voxbridge::{
     simulator::{
         SimulatorConfig,
         engines::SpeechEngines,
-        process::EngineProcess,
         socket::{self, InputRecorder, RecordedInput},
     },
 };
+use voxbridge_test_support::programs::send_signal;
 
 const PATIENCE: Duration = Duration::from_secs(40);
 /// Limit for reactions that need no computation but the client's own.
@@ -127,8 +127,7 @@ impl MacawCommand {
     }
 
     async fn press_ctrl_c(&self) {
-        let id = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
+        send_signal(self.child.id().unwrap(), "-INT");
     }
 
     /// Waits for a prompt end; returns the exit code, the rest of the output, and the errors.
@@ -148,9 +147,8 @@ fn assert_aborted(code: Option<i32>, errors: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn macaw_clients_print_spoken_words() {
-    clients_dir();
-    let engines = EngineProcess::start(&engines_dir()).await.unwrap();
-    let mut bench = Bench::start(Some(Arc::new(engines)), Config::default()).await;
+    let Some(engines) = start_engines_for_clients().await else { return };
+    let mut bench = Bench::start(Some(engines), Config::default()).await;
     let address = bench.address;
 
     let mut clients = JoinSet::new();
@@ -224,7 +222,9 @@ fn assert_page(page: &Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn websocket_libraries_receive_words() {
-    clients_dir();
+    if installed_clients().is_none() {
+        return;
+    }
     let bench = Bench::start(None, Config::default()).await;
     let conversation_bench = Bench::start(None, conversation()).await;
     let libraries = WEBSOCKETS
@@ -256,7 +256,9 @@ fn conversation() -> Config {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_line_prints_model_words() {
-    clients_dir();
+    if installed_clients().is_none() {
+        return;
+    }
     let bench = Bench::start(None, conversation()).await;
     let mut clients = JoinSet::new();
     for websockets in WEBSOCKETS {
@@ -274,7 +276,9 @@ async fn command_line_prints_model_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_line_prints_errors() {
-    clients_dir();
+    if installed_clients().is_none() {
+        return;
+    }
     let unreachable = UpstreamConfig {
         url: "ws://127.0.0.1:1/v1/realtime".into(),
         ..UpstreamConfig::with_default_dialect()

@@ -1,14 +1,12 @@
 //! Unmodified public clients of REST APIs, with real engines: recordings become words, and texts become audio.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 use tokio::{process::Command, task::JoinSet};
-use voxbridge::simulator::{SimulatorConfig, process::EngineProcess};
+use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{Bench, Options, recording as samples_of};
 
-use crate::client_programs::{clients_dir, node, project, python, recording, run, run_in_turn};
-use crate::engines::{engines_dir, word_error_rate};
+use crate::client_programs::{node, project, python, recording, run, run_in_turn};
+use crate::engines::{start_engines_for_clients, word_error_rate};
 use crate::readme_rows::{ReadmeRow, row};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
@@ -37,12 +35,12 @@ fn node_driver(name: &str) -> Command {
     client
 }
 
-async fn start_bench() -> Bench {
-    clients_dir();
-    let engines = EngineProcess::start(&engines_dir()).await.unwrap();
+async fn start_bench() -> Option<Bench> {
+    let engines = start_engines_for_clients().await?;
     // One worker per client; other tests cover the queue.
     let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };
-    Bench::with_options(Options { simulator, engines: Some(Arc::new(engines)), ..Options::default() }).await
+    let options = Options { simulator, engines: Some(engines), ..Options::default() };
+    Some(Bench::with_options(options).await)
 }
 
 /// The words of a transcript in any format, without the numbers and times of subtitles.
@@ -69,7 +67,7 @@ fn assert_spoken(came: &Value, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rest_clients_upload_recordings_and_have_texts_spoken() {
-    let bench = start_bench().await;
+    let Some(bench) = start_bench().await else { return };
     let address = bench.address();
     let base_url = row("OpenAI's REST API").code_for(address);
     let mut drivers: Vec<(String, Command, String)> = [
@@ -118,7 +116,7 @@ async fn rest_clients_upload_recordings_and_have_texts_spoken() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn curl_uploads_to_the_shown_paths() {
-    let bench = start_bench().await;
+    let Some(bench) = start_bench().await else { return };
     let base_url = row("OpenAI's REST API").code_for(bench.address());
     let openai = format!("{}/audio/transcriptions", base_url.split('"').nth(1).unwrap());
     let row = row("Deepgram's REST API");

@@ -18,6 +18,7 @@ use voxbridge_test_support::{
         Client, ClientFrame, events, instant_simulator, open_websocket, recording, scratch, start_simulator,
     },
     certs,
+    programs::ensure,
 };
 
 use super::{ONE_AT_A_TIME, example, read};
@@ -35,13 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(150);
 /// Installs Prometheus, or fails with what is missing.
 fn ensure_prometheus() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let script = format!(
-        "say() {{ echo \"$*\" >&2; }}; die() {{ say \"$*\"; exit 1; }}; . '{}'\n\
-         ensure 'command -v prometheus && command -v promtool' prometheus 'install Prometheus with promtool'",
-        example("engines/ensure").display()
-    );
-    let done = std::process::Command::new("bash").args(["-euc", &script]).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let check = "command -v prometheus && command -v promtool";
+    ensure(check, "prometheus", "install Prometheus with promtool").unwrap();
 }
 
 fn promtool(args: &[&str]) -> String {

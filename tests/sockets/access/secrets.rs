@@ -13,6 +13,7 @@ use tokio::{
 
 use super::access_server::{PATIENCE, connect, send_request};
 use voxbridge_test_support::bench::{instant_simulator, scratch, start_simulator};
+use voxbridge_test_support::programs::send_signal;
 
 const SECRETS: [&str; 5] = ["key-s3cret", "new-s3cret", "wrong-s3cret", "env-s3cret", "up-s3cret"];
 
@@ -115,14 +116,13 @@ async fn secrets_appear_in_no_output() {
         }
     }
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = \"new-s3cret\"\n").unwrap();
-    let id = process.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-HUP", &id]).status().await.unwrap().success());
+    send_signal(process.id().unwrap(), "-HUP");
     until("changed for new sessions: key ann changed, key ops is gone", &mut frames).await;
     assert_eq!(dial("", "Authorization: Bearer new-s3cret\r\n").await.status, 101);
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = [\"wrong-s3cret\"]\n").unwrap();
-    assert!(Command::new("kill").args(["-HUP", &id]).status().await.unwrap().success());
+    send_signal(process.id().unwrap(), "-HUP");
     until("not reloaded", &mut frames).await;
-    assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+    send_signal(process.id().unwrap(), "-TERM");
     assert!(timeout(PATIENCE, process.wait()).await.expect("the process does not stop").unwrap().success());
     while let Some(line) = logged.recv().await {
         frames.push_str(&format!("{line}\n"));

@@ -1,0 +1,48 @@
+//! Programs of tests: signals to them, and tools that a machine may lack.
+
+use std::{env, io::Write as _, process::Command, thread};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Exit code of a setup script that lacks a tool and may not install it.
+const TOOL_MISSING: i32 = 69;
+
+/// Sends a signal, named as the program `kill` names it: `-TERM`.
+pub fn send_signal(process: u32, signal: &str) {
+    let signal: Signal = signal.replace('-', "SIG").parse().unwrap();
+    kill(Pid::from_raw(process.try_into().unwrap()), signal).unwrap();
+}
+
+/// Runs a setup script. The error is its line on the missing tool; any other failure panics.
+pub fn set_up(script: &mut Command) -> Result<(), String> {
+    let done = script.output().unwrap();
+    let errors = String::from_utf8_lossy(&done.stderr);
+    if done.status.code() == Some(TOOL_MISSING) {
+        return Err(errors.lines().last().unwrap_or_default().to_owned());
+    }
+    assert!(done.status.success(), "{script:?}: {}:\n{errors}", done.status);
+    Ok(())
+}
+
+/// Checks for a tool with this shell command. As root on Debian, installs the package if the tool is missing.
+pub fn ensure(check: &str, package: &str, advice: &str) -> Result<(), String> {
+    let script = "say() { echo \"$*\" >&2; }; . examples/engines/ensure; ensure \"$@\"";
+    let project = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    set_up(Command::new("bash").args(["-euc", script, "ensure", check, package, advice]).current_dir(project))
+}
+
+/// The tool, or `None` if the calling test has to end early without it. Then a line says so; in CI the test fails.
+pub fn installed<T>(tool: &Result<T, String>) -> Option<&T> {
+    let missing = match tool {
+        Ok(tool) => return Some(tool),
+        Err(missing) => missing,
+    };
+    assert!(env::var_os("CI").is_none(), "{missing}");
+    let test = thread::current();
+    // The test runner hides what `eprintln!` writes in a test that passes.
+    writeln!(std::io::stderr(), "skipped {}: {missing}", test.name().unwrap_or_default()).unwrap();
+    None
+}
