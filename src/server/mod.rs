@@ -1,5 +1,8 @@
 //! Everything that touches a socket: accepting clients, dialling upstreams, running sessions.
 //!
+//! To change here: paths and checks of requests in [`mod@accept`], orders of operators in [`admin`], and how sockets
+//! are served. Not here: what a session does with its messages ([`crate::bridge`]).
+//!
 //! - [`active_config`]: the configuration that new sessions use
 //! - [`mod@accept`]: HTTP, admission and the upgrade; [`accept::http_error`] is the answer to a rejected request,
 //!   [`accept::session_start`] begins a session, [`accept::protocol_detection`] finds its client protocol, [`route`]
