@@ -40,7 +40,12 @@ pub mod upstream_pool;
 mod websocket;
 
 pub(crate) use self::accept::{
-    rest::event::Event as RestEvent, session_start::unix_now, upgrade::ANSWERS_HEADER,
+    rest::{
+        local::LocalSessions,
+        session::{Commands as RestCommands, Event as RestEvent, RestSession},
+    },
+    session_start::unix_now,
+    upgrade::ANSWERS_HEADER,
 };
 
 use std::{
@@ -90,6 +95,7 @@ pub struct Server {
     session_slots: SessionSlots,
     lifecycle: Lifecycle,
     liveness: (LivenessProbe, mpsc::Receiver<PingReply>),
+    local_sessions: LocalSessions,
 }
 
 /// Completed by the accept loop, as proof that it runs.
@@ -166,7 +172,13 @@ impl Server {
             session_slots,
             lifecycle: Lifecycle::default(),
             liveness: (LivenessProbe(ping_sender), pings),
+            local_sessions: LocalSessions::default(),
         }
+    }
+
+    /// Opens sessions from this process, without an address.
+    pub(crate) fn local_sessions(&self) -> LocalSessions {
+        self.local_sessions.clone()
     }
 
     /// Accepts clients at this address as well.
@@ -260,6 +272,7 @@ impl Server {
             session_slots,
             lifecycle,
             liveness,
+            local_sessions,
         } = self;
         let (_, mut pings) = liveness;
         let ((drain_sender, drain), (cut_off_sender, cut_off)) =
@@ -288,6 +301,7 @@ impl Server {
             drain_guard,
         });
         lifecycle.mark_serving();
+        local_sessions.begin(&server);
         accept_until(&listeners, &server, &mut pings, lifecycle.wait_for(LifecycleState::Draining)).await;
         let DrainPolicy { grace, timeout: drain_timeout } = config.get().drain_policy;
         info!(sessions = registry.len(), "draining: new sessions are rejected with HTTP 503");

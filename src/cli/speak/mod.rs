@@ -125,7 +125,7 @@ impl SpeakJob<'_> {
                 live::speak(target, ClientTiming::default(), &parts, voice, on_audio).await?;
             }
             Target::Http(target) => request::speak(target, &parts, voice, on_audio).await?,
-            Target::Local(bridge) => rest_session::speak(bridge.target(), &parts, voice, on_audio).await?,
+            Target::Local(bridge) => rest_session::speak(bridge, &parts, voice, on_audio).await?,
         }
         let length = file.duration().as_secs_f64();
         file.finish()?;

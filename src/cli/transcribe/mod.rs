@@ -158,8 +158,7 @@ impl TranscribeJob<'_> {
                     settings["language"] = language.as_str().into();
                 }
                 let mut view = self.view(recording.expected_length);
-                let target = bridge.target();
-                rest_session::transcribe(target, &settings, recording, |progress| view.show(progress)).await
+                rest_session::transcribe(bridge, &settings, recording, |progress| view.show(progress)).await
             }
             Target::Live(server) => {
                 let recording = Recording::open(self.file).await?;

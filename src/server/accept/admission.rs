@@ -84,6 +84,12 @@ impl Caller {
         Ok(Self { key, address, subject, trace_context: trace_context(headers) })
     }
 
+    /// A command in the server's own process.
+    pub(super) fn of_this_process() -> Self {
+        let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+        Self { key: None, address, subject: None, trace_context: trace_context(&HeaderMap::new()) }
+    }
+
     /// Takes a session slot, and a session from the quotas of the key and of the address.
     pub(super) fn admit(
         &self,

@@ -9,7 +9,7 @@
 //! - [`body`]: receives the body of a request; [`bodies`]: the bodies in progress
 //! - [`upload`]: a recording with its fields; [`form`] and [`members`] read forms and JSON, [`parse`] outside of the sessions'
 //!   threads
-//! - [`event`]: what the session sends
+//! - [`event`]: what the session sends; [`local`] opens sessions for commands of this process
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
 //! - [`speak`]: a text to speech
 //! - [`codec_threads`] decodes and encodes outside of the sessions' threads; [`streamed_body`] is sent as it is made
@@ -23,10 +23,11 @@ mod deepgram;
 mod endpoint;
 pub(crate) mod event;
 mod form;
+pub(crate) mod local;
 mod members;
 mod models;
 mod parse;
-mod session;
+pub(crate) mod session;
 mod speak;
 mod streamed_body;
 mod style;
