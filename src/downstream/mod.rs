@@ -10,7 +10,7 @@
 pub(crate) mod date;
 mod decode;
 mod encode;
-mod json_text;
+pub(crate) mod json_text;
 mod live;
 mod picture;
 mod query;
