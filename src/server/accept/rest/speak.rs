@@ -228,23 +228,10 @@ pub(super) async fn speak(
     })?;
     let characters = commands.iter().filter_map(|command| command["text"].as_str()).map(str::len).sum();
     let encoding = Encoding { encoder, threads };
-    let (sender, body) = StreamedBody::new();
-    tokio::spawn(async move {
-        let gone = sender.clone();
-        let speech = Speech { encoding, delivery, style, characters };
-        tokio::select! {
-            biased;
-            // Ends the session, which frees its worker.
-            () = gone.closed() => {}
-            // The session would end without its commands.
-            sent = speech.send((session.commands, session.events), first, sender) => {
-                if let Err(problem) = sent {
-                    warn!(problem, "speech is incomplete");
-                }
-            }
-        }
-        drop(served);
-    });
+    let speech = Speech { encoding, delivery, style, characters };
+    // The session would end without its commands.
+    let send = |sender| speech.send((session.commands, session.events), first, sender);
+    let body = StreamedBody::made_by(send, "speech", served);
     let mut response = match delivery {
         Delivery::Events => event_stream(body),
         Delivery::Bytes => {
