@@ -6,7 +6,7 @@ use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
     header::{
-        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue, LOCATION,
+        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
         ORIGIN, REFERRER_POLICY, SEC_WEBSOCKET_PROTOCOL, UPGRADE, X_CONTENT_TYPE_OPTIONS,
     },
 };
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::{
     admission::{Caller, ClientPeer, spawn_session},
-    host::check_playground_host,
+    host::{check_playground_host, host},
     http_error::{HttpError, HttpResponse},
     upgrade::handshake_response,
 };
@@ -145,8 +145,4 @@ fn check_same_origin(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
     }
     let message = "Only the playground's own page may watch a session";
     Err(HttpError::forbidden(RejectReason::Origin, "origin_not_allowed", message))
-}
-
-fn host(headers: &HeaderMap) -> Option<&str> {
-    headers.get(HOST)?.to_str().ok()
 }
