@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, future::select_ok};
-use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
+use tokio::time::timeout;
 
-use super::{args::UpstreamArgs, dial::DEFAULT_MODEL, error::ClientError};
+use super::{args::UpstreamArgs, dial::DEFAULT_MODEL, error::ClientError, running_server::RunningServer};
 use crate::{
     config::{Config, DrainConfig, UpstreamConfig},
     mapping::Library,
@@ -25,8 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct LocalBridge {
     sessions: LocalSessions,
     voices: Vec<String>,
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<()>,
+    server: RunningServer,
 }
 
 impl LocalBridge {
@@ -40,9 +39,8 @@ impl LocalBridge {
         connect_to_any(&config.upstream, &service.library).await?;
         let server = Server::new(service);
         let sessions = server.local_sessions();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(server.run(async { drop(stopped.await) }));
-        Ok(Self { sessions, voices, stop, serving })
+        let server = RunningServer::start(|stopped| server.run(async { drop(stopped.await) }));
+        Ok(Self { sessions, voices, server })
     }
 
     /// Names of the configured voices.
@@ -57,8 +55,7 @@ impl LocalBridge {
 
     /// Closes the sessions with the upstreams, and ends the server.
     pub(super) async fn stop(self) {
-        drop(self.stop);
-        let _ = self.serving.await;
+        self.server.stop().await;
     }
 }
 

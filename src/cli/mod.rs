@@ -28,6 +28,7 @@ mod output_file;
 mod picture;
 mod read_input;
 mod recording;
+mod running_server;
 mod speech_audio;
 mod stream_recording;
 mod synthetic_session;
