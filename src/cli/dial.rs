@@ -54,7 +54,7 @@ pub(super) async fn dial(target: &ServerTarget) -> Result<(ClientWebSocket, Opti
     let (endpoint, uri) = endpoint_and_uri(target)?;
     let unreachable = |reason: String| ClientError::Unreachable { url: target.url.clone(), reason };
     let key = target.key.as_ref();
-    let dialled = async { upgrade_and_ask(&uri, endpoint.connect().await?, key).await };
+    let dialled = async { upgrade(&uri, endpoint.connect().await?, key).await };
     match timeout(CONNECT_TIMEOUT, dialled).await {
         Ok(Ok(dialled)) => Ok(dialled),
         Ok(Err(tungstenite::Error::Http(response))) => {
@@ -103,16 +103,8 @@ fn build_query(given: &str, target: &ServerTarget) -> String {
     out.finish()
 }
 
-/// Upgrades an open connection to a WebSocket, with this API key.
+/// Upgrades an open connection to a WebSocket, with this API key. Returns also whether the server answers speech.
 pub(super) async fn upgrade(
-    uri: &Uri,
-    transport: Box<dyn Transport>,
-    key: Option<&Secret>,
-) -> Result<ClientWebSocket, tungstenite::Error> {
-    Ok(upgrade_and_ask(uri, transport, key).await?.0)
-}
-
-async fn upgrade_and_ask(
     uri: &Uri,
     transport: Box<dyn Transport>,
     key: Option<&Secret>,

@@ -77,7 +77,7 @@ impl<'b> Member<'b> {
                 let too_long =
                     || serde_json::Error::custom(format_args!("a list has more than {LIST_MAX} elements"));
                 let elements = read_list(json, LIST_MAX).ok_or_else(too_long)?.into_iter();
-                Self::List(elements.filter_map(|element| Self::scalar(element)).collect())
+                Self::List(elements.filter_map(Self::scalar).collect())
             }
             Some(b'{') => {
                 let members = NamedMembers(&TEXTS_OF_OBJECT);

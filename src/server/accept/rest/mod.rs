@@ -44,7 +44,7 @@ use hyper::{
     body::Incoming,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ALLOW,
-        CONTENT_TYPE, HeaderValue, ORIGIN, VARY,
+        HeaderValue, ORIGIN, VARY,
     },
 };
 use serde_json::json;
@@ -54,7 +54,7 @@ use self::{session::Opening, streamed_body::StreamedBody, style::Style};
 use super::{
     admission::{Caller, ClientPeer},
     host::{check_page, may_page_use_rest},
-    http_error::{HttpError, HttpResponse},
+    http_error::{HttpError, HttpResponse, answer_with},
     request_stream::Answering,
 };
 use crate::{
@@ -166,13 +166,6 @@ pub(super) async fn read_short_body(
 /// A complete answer.
 fn complete(response: HttpResponse) -> Response<Body> {
     response.map(Either::Left)
-}
-
-/// A complete answer of this type.
-fn answer_with(content_type: &'static str, body: impl Into<Bytes>) -> HttpResponse {
-    let mut response = Response::new(Full::new(body.into()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
 }
 
 /// Answers a browser that asks whether a page may send the request (Fetch standard, "CORS-preflight fetch").

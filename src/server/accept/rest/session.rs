@@ -1,4 +1,5 @@
-//! A session that serves one request: it is opened on a stream in memory, and speaks the client protocol `rest`.
+//! A session that serves one request, or a command of this process: it is opened on a stream in memory, and speaks the client
+//! protocol `rest`.
 
 use std::sync::Arc;
 
