@@ -129,6 +129,6 @@ impl SpeakJob<'_> {
 }
 
 async fn read_text(file: &Path) -> Result<String, ClientError> {
-    let (bytes, _) = read_input(file, TEXT_MAX_BYTES).await?;
+    let bytes = read_input(file, TEXT_MAX_BYTES).await?;
     String::from_utf8(bytes).map_err(|_| ClientError::InvalidText("the text is not UTF-8".to_owned()))
 }
