@@ -72,7 +72,7 @@ impl<'b> Member<'b> {
     fn read(json: &'b RawValue) -> serde_json::Result<Self> {
         Ok(match json.get().as_bytes().first() {
             Some(b'n') => Self::Missing,
-            Some(b'"') => read_str(json).map_or(Self::Missing, Self::Text),
+            Some(b'"') => Self::Text(serde_json::from_str::<Key<'_>>(json.get())?.0),
             Some(b'[') => {
                 let too_long =
                     || serde_json::Error::custom(format_args!("a list has more than {LIST_MAX} elements"));
@@ -153,7 +153,7 @@ mod tests {
     fn bodies_that_are_no_object_are_errors() {
         let long = format!(r#"{{"words": [{}0]}}"#, "0,".repeat(LIST_MAX));
         let deep = format!(r#"{{"words": {}"#, "[".repeat(100_000));
-        for body in ["[]", "", "7", "{", r#"{"model": "a"} x"#, &long, &deep] {
+        for body in ["[]", "", "7", "{", r#"{"model": "a"} x"#, r#"{"model": "\ud800"}"#, &long, &deep] {
             assert!(Members::read(body.as_bytes(), &NAMES).is_err(), "{body:.40}");
         }
     }
