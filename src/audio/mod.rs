@@ -1,6 +1,9 @@
 //! Audio processing without sockets or clocks: sample formats, resampling, gain, voice activity, units, playout
 //! pacing.
 //!
+//! To change here: sample formats and rates, as functions over slices; each runs per frame, and `tests/instructions`
+//! counts it. Not here: file formats ([`crate::media`]), and the JSON around audio (the codecs).
+//!
 //! Audio towards the model is int16 mono at 16 kHz ([`SPEECH_RATE_HZ`]). Audio from the model is float32 mono at
 //! 24 kHz ([`MODEL_RATE_HZ`]).
 

@@ -1,5 +1,8 @@
 //! One session, sans-IO: codec + session + dialect behind two methods.
 //!
+//! To change here: a new kind of input or output. Not here: a new client event or verb, which belongs to the codec
+//! and to [`crate::session`].
+//!
 //! The contract: give [`Bridge::handle_input`] one input, then drain [`Bridge::poll_output`] until it says
 //! [`Output::Wait`] or [`Output::Finished`]. It cannot fail: what goes wrong becomes outputs. The driver decides nothing;
 //! it moves frames, dials lanes and waits. An audio frame's way up: [`Codec::decode`] → the speech input → an

@@ -108,7 +108,7 @@ impl Client {
         target: &ServerTarget,
         timing: ClientTiming,
     ) -> Result<(Self, ReceivedEvent), ClientError> {
-        let (socket, answers) = dial::dial_and_ask(target).await?;
+        let (socket, answers) = dial::dial(target).await?;
         let (client, created) = Self::await_created(socket, target, timing).await?;
         Ok((Self { answers, ..client }, created))
     }

@@ -49,18 +49,13 @@ const MESSAGE_MAX_BYTES: usize = 16 << 20;
 /// Upper bound of the write buffer. Every message is flushed at once, so it holds one message.
 const WRITE_MAX_BYTES: usize = 1 << 20;
 
-/// Connects and upgrades within [`CONNECT_TIMEOUT`].
-pub(super) async fn dial(target: &ServerTarget) -> Result<ClientWebSocket, ClientError> {
-    Ok(dial_and_ask(target).await?.0)
-}
-
-/// Like [`dial`]; also returns whether the server answers speech, which only voxbridge says.
-pub(super) async fn dial_and_ask(
-    target: &ServerTarget,
-) -> Result<(ClientWebSocket, Option<bool>), ClientError> {
+/// Connects and upgrades within [`CONNECT_TIMEOUT`]. Returns also whether the server answers speech, which only voxbridge says.
+pub(super) async fn dial(target: &ServerTarget) -> Result<(ClientWebSocket, Option<bool>), ClientError> {
     let (endpoint, uri) = endpoint_and_uri(target)?;
     let unreachable = |reason: String| ClientError::Unreachable { url: target.url.clone(), reason };
-    match timeout(CONNECT_TIMEOUT, connect_and_upgrade(&endpoint, &uri, target.key.as_ref())).await {
+    let key = target.key.as_ref();
+    let dialled = async { upgrade(&uri, endpoint.connect().await?, key).await };
+    match timeout(CONNECT_TIMEOUT, dialled).await {
         Ok(Ok(dialled)) => Ok(dialled),
         Ok(Err(tungstenite::Error::Http(response))) => {
             Err(ClientError::HttpRejected { url: target.url.clone(), status: response.status().as_u16() })
@@ -108,24 +103,8 @@ fn build_query(given: &str, target: &ServerTarget) -> String {
     out.finish()
 }
 
-async fn connect_and_upgrade(
-    endpoint: &Endpoint,
-    uri: &Uri,
-    key: Option<&Secret>,
-) -> Result<(ClientWebSocket, Option<bool>), tungstenite::Error> {
-    upgrade_and_ask(uri, endpoint.connect().await?, key).await
-}
-
-/// Upgrades an open connection to a WebSocket, with this API key.
+/// Upgrades an open connection to a WebSocket, with this API key. Returns also whether the server answers speech.
 pub(super) async fn upgrade(
-    uri: &Uri,
-    transport: Box<dyn Transport>,
-    key: Option<&Secret>,
-) -> Result<ClientWebSocket, tungstenite::Error> {
-    Ok(upgrade_and_ask(uri, transport, key).await?.0)
-}
-
-async fn upgrade_and_ask(
     uri: &Uri,
     transport: Box<dyn Transport>,
     key: Option<&Secret>,

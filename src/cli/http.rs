@@ -307,7 +307,7 @@ fn chunks_of(source: Source) -> impl Stream<Item = std::io::Result<Bytes>> + Sen
 /// Opens a file or standard input; the length is known for files.
 async fn open(file: &Path) -> Result<(Source, Option<u64>), ClientError> {
     if file == Path::new("-") {
-        let (bytes, _) = read_input(file, INPUT_MAX_BYTES).await?;
+        let bytes = read_input(file, INPUT_MAX_BYTES).await?;
         let length = bytes.len() as u64;
         return Ok((Box::new(Cursor::new(bytes)), Some(length)));
     }

@@ -1,11 +1,9 @@
 //! One-line summary of a JSON message: its type, its text or status, then its other fields in their original order, with audio as a
 //! short note. Ids are left out.
-//!
-//! Messages contain up to a megabyte of base64, so the summary is written during parsing, without a JSON tree.
 
-use std::fmt::{self, Write as _};
+use serde_json::value::RawValue;
 
-use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use crate::downstream::json_text::{Fields, read_list, read_str};
 
 /// Maximum length of a text; longer ones are truncated.
 const TEXT_MAX_CHARS: usize = 60;
@@ -13,172 +11,67 @@ const TEXT_MAX_CHARS: usize = 60;
 /// Minimum length of a base64 string; shorter ones may be words or ids.
 const BASE64_MIN_CHARS: usize = 96;
 
+/// Most elements of a list.
+const LIST_MAX: usize = 64;
+
+/// Deepest value that is shown.
+const DEPTH_MAX: usize = 16;
+
 /// Summarizes a message. Text that is not JSON is only truncated.
 pub(super) fn summarize_json(message: &str) -> String {
-    let mut line = SummaryLine::default();
-    let mut json = serde_json::Deserializer::from_str(message);
-    let root = SummaryField { line: &mut line, depth: 0, is_type: false };
-    match root.deserialize(&mut json) {
-        Ok(()) => {
-            let parts = [line.message_type, line.text, line.fields];
-            let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-            parts.join(" ")
+    let Ok(json) = serde_json::from_str::<&RawValue>(message) else { return shorten(message) };
+    let Some(fields) = Fields::read(json) else { return describe(json, 0, &mut Vec::new()) };
+    let mut parts = Vec::new();
+    parts.extend(fields.get("type").and_then(read_str).map(|name| shorten(&name)));
+    let rest = describe_fields(&fields.without("type"), 0, &mut parts);
+    parts.extend((!rest.is_empty()).then_some(rest));
+    parts.join(" ")
+}
+
+/// Describes the fields of an object at this depth. Those that tell most go to `leading`: the text of the message, and the status
+/// of what it contains.
+fn describe_fields(fields: &Fields<'_>, depth: usize, leading: &mut Vec<String>) -> String {
+    let mut shown = Vec::new();
+    for (key, value) in fields.iter().filter(|(key, _)| *key != "id" && !key.ends_with("_id")) {
+        let field = format!("{}={}", shorten(key), describe(value, depth + 1, leading));
+        let is_leading = match depth {
+            0 => matches!(key, "text" | "transcript" | "delta"),
+            depth => depth == 1 && key == "status",
+        };
+        if is_leading { leading.push(field) } else { shown.push(field) }
+    }
+    shown.join(" ")
+}
+
+/// Describes a value at this depth.
+fn describe(json: &RawValue, depth: usize, leading: &mut Vec<String>) -> String {
+    if let Some(text) = read_str(json) {
+        return describe_base64(&text).unwrap_or_else(|| format!("\"{}\"", shorten(&text)));
+    }
+    if depth > DEPTH_MAX {
+        return "…".to_owned();
+    }
+    if let Some(items) = read_list(json, LIST_MAX) {
+        let items: Vec<_> = items.into_iter().map(|item| describe(item, depth + 1, leading)).collect();
+        return format!("[{}]", items.join(", "));
+    }
+    if let Some(fields) = Fields::read(json) {
+        return format!("{{{}}}", describe_fields(&fields, depth, leading));
+    }
+    match json.get().parse::<f64>() {
+        Ok(number) if json.get().contains(['.', 'e', 'E']) => {
+            ((number * 1000.0).round() / 1000.0).to_string()
         }
-        Err(_) => {
-            let mut raw = String::new();
-            push_text(&mut raw, message);
-            raw
-        }
+        _ => shorten(json.get()),
     }
 }
 
-#[derive(Default)]
-struct SummaryLine {
-    message_type: String,
-    /// The text of the message and the status of what it contains, with their keys.
-    text: String,
-    fields: String,
-}
-
-/// Visitor that appends one JSON value to the summary.
-struct SummaryField<'a> {
-    line: &'a mut SummaryLine,
-    depth: usize,
-    /// True for the `type` of the message.
-    is_type: bool,
-}
-
-impl SummaryField<'_> {
-    fn nested(&mut self, is_type: bool) -> SummaryField<'_> {
-        SummaryField { line: &mut *self.line, depth: self.depth + 1, is_type }
-    }
-
-    fn push_value(self, value: impl fmt::Display) {
-        // Writing to a String cannot fail.
-        let _ = write!(self.line.fields, "{value}");
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for SummaryField<'_> {
-    type Value = ();
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for SummaryField<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        self.push_value("null");
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        self.push_value(value);
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.push_value(value);
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.push_value(value);
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<(), E> {
-        self.push_value((value * 1000.0).round() / 1000.0);
-        Ok(())
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        if self.is_type {
-            push_text(&mut self.line.message_type, text);
-        } else if let Some(note) = describe_base64(text) {
-            self.push_value(note);
-        } else {
-            self.line.fields.push('"');
-            push_text(&mut self.line.fields, text);
-            self.line.fields.push('"');
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
-        self.line.fields.push('[');
-        let mut start = self.line.fields.len();
-        while items.next_element_seed(self.nested(false))?.is_some() {
-            start = self.line.fields.len();
-            self.line.fields.push_str(", ");
-        }
-        if self.line.fields.ends_with(", ") {
-            self.line.fields.truncate(start);
-        }
-        self.line.fields.push(']');
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<(), A::Error> {
-        let is_nested = self.depth > 0;
-        if is_nested {
-            self.line.fields.push('{');
-        }
-        let mut start = self.line.fields.len();
-        while let Some(key) = entries.next_key::<std::borrow::Cow<'de, str>>()? {
-            if key == "id" || key.ends_with("_id") {
-                entries.next_value::<serde::de::IgnoredAny>()?;
-                continue;
-            }
-            let is_type = !is_nested && key == "type";
-            let is_leading = match self.depth {
-                0 => matches!(&*key, "text" | "transcript" | "delta"),
-                depth => depth == 1 && key == "status",
-            };
-            if is_leading {
-                let others = std::mem::replace(&mut self.line.fields, format!("{key}="));
-                entries.next_value_seed(self.nested(false))?;
-                let leading = std::mem::replace(&mut self.line.fields, others);
-                self.line.text.push_str(if self.line.text.is_empty() { "" } else { " " });
-                self.line.text.push_str(&leading);
-                continue;
-            }
-            if !is_type {
-                push_text(&mut self.line.fields, &key);
-                self.line.fields.push('=');
-            }
-            entries.next_value_seed(self.nested(is_type))?;
-            if !is_type {
-                start = self.line.fields.len();
-                self.line.fields.push(' ');
-            }
-        }
-        if self.line.fields.ends_with(' ') {
-            self.line.fields.truncate(start);
-        }
-        if is_nested {
-            self.line.fields.push('}');
-        }
-        Ok(())
-    }
-}
-
-/// Appends text, truncated and without control characters.
-fn push_text(out: &mut String, text: &str) {
+/// The text, truncated and without control characters.
+fn shorten(text: &str) -> String {
     let mut chars = text.chars();
-    for c in chars.by_ref().take(TEXT_MAX_CHARS) {
-        out.push(if c.is_control() { ' ' } else { c });
-    }
-    if chars.next().is_some() {
-        out.push('…');
-    }
+    let shown = chars.by_ref().take(TEXT_MAX_CHARS).map(|c| if c.is_control() { ' ' } else { c });
+    let shown: String = shown.collect();
+    if chars.next().is_some() { shown + "…" } else { shown }
 }
 
 /// Describes a long base64 string by its beginning and length; `None` for other strings.

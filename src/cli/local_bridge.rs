@@ -1,19 +1,18 @@
-//! A server in this process, between a command and the MiniCPM-o servers of `--upstream` or `--config`.
-//!
-//! It listens on the loopback interface, at a path that no other program knows, and serves the client protocol `rest` there.
+//! A server in this process, between a command and the MiniCPM-o servers of `--upstream` or `--config`. It has no address:
+//! the command opens sessions of the client protocol `rest` in memory.
 
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, future::select_ok};
-use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
+use tokio::time::timeout;
 
-use super::{args::UpstreamArgs, dial::ServerTarget, error::ClientError};
+use super::{args::UpstreamArgs, dial::DEFAULT_MODEL, error::ClientError, running_server::RunningServer};
 use crate::{
     config::{Config, DrainConfig, UpstreamConfig},
     mapping::Library,
     net::UntrustedCertificate,
-    secret::{self, redacted_url},
-    server::{Server, route::RouteConfig},
+    secret::redacted_url,
+    server::{LocalSessions, RestSession, Server, route::RouteConfig},
 };
 
 /// Time to close upstream sessions in an orderly way when the command is stopped.
@@ -24,30 +23,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server in this process.
 pub(super) struct LocalBridge {
-    target: ServerTarget,
+    sessions: LocalSessions,
     voices: Vec<String>,
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<()>,
+    server: RunningServer,
 }
 
 impl LocalBridge {
     /// Starts the server if an upstream can be reached. All files in progress share it.
     pub(super) async fn start(args: &UpstreamArgs) -> Result<Self, ClientError> {
-        let failed = |error: String| ClientError::LocalServer(error);
-        let name = secret::random_hex::<16>();
-        let path = format!("/{}", name.ok_or_else(|| failed("the system has no random numbers".to_owned()))?);
-        let config = config(args, &path)?;
+        let config = config(args)?;
         let voices = config.voices.keys().cloned().collect();
         let mut service = config.build_service().map_err(ClientError::Usage)?;
         // The command's user is the operator.
         service.tells_upstream_addresses = true;
         connect_to_any(&config.upstream, &service.library).await?;
-        let server = Server::bind("127.0.0.1:0", service).await.map_err(|error| failed(error.to_string()))?;
-        let address = server.local_addr().map_err(|error| failed(error.to_string()))?;
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(server.run(async { drop(stopped.await) }));
-        let target = ServerTarget { url: format!("ws://{address}{path}"), ..ServerTarget::default() };
-        Ok(Self { target, voices, stop, serving })
+        let server = Server::new(service);
+        let sessions = server.local_sessions();
+        let server = RunningServer::start(|stopped| server.run(async { drop(stopped.await) }));
+        Ok(Self { sessions, voices, server })
     }
 
     /// Names of the configured voices.
@@ -55,15 +48,14 @@ impl LocalBridge {
         &self.voices
     }
 
-    /// Where the server is.
-    pub(super) const fn target(&self) -> &ServerTarget {
-        &self.target
+    /// Opens a session.
+    pub(super) async fn open(&self) -> Result<RestSession, ClientError> {
+        self.sessions.open(DEFAULT_MODEL).await.map_err(ClientError::LocalServer)
     }
 
     /// Closes the sessions with the upstreams, and ends the server.
     pub(super) async fn stop(self) {
-        drop(self.stop);
-        let _ = self.serving.await;
+        self.server.stop().await;
     }
 }
 
@@ -92,7 +84,7 @@ async fn connect(upstream: &UpstreamConfig, library: &Library) -> Result<(), Cli
 }
 
 /// The configuration: of a file, only what concerns the model.
-fn config(args: &UpstreamArgs, path: &str) -> Result<Config, ClientError> {
+fn config(args: &UpstreamArgs) -> Result<Config, ClientError> {
     let file = args.config.as_deref().map(Config::read).transpose();
     let file = file.map_err(|error| ClientError::Usage(error.to_string()))?.unwrap_or_default();
     let upstream = |url: &String| UpstreamConfig {
@@ -100,17 +92,12 @@ fn config(args: &UpstreamArgs, path: &str) -> Result<Config, ClientError> {
         ca: args.upstream_ca.clone(),
         ..UpstreamConfig::with_default_dialect()
     };
-    let route = RouteConfig {
-        path: path.to_owned(),
-        protocol: Some("rest".to_owned()),
-        ..RouteConfig::catch_all("speech")
-    };
     let of_file = Config {
         upstream: file.upstream,
         voices: file.voices,
         mappings: file.mappings,
         language: file.language,
-        routes: vec![route],
+        routes: vec![RouteConfig::catch_all("speech")],
         drain: DrainConfig { timeout_ms: Some(DRAIN_TIMEOUT_MS), ..DrainConfig::default() },
         ..Config::default()
     };

@@ -1,4 +1,7 @@
 //! Command line: arguments, commands for recordings and texts, and all other commands in [`commands`].
+//!
+//! To change here: flags in [`args`], a file for each command, and how results are printed. Not here: what sessions
+//! do ([`crate::bridge`]) and what settings mean ([`crate::config`]).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // they panic when the reader is gone: use `output`
 
@@ -25,6 +28,7 @@ mod output_file;
 mod picture;
 mod read_input;
 mod recording;
+mod running_server;
 mod speech_audio;
 mod stream_recording;
 mod synthetic_session;

@@ -5,14 +5,15 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::error::ClientError;
+use super::files::input_name;
 
 /// Upper bound of a recording that is kept in memory.
 pub(super) const INPUT_MAX_BYTES: u64 = 2 << 30;
 
-/// Reads a file, or standard input for `-`; returns the bytes and the name of the source for messages.
-pub(super) async fn read_input(file: &Path, max_bytes: u64) -> Result<(Vec<u8>, String), ClientError> {
+/// Reads a file, or standard input for `-`.
+pub(super) async fn read_input(file: &Path, max_bytes: u64) -> Result<Vec<u8>, ClientError> {
     let is_stdin = file == Path::new("-");
-    let source_name = if is_stdin { "standard input".to_owned() } else { file.display().to_string() };
+    let source_name = input_name(file);
     let file = file.to_path_buf();
     // Reading from a pipe may block.
     let bytes = tokio::task::spawn_blocking(move || {
@@ -22,10 +23,8 @@ pub(super) async fn read_input(file: &Path, max_bytes: u64) -> Result<(Vec<u8>, 
             read_at_most(File::open(file)?, max_bytes)
         }
     });
-    match bytes.await.unwrap_or_else(|reason| Err(io::Error::other(reason))) {
-        Ok(bytes) => Ok((bytes, source_name)),
-        Err(reason) => Err(ClientError::UnreadableInput { source_name, reason }),
-    }
+    let bytes = bytes.await.unwrap_or_else(|reason| Err(io::Error::other(reason)));
+    bytes.map_err(|reason| ClientError::UnreadableInput { source_name, reason })
 }
 
 fn read_at_most(source: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {

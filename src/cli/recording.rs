@@ -10,6 +10,7 @@ use crate::media::MediaError;
 use crate::media::decode::{DecodeLimits, Decoder};
 
 use super::error::ClientError;
+use super::files::input_name;
 use super::read_input::{INPUT_MAX_BYTES, read_input};
 
 /// Samples of a 40 ms frame, as in the Macaw command line. A real server crashes on frames below 512 samples (field notes
@@ -34,8 +35,7 @@ pub(super) struct Recording {
 impl Recording {
     /// Opens a file, or standard input for `-`.
     pub(super) async fn open(file: &Path) -> Result<Self, ClientError> {
-        let (bytes, name) = read_input(file, INPUT_MAX_BYTES).await?;
-        Self::decode(bytes, &name)
+        Self::decode(read_input(file, INPUT_MAX_BYTES).await?, &input_name(file))
     }
 
     /// Opens a file in memory.

@@ -53,11 +53,6 @@ pub enum MacawEvent {
         /// True if playback was cut short.
         cancelled: bool,
     },
-    /// `session.rate_limit`.
-    RateLimited {
-        /// Delay that the server asks for, in ms.
-        delay_ms: u64,
-    },
     /// `session.frames_dropped`.
     FramesDropped {
         /// Duration of the lost audio in ms.
@@ -151,7 +146,6 @@ impl MacawEvent {
                 request_id: text("request_id"),
                 cancelled: value["cancelled"].as_bool().unwrap_or(false),
             },
-            "session.rate_limit" => Self::RateLimited { delay_ms: number("delay_ms").unwrap_or(0) },
             "session.frames_dropped" => Self::FramesDropped { dropped_ms: number("dropped_ms").unwrap_or(0) },
             "session.hold" => Self::OnHold { position: number("queue_position") },
             "error" => Self::Error {

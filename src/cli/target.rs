@@ -42,10 +42,19 @@ impl Target {
         }
     }
 
-    /// Ends the bridge in this process.
-    pub(super) async fn close(self) {
+    /// Works with the target until `stop` completes with the number of a signal. Then ends the bridge in this process.
+    pub(super) async fn work(
+        self,
+        stop: impl Future<Output = u8>,
+        work: impl AsyncFnOnce(&Self) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        let result = tokio::select! {
+            result = work(&self) => result,
+            signal = stop => Err(ClientError::Stopped(signal)),
+        };
         if let Self::Local(bridge) = self {
             bridge.stop().await;
         }
+        result
     }
 }

@@ -1,5 +1,8 @@
 //! The configuration: one TOML file, overlaid by the environment and then by flags. It is checked as a whole
 //! before the server starts.
+//!
+//! To change here: a key is a field of [`Config`] or of a section, with its default and its check. Not here: what a
+//! key does, and the spelling of protocols, which is [`crate::mapping`]'s.
 
 mod access;
 mod admin;
@@ -75,7 +78,7 @@ pub struct Config {
     pub profile: Option<String>,
     /// Directory of mapping files that extend or override the built-in ones.
     pub mappings: Option<PathBuf>,
-    /// Closes a session whose client is idle for this time in ms; 0 for never. `idle_ms` in mappings/README.md says what counts.
+    /// Closes a session whose client is idle for this time in ms; 0 for never. `idle_ms` in mappings/reference.md defines idle.
     pub idle_timeout_ms: Option<u64>,
     /// Concurrent sessions.
     pub sessions_max: Option<usize>,

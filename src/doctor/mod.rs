@@ -1,5 +1,8 @@
 //! `voxbridge doctor`: tests the path to each upstream step by step and diagnoses failures.
 //!
+//! To change here: a new observation is a [`symptom`], and its remedy stands in [`diagnosis`]. Not here: the messages
+//! of an upstream, which its mapping file has.
+//!
 //! The steps of an upstream are configuration, DNS, TCP, TLS, upgrade, queue, initialisation, one silent second (or a short
 //! question in mode chat) and close. After the upgrade, every session is closed cleanly, even if a step fails: a dropped
 //! connection makes the real gateway reject the next client (field notes minicpm-o.md §1.2).

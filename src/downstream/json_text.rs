@@ -14,31 +14,31 @@ const FIELDS_MAX: usize = 64;
 
 /// Fields of an object in their order, each as its text.
 #[derive(Debug, Default)]
-pub(super) struct Fields<'m>(Vec<(Cow<'m, str>, &'m RawValue)>);
+pub(crate) struct Fields<'m>(Vec<(Cow<'m, str>, &'m RawValue)>);
 
 impl<'m> Fields<'m> {
     /// Reads an object; `None` for another value, or an object of too many fields.
-    pub(super) fn read(json: &'m RawValue) -> Option<Self> {
+    pub(crate) fn read(json: &'m RawValue) -> Option<Self> {
         serde_json::from_str(json.get()).ok()
     }
 
     /// The field's text.
-    pub(super) fn get(&self, key: &str) -> Option<&'m RawValue> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'m RawValue> {
         self.0.iter().rfind(|(known, _)| known == key).map(|(_, value)| *value)
     }
 
     /// The field's text, unless it is absent or null.
-    pub(super) fn given(&self, key: &str) -> Option<&'m RawValue> {
+    pub(crate) fn given(&self, key: &str) -> Option<&'m RawValue> {
         self.get(key).filter(|value| value.get() != "null")
     }
 
     /// The object without a field.
-    pub(super) fn without(mut self, key: &str) -> Self {
+    pub(crate) fn without(mut self, key: &str) -> Self {
         self.0.retain(|(known, _)| known != key);
         self
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'m RawValue)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'m RawValue)> {
         self.0.iter().map(|(key, value)| (key.as_ref(), *value))
     }
 }
@@ -72,10 +72,10 @@ impl<'de: 'm, 'm> Deserialize<'de> for Fields<'m> {
 
 /// A key, borrowed if it has no escapes.
 #[derive(Deserialize)]
-struct Key<'m>(#[serde(borrow)] Cow<'m, str>);
+pub(crate) struct Key<'m>(#[serde(borrow)] pub(crate) Cow<'m, str>);
 
 /// Reads an array of at most `max` elements; `None` for another value, or more elements.
-pub(super) fn read_list(json: &RawValue, max: usize) -> Option<Vec<&RawValue>> {
+pub(crate) fn read_list(json: &RawValue, max: usize) -> Option<Vec<&RawValue>> {
     struct ListVisitor(usize);
 
     impl<'de> Visitor<'de> for ListVisitor {
@@ -101,12 +101,12 @@ pub(super) fn read_list(json: &RawValue, max: usize) -> Option<Vec<&RawValue>> {
 }
 
 /// Reads a string, borrowed if it has no escapes; `None` for another value.
-pub(super) fn read_str(json: &RawValue) -> Option<Cow<'_, str>> {
+pub(crate) fn read_str(json: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str::<Key<'_>>(json.get()).ok().map(|text| text.0)
 }
 
 /// Adds a field to the text of an object, which is empty before the first and lacks its closing brace.
-pub(super) fn write_field(object: &mut String, key: &str, value: &str) {
+pub(crate) fn write_field(object: &mut String, key: &str, value: &str) {
     object.push(if object.is_empty() { '{' } else { ',' });
     object.push_str(&quote(key));
     object.push(':');
@@ -114,12 +114,12 @@ pub(super) fn write_field(object: &mut String, key: &str, value: &str) {
 }
 
 /// The text of a string.
-pub(super) fn quote(words: &str) -> String {
+pub(crate) fn quote(words: &str) -> String {
     Value::from(words).to_string()
 }
 
 /// Name of a value's type, with its article.
-pub(super) trait JsonKind {
+pub(crate) trait JsonKind {
     fn kind(&self) -> &'static str;
 }
 

@@ -1,5 +1,8 @@
 //! Client codecs: frames of a client protocol to and from the neutral vocabulary.
 //!
+//! To change here: what a protocol needs beyond its mapping file. Not here: what a message leads to, which is
+//! [`crate::session`]'s.
+//!
 //! One codec serves every protocol; a mapping file holds the spelling. [`realtime`] adds the items and responses
 //! of OpenAI's protocol. Audio is binary frames or base64 in a field; ids are
 //! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
@@ -7,7 +10,7 @@
 pub(crate) mod date;
 mod decode;
 mod encode;
-mod json_text;
+pub(crate) mod json_text;
 mod live;
 mod picture;
 mod query;

@@ -1,5 +1,8 @@
 //! Neutral vocabulary between N client protocols and M upstream dialects.
 //!
+//! To change here: a variant for something new that a client can ask for or be told. Not here: names and fields of a
+//! protocol, which its codec and mapping file have.
+//!
 //! An `…Event` came in, a `…Command` goes out. The types hold no state and know no wire format. This file has what
 //! passes between clients and sessions; [`lane`] has what passes between sessions and upstreams.
 

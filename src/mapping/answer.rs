@@ -1,4 +1,4 @@
-//! `[answer]` of a profile: a conversation that takes turns. The schema is `mappings/README.md`.
+//! `[answer]` of a profile: a conversation that takes turns. The schema is `mappings/reference.md`.
 
 use serde::Deserialize;
 

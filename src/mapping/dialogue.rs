@@ -1,4 +1,4 @@
-//! A profile's sections about conversation and playout. The schema is `mappings/README.md`.
+//! A profile's sections about conversation and playout. The schema is `mappings/reference.md`.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,8 +1,11 @@
 //! Mapping files: the spelling of client protocols and upstream dialects, and the meaning that profiles give to
 //! verbs.
 //!
+//! To change here: a new key, with its check; `mappings/reference.md` describes it. A new protocol or profile is a
+//! file in `mappings/`, named in `EMBEDDED`. Not here: what follows from a key, which its reader does.
+//!
 //! Files are read and compiled once at startup. They hold names, paths, types, units, limits, prompts and event
-//! tables; behaviour is Rust code. The schema of the three kinds is `mappings/README.md`.
+//! tables; behaviour is Rust code. The schema of the three kinds is `mappings/reference.md`.
 
 mod answer;
 pub mod check;

@@ -1,4 +1,4 @@
-//! Profile files: what a client's verbs mean to the model. The schema is `mappings/README.md`.
+//! Profile files: what a client's verbs mean to the model. The schema is `mappings/reference.md`.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,5 +1,8 @@
 //! File formats of uploads and answers: decodes audio files to speech input, and encodes speech output.
 //!
+//! To change here: a new container or codec of files, bounded in memory and safe on damaged input. Not here: requests
+//! and answers of REST ([`crate::server`]).
+//!
 //! Pure computation over bytes in memory, without sockets, clocks or tasks. [`decode`] reads any common audio file,
 //! because clients upload what their platform records. [`encode`] writes the formats of OpenAI's
 //! `POST /v1/audio/speech`, and [`transcript`] those of transcripts. Formats of live audio messages belong to [`crate::audio`].

@@ -1,5 +1,8 @@
 //! Byte streams to servers named by URLs: name resolution, TCP, and TLS for secure schemes. Used for upstream
 //! connections and by the client commands; WebSocket is not handled here.
+//!
+//! To change here: addresses, dialling and certificates. Not here: which server is chosen and when it is tried again
+//! ([`crate::server`]).
 
 use std::{
     io::{self, IoSlice},

@@ -1,5 +1,8 @@
 //! Everything that touches a socket: accepting clients, dialling upstreams, running sessions.
 //!
+//! To change here: paths and checks of requests in [`mod@accept`], orders of operators in [`admin`], and how sockets
+//! are served. Not here: what a session does with its messages ([`crate::bridge`]).
+//!
 //! - [`active_config`]: the configuration that new sessions use
 //! - [`mod@accept`]: HTTP, admission and the upgrade; [`accept::http_error`] is the answer to a rejected request,
 //!   [`accept::session_start`] begins a session, [`accept::protocol_detection`] finds its client protocol, [`route`]
@@ -37,7 +40,12 @@ pub mod upstream_pool;
 mod websocket;
 
 pub(crate) use self::accept::{
-    rest::event::Event as RestEvent, session_start::unix_now, upgrade::ANSWERS_HEADER,
+    rest::{
+        local::LocalSessions,
+        session::{Commands as RestCommands, Event as RestEvent, RestSession},
+    },
+    session_start::unix_now,
+    upgrade::ANSWERS_HEADER,
 };
 
 use std::{
@@ -87,6 +95,7 @@ pub struct Server {
     session_slots: SessionSlots,
     lifecycle: Lifecycle,
     liveness: (LivenessProbe, mpsc::Receiver<PingReply>),
+    local_sessions: LocalSessions,
 }
 
 /// Completed by the accept loop, as proof that it runs.
@@ -163,7 +172,13 @@ impl Server {
             session_slots,
             lifecycle: Lifecycle::default(),
             liveness: (LivenessProbe(ping_sender), pings),
+            local_sessions: LocalSessions::default(),
         }
+    }
+
+    /// Opens sessions from this process, without an address.
+    pub(crate) fn local_sessions(&self) -> LocalSessions {
+        self.local_sessions.clone()
     }
 
     /// Accepts clients at this address as well.
@@ -257,6 +272,7 @@ impl Server {
             session_slots,
             lifecycle,
             liveness,
+            local_sessions,
         } = self;
         let (_, mut pings) = liveness;
         let ((drain_sender, drain), (cut_off_sender, cut_off)) =
@@ -285,6 +301,7 @@ impl Server {
             drain_guard,
         });
         lifecycle.mark_serving();
+        local_sessions.begin(&server);
         accept_until(&listeners, &server, &mut pings, lifecycle.wait_for(LifecycleState::Draining)).await;
         let DrainPolicy { grace, timeout: drain_timeout } = config.get().drain_policy;
         info!(sessions = registry.len(), "draining: new sessions are rejected with HTTP 503");

@@ -1,5 +1,8 @@
 //! Simulated MiniCPM-o gateway for tests and the demo, where no model is available.
 //!
+//! To change here: quirks of the real servers, each with the capture or source that proves it. Not here: anything
+//! that voxbridge itself needs to serve a client.
+//!
 //! It answers like the real gateway, worker and back-end on the wire (field notes §1–§3, §6). It reproduces their
 //! pitfalls: the worker that refuses the next session after an impolite close, the generation that outlives its
 //! session, the fail-fast validation. It is not a model. Without engines, its transcripts state the duration of the

@@ -1,5 +1,8 @@
 //! Observability for operators: the log, metrics, the access log and trace context.
 //!
+//! To change here: a metric with a closed set of labels, or a field of a log. Not here: the decision that something
+//! is worth counting, which its caller makes.
+//!
 //! - [`log`]: set up once; its level can change at runtime
 //! - [`metrics`]: counted continuously, rendered on request
 //! - [`access_log`]: one line per session

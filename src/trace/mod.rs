@@ -1,5 +1,8 @@
 //! Session traces: record every input and output of a [`crate::bridge::Bridge`] with its instant, and replay them.
 //!
+//! To change here: a [`TraceRecord`] for a new input or output of the bridge; old traces stay readable. Not here:
+//! when a session is recorded ([`crate::server`]).
+//!
 //! This module does no I/O: [`crate::server`] feeds a [`TraceTap`] and writes the text of a [`TraceWriter`]. A trace is JSON
 //! lines: a [`TraceHeader`], then one [`TraceRecord`] for each input and output in order. Recording at the bridge covers every
 //! kind of session. The bridge is deterministic, so [`replay`] needs nothing but the trace.

@@ -1,5 +1,8 @@
 //! Upstream codec: text frames of one dialect to and from the neutral vocabulary.
 //!
+//! To change here: what a server needs beyond its mapping file. Not here: retries, queues and closing, which are the
+//! session's.
+//!
 //! One type serves every mapping file. It holds no session state, only a buffer for decoded audio.
 
 mod chat;

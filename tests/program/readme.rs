@@ -1,5 +1,6 @@
-//! The guides' configuration examples are valid, the table in `mappings/README.md` equals the output of `mappings explain`,
-//! and the README stays short. `UPDATE_README=1 cargo test --test program readme` writes the table.
+//! The guides' configuration examples are valid, their links lead somewhere, the reference of mapping files is complete, its
+//! table equals the output of `mappings explain`, and first pages stay short. `UPDATE_README=1 cargo test --test program
+//! readme` writes the table.
 
 use std::{fs, path::Path};
 
@@ -15,25 +16,71 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::scratch;
 
-const MAPPINGS_GUIDE: &str = "mappings/README.md";
+const MAPPINGS_REFERENCE: &str = "mappings/reference.md";
+const CLIENTS_GUIDE: &str = "mappings/clients.md";
 const OPERATING_GUIDE: &str = "examples/operate/README.md";
 
 /// The TOML file that a guide shows behind the comment `<!-- NAME -->`.
 pub(crate) fn shown_file(guide: &str, name: &str) -> String {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(guide)).unwrap();
+    let text = read(guide);
     let (_, rest) = text.split_once(&format!("<!-- {name} -->\n```toml\n")).unwrap();
     rest.split_once("```\n").unwrap().0.to_owned()
 }
 
+/// The text of a file of the repository.
+fn read(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
 #[test]
-fn readme_is_short() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    assert!(readme.lines().count() <= 180, "move details beside what they are about");
+fn first_pages_are_short() {
+    for (page, lines_max) in
+        [("README.md", 180), ("mappings/README.md", 150), (".github/CONTRIBUTING.md", 80)]
+    {
+        assert!(read(page).lines().count() <= lines_max, "{page}: move details beside what they are about");
+    }
+}
+
+/// The anchor of a heading, as GitHub derives it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+    kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+}
+
+#[test]
+fn links_between_pages_lead_to_files_and_headings() {
+    let pages = [
+        "README.md",
+        ".github/CONTRIBUTING.md",
+        "mappings/README.md",
+        MAPPINGS_REFERENCE,
+        CLIENTS_GUIDE,
+        "examples/README.md",
+        OPERATING_GUIDE,
+    ];
+    for page in pages {
+        let text = read(page);
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.contains("://")) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let path = match file {
+                "" => page.to_owned(),
+                _ => Path::new(page).with_file_name(file).display().to_string(),
+            };
+            let exists = Path::new(env!("CARGO_MANIFEST_DIR")).join(&path).exists();
+            let is_there = exists
+                && (heading.is_empty()
+                    || read(&path).lines().any(|line| line.starts_with('#') && anchor(line) == heading));
+            assert!(is_there, "{page}: the link to {target} leads nowhere");
+        }
+    }
 }
 
 #[test]
 fn shown_routes_lead_where_described() {
-    let config: Config = parse_toml(MAPPINGS_GUIDE, &shown_file(MAPPINGS_GUIDE, "routes")).unwrap();
+    let config: Config = parse_toml(CLIENTS_GUIDE, &shown_file(CLIENTS_GUIDE, "routes")).unwrap();
     let service = config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
     let dialect = |path: &str, client: &str| {
         let client = service.library.client(client).unwrap();
@@ -54,8 +101,8 @@ fn shown_routes_lead_where_described() {
 fn shown_phone_calls_are_routed_and_signed() {
     let token = scratch("readme-calls").join("twilio.token");
     fs::write(&token, "12345").unwrap();
-    let shown = shown_file(MAPPINGS_GUIDE, "twilio").replace("twilio.token", token.to_str().unwrap());
-    let config: Config = parse_toml(MAPPINGS_GUIDE, &shown).unwrap();
+    let shown = shown_file(CLIENTS_GUIDE, "twilio").replace("twilio.token", token.to_str().unwrap());
+    let config: Config = parse_toml(CLIENTS_GUIDE, &shown).unwrap();
     let service = config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
     let profile = |path: &str, client: &str| {
         let client = service.library.client(client).unwrap();
@@ -92,24 +139,19 @@ fn shown_table_matches_program_output() {
     let library = Library::embedded().unwrap();
     let (client, profile) = (library.client("macaw").unwrap(), library.profile("speech").unwrap());
     let printed = explain_markdown(&client, &profile, &library.upstream("minicpm-o").unwrap());
-    // The guide has its own headings.
+    // The reference has its own headings.
     let tables = printed.split_once("## ").unwrap().1;
     let tables = format!("### {}", tables.replace("\n## ", "\n### "));
 
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(MAPPINGS_GUIDE);
-    let readme = fs::read_to_string(&path).unwrap();
-    let (before, rest) = readme.split_once("<!-- explain -->\n").unwrap();
+    let reference = read(MAPPINGS_REFERENCE);
+    let (before, rest) = reference.split_once("<!-- explain -->\n").unwrap();
     let (inside, after) = rest.split_once("<!-- /explain -->").unwrap();
     if std::env::var_os("UPDATE_README").is_some() {
-        fs::write(&path, format!("{before}<!-- explain -->\n{tables}<!-- /explain -->{after}")).unwrap();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(MAPPINGS_REFERENCE);
+        fs::write(path, format!("{before}<!-- explain -->\n{tables}<!-- /explain -->{after}")).unwrap();
         return;
     }
     assert_eq!(inside, tables, "run UPDATE_README=1 cargo test --test program readme");
-}
-
-/// The text of `mappings/README.md`.
-fn mappings_guide() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(MAPPINGS_GUIDE)).unwrap()
 }
 
 /// The built-in files of a kind.
@@ -145,9 +187,9 @@ fn values_of(name: &str, value: &toml::Value, found: &mut Vec<String>) {
 }
 
 #[test]
-fn mappings_guide_has_every_event_with_its_slots_and_every_error() {
-    let guide = mappings_guide();
-    let (_, events) = guide.split_once("**Events** and their slots").unwrap();
+fn mappings_reference_has_every_event_with_its_slots_and_every_error() {
+    let reference = read(MAPPINGS_REFERENCE);
+    let (_, events) = reference.split_once("**Events** and their slots").unwrap();
     let (events, _) = events.split_once("**Errors**").unwrap();
     for event in EventName::ALL {
         let name = format!("`{}`", snake_case(event));
@@ -161,13 +203,13 @@ fn mappings_guide_has_every_event_with_its_slots_and_every_error() {
     }
     let kinds = ErrorKind::SESSION_KINDS.iter().map(|kind| kind.name());
     for name in kinds.chain(RealtimeEvent::ALL.iter().map(|event| event.name())) {
-        assert!(guide.contains(&format!("`{name}`")), "nothing about {name}");
+        assert!(reference.contains(&format!("`{name}`")), "nothing about {name}");
     }
 }
 
 #[test]
-fn mappings_guide_has_every_key_verb_and_role_of_the_built_in_files() {
-    let guide = mappings_guide();
+fn mappings_reference_has_every_key_verb_and_role_of_the_built_in_files() {
+    let reference = read(MAPPINGS_REFERENCE);
     let mut words = Vec::new();
     for file in built_in_files(MappingKind::Client) {
         words.extend(file.keys().filter(|key| !file[key.as_str()].is_table()).cloned());
@@ -187,7 +229,7 @@ fn mappings_guide_has_every_key_verb_and_role_of_the_built_in_files() {
     words.sort();
     words.dedup();
     let is_missing = |word: &&String| {
-        [format!("`{word}`"), format!("[{word}]")].iter().all(|spelled| !guide.contains(spelled))
+        [format!("`{word}`"), format!("[{word}]")].iter().all(|spelled| !reference.contains(spelled))
     };
     let missing: Vec<_> = words.iter().filter(is_missing).collect();
     assert!(missing.is_empty(), "{missing:?}");

@@ -429,7 +429,7 @@ pub enum ExplainFormat {
     Text,
     /// Markdown tables
     Markdown,
-    /// JSON; mappings/README.md describes it
+    /// JSON; mappings/reference.md describes it
     Json,
 }
 
@@ -438,7 +438,7 @@ pub enum ExplainFormat {
 pub enum TryFormat {
     /// Plain text lines
     Text,
-    /// JSON; mappings/README.md describes it
+    /// JSON; mappings/reference.md describes it
     Json,
 }
 

@@ -35,8 +35,8 @@ pub struct DemoResult {
     pub transcripts: Vec<String>,
     /// Time from the last audible sample to the last transcript.
     pub final_latency: Option<Duration>,
-    /// The spoken answer, if one was requested.
-    pub reply: Option<SpokenReply>,
+    /// The spoken answer.
+    pub reply: SpokenReply,
 }
 
 /// Spoken answer of a demo.
@@ -54,23 +54,26 @@ pub struct SpokenReply {
     pub file: PathBuf,
 }
 
-/// Sends the recording `wav_bytes` to the server at `url`. With `needs_reply`, saves a spoken answer in `out`.
+impl SpokenReply {
+    /// Saves an answer in `out`.
+    fn save(
+        text: String,
+        speech: &SpeechAudio,
+        (first_audio, is_unprompted): (Duration, bool),
+        out: &Path,
+    ) -> Result<Self, ClientError> {
+        OutputFile::write_all_to(&Destination::of(out), &speech.to_wav())?;
+        Ok(Self { text, is_unprompted, duration: speech.duration(), first_audio, file: out.to_path_buf() })
+    }
+}
+
+/// Sends the recording `wav_bytes` to the server at `url` and saves a spoken answer in `out`.
 ///
 /// # Errors
 /// [`ClientError`], which knows its exit code.
 pub async fn run_speech_demo(
     url: &str,
     wav_bytes: Vec<u8>,
-    needs_reply: bool,
-    out: &Path,
-) -> Result<DemoResult, ClientError> {
-    run_speech_demo_with_timing(url, wav_bytes, needs_reply, out, ClientTiming::default()).await
-}
-
-pub(in crate::cli) async fn run_speech_demo_with_timing(
-    url: &str,
-    wav_bytes: Vec<u8>,
-    needs_reply: bool,
     out: &Path,
     timing: ClientTiming,
 ) -> Result<DemoResult, ClientError> {
@@ -79,7 +82,7 @@ pub(in crate::cli) async fn run_speech_demo_with_timing(
     let recording = Recording::decode(wav_bytes, RECORDING_NAME)?;
     let target = ServerTarget { url: url.to_owned(), ..ServerTarget::default() };
     let (mut client, _) = Client::connect(&target, timing).await?;
-    let result = transcribe_and_reply(&mut client, (recording, speech_end), needs_reply, out).await;
+    let result = transcribe_and_reply(&mut client, (recording, speech_end), out).await;
     client.close(|_| {}).await;
     result
 }
@@ -99,10 +102,8 @@ pub async fn run_conversation_demo(
     let answer = talk::ask_question(&mut client, &samples).await;
     client.close(|_| {}).await;
     let talk::SpokenAnswer { text, speech, latency } = answer?;
-    OutputFile::write_all_to(&Destination::of(out), &speech.to_wav())?;
-    let (duration, file) = (speech.duration(), out.to_path_buf());
-    let reply = SpokenReply { text, is_unprompted: true, duration, first_audio: latency, file };
-    Ok(DemoResult { transcripts: Vec::new(), final_latency: None, reply: Some(reply) })
+    let reply = SpokenReply::save(text, &speech, (latency, true), out)?;
+    Ok(DemoResult { transcripts: Vec::new(), final_latency: None, reply })
 }
 
 /// Decodes the whole recording to int16 mono at 16 kHz.
@@ -113,7 +114,6 @@ async fn read_recording(bytes: impl Into<Bytes>) -> Result<Vec<i16>, ClientError
 async fn transcribe_and_reply(
     client: &mut Client,
     (mut recording, speech_end): (Recording, usize),
-    needs_reply: bool,
     out: &Path,
 ) -> Result<DemoResult, ClientError> {
     let speech_end = Duration::from_secs_f64(speech_end as f64 / f64::from(SPEECH_RATE_HZ));
@@ -131,11 +131,9 @@ async fn transcribe_and_reply(
         Ok(())
     };
     let transcription = stream_recording::stream_and_transcribe(client, &mut recording, on_progress).await?;
-    let mut result = DemoResult { transcripts: transcription.texts(), final_latency, reply: None };
-    if needs_reply {
-        result.reply = Some(speak_reply(client, &result.transcripts, out).await?);
-    }
-    Ok(result)
+    let transcripts = transcription.texts();
+    let reply = speak_reply(client, &transcripts, out).await?;
+    Ok(DemoResult { transcripts, final_latency, reply })
 }
 
 async fn speak_reply(
@@ -151,12 +149,5 @@ async fn speak_reply(
     let text = split_parts(&text, CHUNK_MAX_CHARS).into_iter().next().unwrap_or_default();
     let mut speech = SpeechAudio::default();
     let first_audio = speak_part(client, &text, None, "demo", |audio| speech.push(audio)).await?;
-    OutputFile::write_all_to(&Destination::of(out), &speech.to_wav())?;
-    Ok(SpokenReply {
-        text,
-        is_unprompted: false,
-        duration: speech.duration(),
-        first_audio,
-        file: out.to_path_buf(),
-    })
+    SpokenReply::save(text, &speech, (first_audio, false), out)
 }

@@ -13,7 +13,6 @@ use crate::audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ, pcm, wav};
 use crate::cli::client::{Client, ClientTiming, ServerMessage, server_error};
 use crate::cli::dial::ServerTarget;
 use crate::cli::error::ClientError;
-use crate::cli::output_file::{Destination, OutputFile};
 use crate::cli::speech_audio::SpeechAudio;
 use crate::cli::stream_recording::end_of_audible_samples;
 
@@ -38,15 +37,9 @@ pub async fn run_openai_demo(url: &str, wav_bytes: Vec<u8>, out: &Path) -> Resul
     let dialogue = hold_dialogue(&mut client, &samples).await;
     client.hang_up().await;
     let Dialogue { transcripts, answer, .. } = dialogue?;
-    OutputFile::write_all_to(&Destination::of(out), &answer.speech.to_wav())?;
-    let reply = SpokenReply {
-        text: answer.text,
-        is_unprompted: true,
-        duration: answer.speech.duration(),
-        first_audio: answer.latency.unwrap_or_default(),
-        file: out.to_path_buf(),
-    };
-    Ok(DemoResult { transcripts, final_latency: None, reply: Some(reply) })
+    let latency = answer.latency.unwrap_or_default();
+    let reply = SpokenReply::save(answer.text, &answer.speech, (latency, true), out)?;
+    Ok(DemoResult { transcripts, final_latency: None, reply })
 }
 
 /// Resamples int16 from 16 kHz to OpenAI's rate.

@@ -40,25 +40,19 @@ pub async fn run(args: &SpeakArgs, stop: impl Future<Output = u8>) -> Result<(),
     let format = audio_format(args)?;
     let inputs = inputs(args);
     let destinations = Destination::for_inputs(&inputs, Some(&args.output), format.name())?;
-    let target = Target::open(&args.target).await?;
-    let terminal = Terminal::stderr();
-    let jobs = inputs.iter().zip(destinations).map(|(file, destination)| {
-        let job = SpeakJob { args, target: &target, file, destination, format, terminal: &terminal };
-        FileJob { name: job.name(), work: job.run() }
-    });
-    let parallel = args.jobs.map_or(target.parallel_files(), usize::from);
-    let speak_all = async {
+    let speak_all = async |target: &Target| {
         if let Some(voice) = &args.voice {
-            voice::check_voice(voice, &target).await?;
+            voice::check_voice(voice, target).await?;
         }
+        let terminal = Terminal::stderr();
+        let jobs = inputs.iter().zip(destinations).map(|(file, destination)| {
+            let job = SpeakJob { args, target, file, destination, format, terminal: &terminal };
+            FileJob { name: job.name(), work: job.run() }
+        });
+        let parallel = args.jobs.map_or(target.parallel_files(), usize::from);
         files::run_all(jobs.collect(), parallel, &terminal, "spoke").await
     };
-    let result = tokio::select! {
-        result = speak_all => result,
-        signal = stop => Err(ClientError::Stopped(signal)),
-    };
-    target.close().await;
-    result
+    Target::open(&args.target).await?.work(stop, speak_all).await
 }
 
 /// The files with texts; a text of the command line counts as a file named `speech`.
@@ -125,7 +119,7 @@ impl SpeakJob<'_> {
                 live::speak(target, ClientTiming::default(), &parts, voice, on_audio).await?;
             }
             Target::Http(target) => request::speak(target, &parts, voice, on_audio).await?,
-            Target::Local(bridge) => rest_session::speak(bridge.target(), &parts, voice, on_audio).await?,
+            Target::Local(bridge) => rest_session::speak(bridge, &parts, voice, on_audio).await?,
         }
         let length = file.duration().as_secs_f64();
         file.finish()?;
@@ -135,6 +129,6 @@ impl SpeakJob<'_> {
 }
 
 async fn read_text(file: &Path) -> Result<String, ClientError> {
-    let (bytes, _) = read_input(file, TEXT_MAX_BYTES).await?;
+    let bytes = read_input(file, TEXT_MAX_BYTES).await?;
     String::from_utf8(bytes).map_err(|_| ClientError::InvalidText("the text is not UTF-8".to_owned()))
 }

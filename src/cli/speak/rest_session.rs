@@ -1,32 +1,29 @@
 //! Speech from the server in this process, as fast as the model generates it.
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::json;
-use tokio_tungstenite::tungstenite::Message;
 
-use crate::cli::dial::{self, ServerTarget};
 use crate::cli::error::ClientError;
-use crate::server::RestEvent;
+use crate::cli::local_bridge::LocalBridge;
+use crate::server::{RestEvent, RestSession};
 
 /// Speaks the parts of a text one after the other, in one session.
 pub(super) async fn speak(
-    target: &ServerTarget,
+    bridge: &LocalBridge,
     parts: &[String],
     voice: Option<&str>,
     mut on_audio: impl FnMut(&[u8]) -> Result<(), ClientError>,
 ) -> Result<(), ClientError> {
-    let mut socket = dial::dial(target).await?;
+    let RestSession { mut commands, mut events } = bridge.open().await?;
     let lost = |reason: String| ClientError::ConnectionLost(reason);
     for part in parts {
         let mut command = json!({"type": "speak", "text": part});
         if let Some(voice) = voice {
             command["voice"] = voice.into();
         }
-        socket.send(Message::text(command.to_string())).await.map_err(|error| lost(error.to_string()))?;
+        commands.send(&command).await;
         let mut has_audio = false;
         loop {
-            let message = socket.next().await.ok_or_else(|| lost("no end was reported".to_owned()))?;
-            match RestEvent::read(message.map_err(|error| lost(error.to_string()))?).map_err(lost)? {
+            match events.next_message().await.and_then(RestEvent::read).map_err(lost)? {
                 RestEvent::Audio(audio) => {
                     has_audio |= !audio.is_empty();
                     on_audio(&audio)?;
@@ -46,6 +43,5 @@ pub(super) async fn speak(
             }
         }
     }
-    let _ = socket.close(None).await;
     Ok(())
 }

@@ -186,12 +186,10 @@ async fn speech_demo_transcribes_recording_and_saves_reply() {
     let directory = std::env::temp_dir().join(format!("voxbridge-demo-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let out = directory.join("out.wav");
-    let result = demo::run_speech_demo_with_timing(&url, RECORDING.to_vec(), true, &out, quick_timing())
-        .await
-        .unwrap();
+    let result = demo::run_speech_demo(&url, RECORDING.to_vec(), &out, quick_timing()).await.unwrap();
     assert_eq!(result.transcripts, ["ask not"]);
     assert!(result.final_latency.unwrap() > Duration::ZERO);
-    let reply = result.reply.unwrap();
+    let reply = result.reply;
     assert_eq!((reply.text.as_str(), reply.duration.as_millis()), ("You said: ask not", 500));
     assert_eq!(std::fs::read(&out).unwrap().len(), 44 + 24_000);
     std::fs::remove_dir_all(directory).unwrap();
@@ -207,5 +205,5 @@ async fn client_futures_are_send() {
     }
     let target = target("http://no");
     drop(assert_send(Client::connect(&target, quick_timing())));
-    drop(assert_send(demo::run_speech_demo("", Vec::new(), false, std::path::Path::new(""))));
+    drop(assert_send(demo::run_speech_demo("", Vec::new(), std::path::Path::new(""), quick_timing())));
 }

@@ -46,16 +46,11 @@ pub(super) struct Transcribed {
 pub async fn run(args: &TranscribeArgs, stop: impl Future<Output = u8>) -> Result<(), ClientError> {
     check_format(args)?;
     let destinations = Destination::for_inputs(&args.files, args.output.as_deref(), args.format.extension())?;
-    let target = Target::open(&args.target).await?;
-    let result = match check_target(args, &target) {
-        Ok(()) => tokio::select! {
-            result = transcribe_all(args, destinations, &target) => result,
-            signal = stop => Err(ClientError::Stopped(signal)),
-        },
-        Err(error) => Err(error),
+    let transcribe_all = async |target: &Target| {
+        check_target(args, target)?;
+        transcribe_all(args, destinations, target).await
     };
-    target.close().await;
-    result
+    Target::open(&args.target).await?.work(stop, transcribe_all).await
 }
 
 fn check_format(args: &TranscribeArgs) -> Result<(), ClientError> {
@@ -158,8 +153,7 @@ impl TranscribeJob<'_> {
                     settings["language"] = language.as_str().into();
                 }
                 let mut view = self.view(recording.expected_length);
-                let target = bridge.target();
-                rest_session::transcribe(target, &settings, recording, |progress| view.show(progress)).await
+                rest_session::transcribe(bridge, &settings, recording, |progress| view.show(progress)).await
             }
             Target::Live(server) => {
                 let recording = Recording::open(self.file).await?;

@@ -6,29 +6,26 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::{SinkExt as _, StreamExt as _, stream::SplitSink};
 use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::tungstenite::Message;
 
 use super::Transcribed;
-use crate::cli::dial::{self, ClientWebSocket, ServerTarget};
 use crate::cli::error::ClientError;
+use crate::cli::local_bridge::LocalBridge;
 use crate::cli::recording::Recording;
 use crate::cli::view::Progress;
 use crate::media::transcript::Segment;
-use crate::server::RestEvent;
+use crate::server::{RestCommands, RestEvent, RestSession};
 
 /// Transcribes a recording in one session.
 pub(in crate::cli) async fn transcribe(
-    target: &ServerTarget,
+    bridge: &LocalBridge,
     settings: &Value,
     mut recording: Recording,
     mut on_progress: impl FnMut(Progress<'_>) -> Result<(), ClientError>,
 ) -> Result<Transcribed, ClientError> {
-    let (mut commands, mut events) = dial::dial(target).await?.split();
-    // A session that has ended says why by its events.
-    let _ = commands.send(Message::text(settings.to_string())).await;
+    let RestSession { mut commands, mut events } = bridge.open().await?;
+    commands.send(settings).await;
     let mut result = Utterances::default();
     let mut fed = None;
     {
@@ -39,7 +36,7 @@ pub(in crate::cli) async fn transcribe(
                     fed = Some(problem);
                     continue;
                 }
-                message = events.next() => message,
+                message = events.next_message() => message.map_err(ClientError::ConnectionLost)?,
             };
             if result.handle(message, &mut on_progress)? {
                 break;
@@ -51,15 +48,11 @@ pub(in crate::cli) async fn transcribe(
 }
 
 /// Sends a recording, and returns its damage.
-async fn feed(
-    recording: &mut Recording,
-    mut commands: SplitSink<ClientWebSocket, Message>,
-) -> Option<ClientError> {
+async fn feed(recording: &mut Recording, mut commands: RestCommands) -> Option<ClientError> {
     let problem = loop {
         match recording.next_chunk().await {
             Ok(Some(chunk)) => {
-                let bytes: Bytes = chunk.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-                if commands.send(Message::Binary(bytes)).await.is_err() {
+                if !commands.send_audio(&chunk).await {
                     return None;
                 }
             }
@@ -67,7 +60,7 @@ async fn feed(
             Err(problem) => break Some(problem),
         }
     };
-    let _ = commands.send(Message::text(json!({"type": "finish"}).to_string())).await;
+    commands.send(&json!({"type": "finish"})).await;
     problem
 }
 
@@ -91,14 +84,9 @@ impl Utterances {
     /// Handles a message; true after the last one.
     fn handle(
         &mut self,
-        message: Option<Result<Message, tungstenite::Error>>,
+        message: Message,
         on_progress: &mut impl FnMut(Progress<'_>) -> Result<(), ClientError>,
     ) -> Result<bool, ClientError> {
-        let message = match message {
-            Some(Ok(message)) => message,
-            Some(Err(error)) => return Err(ClientError::ConnectionLost(error.to_string())),
-            None => return Err(ClientError::ConnectionLost("no end was reported".to_owned())),
-        };
         if let Message::Text(text) = &message {
             on_progress(Progress::Event(text))?;
         }

@@ -1,4 +1,4 @@
-//! A client protocol's file: paths, limits, commands, events, errors, closes. The schema is `mappings/README.md`.
+//! A client protocol's file: paths, limits, commands, events, errors, closes. The schema is `mappings/reference.md`.
 
 mod audio_check;
 mod compile;
@@ -282,7 +282,7 @@ impl ClientMapping {
             (!self.is_live && verbs().any(Verb::is_live), "commands", "`live = true`"),
         ] {
             if is_missing {
-                let message = format!("a command has a verb that needs {what}; see mappings/README.md");
+                let message = format!("a command has a verb that needs {what}; see mappings/reference.md");
                 problems.push(error_at_key(&[needs], message));
             }
         }

@@ -1,5 +1,5 @@
 //! Client protocol of a relay, compiled: messages and events in the model's own protocol. The schema is
-//! `mappings/README.md`.
+//! `mappings/reference.md`.
 //!
 //! One client session is one upstream session, message by message. If both ends share a spelling
 //! ([`RelayProtocol::dialect`]), messages pass unchanged and the mapping only classifies them. Client protocols of

@@ -1,4 +1,4 @@
-//! Upstream dialect files: connecting, modes, sent and received messages. The schema is `mappings/README.md`.
+//! Upstream dialect files: connecting, modes, sent and received messages. The schema is `mappings/reference.md`.
 
 mod names;
 

@@ -79,12 +79,30 @@ impl Caller {
         check_origin(config, headers)?;
         let (_, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
         let key = authenticate(config, headers, &query_keys, peer, request.uri().path(), secrets)?;
-        let address = client_socket_address(peer, config.access.client_address(peer.address.ip(), headers));
-        let subject = peer.certificate_names.first().cloned();
-        Ok(Self { key, address, subject, trace_context: trace_context(headers) })
+        Ok(Self::with_key(config, headers, peer, key))
     }
 
-    /// Takes a session slot, and a session from the quotas of the key and of the address.
+    fn with_key(
+        config: &ServiceConfig,
+        headers: &HeaderMap,
+        peer: &ClientPeer,
+        key: Option<Arc<ApiKey>>,
+    ) -> Self {
+        let reported = config.access.client_address(peer.address.ip(), headers);
+        // A proxy reports the client without a port.
+        let port = if reported == peer.address.ip().to_canonical() { peer.address.port() } else { 0 };
+        let (address, subject) = (SocketAddr::new(reported, port), peer.certificate_names.first().cloned());
+        Self { key, address, subject, trace_context: trace_context(headers) }
+    }
+
+    /// A command in the server's own process.
+    pub(super) fn of_this_process() -> Self {
+        let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+        Self { key: None, address, subject: None, trace_context: trace_context(&HeaderMap::new()) }
+    }
+
+    /// Takes a session slot, and a session from the quotas of the key and of the address. The slot comes first: a client that
+    /// finds the server full uses up no quota.
     pub(super) fn admit(
         &self,
         config: &ServiceConfig,
@@ -94,12 +112,6 @@ impl Caller {
         let tickets = acquire_quota_tickets(config, server, self.key.as_ref(), self.address.ip())?;
         Ok(Admission::new(self.key.clone(), self.subject.clone(), session_slot, tickets))
     }
-}
-
-/// The address of a client. A proxy reports it without a port.
-fn client_socket_address(peer: &ClientPeer, client_address: IpAddr) -> SocketAddr {
-    let port = if client_address == peer.address.ip().to_canonical() { peer.address.port() } else { 0 };
-    SocketAddr::new(client_address, port)
 }
 
 /// Runs every check that may reject the request, then spawns the session.
@@ -113,10 +125,10 @@ pub(super) fn admit(
     let (query, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
     let headers = request.headers();
     check_single_key(headers)?;
-    let client_address = config.access.client_address(peer.address.ip(), headers);
-
     let candidates = protocol_detection::candidates_for_request(&config, &path, &query);
-    check_path(&config, &path, &candidates)?;
+    if let Err(cause @ NotServed::NotFound) = &candidates {
+        return Err(not_served_error(&config, &path, cause));
+    }
     check_upgrade(&request, (&path, &query), candidates.as_deref().unwrap_or_default())?;
     check_origin(&config, headers)?;
     let key = match check_signature(&config, headers, &path, request.uri().query())? {
@@ -135,28 +147,23 @@ pub(super) fn admit(
     let by_key = (was_open && candidates.len() == 1).then_some(DetectedBy::Key);
     let detected_by = by_key.or(by_place).or(by_sign).unwrap_or(DetectedBy::Default);
     let mut response = handshake_response(&request)?;
-    // The slot comes first: a client that finds the server full uses up no quota.
-    let session_slot = reserve_slot(&config, server)?;
-    let tickets = acquire_quota_tickets(&config, server, key.as_ref(), client_address)?;
-
+    let caller = Caller::with_key(&config, headers, peer, key);
+    let admission = caller.admit(&config, server)?;
     response
         .headers_mut()
         .extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
     let answers = answers_header(&config, headers, (&path, &query), &candidates);
     response.headers_mut().extend(answers.map(|answers| (ANSWERS_HEADER, answers)));
-    let trace_context = trace_context(headers);
     let watch_name = find_watch_name(headers).filter(|_| config.playground).map(str::to_owned);
     let connect_request = ConnectRequest {
         path,
         query,
-        peer: client_socket_address(peer, client_address),
-        trace_context,
+        peer: caller.address,
+        trace_context: caller.trace_context,
         candidates,
         detected_by,
         watch_name,
     };
-    let subject = peer.certificate_names.first().cloned();
-    let admission = Admission::new(key, subject, session_slot, tickets);
     let upgraded = hyper::upgrade::on(&mut request);
     // Boxed, because otherwise the task's future would hold it twice.
     let session = Box::pin(run_session(upgraded, connect_request, (server.clone(), config), admission));
@@ -175,21 +182,6 @@ pub(super) fn spawn_session(
             () = wait_for_cut_off(cut_off) => {}
         }
     })
-}
-
-/// The protocols that a request may speak.
-type CandidateResult = Result<Vec<Arc<ClientMapping>>, NotServed>;
-
-/// Rejects paths where nothing is served.
-fn check_path(
-    config: &ServiceConfig,
-    path: &str,
-    candidates: &CandidateResult,
-) -> Result<(), Box<HttpError>> {
-    match candidates {
-        Err(cause @ NotServed::NotFound) => Err(not_served_error(config, path, cause)),
-        _ => Ok(()),
-    }
 }
 
 /// Rejects requests with several keys in headers: a proxy in front may have looked at another one.

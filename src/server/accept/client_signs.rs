@@ -10,7 +10,10 @@ use serde_json::Value;
 
 use crate::{
     mapping::{ClientMapping, client::HeaderSign},
-    server::{access::credential::split_query_parameter, route::matches_glob},
+    server::{
+        access::credential::{list_items, split_query_parameter},
+        route::matches_glob,
+    },
 };
 
 /// The sign that decided on the protocol, for the log and `/sessions`.
@@ -118,10 +121,7 @@ fn keep_matching(candidates: &mut Vec<Arc<ClientMapping>>, matches: impl Fn(&Cli
 
 /// True if one of the headers is there with a matching value. Lists are compared item by item.
 fn shows_any(headers: &HeaderMap, signs: &[HeaderSign]) -> bool {
-    signs.iter().any(|sign| {
-        let lines = headers.get_all(&sign.name).into_iter().filter_map(|line| line.to_str().ok());
-        lines.flat_map(|line| line.split(',')).any(|value| matches_glob(&sign.value, value.trim()))
-    })
+    signs.iter().any(|sign| list_items(headers, &sign.name).any(|value| matches_glob(&sign.value, value)))
 }
 
 fn names_its_model(client: &ClientMapping, query: &str) -> bool {

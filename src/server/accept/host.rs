@@ -60,7 +60,8 @@ impl<'h> Host<'h> {
     }
 }
 
-fn host(headers: &HeaderMap) -> Option<&str> {
+/// The host that a request names.
+pub(super) fn host(headers: &HeaderMap) -> Option<&str> {
     headers.get(HOST)?.to_str().ok()
 }
 

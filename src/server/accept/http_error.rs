@@ -16,6 +16,13 @@ use crate::telemetry::metrics::RejectReason;
 /// The response to an HTTP request.
 pub(crate) type HttpResponse = Response<Full<Bytes>>;
 
+/// A response with HTTP 200 and a body of this type.
+pub(crate) fn answer_with(content_type: &'static str, body: impl Into<Bytes>) -> HttpResponse {
+    let mut response = Response::new(Full::new(body.into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
 /// `Retry-After` where the time until a slot is free is unknown.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(5);
 
@@ -39,9 +46,8 @@ impl HttpError {
 
     /// An error response with a body of another shape.
     pub(crate) fn with_body(reason: RejectReason, status: StatusCode, body: String) -> Box<Self> {
-        let mut response = Response::new(Full::from(body));
+        let mut response = answer_with("application/json", body);
         *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Box::new(Self { reason, response })
     }
 

@@ -1,21 +1,20 @@
 //! Requests for the playground: its files, its settings, and the messages of the session that it opened.
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::{
-    HeaderMap, Method, Request, Response, StatusCode,
+    HeaderMap, Method, Request, StatusCode,
     body::Incoming,
     header::{
-        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue, LOCATION,
-        ORIGIN, REFERRER_POLICY, SEC_WEBSOCKET_PROTOCOL, UPGRADE, X_CONTENT_TYPE_OPTIONS,
+        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, LOCATION, ORIGIN,
+        REFERRER_POLICY, SEC_WEBSOCKET_PROTOCOL, UPGRADE, X_CONTENT_TYPE_OPTIONS,
     },
 };
 use std::sync::Arc;
 
 use super::{
     admission::{Caller, ClientPeer, spawn_session},
-    host::check_playground_host,
-    http_error::{HttpError, HttpResponse},
+    host::{check_playground_host, host},
+    http_error::{HttpError, HttpResponse, answer_with},
     upgrade::handshake_response,
 };
 use crate::{
@@ -91,10 +90,8 @@ fn file(name: &str) -> Result<HttpResponse, Box<HttpError>> {
 }
 
 fn with_headers(content_type: &'static str, body: impl Into<Bytes>) -> HttpResponse {
-    let mut response = Response::new(Full::new(body.into()));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    let mut response = answer_with(content_type, body);
+    response.headers_mut().extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
     response
 }
 
@@ -145,8 +142,4 @@ fn check_same_origin(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
     }
     let message = "Only the playground's own page may watch a session";
     Err(HttpError::forbidden(RejectReason::Origin, "origin_not_allowed", message))
-}
-
-fn host(headers: &HeaderMap) -> Option<&str> {
-    headers.get(HOST)?.to_str().ok()
 }

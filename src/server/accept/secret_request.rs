@@ -6,11 +6,10 @@
 
 use std::sync::Arc;
 
-use http_body_util::Full;
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
-    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
+    header::{CACHE_CONTROL, HeaderValue},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
@@ -19,7 +18,7 @@ use tracing::info;
 use super::{
     admission::{Caller, ClientPeer},
     host::check_page,
-    http_error::{HttpError, HttpResponse},
+    http_error::{HttpError, HttpResponse, answer_with},
     rest::read_short_body,
     session_start::unix_now,
 };
@@ -112,10 +111,8 @@ impl SecretRequest {
                 session.into()
             }
         };
-        let mut response = HttpResponse::new(Full::from(body.to_string()));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let mut response = answer_with("application/json", body.to_string());
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
     }
 }

@@ -142,7 +142,7 @@ struct StartedSession {
 /// Detects the client's protocol and opens its session; `None` if there is none.
 async fn start_session(
     (stream, read): (ClientStream, Vec<u8>),
-    mut request: ConnectRequest,
+    request: ConnectRequest,
     (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
     admission: Admission,
 ) -> Option<StartedSession> {
@@ -151,25 +151,23 @@ async fn start_session(
     let mut client = client_websocket((stream, read), &request, limits);
     let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
     client.stream.set_memory(memory);
-    if is_announced_at_once(&request, &config) {
-        let connection = Connection { request, server, config, admission, eviction, is_request };
+    let mut connection = Connection { request, server, config, admission, eviction, is_request };
+    if is_announced_at_once(&connection.request, &connection.config) {
         return open_connection(connection, client, None);
     }
     let detected = tokio::select! {
-        detected = detect_protocol(&mut client, &mut request, &config) => detected,
-        _ = wait_for_drain_order(server.drain.clone()) => {
+        detected = detect_protocol(&mut client, &mut connection.request, &connection.config) => detected,
+        _ = wait_for_drain_order(connection.server.drain.clone()) => {
             close_unidentified(&mut client.stream, CloseCode::Restart, "server_shutdown").await;
             return None;
         }
-        () = eviction.clone().wait() => {
+        () = connection.eviction.clone().wait() => {
             client.stream.stop_reading();
             close_unidentified(&mut client.stream, CloseCode::Again, OUT_OF_MEMORY).await;
             return None;
         }
     };
-    let first_message = detected.ok()?;
-    let connection = Connection { request, server, config, admission, eviction, is_request };
-    open_connection(connection, client, first_message)
+    open_connection(connection, client, detected.ok()?)
 }
 
 /// True if the session of the likeliest protocol is opened before the client's first message, because its clients wait for
@@ -218,7 +216,7 @@ fn open_connection(
         false => open_session(mapping, request, config, limits, is_traced),
     };
     let OpenedSession { bridge, upstreams, profile, start, rejection } = opened?;
-    // A rejected connection is no session and has no id.
+    // A rejected connection is no session and has no id; a relay may reject its client itself.
     let profile = profile.filter(|_| !bridge.session_id().is_empty());
     let start = start.filter(|_| profile.is_some());
     // An error-level span, so that every log line of the session carries its fields.
@@ -449,8 +447,7 @@ fn open_relay_session(
     });
     let bridge =
         Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialect.clone(), setup);
-    // A relay that rejects the client in its own protocol has no id.
-    let profile = Some(profile.name.clone()).filter(|_| !bridge.session_id().is_empty());
+    let profile = Some(profile.name.clone());
     Some(OpenedSession { bridge, upstreams: upstreams.clone(), profile, start, rejection: None })
 }
 

@@ -21,7 +21,7 @@ use crate::{
     server::{
         ServiceConfig,
         access::{
-            credential::{SUBPROTOCOL, split_query_parameter},
+            credential::{SUBPROTOCOL, list_items, split_query_parameter},
             has_own_subprotocol,
         },
     },
@@ -111,8 +111,7 @@ pub(super) fn negotiate_subprotocol(
 }
 
 fn match_subprotocol(offered: &HeaderMap, mapping: &ClientMapping) -> Option<HeaderValue> {
-    let lines = offered.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|line| line.to_str().ok());
-    let mut names = lines.flat_map(|line| line.split(',')).map(str::trim);
+    let mut names = list_items(offered, SEC_WEBSOCKET_PROTOCOL);
     let agreed = names.find_map(|name| mapping.subprotocols.iter().find(|known| *known == name))?;
     HeaderValue::from_str(agreed).ok()
 }

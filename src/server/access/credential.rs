@@ -8,7 +8,7 @@
 
 use hyper::{
     HeaderMap,
-    header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL},
+    header::{AUTHORIZATION, AsHeaderName, SEC_WEBSOCKET_PROTOCOL},
 };
 
 /// Subprotocol that the server selects when another one contains a key.
@@ -51,9 +51,7 @@ pub fn find_key(
             (false, _) => None,
         }
     });
-    let offered =
-        header_values(SEC_WEBSOCKET_PROTOCOL.as_str()).flat_map(|line| line.split(',')).map(str::trim);
-    let offered: Vec<&str> = offered.collect();
+    let offered: Vec<&str> = list_items(headers, SEC_WEBSOCKET_PROTOCOL).collect();
     let prefixed =
         offered.iter().filter_map(|name| KEY_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)));
     let following = offered.windows(2).filter(|pair| {
@@ -78,8 +76,13 @@ fn is_own_subprotocol(name: &str) -> bool {
 
 /// The name by which the playground watches the session of a request; `None` if the client asked for no watcher.
 pub fn find_watch_name(headers: &HeaderMap) -> Option<&str> {
-    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).find_map(|name| name.trim().strip_prefix(WATCH_PREFIX))
+    list_items(headers, SEC_WEBSOCKET_PROTOCOL).find_map(|name| name.strip_prefix(WATCH_PREFIX))
+}
+
+/// The items of a header whose value is a list, over all its lines (RFC 9110 §5.3).
+pub(crate) fn list_items(headers: &HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(name).into_iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim)
 }
 
 /// Removes a parameter from a query string; returns the rest unchanged and the parameter's values.

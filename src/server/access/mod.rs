@@ -30,7 +30,7 @@ use super::memory::MemoryBudget;
 use self::{
     address::TrustedProxies,
     client_secrets::ClientSecrets,
-    credential::{SUBPROTOCOL, find_key},
+    credential::{SUBPROTOCOL, find_key, list_items},
     keys::{ApiKey, ApiKeys, KeyRejection},
     origin::AllowedOrigins,
     signature::SignatureCheck,
@@ -178,6 +178,5 @@ impl AccessPolicy {
 /// True if the client offers the subprotocol `voxbridge`. The server selects it instead of the subprotocol with the
 /// key, which would send the key back.
 pub(super) fn has_own_subprotocol(headers: &HeaderMap) -> bool {
-    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).any(|name| name.trim() == SUBPROTOCOL)
+    list_items(headers, SEC_WEBSOCKET_PROTOCOL).any(|name| name == SUBPROTOCOL)
 }

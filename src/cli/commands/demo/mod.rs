@@ -15,7 +15,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use self::servers::{DemoServers, load_engines};
 use super::{CommandError, replay::write_picture, stop_signal};
 use crate::{
-    cli::{args::DemoArgs, demo, output, picture::SessionPicture, side_by_side::SideBySide},
+    cli::{ClientTiming, args::DemoArgs, demo, output, picture::SessionPicture, side_by_side::SideBySide},
     config::Config,
     server::tap::{Tap, TapFrame, TapPoint},
     telemetry,
@@ -48,7 +48,10 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
         match (args.talk, args.openai) {
             (true, _) => demo::run_conversation_demo(&url, recording, destination).await,
             (false, true) => demo::openai::run_openai_demo(&url, recording, destination).await,
-            (false, false) => demo::run_speech_demo(&url, recording, true, destination).await,
+            (false, false) => {
+                let timing = ClientTiming::default();
+                demo::run_speech_demo(&url, recording, destination, timing).await
+            }
         }
     };
     let mut stop = std::pin::pin!(stop);
@@ -136,7 +139,7 @@ fn format_result(result: &demo::DemoResult) -> String {
     let mut out = String::from("\n");
     match result.transcripts.as_slice() {
         // A conversation has no transcripts.
-        [] if result.reply.as_ref().is_some_and(|reply| reply.is_unprompted) => {}
+        [] if result.reply.is_unprompted => {}
         [] => out.push_str("heard   nothing that sounds like speech\n"),
         transcripts => {
             let _ = writeln!(out, "heard   {}", transcripts.join(" "));
@@ -145,17 +148,16 @@ fn format_result(result: &demo::DemoResult) -> String {
     if let Some(latency) = result.final_latency {
         let _ = writeln!(out, "        {:.2} s after the last sound of the recording", latency.as_secs_f64());
     }
-    if let Some(reply) = &result.reply {
-        let _ = writeln!(out, "said    {}", reply.text);
-        let _ = writeln!(
-            out,
-            "        {:.2} s of audio in {}, starting after {:.2} s{}",
-            reply.duration.as_secs_f64(),
-            reply.file.display(),
-            reply.first_audio.as_secs_f64(),
-            if reply.is_unprompted { " of silence" } else { "" }
-        );
-    }
+    let reply = &result.reply;
+    let _ = writeln!(out, "said    {}", reply.text);
+    let _ = writeln!(
+        out,
+        "        {:.2} s of audio in {}, starting after {:.2} s{}",
+        reply.duration.as_secs_f64(),
+        reply.file.display(),
+        reply.first_audio.as_secs_f64(),
+        if reply.is_unprompted { " of silence" } else { "" }
+    );
     out
 }
 

@@ -8,12 +8,12 @@ use std::{
 };
 
 use indicatif::ProgressBar;
-use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
     cli::{
         commands::{CommandError, simulate::start_engines},
         output,
+        running_server::RunningServer,
     },
     config::{Config, UpstreamConfig},
     server::{Server, tap::Tap},
@@ -34,24 +34,6 @@ pub(super) struct DemoServers {
     pub(super) upstream: String,
     bridge: RunningServer,
     simulator: RunningServer,
-}
-
-/// A server on a task of its own; it stops when the sender is dropped.
-struct RunningServer {
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
-}
-
-impl RunningServer {
-    fn start<F: Future<Output = ()> + Send + 'static>(run: impl FnOnce(oneshot::Receiver<()>) -> F) -> Self {
-        let (stop, stopped) = oneshot::channel();
-        Self { stop, task: tokio::spawn(run(stopped)) }
-    }
-
-    async fn stop(self) {
-        drop(self.stop);
-        let _ = self.task.await;
-    }
 }
 
 impl DemoServers {

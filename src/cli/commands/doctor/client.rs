@@ -84,7 +84,7 @@ impl ClientCheck {
                 .await;
         let took = start.elapsed();
         let socket = match upgraded {
-            Ok(Ok(socket)) => socket,
+            Ok(Ok((socket, _))) => socket,
             Ok(Err(error)) => {
                 let symptom = upgrade_failure_symptom(&error, &self.endpoint, &connected.addresses).await;
                 return fail_step(log, DoctorStep::Upgrade, took, symptom);

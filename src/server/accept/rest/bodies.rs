@@ -43,7 +43,7 @@ struct Progress {
 /// The place of one body. Dropping it frees the place.
 #[derive(Debug)]
 pub(super) struct BodyPlace {
-    bodies: Bodies,
+    pub(super) bodies: Bodies,
     incoming: Arc<Incoming>,
 }
 
@@ -135,11 +135,6 @@ impl BodyPlace {
     /// Number of older bodies in progress.
     pub(super) fn older(&self) -> usize {
         self.bodies.lock().iter().take_while(|incoming| !Arc::ptr_eq(incoming, &self.incoming)).count()
-    }
-
-    /// Gives up the slowest of the bodies that have received more than this.
-    pub(super) fn give_up_slowest(&self, received_min: usize) {
-        self.bodies.give_up_slowest(received_min);
     }
 }
 

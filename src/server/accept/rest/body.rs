@@ -169,7 +169,7 @@ impl<'m> BodyReader<'m> {
             if retries.is_multiple_of(MEMORY_RETRIES_UNTIL_ROOM_IS_MADE) {
                 // A WebSocket that holds more goes first; only then an upload that is slower.
                 if !self.memory.evict_larger() {
-                    self.place.give_up_slowest(SMALL_BYTES);
+                    self.place.bodies.give_up_slowest(SMALL_BYTES);
                 }
             }
             tokio::select! {

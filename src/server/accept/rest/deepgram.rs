@@ -158,13 +158,7 @@ pub(super) async fn answer_speak(
     let model = query.get("model").unwrap_or("aura-asteria-en").to_owned();
     let admission = opening.admit()?;
     let command = json!({"type": "speak", "text": text, "voice": model});
-    let job = speak::Job {
-        model: model.clone(),
-        format,
-        rate_hz,
-        commands: vec![command],
-        delivery: Delivery::Bytes,
-    };
+    let job = speak::Job { model: model.clone(), format, rate_hz, command, delivery: Delivery::Bytes };
     let mut response = speak::speak(opening, admission, job, Style::Deepgram).await?;
     let headers = response.headers_mut();
     // The library of version 3 reads all four.

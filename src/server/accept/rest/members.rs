@@ -5,10 +5,15 @@
 
 use std::{borrow::Cow, fmt};
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::downstream::json_text::{Key, read_list, read_str};
 
 /// Most elements of a list.
 const LIST_MAX: usize = 256;
+/// The members of an object that count, where a text is expected.
+const TEXTS_OF_OBJECT: [&str; 2] = ["id", "data"];
 
 /// A member of a request's body.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -33,12 +38,13 @@ impl<'b> Members<'b> {
     /// Reads the members with these names. If one occurs repeatedly, the last counts.
     ///
     /// # Errors
-    /// The body is not a JSON object.
+    /// The body is not a JSON object, or a list is too long.
     pub(super) fn read(body: &'b [u8], names: &'static [&'static str]) -> serde_json::Result<Self> {
         let mut json = serde_json::Deserializer::from_slice(body);
-        let members = json.deserialize_map(NamedMembers(names))?;
+        let members = NamedMembers(names).deserialize(&mut json)?;
         json.end()?;
-        Ok(Self(members))
+        let members = members.into_iter().map(|(name, json)| Ok((name, Member::read(json)?)));
+        members.collect::<serde_json::Result<_>>().map(Self)
     }
 
     /// Takes the member with this name.
@@ -46,29 +52,65 @@ impl<'b> Members<'b> {
         let found = self.0.iter_mut().find(|(known, _)| *known == name);
         found.map(|(_, member)| std::mem::take(member)).unwrap_or_default()
     }
-}
-
-impl IntoIterator for Members<'_> {
-    type Item = (&'static str, Vec<String>);
-    type IntoIter = std::vec::IntoIter<Self::Item>;
 
     /// All members as texts, as a form has them.
-    fn into_iter(self) -> Self::IntoIter {
-        let texts = |member| match member {
-            Member::Text(text) => vec![text.into_owned()],
-            Member::Scalar(text) => vec![text],
-            Member::List(texts) => texts,
-            _ => Vec::new(),
+    pub(super) fn into_texts(self) -> Vec<(&'static str, String)> {
+        let texts = |(name, member)| {
+            let texts = match member {
+                Member::Text(text) => vec![text.into_owned()],
+                Member::Scalar(text) => vec![text],
+                Member::List(texts) => texts,
+                _ => Vec::new(),
+            };
+            texts.into_iter().map(move |text| (name, text))
         };
-        let all: Vec<_> = self.0.into_iter().map(|(name, member)| (name, texts(member))).collect();
-        all.into_iter()
+        self.0.into_iter().flat_map(texts).collect()
     }
 }
 
+impl<'b> Member<'b> {
+    fn read(json: &'b RawValue) -> serde_json::Result<Self> {
+        Ok(match json.get().as_bytes().first() {
+            Some(b'n') => Self::Missing,
+            Some(b'"') => Self::Text(serde_json::from_str::<Key<'_>>(json.get())?.0),
+            Some(b'[') => {
+                let too_long =
+                    || serde_json::Error::custom(format_args!("a list has more than {LIST_MAX} elements"));
+                let elements = read_list(json, LIST_MAX).ok_or_else(too_long)?.into_iter();
+                Self::List(elements.filter_map(Self::scalar).collect())
+            }
+            Some(b'{') => {
+                let members = NamedMembers(&TEXTS_OF_OBJECT);
+                let members = members.deserialize(&mut serde_json::Deserializer::from_str(json.get()))?;
+                Self::Object(members.into_iter().filter_map(|(_, json)| read_str(json)).next_back())
+            }
+            _ => Self::Scalar(json.get().to_owned()),
+        })
+    }
+
+    /// The text of a string, a number or a flag.
+    fn scalar(json: &RawValue) -> Option<String> {
+        match json.get().as_bytes().first()? {
+            b'"' => read_str(json).map(Cow::into_owned),
+            b'n' | b'[' | b'{' => None,
+            _ => Some(json.get().to_owned()),
+        }
+    }
+}
+
+/// Reads the members of an object with these names as text, each where it occurs last.
 struct NamedMembers(&'static [&'static str]);
 
+impl<'b> DeserializeSeed<'b> for NamedMembers {
+    type Value = Vec<(&'static str, &'b RawValue)>;
+
+    fn deserialize<D: Deserializer<'b>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
 impl<'b> Visitor<'b> for NamedMembers {
-    type Value = Vec<(&'static str, Member<'b>)>;
+    type Value = Vec<(&'static str, &'b RawValue)>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("an object")
@@ -76,118 +118,16 @@ impl<'b> Visitor<'b> for NamedMembers {
 
     fn visit_map<A: MapAccess<'b>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut members: Self::Value = Vec::new();
-        while let Some(key) = map.next_key_seed(Text)? {
-            match self.0.iter().find(|name| **name == key) {
+        while let Some(key) = map.next_key::<Key<'b>>()? {
+            match self.0.iter().find(|name| **name == key.0) {
                 Some(name) => {
                     members.retain(|(known, _)| known != name);
-                    members.push((name, map.next_value_seed(AnyMember)?));
+                    members.push((name, map.next_value()?));
                 }
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         Ok(members)
-    }
-}
-
-/// Reads a text without a copy where it has no escapes.
-struct Text;
-
-impl<'b> DeserializeSeed<'b> for Text {
-    type Value = Cow<'b, str>;
-
-    fn deserialize<D: Deserializer<'b>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_str(self)
-    }
-}
-
-impl<'b> Visitor<'b> for Text {
-    type Value = Cow<'b, str>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a string")
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'b str) -> Result<Self::Value, E> {
-        Ok(Cow::Borrowed(text))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(text.to_owned()))
-    }
-}
-
-struct AnyMember;
-
-impl<'b> DeserializeSeed<'b> for AnyMember {
-    type Value = Member<'b>;
-
-    fn deserialize<D: Deserializer<'b>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_any(self)
-    }
-}
-
-impl<'b> Visitor<'b> for AnyMember {
-    type Value = Member<'b>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Member::Missing)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
-        Ok(Member::Scalar(value.to_string()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-        Ok(Member::Scalar(value.to_string()))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-        Ok(Member::Scalar(value.to_string()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-        Ok(Member::Scalar(value.to_string()))
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'b str) -> Result<Self::Value, E> {
-        Ok(Member::Text(Cow::Borrowed(text)))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Member::Text(Cow::Owned(text.to_owned())))
-    }
-
-    fn visit_seq<A: SeqAccess<'b>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut texts = Vec::new();
-        let mut count = 0;
-        while let Some(element) = list.next_element_seed(Self)? {
-            count += 1;
-            if count > LIST_MAX {
-                return Err(A::Error::custom(format_args!("a list has more than {LIST_MAX} elements")));
-            }
-            match element {
-                Member::Text(text) => texts.push(text.into_owned()),
-                Member::Scalar(text) => texts.push(text),
-                _ => {}
-            }
-        }
-        Ok(Member::List(texts))
-    }
-
-    fn visit_map<A: MapAccess<'b>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut text = None;
-        while let Some(key) = map.next_key_seed(Text)? {
-            if !["id", "data"].contains(&&*key) {
-                map.next_value::<IgnoredAny>()?;
-            } else if let Member::Text(found) = map.next_value_seed(Self)? {
-                text = Some(found);
-            }
-        }
-        Ok(Member::Object(text))
     }
 }
 
@@ -213,7 +153,7 @@ mod tests {
     fn bodies_that_are_no_object_are_errors() {
         let long = format!(r#"{{"words": [{}0]}}"#, "0,".repeat(LIST_MAX));
         let deep = format!(r#"{{"words": {}"#, "[".repeat(100_000));
-        for body in ["[]", "", "7", "{", r#"{"model": "a"} x"#, &long, &deep] {
+        for body in ["[]", "", "7", "{", r#"{"model": "a"} x"#, r#"{"model": "\ud800"}"#, &long, &deep] {
             assert!(Members::read(body.as_bytes(), &NAMES).is_err(), "{body:.40}");
         }
     }

@@ -9,7 +9,7 @@
 //! - [`body`]: receives the body of a request; [`bodies`]: the bodies in progress
 //! - [`upload`]: a recording with its fields; [`form`] and [`members`] read forms and JSON, [`parse`] outside of the sessions'
 //!   threads
-//! - [`event`]: what the session sends
+//! - [`event`]: what the session sends; [`local`] opens sessions for commands of this process
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
 //! - [`speak`]: a text to speech
 //! - [`codec_threads`] decodes and encodes outside of the sessions' threads; [`streamed_body`] is sent as it is made
@@ -23,10 +23,11 @@ mod deepgram;
 mod endpoint;
 pub(crate) mod event;
 mod form;
+pub(crate) mod local;
 mod members;
 mod models;
 mod parse;
-mod session;
+pub(crate) mod session;
 mod speak;
 mod streamed_body;
 mod style;
@@ -43,7 +44,7 @@ use hyper::{
     body::Incoming,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ALLOW,
-        CONTENT_TYPE, HeaderValue, ORIGIN, VARY,
+        HeaderValue, ORIGIN, VARY,
     },
 };
 use serde_json::json;
@@ -53,7 +54,7 @@ use self::{session::Opening, streamed_body::StreamedBody, style::Style};
 use super::{
     admission::{Caller, ClientPeer},
     host::{check_page, may_page_use_rest},
-    http_error::{HttpError, HttpResponse},
+    http_error::{HttpError, HttpResponse, answer_with},
     request_stream::Answering,
 };
 use crate::{
@@ -165,13 +166,6 @@ pub(super) async fn read_short_body(
 /// A complete answer.
 fn complete(response: HttpResponse) -> Response<Body> {
     response.map(Either::Left)
-}
-
-/// A complete answer of this type.
-fn answer_with(content_type: &'static str, body: impl Into<Bytes>) -> HttpResponse {
-    let mut response = Response::new(Full::new(body.into()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
 }
 
 /// Answers a browser that asks whether a page may send the request (Fetch standard, "CORS-preflight fetch").

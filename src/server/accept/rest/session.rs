@@ -1,4 +1,5 @@
-//! A session that serves one request: it is opened on a stream in memory, and speaks the client protocol `rest`.
+//! A session that serves one request, or a command of this process: it is opened on a stream in memory, and speaks the client
+//! protocol `rest`.
 
 use std::sync::Arc;
 
@@ -11,8 +12,9 @@ use tokio_tungstenite::{
 };
 use tracing::{debug, warn};
 
-pub(super) use super::event::Event;
+pub(crate) use super::event::Event;
 use super::{PROTOCOL, ServedRequest, models, style::Failure};
+use crate::mapping::ClientMapping;
 pub(super) use crate::media::transcript::{Segment, Word};
 use crate::server::{
     ServerContext, ServiceConfig,
@@ -59,18 +61,42 @@ impl Opening {
     ) -> Result<(RestSession, ServedRequest), Failure> {
         let Self { server, config, caller, path, served } = self;
         let client = config.library.client(PROTOCOL).map_err(Failure::invalid)?;
-        let query = form_urlencoded::Serializer::new(String::new()).append_pair("model", model).finish();
-        let candidates = authorize(&config, caller.key.as_deref(), &path, &query, vec![client.clone()])?;
+        authorize(&config, caller.key.as_deref(), &path, &query(model), vec![client.clone()])?;
         if config.routes.find(&path, &client, model).is_none() {
             return Err(models::not_found(model));
         }
+        let context = (server, config);
+        Ok((RestSession::open(context, caller, path, model, client, admission).await, served))
+    }
+}
+
+fn query(model: &str) -> String {
+    form_urlencoded::Serializer::new(String::new()).append_pair("model", model).finish()
+}
+
+/// An open session. Dropping it ends the session and frees its workers.
+pub(crate) struct RestSession {
+    pub(crate) commands: Commands,
+    pub(crate) events: Events,
+}
+
+impl RestSession {
+    /// Opens a session for a caller that was admitted.
+    pub(super) async fn open(
+        (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
+        caller: Caller,
+        path: String,
+        model: &str,
+        client: Arc<ClientMapping>,
+        admission: Admission,
+    ) -> Self {
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
         let request = ConnectRequest {
             path,
-            query,
+            query: query(model),
             peer: caller.address,
             trace_context: caller.trace_context,
-            candidates,
+            candidates: vec![client],
             detected_by: DetectedBy::Path,
             watch_name: None,
         };
@@ -79,27 +105,21 @@ impl Opening {
         let task = spawn_session(session, cut_off);
         let socket = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
         let (commands, events) = socket.split();
-        Ok((RestSession { commands: Commands(commands), events: Events { events, task } }, served))
+        Self { commands: Commands(commands), events: Events { events, task } }
     }
 }
 
-/// An open session. Dropping it ends the session and frees its workers.
-pub(super) struct RestSession {
-    pub(super) commands: Commands,
-    pub(super) events: Events,
-}
-
 /// The direction to the session.
-pub(super) struct Commands(SplitSink<WebSocketStream<DuplexStream>, Message>);
+pub(crate) struct Commands(SplitSink<WebSocketStream<DuplexStream>, Message>);
 
 impl Commands {
     /// Sends a command. Fails silently if the session has ended; its events say why.
-    pub(super) async fn send(&mut self, command: &Value) {
+    pub(crate) async fn send(&mut self, command: &Value) {
         self.send_message(Message::text(command.to_string())).await;
     }
 
     /// Sends audio: int16 mono at 16 kHz. False if the session has ended.
-    pub(super) async fn send_audio(&mut self, samples: &[i16]) -> bool {
+    pub(crate) async fn send_audio(&mut self, samples: &[i16]) -> bool {
         let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         self.send_message(Message::binary(bytes)).await
     }
@@ -111,24 +131,29 @@ impl Commands {
 }
 
 /// The direction from the session.
-pub(super) struct Events {
+pub(crate) struct Events {
     events: SplitStream<WebSocketStream<DuplexStream>>,
     task: JoinHandle<()>,
 }
 
 impl Events {
+    /// The next message, whatever it says.
+    ///
+    /// # Errors
+    /// The session ended without a message about it, in words.
+    pub(crate) async fn next_message(&mut self) -> Result<Message, String> {
+        let message = self.events.next().await.ok_or("no end was reported")?;
+        message.map_err(|error| error.to_string())
+    }
+
     /// The next transcript or audio; `None` after the last.
     ///
     /// # Errors
     /// The session failed.
     pub(super) async fn next(&mut self) -> Result<Option<Event>, Failure> {
         loop {
-            let message = match self.events.next().await {
-                Some(Ok(message)) => message,
-                Some(Err(error)) => return Err(lost(&error.to_string())),
-                None => return Err(lost("no end was reported")),
-            };
-            match Event::read(message).map_err(|problem| lost(&problem))? {
+            let message = self.next_message().await;
+            match message.and_then(Event::read).map_err(|problem| lost(&problem))? {
                 // After all replies; other reasons leave something out.
                 Event::Closed { reason } if reason == "finished" => {
                     // The client may send its next request at once, so the slot must be free by then.

@@ -54,8 +54,8 @@ pub(super) struct Job {
     pub(super) model: String,
     pub(super) format: AudioFormat,
     pub(super) rate_hz: u32,
-    /// The commands to the session.
-    pub(super) commands: Vec<Value>,
+    /// The command to the session.
+    pub(super) command: Value,
     pub(super) delivery: Delivery,
 }
 
@@ -125,7 +125,7 @@ fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
             command[name] = value.into();
         }
     }
-    Ok(Job { model: model.into_owned(), format, rate_hz: RATE_HZ, commands: vec![command], delivery })
+    Ok(Job { model: model.into_owned(), format, rate_hz: RATE_HZ, command, delivery })
 }
 
 fn check_text(text: &str) -> Result<(), Failure> {
@@ -214,37 +214,22 @@ pub(super) async fn speak(
     style: Style,
 ) -> Result<Response<Body>, Failure> {
     let threads = opening.server.codec_threads.clone();
-    let Job { model, format, rate_hz, commands, delivery } = job;
+    let Job { model, format, rate_hz, command, delivery } = job;
     let request_id = format!("{:016x}", fastrand::u64(..));
     let encoder = Encoder::new(format, rate_hz).map_err(|error| Failure::invalid(error.to_string()))?;
     let (mut session, served) = opening.open(&model, admission).await?;
     session.commands.send(&json!({"type": "configure", "output_rate_hz": rate_hz})).await;
-    for command in &commands {
-        session.commands.send(command).await;
-    }
+    session.commands.send(&command).await;
     session.commands.send(&json!({"type": "finish"})).await;
     let first = next_audio(&mut session.events).await?.ok_or_else(|| {
         Failure::new(StatusCode::BAD_GATEWAY, "bad_gateway", "The model gave no speech for the text")
     })?;
-    let characters = commands.iter().filter_map(|command| command["text"].as_str()).map(str::len).sum();
+    let characters = command["text"].as_str().map_or(0, str::len);
     let encoding = Encoding { encoder, threads };
-    let (sender, body) = StreamedBody::new();
-    tokio::spawn(async move {
-        let gone = sender.clone();
-        let speech = Speech { encoding, delivery, style, characters };
-        tokio::select! {
-            biased;
-            // Ends the session, which frees its worker.
-            () = gone.closed() => {}
-            // The session would end without its commands.
-            sent = speech.send((session.commands, session.events), first, sender) => {
-                if let Err(problem) = sent {
-                    warn!(problem, "speech is incomplete");
-                }
-            }
-        }
-        drop(served);
-    });
+    let speech = Speech { encoding, delivery, style, characters };
+    // The session would end without its commands.
+    let send = |sender| speech.send((session.commands, session.events), first, sender);
+    let body = StreamedBody::made_by(send, "speech", served);
     let mut response = match delivery {
         Delivery::Events => event_stream(body),
         Delivery::Bytes => {

@@ -10,6 +10,7 @@ use std::{
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use tokio::{sync::mpsc, time::timeout};
+use tracing::warn;
 
 /// Parts that wait for the client.
 const WAITING_PARTS_MAX: usize = 4;
@@ -37,9 +38,38 @@ pub(crate) struct StreamedBody {
 pub(super) struct BodySender(mpsc::Sender<io::Result<Part>>);
 
 impl StreamedBody {
-    pub(super) fn new() -> (BodySender, Self) {
+    fn new() -> (BodySender, Self) {
         let (sender, parts) = mpsc::channel(WAITING_PARTS_MAX);
         (BodySender(sender), Self { parts, is_over: false })
+    }
+}
+
+impl StreamedBody {
+    /// Makes a body in a task of its own, which ends early if the client goes. `served` is held until then.
+    pub(super) fn made_by<F>(
+        make: impl FnOnce(BodySender) -> F,
+        what: &'static str,
+        served: impl Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), &'static str>> + Send + 'static,
+    {
+        let (sender, body) = Self::new();
+        let (gone, making) = (sender.clone(), make(sender));
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                // Ends the session, which frees its worker.
+                () = gone.closed() => {}
+                made = making => {
+                    if let Err(problem) = made {
+                        warn!(problem, "{what} is incomplete");
+                    }
+                }
+            }
+            drop(served);
+        });
+        body
     }
 }
 

@@ -62,8 +62,7 @@ pub(super) struct Failure {
 /// macaw.md §6).
 struct FieldError {
     kind: &'static str,
-    /// Its words; those of the failure by default.
-    message: Option<String>,
+    message: String,
     input: Value,
     /// The limit that the input exceeds, with its name.
     limit: Option<(&'static str, Value)>,
@@ -72,10 +71,9 @@ struct FieldError {
 }
 
 impl FieldError {
-    fn body(&self, message: &str) -> Value {
+    fn body(&self) -> Value {
         let location = ["body"].into_iter().chain(self.field).collect::<Vec<_>>();
-        let message = self.message.as_deref().unwrap_or(message);
-        let mut error = json!({"type": self.kind, "loc": location, "msg": message, "input": self.input});
+        let mut error = json!({"type": self.kind, "loc": location, "msg": self.message, "input": self.input});
         if let Some((name, limit)) = &self.limit {
             error["ctx"] = json!({*name: limit});
         }
@@ -102,15 +100,9 @@ impl Failure {
 
     /// HTTP 400: a parameter is wrong.
     pub(super) fn parameter(name: &'static str, message: impl Into<String>) -> Self {
-        let failure = Self { parameter: Some(name), ..Self::invalid(message) };
-        let field_error = FieldError {
-            kind: "value_error",
-            message: None,
-            input: Value::Null,
-            limit: None,
-            field: Some(name),
-        };
-        Self { field_error: Some(Box::new(field_error)), ..failure }
+        let failure = Self::invalid(message).about(name);
+        let words = failure.message.clone();
+        failure.with_field_error("value_error", words, Value::Null, None)
     }
 
     /// HTTP 400: the body is not a JSON object.
@@ -123,22 +115,19 @@ impl Failure {
             ),
             false => ("json_invalid", "JSON decode error"),
         };
-        let message = Some(message.to_owned());
-        let field_error = FieldError { kind, message, input: json!({}), limit: None, field: None };
-        Self { field_error: Some(Box::new(field_error)), ..failure }
+        failure.with_field_error(kind, message, json!({}), None)
     }
 
     /// Adds Macaw's type and words of an error in a parameter, with the input and the limit that it exceeds.
     pub(super) fn with_field_error(
-        mut self,
+        self,
         kind: &'static str,
         message: impl Into<String>,
         input: Value,
         limit: Option<(&'static str, Value)>,
     ) -> Self {
-        let (message, field) = (Some(message.into()), self.parameter);
-        self.field_error = Some(Box::new(FieldError { kind, message, input, limit, field }));
-        self
+        let error = FieldError { kind, message: message.into(), input, limit, field: self.parameter };
+        Self { field_error: Some(Box::new(error)), ..self }
     }
 
     /// Adds Macaw's words for a number that is not in this range.
@@ -156,12 +145,10 @@ impl Failure {
     }
 
     /// Macaw's server answers that this field is missing.
-    pub(super) fn with_missing_field(mut self, name: &'static str) -> Self {
-        let message = Some("Field required".to_owned());
-        let field_error =
-            FieldError { kind: "missing", message, input: Value::Null, limit: None, field: Some(name) };
-        self.field_error = Some(Box::new(field_error));
-        self
+    pub(super) fn with_missing_field(self, name: &'static str) -> Self {
+        let parameter = self.parameter;
+        let failure = self.about(name).with_field_error("missing", "Field required", Value::Null, None);
+        Self { parameter, ..failure }
     }
 
     /// Names the wrong parameter, where the real Macaw server checks it after its framework.
@@ -172,7 +159,7 @@ impl Failure {
     /// HTTP 400: a parameter is missing.
     pub(super) fn missing(name: &'static str) -> Self {
         let message = format!("Missing required parameter: '{name}'.");
-        Self { parameter: Some(name), ..Self::invalid(message) }.with_missing_field(name)
+        Self::invalid(message).about(name).with_missing_field(name)
     }
 
     /// HTTP 400: the upload is no audio that can be decoded.
@@ -232,7 +219,7 @@ impl Failure {
                 };
                 (self.status, json!({"err_code": code, "err_msg": message, "request_id": ""}))
             }
-            (Style::Macaw, Some(error)) => (StatusCode::UNPROCESSABLE_ENTITY, error.body(message)),
+            (Style::Macaw, Some(error)) => (StatusCode::UNPROCESSABLE_ENTITY, error.body()),
             (..) => {
                 let kind = match (style, code) {
                     (Style::Macaw, "invalid_audio") => "audio_format_error",

@@ -281,22 +281,8 @@ async fn stream(
     served: ServedRequest,
 ) -> Result<Response<Body>, Failure> {
     let first = transcription.next().await?;
-    let (sender, body) = StreamedBody::new();
-    tokio::spawn(async move {
-        let gone = sender.clone();
-        tokio::select! {
-            biased;
-            // Ends the session with it.
-            () = gone.closed() => {}
-            sent = send_events(transcription, first, form.style, sender) => {
-                if let Err(problem) = sent {
-                    warn!(problem, "transcript is incomplete");
-                }
-            }
-        }
-        drop(served);
-    });
-    Ok(event_stream(body))
+    let send = |sender| send_events(transcription, first, form.style, sender);
+    Ok(event_stream(StreamedBody::made_by(send, "transcript", served)))
 }
 
 /// An answer of server-sent events.

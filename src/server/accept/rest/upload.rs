@@ -119,9 +119,7 @@ impl Upload {
         if file.as_ref().is_some_and(|file| file.len() > RECORDING_MAX_BYTES) {
             return Err(too_large(RECORDING_MAX_BYTES));
         }
-        let texts =
-            members.into_iter().flat_map(|(name, texts)| texts.into_iter().map(move |text| (name, text)));
-        Ok(Self { file: file.map(Bytes::from), fields: texts.collect() })
+        Ok(Self { file: file.map(Bytes::from), fields: members.into_texts() })
     }
 
     /// The field with this name; an empty one counts as missing.

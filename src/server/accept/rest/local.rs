@@ -1,0 +1,32 @@
+//! Sessions for commands in the server's own process: no socket, path or key leads to them.
+
+use std::sync::{Arc, Weak};
+
+use tokio::sync::SetOnce;
+
+use super::{super::admission::Caller, PROTOCOL, session::RestSession};
+use crate::server::ServerContext;
+
+/// Opens sessions with a server of this process. Clones share the server.
+#[derive(Clone, Default)]
+pub(crate) struct LocalSessions(Arc<SetOnce<Weak<ServerContext>>>);
+
+impl LocalSessions {
+    /// Names the server, which runs from now on.
+    pub(in crate::server) fn begin(&self, server: &Arc<ServerContext>) {
+        let _ = self.0.set(Arc::downgrade(server));
+    }
+
+    /// Opens a session with this model, as soon as the server runs.
+    ///
+    /// # Errors
+    /// The server is stopping.
+    pub(crate) async fn open(&self, model: &str) -> Result<RestSession, String> {
+        let server = self.0.wait().await.upgrade().ok_or("it has stopped")?;
+        let config = server.config();
+        let caller = Caller::of_this_process();
+        let admission = caller.admit(&config, &server).map_err(|_| "it takes no more sessions")?;
+        let client = config.library.client(PROTOCOL)?;
+        Ok(RestSession::open((server, config), caller, String::new(), model, client, admission).await)
+    }
+}
