@@ -32,6 +32,7 @@ fn plan(dialect: &str, depth: Depth) -> CheckPlan {
     let audio = Arc::new(vec![0; 16_000]);
     CheckPlan {
         dialect: LIBRARY.upstream(dialect).unwrap(),
+        mode: Mode::Audio,
         init: LaneCommand::InitConversation(Box::new(opening)),
         question: LaneCommand::Append(UnitInput {
             audio,

@@ -39,10 +39,15 @@ impl Relay {
         if !self.is_open() {
             return self.confirm_close(now);
         }
-        let message =
-            if self.codecs.is_passthrough() { text.to_owned() } else { self.codecs.encode_close(reason) };
+        let message = match self.codecs.is_passthrough() {
+            true => Some(text.to_owned()),
+            false => self.codecs.encode_close(reason),
+        };
         self.with_connection(|connection, context| {
-            connection.close_with_message(now, message, context);
+            match message {
+                Some(message) => connection.close_with_message(now, message, context),
+                None => connection.close(now, context),
+            }
             ConnectionEvent::None
         });
     }
