@@ -137,6 +137,9 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
         (SimDialect::Legacy { follows_document: true }, "minicpm-o-legacy"),
         (SimDialect::Legacy { follows_document: false }, "minicpm-o"),
         (SimDialect::Current, "minicpm-o-legacy"),
+        (SimDialect::LlamaCppOmni, "llama-cpp-omni"),
+        (SimDialect::LlamaCppOmni, "minicpm-o"),
+        (SimDialect::Current, "llama-cpp-omni"),
     ];
     let stops = [0, 10, 45, 90, 700, 5_000, 29_990].map(|ms| Some(Duration::from_millis(ms)));
     let cases = |(dialect, name): (SimDialect, &'static str)| {
@@ -158,11 +161,15 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
         let ended_by_server =
             outcomes.iter().any(|it| it.step == DoctorStep::Close && it.verdict == StepVerdict::Skipped);
         gateway.gateway.handle_input(gateway.now, SimInput::ClearFaults);
-        // If the server ended the session, its worker needs time to clean up.
-        if ended_by_server {
+        // If the server or the socket ended the session, the worker needs time to clean up.
+        if ended_by_server || name == "llama-cpp-omni" {
             gateway.now += SimTiming::default().cleanup;
         }
-        let dialect_of_server = if dialect == SimDialect::Current { "minicpm-o" } else { "minicpm-o-legacy" };
+        let dialect_of_server = match dialect {
+            SimDialect::Current => "minicpm-o",
+            SimDialect::Legacy { .. } => "minicpm-o-legacy",
+            SimDialect::LlamaCppOmni => "llama-cpp-omni",
+        };
         let (next, _) = gateway.run_check(plan(dialect_of_server, Depth::Answer), None);
         let all_ok = [DoctorStep::Queue, DoctorStep::Init, DoctorStep::Answer, DoctorStep::Close]
             .map(|step| (step, "ok"));
@@ -411,6 +418,11 @@ fn experiments_are_few_and_start_with_likeliest() {
         "a timeout is not repeated"
     );
     assert!(clues(&failed_attempt(true, true), DoctorStep::Tcp, &Symptom::ConnectionRefused).is_empty());
+    let silent = Symptom::NoAnswer { waited: Duration::ZERO };
+    let without_queue = clues(&failed_attempt(true, false), DoctorStep::Queue, &silent);
+    assert!(
+        matches!(&without_queue[..], [(Clue::OtherDialect(name, _), Mode::Audio, _)] if name == "llama-cpp-omni")
+    );
 }
 
 #[test]
