@@ -135,6 +135,8 @@ impl Lease {
     pub fn report_failure(&mut self, message: &str) {
         let failure = match self.stage {
             LeaseStage::InLine | LeaseStage::Reported => return,
+            // An upstream without a queue ends a session like this while another program uses it.
+            LeaseStage::Broken { was_ready: false } if self.place.is_some() => return self.report_busy(),
             LeaseStage::Dialling(_) => LaneFailure::Unreachable,
             LeaseStage::Opening | LeaseStage::Broken { was_ready: false } => LaneFailure::Refused,
             LeaseStage::Ready | LeaseStage::Broken { was_ready: true } => LaneFailure::Died,
@@ -150,8 +152,9 @@ impl Lease {
         match (reason, self.stage) {
             (_, LeaseStage::Reported) => {}
             (DisconnectReason::Closed(TRY_AGAIN_LATER, _), _) => self.report_busy(),
-            // Another client than voxbridge's uses the upstream, which then ends the session without a word.
-            (_, LeaseStage::Opening) if self.place.is_some() => self.report_busy(),
+            (DisconnectReason::Closed(..), LeaseStage::Opening) if self.place.is_some() => {
+                self.stage = LeaseStage::Broken { was_ready: false };
+            }
             (DisconnectReason::Closed(..), _) => {}
             (_, stage) => self.stage = LeaseStage::Broken { was_ready: stage == LeaseStage::Ready },
         }

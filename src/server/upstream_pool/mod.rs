@@ -72,6 +72,14 @@ impl<S> Dial<S> {
     pub const fn take_position(&mut self) -> Option<u32> {
         self.position.take()
     }
+
+    /// Gives up: the lane ends instead of waiting.
+    pub fn give_up(&mut self)
+    where
+        S: Send + 'static,
+    {
+        self.dial = Box::pin(async { Err(DisconnectReason::Lost("it is no longer needed".to_owned())) });
+    }
 }
 
 impl<S> Future for Dial<S> {
