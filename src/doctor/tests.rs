@@ -161,9 +161,13 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
         let ended_by_server =
             outcomes.iter().any(|it| it.step == DoctorStep::Close && it.verdict == StepVerdict::Skipped);
         gateway.gateway.handle_input(gateway.now, SimInput::ClearFaults);
-        // If the server or the socket ended the session, the worker needs time to clean up.
-        if ended_by_server || name == "llama-cpp-omni" {
+        // If the server ended the session, its worker needs time to clean up.
+        if ended_by_server {
             gateway.now += SimTiming::default().cleanup;
+        }
+        // A session that the socket ends lasts until its step ends.
+        if name == "llama-cpp-omni" {
+            gateway.now += Duration::from_secs(2);
         }
         let dialect_of_server = match dialect {
             SimDialect::Current => "minicpm-o",

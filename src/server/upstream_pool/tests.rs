@@ -405,7 +405,7 @@ async fn ready_lane_makes_the_upstream_usable() {
     assert_eq!(pool.usable_and_total(), (1, 1));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
     let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(2).collect();
     dialers.iter().for_each(|dialer| dialer.state().sessions_max = NonZero::new(1));
@@ -421,7 +421,7 @@ async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
     drop(first);
     let third = third.now_or_never().expect("its place is free").unwrap().lease;
     assert!((&mut fifth).now_or_never().is_none(), "third was first");
-    // Who leaves the line makes room behind it, and a wait is no failure of the upstream.
+    // A lane that leaves the line makes room behind it, and a wait is no failure of the upstream.
     advance(Duration::from_secs(1)).await;
     drop(fourth);
     assert_eq!(pool.call(Mode::Chat).take_position(), Some(1));
