@@ -54,7 +54,7 @@
 //! 13. `bridge/mod` and `bridge/served`: `poll_output`, `poll_output`
 //! 14. `session`: `pop_action`, `pop`, `is_finished`, `next_timeout`
 //!
-//! The frame that completes a unit takes all steps of [`session`], and [`upstream::Dialect::encode`] makes its message.
+//! The frame that completes a unit takes all steps of [`session`], and [`upstream::lane::LaneCodec::encode`] makes its message.
 //!
 //! Down, from the upstream's socket to the client's: a delta of audio of a requested text passes about 77 functions.
 //! In a conversation it passes about 111 if it answers a unit, because the bridge then also measures the unit.

@@ -6,15 +6,15 @@
 //! The contract: give [`Bridge::handle_input`] one input, then drain [`Bridge::poll_output`] until it says
 //! [`Output::Wait`] or [`Output::Finished`]. It cannot fail: what goes wrong becomes outputs. The driver decides nothing;
 //! it moves frames, dials lanes and waits. An audio frame's way up: [`Codec::decode`] → the speech input → an
-//! utterance → [`Dialect::encode`]; its way down: [`Dialect::decode`] → the floor → [`Codec::encode`].
+//! utterance → [`LaneCodec::encode`]; its way down: [`LaneCodec::decode`] → the floor → [`Codec::encode`].
 //!
 //! There are two kinds. `served` runs a session: utterances, texts, conversations. `relayed` passes messages between a client
 //! of the model's own protocol and one upstream session.
 //!
 //! [`Codec::decode`]: crate::downstream::Codec::decode
 //! [`Codec::encode`]: crate::downstream::Codec::encode
-//! [`Dialect::decode`]: crate::upstream::Dialect::decode
-//! [`Dialect::encode`]: crate::upstream::Dialect::encode
+//! [`LaneCodec::decode`]: crate::upstream::lane::LaneCodec::decode
+//! [`LaneCodec::encode`]: crate::upstream::lane::LaneCodec::encode
 
 mod relay;
 mod relayed;
@@ -45,6 +45,8 @@ pub enum Input<'a> {
     Client(Frame<'a>),
     /// The client's transport is gone.
     ClientClosed,
+    /// A lane waits at this position for a place at an upstream that has no queue of its own.
+    LaneQueued(Lane, u32),
     /// A lane's transport is up.
     LaneOpened(Lane),
     /// A frame from an upstream.

@@ -9,10 +9,13 @@ use super::{
 use crate::{
     downstream::relay::RelayCodec,
     error::{Error, ErrorKind},
-    event::{Frame, LaneCommand, Message, relay::RelayEndReason},
+    event::{
+        Frame, LaneCommand, Message, MessageMeta,
+        relay::{QueuePosition, RelayEndReason, RelayUpstreamEvent},
+    },
     mapping::{ClientMapping, UpstreamMapping, check::quoted_list, upstream::SendName},
     session::{RelaySetup, SessionState, outbox::Action},
-    upstream::Dialect,
+    upstream::{Dialect, lane::LaneCodecs},
 };
 
 /// Bound on the protocols that share a path.
@@ -25,6 +28,7 @@ pub(super) struct RelayBridge {
     candidates: Vec<RelayCodec>,
     /// `None` if the client protocol or the profile does not relay.
     relay: Option<Relay>,
+    lanes: LaneCodecs,
     is_client_open: bool,
     /// Fields without effect that were already reported to operators.
     noted_no_effect: BTreeSet<String>,
@@ -44,10 +48,11 @@ impl RelayBridge {
             |codec: &RelayCodec| codec.protocol().is_some_and(|relay| relay.dialect == dialect.name);
         let first = candidates.iter().position(matches_dialect).unwrap_or(0);
         let client = (first < candidates.len()).then(|| candidates.remove(first));
+        let lanes = LaneCodecs::new(dialect.clone());
         let codecs = client.map(|client| RelayCodecs { client, upstream: Dialect::new(dialect) });
         let relay = codecs.and_then(|codecs| Relay::open(now, &setup, codecs));
         let is_client_open = relay.is_some();
-        let mut relayed = Self { candidates, relay, is_client_open, noted_no_effect: BTreeSet::new() };
+        let mut relayed = Self { candidates, relay, lanes, is_client_open, noted_no_effect: BTreeSet::new() };
         relayed.check_mode(now);
         relayed
     }
@@ -102,7 +107,11 @@ impl RelayBridge {
         if let Input::Client(Frame::Text(text)) = &input {
             self.detect_protocol(now, text);
         }
-        let Self { relay: Some(relay), noted_no_effect, .. } = self else { return };
+        let Self { relay: Some(relay), lanes, noted_no_effect, .. } = self else { return };
+        // What happens to a lane without a message of the upstream.
+        let report = |relay: &mut Relay, event: &RelayUpstreamEvent<'_>, lane| {
+            relay.handle_upstream_message(now, lane, (event, MessageMeta::default()), "");
+        };
         match input {
             Input::Client(_) if !self.is_client_open => {}
             Input::Client(Frame::Text(text)) => handle_client_text(now, text, relay, noted_no_effect),
@@ -114,15 +123,31 @@ impl RelayBridge {
                 self.is_client_open = false;
                 relay.handle_client_gone(now);
             }
-            Input::LaneOpened(lane) => relay.handle_lane_opened(now, lane),
+            Input::LaneQueued(lane, position) => {
+                relay.handle_lane_opened(now, lane);
+                let place = QueuePosition { position: Some(position), ..QueuePosition::default() };
+                report(relay, &RelayUpstreamEvent::Queued(place), lane);
+            }
+            Input::LaneOpened(lane) => {
+                relay.handle_lane_opened(now, lane);
+                if lanes.get_mut(lane).is_some_and(|codec| codec.is_granted_by_transport()) {
+                    report(relay, &RelayUpstreamEvent::Granted, lane);
+                }
+            }
             Input::Lane(lane, frame) => {
                 let text = if let Frame::Text(text) = frame { text } else { "" };
-                let codecs = Arc::clone(relay.codecs());
-                codecs.upstream.decode_for_relay(frame, |event, meta| {
-                    relay.handle_upstream_message(now, lane, (event, meta), text);
-                });
+                if let Some(codec) = lanes.get_mut(lane) {
+                    codec.decode_for_relay(frame, |event, meta| {
+                        relay.handle_upstream_message(now, lane, (event, meta), text);
+                    });
+                }
             }
-            Input::LaneClosed(lane, reason) => relay.handle_lane_closed(now, lane, &reason),
+            Input::LaneClosed(lane, reason) => {
+                if let Some(end) = lanes.close(lane).and_then(|codec| codec.unreported_end(&reason)) {
+                    report(relay, &RelayUpstreamEvent::Ended(RelayEndReason::Failed, end), lane);
+                }
+                relay.handle_lane_closed(now, lane, &reason);
+            }
             Input::Timeout => relay.handle_timeout(now),
             Input::Drain(within) => relay.drain(now, within, RelayEndReason::Shutdown),
             Input::Close(within) => relay.drain(now, within, RelayEndReason::Operator),
@@ -139,14 +164,26 @@ impl RelayBridge {
                     self.is_client_open = !matches!(message, Message::Close(..));
                     return Output::ToClient(message, None);
                 }
-                Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
+                Action::OpenLane(lane, mode) => {
+                    self.lanes.open(lane, mode);
+                    return Output::OpenLane(lane, mode);
+                }
                 Action::ToLane(lane, LaneCommand::RawText(text)) => {
                     return Output::ToLane(lane, Message::Text(text));
                 }
                 Action::ToLane(lane, command) => {
-                    return Output::ToLane(lane, Message::Text(relay.codecs().upstream.encode(&command)));
+                    let mut message = None;
+                    if let Some(codec) = self.lanes.get_mut(lane) {
+                        codec.encode(&command, |encoded| message = Some(encoded));
+                    }
+                    if let Some(message) = message {
+                        return Output::ToLane(lane, message);
+                    }
                 }
-                Action::DropLane(lane) => return Output::CloseLane(lane),
+                Action::DropLane(lane) => {
+                    self.lanes.close(lane);
+                    return Output::CloseLane(lane);
+                }
                 Action::Observe(observation) => return Output::Observe(observation),
                 Action::RawToClient(_)
                 | Action::ToClient(_)

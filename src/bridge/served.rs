@@ -6,20 +6,20 @@ use super::{Input, Output};
 use crate::{
     downstream::{Codec, ConnectQuery, IgnoredField},
     error::Error,
-    event::{ClientCommand, CloseReason, Frame, Message},
+    event::{ClientCommand, CloseReason, Frame, LaneEvent, Message, MessageMeta},
     mapping::UpstreamMapping,
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, ReadWindow, SampleCounts, Session,
         SessionSetup, SessionState, UplinkCounts, outbox::Action,
     },
-    upstream::Dialect,
+    upstream::lane::LaneCodecs,
 };
 
-/// Codec, session and dialect of one client.
+/// Codec, session and lane codecs of one client.
 #[derive(Debug)]
 pub(super) struct ServedBridge {
     codec: Codec,
-    dialect: Dialect,
+    lanes: LaneCodecs,
     /// `None` for a rejected connection.
     session: Option<Session>,
     opened_at: Instant,
@@ -71,7 +71,7 @@ impl ServedBridge {
     fn new(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, session: Option<Session>) -> Self {
         Self {
             codec,
-            dialect: Dialect::new(dialect),
+            lanes: LaneCodecs::new(dialect),
             is_client_open: session.is_some(),
             session,
             opened_at: now,
@@ -155,11 +155,28 @@ impl ServedBridge {
                 self.codec.forget();
                 session.handle_client_gone(now);
             }
-            Input::LaneOpened(lane) => session.handle_lane_opened(now, lane),
-            Input::Lane(lane, frame) => {
-                self.dialect.decode(frame, |event, meta| session.handle_lane_event(now, lane, &event, meta));
+            Input::LaneQueued(lane, position) => {
+                session.handle_lane_opened(now, lane);
+                let event = LaneEvent::Queued { position: Some(position), length: None, wait_s: None };
+                session.handle_lane_event(now, lane, &event, MessageMeta::default());
             }
-            Input::LaneClosed(lane, reason) => session.handle_lane_closed(now, lane, &reason),
+            Input::LaneOpened(lane) => {
+                session.handle_lane_opened(now, lane);
+                if self.lanes.get_mut(lane).is_some_and(|codec| codec.is_granted_by_transport()) {
+                    session.handle_lane_event(now, lane, &LaneEvent::Granted, MessageMeta::default());
+                }
+            }
+            Input::Lane(lane, frame) => {
+                if let Some(codec) = self.lanes.get_mut(lane) {
+                    codec.decode(frame, |event, meta| session.handle_lane_event(now, lane, &event, meta));
+                }
+            }
+            Input::LaneClosed(lane, reason) => {
+                if let Some(end) = self.lanes.close(lane).and_then(|codec| codec.unreported_end(&reason)) {
+                    session.handle_lane_event(now, lane, &LaneEvent::Closed(end), MessageMeta::default());
+                }
+                session.handle_lane_closed(now, lane, &reason);
+            }
             Input::Timeout => session.handle_timeout(now),
             Input::Drain(within) => session.drain(now, within, CloseReason::Shutdown),
             Input::Close(within) => session.drain(now, within, CloseReason::Operator),
@@ -197,11 +214,24 @@ impl ServedBridge {
                 | Action::RawToClient(_)
                 | Action::CloseClient(_)
                 | Action::DropTurn(..) => {}
-                Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
-                Action::ToLane(lane, command) => {
-                    return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));
+                Action::OpenLane(lane, mode) => {
+                    self.lanes.open(lane, mode);
+                    return Output::OpenLane(lane, mode);
                 }
-                Action::DropLane(lane) => return Output::CloseLane(lane),
+                Action::ToLane(lane, command) => {
+                    if let Some(codec) = self.lanes.get_mut(lane) {
+                        codec.encode(&command, |message| {
+                            self.ready_outputs.push_back(Output::ToLane(lane, message));
+                        });
+                    }
+                    if let Some(output) = self.ready_outputs.pop_front() {
+                        return output;
+                    }
+                }
+                Action::DropLane(lane) => {
+                    self.lanes.close(lane);
+                    return Output::CloseLane(lane);
+                }
                 Action::Observe(Observation::NoEffect(note) | Observation::Unsupported(note))
                     if !super::mark_noted(&mut self.noted_no_effect, &note) => {}
                 Action::Observe(observation) => return Output::Observe(observation),

@@ -79,6 +79,10 @@ pub fn plan_experiments(
             | Symptom::RecoverableError(_)
             | Symptom::NoAnswer { .. },
         ) => experiments_after_failed_init(library, failed, matches!(symptom, Symptom::NoAnswer { .. })),
+        // A server without a queue says nothing until it is sent something.
+        (DoctorStep::Queue, Symptom::NoAnswer { .. }) => {
+            other_dialects(library, failed).filter(|experiment| !experiment.dialect.has_queue()).collect()
+        }
         _ => Vec::new(),
     };
     experiments.truncate(EXPERIMENTS_MAX);
@@ -92,8 +96,9 @@ fn experiments_after_rejected_upgrade(library: &Library, failed: &FailedAttempt<
     for use_dialect_path in paths {
         for dialect in dialects_configured_first(library, failed) {
             for mode in dialect.modes.keys() {
+                let is_other_url = dialect.mode_key.is_some() || *mode == failed.mode;
                 let is_same_setup = dialect.name == failed.dialect.name && *mode == failed.mode;
-                if is_same_setup && !use_dialect_path {
+                if is_same_setup && !use_dialect_path || !is_other_url {
                     continue;
                 }
                 let other_dialect = (dialect.name != failed.dialect.name).then(|| dialect.name.clone());
@@ -102,7 +107,7 @@ fn experiments_after_rejected_upgrade(library: &Library, failed: &FailedAttempt<
                     mode: *mode,
                     use_dialect_path: *use_dialect_path,
                     voice_encoding: None,
-                    depth: Depth::Queue,
+                    depth: if dialect.has_queue() { Depth::Queue } else { Depth::Init },
                     clue: Clue::OtherUrl(String::new(), other_dialect),
                 });
             }
@@ -139,21 +144,26 @@ fn experiments_after_failed_init(
             .extend(encodings.map(|encoding| same_setup(Some(encoding), Clue::OtherVoiceEncoding(encoding))));
         experiments.push(same_setup(None, Clue::WithoutVoice));
     }
-    for dialect in
-        dialects_configured_first(library, failed).filter(|dialect| dialect.name != failed.dialect.name)
-    {
-        let mode = [failed.mode, Mode::Audio, Mode::Video, Mode::Chat];
-        let Some(mode) = mode.into_iter().find(|mode| dialect.modes.contains_key(mode)) else { continue };
-        experiments.push(Experiment {
+    experiments.extend(other_dialects(library, failed));
+    experiments
+}
+
+/// Initialisations with every other dialect, in the mode of the failed attempt if the dialect has it.
+fn other_dialects<'t>(
+    library: &'t Library,
+    failed: &'t FailedAttempt<'_>,
+) -> impl Iterator<Item = Experiment> + 't {
+    dialects_configured_first(library, failed).skip(1).filter_map(|dialect| {
+        let modes = [failed.mode, Mode::Audio, Mode::Video, Mode::Chat];
+        Some(Experiment {
             dialect: dialect.clone(),
-            mode,
+            mode: modes.into_iter().find(|mode| dialect.modes.contains_key(mode))?,
             use_dialect_path: false,
             voice_encoding: None,
             depth: Depth::Init,
             clue: Clue::OtherDialect(dialect.name.clone(), dialect.title.clone()),
-        });
-    }
-    experiments
+        })
+    })
 }
 
 /// All dialects, the configured one first.

@@ -133,7 +133,8 @@ impl UpstreamCheck<'_> {
         init: &LaneCommand,
         log: &mut OutcomeLog,
     ) -> bool {
-        let (bytes, limit) = (Dialect::new(dialect.clone()).encode(init).len(), dialect.message_max_bytes);
+        let (bytes, limit) =
+            (Dialect::new(dialect.clone()).encode(init, self.target.mode).len(), dialect.message_max_bytes);
         if bytes > limit {
             let symptom = Symptom::VoiceTooLarge { bytes, limit };
             log.push(CheckOutcome::failed(DoctorStep::Configuration, Duration::ZERO, symptom));
@@ -221,6 +222,7 @@ impl UpstreamCheck<'_> {
     fn check_plan(&self, experiment: &Experiment) -> CheckPlan {
         CheckPlan {
             dialect: experiment.dialect.clone(),
+            mode: experiment.mode,
             init: self.target.texts.init_command(experiment.mode, experiment.voice_encoding),
             question: self.target.texts.question_command(experiment.mode),
             depth: experiment.depth,

@@ -32,6 +32,7 @@ fn plan(dialect: &str, depth: Depth) -> CheckPlan {
     let audio = Arc::new(vec![0; 16_000]);
     CheckPlan {
         dialect: LIBRARY.upstream(dialect).unwrap(),
+        mode: Mode::Audio,
         init: LaneCommand::InitConversation(Box::new(opening)),
         question: LaneCommand::Append(UnitInput {
             audio,
@@ -136,6 +137,9 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
         (SimDialect::Legacy { follows_document: true }, "minicpm-o-legacy"),
         (SimDialect::Legacy { follows_document: false }, "minicpm-o"),
         (SimDialect::Current, "minicpm-o-legacy"),
+        (SimDialect::LlamaCppOmni, "llama-cpp-omni"),
+        (SimDialect::LlamaCppOmni, "minicpm-o"),
+        (SimDialect::Current, "llama-cpp-omni"),
     ];
     let stops = [0, 10, 45, 90, 700, 5_000, 29_990].map(|ms| Some(Duration::from_millis(ms)));
     let cases = |(dialect, name): (SimDialect, &'static str)| {
@@ -161,7 +165,15 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
         if ended_by_server {
             gateway.now += SimTiming::default().cleanup;
         }
-        let dialect_of_server = if dialect == SimDialect::Current { "minicpm-o" } else { "minicpm-o-legacy" };
+        // A session that the socket ends lasts until its step ends.
+        if name == "llama-cpp-omni" {
+            gateway.now += Duration::from_secs(2);
+        }
+        let dialect_of_server = match dialect {
+            SimDialect::Current => "minicpm-o",
+            SimDialect::Legacy { .. } => "minicpm-o-legacy",
+            SimDialect::LlamaCppOmni => "llama-cpp-omni",
+        };
         let (next, _) = gateway.run_check(plan(dialect_of_server, Depth::Answer), None);
         let all_ok = [DoctorStep::Queue, DoctorStep::Init, DoctorStep::Answer, DoctorStep::Close]
             .map(|step| (step, "ok"));
@@ -410,6 +422,11 @@ fn experiments_are_few_and_start_with_likeliest() {
         "a timeout is not repeated"
     );
     assert!(clues(&failed_attempt(true, true), DoctorStep::Tcp, &Symptom::ConnectionRefused).is_empty());
+    let silent = Symptom::NoAnswer { waited: Duration::ZERO };
+    let without_queue = clues(&failed_attempt(true, false), DoctorStep::Queue, &silent);
+    assert!(
+        matches!(&without_queue[..], [(Clue::OtherDialect(name, _), Mode::Audio, _)] if name == "llama-cpp-omni")
+    );
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 18] = [
+const EMBEDDED: [(&str, &str); 19] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
@@ -66,6 +66,7 @@ const EMBEDDED: [(&str, &str); 18] = [
     ("client/minicpm-o.toml", include_str!("../../mappings/client/minicpm-o.toml")),
     ("client/minicpm-o-legacy.toml", include_str!("../../mappings/client/minicpm-o-legacy.toml")),
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
+    ("upstream/llama-cpp-omni.toml", include_str!("../../mappings/upstream/llama-cpp-omni.toml")),
     ("upstream/minicpm-o-legacy.toml", include_str!("../../mappings/upstream/minicpm-o-legacy.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
     ("profile/live.toml", include_str!("../../mappings/profile/live.toml")),

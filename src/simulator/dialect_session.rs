@@ -10,6 +10,11 @@ use super::{
 
 /// One session on a worker.
 pub(super) trait DialectSession: Debug + Send {
+    /// The session's id, once the client knows it.
+    fn id(&self) -> Option<&str> {
+        None
+    }
+
     /// Handles a text frame from the client.
     fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd>;
 

@@ -56,6 +56,10 @@ enum Connection {
         has_left: bool,
         held_frames: Backlog<ClientFrame<'static>>,
     },
+    /// Connected to a server without a queue, before the first message.
+    Unplaced {
+        mode: SimMode,
+    },
     Serving {
         worker: usize,
         session: Box<dyn DialectSession>,
@@ -89,9 +93,11 @@ impl Gateway {
     /// Creates a gateway. `unix_time` is the time of day at `now`; together with the seed it makes every run
     /// deterministic.
     pub fn new(mut cfg: SimulatorConfig, now: Instant, unix_time: Duration) -> Self {
-        if cfg.dialect != SimDialect::Current {
+        match cfg.dialect {
+            SimDialect::Current => {}
             // The legacy server has no other back-end.
-            cfg.backend = Backend::Pytorch;
+            SimDialect::Legacy { .. } => cfg.backend = Backend::Pytorch,
+            SimDialect::LlamaCppOmni => (cfg.backend, cfg.workers) = (Backend::Cpp, 1),
         }
         Self {
             clock: UnixClock { started_at: now, unix_at_start: unix_time },
@@ -147,6 +153,10 @@ impl Gateway {
     }
 
     fn handle_connected(&mut self, conn: ConnId, mode: SimMode, now: Instant) {
+        if self.cfg.dialect == SimDialect::LlamaCppOmni {
+            self.connections.insert(conn, Connection::Unplaced { mode });
+            return;
+        }
         let is_stuck = self.faults.trigger(FaultKind::StuckQueue);
         if self.faults.trigger(FaultKind::QueueFull) {
             return self.reject_connection(conn, "queue_full", "Queue full");
@@ -167,7 +177,23 @@ impl Gateway {
     pub(super) fn queued_mode(&self, conn: ConnId) -> Option<SimMode> {
         match self.connections.get(&conn)? {
             Connection::Queued { mode, .. } => Some(*mode),
-            Connection::Serving { .. } => None,
+            Connection::Unplaced { .. } | Connection::Serving { .. } => None,
+        }
+    }
+
+    /// Gives a connection its session at its first message. A server without a queue closes it without an event if the
+    /// only session is taken, or still stops.
+    fn place_connection(&mut self, conn: ConnId, mode: SimMode, first: ClientFrame<'_>, now: Instant) {
+        self.connections.remove(&conn);
+        let is_free =
+            |worker: &Worker| worker.is_idle() && worker.rejects_until.is_none_or(|until| until <= now);
+        let refuses = self.faults.trigger(FaultKind::Busy);
+        match (self.workers.iter().position(is_free), first) {
+            (Some(worker), Some(first)) if !refuses => {
+                self.serve_connection(conn, mode, worker, now);
+                self.handle_frame(conn, Some(first), now);
+            }
+            _ => self.outputs.push_back(SimOutput::Close(conn, 1000, String::new())),
         }
     }
 
@@ -208,19 +234,24 @@ impl Gateway {
             self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
             return;
         }
+        self.serve_connection(conn, mode, worker, now);
+        while let Some(frame) = held_frames.pop() {
+            self.handle_frame(conn, frame, now);
+        }
+    }
+
+    /// Begins the session of a connection on a worker.
+    fn serve_connection(&mut self, conn: ConnId, mode: SimMode, worker: usize, now: Instant) {
         self.workers[worker].serving = Some(conn);
         self.workers[worker].task = Some(WorkerTask { mode, started_at: now });
         let limit = self.session_time_limit(mode).map(|limit| now + limit);
         let session: Box<dyn DialectSession> = match self.cfg.dialect {
-            SimDialect::Current => Box::new(CurrentSession::new(mode, limit)),
+            SimDialect::Current | SimDialect::LlamaCppOmni => Box::new(CurrentSession::new(mode, limit)),
             SimDialect::Legacy { follows_document } => {
                 Box::new(LegacySession::new(mode, follows_document, limit))
             }
         };
         self.connections.insert(conn, Connection::Serving { worker, session });
-        while let Some(frame) = held_frames.pop() {
-            self.handle_frame(conn, frame, now);
-        }
     }
 
     /// Returns true if an apparently idle worker rejects the session. The legacy gateway waits for the worker instead
@@ -234,6 +265,7 @@ impl Gateway {
     /// Watchdog limit for a session of this mode; chat has none (field notes §1.6).
     fn session_time_limit(&mut self, mode: SimMode) -> Option<Duration> {
         let limit = match mode {
+            _ if self.cfg.dialect == SimDialect::LlamaCppOmni => return None,
             SimMode::Chat => return None,
             SimMode::Audio => self.cfg.audio_time_limit,
             SimMode::Video => self.cfg.video_time_limit,
@@ -271,6 +303,10 @@ impl Gateway {
 
     fn handle_frame(&mut self, conn: ConnId, frame: ClientFrame<'_>, now: Instant) {
         match (self.connections.get_mut(&conn), frame) {
+            (Some(Connection::Unplaced { mode }), frame) => {
+                let mode = *mode;
+                self.place_connection(conn, mode, frame, now);
+            }
             (Some(Connection::Queued { held_frames, .. }), frame) => {
                 let bytes = frame.as_ref().map_or(0, |text| text.len());
                 if !held_frames.try_push(frame.map(|text| text.into_owned().into()), bytes) {
@@ -304,9 +340,12 @@ impl Gateway {
         match self.connections.remove(&conn) {
             Some(Connection::Queued { .. }) => self.queue.retain(|queued| *queued != conn),
             Some(Connection::Serving { worker, session }) => {
-                self.release_worker(worker, session, true, now);
+                // llama.cpp-omni takes the end of the transport as the end of the session, once it is idle.
+                let is_polite =
+                    self.cfg.dialect == SimDialect::LlamaCppOmni && session.next_deadline().is_none();
+                self.release_worker(worker, session, !is_polite, now);
             }
-            None => {}
+            Some(Connection::Unplaced { .. }) | None => {}
         }
     }
 
@@ -352,7 +391,9 @@ impl Gateway {
     fn end_session(&mut self, conn: ConnId, ending: &SimSessionEnd, now: Instant) {
         let Some(Connection::Serving { worker, session }) = self.connections.remove(&conn) else { return };
         match ending {
-            SimSessionEnd::Closed => self.outputs.push_back(SimOutput::Close(conn, 1000, String::new())),
+            SimSessionEnd::Closed | SimSessionEnd::Unanswered => {
+                self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()))
+            }
             SimSessionEnd::GatewayFailed(message) => {
                 self.outputs.push_back(SimOutput::Text(conn, messages::error("session_failed", message)));
                 self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
@@ -362,7 +403,24 @@ impl Gateway {
             }
             SimSessionEnd::Aborted => self.outputs.push_back(SimOutput::Abort(conn)),
         }
-        self.release_worker(worker, session, !matches!(ending, SimSessionEnd::Closed), now);
+        let is_polite = matches!(ending, SimSessionEnd::Closed | SimSessionEnd::Unanswered);
+        self.release_worker(worker, session, !is_polite, now);
+    }
+
+    /// Ends the session with this id at once, as a client of llama.cpp-omni may request. False if there is none.
+    pub(super) fn end_session_by_id(&mut self, id: &str, now: Instant) -> bool {
+        let has_id = |connection: &Connection| match connection {
+            Connection::Serving { session, .. } => session.id() == Some(id),
+            _ => false,
+        };
+        let Some(conn) = self.connections.iter().find_map(|(conn, it)| has_id(it).then_some(*conn)) else {
+            return false;
+        };
+        self.with_session(conn, now, |_, ctx| {
+            ctx.send_text(ctx.session_closed(id, "client_closed", None));
+            Err(SimSessionEnd::Closed)
+        });
+        true
     }
 
     fn release_worker(
@@ -382,13 +440,17 @@ impl Gateway {
                 released.reported_busy_until = Some(now + HEALTH_CHECK_INTERVAL);
             }
         }
-        if let Some(generation) = session.into_orphaned_generation() {
+        // llama.cpp-omni stops the generation before it takes the next session.
+        if self.cfg.dialect != SimDialect::LlamaCppOmni
+            && let Some(generation) = session.into_orphaned_generation()
+        {
             released.model.adopt_orphan(generation);
         }
     }
 
     fn pending_deadlines(&self) -> impl Iterator<Item = (Instant, ConnId)> {
         self.connections.iter().filter_map(|(conn, connection)| match connection {
+            Connection::Unplaced { .. } => None,
             Connection::Queued { next_update_at, .. } => Some((*next_update_at, *conn)),
             Connection::Serving { session, .. } => session.next_deadline().map(|at| (at, *conn)),
         })

@@ -1,4 +1,5 @@
 //! HTTP pages of the gateway beside the WebSocket, as of `gateway.py` in OpenBMB/MiniCPM-o-Demo: `/health` and `/status`.
+//! llama.cpp-omni has `/health`, and ends a session on request (`server-omni.cpp`).
 //!
 //! Other pages of the real gateway, such as its web interface, are absent.
 
@@ -6,7 +7,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::{SimMode, gateway::Gateway, model::WorkerTask};
+use super::{SimDialect, SimMode, gateway::Gateway, model::WorkerTask};
 use crate::downstream::date;
 
 /// Answer to an HTTP request: status and JSON body.
@@ -53,7 +54,31 @@ struct Health {
 }
 
 impl Gateway {
-    /// Answers an HTTP request that is no WebSocket handshake. The path is without its query.
+    /// Handles an HTTP request that is no WebSocket handshake. The path is without its query.
+    pub fn handle_http(&mut self, now: Instant, method: &str, path: &str) -> HttpPage {
+        let id = path.strip_prefix("/sessions/").and_then(|rest| rest.strip_suffix("/close"));
+        match (self.cfg.dialect, id) {
+            (SimDialect::LlamaCppOmni, Some(id)) if method == "POST" => self.close_session(id, now),
+            (SimDialect::LlamaCppOmni, _) if method == "GET" && ["/health", "/v1/health"].contains(&path) => {
+                HttpPage { status: 200, json: "{\"status\":\"ok\"}".to_owned() }
+            }
+            (SimDialect::LlamaCppOmni, _) => error_page(404, "Not Found"),
+            _ => self.http_page(now, method, path),
+        }
+    }
+
+    /// Ends a session of llama.cpp-omni on request.
+    fn close_session(&mut self, id: &str, now: Instant) -> HttpPage {
+        if !self.end_session_by_id(id, now) {
+            return HttpPage {
+                status: 404,
+                json: "{\"error\":{\"message\":\"session not found\"}}".to_owned(),
+            };
+        }
+        HttpPage { status: 200, json: format!("{{\"closed\":true,\"ok\":true,\"session_id\":\"{id}\"}}") }
+    }
+
+    /// Answers a request for a page of the gateway.
     pub fn http_page(&self, now: Instant, method: &str, path: &str) -> HttpPage {
         let json = match path {
             "/health" => to_json(&Health { status: "healthy", timestamp: self.local_time(now) }),

@@ -10,7 +10,8 @@
 //!
 //! The core ([`Gateway`]) is sans-IO: inputs and instants in, outputs out, ids from a seed. The sockets are in
 //! `socket`, behind the `io` feature. `session_mode` and `generate` answer `mode=chat`; `duplex` answers the
-//! full-duplex modes. `session` implements the current dialect, `legacy` the legacy one.
+//! full-duplex modes. `session` implements the current dialect, with or without a
+//! gateway, `legacy` the legacy one.
 
 mod backend;
 mod backlog;
@@ -93,9 +94,24 @@ pub enum SimDialect {
         /// Behaves like the protocol's document; otherwise like the real server.
         follows_document: bool,
     },
+    /// llama.cpp-omni without a gateway: the messages of the current dialect at `/backend`, one session, no queue.
+    LlamaCppOmni,
 }
 
 impl SimDialect {
+    /// True for the legacy dialect.
+    pub const fn is_legacy(self) -> bool {
+        matches!(self, Self::Legacy { .. })
+    }
+
+    /// Path of the WebSocket.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Current | Self::Legacy { .. } => "/v1/realtime",
+            Self::LlamaCppOmni => "/backend",
+        }
+    }
+
     /// Reads the mode from the query string. The real legacy server treats every mode but `video` as audio; its
     /// document allows only these two.
     ///
@@ -105,6 +121,8 @@ impl SimDialect {
         let given = mode_parameter(query);
         match (self, given.as_deref()) {
             (Self::Current, _) => parse_mode(query),
+            // The payload of `session.init` names the mode; pictures are always taken.
+            (Self::LlamaCppOmni, _) => Ok(SimMode::Video),
             (Self::Legacy { .. }, Some("video")) => Ok(SimMode::Video),
             (Self::Legacy { .. }, Some("audio") | None) | (Self::Legacy { follows_document: false }, _) => {
                 Ok(SimMode::Audio)
@@ -198,9 +216,9 @@ impl SimTiming {
 pub struct SimulatorConfig {
     /// Protocol it speaks.
     pub dialect: SimDialect,
-    /// Back-end of the workers; the legacy dialect always has PyTorch.
+    /// Back-end of the workers; the legacy dialect always has PyTorch, llama.cpp-omni always C++.
     pub backend: Backend,
-    /// Maximum number of concurrent sessions.
+    /// Maximum number of concurrent sessions; llama.cpp-omni has one.
     pub workers: usize,
     /// Maximum number of queued connections; the real default is 1000 (field notes §1.2).
     pub queue_limit: usize,

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 
 use super::{
-    EngineAnswer, FaultKind, JobId, SimMode,
+    EngineAnswer, FaultKind, JobId, SimDialect, SimMode,
     backlog::{BACKLOG_FULL, Backlog},
     dialect_session::DialectSession,
     messages::{self, EventMetrics, ServerEvent},
@@ -20,6 +20,9 @@ use super::{
 
 /// Exception of the real gateway when it reads a binary frame as text (field notes §1.1).
 const BINARY_FRAME_EXCEPTION: &str = "'text'";
+
+/// Longest audio item of llama.cpp-omni: 30 s of float32 at 16 kHz, characters of base64.
+const AUDIO_ITEM_MAX_CHARS: usize = 30 * 16_000 * 4 / 3 * 4;
 
 #[derive(Debug)]
 enum CurrentStage {
@@ -56,6 +59,9 @@ impl CurrentSession {
     }
 
     fn handle_first_message(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if is_llama_cpp_omni(ctx) && !is_llama_cpp_init(text) {
+            return Err(SimSessionEnd::Unanswered);
+        }
         let Some(mut message) = parse_object(text) else { return self.close_as_worker(ctx) };
         let (payload, first_append) =
             match (message_type(&message), message.remove("payload"), message.remove("input")) {
@@ -74,6 +80,11 @@ impl CurrentSession {
     }
 
     fn handle_message(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if is_llama_cpp_omni(ctx)
+            && let Err(reason) = check_llama_cpp_append(text)
+        {
+            return self.fail_fast(reason, ctx);
+        }
         let Some(mut message) = parse_object(text) else { return self.close_as_worker(ctx) };
         match (message_type(&message), message.remove("input")) {
             ("input.append", Some(Value::Object(input))) => {
@@ -110,7 +121,9 @@ impl CurrentSession {
         else {
             return Ok(());
         };
-        let Ok(mode_session) = self.prepare_mode(&payload, ctx) else { return self.close_as_worker(ctx) };
+        let Ok(mode_session) = self.prepare_mode(&payload, ctx) else {
+            return self.fail_fast("voice_audio_decode_failed", ctx);
+        };
         let id = format!("sess_{}", random_hex12(ctx.rng));
         let event = ServerEvent {
             name: "session.created",
@@ -148,6 +161,19 @@ impl CurrentSession {
         if ctx.faults.trigger(FaultKind::DieBeforeCreated) { Err(InitRejected) } else { Ok(prepared) }
     }
 
+    /// Ends the session with the C++ back-end's reason, which the worker of a gateway does not pass on.
+    fn fail_fast(&self, reason: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if !is_llama_cpp_omni(ctx) {
+            return self.close_as_worker(ctx);
+        }
+        let id = match &self.stage {
+            CurrentStage::Live { id, .. } => id.clone(),
+            _ => format!("sess_{}", random_hex12(ctx.rng)),
+        };
+        ctx.send_text(ctx.session_closed(&id, reason, None));
+        Err(SimSessionEnd::Closed)
+    }
+
     fn close_as_worker(&self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let id = match &self.stage {
             CurrentStage::Live { id, .. } => Some(id.as_str()),
@@ -159,6 +185,13 @@ impl CurrentSession {
 }
 
 impl DialectSession for CurrentSession {
+    fn id(&self) -> Option<&str> {
+        match &self.stage {
+            CurrentStage::Live { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+
     fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         if self.pending_close.is_some() {
             return Ok(());
@@ -228,6 +261,35 @@ impl DialectSession for CurrentSession {
             _ => None,
         }
     }
+}
+
+fn is_llama_cpp_omni(ctx: &SimContext<'_>) -> bool {
+    ctx.cfg.dialect == SimDialect::LlamaCppOmni
+}
+
+/// True for a message that opens a session of llama.cpp-omni (`parse_session_init` in its protocol.cpp).
+fn is_llama_cpp_init(text: &str) -> bool {
+    let message = parse_object(text).unwrap_or_default();
+    let mode = message.get("payload").and_then(|payload| payload.get("mode"));
+    let has_mode =
+        mode.and_then(Value::as_str).is_none_or(|mode| ["full_duplex", "turn_based"].contains(&mode));
+    message_type(&message) == "session.init"
+        && message.get("payload").is_some_and(Value::is_object)
+        && has_mode
+}
+
+/// Checks a message of an open session of llama.cpp-omni. Returns the reason for which it ends the session.
+fn check_llama_cpp_append(text: &str) -> Result<(), &'static str> {
+    let message = parse_object(text).ok_or("invalid_json")?;
+    if message_type(&message) != "input.append" {
+        return Err("unexpected_message_type");
+    }
+    let input = message.get("input").and_then(Value::as_object).ok_or("invalid_input")?;
+    let contents = input.get("messages").and_then(Value::as_array).into_iter().flatten();
+    let parts = contents.filter_map(|message| message.get("content")?.as_array()).flatten();
+    let items = parts.filter(|part| part["type"] == "audio").filter_map(|part| part.get("data"));
+    let is_too_long = |item: &Value| item.as_str().is_some_and(|item| item.len() > AUDIO_ITEM_MAX_CHARS);
+    if items.chain(input.get("audio")).any(is_too_long) { Err("invalid_input") } else { Ok(()) }
 }
 
 fn parse_object(text: &str) -> Option<Map<String, Value>> {

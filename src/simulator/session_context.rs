@@ -15,6 +15,8 @@ use super::{
 pub(super) enum SimSessionEnd {
     /// `session.closed` was sent; the gateway closes with 1000.
     Closed,
+    /// The server closes without an event.
+    Unanswered,
     /// The gateway itself failed, with this exception text.
     GatewayFailed(&'static str),
     /// The TCP connection is aborted.
@@ -85,7 +87,10 @@ impl SimContext<'_> {
         rejection: &AppendRejection,
     ) -> Result<(), SimSessionEnd> {
         match self.cfg.dialect {
-            SimDialect::Current => {}
+            SimDialect::LlamaCppOmni if *rejection == AppendRejection::Silent => {
+                return Err(SimSessionEnd::Aborted);
+            }
+            SimDialect::Current | SimDialect::LlamaCppOmni => {}
             SimDialect::Legacy { follows_document: false } => return Err(SimSessionEnd::Aborted),
             SimDialect::Legacy { follows_document: true } => {
                 self.send_text(messages::client_error("invalid_payload", "invalid append"));

@@ -178,7 +178,7 @@ impl GatewayTask {
                 self.handle_input(SimInput::Closed(conn));
             }
             OwnerMessage::Http(method, path, reply) => {
-                let page = self.gateway.http_page(Instant::now().into_std(), &method, &path);
+                let page = self.gateway.handle_http(Instant::now().into_std(), &method, &path);
                 // The send fails only if the client is gone.
                 let _gone = reply.send(page);
             }

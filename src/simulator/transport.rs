@@ -46,9 +46,6 @@ const HEAD_MAX_BYTES: usize = 16 << 10;
 /// Pause before the rest of an incomplete request head is looked for. A head usually arrives at once.
 const HEAD_PAUSE: Duration = Duration::from_millis(2);
 
-/// The only valid path.
-const REALTIME_PATH: &str = "/v1/realtime";
-
 type ServerSocket = WebSocketStream<TcpStream>;
 
 /// Message from the connection tasks and the engines to the owner.
@@ -166,7 +163,7 @@ async fn accept_handshake(stream: TcpStream, dialect: SimDialect) -> Option<(Ser
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
     let check_request = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
         let uri = request.uri();
-        let mode = if uri.path() == REALTIME_PATH {
+        let mode = if uri.path() == dialect.path() {
             dialect.parse_mode(uri.query())
         } else {
             Err(HandshakeRejected { status: 403 })

@@ -30,6 +30,9 @@ pub struct TraceRecord {
     /// Upstream connection of the input or output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lane: Option<u32>,
+    /// Position at which the lane waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position: Option<u32>,
     /// Mode in which the lane is opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
@@ -82,6 +85,8 @@ pub enum InputKind {
     Client,
     /// The client disconnected.
     ClientClosed,
+    /// A lane waits for a place at an upstream without a queue.
+    LaneQueued,
     /// A lane connected.
     LaneOpened,
     /// Frame from a lane.
@@ -142,6 +147,9 @@ impl TraceRecord {
                 record(InputKind::Client).with_frame(*frame, audio != AudioRetention::None)
             }
             Input::ClientClosed => record(InputKind::ClientClosed),
+            Input::LaneQueued(lane, position) => {
+                Self { position: Some(*position), ..lane_record(InputKind::LaneQueued, *lane) }
+            }
             Input::LaneOpened(lane) => lane_record(InputKind::LaneOpened, *lane),
             Input::Lane(lane, frame) => {
                 lane_record(InputKind::Lane, *lane).with_frame(*frame, audio == AudioRetention::All)
@@ -265,6 +273,7 @@ impl TraceRecord {
                 self.with_frame_input(|frame| handle(Input::Lane(lane, frame)))?;
             }
             InputKind::ClientClosed => handle(Input::ClientClosed),
+            InputKind::LaneQueued => handle(Input::LaneQueued(lane()?, self.position.unwrap_or(1))),
             InputKind::LaneOpened => handle(Input::LaneOpened(lane()?)),
             InputKind::LaneClosed => handle(Input::LaneClosed(lane()?, self.disconnect_reason())),
             InputKind::Timeout => handle(Input::Timeout),
@@ -315,6 +324,7 @@ impl TraceRecord {
             (_, Some(OutputKind::Observe)) => "observation".to_owned(),
             (_, Some(OutputKind::Finished)) => "end of session".to_owned(),
             (Some(InputKind::ClientClosed), _) => "client disconnected".to_owned(),
+            (Some(InputKind::LaneQueued), _) => format!("waits for a place:{lane}"),
             (Some(InputKind::LaneOpened), _) => format!("connected:{lane}"),
             (Some(InputKind::LaneClosed), _) => format!("disconnected:{lane}"),
             (Some(InputKind::Timeout), _) => "timeout".to_owned(),
@@ -333,6 +343,9 @@ impl TraceRecord {
         }
         if let Some(digest) = &self.digest {
             let _ = write!(words, " ({digest})");
+        }
+        if let Some(position) = self.position {
+            let _ = write!(words, "position {position}");
         }
         if let Some(mode) = self.mode {
             let _ = write!(words, "mode {}", mode.name());

@@ -1,11 +1,19 @@
-//! Upstream codec: text frames of one dialect to and from the neutral vocabulary.
+//! Upstream codecs: messages of one dialect to and from the neutral vocabulary.
+//!
+//! Every lane has a [codec](lane::LaneCodec) of its own, from its dial to its end. A codec may keep state: it may turn one
+//! command into several messages and one message into several events, grant a lane that has no queue, and say why a
+//! lane ended without a word. What differs only in spelling is in the mapping file; a dialect that behaves otherwise
+//! becomes another kind of codec there, and the session does not change.
 //!
 //! To change here: what a server needs beyond its mapping file. Not here: retries, queues and closing, which are the
 //! session's.
 //!
-//! One type serves every mapping file. It holds no session state, only a buffer for decoded audio.
+//! - [`Dialect`] is what all lanes share: the mapping file, and the encoding of single messages
+//! - [`lane`] is one lane's codec; the bridge keeps one for each lane
+//! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
 
 mod chat;
+pub mod lane;
 mod relay;
 
 use std::sync::Arc;
@@ -13,7 +21,7 @@ use std::sync::Arc;
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, scratch, wav},
     event::{
-        EndKind, Frame, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd, VoiceEncoding,
+        EndKind, Frame, LaneCommand, LaneEvent, MessageMeta, Mode, UnitInput, UpstreamEnd, VoiceEncoding,
         VoiceSample,
     },
     foreign::shortened,
@@ -29,14 +37,14 @@ use crate::{
 /// less and reports that the rest is dropped.
 const AUDIO_MAX_CHARS: usize = 120 * 24_000 * 4 / 3 * 4;
 
-/// Codec of one session for its upstream's dialect.
-#[derive(Debug)]
+/// Messages of a dialect, without the state of a lane.
+#[derive(Debug, Clone)]
 pub struct Dialect {
     mapping: Arc<UpstreamMapping>,
 }
 
 impl Dialect {
-    /// Creates the codec of one session.
+    /// The dialect of a mapping file.
     pub const fn new(mapping: Arc<UpstreamMapping>) -> Self {
         Self { mapping }
     }
@@ -69,8 +77,8 @@ impl Dialect {
         }
     }
 
-    /// Encodes a command as a text frame.
-    pub fn encode(&self, command: &LaneCommand) -> String {
+    /// Encodes a command as a text message, for a lane in this mode.
+    pub fn encode(&self, command: &LaneCommand, mode: Mode) -> String {
         let voice = command.voice();
         // Some dialects have two places for the voice.
         let voice_chars = voice.map_or(0, |voice| 2 * pcm::base64_f32_len(voice.samples.len()));
@@ -107,6 +115,7 @@ impl Dialect {
         if let Some(template) = self.mapping.message(name) {
             template.render(&mut json, |slot| match (name.slots()[slot], &wav) {
                 ("voice", Some(wav)) => SlotValue::Base64(wav),
+                ("mode", _) => SlotValue::Str(self.mapping.mode_name(mode)),
                 (slot, _) => slot_value(command, slot),
             });
         }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     event::{
-        Frame, MessageMeta,
+        Frame, MessageMeta, Mode,
         relay::{QueuePosition, RelayEndReason, RelayInput, RelayOpening, RelayUpstreamEvent, StepOutput},
     },
     mapping::{
@@ -41,8 +41,8 @@ impl Dialect {
         }
     }
 
-    /// Encodes the message that opens a session.
-    pub fn encode_relay_opening(&self, opening: &RelayOpening<'_>) -> String {
+    /// Encodes the message that opens a session in this mode.
+    pub fn encode_relay_opening(&self, opening: &RelayOpening<'_>, mode: Mode) -> String {
         let capacity = [opening.prompt, opening.config, opening.voice, opening.speech_voice];
         let capacity = capacity.iter().flatten().map(|text| text.len()).sum::<usize>();
         self.render_message(SendName::RelayOpen, capacity, |slot| match slot {
@@ -51,6 +51,7 @@ impl Dialect {
             "voice" => opening.voice.into(),
             "speech_voice" => opening.speech_voice.into(),
             "slice_max" => opening.slice_max.map_or(SlotValue::Null, SlotValue::Int),
+            "mode" => SlotValue::Str(self.mapping().mode_name(mode)),
             _ => SlotValue::Null,
         })
     }

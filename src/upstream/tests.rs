@@ -97,7 +97,7 @@ fn audio_of_a_far_too_long_message_is_decoded_in_part() {
 #[test]
 fn chat_requests_are_encoded_as_documented() {
     let transcribe = LaneCommand::Transcribe { prompt: "p \"q\"".into(), audio: Arc::new(vec![0, 16384]) };
-    let json: serde_json::Value = serde_json::from_str(&dialect().encode(&transcribe)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&dialect().encode(&transcribe, Mode::Chat)).unwrap();
     let content = &json["input"]["messages"][0]["content"];
     assert_eq!(content[0]["text"], "p \"q\"");
     assert_eq!(content[1], serde_json::json!({"type": "audio", "data": "AAAAAAAAAD8="}));
@@ -111,11 +111,11 @@ fn chat_requests_are_encoded_as_documented() {
         request: "r".into(),
         voice: Some(voice.clone()),
     };
-    let json: serde_json::Value = serde_json::from_str(&dialect().encode(&speak)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&dialect().encode(&speak, Mode::Chat)).unwrap();
     assert_eq!(json["input"]["tts"]["ref_audio_data"], "AAAAAA==");
     assert_eq!(json["input"]["messages"][0]["content"][1]["data"], "AAAAAA==");
     let init: serde_json::Value =
-        serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)))).unwrap();
+        serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)), Mode::Chat)).unwrap();
     assert_eq!(init["payload"]["voice"]["ref_audio_base64"], "AAAAAA==");
 }
 
@@ -173,7 +173,7 @@ fn legacy_server_messages_are_decoded() {
 #[test]
 fn legacy_commands_are_encoded_as_its_server_expects() {
     let encoded = |command: &LaneCommand| -> serde_json::Value {
-        serde_json::from_str(&legacy().encode(command)).unwrap()
+        serde_json::from_str(&legacy().encode(command, Mode::Audio)).unwrap()
     };
     let opening = crate::event::ConversationInit {
         prompt: "p".into(),
@@ -208,7 +208,7 @@ fn voice_as_wav_file_keeps_its_audio_and_cannot_be_mistaken_for_raw_floats() {
     for samples in [vec![], vec![1i16, -2, 3], vec![i16::MIN, i16::MAX, 0, 7]] {
         let voice = VoiceSample { encoding: VoiceEncoding::Wav, ..VoiceSample::new(samples.clone()) };
         let json: serde_json::Value =
-            serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)))).unwrap();
+            serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)), Mode::Chat)).unwrap();
         let base64 =
             json.pointer("/payload/voice/ref_audio_base64").and_then(serde_json::Value::as_str).unwrap();
         let bytes = base64::engine::general_purpose::STANDARD.decode(base64).unwrap();

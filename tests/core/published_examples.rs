@@ -11,7 +11,7 @@ use voxbridge::{
     downstream::{Codec, relay::RelayCodec},
     error::{Error, ErrorKind},
     event::{
-        ClientCommand, ClientEvent, Frame, Message, Setting, Speaker,
+        ClientCommand, ClientEvent, Frame, Message, Mode, Setting, Speaker,
         relay::{
             ClientNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening,
             RelayUpstreamEvent,
@@ -164,7 +164,7 @@ fn documented_client_messages_round_trip() {
         let decoded =
             codec.decode(&text, meaning == "chat").unwrap_or_else(|error| panic!("{source}: {error}"));
         let encoded = match (meaning, decoded.to_client_event()) {
-            ("open", RelayClientEvent::Open(opening)) => upstream.encode_relay_opening(&opening),
+            ("open", RelayClientEvent::Open(opening)) => upstream.encode_relay_opening(&opening, Mode::Audio),
             ("append", RelayClientEvent::Append(input)) => upstream.encode_relay_append(&input),
             ("close", RelayClientEvent::Close(reason)) => upstream.encode_relay_close(reason),
             ("chat", RelayClientEvent::Append(RelayInput { audio: None, .. })) => text.clone(),

@@ -11,6 +11,7 @@ mod gateway_properties;
 mod http_page;
 mod key_order;
 mod legacy;
+mod llama_cpp_omni;
 mod queue;
 mod session_end;
 #[cfg(feature = "io")]

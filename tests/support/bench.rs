@@ -99,16 +99,12 @@ impl Bench {
     }
 
     pub async fn with_options(options: Options) -> Self {
-        let legacy = options.simulator.dialect != SimDialect::Current;
+        let dialect = options.simulator.dialect;
         let (upstream, simulator, recorder) =
             start_simulator("127.0.0.1:0", options.simulator, options.engines).await;
         let mut config = options.config;
         if config.upstream.is_empty() {
-            let mut upstream = upstream_at(upstream);
-            if legacy {
-                upstream.dialect = "minicpm-o-legacy".into();
-            }
-            config.upstream.push(upstream);
+            config.upstream.push(upstream_of(dialect, upstream));
         }
         let mut service = config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
         service.tap = options.tap;
@@ -171,6 +167,17 @@ pub async fn start_simulator(
 
 pub fn upstream_at(address: SocketAddr) -> UpstreamConfig {
     UpstreamConfig { url: format!("ws://{address}/v1/realtime"), ..UpstreamConfig::with_default_dialect() }
+}
+
+/// An upstream that speaks this dialect.
+pub fn upstream_of(dialect: SimDialect, address: SocketAddr) -> UpstreamConfig {
+    let name = match dialect {
+        SimDialect::Current => "minicpm-o",
+        SimDialect::Legacy { .. } => "minicpm-o-legacy",
+        SimDialect::LlamaCppOmni => "llama-cpp-omni",
+    };
+    let url = format!("ws://{address}{}", dialect.path());
+    UpstreamConfig { url, dialect: name.into(), ..UpstreamConfig::with_default_dialect() }
 }
 
 /// Sends a WebSocket handshake with more bytes in the same packet; returns the answer's head and the client.

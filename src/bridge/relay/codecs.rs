@@ -11,7 +11,7 @@ use crate::{
     },
     mapping::{
         relay::{RelayFieldRole, RelayProtocol},
-        upstream::{SendName, VoiceEncoding},
+        upstream::{CloseBy, SendName, VoiceEncoding},
     },
     upstream::Dialect,
 };
@@ -84,7 +84,9 @@ impl RelayCodecs {
         let (voice, speech_voice) = (voice.as_deref(), speech_voice.as_deref());
         let default_prompt = || self.protocol().and_then(|relay| relay.default_prompt.as_deref());
         let prompt = opening.prompt.or_else(default_prompt);
-        Ok(self.upstream.encode_relay_opening(&RelayOpening { prompt, voice, speech_voice, ..*opening }))
+        Ok(self
+            .upstream
+            .encode_relay_opening(&RelayOpening { prompt, voice, speech_voice, ..*opening }, self.mode()))
     }
 
     /// True if the upstream's dialect can carry this field.
@@ -101,9 +103,10 @@ impl RelayCodecs {
         self.upstream.encode_relay_append(input)
     }
 
-    /// Encodes the message that closes an upstream session.
-    pub(super) fn encode_close(&self, reason: Option<&str>) -> String {
-        self.upstream.encode_relay_close(reason)
+    /// Encodes the message that closes an upstream session; `None` if its dialect has no such message.
+    pub(super) fn encode_close(&self, reason: Option<&str>) -> Option<String> {
+        let has_message = self.upstream.mapping().close_by == CloseBy::Message;
+        has_message.then(|| self.upstream.encode_relay_close(reason))
     }
 
     /// Length of the audio in an append, ms.

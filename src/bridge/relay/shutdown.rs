@@ -41,10 +41,14 @@ impl Relay {
         if !self.is_open() {
             return self.confirm_close(now);
         }
-        let message =
-            if self.codecs.is_passthrough() { text.to_owned() } else { self.codecs.encode_close(reason) };
-        if let Some(id) = self.lane_id() {
-            self.lanes.close_with_message(now, id, message, &mut self.out);
+        let message = match self.codecs.is_passthrough() {
+            true => Some(text.to_owned()),
+            false => self.codecs.encode_close(reason),
+        };
+        match (self.lane_id(), message) {
+            (Some(id), Some(message)) => self.lanes.close_with_message(now, id, message, &mut self.out),
+            (Some(_), None) => self.close_lane(now),
+            (None, _) => {}
         }
     }
 

@@ -26,12 +26,13 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let dialect = match (args.dialect, args.as_documented) {
         (DialectArg::MinicpmOLegacy, documented) => SimDialect::Legacy { follows_document: documented },
         (DialectArg::MinicpmO, false) => SimDialect::Current,
-        (DialectArg::MinicpmO, true) => {
+        (DialectArg::LlamaCppOmni, false) => SimDialect::LlamaCppOmni,
+        (_, true) => {
             let message = "--as-documented works only with --dialect minicpm-o-legacy";
             return Err(CommandError::usage(message));
         }
     };
-    if dialect != SimDialect::Current && args.backend == BackendArg::Cpp {
+    if dialect.is_legacy() && args.backend == BackendArg::Cpp {
         return Err(CommandError::usage("--backend cpp does not support --dialect minicpm-o-legacy"));
     }
     let stop = stop_signal()?;

@@ -81,7 +81,7 @@ impl<'s> SessionRun<'s> {
             bridge: Bridge::open(epoch, codec, connect, dialect.clone(), setup),
             now: epoch,
             wakeup: None,
-            close_message: Dialect::new(dialect.clone()).encode(&LaneCommand::Close),
+            close_message: Dialect::new(dialect.clone()).encode(&LaneCommand::Close, profile.mode),
             lanes: BTreeMap::new(),
             replies: VecDeque::new(),
             opened_lanes: 0,
@@ -228,6 +228,7 @@ impl<'s> SessionRun<'s> {
                 self.reply(lane, ReceiveName::Granted, "");
             }
             Output::ToLane(lane, Message::Text(text)) => self.answer(lane, &text),
+            Output::ToLane(lane, Message::Close(..)) => self.push_reply(Reply::Closed(lane)),
             Output::CloseLane(lane) => drop(self.lanes.remove(&lane)),
             // The detector may have ended the utterance before the commit.
             Output::Observe(Observation::ErrorTold(error)) if error.kind == ErrorKind::EmptyCommit => {}

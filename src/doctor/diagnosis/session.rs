@@ -37,7 +37,10 @@ pub(super) fn diagnose(
             "Restore the file or name another one, then run `voxbridge check`.",
         ),
         (_, Symptom::ModesUnavailable(refused)) => diagnose_unavailable_modes(refused),
-        (DoctorStep::Queue, symptom) => diagnose_queue(server, symptom),
+        (DoctorStep::Queue, symptom) => match clue {
+            Some(clue @ Clue::OtherDialect(..)) => diagnose_with_clue(server, symptom, clue),
+            _ => diagnose_queue(server, symptom),
+        },
         (DoctorStep::Init, symptom) => clue
             .map_or_else(|| diagnose_init(server, symptom), |clue| diagnose_with_clue(server, symptom, clue)),
         (DoctorStep::Close, symptom) => Diagnosis::new(
@@ -150,6 +153,11 @@ fn diagnose_init(server: &CheckedServer, symptom: &Symptom) -> Diagnosis {
             format!("{address} rejected session.init as too large."),
             "The reference voice is too large for the server or a proxy in front of it.",
             "Use a shorter sample as voices.default, or raise the limit of the proxy.",
+        ),
+        Symptom::SessionEnded { kind: EndKind::QueueFull, detail, .. } => Diagnosis::new(
+            format!("{address} opened no session: {detail}."),
+            "Another client than this check holds the server's session, or the server rejects the settings.",
+            "End the other client, or run `doctor` when no client is connected. Otherwise check the server's log.",
         ),
         other => Diagnosis::new(
             format!("{address} assigned a worker, which did not open the session: {}.", other.summary()),

@@ -95,9 +95,10 @@ impl SessionCheck {
                 .push_back(CheckOutcome::skipped(DoctorStep::Close, "a queued session needs no close"));
             return self.close_transport(now);
         }
-        self.outgoing.push_back(self.encoder().encode(&LaneCommand::Close));
+        let by_socket = self.send(&LaneCommand::Close);
         self.step_started_at = now;
-        self.phase = CheckPhase::Closing { until: readable_at.max(now) + self.plan.limits.close_timeout };
+        let until = readable_at.max(now) + self.plan.limits.close_timeout;
+        self.phase = CheckPhase::Closing { until, by_socket };
     }
 
     pub(super) fn close_transport(&mut self, now: Instant) {

@@ -17,9 +17,11 @@ use super::{
     symptom::{Symptom, format_queue_position},
 };
 use crate::{
-    event::{DisconnectReason, Frame, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd},
+    event::{
+        DisconnectReason, Frame, LaneCommand, LaneEvent, Message, MessageMeta, Mode, UnitInput, UpstreamEnd,
+    },
     mapping::UpstreamMapping,
-    upstream::Dialect,
+    upstream::lane::LaneCodec,
 };
 
 /// Duration of one unit of a conversation (field notes minicpm-o.md §1.6).
@@ -46,6 +48,8 @@ pub enum Depth {
 pub struct CheckPlan {
     /// Dialect of the upstream.
     pub dialect: Arc<UpstreamMapping>,
+    /// Mode of the session.
+    pub mode: Mode,
     /// Command that opens the session.
     pub init: LaneCommand,
     /// Command that the model answers.
@@ -74,9 +78,10 @@ enum CheckPhase {
     Queued,
     Initialising,
     AwaitingAnswer,
-    /// The close command is sent; the server should acknowledge it by then.
+    /// The close command is sent, or the socket closed in its place; the server should acknowledge it by then.
     Closing {
         until: Instant,
+        by_socket: bool,
     },
     /// The server has ended the session and should close the connection by then.
     EndedByServer {
@@ -92,7 +97,7 @@ enum CheckPhase {
 /// Check of one session.
 #[derive(Debug)]
 pub struct SessionCheck {
-    dialect: Dialect,
+    codec: LaneCodec,
     plan: CheckPlan,
     phase: CheckPhase,
     /// Start of the current step.
@@ -115,8 +120,8 @@ pub struct SessionCheck {
 impl SessionCheck {
     /// Starts a check on an open WebSocket.
     pub fn new(now: Instant, plan: CheckPlan) -> Self {
-        Self {
-            dialect: Dialect::new(plan.dialect.clone()),
+        let mut check = Self {
+            codec: plan.new_codec(),
             plan,
             phase: CheckPhase::Queued,
             step_started_at: now,
@@ -131,7 +136,11 @@ impl SessionCheck {
             unknown_message: None,
             received: Vec::new(),
             reached: None,
+        };
+        if check.codec.is_granted_by_transport() {
+            check.handle_granted(now);
         }
+        check
     }
 
     /// Returns the next action.
@@ -143,8 +152,12 @@ impl SessionCheck {
             CheckPhase::Queued | CheckPhase::Initialising | CheckPhase::AwaitingAnswer => {
                 CheckAction::Wait(self.step_started_at + self.plan.limits.step_timeout)
             }
-            CheckPhase::Closing { until } | CheckPhase::EndedByServer { until } => CheckAction::Wait(until),
-            CheckPhase::ClosingTransport { until } => CheckAction::CloseAndWait(until),
+            CheckPhase::Closing { until, by_socket: false } | CheckPhase::EndedByServer { until } => {
+                CheckAction::Wait(until)
+            }
+            CheckPhase::Closing { until, by_socket: true } | CheckPhase::ClosingTransport { until } => {
+                CheckAction::CloseAndWait(until)
+            }
             CheckPhase::Finished => CheckAction::Finished,
         }
     }
@@ -169,10 +182,11 @@ impl SessionCheck {
         if let (Frame::Text(text), true) = (frame, self.received.len() < RECEIVED_MAX_MESSAGES) {
             self.received.extend((text.len() <= RECEIVED_MAX_BYTES).then(|| text.to_owned()));
         }
-        // Decoded events borrow from the dialect, so it cannot stay in `self` during decoding.
-        let dialect = std::mem::replace(&mut self.dialect, Dialect::new(self.plan.dialect.clone()));
-        dialect.decode(frame, |event, meta| self.handle_event(now, &event, meta));
-        self.dialect = dialect;
+        // Decoded events borrow from the codec, so it cannot stay in `self` during decoding. Commands are encoded with a
+        // codec of their own.
+        let mut codec = std::mem::replace(&mut self.codec, self.plan.new_codec());
+        codec.decode(frame, |event, meta| self.handle_event(now, &event, meta));
+        self.codec = codec;
     }
 
     fn handle_event(&mut self, now: Instant, event: &LaneEvent<'_>, meta: MessageMeta<'_>) {
@@ -218,6 +232,9 @@ impl SessionCheck {
     /// Handles the end of the connection.
     pub fn handle_disconnect(&mut self, now: Instant, reason: DisconnectReason) {
         let took = now - self.step_started_at;
+        if let Some(end) = self.codec.unreported_end(&reason) {
+            self.handle_event(now, &LaneEvent::Closed(end), MessageMeta::default());
+        }
         match (&self.phase, self.unreported_end.take()) {
             (CheckPhase::Finished, _) => return,
             (_, Some((step, took, end))) => {
@@ -226,6 +243,10 @@ impl SessionCheck {
                     _ => None,
                 };
                 self.report_session_ended(step, took, end, code);
+            }
+            (CheckPhase::Closing { by_socket: true, .. }, None) => {
+                let limit = self.plan.limits.close_timeout;
+                self.outcomes.push_back(CheckOutcome::completed(DoctorStep::Close, took, limit, ""));
             }
             (CheckPhase::Closing { .. }, None) => {
                 self.outcomes.push_back(CheckOutcome::failed(
@@ -260,7 +281,7 @@ impl SessionCheck {
             CheckPhase::Initialising | CheckPhase::AwaitingAnswer if is_due => {
                 self.fail(now, Symptom::NoAnswer { waited });
             }
-            CheckPhase::Closing { until } if now >= until => {
+            CheckPhase::Closing { until, .. } if now >= until => {
                 let detail = "no answer to session.close".to_owned();
                 self.outcomes.push_back(CheckOutcome::failed(
                     DoctorStep::Close,
@@ -327,7 +348,7 @@ impl SessionCheck {
         if self.plan.depth == Depth::Queue {
             return self.start_closing(now, now);
         }
-        self.outgoing.push_back(self.encoder().encode(&self.plan.init));
+        self.send(&self.plan.init.clone());
         (self.phase, self.step_started_at) = (CheckPhase::Initialising, now);
     }
 
@@ -351,7 +372,7 @@ impl SessionCheck {
         if let LaneCommand::Append(UnitInput { input_id, .. }) = &mut question {
             *input_id = format!("doctor-{}", self.questions_sent).into();
         }
-        self.outgoing.push_back(self.encoder().encode(&question));
+        self.send(&question);
         (self.phase, self.step_started_at) = (CheckPhase::AwaitingAnswer, now);
     }
 
@@ -396,8 +417,19 @@ impl SessionCheck {
         self.start_closing(now, now);
     }
 
-    /// Dialect for encoding only, without decoder state.
-    fn encoder(&self) -> Dialect {
-        Dialect::new(self.plan.dialect.clone())
+    /// Queues the messages of a command. Returns true if the dialect ends the session by the socket in its place.
+    fn send(&mut self, command: &LaneCommand) -> bool {
+        let mut closes_socket = false;
+        self.codec.encode(command, |message| match message {
+            Message::Text(text) => self.outgoing.push_back(text),
+            _ => closes_socket = true,
+        });
+        closes_socket
+    }
+}
+
+impl CheckPlan {
+    fn new_codec(&self) -> LaneCodec {
+        LaneCodec::new(self.dialect.clone(), self.mode)
     }
 }

@@ -2,7 +2,7 @@
 
 mod names;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, num::NonZero, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -49,6 +49,17 @@ pub enum VoiceEncoding {
     Wav,
 }
 
+/// How the bridge ends a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CloseBy {
+    /// By the message `close`, which the upstream answers.
+    #[default]
+    Message,
+    /// By a close frame of the WebSocket. The upstream takes no closing message.
+    Socket,
+}
+
 /// The file as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -59,8 +70,13 @@ struct UpstreamFile {
     #[serde(default)]
     notes: Vec<String>,
     path: String,
-    mode_key: String,
+    #[serde(default)]
+    mode_key: Option<String>,
     modes: BTreeMap<Mode, String>,
+    #[serde(default)]
+    sessions_max: Option<NonZero<u32>>,
+    #[serde(default)]
+    close_by: CloseBy,
     message_max_bytes: usize,
     #[serde(deserialize_with = "check::deserialize_ms")]
     audio_max_ms: u64,
@@ -166,10 +182,14 @@ pub struct UpstreamMapping {
     pub notes: Vec<String>,
     /// Default URL path.
     pub path: String,
-    /// Query parameter that names the mode.
-    pub mode_key: String,
-    /// Supported modes, with their spelling in the URL.
+    /// Query parameter that names the mode; `None` if only the messages name it.
+    pub mode_key: Option<String>,
+    /// Supported modes, with their spelling in the URL or in messages.
     pub modes: BTreeMap<Mode, String>,
+    /// Most sessions at a time; `None` if the upstream queues further ones itself.
+    pub sessions_max: Option<NonZero<u32>>,
+    /// How the bridge ends a session.
+    pub close_by: CloseBy,
     /// Largest message in either direction, in bytes.
     pub message_max_bytes: usize,
     /// Longest audio of one utterance, in ms.
@@ -225,6 +245,9 @@ impl UpstreamMapping {
         let send = read.send.iter().map(|(name, text)| (*name, template(*name, text)));
         let send: BTreeMap<SendName, Template> = check::collect_compiled(send, &mut problems);
         for (missing, mode) in missing_messages(&read.send, &read.modes) {
+            if missing == SendName::Close && read.close_by == CloseBy::Socket {
+                continue;
+            }
             let (missing, mode) = (missing.name(), mode.name());
             let message = format!("[send] has no `{missing}`, which mode `{mode}` of [modes] needs");
             problems.push(FileError::at_key(file, source, &["send"], message));
@@ -239,6 +262,8 @@ impl UpstreamMapping {
             path: read.path,
             mode_key: read.mode_key,
             modes: read.modes,
+            sessions_max: read.sessions_max,
+            close_by: read.close_by,
             message_max_bytes: read.message_max_bytes,
             audio_max_ms: read.audio_max_ms,
             input_rate_hz: read.input_rate_hz,
@@ -256,6 +281,18 @@ impl UpstreamMapping {
     #[must_use]
     pub fn message(&self, name: SendName) -> Option<&Template> {
         self.send.get(&name)
+    }
+
+    /// The dialect's name of a mode; empty if it lacks the mode.
+    #[must_use]
+    pub fn mode_name(&self, mode: Mode) -> &str {
+        self.modes.get(&mode).map_or("", String::as_str)
+    }
+
+    /// True if the upstream assigns workers itself. Without a queue, a lane may send as soon as it is connected.
+    #[must_use]
+    pub fn has_queue(&self) -> bool {
+        self.rules.iter().any(|rule| rule.event == ReceiveName::Granted)
     }
 
     /// An example of the first message with this meaning, with this text and base64 audio where the message has them;

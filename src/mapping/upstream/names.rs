@@ -123,13 +123,13 @@ impl SendName {
     #[must_use]
     pub const fn slots(self) -> &'static [&'static str] {
         match self {
-            Self::Init => &[],
-            Self::InitWithVoice => &["voice"],
+            Self::Init => &["mode"],
+            Self::InitWithVoice => &["mode", "voice"],
             Self::Transcribe => &["prompt", "audio"],
             Self::Speak => &["system", "text"],
             Self::SpeakWithVoice => &["before_voice", "voice", "after_voice", "text"],
-            Self::Converse => &["prompt", "config"],
-            Self::ConverseWithVoice => &["prompt", "config", "voice"],
+            Self::Converse => &["mode", "prompt", "config"],
+            Self::ConverseWithVoice => &["mode", "prompt", "config", "voice"],
             Self::Append => &["audio", "input_id", "force_listen"],
             Self::AppendWithFrame => &["audio", "input_id", "force_listen", "frame"],
             Self::Close => &["reason"],
@@ -139,7 +139,7 @@ impl SendName {
             Self::ChatText => &["text"],
             Self::ChatAudio => &["audio"],
             Self::ChatPicture => &["picture"],
-            Self::RelayOpen => &["prompt", "config", "voice", "speech_voice", "slice_max"],
+            Self::RelayOpen => &["mode", "prompt", "config", "voice", "speech_voice", "slice_max"],
             Self::RelayAppend => &["audio", "frames", "force_listen", "slice_max", "input_id", "response_id"],
         }
     }

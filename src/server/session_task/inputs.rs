@@ -56,6 +56,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 }
                 self.handle_lane_end(lane, reason);
             }
+            Wakeup::InLine(lane, position) => self.feed_bridge(Input::LaneQueued(lane, position)),
             Wakeup::Dialled(lane, Err(reason)) => self.handle_lane_end(lane, reason),
             Wakeup::Dialled(lane, Ok(dialled)) => self.handle_lane_dialled(lane, *dialled),
             Wakeup::Drain(timeout) => {

@@ -342,6 +342,13 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     fn handle_observation(&mut self, observation: &Observation) {
         self.lane_leases.handle_observation(observation);
         self.with_observer(|observer| observer.observe(observation));
+        // Only an upstream's own queue has to be waited for; the line for a place is voxbridge's.
+        if let Observation::LaneUnneeded { lane, .. } = observation
+            && let Some((_, LaneSocket::Dialling(dial))) =
+                self.lanes.iter_mut().find(|(known, _)| known == lane)
+        {
+            dial.give_up();
+        }
         match observation {
             // Logged once per kind. The detail may quote the client, so it is only traced.
             Observation::ErrorTold(error) if error.kind.origin() == Origin::Client => {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt as _;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::Instant,
@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::Message as WsMessage;
 
 use crate::server::{
     registry::OperatorOrder,
-    upstream_pool::{DialledLane, dial::UpstreamSocket},
+    upstream_pool::{Dial, DialledLane, dial::UpstreamSocket},
     websocket::{
         pausable_stream::PausableRead,
         session_socket::{SessionSocket, SocketEvent},
@@ -38,7 +38,7 @@ pub(crate) const CLIENT_OUTBOX_MAX_BYTES: usize = 8 * CLIENT_OUTBOX_PAUSES_LANES
 
 /// One lane's transport.
 pub(crate) enum LaneSocket {
-    Dialling(BoxFuture<'static, Result<DialledLane<UpstreamSocket>, DisconnectReason>>),
+    Dialling(Dial<UpstreamSocket>),
     Connected(Box<SessionSocket<Box<dyn Transport>>>),
 }
 
@@ -48,6 +48,8 @@ pub(crate) enum Wakeup {
     /// The client's oldest message that was held back.
     HeldBack(WsMessage),
     Lane(Lane, SocketEvent),
+    /// The lane waits at this position for a place at its upstream.
+    InLine(Lane, u32),
     Dialled(Lane, Result<Box<DialledLane<UpstreamSocket>>, DisconnectReason>),
     /// The order to finish within this time.
     Drain(Duration),
@@ -132,7 +134,10 @@ fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], pause_lanes: bool, cx: &mut Cont
     for (lane, lane_socket) in lanes {
         match lane_socket {
             LaneSocket::Dialling(dial) => {
-                if let Poll::Ready(dialled) = dial.as_mut().poll(cx) {
+                if let Some(position) = dial.take_position() {
+                    return Poll::Ready(Wakeup::InLine(*lane, position));
+                }
+                if let Poll::Ready(dialled) = dial.poll_unpin(cx) {
                     return Poll::Ready(Wakeup::Dialled(*lane, dialled.map(Box::new)));
                 }
             }

@@ -5,6 +5,7 @@
 
 use std::{
     io,
+    num::NonZero,
     path::Path,
     sync::Arc,
     task::{Context, Poll},
@@ -61,7 +62,7 @@ pub struct Dialer {
 #[derive(Clone)]
 struct DialTarget {
     endpoint: Endpoint,
-    /// URL up to the value of the mode parameter.
+    /// URL up to the value of the mode parameter, or the whole URL if it has no such parameter.
     url: String,
     mapping: Arc<UpstreamMapping>,
     /// Path of the HTTP status probe.
@@ -97,12 +98,13 @@ impl Dialer {
         let path = if uri.path() == "/" { &mapping.path } else { uri.path() };
         let mut query = form_urlencoded::Serializer::new(String::new());
         let url_pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-        query.extend_pairs(url_pairs.filter(|(name, _)| *name != mapping.mode_key));
-        let mut query = query.finish();
-        if !query.is_empty() {
-            query.push('&');
-        }
-        let url = format!("{}://{}{path}?{query}{}=", endpoint.scheme, endpoint.authority, mapping.mode_key);
+        query.extend_pairs(url_pairs.filter(|(name, _)| mapping.mode_key.as_deref() != Some(name)));
+        let query = query.finish();
+        let mode_key = mapping.mode_key.as_ref().map(|key| format!("{key}="));
+        let query: Vec<String> =
+            [Some(query).filter(|query| !query.is_empty()), mode_key].into_iter().flatten().collect();
+        let mark = if query.is_empty() { "" } else { "?" };
+        let url = format!("{}://{}{path}{mark}{}", endpoint.scheme, endpoint.authority, query.join("&"));
         let status_path = status_path.map(str::to_owned);
         Ok(Self { target: Arc::new(DialTarget { endpoint, url, mapping, status_path, token: None }) })
     }
@@ -148,8 +150,7 @@ impl Dialer {
 
     /// URL for a mode; without a value if the dialect lacks the mode.
     pub(crate) fn url(&self, mode: Mode) -> String {
-        let value = self.target.mapping.modes.get(&mode).map_or("", String::as_str);
-        format!("{}{value}", self.target.url)
+        self.target.url(mode)
     }
 
     /// Performs only the WebSocket handshake on an open connection; returns the server's response too.
@@ -161,8 +162,7 @@ impl Dialer {
         transport: Box<dyn Transport>,
         mode: Mode,
     ) -> Result<(WebSocketStream<Box<dyn Transport>>, Response), WsError> {
-        let value = self.target.mapping.modes.get(&mode).map_or("", String::as_str);
-        self.target.upgrade(transport, value, None).await
+        self.target.upgrade(transport, mode, None).await
     }
 
     /// True if both dialers have the same URL.
@@ -182,7 +182,7 @@ impl Dialer {
     pub fn mode_in_url(url: &str, mapping: &UpstreamMapping) -> Option<String> {
         let (_, query) = url.split_once('?')?;
         let mut pairs = form_urlencoded::parse(query.as_bytes());
-        pairs.find(|(name, _)| *name == mapping.mode_key).map(|(_, mode)| mode.into_owned())
+        pairs.find(|(name, _)| mapping.mode_key.as_deref() == Some(name)).map(|(_, mode)| mode.into_owned())
     }
 }
 
@@ -206,20 +206,30 @@ impl Probe for Dialer {
         let target = self.target.clone();
         Box::pin(async move { target.probe().await })
     }
+
+    fn sessions_max(&self) -> Option<NonZero<u32>> {
+        self.target.mapping.sessions_max
+    }
 }
 
 impl DialTarget {
+    /// URL for a mode; without a value if the dialect lacks the mode.
+    fn url(&self, mode: Mode) -> String {
+        let value = self.mapping.mode_key.as_ref().map_or("", |_| self.mapping.mode_name(mode));
+        format!("{}{value}", self.url)
+    }
+
     async fn dial(
         &self,
         DialRequest { mode, trace }: DialRequest,
     ) -> Result<UpstreamSocket, DisconnectReason> {
         let authority = &self.endpoint.authority;
-        let Some(mode) = self.mapping.modes.get(&mode) else {
+        if !self.mapping.modes.contains_key(&mode) {
             return Err(DisconnectReason::Unreachable(format!(
                 "{authority}: the dialect has no mode {}",
                 mode.name()
             )));
-        };
+        }
         let transport = self.endpoint.connect().await;
         let transport =
             transport.map_err(|error| DisconnectReason::Unreachable(format!("{authority}: {error}")))?;
@@ -243,7 +253,7 @@ impl DialTarget {
     async fn upgrade<T: AsyncRead + AsyncWrite + Unpin>(
         &self,
         transport: T,
-        mode: &str,
+        mode: Mode,
         trace: Option<&TraceContext>,
     ) -> Result<(WebSocketStream<T>, Response), WsError> {
         let limits = websocket_config(self.mapping.message_max_bytes);
@@ -251,8 +261,8 @@ impl DialTarget {
     }
 
     /// Builds the upgrade request. In a trace, each request is a span of its own.
-    fn request(&self, mode: &str, trace: Option<&TraceContext>) -> Result<Request, WsError> {
-        let mut request = format!("{}{mode}", self.url).into_client_request()?;
+    fn request(&self, mode: Mode, trace: Option<&TraceContext>) -> Result<Request, WsError> {
+        let mut request = self.url(mode).into_client_request()?;
         request.headers_mut().extend(self.token.clone());
         let Some(trace) = trace else { return Ok(request) };
         let parent = trace.child_traceparent(&mut fastrand::Rng::new());

@@ -10,9 +10,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use super::{health::LaneFailure, upstream::PooledUpstream};
+use super::{
+    health::LaneFailure,
+    places::{PlaceInLine, PlaceRequest},
+    upstream::PooledUpstream,
+};
 use crate::event::DisconnectReason;
 
 /// A dial cancelled after this time counts as unanswered; a session waits longer before it gives up.
@@ -29,10 +33,14 @@ pub struct Lease {
     had_waited: bool,
     /// The lane waits in the queue although nothing needs it.
     is_unneeded: bool,
+    /// Its place at an upstream without a queue.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaseStage {
+    /// Waiting for a place.
+    InLine,
     /// Connecting since this instant.
     Dialling(Instant),
     /// Connected, not initialised.
@@ -49,7 +57,27 @@ impl Lease {
     pub(super) fn new(upstream: Arc<PooledUpstream>, avoided: AvoidedUpstream) -> Self {
         upstream.lane_opened();
         let stage = LeaseStage::Dialling(Instant::now());
-        Self { upstream, avoided, stage, had_waited: false, is_unneeded: false }
+        Self { upstream, avoided, stage, had_waited: false, is_unneeded: false, place: None }
+    }
+
+    /// Takes a place at an upstream without a queue; returns the wait for it if all are taken.
+    pub(super) fn request_place(&mut self) -> Option<PlaceInLine> {
+        match self.upstream.request_place()? {
+            PlaceRequest::Granted(place) => {
+                self.place = Some(place);
+                None
+            }
+            PlaceRequest::Waiting(line) => {
+                self.stage = LeaseStage::InLine;
+                Some(line)
+            }
+        }
+    }
+
+    /// Waits for the place.
+    pub(super) async fn wait_for_place(&mut self, line: PlaceInLine) {
+        self.place = line.wait().await;
+        self.stage = LeaseStage::Dialling(Instant::now());
     }
 
     /// Name of the upstream.
@@ -106,7 +134,9 @@ impl Lease {
     /// Reports a failure of the upstream.
     pub fn report_failure(&mut self, message: &str) {
         let failure = match self.stage {
-            LeaseStage::Reported => return,
+            LeaseStage::InLine | LeaseStage::Reported => return,
+            // An upstream without a queue ends a session like this while another program uses it.
+            LeaseStage::Broken { was_ready: false } if self.place.is_some() => return self.report_busy(),
             LeaseStage::Dialling(_) => LaneFailure::Unreachable,
             LeaseStage::Opening | LeaseStage::Broken { was_ready: false } => LaneFailure::Refused,
             LeaseStage::Ready | LeaseStage::Broken { was_ready: true } => LaneFailure::Died,
@@ -122,6 +152,9 @@ impl Lease {
         match (reason, self.stage) {
             (_, LeaseStage::Reported) => {}
             (DisconnectReason::Closed(TRY_AGAIN_LATER, _), _) => self.report_busy(),
+            (DisconnectReason::Closed(..), LeaseStage::Opening) if self.place.is_some() => {
+                self.stage = LeaseStage::Broken { was_ready: false };
+            }
             (DisconnectReason::Closed(..), _) => {}
             (_, stage) => self.stage = LeaseStage::Broken { was_ready: stage == LeaseStage::Ready },
         }

@@ -11,11 +11,13 @@
 //! while a lane starts there, reports a queue position, and may fail much later.
 //!
 //! - [`health`] is the pure state of one upstream; [`upstream`] adds name, log and probe
-//! - [`lease`] is held by a lane; [`probe`] asks an ejected upstream whether it is back
+//! - [`lease`] is held by a lane; [`places`] counts the lanes of an upstream that has no queue
+//! - [`probe`] asks an ejected upstream whether it is back
 
 pub mod dial;
 mod health;
 pub mod lease;
+mod places;
 pub mod probe;
 mod upstream;
 
@@ -23,6 +25,7 @@ mod upstream;
 mod tests;
 
 use std::{
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
 };
@@ -56,6 +59,35 @@ pub struct DialledLane<S> {
     pub socket: S,
     /// Lease to keep as long as the lane lasts.
     pub lease: Lease,
+}
+
+/// A lane on its way to an upstream.
+pub struct Dial<S> {
+    position: Option<u32>,
+    dial: BoxFuture<'static, Result<DialledLane<S>, DisconnectReason>>,
+}
+
+impl<S> Dial<S> {
+    /// Position at which the lane waits for a place at its upstream; the first call only.
+    pub const fn take_position(&mut self) -> Option<u32> {
+        self.position.take()
+    }
+
+    /// Gives up: the lane ends instead of waiting.
+    pub fn give_up(&mut self)
+    where
+        S: Send + 'static,
+    {
+        self.dial = Box::pin(async { Err(DisconnectReason::Lost("it is no longer needed".to_owned())) });
+    }
+}
+
+impl<S> Future for Dial<S> {
+    type Output = Result<DialledLane<S>, DisconnectReason>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.dial.as_mut().poll(cx)
+    }
 }
 
 struct PoolShared<D> {
@@ -158,12 +190,13 @@ impl Pool {
 
 impl<D, R> tower::Service<R> for Pool<D>
 where
-    D: tower::Service<R, Error = DisconnectReason> + Clone,
+    D: tower::Service<R, Error = DisconnectReason> + Clone + Send + 'static,
     D::Future: Send + 'static,
+    R: Send + 'static,
 {
     type Response = DialledLane<D::Response>;
     type Error = DisconnectReason;
-    type Future = BoxFuture<'static, Result<Self::Response, DisconnectReason>>;
+    type Future = Dial<D::Response>;
 
     /// Always ready: a full upstream rejects the dial itself, and dialers have nothing to wait for.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
@@ -172,12 +205,17 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let Some((mut dialer, mut lease)) = self.shared.choose(self.names.as_deref(), &self.avoided) else {
-            return Box::pin(async { Err(DisconnectReason::Unreachable("there is no upstream".to_owned())) });
+            let error = DisconnectReason::Unreachable("there is no upstream".to_owned());
+            return Dial { position: None, dial: Box::pin(async { Err(error) }) };
         };
         debug!(upstream = lease.upstream(), "upstream chosen");
-        let dial = dialer.call(request);
-        Box::pin(async move {
-            match dial.await {
+        let line = lease.request_place();
+        let position = line.as_ref().map(|line| line.position);
+        let dial = Box::pin(async move {
+            if let Some(line) = line {
+                lease.wait_for_place(line).await;
+            }
+            match dialer.call(request).await {
                 Ok(socket) => {
                     lease.mark_connected();
                     Ok(DialledLane { socket, lease })
@@ -187,7 +225,8 @@ where
                     Err(reason)
                 }
             }
-        })
+        });
+        Dial { position, dial }
     }
 }
 
@@ -203,7 +242,7 @@ impl<D: Clone> PoolShared<D> {
         };
         let order = (0..count).map(|step| (start + step) % count).filter(is_wanted);
         let preference_of =
-            |member: &PoolMember<D>| preference(member.upstream.load(), avoided.is_avoided(&member.upstream));
+            |member: &PoolMember<D>| preference(&member.upstream, avoided.is_avoided(&member.upstream));
         let at = order.min_by_key(|at| preference_of(&self.members[*at]))?;
         let chosen = &self.members[at];
         *next_index = (at + 1) % count;
@@ -212,6 +251,7 @@ impl<D: Clone> PoolShared<D> {
 }
 
 /// Sort key of an upstream; the least is the best choice.
-const fn preference(load: UpstreamLoad, is_avoided: bool) -> (Option<Instant>, bool, u32) {
-    (load.ejected_until, is_avoided, load.lanes)
+fn preference(upstream: &PooledUpstream, is_avoided: bool) -> (Option<Instant>, bool, bool, u32) {
+    let load = upstream.load();
+    (load.ejected_until, upstream.is_full(), is_avoided, load.lanes)
 }

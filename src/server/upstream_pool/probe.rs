@@ -1,4 +1,6 @@
-//! The probe interface: finds out whether an upstream is reachable, without occupying a worker.
+//! What the pool asks an upstream: whether it is reachable, without occupying a worker, and how many sessions it has.
+
+use std::num::NonZero;
 
 use futures_util::future::BoxFuture;
 
@@ -6,4 +8,9 @@ use futures_util::future::BoxFuture;
 pub trait Probe {
     /// Fails with the reason if the upstream is unreachable. The caller bounds the time.
     fn probe(&self) -> BoxFuture<'static, Result<(), String>>;
+
+    /// Most sessions at a time, if the upstream does not queue further ones itself.
+    fn sessions_max(&self) -> Option<NonZero<u32>> {
+        None
+    }
 }

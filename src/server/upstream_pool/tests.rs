@@ -1,6 +1,6 @@
 //! Tests of upstream choice and health in virtual time, with scripted dialers.
 
-use std::time::Duration;
+use std::{num::NonZero, time::Duration};
 
 use futures_util::FutureExt as _;
 use tokio::time::{advance, sleep};
@@ -25,6 +25,7 @@ struct FakeState {
     behavior: FakeBehavior,
     dials: u32,
     probes: u32,
+    sessions_max: Option<NonZero<u32>>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -82,6 +83,10 @@ impl Probe for FakeDialer {
                 FakeBehavior::Up | FakeBehavior::Refusing => Ok(()),
             }
         })
+    }
+
+    fn sessions_max(&self) -> Option<NonZero<u32>> {
+        self.state().sessions_max
     }
 }
 
@@ -398,4 +403,45 @@ async fn ready_lane_makes_the_upstream_usable() {
     assert_eq!(pool.usable_and_total(), (0, 1));
     first.report_ready();
     assert_eq!(pool.usable_and_total(), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
+    let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(2).collect();
+    dialers.iter().for_each(|dialer| dialer.state().sessions_max = NonZero::new(1));
+    let mut pool = Pool::new(dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone())));
+    let (first, second) = (open_lane(&pool).unwrap(), open_lane(&pool).unwrap());
+    assert_ne!(first.upstream(), second.upstream(), "each has one place");
+    let (mut third, mut fourth) = (pool.call(Mode::Chat), pool.call(Mode::Chat));
+    assert_eq!((third.take_position(), fourth.take_position()), (Some(1), Some(1)));
+    let mut fifth = pool.call(Mode::Chat);
+    assert_eq!((fifth.take_position(), fifth.take_position()), (Some(2), None), "told once");
+    assert!((&mut third).now_or_never().is_none() && (&mut fifth).now_or_never().is_none());
+    assert_eq!(dialers.iter().map(FakeDialer::dials).sum::<u32>(), 2);
+    drop(first);
+    let third = third.now_or_never().expect("its place is free").unwrap().lease;
+    assert!((&mut fifth).now_or_never().is_none(), "third was first");
+    // A lane that leaves the line makes room behind it, and a wait is no failure of the upstream.
+    advance(Duration::from_secs(1)).await;
+    drop(fourth);
+    assert_eq!(pool.call(Mode::Chat).take_position(), Some(1));
+    drop(third);
+    assert!(fifth.now_or_never().expect("its place is free").is_ok());
+    assert!(pool.statuses().iter().all(|(_, status)| (status.failures, status.ejections) == (0, 0)));
+    drop(second);
+    assert!(pool.statuses().iter().all(|(_, status)| status.load.lanes == 0));
+}
+
+#[tokio::test]
+async fn upstream_that_another_program_uses_is_busy_and_not_ejected() {
+    let dialer = FakeDialer::default();
+    dialer.state().sessions_max = NonZero::new(1);
+    let pool = Pool::new([("0".to_owned(), dialer)]);
+    for _ in 0..5 {
+        let mut lease = open_lane(&pool).unwrap();
+        lease.report_disconnect(&DisconnectReason::Closed(1000, String::new()));
+        lease.report_failure("the upstream ended the session");
+    }
+    let status = pool.statuses()[0].1;
+    assert_eq!((status.failures, status.load.ejected_until), (0, None));
 }

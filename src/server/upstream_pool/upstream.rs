@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     health::{Health, LaneFailure, UpstreamLoad},
+    places::{PlaceRequest, Places},
     probe::Probe,
 };
 
@@ -25,6 +26,8 @@ pub(super) struct PooledUpstream {
     name: String,
     probe: Mutex<Prober>,
     state: Mutex<UpstreamState>,
+    /// `None` if the upstream queues sessions itself.
+    places: Option<Places>,
 }
 
 /// How the upstream is probed.
@@ -61,7 +64,18 @@ pub struct UpstreamStatus {
 
 impl PooledUpstream {
     pub(super) fn new(name: String, probe: Prober) -> Self {
-        Self { name, probe: probe.into(), state: Mutex::default() }
+        let places = probe.sessions_max().map(Places::new);
+        Self { name, probe: probe.into(), state: Mutex::default(), places }
+    }
+
+    /// True if all places of an upstream without a queue are taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.places.as_ref().is_some_and(Places::are_taken)
+    }
+
+    /// Takes a place, or joins the line for it; `None` if the upstream queues sessions itself.
+    pub(super) fn request_place(&self) -> Option<PlaceRequest> {
+        self.places.as_ref().map(Places::request)
     }
 
     /// Replaces the probe after the connection settings changed. Failures under the old settings are forgotten.

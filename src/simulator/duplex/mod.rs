@@ -146,7 +146,7 @@ impl DuplexSession {
         if ctx.faults.trigger(FaultKind::NeverAnswers) {
             return Ok(());
         }
-        if ctx.cfg.dialect != SimDialect::Current && ctx.faults.trigger(FaultKind::InferenceFails) {
+        if ctx.cfg.dialect.is_legacy() && ctx.faults.trigger(FaultKind::InferenceFails) {
             self.step = Some(DuplexStep::silent(ctx.now + ctx.cfg.timing.listen_step, StepOutcome::Failed));
             return Ok(());
         }
@@ -297,6 +297,9 @@ impl DuplexSession {
             (StepOutcome::Crash(message), Backend::Pytorch) => {
                 ctx.session_closed(id, "backend_error", Some(&message))
             }
+            (StepOutcome::Crash(_), _) if ctx.cfg.dialect == SimDialect::LlamaCppOmni => {
+                return Err(SimSessionEnd::Aborted);
+            }
             (StepOutcome::Crash(_), Backend::Cpp) => messages::worker_closed(Some(id)),
         };
         ctx.send_text(final_message);
@@ -326,7 +329,7 @@ fn context_limit(ctx: &mut SimContext<'_>) -> Option<u64> {
         FaultKind::ContextFull(limit) => Some(limit),
         _ => None,
     });
-    fault_limit.or((ctx.cfg.dialect != SimDialect::Current).then_some(LEGACY_CONTEXT_TOKENS))
+    fault_limit.or(ctx.cfg.dialect.is_legacy().then_some(LEGACY_CONTEXT_TOKENS))
 }
 
 fn extra_step_time(ctx: &mut SimContext<'_>) -> Duration {

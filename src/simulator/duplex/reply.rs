@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{
-    super::{Backend, SimDialect, script},
+    super::{Backend, script},
     turn::{ModelTurn, SpokenUnit},
 };
 use crate::simulator::{
@@ -58,7 +58,7 @@ impl ReplyBuilder {
         Self {
             events: Vec::new(),
             backend: ctx.cfg.backend,
-            has_null_audio: ctx.cfg.dialect != SimDialect::Current,
+            has_null_audio: ctx.cfg.dialect.is_legacy(),
             own_id: format!("{session_id}_resp_{append_number}"),
             previous_id: format!("{session_id}_resp_{}", append_number.saturating_sub(1)),
             tokens: 0,

@@ -111,7 +111,10 @@ pub fn remap_upstream(trace: &Trace, library: &Library, name: &str) -> Result<Ve
             let known = to.modes.get(&mode);
             let becomes = known.map_or_else(
                 || format!("error: no mode {}", mode.name()),
-                |word| format!("{}?{}={word}", to.path, to.mode_key),
+                |word| match &to.mode_key {
+                    Some(key) => format!("{}?{key}={word}", to.path),
+                    None => to.path.clone(),
+                },
             );
             steps.push(remapped(record, vec![becomes], known.is_none()));
         } else if record.output == Some(OutputKind::Lane) {

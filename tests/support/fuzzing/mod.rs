@@ -18,7 +18,7 @@ use voxbridge::{
     downstream::Codec,
     error::Error,
     event::{ClientCommand, Frame, LaneCommand, LaneEvent, Message, Mode, VoiceSample},
-    mapping::{Library, MappingKind, client::EventName, template::SlotValue},
+    mapping::{Library, MappingKind, client::EventName, template::SlotValue, upstream::CloseBy},
     telemetry::context::{TraceContext, TraceParent},
     upstream::Dialect,
 };
@@ -184,9 +184,9 @@ fn upstream_file(library: &Library, name: &str) {
         speak(Some(&voice)),
     ];
     for command in chat.into_iter().filter(|_| has_chat) {
-        assert_json(&dialect.encode(&command));
+        assert_json(&dialect.encode(&command, Mode::Chat));
     }
-    if !dialect.mapping().modes.is_empty() {
-        assert_json(&dialect.encode(&LaneCommand::Close));
+    if !dialect.mapping().modes.is_empty() && dialect.mapping().close_by == CloseBy::Message {
+        assert_json(&dialect.encode(&LaneCommand::Close, Mode::Audio));
     }
 }

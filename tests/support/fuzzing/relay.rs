@@ -8,10 +8,10 @@ use voxbridge::{
     downstream::relay::RelayCodec,
     error::Error,
     event::{
-        Frame, MessageMeta,
+        Frame, MessageMeta, Mode,
         relay::{ClientNotice, NoticeMeta, RelayClientEvent, RelayUpstreamEvent},
     },
-    mapping::ClientMapping,
+    mapping::{ClientMapping, upstream::CloseBy},
     upstream::Dialect,
 };
 
@@ -42,9 +42,14 @@ pub(super) fn client(mapping: &Arc<ClientMapping>, text: &str) {
 fn assert_encodes(message: &RelayClientEvent<'_>) {
     for dialect in dialects() {
         match message {
-            RelayClientEvent::Open(opening) => assert_json(&dialect.encode_relay_opening(opening)),
+            RelayClientEvent::Open(opening) => {
+                assert_json(&dialect.encode_relay_opening(opening, Mode::Audio));
+            }
             RelayClientEvent::Append(input) => assert_json(&dialect.encode_relay_append(input)),
-            RelayClientEvent::Close(reason) => assert_json(&dialect.encode_relay_close(*reason)),
+            RelayClientEvent::Close(reason) if dialect.mapping().close_by == CloseBy::Message => {
+                assert_json(&dialect.encode_relay_close(*reason));
+            }
+            RelayClientEvent::Close(_) => {}
             RelayClientEvent::Unknown(name) => assert!(!name.is_empty()),
         }
     }
