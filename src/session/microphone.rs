@@ -6,10 +6,10 @@ use super::{
     Session,
     input::{
         rate_limiter::{RateDecision, RateLimiter},
-        speech_input::{SpeechEvent, SpeechInput},
+        speech_input::{SpeechEvent, SpeechInput, StreamedAudio},
     },
     measurement::{AudioTotals, BargeInStage, Measurement},
-    tts::player::PlaybackSource,
+    tts::player::{PlaybackSource, Player},
 };
 use crate::audio::scratch;
 use crate::event::{ClientCommand, MicrophoneMode};
@@ -34,7 +34,7 @@ impl Session {
         self.activity.idle_since = now;
         self.activity.silence_since = now;
         self.view.client_audio_at = Some(now);
-        let groups = self.intake.speech_input.count_groups(bytes.len());
+        let groups = self.intake.speech_input.converter.completed_groups(bytes.len()) as u64;
         let length = Duration::from_secs_f64(
             groups as f64 / f64::from(self.intake.speech_input.settings.rate_hz.max(1)),
         );
@@ -47,7 +47,7 @@ impl Session {
                     self.context.out.push_client(ClientCommand::RateLimited { delay_ms });
                 }
                 RateDecision::Drop => {
-                    self.intake.speech_input.discard_frame(bytes);
+                    self.intake.speech_input.converter.discard(bytes);
                     self.intake.dropped_groups += groups;
                     self.intake.audio_totals.dropped_too_fast += length;
                     self.report_dropped(now);
@@ -63,7 +63,7 @@ impl Session {
         } else {
             has_speech = self.intake.speech_input.push_frame(bytes, &mut self.intake.speech_events);
             // The dialogue does not wait for audio that the model gets as silence.
-            if !self.is_uplink_silenced() {
+            if !is_uplink_silenced(&self.context.player) {
                 self.view.last_mic_frame = Some((now, length));
             }
         }
@@ -81,18 +81,12 @@ impl Session {
 
     /// Passes microphone audio to the conversation.
     fn forward_to_dialogue(&mut self) {
-        let silenced = self.is_uplink_silenced();
-        if let (Some(dialogue), Some(mut samples)) =
-            (&mut self.dialogue, self.intake.speech_input.take_stream())
-        {
-            dialogue.uplink.push(&mut samples, silenced);
-            scratch::put_back(samples);
+        let Some(dialogue) = &mut self.dialogue else { return };
+        let StreamedAudio { mut audio, start } = std::mem::take(&mut self.intake.speech_input.stream);
+        if !audio.is_empty() {
+            dialogue.uplink.push(&mut audio[start..], is_uplink_silenced(&self.context.player));
+            scratch::put_back(audio);
         }
-    }
-
-    /// True while the model hears silence: the client plays a text that it asked for.
-    fn is_uplink_silenced(&self) -> bool {
-        self.context.player.is_audible() && self.context.player.is_busy_with(PlaybackSource::Request)
     }
 
     /// Passes audio to the conversation and speech events to the transcriber. Returns true if an utterance was completed.
@@ -158,4 +152,9 @@ impl Session {
             .speech_input
             .watch_barge_in(Some(rules).filter(|_| is_speaking && is_mic_open && interrupts));
     }
+}
+
+/// True while the model hears silence: the client plays a text that it asked for.
+fn is_uplink_silenced(player: &Player) -> bool {
+    player.is_audible() && player.is_busy_with(PlaybackSource::Request)
 }

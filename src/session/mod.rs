@@ -398,7 +398,7 @@ impl Session {
     /// Facts about the session that the conversation needs.
     fn session_view(&self) -> SessionSnapshot {
         SessionSnapshot {
-            in_speech: self.intake.speech_input.is_in_speech(),
+            in_speech: self.intake.speech_input.voice_activity.is_in_speech(),
             is_tts_active: self.is_floor_taken(),
             is_synthesizing: self.synthesizer.is_busy(),
             partials: self.transcriber.options.partials,

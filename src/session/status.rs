@@ -71,7 +71,7 @@ impl Session {
         }
         if self.context.player.is_audible() {
             SessionState::Speaking
-        } else if self.intake.speech_input.is_in_speech() {
+        } else if self.intake.speech_input.voice_activity.is_in_speech() {
             SessionState::Listening
         } else if self.transcriber.is_queued()
             || self.synthesizer.is_queued()
