@@ -330,7 +330,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     /// Counts the client's messages that the session keeps. False if the server has no memory for them.
     fn hold_kept_messages(&mut self) -> bool {
-        let bytes = self.backlog.bytes() + self.report.kept_bytes;
+        let bytes = self.backlog.bytes + self.report.kept_bytes;
         self.client.as_mut().is_none_or(|client| client.hold_kept(bytes))
     }
 
