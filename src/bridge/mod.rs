@@ -33,8 +33,7 @@ use crate::{
     event::{DisconnectReason, Frame, Lane, Message, Mode, TurnTag},
     mapping::{ClientMapping, UpstreamMapping},
     session::{
-        AudioTotals, Observation, ReadWindow, RelaySetup, SampleCounts, SessionSetup, SessionState,
-        UplinkCounts,
+        AudioTotals, Observation, RelaySetup, SampleCounts, SessionReport, SessionSetup, UplinkCounts,
     },
 };
 
@@ -171,15 +170,6 @@ impl Bridge {
         }
     }
 
-    /// The session's state, derived at each call; cheap.
-    #[must_use]
-    pub fn state(&self) -> SessionState {
-        match &self.0 {
-            BridgeKind::Served(served) => served.state(),
-            BridgeKind::Relayed(relayed) => relayed.state(),
-        }
-    }
-
     /// Durations of the client's audio by destination so far; `None` for a relayed session.
     #[must_use]
     pub fn audio_totals(&self) -> Option<AudioTotals> {
@@ -189,52 +179,12 @@ impl Bridge {
         }
     }
 
-    /// True when audio leaves at the pace of playback. Then the session bounds its own queue, and a slow client does not slow
-    /// down the upstream.
+    /// The session's state, and what the driver takes into account. Valid until the next input.
     #[must_use]
-    pub fn is_paced(&self) -> bool {
+    pub fn report(&self, now: Instant) -> SessionReport {
         match &self.0 {
-            BridgeKind::Served(served) => served.is_paced(),
-            BridgeKind::Relayed(_) => false,
-        }
-    }
-
-    /// True while the driver should stop reading from the client (back-pressure). Frames that still arrive are accepted.
-    #[must_use]
-    pub fn needs_backpressure(&self) -> bool {
-        match &self.0 {
-            BridgeKind::Served(served) => served.needs_backpressure(),
-            BridgeKind::Relayed(relayed) => relayed.needs_backpressure(),
-        }
-    }
-
-    /// True once the session is over, except that lanes wait in an upstream's queue. They close when a worker is assigned,
-    /// which may take as long as other clients hold the workers. The driver may end the client's session meanwhile.
-    #[must_use]
-    pub fn only_waits_in_queue(&self) -> bool {
-        match &self.0 {
-            BridgeKind::Served(served) => served.only_waits_in_queue(),
-            BridgeKind::Relayed(relayed) => relayed.only_waits_in_queue(),
-        }
-    }
-
-    /// Memory of what the client gave and the session keeps, bytes: the messages that a relayed session keeps until its
-    /// upstream has answered them, and the conversation of a session that takes turns.
-    #[must_use]
-    pub fn kept_bytes(&self) -> usize {
-        match &self.0 {
-            BridgeKind::Served(served) => served.kept_bytes(),
-            BridgeKind::Relayed(relayed) => relayed.kept_bytes(),
-        }
-    }
-
-    /// How long the driver may leave streamed audio unread, because nothing depends on it earlier; `None` if the driver should
-    /// read every message at once.
-    #[must_use]
-    pub fn read_window(&self, now: Instant) -> Option<ReadWindow> {
-        match &self.0 {
-            BridgeKind::Served(served) => served.read_window(now),
-            BridgeKind::Relayed(_) => None,
+            BridgeKind::Served(served) => served.report(now),
+            BridgeKind::Relayed(relayed) => relayed.report(),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{
         relay::{QueuePosition, RelayEndReason, RelayUpstreamEvent},
     },
     mapping::{ClientMapping, UpstreamMapping, check::quoted_list, upstream::SendName},
-    session::{RelaySetup, SessionState, outbox::Action},
+    session::{RelaySetup, SessionReport, outbox::Action},
     upstream::{Dialect, lane::LaneCodecs},
 };
 
@@ -87,20 +87,17 @@ impl RelayBridge {
         self.relay.as_ref().map_or("", Relay::id)
     }
 
-    pub(super) fn state(&self) -> SessionState {
-        self.relay.as_ref().map_or(SessionState::Ending, Relay::state)
-    }
-
-    pub(super) fn needs_backpressure(&self) -> bool {
-        self.relay.as_ref().is_some_and(Relay::needs_backpressure)
-    }
-
-    pub(super) fn only_waits_in_queue(&self) -> bool {
-        self.relay.as_ref().is_some_and(Relay::only_waits_in_queue)
-    }
-
-    pub(super) fn kept_bytes(&self) -> usize {
-        self.relay.as_ref().map_or(0, Relay::kept_bytes)
+    /// The session's state, and what the driver takes into account.
+    pub(super) fn report(&self) -> SessionReport {
+        let Some(relay) = &self.relay else { return SessionReport::ended() };
+        SessionReport {
+            state: relay.state(),
+            is_paced: false,
+            needs_backpressure: relay.needs_backpressure(),
+            only_waits_in_queue: relay.only_waits_in_queue(),
+            kept_bytes: relay.kept_bytes(),
+            read_window: None,
+        }
     }
 
     pub(super) fn handle_input(&mut self, now: Instant, input: Input<'_>) {

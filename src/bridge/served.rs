@@ -9,8 +9,8 @@ use crate::{
     event::{ClientCommand, CloseReason, Frame, LaneEvent, Message, MessageMeta},
     mapping::UpstreamMapping,
     session::{
-        AudioTotals, BargeInStage, EndReason, Measurement, Observation, ReadWindow, SampleCounts, Session,
-        SessionSetup, SessionState, UplinkCounts, outbox::Action,
+        AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
+        SessionSetup, UplinkCounts, outbox::Action,
     },
     upstream::lane::LaneCodecs,
 };
@@ -96,40 +96,20 @@ impl ServedBridge {
         self.session.as_ref().and_then(Session::uplink_counts)
     }
 
-    /// The session's state.
-    pub(super) fn state(&self) -> SessionState {
-        self.session.as_ref().map_or(SessionState::Ending, Session::state)
-    }
-
     /// Durations of the client's audio by destination so far.
     pub(super) fn audio_totals(&self) -> Option<AudioTotals> {
         self.session.as_ref().map(Session::audio_totals)
     }
 
-    /// True when audio leaves at the pace of playback.
-    pub(super) fn is_paced(&self) -> bool {
-        self.session.as_ref().is_some_and(Session::is_paced)
-    }
-
-    /// True once the session is over, except that lanes wait in an upstream's queue.
-    pub(super) fn only_waits_in_queue(&self) -> bool {
-        self.session.as_ref().is_some_and(Session::only_waits_in_queue)
-    }
-
-    /// True while the driver should stop reading from the client (back-pressure).
-    pub(super) fn needs_backpressure(&self) -> bool {
-        self.session.as_ref().is_some_and(Session::needs_backpressure)
-    }
-
-    /// Memory of what the client gave and the session keeps, bytes.
-    pub(super) fn kept_bytes(&self) -> usize {
-        self.codec.kept_bytes() + self.session.as_ref().map_or(0, Session::kept_bytes)
-    }
-
-    /// How long the driver may leave streamed audio unread; `None` if it should read every message at once.
-    pub(super) fn read_window(&self, now: Instant) -> Option<ReadWindow> {
-        let window = self.session.as_ref()?.read_window(now)?;
-        Some(ReadWindow { frame_max_bytes: self.codec.frame_max_bytes(), ..window })
+    /// The session's state, and what the driver takes into account.
+    pub(super) fn report(&self, now: Instant) -> SessionReport {
+        let Some(session) = &self.session else { return SessionReport::ended() };
+        let mut report = session.report(now);
+        report.kept_bytes += self.codec.kept_bytes();
+        if let Some(window) = &mut report.read_window {
+            window.frame_max_bytes = self.codec.frame_max_bytes();
+        }
+        report
     }
 
     /// Takes one input; drain [`ServedBridge::poll_output`] before the next.

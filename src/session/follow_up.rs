@@ -134,7 +134,7 @@ impl Session {
         }
         self.update_barge_in_watch();
         let Some(dialogue) = &mut self.dialogue else { return };
-        dialogue.user.in_speech = self.intake.speech_input.is_in_speech();
+        dialogue.user.in_speech = self.intake.speech_input.voice_activity.is_in_speech();
         dialogue.advance(now, &mut self.tools);
         if let Some(failure) = dialogue.take_failure() {
             self.tools.out.push_error(Error::new(ErrorKind::ConversationLost, failure.detail));

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::{
     Session,
-    floor::SpeechSource,
+    floor::{Floor, SpeechSource},
     input::{
         rate_limiter::{RateDecision, RateLimiter},
-        speech_input::{SpeechEvent, SpeechInput},
+        speech_input::{SpeechEvent, SpeechInput, StreamedAudio},
     },
     measurement::{AudioTotals, BargeInStage, Measurement},
     tools::Tools,
@@ -37,7 +37,7 @@ impl Session {
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.user.client_audio_at = Some(now);
         }
-        let groups = self.intake.speech_input.count_groups(bytes.len());
+        let groups = self.intake.speech_input.converter.completed_groups(bytes.len()) as u64;
         let length = Duration::from_secs_f64(
             groups as f64 / f64::from(self.intake.speech_input.settings.rate_hz.max(1)),
         );
@@ -50,7 +50,7 @@ impl Session {
                     self.tools.out.push_client(ClientCommand::RateLimited { delay_ms });
                 }
                 RateDecision::Drop => {
-                    self.intake.speech_input.discard_frame(bytes);
+                    self.intake.speech_input.converter.discard(bytes);
                     self.intake.dropped_groups += groups;
                     self.intake.audio_totals.dropped_too_fast += length;
                     self.report_dropped(now);
@@ -66,7 +66,7 @@ impl Session {
         } else {
             has_speech = self.intake.speech_input.push_frame(bytes, &mut self.intake.speech_events);
             // The dialogue does not wait for audio that the model gets as silence.
-            let is_silenced = self.is_uplink_silenced();
+            let is_silenced = is_uplink_silenced(&self.tools.floor);
             if let Some(dialogue) = self.dialogue.as_mut().filter(|_| !is_silenced) {
                 dialogue.user.last_mic_frame = Some((now, length));
             }
@@ -87,18 +87,12 @@ impl Session {
 
     /// Passes microphone audio to the conversation.
     fn forward_to_dialogue(&mut self) {
-        let silenced = self.is_uplink_silenced();
-        if let (Some(dialogue), Some(mut samples)) =
-            (&mut self.dialogue, self.intake.speech_input.take_stream())
-        {
-            dialogue.uplink.push(&mut samples, silenced);
-            scratch::put_back(samples);
+        let Some(dialogue) = &mut self.dialogue else { return };
+        let StreamedAudio { mut audio, start } = std::mem::take(&mut self.intake.speech_input.stream);
+        if !audio.is_empty() {
+            dialogue.uplink.push(&mut audio[start..], is_uplink_silenced(&self.tools.floor));
+            scratch::put_back(audio);
         }
-    }
-
-    /// True while the model hears silence: the client plays a text that it asked for.
-    fn is_uplink_silenced(&self) -> bool {
-        self.tools.floor.is_audible() && self.tools.floor.is_busy_with(SpeechSource::Text)
     }
 
     /// Passes audio to the conversation and speech events to the transcriber. Returns true if an utterance was completed.
@@ -167,4 +161,9 @@ impl Session {
             .speech_input
             .watch_barge_in(Some(rules).filter(|_| is_speaking && is_mic_open && interrupts));
     }
+}
+
+/// True while the model hears silence: the client plays a text that it asked for.
+fn is_uplink_silenced(floor: &Floor) -> bool {
+    floor.is_audible() && floor.is_busy_with(SpeechSource::Text)
 }

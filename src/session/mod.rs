@@ -101,13 +101,14 @@ pub use self::{
     },
     outbox::Observation,
     setup::{RelaySetup, SessionSetup},
+    status::SessionReport,
     tts::voices::VoiceCatalog,
 };
 use crate::{
     audio::vad::Sensitivity,
     error::Error,
     event::{ClientCommand, ClientEvent, CloseReason, Setting},
-    mapping::profile::{DialogueRules, PlayoutPace},
+    mapping::profile::DialogueRules,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,19 +282,9 @@ impl Session {
         self.dialogue.as_ref().map(|dialogue| dialogue.uplink_counts())
     }
 
-    /// Memory of the client's conversation and requests, bytes.
-    pub(crate) fn kept_bytes(&self) -> usize {
-        self.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes())
-    }
-
-    /// True if audio leaves at the pace of playback.
-    pub(crate) fn is_paced(&self) -> bool {
-        self.setup.playout().pace == PlayoutPace::RealTime
-    }
-
     /// True while the driver should stop reading from the client: too much audio waits for a transcript, or the client
     /// itself waits for a reply.
-    pub(crate) fn needs_backpressure(&self) -> bool {
+    fn needs_backpressure(&self) -> bool {
         let max_backlog_ms = self.setup.audio_in.backpressure_ms;
         self.phase == SessionPhase::Open
             && ((max_backlog_ms > 0 && self.transcriber.queue.backlog_ms() > max_backlog_ms)

@@ -104,20 +104,17 @@ impl Session {
 
     /// True if the session has ended, the outbox is empty and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
-        self.is_over() && self.tools.lanes.are_gone()
+        self.phase == SessionPhase::Ended && self.tools.lanes.are_gone() && self.is_over()
     }
 
-    /// True if the session has ended, but lanes wait in a queue to be closed.
-    pub(crate) fn only_waits_in_queue(&self) -> bool {
+    /// True if a session that has ended only has lanes that wait in a queue to be closed.
+    pub(super) fn only_waits_in_queue(&self) -> bool {
         self.is_over() && self.tools.lanes.only_wait_in_queue()
     }
 
-    /// True if the session has ended, the outbox is empty and no lane is in use.
+    /// True if a session that has ended has an empty outbox and uses no lane.
     fn is_over(&self) -> bool {
-        self.phase == SessionPhase::Ended
-            && !self.synthesizer.is_busy()
-            && self.tools.lanes.are_left()
-            && self.tools.out.is_empty()
+        !self.synthesizer.is_busy() && self.tools.lanes.are_left() && self.tools.out.is_empty()
     }
 
     /// Takes the next action.

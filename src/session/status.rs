@@ -1,17 +1,65 @@
-//! State and audio totals of a session, derived for operators.
+//! Report and audio totals of a session, derived for the driver and for operators.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{
     Session, SessionPhase,
+    input::read_window::ReadWindow,
     lanes::Owner,
     measurement::{AudioTotals, SessionState},
 };
-use crate::audio::SPEECH_RATE_HZ;
+use crate::{audio::SPEECH_RATE_HZ, mapping::profile::PlayoutPace};
+
+/// State of a session between two inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionReport {
+    /// Current state, for metrics and the admin API.
+    pub state: SessionState,
+    /// True when audio leaves at the pace of playback. Then the session bounds its own queue, and a slow client does not slow
+    /// down the upstream.
+    pub is_paced: bool,
+    /// True while the driver should stop reading from the client. Frames that still arrive are accepted.
+    pub needs_backpressure: bool,
+    /// True once the session is over, except that lanes wait in an upstream's queue. They close when a worker is assigned,
+    /// which may take as long as other clients hold the workers. The driver may end the client's session meanwhile.
+    pub only_waits_in_queue: bool,
+    /// Memory of what the client gave and the session keeps, bytes: the messages that a relayed session keeps until its
+    /// upstream has answered them, and the conversation of a session that takes turns.
+    pub kept_bytes: usize,
+    /// How long the driver may leave streamed audio unread, because nothing depends on it earlier; `None` if the driver should
+    /// read every message at once.
+    pub read_window: Option<ReadWindow>,
+}
+
+impl SessionReport {
+    /// Report of a session that is over, or was rejected.
+    pub(crate) const fn ended() -> Self {
+        Self {
+            state: SessionState::Ending,
+            is_paced: false,
+            needs_backpressure: false,
+            only_waits_in_queue: false,
+            kept_bytes: 0,
+            read_window: None,
+        }
+    }
+}
 
 impl Session {
-    /// Current state, for metrics and the admin API.
-    pub(crate) fn state(&self) -> SessionState {
+    /// The session's state, and what the driver takes into account.
+    pub(crate) fn report(&self, now: Instant) -> SessionReport {
+        let pace = self.setup.audio_out.pace.unwrap_or(self.setup.profile.playout.pace);
+        SessionReport {
+            state: self.state(),
+            is_paced: pace == PlayoutPace::RealTime,
+            needs_backpressure: self.needs_backpressure(),
+            only_waits_in_queue: self.phase == SessionPhase::Ended && self.only_waits_in_queue(),
+            kept_bytes: self.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes()),
+            read_window: self.read_window(now),
+        }
+    }
+
+    fn state(&self) -> SessionState {
         if self.phase != SessionPhase::Open {
             return SessionState::Ending;
         }
@@ -22,7 +70,7 @@ impl Session {
         }
         if self.tools.floor.is_audible() {
             SessionState::Speaking
-        } else if self.intake.speech_input.is_in_speech() {
+        } else if self.intake.speech_input.voice_activity.is_in_speech() {
             SessionState::Listening
         } else if self.is_queued() {
             SessionState::Queued

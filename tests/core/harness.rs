@@ -20,7 +20,10 @@ use voxbridge::{
     error::Error,
     event::{DisconnectReason, Frame, Lane, Message, Mode, TurnTag},
     mapping::Library,
-    session::{EndReason, Measurement, Observation, ReadWindow, RelaySetup, SessionSetup, VoiceCatalog},
+    session::{
+        EndReason, Measurement, Observation, ReadWindow, RelaySetup, SessionReport, SessionSetup,
+        VoiceCatalog,
+    },
     simulator::{
         ConnId, DuplexOpening, DuplexUnit, Gateway, SimDialect, SimInput, SimMode, SimOutput, SimulatorConfig,
     },
@@ -337,7 +340,12 @@ impl Harness {
 
     /// The current read window: how long client audio may stay unread.
     pub(crate) fn read_window(&self) -> Option<ReadWindow> {
-        self.bridge.read_window(self.now)
+        self.report().read_window
+    }
+
+    /// The session's state, and what the driver takes into account.
+    pub(crate) fn report(&self) -> SessionReport {
+        self.bridge.report(self.now)
     }
 
     /// Other clients give back the workers that they hold.
@@ -355,7 +363,7 @@ impl Harness {
 
     /// True if the bridge has finished, or only waits until lanes have left the gateway's queue. Nothing else is left then.
     pub(crate) fn is_over(&self) -> bool {
-        let is_over = self.finished || self.bridge.only_waits_in_queue();
+        let is_over = self.finished || self.report().only_waits_in_queue;
         is_over && self.gateway.connection_count() == self.lanes.len()
     }
 

@@ -75,6 +75,12 @@ impl Figures {
 
 /// Counts one benchmark in a process of its own with a fixed environment.
 pub(crate) fn count_per_call(name: &str) -> Result<u64, String> {
+    let (counts, calls) = run_callgrind(name, &[])?;
+    Ok(read_total(&counts)?.div_ceil(calls))
+}
+
+/// Runs one benchmark under callgrind. Returns callgrind's file, and the number of calls.
+pub(crate) fn run_callgrind(name: &str, options: &[&str]) -> Result<(PathBuf, u64), String> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("instructions");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let counts = folder.join(name);
@@ -87,6 +93,7 @@ pub(crate) fn count_per_call(name: &str) -> Result<u64, String> {
         .env("GLIBC_TUNABLES", TUNABLES)
         .args(["--tool=callgrind", "--quiet", "--collect-atstart=no"])
         .arg("--toggle-collect=instructions::counted*")
+        .args(options)
         .arg(out_file)
         .arg(program)
         .args(["--one", name])
@@ -97,7 +104,7 @@ pub(crate) fn count_per_call(name: &str) -> Result<u64, String> {
     let calls = calls.ok_or_else(|| {
         format!("{name} counted no calls: {stdout}{}", String::from_utf8_lossy(&output.stderr).trim())
     })?;
-    Ok(read_total(&counts)?.div_ceil(calls))
+    Ok((counts, calls))
 }
 
 /// Reads the total from callgrind's output.

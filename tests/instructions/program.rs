@@ -8,6 +8,7 @@
 mod audio_input;
 mod components;
 mod figures;
+mod hops;
 mod simulation;
 
 use std::process::ExitCode;
@@ -126,10 +127,17 @@ fn main() -> ExitCode {
     if let [flag, name] = arguments.as_slice()
         && flag == "--one"
     {
+        if let Some(calls) = hops::count(name) {
+            println!("{calls}");
+            return ExitCode::SUCCESS;
+        }
         let found =
             BENCHMARKS.iter().find(|benchmark| benchmark.name == name).expect("a benchmark of this name");
         println!("{}", (found.run)());
         return ExitCode::SUCCESS;
+    }
+    if arguments == ["--hops"] {
+        return exit_code(hops::print_all().map(|()| false));
     }
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let (flags, names): (Vec<&str>, Vec<&str>) =
@@ -140,9 +148,14 @@ fn main() -> ExitCode {
     }
     let is_wanted =
         |benchmark: &Benchmark| names.is_empty() || names.iter().any(|name| benchmark.name.contains(name));
-    match compare(is_wanted, has("--save")) {
-        Ok(changed) if changed && has("--strict") => ExitCode::FAILURE,
-        Ok(_) => ExitCode::SUCCESS,
+    exit_code(compare(is_wanted, has("--save")).map(|changed| changed && has("--strict")))
+}
+
+/// A failure for a problem, and where something has changed that must not.
+fn exit_code(has_changed: Result<bool, String>) -> ExitCode {
+    match has_changed {
+        Ok(false) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::FAILURE,
         Err(problem) => {
             eprintln!("instructions: {problem}");
             ExitCode::FAILURE
@@ -153,7 +166,7 @@ fn main() -> ExitCode {
 /// Returns the problem with the arguments, if any.
 fn argument_error(flags: &[&str], names: &[&str]) -> Option<String> {
     if let Some(flag) = flags.iter().find(|flag| !["--save", "--strict"].contains(flag)) {
-        return Some(format!("unknown option {flag}; the options are --save and --strict"));
+        return Some(format!("unknown option {flag}; the options are --save, --strict and, alone, --hops"));
     }
     let unknown =
         names.iter().find(|name| !BENCHMARKS.iter().any(|benchmark| benchmark.name.contains(**name)))?;

@@ -83,8 +83,8 @@ pub struct Resampler {
     samples_out: u64,
     /// Samples of this stretch's delay that are still to be dropped.
     to_drop: usize,
-    /// Lead-in samples of all stretches so far.
-    lead_in_samples: u64,
+    /// Lead-in samples of the stretches since they were last taken.
+    pub(super) lead_in_samples: u64,
 }
 
 impl Resampler {
@@ -235,11 +235,6 @@ impl Resampler {
     pub fn pending_samples(&self) -> u64 {
         let out = self.samples_out.saturating_sub(self.stretch_lead_in());
         self.samples_in.saturating_sub(resampled_len(out, self.to_hz, self.from_hz))
-    }
-
-    /// Length of the lead-ins of all stretches so far, output samples.
-    pub const fn lead_in_samples(&self) -> u64 {
-        self.lead_in_samples
     }
 
     /// Length of the current stretch's lead-in, output samples.

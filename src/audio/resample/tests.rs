@@ -105,10 +105,7 @@ fn live_audio_comes_out_with_its_last_whole_chunk() {
                 assert_eq!(out.len(), 320 * count, "{from_hz} Hz");
             }
             resampler.flush(&mut out);
-            assert_eq!(
-                (out.len(), resampler.lead_in_samples()),
-                (16_000 + lead_in, lead_in as u64 * stretch)
-            );
+            assert_eq!((out.len(), resampler.lead_in_samples), (16_000 + lead_in, lead_in as u64 * stretch));
             let aligned = convert(&clip, from_hz, 16_000);
             assert!(difference(&out[lead_in..], &aligned) < ROUNDING, "the lead-in is all that differs");
         }

@@ -16,7 +16,7 @@ use super::SPEECH_RATE_HZ;
 
 use self::gate::{EnergyGate, GateState};
 pub use self::{
-    earshot::Earshot,
+    earshot::{Earshot, HOP_SAMPLES},
     segmenter::{Edge, Segmenter},
 };
 
@@ -121,7 +121,7 @@ pub struct HopResult {
 #[derive(Debug)]
 pub struct VoiceActivity<D = Earshot> {
     detector: D,
-    segmenter: Segmenter,
+    pub(crate) segmenter: Segmenter,
     config: VadConfig,
     gate: EnergyGate,
 }
@@ -146,16 +146,23 @@ impl<D: Detector> VoiceActivity<D> {
     }
 
     /// Processes one hop of [`hop_samples`](Self::hop_samples) samples.
+    ///
+    /// When the gate closes, the detector is reset, so that it meets the next speech without a context from before the silence.
+    /// On the recordings, utterances then start as early as with the context kept, and within three hops of running the
+    /// detector through the silence.
     pub fn push_hop(&mut self, hop: &[i16]) -> HopResult {
         let hop_dbfs = rms_dbfs(hop);
-        let is_speech =
-            self.is_gate_open(hop_dbfs) && self.detector.score(hop, hop_dbfs) > self.config.threshold;
+        let gate = self.gate.update(hop_dbfs, &self.config);
+        if gate == GateState::Closing {
+            self.detector.reset();
+        }
+        let is_speech = gate == GateState::Open && self.detector.score(hop, hop_dbfs) > self.config.threshold;
         HopResult { is_speech, edge: self.segmenter.push(is_speech) }
     }
 
     /// True during an utterance.
     pub const fn is_in_speech(&self) -> bool {
-        self.segmenter.is_in_speech()
+        self.segmenter.since_start_ms.is_some()
     }
 
     /// True in silence: the gate is closed, and no hop of speech counts towards an utterance. Then further hops that are no
@@ -179,11 +186,6 @@ impl<D: Detector> VoiceActivity<D> {
         (self.segmenter.onset_ms() * (SPEECH_RATE_HZ / 1000) as f32) as u64
     }
 
-    /// Smallest number of hops until the next edge.
-    pub fn min_hops_to_edge(&self) -> u32 {
-        self.segmenter.min_hops_to_edge()
-    }
-
     /// Applies another configuration from the next hop on, also to the current utterance.
     pub const fn set_config(&mut self, config: VadConfig) {
         self.config = config;
@@ -195,17 +197,6 @@ impl<D: Detector> VoiceActivity<D> {
         self.detector.reset();
         self.segmenter.reset();
         self.gate = EnergyGate::new();
-    }
-
-    /// True if the gate is open. When it closes, the detector is reset, so that it meets the next speech
-    /// without a context from before the silence. On the recordings, utterances then start as early as with
-    /// the context kept, and within three hops of running the detector through the silence.
-    fn is_gate_open(&mut self, hop_dbfs: f32) -> bool {
-        let state = self.gate.update(hop_dbfs, &self.config);
-        if state == GateState::Closing {
-            self.detector.reset();
-        }
-        state == GateState::Open
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Segmenter {
     hop_ms: f32,
     config: VadConfig,
     /// Time since the start edge in ms; `None` outside an utterance.
-    since_start_ms: Option<f32>,
+    pub(super) since_start_ms: Option<f32>,
     /// Duration of the hops that contradict the current state, in ms.
     opposing_ms: f32,
     /// Time since the first hop of the speech that may start an utterance, or has started it, in ms.

@@ -14,7 +14,8 @@ const BACKLOG_MAX_BYTES: usize = 256 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct ReadBacklog {
     messages: VecDeque<WsMessage>,
-    bytes: usize,
+    /// Memory of the messages, bytes.
+    pub(crate) bytes: usize,
 }
 
 impl ReadBacklog {
@@ -28,11 +29,6 @@ impl ReadBacklog {
         let message = self.messages.pop_front()?;
         self.bytes -= memory_bytes(&message);
         Some(message)
-    }
-
-    /// Memory of the messages, bytes.
-    pub(crate) const fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// True if no message waits.

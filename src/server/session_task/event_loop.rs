@@ -42,7 +42,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         self.last_was_timer = false;
         self.lanes_first = !self.lanes_first;
         let gate =
-            ReadGate { is_paced: self.bridge.is_paced(), is_backlog_full: is_held && self.backlog.is_full() };
+            ReadGate { is_paced: self.report.is_paced, is_backlog_full: is_held && self.backlog.is_full() };
         loop {
             let slots = WakeSlots::of_current_thread();
             let read_at = self.schedule_read(slots);
@@ -114,8 +114,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     fn schedule_read(&mut self, slots: WakeSlots) -> Option<Instant> {
         let client = self.client.as_mut().filter(|client| client.is_fully_read())?;
         let now = Instant::now();
-        let window = self.bridge.read_window(now.into_std());
-        let at = self.reader.next_poll(now, slots, window, !client.is_read_paused());
+        let at = self.reader.next_poll(now, slots, self.report.read_window, !client.is_read_paused());
         client.set_read_paused(at.is_some());
         if at? > now {
             return at;
@@ -127,7 +126,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     /// True while back-pressure holds the client's messages back.
     pub(super) fn is_client_held(&self) -> bool {
-        self.is_lane_behind() || self.bridge.needs_backpressure()
+        self.is_lane_behind() || self.report.needs_backpressure
     }
 
     /// True while a relayed client must wait for its upstream. In other sessions the bridge bounds what it sends.

@@ -145,7 +145,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     fn handle_timer(&mut self) {
         let now = Instant::now();
-        let is_paced = self.bridge.is_paced();
+        let is_paced = self.report.is_paced;
         let check_alive = |client: &mut SessionSocket<C>| {
             let is_lost = is_paced && client.outbox_bytes() > CLIENT_OUTBOX_MAX_BYTES;
             client.handle_timer(now).or_else(|| {

@@ -49,7 +49,7 @@ use crate::{
     error::{ErrorKind, Origin},
     event::{Lane, Message, TurnTag},
     mapping::ClientMapping,
-    session::Observation,
+    session::{Observation, SessionReport},
     telemetry::context::TraceContext,
 };
 
@@ -110,6 +110,8 @@ pub(super) struct SessionContext {
 /// A session and its sockets.
 pub(super) struct SessionTask<C> {
     bridge: Bridge,
+    /// The bridge's report after the last input.
+    report: SessionReport,
     client: Option<SessionSocket<C>>,
     reader: AdaptiveReader,
     /// Messages of the client under back-pressure.
@@ -174,6 +176,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             find_protocol,
             tells_upstream_addresses,
             close_timeout,
+            report: bridge.report(std_now()),
             bridge,
             client: Some(SessionSocket::new(client).without_time_limits(client_is_request)),
             reader: AdaptiveReader::new(Instant::now()),
@@ -240,7 +243,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     /// Runs the session to its end.
     async fn run_to_end(mut self: Box<Self>, mut first_message: Option<WsMessage>) {
-        while let Some(due) = self.drain_bridge().filter(|_| !self.bridge.only_waits_in_queue()) {
+        while let Some(due) = self.drain_bridge().filter(|_| !self.report.only_waits_in_queue) {
             let wakeup = match first_message.take() {
                 Some(message) => Wakeup::Client(SocketEvent::Message(message)),
                 None => self.next_wakeup(due).await,
@@ -259,7 +262,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         if let Some(registration) = self.registration.take() {
             registration.observer.finish(&self.bridge);
         }
-        if self.bridge.only_waits_in_queue() {
+        if self.report.only_waits_in_queue {
             // The lanes need nothing of the client's conversation.
             self.feed_bridge(Input::ClientClosed);
             let keeper = self.queue_keeper.clone();
@@ -304,13 +307,19 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     }
                 }
                 Output::Observe(observation) => self.handle_observation(&observation),
-                Output::Wait(_) if !self.hold_kept_messages() => {
-                    self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
-                }
                 Output::Wait(due) => {
+                    self.report = self.bridge.report(now);
+                    if !self.hold_kept_messages() {
+                        self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
+                        continue;
+                    }
                     self.lane_leases.retain(self.lanes.iter().map(|(lane, _)| *lane));
                     if let Some(registration) = &mut self.registration {
-                        registration.observer.publish_if_due(Instant::from_std(now), &self.bridge);
+                        registration.observer.publish_if_due(
+                            Instant::from_std(now),
+                            self.report.state,
+                            &self.bridge,
+                        );
                     }
                     return Some(due.map(Instant::from_std));
                 }
@@ -321,7 +330,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     /// Counts the client's messages that the session keeps. False if the server has no memory for them.
     fn hold_kept_messages(&mut self) -> bool {
-        let bytes = self.backlog.bytes() + self.bridge.kept_bytes();
+        let bytes = self.backlog.bytes + self.report.kept_bytes;
         self.client.as_mut().is_none_or(|client| client.hold_kept(bytes))
     }
 

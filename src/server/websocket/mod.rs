@@ -84,6 +84,7 @@ pub(crate) struct MessageMax {
 
 /// A WebSocket after its handshake.
 pub(crate) struct WebSocket<S> {
+    /// The underlying stream.
     io: S,
     context: WebSocketContext,
     role: Role,
@@ -151,16 +152,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         self.memory = memory;
     }
 
-    /// Counts the messages that wait for the peer, bytes. False if the server has no memory for them.
-    pub(super) fn hold_outgoing(&mut self, bytes: usize) -> bool {
-        self.memory.hold_outgoing(bytes)
-    }
-
-    /// Counts the peer's messages that the session keeps, bytes. False if the server has no memory for them.
-    pub(super) fn hold_kept(&mut self, bytes: usize) -> bool {
-        self.memory.hold_kept(bytes)
-    }
-
     /// Memory of the message that the peer has not sent to its end, bytes.
     pub(super) fn unfinished_bytes(&self) -> usize {
         if self.frame_boundary.is_at_boundary() { 0 } else { self.frame_boundary.held_bytes() }
@@ -176,21 +167,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }
         // Giving memory back always succeeds.
         let _ = self.memory.hold_incoming(0);
-    }
-
-    /// True if the last poll read as much as one poll may, so that there may be more.
-    pub(super) const fn was_cut_short(&self) -> bool {
-        self.was_cut_short
-    }
-
-    /// The underlying stream.
-    pub(super) const fn get_ref(&self) -> &S {
-        &self.io
-    }
-
-    /// The underlying stream, mutable.
-    pub(super) const fn get_mut(&mut self) -> &mut S {
-        &mut self.io
     }
 
     /// Ready when a message can be sent.

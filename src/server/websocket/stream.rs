@@ -30,45 +30,22 @@ impl ClientStream {
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         shown.map(names::certificate_names).unwrap_or_default()
     }
+}
 
+impl PausableRead for CountedStream<ClientStream> {
     fn tcp(&self) -> Option<&PausableStream> {
-        match self {
-            Self::Plain(stream) => Some(stream),
-            Self::Tls(stream) => Some(stream.get_ref().0),
-            Self::Memory(_) => None,
+        match &self.stream {
+            ClientStream::Plain(stream) => Some(stream),
+            ClientStream::Tls(stream) => Some(stream.get_ref().0),
+            ClientStream::Memory(_) => None,
         }
     }
 
     fn tcp_mut(&mut self) -> Option<&mut PausableStream> {
-        match self {
-            Self::Plain(stream) => Some(stream),
-            Self::Tls(stream) => Some(stream.get_mut().0),
-            Self::Memory(_) => None,
-        }
-    }
-}
-
-/// Memory is always read on events.
-impl PausableRead for CountedStream<ClientStream> {
-    fn pause(&mut self) {
-        if let Some(tcp) = self.stream.tcp_mut() {
-            tcp.pause();
-        }
-    }
-
-    fn resume(&mut self) {
-        if let Some(tcp) = self.stream.tcp_mut() {
-            tcp.resume();
-        }
-    }
-
-    fn is_paused(&self) -> bool {
-        self.stream.tcp().is_some_and(PausableRead::is_paused)
-    }
-
-    fn allow_read(&mut self) {
-        if let Some(tcp) = self.stream.tcp_mut() {
-            tcp.allow_read();
+        match &mut self.stream {
+            ClientStream::Plain(stream) => Some(stream),
+            ClientStream::Tls(stream) => Some(stream.get_mut().0),
+            ClientStream::Memory(_) => None,
         }
     }
 }

@@ -30,7 +30,7 @@ pub struct ReadWindow {
 
 impl Session {
     /// The current read window; `None` if every message must be read at once.
-    pub(crate) fn read_window(&self, now: Instant) -> Option<ReadWindow> {
+    pub(in crate::session) fn read_window(&self, now: Instant) -> Option<ReadWindow> {
         let gather = self.setup.profile.read_window;
         let max_delay_ms = if self.tools.floor.is_audible() { gather.playing_ms } else { gather.quiet_ms };
         let max_delay = Duration::from_millis(max_delay_ms.into());

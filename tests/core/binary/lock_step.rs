@@ -30,7 +30,7 @@ fn every_frame_is_answered_at_once_and_eof_returns_pending_text() {
     for (number, frame) in file.chunks(3200).enumerate() {
         harness.send_binary(&bytes_of(frame));
         assert_eq!(answer_count(&harness), number + 1);
-        assert!(!harness.bridge().needs_backpressure());
+        assert!(!harness.report().needs_backpressure);
     }
     let frames = answer_count(&harness);
     assert_eq!(final_utterance_count(&harness), 0, "no time has passed for a transcript");
@@ -64,8 +64,8 @@ fn reset_returns_final_and_session_continues() {
     harness.stream(&voice(1500), 100);
     let before = answer_count(&harness);
     harness.send_text(RESET);
-    assert!(harness.bridge().needs_backpressure(), "the client must wait for its answer");
-    harness.run_until(|harness| !harness.bridge().needs_backpressure(), secs(10));
+    assert!(harness.report().needs_backpressure, "the client must wait for its answer");
+    harness.run_until(|harness| !harness.report().needs_backpressure, secs(10));
     assert_eq!((answer_count(&harness), final_utterance_count(&harness)), (before + 1, 1));
     harness.stream(&utterance(), 100);
     harness.send_text(EOF);

@@ -42,7 +42,7 @@ fn utterance() -> Vec<i16> {
 /// Uploads a file as fast as the bridge accepts it, waiting under back-pressure.
 fn upload(harness: &mut Harness, samples: &[i16], frame_samples: usize) {
     for frame in samples.chunks(frame_samples) {
-        let free = harness.run_until(|harness| !harness.bridge().needs_backpressure(), secs(600));
+        let free = harness.run_until(|harness| !harness.report().needs_backpressure, secs(600));
         assert!(free.is_some(), "back-pressure never ends");
         harness.send_binary(&bytes_of(frame));
     }

@@ -41,16 +41,16 @@ fn config(profile: &'static str) -> HarnessConfig {
 #[test]
 fn interrupted_conversation_reports_measurements() {
     let (mut harness, mut microphone) = (Harness::new(config("conversation")), Microphone::of_ms(20));
-    assert_eq!(harness.bridge().state(), SessionState::Opening);
+    assert_eq!(harness.report().state, SessionState::Opening);
     microphone.silence(&mut harness, 4200);
-    assert_eq!(harness.bridge().state(), SessionState::Idle);
+    assert_eq!(harness.report().state, SessionState::Idle);
     ask(&mut harness, &mut microphone, 0);
     assert!(microphone.stream_until(
         &mut harness,
         |harness| !harness.events("tts.speaking_start").is_empty(),
         15_000
     ));
-    assert_eq!(harness.bridge().state(), SessionState::Speaking);
+    assert_eq!(harness.report().state, SessionState::Speaking);
     microphone.silence(&mut harness, 300);
     microphone.record(&mut harness, &voices()[1].samples);
     microphone.silence(&mut harness, 3000);
@@ -95,7 +95,7 @@ fn interrupted_conversation_reports_measurements() {
     let yield_delay = stage(BargeInStage::ModelYielded)[0];
     assert!(yield_delay >= ms(200) + ROUND_TRIP && yield_delay < ms(2000), "{yield_delay:?}");
     assert_eq!(collect_measurements(&harness, end_reason), [EndReason::ClientClose]);
-    assert_eq!(harness.bridge().state(), SessionState::Ending);
+    assert_eq!(harness.report().state, SessionState::Ending);
     let tally = harness.bridge().audio_totals().unwrap();
     assert!(tally.received > Duration::from_secs(9) && tally.appended > ms(4000), "{tally:?}");
     let played_s = harness.audio().len() as f64 / 24_000.0;
@@ -115,9 +115,9 @@ fn utterance_and_text_report_measurements() {
     let question = [recording("goforward_16k.wav"), zeros(2000)].concat();
     harness.stream(&question, 20);
     assert_eq!(harness.events("transcript.final").len(), 1);
-    assert_eq!(harness.bridge().state(), SessionState::Idle);
+    assert_eq!(harness.report().state, SessionState::Idle);
     harness.send_json(&json!({"type": "tts.speak", "text": "Hello there.", "request_id": "a"}));
-    assert_eq!(harness.bridge().state(), SessionState::Answering);
+    assert_eq!(harness.report().state, SessionState::Answering);
     let asked_at = harness.now();
     harness.next_event("tts.speaking_start");
     let took = harness.now() - asked_at;

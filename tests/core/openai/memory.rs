@@ -26,7 +26,7 @@ fn picture(bytes: usize) -> Value {
 }
 
 fn kept_bytes(client: &Realtime) -> usize {
-    client.harness.bridge().kept_bytes()
+    client.harness.report().kept_bytes
 }
 
 /// Sends a message that must be refused because of this field, and returns the error's words.

@@ -118,7 +118,7 @@ impl Driver {
 
     /// True once no reply is pending and every lane is gone, or only waits in a queue to be closed.
     pub(crate) fn is_finished(&self) -> bool {
-        self.finished || self.bridge.only_waits_in_queue()
+        self.finished || self.bridge.report(self.now).only_waits_in_queue
     }
 
     /// Plays a script to its end with all checks.

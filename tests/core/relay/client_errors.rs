@@ -76,7 +76,7 @@ fn client_is_held_back_when_upstream_is_not_ready() {
     let mut harness = connect_current(config("mode=audio", &["stuck-queue"]));
     harness.send_json(&init_message());
     let mut append_count = 0;
-    while !harness.bridge().needs_backpressure() {
+    while !harness.report().needs_backpressure {
         harness.send_json(&append_message(&zeros(1000)));
         append_count += 1;
     }
@@ -85,7 +85,7 @@ fn client_is_held_back_when_upstream_is_not_ready() {
     harness.send_json(&append_message(&zeros(1000)));
     harness.replace_gateway(config("", &[]).simulator);
     harness.advance(ms(10_000));
-    assert!(!harness.bridge().needs_backpressure() && !harness.is_closed());
+    assert!(!harness.report().needs_backpressure && !harness.is_closed());
     assert_eq!(
         sent_texts(&harness).iter().filter(|text| text.contains("input.append")).count(),
         append_count + 1

@@ -137,7 +137,7 @@ fn upstream_gap_longer_than_30_s_ends_session() {
         harness.advance(ms(2000));
         assert_eq!(harness.names()[2..4], ["error", "session.closed"], "{query} {client}");
         harness.advance(ms(20_000));
-        assert!(harness.is_closed() && harness.bridge().only_waits_in_queue());
+        assert!(harness.is_closed() && harness.report().only_waits_in_queue);
     }
 }
 

@@ -54,7 +54,7 @@ fn check_recording(length: Duration) {
     let mut harness = open_request(4, &[]);
     let mut most_held = Duration::ZERO;
     for frame in file.samples.chunks(16_000) {
-        harness.run_until(|harness| !harness.bridge().needs_backpressure(), secs(600)).unwrap();
+        harness.run_until(|harness| !harness.report().needs_backpressure, secs(600)).unwrap();
         harness.send_binary(&bytes_of(frame));
         most_held = most_held.max(harness.bridge().audio_totals().unwrap().waiting);
     }

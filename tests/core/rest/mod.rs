@@ -26,7 +26,7 @@ fn open_request(workers: usize, faults: &[&str]) -> Harness {
 /// Sends a recording as fast as the bridge takes it, and ends the input.
 fn upload(harness: &mut Harness, samples: &[i16]) {
     for frame in samples.chunks(16_000) {
-        let free = harness.run_until(|harness| !harness.bridge().needs_backpressure(), secs(600));
+        let free = harness.run_until(|harness| !harness.report().needs_backpressure, secs(600));
         assert!(free.is_some(), "back-pressure never ends");
         harness.send_binary(&bytes_of(frame));
     }

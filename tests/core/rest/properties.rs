@@ -103,7 +103,7 @@ impl Request {
             }
         };
         for frame in samples.chunks(self.frame_samples) {
-            let free = harness.run_until(|harness| !harness.bridge().needs_backpressure(), secs(1200));
+            let free = harness.run_until(|harness| !harness.report().needs_backpressure, secs(1200));
             assert!(free.is_some(), "back-pressure never ends: {:?}", harness.names());
             harness.send_binary(&bytes_of(frame));
         }

@@ -121,7 +121,7 @@ fn session_that_ends_in_the_queue_costs_no_worker() {
             }
             harness.advance(secs(60));
             assert!(!harness.finished, "{case}: the lane waits");
-            assert!(harness.bridge().only_waits_in_queue(), "{case}: the client's session is over");
+            assert!(harness.report().only_waits_in_queue, "{case}: the client's session is over");
             assert_costs_no_worker(&mut harness, &case);
             assert!(harness.finished && harness.connections() == 0, "{case}: {:?}", harness.lanes());
         }

@@ -308,7 +308,7 @@ impl FuzzDriver {
     fn end(mut self) {
         self.input(Input::ClientClosed);
         let gone_at = self.now;
-        while !self.finished && !self.bridge.only_waits_in_queue() {
+        while !self.finished && !self.bridge.report(self.now).only_waits_in_queue {
             let wait = self.wait.expect("lanes are open without a deadline");
             assert!(wait > self.now, "the deadline has already passed");
             self.now = wait;

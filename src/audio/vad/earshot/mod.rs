@@ -21,7 +21,7 @@ use self::{features::Features, net::NetState};
 use super::Detector;
 
 /// Samples of a hop: 16 ms, the only length the net supports.
-const HOP_SAMPLES: usize = 256;
+pub const HOP_SAMPLES: usize = 256;
 
 /// Level that the gain aims for. At −20 dBFS, a pulsing fan at −45 dBFS passed for speech; at −25, only one at
 /// −20 dBFS did.

@@ -274,8 +274,7 @@ impl Observer {
     }
 
     /// Publishes the state, and once a second the counters. Called when the bridge has no more output.
-    pub(crate) fn publish_if_due(&mut self, now: Instant, bridge: &Bridge) {
-        let state = bridge.state();
+    pub(crate) fn publish_if_due(&mut self, now: Instant, state: SessionState, bridge: &Bridge) {
         if state != self.state {
             (self.state, self.session.stats().state) = (state, state);
         }

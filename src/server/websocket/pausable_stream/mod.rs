@@ -15,16 +15,12 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A stream whose read events can be paused.
+/// A stream that may have read events to pause. Memory is always read on events.
 pub(crate) trait PausableRead {
-    /// Stops read events. Data is read only after `allow_read`, and pending reads are not woken.
-    fn pause(&mut self);
-    /// Reads on events again.
-    fn resume(&mut self);
-    /// True while read events are paused. Writing to a full stream resumes them.
-    fn is_paused(&self) -> bool;
-    /// Allows reading until nothing is left.
-    fn allow_read(&mut self);
+    /// The TCP stream under it, if there is one.
+    fn tcp(&self) -> Option<&PausableStream>;
+    /// The same, mutable.
+    fn tcp_mut(&mut self) -> Option<&mut PausableStream>;
 }
 
 /// A TCP stream with pausable read events.
@@ -77,8 +73,9 @@ impl PausableStream {
     }
 }
 
-impl PausableRead for PausableStream {
-    fn pause(&mut self) {
+impl PausableStream {
+    /// Stops read events. Data is read only after `allow_read`, and pending reads are not woken.
+    pub(crate) fn pause(&mut self) {
         self.transition(|stream| match stream {
             TcpRegistration::Registered(stream) => stream.into_std().map(TcpRegistration::Unregistered),
             other => Ok(other),
@@ -86,7 +83,8 @@ impl PausableRead for PausableStream {
         self.is_exhausted = true;
     }
 
-    fn resume(&mut self) {
+    /// Reads on events again.
+    pub(crate) fn resume(&mut self) {
         self.transition(|stream| match stream {
             TcpRegistration::Unregistered(stream) => {
                 TcpStream::from_std(stream).map(TcpRegistration::Registered)
@@ -95,16 +93,16 @@ impl PausableRead for PausableStream {
         });
     }
 
-    fn is_paused(&self) -> bool {
+    /// True while read events are paused. Writing to a full stream resumes them.
+    pub(crate) const fn is_paused(&self) -> bool {
         matches!(self.tcp, TcpRegistration::Unregistered(_))
     }
 
-    fn allow_read(&mut self) {
+    /// Allows reading until nothing is left.
+    pub(crate) const fn allow_read(&mut self) {
         self.is_exhausted = false;
     }
-}
 
-impl PausableStream {
     fn transition(&mut self, to: impl FnOnce(TcpRegistration) -> io::Result<TcpRegistration>) {
         let stream = std::mem::replace(&mut self.tcp, TcpRegistration::Failed(io::ErrorKind::NotConnected));
         self.tcp = to(stream).unwrap_or_else(|error| TcpRegistration::Failed(error.kind()));

@@ -22,7 +22,11 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
 };
 
-use super::{WebSocket, outbox::Outbox, pausable_stream::PausableRead};
+use super::{
+    WebSocket,
+    outbox::Outbox,
+    pausable_stream::{PausableRead, PausableStream},
+};
 use crate::{
     event::{DisconnectReason, Message, TurnTag},
     net::Traffic,
@@ -200,7 +204,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         let has_progress = std::mem::replace(&mut self.bytes_taken, bytes_taken) != bytes_taken
             || self.outbox.len() < queued;
         let waiting_bytes = if written.is_pending() { self.outbox.bytes() } else { 0 };
-        if !self.stream.hold_outgoing(waiting_bytes) {
+        if !self.stream.memory.hold_outgoing(waiting_bytes) {
             self.release_memory();
             return Poll::Ready(Err(DisconnectReason::Lost(OUT_OF_MEMORY.to_owned())));
         }
@@ -242,14 +246,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
 
     /// Counts the peer's messages that the session keeps, bytes. False if the server has no memory for them.
     pub(crate) fn hold_kept(&mut self, bytes: usize) -> bool {
-        self.stream.hold_kept(bytes)
+        self.stream.memory.hold_kept(bytes)
     }
 
     /// The next message, or the end of the connection. After a close frame this waits for the end of the transport.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<SocketEvent> {
         for _ in 0..CONTROL_FRAMES_PER_POLL {
             let next = Pin::new(&mut self.stream).poll_next(cx);
-            self.fully_read = next.is_pending() && !self.stream.was_cut_short();
+            self.fully_read = next.is_pending() && !self.stream.was_cut_short;
             // Part of a message is a sign of life as well.
             let bytes_heard = self.traffic.bytes_read();
             if std::mem::replace(&mut self.bytes_heard, bytes_heard) != bytes_heard || next.is_ready() {
@@ -348,11 +352,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
                 if written.is_ok() {
                     while let Some(Ok(_)) = self.stream.next().await {}
                     // RFC 6455 §7.1.1: the server closes the TCP connection first.
-                    if self.stream.get_mut().shutdown().await.is_ok() {
+                    if self.stream.io.shutdown().await.is_ok() {
                         // The close frame is out; reading the rest only avoids a reset.
                         drop(drain_guard);
                         let mut rest = [0; 4096];
-                        while matches!(self.stream.get_mut().read(&mut rest).await, Ok(1..)) {}
+                        while matches!(self.stream.io.read(&mut rest).await, Ok(1..)) {}
                     }
                 }
             };
@@ -370,11 +374,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
 
     /// Pauses or resumes reading on events.
     pub(crate) fn set_read_paused(&mut self, paused: bool) {
-        let stream = self.stream.get_mut();
+        let Some(tcp) = self.stream.io.tcp_mut() else { return };
         match paused {
-            true if !stream.is_paused() => stream.pause(),
-            false if stream.is_paused() => {
-                stream.resume();
+            true if !tcp.is_paused() => tcp.pause(),
+            false if tcp.is_paused() => {
+                tcp.resume();
                 // Data may have come since the last read.
                 self.fully_read = false;
             }
@@ -384,7 +388,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
 
     /// True while reading on events is paused.
     pub(crate) fn is_read_paused(&self) -> bool {
-        self.stream.get_ref().is_paused()
+        self.stream.io.tcp().is_some_and(PausableStream::is_paused)
     }
 
     /// True if reading finds nothing until a read is allowed, or events resume.
@@ -394,7 +398,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
 
     /// Allows one read of a paused stream, until nothing is left.
     pub(crate) fn allow_read(&mut self) {
-        self.stream.get_mut().allow_read();
+        if let Some(tcp) = self.stream.io.tcp_mut() {
+            tcp.allow_read();
+        }
         self.fully_read = false;
     }
 }

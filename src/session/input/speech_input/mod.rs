@@ -13,13 +13,13 @@ use crate::{
         SPEECH_RATE_HZ,
         encoding::Encoding,
         input_converter::{FormatError, InputConverter},
-        vad::Sensitivity,
+        vad::{HOP_SAMPLES, Sensitivity, VoiceActivity, coarse_gate::CoarseGate},
     },
     mapping::profile::{BargeInRules, ListenRules},
 };
 use barge_in_watch::BargeInWatch;
-use pipeline::{Pipeline, manual_max_samples, vad_config};
-use recording::Recording;
+use pipeline::{held_max_groups, vad_config};
+use recording::{PreRoll, Recording};
 
 /// Samples at 16 kHz in a millisecond.
 const SAMPLES_PER_MS: u64 = SPEECH_RATE_HZ as u64 / 1000;
@@ -123,57 +123,112 @@ impl InputUse {
     }
 }
 
-/// Speech input of one session. Allocates its pipeline with the first audio.
+/// Speech input of one session. Allocates its buffers with the first audio.
 #[derive(Debug)]
 pub(crate) struct SpeechInput {
     rules: ListenRules,
     /// Settings in force.
     pub(crate) settings: InputSettings,
     input_use: InputUse,
-    pipeline: Option<Box<Pipeline>>,
     muted: bool,
+    pub(crate) converter: InputConverter,
+    pub(crate) voice_activity: VoiceActivity,
+    /// Finds audio that the voice detector's gate would reject.
+    coarse_gate: CoarseGate,
+    /// Longest audio to hold, sample groups at the client's rate.
+    held_max_groups: usize,
+    /// Resampled audio, less than one hop.
+    resampled: Vec<i16>,
+    /// Newest audio outside of utterances.
+    pre_roll: PreRoll,
+    recording: Option<Recording>,
+    /// Longest recording of a client that commits its audio; `None` if voice activity finds the utterances.
+    manual_max_samples: Option<usize>,
+    /// Audio for the conversation.
+    pub(crate) stream: StreamedAudio,
+    streamed_samples: u64,
+    /// Detector of barge-ins, while the session watches for one.
+    barge_in_watch: Option<BargeInWatch>,
+    /// The detector found speech since the flag was last taken.
+    speech_flag: bool,
+    /// Samples since the user was last silent.
+    speech_samples: u64,
+    /// Samples listened to, without muted samples (field notes macaw.md §1.3) and lead-ins.
+    listened_samples: u64,
+    /// Samples that the converter's filter has put before the stretches of audio so far.
+    lead_in_samples: u64,
+    /// Those that are not processed yet.
+    unprocessed_lead_in: u64,
+    recorded_samples: u64,
+    silent_samples: u64,
+    earlier_received_groups: u64,
+    earlier_muted_groups: u64,
+}
+
+/// Resampled audio on its way to the conversation, in shared memory ([`crate::audio::scratch`]).
+#[derive(Debug, Default)]
+pub(crate) struct StreamedAudio {
+    pub(crate) audio: Vec<i16>,
+    /// The first sample for the conversation. Those before it have passed already.
+    pub(crate) start: usize,
 }
 
 impl SpeechInput {
-    pub(crate) const fn new(rules: ListenRules, settings: InputSettings, input_use: InputUse) -> Self {
-        Self { rules, settings, input_use, pipeline: None, muted: false }
+    /// Speech input for audio in the format of a checked mapping.
+    pub(crate) fn new(rules: ListenRules, settings: InputSettings, input_use: InputUse) -> Self {
+        let converter = input_use.converter(&settings);
+        Self {
+            muted: false,
+            converter: converter.expect("the check of the client's mapping has tried this format"),
+            voice_activity: VoiceActivity::new(vad_config(&rules, &settings)),
+            coarse_gate: CoarseGate::new(settings.rate_hz),
+            held_max_groups: held_max_groups(&rules, &settings),
+            resampled: Vec::new(),
+            pre_roll: PreRoll::new(u64::from(rules.pre_roll_ms) * SAMPLES_PER_MS),
+            recording: None,
+            manual_max_samples: manual_max_samples(&settings),
+            rules,
+            settings,
+            input_use,
+            stream: StreamedAudio::default(),
+            streamed_samples: 0,
+            barge_in_watch: None,
+            speech_flag: false,
+            speech_samples: 0,
+            listened_samples: 0,
+            lead_in_samples: 0,
+            unprocessed_lead_in: 0,
+            recorded_samples: 0,
+            silent_samples: 0,
+            earlier_received_groups: 0,
+            earlier_muted_groups: 0,
+        }
     }
 
     /// Starts to watch for a barge-in by these rules, or stops with `None`. A voice that has lasted for
     /// `suppress_max_ms` without a pause does not count: it has to pause first (field notes §7.19).
     pub(crate) fn watch_barge_in(&mut self, rules: Option<&BargeInRules>) {
-        let Some(pipeline) = &mut self.pipeline else { return };
         match rules {
-            None => pipeline.barge_in_watch = None,
-            Some(rules) if pipeline.barge_in_watch.is_none() => {
-                let hop_samples = pipeline.voice_activity.hop_samples();
-                let has_lasted_too_long = pipeline.speech_samples / SAMPLES_PER_MS >= rules.suppress_max_ms;
-                pipeline.barge_in_watch = Some(BargeInWatch::new(rules, hop_samples, has_lasted_too_long));
+            None => self.barge_in_watch = None,
+            Some(rules) if self.barge_in_watch.is_none() => {
+                let has_lasted_too_long = self.speech_samples / SAMPLES_PER_MS >= rules.suppress_max_ms;
+                self.barge_in_watch = Some(BargeInWatch::new(rules, HOP_SAMPLES, has_lasted_too_long));
             }
             Some(_) => {}
         }
     }
 
-    /// Takes the audio to pass to the conversation, if there is any. The caller puts its memory back ([`crate::audio::scratch`]).
-    pub(crate) fn take_stream(&mut self) -> Option<Vec<i16>> {
-        let stream = &mut self.pipeline.as_mut()?.pending_stream;
-        (!stream.is_empty()).then(|| std::mem::take(stream))
-    }
-
     /// Length of the user's current speech.
     pub(crate) fn speech_length(&self) -> Duration {
-        let samples = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.speech_samples);
-        Duration::from_micros(samples * 1000 / SAMPLES_PER_MS)
-    }
-
-    /// True during an utterance.
-    pub(crate) fn is_in_speech(&self) -> bool {
-        self.pipeline.as_ref().is_some_and(|pipeline| pipeline.voice_activity.is_in_speech())
+        Duration::from_micros(self.speech_samples * 1000 / SAMPLES_PER_MS)
     }
 
     /// Shortest further audio that can start or end an utterance or a barge-in.
     pub(crate) fn time_to_decision(&self) -> Duration {
-        let samples = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.samples_to_decision());
+        let hops_to_edge = self.voice_activity.segmenter.min_hops_to_edge();
+        let hops =
+            self.barge_in_watch.map_or(hops_to_edge, |watch| watch.min_hops_to_edge().min(hops_to_edge));
+        let samples = (u64::from(hops) * HOP_SAMPLES as u64).saturating_sub(self.resampled.len() as u64);
         Duration::from_micros(samples * 1000 / SAMPLES_PER_MS)
     }
 
@@ -188,162 +243,108 @@ impl SpeechInput {
     ) -> Result<(), FormatError> {
         let format_changed = settings.format() != self.settings.format();
         let converter = self.input_use.converter(&settings)?;
-        let config = vad_config(&self.rules, &settings);
+        self.voice_activity.set_config(vad_config(&self.rules, &settings));
         self.settings = settings;
-        if let Some(pipeline) = &mut self.pipeline {
-            pipeline.voice_activity.set_config(config);
-            let manual_max_samples = manual_max_samples(&self.settings);
-            if manual_max_samples.is_some() != pipeline.manual_max_samples.is_some() {
-                match pipeline.manual_max_samples {
-                    None => {
-                        pipeline.finish_segment_with_rest(true, out);
-                        pipeline.discard_pre_roll();
-                    }
-                    Some(_) => pipeline.discard_recording(),
+        let manual_max_samples = manual_max_samples(&self.settings);
+        if manual_max_samples.is_some() != self.manual_max_samples.is_some() {
+            match self.manual_max_samples {
+                None => {
+                    self.finish_segment_with_rest(true, out);
+                    self.discard_pre_roll();
                 }
-                pipeline.voice_activity.reset();
+                Some(_) => self.discard_recording(),
             }
-            pipeline.manual_max_samples = manual_max_samples;
-            if format_changed {
-                pipeline.replace_converter(converter, &self.rules, &self.settings, out);
-            }
+            self.voice_activity.reset();
+        }
+        self.manual_max_samples = manual_max_samples;
+        if format_changed {
+            self.replace_converter(converter, out);
         }
         Ok(())
     }
 
-    /// Number of sample groups that a frame completes.
-    pub(crate) fn count_groups(&self, bytes: usize) -> u64 {
-        let groups = match &self.pipeline {
-            Some(pipeline) => pipeline.converter.completed_groups(bytes),
-            None => {
-                bytes
-                    / (self.settings.encoding.bytes_per_sample() * usize::from(self.settings.channels.max(1)))
-            }
-        };
-        groups as u64
-    }
-
-    /// Drops a frame, and keeps the byte alignment of the following frames.
-    pub(crate) fn discard_frame(&mut self, bytes: &[u8]) {
-        if let Some(pipeline) = self.pipeline_mut() {
-            pipeline.converter.discard(bytes);
-        }
-    }
-
-    /// Processes a frame. Returns true if the detector found speech.
-    pub(crate) fn push_frame(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) -> bool {
-        self.muted = false;
-        let Some(pipeline) = self.pipeline_mut() else { return false };
-        pipeline.push_frame(bytes, out);
-        std::mem::take(&mut pipeline.speech_flag)
-    }
-
     /// Mutes a frame. Audio that arrived before the muting is processed to its end first.
     pub(crate) fn mute_frame(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) {
-        let just_muted = !std::mem::replace(&mut self.muted, true);
-        let Some(pipeline) = self.pipeline_mut() else { return };
-        if just_muted {
-            pipeline.flush_resampler(out);
+        if !std::mem::replace(&mut self.muted, true) {
+            self.flush_resampler(out);
         }
-        pipeline.converter.skip_muted(bytes);
+        self.converter.skip_muted(bytes);
         // The speech before it is not current.
-        pipeline.speech_flag = false;
+        self.speech_flag = false;
     }
 
     /// Completes what was recorded, for a client that commits its audio, unless it is too short.
     pub(crate) fn commit_manual(&mut self, out: &mut Vec<SpeechEvent>) {
-        let Some(pipeline) = &mut self.pipeline else { return };
-        let lead_in = pipeline.converter.stretch_lead_in();
-        pipeline.flush_resampler(out);
-        let rest = std::mem::take(&mut pipeline.resampled);
-        pipeline.count_listened(rest.len() as u64);
-        let recording = pipeline.recording.get_or_insert_default();
+        let lead_in = self.converter.stretch_lead_in();
+        self.flush_resampler(out);
+        let rest = std::mem::take(&mut self.resampled);
+        self.count_listened(rest.len() as u64);
+        let recording = self.recording.get_or_insert_default();
         recording.audio.extend_from_slice(&rest);
-        let is_long_enough = recording.audio.len() as u64 >= COMMIT_MIN_MS * SAMPLES_PER_MS + lead_in;
-        if is_long_enough {
-            pipeline.finish_manual(out);
+        if recording.audio.len() as u64 >= COMMIT_MIN_MS * SAMPLES_PER_MS + lead_in {
+            self.finish_manual(out);
         }
     }
 
     /// Discards the audio of the current utterance.
     pub(crate) fn clear(&mut self) {
-        if let Some(pipeline) = &mut self.pipeline {
-            pipeline.discard_recording();
-        }
+        self.discard_recording();
     }
 
     /// Completes the current segment, if any; the utterance continues.
     pub(crate) fn commit_segment(&mut self, out: &mut Vec<SpeechEvent>) {
-        if let Some(pipeline) = self.recording_pipeline() {
-            pipeline.finish_segment_with_rest(false, out);
+        if self.current_recording().is_some() {
+            self.finish_segment_with_rest(false, out);
             // The last hops may have ended the utterance.
-            if pipeline.voice_activity.is_in_speech() {
-                pipeline.recording = Some(Recording::default());
+            if self.voice_activity.is_in_speech() {
+                self.recording = Some(Recording::default());
             }
         }
     }
 
     /// Ends the current utterance, if any: its audio is complete.
     pub(crate) fn end_utterance(&mut self, out: &mut Vec<SpeechEvent>) {
-        if let Some(pipeline) = self.recording_pipeline() {
-            pipeline.finish_segment_with_rest(true, out);
-            pipeline.voice_activity.reset();
+        if self.current_recording().is_some() {
+            self.finish_segment_with_rest(true, out);
+            self.voice_activity.reset();
         }
-    }
-
-    /// The pipeline during an utterance that voice activity found.
-    fn recording_pipeline(&mut self) -> Option<&mut Pipeline> {
-        let pipeline = self.pipeline.as_deref_mut();
-        pipeline.filter(|pipeline| pipeline.recording.is_some() && pipeline.manual_max_samples.is_none())
     }
 
     /// Length of audio listened to so far, ms.
     pub(crate) fn listened_ms(&self) -> u64 {
-        self.pipeline.as_ref().map_or(0, |pipeline| pipeline.listened_ms())
+        (self.listened_samples + self.converter.held_samples()) / SAMPLES_PER_MS
     }
 
     /// Audio of the current segment so far; `None` outside of utterances, and for a client that commits its audio.
     pub(crate) fn current_recording(&self) -> Option<&[i16]> {
-        self.pipeline
-            .as_ref()
-            .filter(|pipeline| pipeline.manual_max_samples.is_none())?
-            .recording
-            .as_ref()
-            .map(|recording| recording.audio.as_slice())
+        let recording = self.recording.as_ref().filter(|_| self.manual_max_samples.is_none());
+        recording.map(|recording| recording.audio.as_slice())
     }
 
     /// Drops the current recording, because the session ends.
     pub(crate) fn stop(&mut self) {
-        if let Some(pipeline) = &mut self.pipeline {
-            pipeline.silent_samples +=
-                pipeline.recording.take().map_or(0, |recording| recording.audio.len() as u64);
-        }
+        self.silent_samples += self.recording.take().map_or(0, |recording| recording.audio.len() as u64);
     }
 
     /// Counts of all samples by destination.
     pub(crate) fn sample_counts(&self) -> SampleCounts {
-        self.pipeline.as_ref().map_or_else(SampleCounts::default, |pipeline| SampleCounts {
-            received: pipeline.earlier_received_groups + pipeline.converter.input_samples(),
-            muted: pipeline.earlier_muted_groups + pipeline.converter.skipped_samples(),
-            recorded: pipeline.recorded_samples,
-            silent: pipeline.silent_samples,
-            pending: (pipeline.resampled.len() + pipeline.pre_roll.len()) as u64
-                + pipeline.converter.held_samples()
-                + pipeline.recording.as_ref().map_or(0, |recording| recording.audio.len() as u64),
-            streamed: pipeline.streamed_samples,
-            lead_in: pipeline.lead_in_samples(),
-        })
-    }
-
-    fn pipeline_mut(&mut self) -> Option<&mut Pipeline> {
-        if self.pipeline.is_none() {
-            // `apply_settings` has checked the format, so this cannot fail.
-            let converter = self.input_use.converter(&self.settings).ok()?;
-            self.pipeline =
-                Some(Box::new(Pipeline::new(converter, &self.rules, &self.settings, self.input_use)));
+        SampleCounts {
+            received: self.earlier_received_groups + self.converter.input_samples(),
+            muted: self.earlier_muted_groups + self.converter.skipped_samples(),
+            recorded: self.recorded_samples,
+            silent: self.silent_samples,
+            pending: (self.resampled.len() + self.pre_roll.len()) as u64
+                + self.converter.held_samples()
+                + self.recording.as_ref().map_or(0, |recording| recording.audio.len() as u64),
+            streamed: self.streamed_samples,
+            lead_in: self.lead_in_samples,
         }
-        self.pipeline.as_deref_mut()
     }
+}
+
+/// Longest recording of a client that commits its audio.
+fn manual_max_samples(settings: &InputSettings) -> Option<usize> {
+    settings.is_manual.then(|| settings.segment_max_ms as usize * SAMPLES_PER_MS as usize)
 }
 
 #[cfg(test)]

@@ -3,91 +3,23 @@
 use std::sync::Arc;
 
 use super::{
-    InputSettings, InputUse, SAMPLES_PER_MS, SpeechEvent, SpeechSegment,
-    barge_in_watch::BargeInWatch,
-    recording::{PreRoll, Recording},
+    InputSettings, SAMPLES_PER_MS, SpeechEvent, SpeechInput, SpeechSegment, StreamedAudio,
+    recording::Recording,
 };
 use crate::{
     audio::{
         input_converter::InputConverter,
         scratch,
-        vad::{Edge, Sensitivity, VadConfig, VoiceActivity, coarse_gate::CoarseGate},
+        vad::{Edge, HOP_SAMPLES, Sensitivity, VadConfig, coarse_gate::CoarseGate},
     },
     mapping::profile::ListenRules,
 };
 
-/// State of the speech input once audio has arrived.
-#[derive(Debug)]
-pub(crate) struct Pipeline {
-    pub(crate) converter: InputConverter,
-    pub(crate) voice_activity: VoiceActivity,
-    /// Finds audio that the voice detector's gate would reject.
-    coarse_gate: CoarseGate,
-    /// Longest audio to hold, sample groups at the client's rate.
-    held_max_groups: usize,
-    /// Resampled audio, less than one hop.
-    pub(crate) resampled: Vec<i16>,
-    /// Newest audio outside of utterances.
-    pub(crate) pre_roll: PreRoll,
-    pub(crate) recording: Option<Recording>,
-    /// Longest recording of a client that commits its audio; `None` if voice activity finds the utterances.
-    pub(crate) manual_max_samples: Option<usize>,
-    pub(crate) input_use: InputUse,
-    /// Resampled audio to pass to the conversation, in shared memory.
-    pub(crate) pending_stream: Vec<i16>,
-    pub(crate) streamed_samples: u64,
-    /// Detector of barge-ins, while the session watches for one.
-    pub(crate) barge_in_watch: Option<BargeInWatch>,
-    /// The detector found speech since the flag was last taken.
-    pub(crate) speech_flag: bool,
-    /// Samples since the user was last silent.
-    pub(crate) speech_samples: u64,
-    /// Samples listened to, without muted samples (field notes macaw.md §1.3) and lead-ins.
-    listened_samples: u64,
-    /// Lead-in samples processed.
-    processed_lead_in: u64,
-    pub(crate) recorded_samples: u64,
-    pub(crate) silent_samples: u64,
-    pub(crate) earlier_received_groups: u64,
-    pub(crate) earlier_muted_groups: u64,
-    pub(crate) earlier_lead_in_samples: u64,
-}
-
-impl Pipeline {
-    pub(crate) fn new(
-        converter: InputConverter,
-        rules: &ListenRules,
-        settings: &InputSettings,
-        input_use: InputUse,
-    ) -> Self {
-        Self {
-            converter,
-            voice_activity: VoiceActivity::new(vad_config(rules, settings)),
-            coarse_gate: CoarseGate::new(settings.rate_hz),
-            held_max_groups: held_max_groups(rules, settings),
-            resampled: Vec::new(),
-            pre_roll: PreRoll::new(u64::from(rules.pre_roll_ms) * SAMPLES_PER_MS),
-            recording: None,
-            manual_max_samples: manual_max_samples(settings),
-            input_use,
-            pending_stream: Vec::new(),
-            streamed_samples: 0,
-            barge_in_watch: None,
-            speech_flag: false,
-            speech_samples: 0,
-            listened_samples: 0,
-            processed_lead_in: 0,
-            recorded_samples: 0,
-            silent_samples: 0,
-            earlier_received_groups: 0,
-            earlier_muted_groups: 0,
-            earlier_lead_in_samples: 0,
-        }
-    }
-
-    /// Takes in a frame of the client. In silence, audio as quiet as the room is held unconverted: the gate would reject it
-    /// anyway, and only the newest of it can become the pre-roll of an utterance.
-    pub(crate) fn push_frame(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) {
+impl SpeechInput {
+    /// Processes a frame of the client. Returns true if the detector found speech. In silence, audio as quiet as the room is held
+    /// unconverted: the gate would reject it anyway, and only the newest of it can become the pre-roll of an utterance.
+    pub(crate) fn push_frame(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) -> bool {
+        self.muted = false;
         if self.may_hold()
             && self.converter.can_hold(bytes)
             && self.coarse_gate.is_quiet(bytes, self.voice_activity.gate_dbfs())
@@ -97,13 +29,15 @@ impl Pipeline {
                 // The pre-roll ends at the gap and cannot be continued.
                 self.discard_pre_roll();
             }
-            return;
+        } else {
+            if self.converter.is_holding() {
+                self.release_held(out);
+            }
+            let mut audio = self.copy_rest();
+            self.converter.push(bytes, &mut audio);
+            self.process_audio(audio, out);
         }
-        self.release_held(out);
-        let mut audio = self.copy_rest();
-        self.converter.push(bytes, &mut audio);
-        self.stream_audio(&audio);
-        self.process_hops(audio, out);
+        std::mem::take(&mut self.speech_flag)
     }
 
     /// True if silent audio serves nothing but the next utterance's pre-roll.
@@ -116,25 +50,21 @@ impl Pipeline {
     }
 
     /// Converts and processes the held audio.
-    pub(crate) fn release_held(&mut self, out: &mut Vec<SpeechEvent>) {
-        if !self.converter.is_holding() {
-            return;
-        }
+    fn release_held(&mut self, out: &mut Vec<SpeechEvent>) {
         let mut audio = self.copy_rest();
         let before = audio.len();
         let skipped = self.converter.release(&mut audio);
         if skipped > 0 {
             // The hops lie where they would have lain without the gap.
-            let hop_samples = self.voice_activity.hop_samples();
-            let rest = (before + skipped as usize).next_multiple_of(hop_samples) - skipped as usize;
+            let rest = (before + skipped as usize).next_multiple_of(HOP_SAMPLES) - skipped as usize;
             let rest = rest.min(audio.len());
             audio.drain(..rest);
             let silent = rest as u64 + skipped;
             self.silent_samples += silent;
             self.count_listened(silent);
-            self.voice_activity.skip_silence((silent / hop_samples as u64) as u32);
+            self.voice_activity.skip_silence((silent / HOP_SAMPLES as u64) as u32);
         }
-        self.process_hops(audio, out);
+        self.process_audio(audio, out);
     }
 
     /// Resampled audio, less than one hop, to which more is to be added.
@@ -145,22 +75,41 @@ impl Pipeline {
         audio
     }
 
-    /// Processes every complete hop and keeps the rest.
-    fn process_hops(&mut self, audio: Vec<i16>, out: &mut Vec<SpeechEvent>) {
-        let hops = audio.chunks_exact(self.voice_activity.hop_samples());
+    /// Processes every complete hop and keeps the rest. The audio that was added to the rest before goes to the conversation.
+    fn process_audio(&mut self, audio: Vec<i16>, out: &mut Vec<SpeechEvent>) {
+        let lead_in = self.converter.take_lead_in();
+        self.lead_in_samples += lead_in;
+        self.unprocessed_lead_in += lead_in;
+        let added = self.resampled.len();
+        let hops = audio.chunks_exact(HOP_SAMPLES);
         self.resampled.clear();
         self.resampled.extend_from_slice(hops.remainder());
         for hop in hops {
             self.process_hop(hop, out);
         }
-        scratch::put_back(audio);
+        match self.input_use.streams_audio {
+            true => self.stream_audio(audio, added),
+            false => scratch::put_back(audio),
+        }
+    }
+
+    /// Keeps the audio from `start` on for the conversation.
+    fn stream_audio(&mut self, audio: Vec<i16>, start: usize) {
+        self.streamed_samples += (audio.len() - start) as u64;
+        if self.stream.audio.is_empty() && audio.len() > start {
+            self.stream = StreamedAudio { audio, start };
+        } else {
+            self.stream.audio.extend_from_slice(&audio[start..]);
+            scratch::put_back(audio);
+        }
     }
 
     fn process_hop(&mut self, hop: &[i16], out: &mut Vec<SpeechEvent>) {
         self.count_listened(hop.len() as u64);
         let result = self.voice_activity.push_hop(hop);
         self.speech_flag |= result.is_speech;
-        let is_silent = !result.is_speech && !self.voice_activity.is_in_speech();
+        let in_utterance = self.voice_activity.is_in_speech();
+        let is_silent = !result.is_speech && !in_utterance;
         self.speech_samples = if is_silent { 0 } else { self.speech_samples + hop.len() as u64 };
         if let Some(max_samples) = self.manual_max_samples {
             return self.record_manually(hop, result.is_speech, max_samples, out);
@@ -193,7 +142,6 @@ impl Pipeline {
             Some(Edge::End | Edge::Limit) => self.finish_segment(true, out),
         }
         // An interruption follows the start of its utterance.
-        let in_utterance = self.voice_activity.is_in_speech();
         let watch = self.barge_in_watch.as_mut();
         out.extend(watch.and_then(|watch| watch.push(result.is_speech, in_utterance)));
     }
@@ -226,7 +174,7 @@ impl Pipeline {
     }
 
     /// Completes the recording of a client that commits its audio: one utterance, whatever the detector found.
-    pub(crate) fn finish_manual(&mut self, out: &mut Vec<SpeechEvent>) {
+    pub(super) fn finish_manual(&mut self, out: &mut Vec<SpeechEvent>) {
         if let Some(recording) = &mut self.recording {
             recording.has_speech = true;
             let length_ms = recording.audio.len() as u64 / SAMPLES_PER_MS;
@@ -237,30 +185,23 @@ impl Pipeline {
     }
 
     /// Applies another format of the client's audio.
-    pub(crate) fn replace_converter(
-        &mut self,
-        converter: InputConverter,
-        rules: &ListenRules,
-        settings: &InputSettings,
-        out: &mut Vec<SpeechEvent>,
-    ) {
+    pub(super) fn replace_converter(&mut self, converter: InputConverter, out: &mut Vec<SpeechEvent>) {
         self.flush_resampler(out);
         self.earlier_received_groups += self.converter.input_samples();
         self.earlier_muted_groups += self.converter.skipped_samples();
-        self.earlier_lead_in_samples += self.converter.lead_in_samples();
         self.converter = converter;
-        self.coarse_gate = CoarseGate::new(settings.rate_hz);
-        self.held_max_groups = held_max_groups(rules, settings);
+        self.coarse_gate = CoarseGate::new(self.settings.rate_hz);
+        self.held_max_groups = held_max_groups(&self.rules, &self.settings);
     }
 
     /// Discards the audio before the next utterance.
-    pub(crate) fn discard_pre_roll(&mut self) {
+    pub(super) fn discard_pre_roll(&mut self) {
         let (newest, older) = self.pre_roll.take();
         self.silent_samples += newest.len() as u64 + older;
     }
 
     /// Discards the current recording.
-    pub(crate) fn discard_recording(&mut self) {
+    pub(super) fn discard_recording(&mut self) {
         self.silent_samples += self.recording.take().map_or(0, |recording| recording.audio.len() as u64);
         self.voice_activity.reset();
     }
@@ -279,7 +220,7 @@ impl Pipeline {
     }
 
     /// Completes the current segment with all audio received, to the last sample.
-    pub(crate) fn finish_segment_with_rest(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
+    pub(super) fn finish_segment_with_rest(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
         self.flush_resampler(out);
         let Some(recording) = &mut self.recording else { return };
         // The rest is shorter than a hop, so the detector cannot classify it. It belongs to the utterance.
@@ -294,50 +235,20 @@ impl Pipeline {
     }
 
     /// Processes the audio that the resampler still holds.
-    pub(crate) fn flush_resampler(&mut self, out: &mut Vec<SpeechEvent>) {
-        self.release_held(out);
+    pub(super) fn flush_resampler(&mut self, out: &mut Vec<SpeechEvent>) {
+        if self.converter.is_holding() {
+            self.release_held(out);
+        }
         let mut audio = self.copy_rest();
         self.converter.flush(&mut audio);
-        self.stream_audio(&audio);
-        self.process_hops(audio, out);
-    }
-
-    /// Passes resampled audio on to the conversation, without the rest of the audio before.
-    fn stream_audio(&mut self, audio: &[i16]) {
-        if self.input_use.streams_audio {
-            let new = &audio[self.resampled.len()..];
-            if self.pending_stream.capacity() == 0 {
-                self.pending_stream = scratch::take();
-                self.pending_stream.clear();
-            }
-            self.pending_stream.extend_from_slice(new);
-            self.streamed_samples += new.len() as u64;
-        }
-    }
-
-    /// Fewest further samples at 16 kHz that can start or end an utterance or a barge-in.
-    pub(crate) fn samples_to_decision(&self) -> u64 {
-        let hops_to_edge = self.voice_activity.min_hops_to_edge();
-        let hops =
-            self.barge_in_watch.map_or(hops_to_edge, |watch| watch.min_hops_to_edge().min(hops_to_edge));
-        (u64::from(hops) * self.voice_activity.hop_samples() as u64)
-            .saturating_sub(self.resampled.len() as u64)
-    }
-
-    pub(crate) fn listened_ms(&self) -> u64 {
-        (self.listened_samples + self.converter.held_samples()) / SAMPLES_PER_MS
+        self.process_audio(audio, out);
     }
 
     /// Counts processed samples of the client. Sound comes out of the converter later by the lead-in, which is no part of it.
-    pub(crate) fn count_listened(&mut self, samples: u64) {
-        let lead_in = (self.lead_in_samples() - self.processed_lead_in).min(samples);
-        self.processed_lead_in += lead_in;
+    pub(super) fn count_listened(&mut self, samples: u64) {
+        let lead_in = self.unprocessed_lead_in.min(samples);
+        self.unprocessed_lead_in -= lead_in;
         self.listened_samples += samples - lead_in;
-    }
-
-    /// Samples that the converter's filter has put before the stretches of audio so far.
-    pub(crate) const fn lead_in_samples(&self) -> u64 {
-        self.earlier_lead_in_samples + self.converter.lead_in_samples()
     }
 }
 
@@ -345,20 +256,15 @@ impl Pipeline {
 const HELD_MIN_MS: u32 = 500;
 
 /// Longest audio to hold, sample groups: an utterance needs its pre-roll before the sound that starts it.
-fn held_max_groups(rules: &ListenRules, settings: &InputSettings) -> usize {
+pub(super) fn held_max_groups(rules: &ListenRules, settings: &InputSettings) -> usize {
     (u64::from(rules.pre_roll_ms.max(HELD_MIN_MS)) * u64::from(settings.rate_hz) / 1000) as usize
-}
-
-/// Longest recording of a client that commits its audio.
-pub(crate) fn manual_max_samples(settings: &InputSettings) -> Option<usize> {
-    settings.is_manual.then(|| settings.segment_max_ms as usize * SAMPLES_PER_MS as usize)
 }
 
 /// Upper bound of a hop's length, ms: an utterance reaches its limit at the end of a hop.
 const HOP_MAX_MS: u32 = 20;
 
 /// Settings of the voice detector. The segment limit includes pre-roll and last hop, so that no request exceeds it.
-pub(crate) fn vad_config(rules: &ListenRules, settings: &InputSettings) -> VadConfig {
+pub(super) fn vad_config(rules: &ListenRules, settings: &InputSettings) -> VadConfig {
     let preset = match settings.sensitivity {
         Sensitivity::High => rules.sensitivity.high,
         Sensitivity::Normal => rules.sensitivity.normal,

@@ -77,7 +77,7 @@ fn listen(audio: &[u8], pre_roll_ms: u32, within_sample: bool) -> Heard {
     for frame in std::iter::once(first).chain(rest.chunks(FRAME_BYTES)) {
         received += frame.len() as u64;
         input.push_frame(frame, &mut events);
-        heard.held_frames += usize::from(input.pipeline.as_ref().unwrap().converter.is_holding());
+        heard.held_frames += usize::from(input.converter.is_holding());
         for event in events.drain(..) {
             match event {
                 SpeechEvent::Started { at_ms, .. } => heard.starts_ms.push(at_ms),
@@ -138,7 +138,7 @@ fn held_silence_changes_no_utterance() {
 fn everything_that_needs_held_audio_gets_it() {
     let room = room_with_speech(RECORDINGS[0], 0.0, -60.0, 0.9);
     let quiet = &room[..3 * 96_000];
-    let is_holding = |input: &SpeechInput| input.pipeline.as_ref().unwrap().converter.is_holding();
+    let is_holding = |input: &SpeechInput| input.converter.is_holding();
     let acts: [fn(&mut SpeechInput, &mut Vec<SpeechEvent>); 4] = [
         |input, out| input.mute_frame(&[0; 1_920], out),
         |input, out| {
