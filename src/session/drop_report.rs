@@ -3,7 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Session, SessionPhase, millis, timers::Timer};
+use super::{
+    millis,
+    outbox::Actions,
+    timers::{Timer, Timers},
+};
 use crate::event::ClientCommand;
 
 /// Shortest time between two reports.
@@ -16,31 +20,26 @@ pub(super) struct DropReport {
     reported_at: Option<Instant>,
 }
 
-impl Session {
-    /// Reports dropped audio, or arms [`Timer::DropReport`] if the last report is too recent.
-    pub(super) fn report_dropped(&mut self, now: Instant) {
-        self.tools.timers.take_expired(Timer::DropReport, now);
-        if self.phase == SessionPhase::Ended || self.unreported_drop_ms() == 0 {
+impl DropReport {
+    /// Reports audio of this total length, or arms [`Timer::DropReport`] if the last report is too recent.
+    pub(super) fn report(&mut self, now: Instant, dropped: Duration, timers: &mut Timers, out: &mut Actions) {
+        timers.take_expired(Timer::DropReport, now);
+        if millis(dropped) == self.reported_ms {
             return;
         }
-        match self.drop_report.reported_at.map(|at| at + REPORT_INTERVAL) {
-            Some(due_at) if now < due_at => self.tools.timers.set(Timer::DropReport, due_at),
-            _ => self.flush_drop_report(now),
+        match self.reported_at.map(|at| at + REPORT_INTERVAL) {
+            Some(due_at) if now < due_at => timers.set(Timer::DropReport, due_at),
+            _ => self.flush(now, dropped, out),
         }
     }
 
-    /// Reports dropped audio that was not reported yet.
-    pub(super) fn flush_drop_report(&mut self, now: Instant) {
-        let dropped_ms = self.unreported_drop_ms();
+    /// Reports what was not reported yet.
+    pub(super) fn flush(&mut self, now: Instant, dropped: Duration, out: &mut Actions) {
+        let dropped_ms = millis(dropped).saturating_sub(self.reported_ms);
         if dropped_ms > 0 {
-            self.drop_report.reported_ms += dropped_ms;
-            self.drop_report.reported_at = Some(now);
-            self.tools.out.push_client(ClientCommand::FramesDropped { dropped_ms });
+            self.reported_ms += dropped_ms;
+            self.reported_at = Some(now);
+            out.push_client(ClientCommand::FramesDropped { dropped_ms });
         }
-    }
-
-    fn unreported_drop_ms(&self) -> u64 {
-        let dropped = self.intake.audio_totals.dropped_too_fast + self.dropped_backlog();
-        millis(dropped).saturating_sub(self.drop_report.reported_ms)
     }
 }

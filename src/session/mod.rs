@@ -58,7 +58,6 @@ pub(crate) mod measurement;
 mod microphone;
 pub(crate) mod outbox;
 pub(crate) mod output_filter;
-mod routing;
 mod settings;
 mod setup;
 mod shutdown;
@@ -75,6 +74,7 @@ use std::{
 
 use self::{
     assistant::Assistant,
+    client_requests::saturating_u32,
     dialogue::Dialogue,
     drain_plan::DrainPlan,
     drop_report::DropReport,
@@ -87,7 +87,7 @@ use self::{
     lanes::Lanes,
     microphone::AudioIntake,
     outbox::{Actions, lockstep::AwaitedReply},
-    settings::{Settings, saturating_u32},
+    settings::Settings,
     stt::transcriber::Transcriber,
     timers::{Timer, Timers},
     tools::{SegmentIds, Tools},

@@ -177,7 +177,7 @@ impl Session {
                 self.transcriber.report_lost(now, &mut self.tools.timers, &mut self.tools.out);
             }
         }
-        self.flush_drop_report(now);
+        self.drop_report.flush(now, self.dropped(), &mut self.tools.out);
         self.end_session(now);
         self.tools.out.push_replies(true);
         self.tools.out.push_client(ClientCommand::SessionClosed {

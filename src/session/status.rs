@@ -110,6 +110,11 @@ impl Session {
         }
     }
 
+    /// Audio dropped so far, for any reason.
+    pub(super) fn dropped(&self) -> Duration {
+        self.intake.audio_totals.dropped_too_fast + self.dropped_backlog()
+    }
+
     /// Audio dropped so far because too much waited for an upstream.
     pub(super) fn dropped_backlog(&self) -> Duration {
         let uplink = self.uplink_counts().map_or(Duration::ZERO, |uplink| length_of(uplink.dropped));
