@@ -32,52 +32,39 @@
 //!
 //! # The path of one audio frame
 //!
-//! Up, from the client's socket to the upstream's. `server::session_task` reads the frame when `server::adaptive_read`
-//! decides to ([`bridge::Bridge::read_window`]), and joins frames that arrived together. In a conversation, a frame of 20 ms
-//! that completes no unit then passes about 68 functions of the bridge, 58 in the profile `speech`:
+//! `tests/instructions/run --hops` prints the functions that one message passes between the two sockets, accessors and the
+//! driver included. A client's frame of 20 ms that completes no unit passes 176 of them in a conversation, and 151 in the
+//! profile `speech`. A second of the model's audio passes 256 in a conversation, and 203 for a requested text. It counts distinct
+//! functions of this crate in an unoptimised build, without closures, constructors and trait glue of `std`.
 //!
-//! 1. `bridge/mod` and `bridge/served`: `handle_input`, `handle_input`
-//! 2. `downstream/decode`: `decode`, `decode_audio`
-//! 3. `session/mod` and `session/microphone`: `handle_client_event`, `handle_audio`, `is_uplink_silenced`,
-//!    `forward_to_dialogue`
-//! 4. `session/input`: `count_groups`, `check_frame`, `push_frame`, `pipeline_mut`, `take_stream`
-//! 5. `session/tts/player`: `is_audible`, and `note_user_speech` if there is speech
-//! 6. `audio/input_converter` and `audio/encoding`: `completed_groups`, `push`, `split`, `fill_from`, `decode_first`
-//! 7. `session/input/speech_input/pipeline`: `push_frame`, `may_hold`, `release_held`, `copy_rest`, `stream_audio`, `process_hops`,
-//!    `process_hop`, `count_listened`, and `lead_in_samples` there, in `audio/input_converter` and in `audio/resample`.
-//!    In the profile `speech`, a frame as quiet as the room ends here: `hold` in `audio/input_converter` keeps it
-//! 8. `audio/vad`, the detector, 15 functions below `push_hop`: level, gate, network, segmenter
-//! 9. `session/dialogue/uplink` and `audio/units`: `push`, `len`, `push`, `extend_piece`, `len`
-//! 10. `session/follow_up`: `after_frame`, `may_send`, `update_timers`
-//! 11. `session/dialogue`: `update_silence_timers`, `arm_unit`, `next_unit_at`, `silence_fill_at`
-//! 12. `session/timers`: `set_or_clear`, `next`
-//! 13. `bridge/mod` and `bridge/served`: `poll_output`, `poll_output`
-//! 14. `session`: `pop_action`, `pop`, `is_finished`, `next_timeout`
+//! Up, from the client's socket to the upstream's:
 //!
-//! The frame that completes a unit takes all steps of [`session`], and [`upstream::lane::LaneCodec::encode`] makes its message.
+//! 1. `server::session_task`: `next_wakeup` reads the client when `server::adaptive_read` decides to, by the read window in
+//!    [`bridge::Bridge::report`]
+//! 2. `server::websocket`: `pausable_stream` reads, `frame_boundary` follows the frames, `session_socket` takes the message, and
+//!    the reader joins messages that arrived together
+//! 3. `session_task/inputs`, [`bridge::Bridge::handle_input`] and `downstream/decode`: to the vocabulary
+//! 4. `session/microphone` and `session/input/rate_limiter`: `handle_audio`
+//! 5. `session/input/speech_input`: `push_frame`, `process_audio`, `process_hop`, with `audio/input_converter`, `audio/resample`
+//!    and the detector in `audio/vad`. In the profile `speech`, a frame as quiet as the room ends here: `audio/input_converter`
+//!    holds it
+//! 6. `session/dialogue/uplink` and `audio/units`: the only copy of the samples for the model
+//! 7. `session/follow_up` and `session/timers`: `follow`
+//! 8. [`bridge::Bridge::poll_output`] until `Wait`, then [`bridge::Bridge::report`]
 //!
-//! Down, from the upstream's socket to the client's: a delta of audio of a requested text passes about 77 functions.
-//! In a conversation it passes about 111 if it answers a unit, because the bridge then also measures the unit.
+//! The frame that completes a unit takes all steps of [`session`], [`upstream::lane::LaneCodec::encode`] makes its message, and
+//! `session_socket` writes its `outbox`.
 //!
-//! 1. `bridge/mod` and `bridge/served`: `handle_input`, `handle_input`
-//! 2. `upstream`: `decode`, `without_data_prefix`, `rule_matches`, `message_meta`, `emit_events`, `audio_event`,
-//!    `decode_audio`
-//! 3. `mapping/extract`, the JSON reader: 11 functions below `extract`
-//! 4. `audio/pcm`: `decode_base64_f32`, `decode_into`
-//! 5. `session/lane_routing`: `handle_lane_event`
-//! 6. the lane's owner, `session/tts/synthesizer` with `session/upstream/connection`: 9 functions below `handle_lane_event`.
-//!    In a conversation the owner is `session/dialogue`, below `handle_event`.
-//! 7. `session/tts/player`, 15 functions below `push_audio`, with `audio/playout` (5), and `audio/output_converter`,
-//!    `audio/encoding`, `audio/pcm` and `audio/playout_queue`, which make and hold the client's bytes (12)
-//! 8. `session/follow_up` and `session/timers`: `after_delta`, `update_timers`, `set_or_clear`, `next`
-//! 9. `bridge/mod` and `bridge/served`: `poll_output`, `poll_output`
-//! 10. `session`: `push_client`, `pop_action`, `pop`, `is_finished`, `next_timeout`
-//! 11. `downstream/encode` and `event`: `encode`, `turn`. The turn tag lets the socket discard the frame after a barge-in.
+//! Down, from the upstream's socket to the client's:
 //!
-//! The figures count distinct functions of this crate, without closures, constructors, drop glue and trait glue of `std`.
-//! They come from an unoptimised build under `valgrind --tool=callgrind --toggle-collect`, over one
-//! [`bridge::Bridge::handle_input`] and the [`bridge::Bridge::poll_output`] calls until `Wait`. Where they say "about",
-//! later changes were counted by hand.
+//! 1. `server::session_task` and `server::websocket`: `poll_sockets`, and the lane's `session_socket` as above
+//! 2. [`bridge::Bridge::handle_input`], `upstream` with the JSON reader `mapping/extract`, and `audio/pcm`
+//! 3. `session/lanes`, then the lane's owner: `session/dialogue`, or `session/tts/synthesizer` for a requested text
+//! 4. `session/floor`, `audio/playout`, `audio/output_converter` and `audio/playout_queue`, which make and hold the client's
+//!    bytes
+//! 5. `session/follow_up` and `session/timers`: `follow`
+//! 6. [`bridge::Bridge::poll_output`] and `downstream/encode`. The turn tag lets the socket discard the frame after a barge-in
+//! 7. `session_task`: `send_client`; `session_socket`: the `outbox` and its write
 //!
 //! # Vocabulary
 //!
