@@ -46,7 +46,15 @@ impl Codec {
             }
             _ => {}
         }
-        self.render_event(self.event_name(command), &EventSource::Command(command), at_s, send);
+        let event = match command {
+            ClientCommand::SpeakingEnded { cancelled: true, .. }
+                if !self.mapping.event(EventName::SpeakingCancelled).is_empty() =>
+            {
+                EventName::SpeakingCancelled
+            }
+            command => command.event(),
+        };
+        self.render_event(event, &EventSource::Command(command), at_s, send);
     }
 
     /// Renders the messages of an event.
@@ -143,39 +151,6 @@ impl Codec {
         let source =
             EventSource::Error { code, message, recoverable: false, segment_id: None, request_id: None };
         self.render_event(EventName::Error, &source, at_s, send);
-    }
-
-    fn event_name(&self, command: &ClientCommand) -> EventName {
-        match command {
-            ClientCommand::SessionCreated { .. } => EventName::SessionCreated,
-            ClientCommand::SpeechStarted { .. } => EventName::SpeechStarted,
-            ClientCommand::SpeechEnded { .. } => EventName::SpeechEnded,
-            ClientCommand::TranscriptPartial { .. } => EventName::TranscriptPartial,
-            ClientCommand::TranscriptFinal { .. } => EventName::TranscriptFinal,
-            ClientCommand::AudioCommitted { .. } => EventName::AudioCommitted,
-            ClientCommand::AudioCleared => EventName::AudioCleared,
-            ClientCommand::AnswerStarted { .. } => EventName::AnswerStarted,
-            ClientCommand::AnswerEnded { .. } => EventName::AnswerEnded,
-            ClientCommand::UtteranceGap { .. } => EventName::UtteranceGap,
-            ClientCommand::SpeakingStarted { .. } => EventName::SpeakingStarted,
-            ClientCommand::Audio(_) => EventName::Audio,
-            ClientCommand::AudioComplete { .. } => EventName::AudioComplete,
-            ClientCommand::SpeakingEnded { cancelled: true, .. }
-                if !self.mapping.event(EventName::SpeakingCancelled).is_empty() =>
-            {
-                EventName::SpeakingCancelled
-            }
-            ClientCommand::SpeakingEnded { .. } => EventName::SpeakingEnded,
-            ClientCommand::Flushed { .. } => EventName::Flushed,
-            ClientCommand::Cleared { .. } => EventName::Cleared,
-            ClientCommand::Configured => EventName::Configured,
-            ClientCommand::Queued { .. } => EventName::Queued,
-            ClientCommand::RateLimited { .. } => EventName::RateLimited,
-            ClientCommand::FramesDropped { .. } => EventName::FramesDropped,
-            ClientCommand::RolledOver { .. } => EventName::RolledOver,
-            ClientCommand::Error(_) => EventName::Error,
-            ClientCommand::SessionClosed { .. } => EventName::SessionClosed,
-        }
     }
 }
 

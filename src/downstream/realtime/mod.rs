@@ -198,17 +198,7 @@ impl Realtime {
             }
             ClientCommand::Error(error) => self.send_error(error, send),
             ClientCommand::SessionClosed { reason, .. } => self.send_close_reason(*reason, send),
-            ClientCommand::Audio(_)
-            | ClientCommand::UtteranceGap { .. }
-            | ClientCommand::SpeakingStarted { .. }
-            | ClientCommand::AudioComplete { .. }
-            | ClientCommand::SpeakingEnded { .. }
-            | ClientCommand::Flushed { .. }
-            | ClientCommand::Cleared { .. }
-            | ClientCommand::Queued { .. }
-            | ClientCommand::RateLimited { .. }
-            | ClientCommand::FramesDropped { .. }
-            | ClientCommand::RolledOver { .. } => {}
+            _ => {}
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod audio_check;
 mod compile;
+mod events;
 mod example;
 mod file;
 mod realtime;
@@ -13,19 +14,21 @@ mod vocabulary;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use self::events::seconds;
 use self::{
     compile::{compile_fields, compile_subprotocols},
     file::{ClientFile, ErrorKey},
     values::{compile_event, compile_values},
 };
 pub use self::{
+    events::{ClientAudio, ClientCommand, EventName, TurnTag},
     file::{AudioIn, AudioOut, CloseSpelling, EmptyMessage, ReportedAs, TranscriptRules},
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
     slot::Slot,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
-    vocabulary::{CloseReason, EventName, Verb},
+    vocabulary::{CloseReason, RolloverReason, Speaker, Verb},
 };
 use super::{
     check::{self, FileError, SourceFile, snake_case_name},
