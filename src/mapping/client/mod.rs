@@ -136,6 +136,13 @@ pub struct ErrorSpelling {
     pub close: Option<(u16, Template)>,
 }
 
+impl ErrorSpelling {
+    /// The message about this detail.
+    pub(crate) fn message(&self, detail: &str) -> String {
+        self.message.as_ref().map_or_else(|| detail.to_owned(), |text| text.filled_with(detail))
+    }
+}
+
 impl ClientMapping {
     pub(super) fn compile(file: &str, source: &str) -> Result<Self, FileError> {
         if RelayProtocolFile::is_relay_protocol(file, source)? {
