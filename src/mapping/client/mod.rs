@@ -31,7 +31,7 @@ pub use self::{
     vocabulary::{CloseReason, RolloverReason, Speaker, Verb},
 };
 use super::{
-    check::{self, FileError, SourceFile, snake_case_name},
+    check::{self, FileError, SourceFile},
     extract::{Extractor, Node},
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
@@ -257,13 +257,13 @@ impl ClientMapping {
         for kind in ErrorKind::SESSION_KINDS.iter().filter(|kind| self.error(**kind).is_none()) {
             let message = format!(
                 "[errors] says nothing about `{}`, nor about `other`; every kind needs words",
-                snake_case_name(kind)
+                kind.name()
             );
             problems.push(error_at_key(&["errors"], message));
         }
         let needed = CloseReason::ALL.iter().filter(|name| name.fallback().is_none());
         for name in needed.filter(|name| !self.closes.contains_key(name)) {
-            let message = format!("[closes] says nothing about `{}`", snake_case_name(name));
+            let message = format!("[closes] says nothing about `{}`", name.name());
             problems.push(error_at_key(&["closes"], message));
         }
         if self.audio_in.backpressure_ms > 0 && self.audio_in.max_ahead_ms > 0 {

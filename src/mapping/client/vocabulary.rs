@@ -87,38 +87,29 @@ impl Verb {
     }
 }
 
-/// Reason for the end of a client's session. Mapping files name it in snake case under `[closes]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CloseReason {
-    /// The client asked with [`Verb::Close`].
-    ClientClose,
-    /// The client asked with [`Verb::CancelSession`].
-    ClientCancel,
-    /// No audio for too long.
-    Idle,
-    /// voxbridge stops.
-    Shutdown,
-    /// The upstream is lost for good.
-    Upstream,
-    /// An operator ends this session; defaults to the spelling of `shutdown`.
-    Operator,
-    /// The session reached its time limit; defaults to the spelling of `idle`.
-    TimeLimit,
+named_enum! {
+    /// Reason for the end of a client's session. Mapping files name it in snake case under `[closes]`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum CloseReason {
+        /// The client asked with [`Verb::Close`].
+        ClientClose = "client_close",
+        /// The client asked with [`Verb::CancelSession`].
+        ClientCancel = "client_cancel",
+        /// No audio for too long.
+        Idle = "idle",
+        /// voxbridge stops.
+        Shutdown = "shutdown",
+        /// The upstream is lost for good.
+        Upstream = "upstream",
+        /// An operator ends this session; defaults to the spelling of `shutdown`.
+        Operator = "operator",
+        /// The session reached its time limit; defaults to the spelling of `idle`.
+        TimeLimit = "time_limit",
+    }
 }
 
 impl CloseReason {
-    /// Every reason; reasons with a default spelling come last.
-    pub const ALL: [Self; 7] = [
-        Self::ClientClose,
-        Self::ClientCancel,
-        Self::Idle,
-        Self::Shutdown,
-        Self::Upstream,
-        Self::Operator,
-        Self::TimeLimit,
-    ];
-
     /// Reason whose spelling is the default for this one.
     #[must_use]
     pub const fn fallback(self) -> Option<Self> {
