@@ -72,7 +72,7 @@
 //! 8. `session/follow_up` and `session/timers`: `after_delta`, `update_timers`, `set_or_clear`, `next`
 //! 9. `bridge/mod` and `bridge/served`: `poll_output`, `poll_output`
 //! 10. `session`: `push_client`, `pop_action`, `pop`, `is_finished`, `next_timeout`
-//! 11. `downstream/encode` and `event`: `encode`, `turn`. The turn tag lets the socket discard the frame after a barge-in.
+//! 11. `downstream/encode` and `mapping/client/events`: `encode`, `turn`. The turn tag lets the socket discard the frame after a barge-in.
 //!
 //! The figures count distinct functions of this crate, without closures, constructors, drop glue and trait glue of `std`.
 //! They come from an unoptimised build under `valgrind --tool=callgrind --toggle-collect`, over one
