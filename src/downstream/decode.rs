@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Codec, IgnoredField, picture, realtime::event_id_of, reference};
+use super::{Codec, CodecKind, IgnoredField, picture, realtime, reference};
 use crate::{
     audio::{encoding::Encoding, pcm, vad::Sensitivity},
     error::{Error, ErrorKind},
@@ -36,9 +36,10 @@ impl Codec {
             Frame::Text("") if self.has_empty(EmptyMessage::Text) => {
                 self.decode_empty(EmptyMessage::Text, handle)
             }
-            Frame::Text(text) if self.realtime.is_some() => self.decode_realtime(text, handle),
-            Frame::Text(text) if self.live.is_some() => self.decode_live(text, handle),
-            Frame::Text(text) => self.decode_command(text, handle),
+            Frame::Text(text) => match (self.decode_command(text, handle), &self.kind) {
+                (Err(error), CodecKind::Realtime(_)) => Err(realtime::name_message(error, text)),
+                (decoded, _) => decoded,
+            },
         }
     }
 
@@ -69,43 +70,27 @@ impl Codec {
         self.pass_verbs(command, &mapping.extractor.extract("{}").map_err(json_error)?, handle)
     }
 
-    fn decode_command(&mut self, text: &str, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
+    fn decode_command(&mut self, text: &str, mut handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         let mapping = self.mapping.clone();
         let found = mapping.extractor.extract(text).map_err(json_error)?;
         let command = find_command(&mapping.commands, &found)?;
-        self.pass_verbs(command, &found, handle)
-    }
-
-    /// Reads a command of a protocol of OpenAI's kind. An error carries the client's name for the message.
-    fn decode_realtime(&mut self, text: &str, mut handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
-        let mapping = self.mapping.clone();
-        let decoded = mapping.extractor.extract(text).map_err(json_error).and_then(|found| {
-            let command = find_command(&mapping.commands, &found)?;
-            let mut verbs = command.verbs.iter().map(|it| it.verb);
-            let verb = verbs.find(|verb| verb.is_realtime() || *verb == Verb::Commit);
-            match verb.zip(self.realtime.as_mut()) {
-                Some((verb, realtime)) => realtime.decode(verb, text, &mut handle),
-                None => self.pass_verbs(command, &found, &mut handle),
+        let mut verbs = command.verbs.iter().map(|it| it.verb);
+        match &mut self.kind {
+            CodecKind::Mapped => {}
+            CodecKind::Realtime(realtime) => {
+                if let Some(verb) = verbs.find(|verb| verb.is_realtime() || *verb == Verb::Commit) {
+                    return realtime.decode(verb, text, &mut handle);
+                }
             }
-        });
-        decoded.map_err(|error| {
-            let is_of_type = matches!(error.kind, ErrorKind::MissingCommand | ErrorKind::UnknownCommand);
-            let param = if is_of_type { Some("type".to_owned()) } else { error.param };
-            Error { request_id: event_id_of(text), param, ..error }
-        })
-    }
-
-    /// Reads a command of OpenAI's Live protocol.
-    fn decode_live(&mut self, text: &str, mut handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
-        let mapping = self.mapping.clone();
-        let found = mapping.extractor.extract(text).map_err(json_error)?;
-        let command = find_command(&mapping.commands, &found)?;
-        let verb = command.verbs.iter().map(|it| it.verb).next();
-        match (verb, self.live.as_mut()) {
-            (Some(verb), Some(live)) if verb.is_live() => live.decode(verb, &command.name, text, &mut handle),
-            (Some(Verb::Audio), Some(live)) if live.is_muted => Ok(()),
-            _ => self.pass_verbs(command, &found, handle),
+            CodecKind::Live(live) => match verbs.next() {
+                Some(verb) if verb.is_live() => {
+                    return live.decode(verb, &command.name, text, &mut handle);
+                }
+                Some(Verb::Audio) if live.is_muted => return Ok(()),
+                _ => {}
+            },
         }
+        self.pass_verbs(command, &found, handle)
     }
 
     /// Reads a command's fields and passes on an event for each verb that applies.

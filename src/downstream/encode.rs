@@ -1,14 +1,11 @@
 //! Encodes for the client: [`ClientCommand`]s become frames, and errors get the protocol's code and message.
 
-use super::{Codec, slot_values::EventSource};
+use super::{Codec, CodecKind, slot_values::EventSource};
 use crate::{
     audio::word_times::WordTime,
     error::Error,
     event::{ClientCommand, CloseReason, Message, TurnTag},
-    mapping::{
-        client::{CloseSpelling, ErrorSpelling, EventName, EventSlot, ReportedAs},
-        template::SlotValue,
-    },
+    mapping::client::{CloseSpelling, ErrorSpelling, EventName, EventSlot, ReportedAs},
 };
 
 impl Codec {
@@ -20,14 +17,14 @@ impl Codec {
         at_s: f64,
         mut send: impl FnMut(Message, Option<TurnTag>),
     ) {
-        if let Some(realtime) = &mut self.realtime {
+        if let CodecKind::Realtime(realtime) = &mut self.kind {
             return realtime.encode(command, send);
         }
         let mut send = |message| send(message, command.turn());
-        if let Some(live) = &mut self.live
-            && live.encode(&self.mapping, command, &mut send)
+        if let CodecKind::Live(live) = &mut self.kind
+            && !matches!(command, ClientCommand::Audio(_))
         {
-            return;
+            return live.encode(&self.mapping, command, &mut send);
         }
         match command {
             ClientCommand::Audio(audio) if self.mapping.event(EventName::Audio).is_empty() => {
@@ -46,7 +43,15 @@ impl Codec {
             }
             _ => {}
         }
-        self.render_event(self.event_name(command), &EventSource::Command(command), at_s, send);
+        let event = match command {
+            ClientCommand::SpeakingEnded { cancelled: true, .. }
+                if !self.mapping.event(EventName::SpeakingCancelled).is_empty() =>
+            {
+                EventName::SpeakingCancelled
+            }
+            command => command.event(),
+        };
+        self.render_event(event, &EventSource::Command(command), at_s, send);
     }
 
     /// Renders the messages of an event.
@@ -105,20 +110,14 @@ impl Codec {
     #[must_use]
     pub fn error_close_frame(&self, error: &Error) -> Option<Message> {
         let (code, text) = self.mapping.error(error.kind)?.close.as_ref()?;
-        let mut reason = String::new();
-        text.render_plain(&mut reason, |_| SlotValue::Str(&error.detail));
-        Some(Message::Close(*code, truncate_close_reason(reason)))
+        Some(Message::Close(*code, truncate_close_reason(text.filled_with(&error.detail))))
     }
 
     fn encode_error(&mut self, error: &Error, at_s: f64, send: impl FnMut(Message)) {
         let mapping = self.mapping.clone();
         let Some(spelling) = mapping.error(error.kind) else { return };
         let detail = spelling.details.get(&error.detail).unwrap_or(&error.detail);
-        let mut message = String::new();
-        match &spelling.message {
-            Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(detail)),
-            None => message.push_str(detail),
-        }
+        let message = spelling.message(detail);
         let ErrorSpelling { code, recoverable, .. } = spelling;
         let source = EventSource::Error {
             code,
@@ -143,39 +142,6 @@ impl Codec {
         let source =
             EventSource::Error { code, message, recoverable: false, segment_id: None, request_id: None };
         self.render_event(EventName::Error, &source, at_s, send);
-    }
-
-    fn event_name(&self, command: &ClientCommand) -> EventName {
-        match command {
-            ClientCommand::SessionCreated { .. } => EventName::SessionCreated,
-            ClientCommand::SpeechStarted { .. } => EventName::SpeechStarted,
-            ClientCommand::SpeechEnded { .. } => EventName::SpeechEnded,
-            ClientCommand::TranscriptPartial { .. } => EventName::TranscriptPartial,
-            ClientCommand::TranscriptFinal { .. } => EventName::TranscriptFinal,
-            ClientCommand::AudioCommitted { .. } => EventName::AudioCommitted,
-            ClientCommand::AudioCleared => EventName::AudioCleared,
-            ClientCommand::AnswerStarted { .. } => EventName::AnswerStarted,
-            ClientCommand::AnswerEnded { .. } => EventName::AnswerEnded,
-            ClientCommand::UtteranceGap { .. } => EventName::UtteranceGap,
-            ClientCommand::SpeakingStarted { .. } => EventName::SpeakingStarted,
-            ClientCommand::Audio(_) => EventName::Audio,
-            ClientCommand::AudioComplete { .. } => EventName::AudioComplete,
-            ClientCommand::SpeakingEnded { cancelled: true, .. }
-                if !self.mapping.event(EventName::SpeakingCancelled).is_empty() =>
-            {
-                EventName::SpeakingCancelled
-            }
-            ClientCommand::SpeakingEnded { .. } => EventName::SpeakingEnded,
-            ClientCommand::Flushed { .. } => EventName::Flushed,
-            ClientCommand::Cleared { .. } => EventName::Cleared,
-            ClientCommand::Configured => EventName::Configured,
-            ClientCommand::Queued { .. } => EventName::Queued,
-            ClientCommand::RateLimited { .. } => EventName::RateLimited,
-            ClientCommand::FramesDropped { .. } => EventName::FramesDropped,
-            ClientCommand::RolledOver { .. } => EventName::RolledOver,
-            ClientCommand::Error(_) => EventName::Error,
-            ClientCommand::SessionClosed { .. } => EventName::SessionClosed,
-        }
     }
 }
 

@@ -9,12 +9,13 @@ use serde_json::{Map, Value, json};
 use super::{
     IgnoredField,
     json_text::{Fields, read_str},
+    realtime::error_type,
 };
 use crate::{
     audio::encoding::Encoding,
-    error::{Error, ErrorKind, Origin},
+    error::{Error, ErrorKind},
     event::{ClientCommand, ClientEvent, CloseReason, Message, Setting, Speaker},
-    mapping::{ClientMapping, client::Verb, template::SlotValue},
+    mapping::{ClientMapping, client::Verb},
 };
 
 /// OpenAI's sessions end after an hour.
@@ -41,8 +42,10 @@ pub(super) struct Live {
     pub(super) is_muted: bool,
     /// Words so far of the newest transcript of the user and of the model: its number and text.
     words: [(u32, String); 2],
-    replies: Vec<Message>,
-    ignored: Vec<IgnoredField>,
+    /// Answers to the client's own messages, for the caller to take.
+    pub(super) replies: Vec<Message>,
+    /// Fields without effect, for the caller to take.
+    pub(super) ignored: Vec<IgnoredField>,
 }
 
 impl Live {
@@ -64,14 +67,6 @@ impl Live {
     pub(super) fn set_session(&mut self, session_id: &str, seed: u64) {
         session_id.clone_into(&mut self.session_id);
         self.seed = fastrand::Rng::with_seed(seed).u32(..);
-    }
-
-    pub(super) fn take_replies(&mut self) -> Vec<Message> {
-        std::mem::take(&mut self.replies)
-    }
-
-    pub(super) fn take_ignored_fields(&mut self) -> Vec<IgnoredField> {
-        std::mem::take(&mut self.ignored)
     }
 
     /// Reads a message.
@@ -168,15 +163,14 @@ impl Live {
         Ok(())
     }
 
-    /// Encodes a command other than audio. Returns false for audio, which has an event of its own in the mapping file.
+    /// Encodes a command other than audio, which has an event of its own in the mapping file.
     pub(super) fn encode(
         &mut self,
         mapping: &ClientMapping,
         command: &ClientCommand,
         send: &mut impl FnMut(Message),
-    ) -> bool {
+    ) {
         match command {
-            ClientCommand::Audio(_) => return false,
             ClientCommand::Configured => {
                 let session = self.session_json();
                 send(self.message("session.started", json!({ "session": session })));
@@ -203,7 +197,6 @@ impl Live {
             }
             _ => {}
         }
-        true
     }
 
     /// Sends the words that are new since the last message about this utterance or turn.
@@ -241,17 +234,8 @@ impl Live {
         let Some(spelling) = mapping.error(error.kind).filter(|spelling| !spelling.code.is_empty()) else {
             return;
         };
-        let mut message = String::new();
-        match &spelling.message {
-            Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(&error.detail)),
-            None => message.push_str(&error.detail),
-        }
-        let kind = match error.kind.origin() {
-            Origin::Client => "invalid_request_error",
-            Origin::Bridge | Origin::Upstream => "server_error",
-        };
         let fields = json!({ "error": {
-            "type": kind, "code": spelling.code, "message": message, "param": null,
+            "type": error_type(error.kind), "code": spelling.code, "message": spelling.message(&error.detail), "param": null,
             "client_event_id": self.client_event_id,
         } });
         send(self.message("error", fields));

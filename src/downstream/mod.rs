@@ -3,8 +3,8 @@
 //! To change here: what a protocol needs beyond its mapping file. Not here: what a message leads to, which is
 //! [`crate::session`]'s.
 //!
-//! One codec serves every protocol; a mapping file holds the spelling. [`realtime`] adds the items and responses
-//! of OpenAI's protocol. Audio is binary frames or base64 in a field; ids are
+//! A mapping file holds the spelling of a protocol. Most protocols need no more; [`realtime`] and [`live`] know what the messages of
+//! OpenAI's protocols contain. Audio is binary frames or base64 in a field; ids are
 //! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
 
 pub(crate) mod date;
@@ -47,10 +47,18 @@ pub struct Codec {
     words_json: String,
     /// Fields without effect since the last [`Codec::take_ignored_fields`].
     ignored: Vec<IgnoredField>,
-    /// State of a protocol of OpenAI's kind.
-    realtime: Option<Box<Realtime>>,
-    /// State of OpenAI's Live protocol.
-    live: Option<Box<Live>>,
+    kind: CodecKind,
+}
+
+/// The part of the codec that knows what messages contain.
+#[derive(Debug)]
+enum CodecKind {
+    /// The mapping file says all.
+    Mapped,
+    /// OpenAI's Realtime protocol.
+    Realtime(Box<Realtime>),
+    /// OpenAI's Live protocol.
+    Live(Box<Live>),
 }
 
 /// An accepted field without effect.
@@ -70,15 +78,16 @@ impl Codec {
     /// A codec for one connection, opened at `opened_unix_s` seconds since 1970.
     #[must_use]
     pub fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
+        let kind = match &mapping.realtime {
+            Some(_) => CodecKind::Realtime(Box::new(Realtime::new(mapping.clone(), opened_unix_s))),
+            None if mapping.is_live => CodecKind::Live(Box::new(Live::new(opened_unix_s))),
+            None => CodecKind::Mapped,
+        };
         Self {
             values: ConnectionValues::new(&mapping.values, 0),
             audio_bytes: Vec::new(),
-            realtime: mapping
-                .realtime
-                .as_ref()
-                .map(|_| Box::new(Realtime::new(mapping.clone(), opened_unix_s))),
             words_json: String::new(),
-            live: mapping.is_live.then(|| Box::new(Live::new(opened_unix_s))),
+            kind,
             mapping,
             opened_unix_s,
             opened_at: date::rfc3339(opened_unix_s),
@@ -93,17 +102,16 @@ impl Codec {
         session_id.clone_into(&mut self.session_id);
         model.clone_into(&mut self.model);
         self.values = ConnectionValues::new(&self.mapping.values, seed);
-        if let Some(realtime) = &mut self.realtime {
-            realtime.set_session(session_id, model, seed);
-        }
-        if let Some(live) = &mut self.live {
-            live.set_session(session_id, seed);
+        match &mut self.kind {
+            CodecKind::Mapped => {}
+            CodecKind::Realtime(realtime) => realtime.set_session(session_id, model, seed),
+            CodecKind::Live(live) => live.set_session(session_id, seed),
         }
     }
 
     /// Notes that the session answers no requests, because its model speaks unasked.
     pub(crate) fn set_full_duplex(&mut self) {
-        if let Some(realtime) = &mut self.realtime {
+        if let Some(realtime) = self.realtime_mut() {
             realtime.takes_turns = false;
         }
     }
@@ -111,13 +119,23 @@ impl Codec {
     /// Memory of what the client gave and the codec keeps, bytes.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        self.realtime.as_ref().map_or(0, |realtime| realtime.kept_bytes())
+        match &self.kind {
+            CodecKind::Realtime(realtime) => realtime.kept_bytes(),
+            CodecKind::Mapped | CodecKind::Live(_) => 0,
+        }
     }
 
     /// Forgets the conversation, because the client has left.
     pub(crate) fn forget(&mut self) {
-        if let Some(realtime) = &mut self.realtime {
+        if let Some(realtime) = self.realtime_mut() {
             realtime.forget();
+        }
+    }
+
+    fn realtime_mut(&mut self) -> Option<&mut Realtime> {
+        match &mut self.kind {
+            CodecKind::Realtime(realtime) => Some(realtime),
+            CodecKind::Mapped | CodecKind::Live(_) => None,
         }
     }
 
@@ -130,15 +148,20 @@ impl Codec {
     /// Takes the fields without effect since the last call.
     pub fn take_ignored_fields(&mut self) -> Vec<IgnoredField> {
         let mut ignored = std::mem::take(&mut self.ignored);
-        ignored.extend(self.realtime.iter_mut().flat_map(|realtime| realtime.take_ignored_fields()));
-        ignored.extend(self.live.iter_mut().flat_map(|live| live.take_ignored_fields()));
+        match &mut self.kind {
+            CodecKind::Mapped => {}
+            CodecKind::Realtime(realtime) => ignored.append(&mut realtime.ignored),
+            CodecKind::Live(live) => ignored.append(&mut live.ignored),
+        }
         ignored
     }
 
     /// Takes the codec's own answers to the client's messages since the last call.
     pub fn take_replies(&mut self) -> Vec<Message> {
-        let of_live = self.live.as_mut().map(|live| live.take_replies());
-        let of_realtime = self.realtime.as_mut().map(|realtime| realtime.take_replies());
-        of_realtime.or(of_live).unwrap_or_default()
+        match &mut self.kind {
+            CodecKind::Mapped => Vec::new(),
+            CodecKind::Realtime(realtime) => std::mem::take(&mut realtime.replies),
+            CodecKind::Live(live) => std::mem::take(&mut live.replies),
+        }
     }
 }

@@ -50,7 +50,7 @@ impl Codec {
                 self.decode_parameter(field, all.collect(), &mut connect);
             }
         }
-        connect.settings.extend(self.realtime.iter().flat_map(|realtime| realtime.settings()));
+        connect.settings.extend(self.realtime_mut().into_iter().flat_map(|realtime| realtime.settings()));
         add_default_rates(&mapping.audio_in.rates_hz, &mapping.audio_out.rates_hz, &mut connect.settings);
         connect
     }
@@ -84,16 +84,16 @@ impl Codec {
                 connect.model = Some(model);
             }
             (Some(FieldRole::Shape), FieldValue::Text(shape)) => {
-                if let Some(realtime) = self.realtime.as_mut().filter(|_| shape == "beta") {
+                if let Some(realtime) = self.realtime_mut().filter(|_| shape == "beta") {
                     realtime.use_beta();
                 }
             }
             (Some(FieldRole::Session), FieldValue::Text(session)) => {
-                let applied = self.realtime.as_mut().map(|realtime| realtime.apply_session(&session));
+                let applied = self.realtime_mut().map(|realtime| realtime.apply_session(&session));
                 connect.problems.extend(applied.and_then(Result::err));
             }
             (Some(FieldRole::Intent), FieldValue::Text(intent)) => {
-                if let Some(realtime) = self.realtime.as_mut().filter(|_| intent == "transcription") {
+                if let Some(realtime) = self.realtime_mut().filter(|_| intent == "transcription") {
                     realtime.set_transcription();
                 }
             }

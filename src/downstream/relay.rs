@@ -124,11 +124,10 @@ impl RelayCodec {
         else {
             return ErrorNotice::default();
         };
-        let mut message = String::new();
-        match &spelling.message {
-            Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(&error.detail)),
-            None => message.push_str(&error.detail),
-        }
+        let message = spelling
+            .message
+            .as_ref()
+            .map_or_else(|| error.detail.clone(), |text| text.filled_with(&error.detail));
         let event = spelling.code.as_ref().zip(relay.event(RelayEvent::Error)).map(|(code, template)| {
             let mut json = String::with_capacity(256);
             template.render(&mut json, |slot| match RelayEvent::Error.slots()[slot] {
@@ -140,11 +139,10 @@ impl RelayCodec {
             json
         });
         let ended = spelling.ended.as_ref().and_then(|reason| self.encode_end_event(reason, &message, about));
-        let close = spelling.close.as_ref().map(|(code, text)| {
-            let mut reason = String::new();
-            text.render_plain(&mut reason, |_| SlotValue::Str(&error.detail));
-            (*code, truncate_close_reason(reason))
-        });
+        let close = spelling
+            .close
+            .as_ref()
+            .map(|(code, text)| (*code, truncate_close_reason(text.filled_with(&error.detail))));
         ErrorNotice { event, session_end: ended, close }
     }
 

@@ -8,10 +8,7 @@ use super::{
     SpeakRequest, TurnDetection, UpstreamEnd,
     relay::{RelayClientEvent, RelayInput, RelayOpening, RelayUpstreamEvent, StepOutput},
 };
-use crate::{
-    audio::{encoding::Encoding, vad::Sensitivity},
-    mapping::check::snake_case_name,
-};
+use crate::audio::{encoding::Encoding, vad::Sensitivity};
 
 /// A text in quotes, without control characters.
 struct Quoted<'t>(&'t str);
@@ -98,7 +95,7 @@ impl Display for ClientEvent<'_> {
             Self::RemoveEntry(id) => write!(f, "remove entry {}", id.0),
             Self::TruncateEntry(id, heard_ms) => write!(f, "cut entry {} after {heard_ms} ms", id.0),
             Self::Answer(request) => write!(f, "{request}"),
-            Self::Close(reason) => write!(f, "close: {}", snake_case_name(reason)),
+            Self::Close(reason) => write!(f, "close: {}", reason.name()),
         }
     }
 }
@@ -299,7 +296,7 @@ impl Display for RelayUpstreamEvent<'_> {
                 fields.add_some("text", text.map(Quoted))?;
                 fields.add_some("audio", audio.map(base64_length))
             }
-            Self::Ended(reason, end) => write!(f, "closed: {}: {end}", snake_case_name(reason)),
+            Self::Ended(reason, end) => write!(f, "closed: {}: {end}", reason.name()),
             Self::Queued(_)
             | Self::Granted
             | Self::Opened(_)

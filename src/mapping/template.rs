@@ -215,6 +215,14 @@ impl<S: Copy> Template<S> {
         }
     }
 
+    /// A plain text whose only slot is filled with these words.
+    #[must_use]
+    pub fn filled_with(&self, words: &str) -> String {
+        let mut text = String::new();
+        self.render_plain(&mut text, |_| SlotValue::Str(words));
+        text
+    }
+
     /// Appends the filled plain text to `out`: strings unchanged, other values as JSON.
     pub fn render_plain<'v>(&self, out: &mut String, fill: impl Fn(S) -> SlotValue<'v>) {
         for piece in &self.pieces {

@@ -164,7 +164,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Opens a session. The client is notified at once, without waiting for an upstream.
-    pub(crate) fn open(now: Instant, setup: SessionSetup, model: String, mut settings: Vec<Setting>) -> Self {
+    pub(crate) fn open(now: Instant, setup: SessionSetup, mut settings: Vec<Setting>) -> Self {
         let talk = setup.profile.dialogue.clone();
         let voice_encoding = VoiceEncodingChoice::new(Arc::clone(&setup.voice_encodings));
         let mut tools = Tools {
@@ -242,9 +242,7 @@ impl Session {
             Setting::Language(language) => Some(language.clone()),
             _ => None,
         });
-        let created =
-            ClientCommand::SessionCreated { session_id: session.session_id.clone(), model, language };
-        session.tools.out.push_client(created);
+        session.tools.out.push_client(ClientCommand::SessionCreated { language });
         session.open_assistant();
         session.apply_settings(now, settings);
         if let Some(talk) = talk {

@@ -185,7 +185,6 @@ impl Session {
             total_ms: millis(now - self.opened_at),
             audio_ms: self.intake.speech_input.listened_ms(),
             segments: self.transcriber.segment_count(),
-            session_id: self.session_id.clone(),
         });
         self.tools.out.push(Action::CloseClient(reason));
     }

@@ -424,7 +424,7 @@ fn documented_macaw_server_messages_are_encoded() {
     let events = [
         (
             "session.created",
-            ClientCommand::SessionCreated { session_id: "abc123".into(), model: "m".into(), language: None },
+            ClientCommand::SessionCreated { language: None },
             json!({"type": "session.created", "session_id": "abc123"}),
         ),
         (
@@ -486,6 +486,7 @@ fn documented_macaw_server_messages_are_encoded() {
         ),
     ];
     let mut codec = macaw_codec();
+    codec.set_session("abc123", "m", 0);
     for (section, command, example) in events {
         let mut messages = Vec::new();
         codec.encode(&command, 0.123, |message, _| messages.push(message));

@@ -95,7 +95,7 @@ impl RelayCodecs {
         matches!(part, RelayFieldRole::InputId | RelayFieldRole::ResponseId | RelayFieldRole::Reason)
             || [SendName::RelayOpen, SendName::RelayAppend]
                 .iter()
-                .any(|name| self.upstream.supports_slot(*name, part.slot()))
+                .any(|name| self.upstream.supports_slot(*name, part.name()))
     }
 
     /// Encodes the input of one step.

@@ -18,8 +18,15 @@ use crate::{
 /// Longest id of an item, bytes.
 const ID_MAX_BYTES: usize = 256;
 
-/// The client's name for a message, which an error about it carries.
-pub(in crate::downstream) fn event_id_of(text: &str) -> Option<String> {
+/// An error about a message, with the client's name for the message.
+pub(in crate::downstream) fn name_message(error: Error, text: &str) -> Error {
+    let is_of_type = matches!(error.kind, ErrorKind::MissingCommand | ErrorKind::UnknownCommand);
+    let param = if is_of_type { Some("type".to_owned()) } else { error.param };
+    Error { request_id: event_id_of(text), param, ..error }
+}
+
+/// The client's name for a message.
+fn event_id_of(text: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {
         event_id: Option<String>,

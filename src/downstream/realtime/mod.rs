@@ -22,7 +22,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use serde_json::{Value, json};
 
-pub(super) use self::commands::event_id_of;
+pub(super) use self::commands::name_message;
 use self::{
     events::EventWriter,
     items::{Item, ItemStore},
@@ -36,7 +36,6 @@ use crate::{
     mapping::{
         ClientMapping,
         client::{RealtimeEvent, ReportedAs},
-        template::SlotValue,
     },
 };
 
@@ -69,9 +68,10 @@ pub(super) struct Realtime {
     commit_event_id: Option<String>,
     /// Words so far of the utterance that is being transcribed.
     partial: (u32, String),
-    /// Answers to the client's own messages.
-    replies: Vec<Message>,
-    ignored: Vec<IgnoredField>,
+    /// Answers to the client's own messages, for the caller to take.
+    pub(super) replies: Vec<Message>,
+    /// Fields without effect, for the caller to take.
+    pub(super) ignored: Vec<IgnoredField>,
 }
 
 impl Realtime {
@@ -145,16 +145,6 @@ impl Realtime {
         self.session.settings()
     }
 
-    /// Answers to the client's own messages since the last call.
-    pub(super) fn take_replies(&mut self) -> Vec<Message> {
-        std::mem::take(&mut self.replies)
-    }
-
-    /// Fields without effect since the last call.
-    pub(super) fn take_ignored_fields(&mut self) -> Vec<IgnoredField> {
-        std::mem::take(&mut self.ignored)
-    }
-
     /// Encodes a command. Commands that these clients do not know have no message. Only audio is discarded at an
     /// interruption, because every other event belongs to a pair.
     pub(super) fn encode(&mut self, command: &ClientCommand, mut send: impl FnMut(Message, Option<TurnTag>)) {
@@ -198,17 +188,7 @@ impl Realtime {
             }
             ClientCommand::Error(error) => self.send_error(error, send),
             ClientCommand::SessionClosed { reason, .. } => self.send_close_reason(*reason, send),
-            ClientCommand::Audio(_)
-            | ClientCommand::UtteranceGap { .. }
-            | ClientCommand::SpeakingStarted { .. }
-            | ClientCommand::AudioComplete { .. }
-            | ClientCommand::SpeakingEnded { .. }
-            | ClientCommand::Flushed { .. }
-            | ClientCommand::Cleared { .. }
-            | ClientCommand::Queued { .. }
-            | ClientCommand::RateLimited { .. }
-            | ClientCommand::FramesDropped { .. }
-            | ClientCommand::RolledOver { .. } => {}
+            _ => {}
         }
     }
 
@@ -313,10 +293,6 @@ impl Realtime {
         if code.is_empty() {
             return;
         }
-        let kind = match error.kind.origin() {
-            Origin::Client => "invalid_request_error",
-            Origin::Bridge | Origin::Upstream => "server_error",
-        };
         let event_id = match error.kind {
             ErrorKind::EmptyCommit => self.commit_event_id.take(),
             _ => error.request_id.clone(),
@@ -324,7 +300,8 @@ impl Realtime {
         self.send(
             RealtimeEvent::Error,
             json!({ "error": {
-                "type": kind, "code": code, "message": message, "param": error.param, "event_id": event_id,
+                "type": error_type(error.kind), "code": code, "message": message, "param": error.param,
+                "event_id": event_id,
             } }),
             send,
         );
@@ -333,12 +310,7 @@ impl Realtime {
     /// Code and message of an error.
     fn spell_error(&self, error: &Error) -> (String, String) {
         let Some(spelling) = self.events.mapping.error(error.kind) else { return Default::default() };
-        let mut message = String::new();
-        match &spelling.message {
-            Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(&error.detail)),
-            None => message.push_str(&error.detail),
-        }
-        (spelling.code.clone(), message)
+        (spelling.code.clone(), spelling.message(&error.detail))
     }
 
     fn send_close_reason(&mut self, why: CloseReason, send: &mut dyn FnMut(Message)) {
@@ -363,6 +335,14 @@ impl Realtime {
         if !self.ignored.contains(&ignored) {
             self.ignored.push(ignored);
         }
+    }
+}
+
+/// OpenAI's type of an error.
+pub(super) const fn error_type(kind: ErrorKind) -> &'static str {
+    match kind.origin() {
+        Origin::Client => "invalid_request_error",
+        Origin::Bridge | Origin::Upstream => "server_error",
     }
 }
 

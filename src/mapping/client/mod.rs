@@ -2,6 +2,7 @@
 
 mod audio_check;
 mod compile;
+mod events;
 mod example;
 mod file;
 mod realtime;
@@ -13,22 +14,24 @@ mod vocabulary;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use self::events::seconds;
 use self::{
     compile::{compile_fields, compile_subprotocols},
     file::{ClientFile, ErrorKey},
     values::{compile_event, compile_values},
 };
 pub use self::{
+    events::{ClientAudio, ClientCommand, EventName, TurnTag},
     file::{AudioIn, AudioOut, CloseSpelling, EmptyMessage, ReportedAs, TranscriptRules},
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
     slot::Slot,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
-    vocabulary::{CloseReason, EventName, Verb},
+    vocabulary::{CloseReason, RolloverReason, Speaker, Verb},
 };
 use super::{
-    check::{self, FileError, SourceFile, snake_case_name},
+    check::{self, FileError, SourceFile},
     extract::{Extractor, Node},
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
@@ -131,6 +134,13 @@ pub struct ErrorSpelling {
     pub details: BTreeMap<String, String>,
     /// Close code and reason, for errors that end the connection.
     pub close: Option<(u16, Template)>,
+}
+
+impl ErrorSpelling {
+    /// The message about this detail.
+    pub(crate) fn message(&self, detail: &str) -> String {
+        self.message.as_ref().map_or_else(|| detail.to_owned(), |text| text.filled_with(detail))
+    }
 }
 
 impl ClientMapping {
@@ -247,13 +257,13 @@ impl ClientMapping {
         for kind in ErrorKind::SESSION_KINDS.iter().filter(|kind| self.error(**kind).is_none()) {
             let message = format!(
                 "[errors] says nothing about `{}`, nor about `other`; every kind needs words",
-                snake_case_name(kind)
+                kind.name()
             );
             problems.push(error_at_key(&["errors"], message));
         }
         let needed = CloseReason::ALL.iter().filter(|name| name.fallback().is_none());
         for name in needed.filter(|name| !self.closes.contains_key(name)) {
-            let message = format!("[closes] says nothing about `{}`", snake_case_name(name));
+            let message = format!("[closes] says nothing about `{}`", name.name());
             problems.push(error_at_key(&["closes"], message));
         }
         if self.audio_in.backpressure_ms > 0 && self.audio_in.max_ahead_ms > 0 {

@@ -1,6 +1,8 @@
-//! Vocabulary of client mapping files: verbs of commands, names of events, reasons of a close.
+//! Vocabulary of client mapping files: verbs of commands, reasons of a close, and names in events.
 
 use serde::{Deserialize, Serialize};
+
+use crate::named_enum::named_enum;
 
 /// Meaning of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -85,125 +87,29 @@ impl Verb {
     }
 }
 
-/// Events for a client. Mapping files name them in snake case under `[events]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EventName {
-    /// The session is open.
-    SessionCreated,
-    /// The user began to speak.
-    SpeechStarted,
-    /// The user stopped speaking.
-    SpeechEnded,
-    /// Transcript so far.
-    TranscriptPartial,
-    /// Final transcript.
-    TranscriptFinal,
-    /// One word of a final transcript: not a message, but an element of [`super::Slot::Words`].
-    TranscriptWord,
-    /// The audio of an utterance is complete.
-    AudioCommitted,
-    /// The audio of the current utterance was discarded.
-    AudioCleared,
-    /// The model begins an answer.
-    AnswerStarted,
-    /// An answer is complete.
-    AnswerEnded,
-    /// The user was silent for as long as the client requested.
-    UtteranceGap,
-    /// Audio follows.
-    SpeakingStarted,
-    /// Audio of a text or turn, as base64. Without this event, audio leaves as binary frames.
-    Audio,
-    /// The last audio of a text or turn was sent. The client answers with [`Verb::Played`].
-    AudioComplete,
-    /// No more audio follows.
-    SpeakingEnded,
-    /// No more audio follows because of a cancel or barge-in; without a template, [`EventName::SpeakingEnded`] is sent.
-    SpeakingCancelled,
-    /// All collected text is spoken.
-    Flushed,
-    /// Speaking has stopped.
-    Cleared,
-    /// Settings were changed.
-    Configured,
-    /// The conversation waits for a model.
-    Queued,
-    /// Audio comes faster than real time.
-    RateLimited,
-    /// Audio was dropped.
-    FramesDropped,
-    /// The conversation continues in another upstream session.
-    RolledOver,
-    /// Something went wrong.
-    Error,
-    /// The session is over.
-    SessionClosed,
-}
-
-impl EventName {
-    /// Every event.
-    pub const ALL: [Self; 25] = [
-        Self::SessionCreated,
-        Self::SpeechStarted,
-        Self::TranscriptPartial,
-        Self::TranscriptFinal,
-        Self::TranscriptWord,
-        Self::SpeechEnded,
-        Self::AudioCommitted,
-        Self::AudioCleared,
-        Self::AnswerStarted,
-        Self::AnswerEnded,
-        Self::UtteranceGap,
-        Self::SpeakingStarted,
-        Self::Audio,
-        Self::AudioComplete,
-        Self::SpeakingEnded,
-        Self::SpeakingCancelled,
-        Self::Flushed,
-        Self::Cleared,
-        Self::Configured,
-        Self::Queued,
-        Self::RateLimited,
-        Self::FramesDropped,
-        Self::RolledOver,
-        Self::Error,
-        Self::SessionClosed,
-    ];
-}
-
-/// Reason for the end of a client's session. Mapping files name it in snake case under `[closes]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CloseReason {
-    /// The client asked with [`Verb::Close`].
-    ClientClose,
-    /// The client asked with [`Verb::CancelSession`].
-    ClientCancel,
-    /// No audio for too long.
-    Idle,
-    /// voxbridge stops.
-    Shutdown,
-    /// The upstream is lost for good.
-    Upstream,
-    /// An operator ends this session; defaults to the spelling of `shutdown`.
-    Operator,
-    /// The session reached its time limit; defaults to the spelling of `idle`.
-    TimeLimit,
+named_enum! {
+    /// Reason for the end of a client's session. Mapping files name it in snake case under `[closes]`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum CloseReason {
+        /// The client asked with [`Verb::Close`].
+        ClientClose = "client_close",
+        /// The client asked with [`Verb::CancelSession`].
+        ClientCancel = "client_cancel",
+        /// No audio for too long.
+        Idle = "idle",
+        /// voxbridge stops.
+        Shutdown = "shutdown",
+        /// The upstream is lost for good.
+        Upstream = "upstream",
+        /// An operator ends this session; defaults to the spelling of `shutdown`.
+        Operator = "operator",
+        /// The session reached its time limit; defaults to the spelling of `idle`.
+        TimeLimit = "time_limit",
+    }
 }
 
 impl CloseReason {
-    /// Every reason; reasons with a default spelling come last.
-    pub const ALL: [Self; 7] = [
-        Self::ClientClose,
-        Self::ClientCancel,
-        Self::Idle,
-        Self::Shutdown,
-        Self::Upstream,
-        Self::Operator,
-        Self::TimeLimit,
-    ];
-
     /// Reason whose spelling is the default for this one.
     #[must_use]
     pub const fn fallback(self) -> Option<Self> {
@@ -212,5 +118,46 @@ impl CloseReason {
             Self::TimeLimit => Some(Self::Idle),
             _ => None,
         }
+    }
+}
+
+named_enum! {
+    /// Speaker of a transcript.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Speaker {
+        /// The user.
+        User = "user",
+        /// The model.
+        Assistant = "assistant",
+    }
+}
+
+impl Speaker {
+    /// Origin of the words: the user's are recognised, the model's are its own.
+    #[must_use]
+    pub const fn source(self) -> &'static str {
+        match self {
+            Self::User => "transcription",
+            Self::Assistant => "model",
+        }
+    }
+}
+
+named_enum! {
+    /// Why a conversation continues in another upstream session.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RolloverReason {
+        /// The upstream's time limit is near.
+        TimeLimit = "time_limit",
+        /// The model's context is nearly full.
+        ContextFull = "context_full",
+        /// The model kept talking after it was forced to listen.
+        NotYielding = "not_yielding",
+        /// The upstream session was lost.
+        UpstreamLost = "upstream_lost",
+        /// Its worker was needed to speak a text.
+        WorkerLent = "worker_lent",
+        /// An operator requested it.
+        OperatorRequest = "operator_request",
     }
 }

@@ -15,9 +15,10 @@ pub use self::row::{ExplainRow, RowKind};
 use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
-    client::{CommandVerb, EventMessage, EventName, RealtimeEvent, Verb},
+    client::{CommandVerb, EventName, RealtimeEvent, Verb},
     compatibility::check_compatible,
     field::ProtocolField,
+    template::{SlotValue, Template},
     upstream::Mode,
 };
 
@@ -207,16 +208,16 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
 /// The effect of a settings change, with its acknowledgement if the protocol has one.
 fn describe_configure(client: &ClientMapping) -> String {
     let acknowledged = match client.event(EventName::Configured).first() {
-        Some(message) => format!("acknowledged by `{}`", spelled_event(client, message)),
+        Some(message) => format!("acknowledged by `{}`", spelled_event(client, &message.template)),
         None => "never acknowledged".to_owned(),
     };
     format!("changes the settings from now on; {acknowledged}")
 }
 
 /// The name of an event, or the whole message if it has none.
-fn spelled_event(client: &ClientMapping, message: &EventMessage) -> String {
+fn spelled_event<S: Copy>(client: &ClientMapping, template: &Template<S>) -> String {
     let mut json = String::new();
-    message.template.render(&mut json, |_| super::template::SlotValue::Null);
+    template.render(&mut json, |_| SlotValue::Null);
     let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
     let name = value.pointer(&client.command_key).and_then(serde_json::Value::as_str);
     name.map_or(json, str::to_owned)
@@ -247,7 +248,7 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
     for (name, message) in
         EventName::ALL.into_iter().flat_map(|name| client.event(name).iter().map(move |it| (name, it)))
     {
-        let spelled = spelled_event(client, message);
+        let spelled = spelled_event(client, &message.template);
         let origin = match name {
             EventName::Audio => voice.as_str(),
             EventName::Queued if client.is_rest => {

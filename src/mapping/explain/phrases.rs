@@ -107,15 +107,6 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
     let talk = converse_rules(profile);
     let assistant = talk.is_some_and(|converse| converse.text == AssistantText::Transcripts);
     match name {
-        EventName::SessionCreated | EventName::SessionClosed | EventName::Configured => "the bridge",
-        EventName::UtteranceGap => "the bridge's voice activity detection, for clients that ask for it",
-        EventName::AudioCommitted => "the end of an utterance, or the client's commit",
-        EventName::AudioCleared => "the bridge, when the audio is discarded",
-        EventName::AnswerStarted => "the bridge, before the first word of an answer",
-        EventName::AnswerEnded => "the bridge, after the last word and sample of an answer",
-        EventName::Flushed => "the bridge, after the last audio of the flushed text",
-        EventName::Cleared => "the bridge, after playback has stopped",
-        EventName::SpeechStarted | EventName::SpeechEnded => "the bridge's voice activity detection",
         EventName::TranscriptPartial | EventName::TranscriptFinal if talk.is_some() => {
             match (assistant, transcribes_user(profile)) {
                 (true, true) => {
@@ -131,13 +122,7 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         EventName::TranscriptPartial | EventName::TranscriptFinal if profile.answers.is_some() => {
             "the model's answer, `speaker` \"assistant\"; the user's words where they are transcribed, `speaker` \"user\""
         }
-        EventName::TranscriptPartial => "the model's answer so far, as it streams in",
-        EventName::TranscriptFinal => "the model's answer to the transcription prompt",
-        EventName::TranscriptWord if profile.hear.estimated_word_times => {
-            "an element of the user's final transcripts. Its times are estimated: the words share the voiced parts of the \
-             utterance by their letters"
-        }
-        EventName::TranscriptWord => {
+        EventName::TranscriptWord if !profile.hear.estimated_word_times => {
             "never: MiniCPM-o provides no word times, and `[hear] estimated_word_times` is false in this profile"
         }
         EventName::SpeakingStarted if talk.is_some() && !can_speak(dialect) => {
@@ -147,29 +132,17 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         EventName::SpeakingStarted if profile.answers.is_some() => {
             "the first audio of an answer, or of a text"
         }
-        EventName::SpeakingStarted => "the first audio of the model's read-aloud answer",
-        EventName::Audio => "the model's voice",
-        EventName::AudioComplete => {
-            "the bridge, after the last audio of a text or turn; the client answers when it is played"
-        }
-        EventName::SpeakingCancelled => "the bridge, at a barge-in or cancel",
         EventName::SpeakingEnded if talk.is_some() => "the end of playback, or an interruption",
-        EventName::SpeakingEnded => "the end of that audio, a cancel, or a failure",
         EventName::FramesDropped if talk.is_some() => {
             "the bridge's audio rate limiter, or an upstream slower than real time"
         }
-        EventName::Queued if talk.is_some() => {
-            "the bridge, every 5 s while the conversation waits in the upstream's queue"
-        }
-        EventName::Queued => {
+        EventName::Queued if talk.is_none() => {
             "never: in this profile, a request that waits is answered later or with an error"
         }
-        EventName::RateLimited | EventName::FramesDropped => "the bridge's audio rate limiter",
-        EventName::RolledOver if talk.is_some() => {
-            "the bridge, when the conversation moves to another upstream session (extension, for clients that ask for it)"
+        EventName::RolledOver if talk.is_none() => {
+            "never: in this profile, each upstream session serves a single question"
         }
-        EventName::RolledOver => "never: in this profile, each upstream session serves a single question",
-        EventName::Error => "bad input, the bridge, or the upstream; the message says which",
+        name => name.origin(),
     }
 }
 

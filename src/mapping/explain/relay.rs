@@ -1,10 +1,12 @@
 //! Part of `mappings explain` for relays: effect of every message, field and event on an upstream.
 
-use super::row::{ExplainRow, RowKind};
+use super::{
+    row::{ExplainRow, RowKind},
+    spelled_event,
+};
 use crate::mapping::{
     ClientMapping, UpstreamMapping,
     relay::{RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayProtocol, RelayVerb},
-    template::SlotValue,
     upstream::{Mode, SendName},
 };
 
@@ -61,7 +63,7 @@ fn describe_field(field: &RelayField, dialect: &UpstreamMapping, native: bool) -
     let validated = if field.checked || !native { ", validated by the bridge" } else { "" };
     let takes = |part: RelayFieldRole| {
         [SendName::RelayOpen, SendName::RelayAppend, SendName::Close].iter().any(|name| {
-            let at = name.slots().iter().position(|slot| *slot == part.slot());
+            let at = name.slots().iter().position(|slot| *slot == part.name());
             at.zip(dialect.message(*name)).is_some_and(|(at, template)| template.uses_slot(at))
         })
     };
@@ -72,7 +74,7 @@ fn describe_field(field: &RelayField, dialect: &UpstreamMapping, native: bool) -
         (Some(RelayFieldRole::InputId | RelayFieldRole::ResponseId), _) => {
             "kept by the bridge and returned with the answer".to_owned()
         }
-        (Some(part), _) if takes(part) => format!("`{}` of the upstream's message{validated}", part.slot()),
+        (Some(part), _) if takes(part) => format!("`{}` of the upstream's message{validated}", part.name()),
         (Some(RelayFieldRole::Reason), _) => "reported in the last event".to_owned(),
         (Some(_), _) => "accepted without effect: the upstream's dialect has no such field".to_owned(),
     }
@@ -88,11 +90,8 @@ pub(super) fn received_rows(
     let mut rows = Vec::new();
     for name in RelayEvent::ALL {
         let Some(template) = relay.event(name) else { continue };
-        let mut json = String::new();
-        template.render(&mut json, |_| SlotValue::Null);
-        let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
-        let spelled = value.pointer(&client.command_key).and_then(serde_json::Value::as_str);
-        rows.push(ExplainRow::new(RowKind::Event, spelled.unwrap_or(&json), describe_event(name, native)));
+        let spelled = spelled_event(client, template);
+        rows.push(ExplainRow::new(RowKind::Event, &spelled, describe_event(name, native)));
     }
     let never =
         |(name, why): (&String, &String)| ExplainRow::new(RowKind::Event, name, format!("never_sent: {why}"));

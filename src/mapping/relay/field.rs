@@ -8,52 +8,35 @@ use super::super::{
     extract::{Extractor, Node},
     field::display_node,
 };
+use crate::named_enum::named_enum;
 
-/// Role of a field. Mapping files name these in snake case after `to =`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RelayFieldRole {
-    /// System prompt.
-    Prompt,
-    /// Inference settings, an object.
-    Config,
-    /// Voice sample for the model, base64.
-    Voice,
-    /// Voice sample for speech only, base64.
-    SpeechVoice,
-    /// Most slices per picture.
-    SliceMax,
-    /// Microphone audio, base64.
-    Audio,
-    /// Pictures, a list of base64 JPEG.
-    Frames,
-    /// Forces the model to stop talking.
-    ForceListen,
-    /// Client's id for an append.
-    InputId,
-    /// Client's id for an answer.
-    ResponseId,
-    /// Reason for the end of the session.
-    Reason,
-}
-
-impl RelayFieldRole {
-    /// Slot of upstream messages that carries it.
-    #[must_use]
-    pub const fn slot(self) -> &'static str {
-        match self {
-            Self::Prompt => "prompt",
-            Self::Config => "config",
-            Self::Voice => "voice",
-            Self::SpeechVoice => "speech_voice",
-            Self::SliceMax => "slice_max",
-            Self::Audio => "audio",
-            Self::Frames => "frames",
-            Self::ForceListen => "force_listen",
-            Self::InputId => "input_id",
-            Self::ResponseId => "response_id",
-            Self::Reason => "reason",
-        }
+named_enum! {
+    /// Role of a field. Mapping files name these in snake case after `to =`; slots of upstream messages have the same names.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RelayFieldRole {
+        /// System prompt.
+        Prompt = "prompt",
+        /// Inference settings, an object.
+        Config = "config",
+        /// Voice sample for the model, base64.
+        Voice = "voice",
+        /// Voice sample for speech only, base64.
+        SpeechVoice = "speech_voice",
+        /// Most slices per picture.
+        SliceMax = "slice_max",
+        /// Microphone audio, base64.
+        Audio = "audio",
+        /// Pictures, a list of base64 JPEG.
+        Frames = "frames",
+        /// Forces the model to stop talking.
+        ForceListen = "force_listen",
+        /// Client's id for an append.
+        InputId = "input_id",
+        /// Client's id for an answer.
+        ResponseId = "response_id",
+        /// Reason for the end of the session.
+        Reason = "reason",
     }
 }
 

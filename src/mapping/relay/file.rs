@@ -117,19 +117,17 @@ impl RelayProtocol {
         if let Some(kind) = ErrorKind::RELAY_KINDS.iter().find(|kind| !self.errors.contains_key(kind)) {
             return file_error(format!("[errors] has no entry for `{}`; every kind needs one", kind.name()));
         }
-        if let Some(name) = RelayEndReason::ALL.iter().find(|name| !self.closes.contains_key(name)) {
-            return file_error(format!("[closes] has no entry for `{}`", check::snake_case_name(name)));
+        let mut needed = RelayEndReason::ALL.iter().filter(|name| name.fallback().is_none());
+        if let Some(name) = needed.find(|name| !self.closes.contains_key(name)) {
+            return file_error(format!("[closes] has no entry for `{}`", name.name()));
         }
         let has = |verb: &&RelayVerb| self.commands.iter().any(|command| command.verb == **verb);
         if let Some(verb) = RelayVerb::ALL.iter().find(|verb| !has(verb)) {
-            return file_error(format!(
-                "no message under [commands] has the verb `{}`",
-                check::snake_case_name(verb)
-            ));
+            return file_error(format!("no message under [commands] has the verb `{}`", verb.name()));
         }
         let needed = [RelayEvent::Granted, RelayEvent::Opened, RelayEvent::Listening, RelayEvent::Ended];
         if let Some(name) = needed.iter().find(|name| self.event(**name).is_none()) {
-            return file_error(format!("[events] has no entry for `{}`", check::snake_case_name(name)));
+            return file_error(format!("[events] has no entry for `{}`", name.name()));
         }
         if !self.has_combined_output()
             && (self.event(RelayEvent::Text).is_none() || self.event(RelayEvent::Speech).is_none())

@@ -25,73 +25,56 @@ use super::{
     template::Template,
     upstream::Mode,
 };
-use crate::error::ErrorKind;
+use crate::{error::ErrorKind, named_enum::named_enum};
 
-/// Meaning of a client message. Mapping files name these in snake case after `verb =`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RelayVerb {
-    /// Opens the session.
-    Open,
-    /// Gives the model audio, pictures or text.
-    Append,
-    /// Ends the session.
-    Close,
+named_enum! {
+    /// Meaning of a client message. Mapping files name these in snake case after `verb =`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RelayVerb {
+        /// Opens the session.
+        Open = "open",
+        /// Gives the model audio, pictures or text.
+        Append = "append",
+        /// Ends the session.
+        Close = "close",
+    }
 }
 
-impl RelayVerb {
-    /// Every verb.
-    pub const ALL: [Self; 3] = [Self::Open, Self::Append, Self::Close];
-}
-
-/// Event for a relay's client. Mapping files name these in snake case under `[events]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RelayEvent {
-    /// The session waits in the upstream's queue.
-    Queued,
-    /// The queue position changed.
-    QueueUpdate,
-    /// A worker has been assigned.
-    Granted,
-    /// The session is open.
-    Opened,
-    /// The model listens. This ends an open answer.
-    Listening,
-    /// Part of the text.
-    Text,
-    /// Part of the audio.
-    Speech,
-    /// Text, audio and the end of a turn in one event. A protocol with this event has neither `text` nor `speech`
-    /// events.
-    Output,
-    /// The answer is complete.
-    Answered,
-    /// The session has ended.
-    Ended,
-    /// The session has ended, with a diagnostic.
-    EndedWithDetail,
-    /// An error.
-    Error,
+named_enum! {
+    /// Event for a relay's client. Mapping files name these in snake case under `[events]`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RelayEvent {
+        /// The session waits in the upstream's queue.
+        Queued = "queued",
+        /// The queue position changed.
+        QueueUpdate = "queue_update",
+        /// A worker has been assigned.
+        Granted = "granted",
+        /// The session is open.
+        Opened = "opened",
+        /// The model listens. This ends an open answer.
+        Listening = "listening",
+        /// Part of the text.
+        Text = "text",
+        /// Part of the audio.
+        Speech = "speech",
+        /// Text, audio and the end of a turn in one event. A protocol with this event has neither `text` nor `speech`
+        /// events.
+        Output = "output",
+        /// The answer is complete.
+        Answered = "answered",
+        /// The session has ended.
+        Ended = "ended",
+        /// The session has ended, with a diagnostic.
+        EndedWithDetail = "ended_with_detail",
+        /// An error.
+        Error = "error",
+    }
 }
 
 impl RelayEvent {
-    /// Every event.
-    pub const ALL: [Self; 12] = [
-        Self::Queued,
-        Self::QueueUpdate,
-        Self::Granted,
-        Self::Opened,
-        Self::Listening,
-        Self::Text,
-        Self::Speech,
-        Self::Output,
-        Self::Answered,
-        Self::Ended,
-        Self::EndedWithDetail,
-        Self::Error,
-    ];
-
     /// Slots of its template.
     #[must_use]
     pub const fn slots(self) -> &'static [&'static str] {
@@ -122,31 +105,29 @@ impl RelayEvent {
     }
 }
 
-/// Why a relayed session ends. Mapping files name these in snake case under `[closes]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RelayEndReason {
-    /// The client closed it.
-    ClientClose,
-    /// The upstream's time limit.
-    Timeout,
-    /// The model's context is full.
-    ContextFull,
-    /// The server shuts down.
-    Shutdown,
-    /// The client sent nothing for too long.
-    Idle,
-    /// Any other reason.
-    Failed,
-    /// An operator ended the session. Defaults to the spelling of `shutdown`.
-    Operator,
+named_enum! {
+    /// Why a relayed session ends. Mapping files name these in snake case under `[closes]`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RelayEndReason {
+        /// The client closed it.
+        ClientClose = "client_close",
+        /// The upstream's time limit.
+        Timeout = "timeout",
+        /// The model's context is full.
+        ContextFull = "context_full",
+        /// The server shuts down.
+        Shutdown = "shutdown",
+        /// The client sent nothing for too long.
+        Idle = "idle",
+        /// Any other reason.
+        Failed = "failed",
+        /// An operator ended the session. Defaults to the spelling of `shutdown`.
+        Operator = "operator",
+    }
 }
 
 impl RelayEndReason {
-    /// Reasons that a file must spell.
-    pub const ALL: [Self; 6] =
-        [Self::ClientClose, Self::Timeout, Self::ContextFull, Self::Shutdown, Self::Idle, Self::Failed];
-
     /// Reason whose spelling is used if the file has none.
     #[must_use]
     pub const fn fallback(self) -> Option<Self> {

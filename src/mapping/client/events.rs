@@ -1,0 +1,376 @@
+//! The table of events for clients. To add an event, add a row; the session then pushes the [`ClientCommand`], and protocol files
+//! spell it.
+//!
+//! A row has
+//! - the event with its fields, which become a variant of [`ClientCommand`], and its name, a variant of [`EventName`];
+//! - after `from`, its origin, for `mappings explain`, which knows the profiles where it differs;
+//! - in brackets, the slots of its templates with their values. The codec knows the value of a slot that has none here;
+//! - after `and`, a second name that protocol files can spell, for a part or a special case of the event.
+//!
+//! Times are relative as on the Macaw server (field notes macaw.md §1.3).
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{CloseReason, RolloverReason, Slot, Speaker};
+use crate::{
+    audio::word_times::WordTime,
+    error::Error,
+    mapping::template::SlotValue::{self, Base64, Bool, Float, Str},
+};
+
+macro_rules! client_events {
+    ($(
+        $(#[$doc:meta])*
+        $Event:ident $({ $($(#[$field_doc:meta])* $field:ident: $field_type:ty,)+ })? $(($content:ident: $content_type:ty))?
+        from $origin:literal
+        [$($slot:ident $(= $value:expr)?),*]
+        $(and $(#[$other_doc:meta])* $Other:ident from $other_origin:literal [$($other_slot:ident),*])?;
+    )+) => {
+        /// Event for the client.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum ClientCommand {
+            $($(#[$doc])* $Event $({ $($(#[$field_doc])* $field: $field_type,)+ })? $(($content_type))?,)+
+        }
+
+        impl ClientCommand {
+            /// Name of the event.
+            #[must_use]
+            pub const fn event(&self) -> EventName {
+                match self {
+                    $(Self::$Event { .. } => EventName::$Event,)+
+                }
+            }
+
+            /// Value of a slot of the event; `None` for a slot that only the codec knows.
+            #[must_use]
+            #[allow(unused_variables, reason = "some fields are for codecs that do not use slots")]
+            pub fn value(&self, slot: Slot) -> Option<SlotValue<'_>> {
+                Some(match self {
+                    $(Self::$Event $({ $($field),+ })? $(($content))? => match slot {
+                        $($(Slot::$slot => $value,)?)*
+                        _ => return None,
+                    },)+
+                })
+            }
+        }
+
+        /// Events for a client. Mapping files name them in snake case under `[events]`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum EventName {
+            $($(#[$doc])* $Event, $($(#[$other_doc])* $Other,)?)+
+        }
+
+        impl EventName {
+            /// Every event.
+            pub const ALL: [Self; [$(Self::$Event, $(Self::$Other,)?)+].len()] =
+                [$(Self::$Event, $(Self::$Other,)?)+];
+
+            /// The slots that its template may use, beside [`Slot::COMMON`].
+            #[must_use]
+            pub const fn own_slots(self) -> &'static [Slot] {
+                match self {
+                    $(Self::$Event => &[$(Slot::$slot),*], $(Self::$Other => &[$(Slot::$other_slot),*],)?)+
+                }
+            }
+
+            /// Origin of the event, in most profiles.
+            pub(in crate::mapping) const fn origin(self) -> &'static str {
+                match self {
+                    $(Self::$Event => $origin, $(Self::$Other => $other_origin,)?)+
+                }
+            }
+        }
+    };
+}
+
+client_events! {
+    /// The session is open.
+    SessionCreated {
+        /// Language requested at connect.
+        language: Option<String>,
+    } from "the bridge"
+    [Language = language.as_deref().into()];
+
+    /// The user started to speak.
+    SpeechStarted {
+        /// Position of the decision in the received audio, ms.
+        at_ms: u64,
+        /// Position of the first sound, ms.
+        from_ms: u64,
+        /// Utterance.
+        segment_id: u32,
+    } from "the bridge's voice activity detection"
+    [AtMs = int(*at_ms), AtS = seconds(*at_ms), SpeechFromMs = int(*from_ms), SegmentId = int(*segment_id), UnixS];
+
+    /// Transcript so far.
+    TranscriptPartial {
+        /// Speaker.
+        speaker: Speaker,
+        /// Whole text so far, not only the new part.
+        text: String,
+        /// Utterance.
+        segment_id: u32,
+        /// Length of the utterance's audio, ms.
+        audio_ms: u64,
+        /// Start of the utterance in the received audio, ms.
+        start_ms: u64,
+    } from "the model's answer so far, as it streams in"
+    [
+        Text = Str(text), SegmentId = int(*segment_id), AtMs = int(*audio_ms), FromS = seconds(*start_ms),
+        ToS = seconds(start_ms + audio_ms), DurationS = seconds(*audio_ms), Speaker = Str(speaker.name()),
+        Source = Str(speaker.source()), UnixS
+    ];
+
+    /// Final transcript.
+    TranscriptFinal {
+        /// Speaker.
+        speaker: Speaker,
+        /// Text.
+        text: String,
+        /// Utterance.
+        segment_id: u32,
+        /// Length of the utterance's audio, ms.
+        duration_ms: u64,
+        /// Start of the utterance in the received audio, ms.
+        start_ms: u64,
+        /// Start and end of the speech in the received audio, ms: without the pre-roll and the silence after it.
+        speech_ms: (u64, u64),
+        /// The utterance ended by silence or by its maximum length.
+        utterance_ended: bool,
+        /// The client requested the final transcript.
+        finalized: bool,
+        /// Language of the request to the model; `None` if there was no request.
+        language: Option<String>,
+        /// Estimated times of the words, in the received audio; empty without an estimate.
+        words: Vec<WordTime>,
+    } from "the model's answer to the transcription prompt"
+    [
+        Text = Str(text), SegmentId = int(*segment_id), StartMs = int(0_u64), EndMs = int(*duration_ms),
+        StartS = seconds(0), EndS = seconds(*duration_ms), DurationS = seconds(*duration_ms),
+        FromS = seconds(*start_ms), ToS = seconds(start_ms + duration_ms), SpeechFromMs = int(speech_ms.0),
+        SpeechToMs = int(speech_ms.1), Ended = Bool(*utterance_ended), Finalized = Bool(*finalized),
+        Language = language.as_deref().into(), Speaker = Str(speaker.name()), Source = Str(speaker.source()),
+        UnixS, Words
+    ]
+    and
+    /// One word of a final transcript: not a message, but an element of [`Slot::Words`].
+    TranscriptWord from "an element of the user's final transcripts. Its times are estimated: the words share the voiced parts \
+        of the utterance by their letters"
+    [Word, BareWord, FromS, ToS];
+
+    /// The user stopped speaking.
+    SpeechEnded {
+        /// Position of the decision in the received audio, ms.
+        at_ms: u64,
+        /// Utterance.
+        segment_id: u32,
+    } from "the bridge's voice activity detection"
+    [AtMs = int(*at_ms), AtS = seconds(*at_ms), SegmentId = int(*segment_id), UnixS];
+
+    /// The audio of an utterance is complete.
+    AudioCommitted {
+        /// Utterance.
+        segment_id: u32,
+        /// Length of its audio, ms.
+        audio_ms: u64,
+        /// Its transcript follows.
+        is_transcribed: bool,
+    } from "the end of an utterance, or the client's commit"
+    [SegmentId = int(*segment_id), AudioMs = int(*audio_ms), UnixS];
+
+    /// The audio of the current utterance was discarded at the client's request.
+    AudioCleared from "the bridge, when the audio is discarded"
+    [UnixS];
+
+    /// The model begins an answer.
+    AnswerStarted {
+        /// Answer.
+        segment_id: u32,
+        /// The client asked for it; otherwise the model or the end of an utterance did.
+        by_client: bool,
+    } from "the bridge, before the first word of an answer"
+    [SegmentId = int(*segment_id), UnixS];
+
+    /// An answer is complete: nothing of it follows.
+    AnswerEnded {
+        /// Answer.
+        segment_id: u32,
+        /// It was interrupted, or the rest of it was lost.
+        cancelled: bool,
+        /// Length of the audio that was made, ms, heard or not.
+        audio_ms: u64,
+    } from "the bridge, after the last word and sample of an answer"
+    [SegmentId = int(*segment_id), Cancelled = Bool(*cancelled), UnixS];
+
+    /// The user has been silent for the requested gap.
+    UtteranceGap {
+        /// End of the last utterance in the received audio, ms.
+        last_ms: u64,
+    } from "the bridge's voice activity detection, for clients that ask for it"
+    [LastS = seconds(*last_ms), UnixS];
+
+    /// Audio follows.
+    SpeakingStarted {
+        /// Request id.
+        request_id: String,
+        /// Time since the request, ms.
+        at_ms: u64,
+        /// The text being spoken.
+        text: String,
+    } from "the first audio of the model's read-aloud answer"
+    [RequestId = Str(request_id), AtMs = int(*at_ms), Text = Str(text), UnixS];
+
+    /// Audio of a text or turn. Its template has base64; without one, audio leaves as binary frames.
+    Audio(audio: ClientAudio) from "the model's voice"
+    [Audio = Base64(&audio.bytes), Turn = int(audio.turn.0), UnixS];
+
+    /// All audio of a text or turn was sent. Only for clients that confirm when they have played it, with [`super::Verb::Played`].
+    AudioComplete {
+        /// The text or turn.
+        turn: TurnTag,
+    } from "the bridge, after the last audio of a text or turn; the client answers when it is played"
+    [Turn = int(turn.0), UnixS];
+
+    /// No more audio follows.
+    SpeakingEnded {
+        /// Request id.
+        request_id: String,
+        /// Time since the request, ms.
+        at_ms: u64,
+        /// The speech was cancelled, or the rest of it was lost.
+        cancelled: bool,
+        /// Audio sent, ms.
+        audio_ms: u64,
+    } from "the end of that audio, a cancel, or a failure"
+    [
+        RequestId = Str(request_id), AtMs = int(*at_ms), Cancelled = Bool(*cancelled), AudioMs = int(*audio_ms),
+        UnixS
+    ]
+    and
+    /// No more audio follows because of a cancel or barge-in; without a template, [`EventName::SpeakingEnded`] is sent.
+    SpeakingCancelled from "the bridge, at a barge-in or cancel"
+    [RequestId, AtMs, Cancelled, AudioMs, UnixS];
+
+    /// All texts up to a flush have been spoken.
+    Flushed {
+        /// Number of earlier flushes.
+        sequence: u32,
+    } from "the bridge, after the last audio of the flushed text"
+    [Sequence = int(*sequence), UnixS];
+
+    /// Speech was stopped and the queue is empty.
+    Cleared {
+        /// Number of earlier clears.
+        sequence: u32,
+    } from "the bridge, after playback has stopped"
+    [Sequence = int(*sequence), UnixS];
+
+    /// Settings have changed.
+    Configured from "the bridge"
+    [UnixS];
+
+    /// A conversation waits for a model, because all workers are taken. Repeated while it waits.
+    Queued {
+        /// Position in the upstream's queue, from 1.
+        position: u32,
+        /// Time in the queue so far, ms.
+        waited_ms: u64,
+        /// Longest time in the queue, ms.
+        wait_max_ms: u64,
+    } from "the bridge, every 5 s while the conversation waits in the upstream's queue"
+    [Position = int(*position), WaitedMs = int(*waited_ms), WaitMaxMs = int(*wait_max_ms), UnixS];
+
+    /// Audio arrives faster than real time.
+    RateLimited {
+        /// How long the client should pause, ms.
+        delay_ms: u64,
+    } from "the bridge's audio rate limiter"
+    [DelayMs = int(*delay_ms)];
+
+    /// Audio was dropped.
+    FramesDropped {
+        /// Length of the dropped audio, ms.
+        dropped_ms: u64,
+    } from "the bridge's audio rate limiter"
+    [DroppedMs = int(*dropped_ms)];
+
+    /// The conversation continued in another upstream session.
+    RolledOver {
+        /// Reason.
+        reason: RolloverReason,
+        /// Time without a model, ms.
+        gap_ms: u64,
+        /// The next session was a standby that was ready.
+        standby: bool,
+        /// Audio kept meanwhile, which is sent now, ms.
+        kept_ms: u64,
+        /// Lines of the conversation that the prompt of the next session has.
+        known_lines: u64,
+        /// Lines that it lacks: said after it was initialised, or too old for its length.
+        missing_lines: u64,
+    } from "the bridge, when the conversation moves to another upstream session (extension, for clients that ask for it)"
+    [
+        Reason = Str(reason.name()), GapMs = int(*gap_ms), Standby = Bool(*standby), KeptMs = int(*kept_ms),
+        KnownLines = int(*known_lines), MissingLines = int(*missing_lines), UnixS
+    ];
+
+    /// An error. The protocol's `[errors]` have its code and message.
+    Error(error: Error) from "bad input, the bridge, or the upstream; the message says which"
+    [Code, Message, Recoverable, SegmentId, RequestId];
+
+    /// The session has ended. This is the last event. The protocol's `[closes]` have the spelling of the reason.
+    SessionClosed {
+        /// Reason.
+        reason: CloseReason,
+        /// Time since the session opened, ms.
+        total_ms: u64,
+        /// Received audio, ms.
+        audio_ms: u64,
+        /// Number of utterances.
+        segments: u32,
+    } from "the bridge"
+    [Reason, TotalMs = int(*total_ms), AudioS = seconds(*audio_ms), Segments = int(*segments)];
+}
+
+impl ClientCommand {
+    /// The text or turn that is discarded with this command when the user interrupts; `None` for commands that stay.
+    #[must_use]
+    pub const fn turn(&self) -> Option<TurnTag> {
+        match self {
+            Self::Audio(audio) => Some(audio.turn),
+            Self::AudioComplete { turn } => Some(*turn),
+            _ => None,
+        }
+    }
+}
+
+impl EventName {
+    /// The slots that its template may use.
+    pub fn slots(self) -> impl Iterator<Item = Slot> {
+        self.own_slots().iter().copied().chain(Slot::COMMON)
+    }
+}
+
+/// Tag of a text or turn that is spoken to the client; unique within a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TurnTag(pub u32);
+
+/// Audio for the client: mono samples at the client's rate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientAudio {
+    /// Samples in the client's encoding.
+    pub bytes: Bytes,
+    /// The text or turn that the audio belongs to.
+    pub turn: TurnTag,
+}
+
+fn int(number: impl Into<u64>) -> SlotValue<'static> {
+    SlotValue::Int(i64::try_from(number.into()).unwrap_or(i64::MAX))
+}
+
+/// A time in seconds, given in ms.
+pub(crate) fn seconds(ms: u64) -> SlotValue<'static> {
+    Float(ms as f64 / 1000.0)
+}
