@@ -392,7 +392,7 @@ impl Gateway {
         let Some(Connection::Serving { worker, session }) = self.connections.remove(&conn) else { return };
         match ending {
             SimSessionEnd::Closed | SimSessionEnd::Unanswered => {
-                self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()))
+                self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
             }
             SimSessionEnd::GatewayFailed(message) => {
                 self.outputs.push_back(SimOutput::Text(conn, messages::error("session_failed", message)));
