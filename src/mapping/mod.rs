@@ -24,6 +24,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
+use self::check::Document;
 pub use self::{check::FileError, client::ClientMapping, profile::Profile, upstream::UpstreamMapping};
 
 /// Kind of mapping file.
@@ -110,11 +111,12 @@ impl Library {
         let mut problems: Vec<FileError> = Vec::new();
         let mut added: BTreeMap<(MappingKind, String), String> = BTreeMap::new();
         while !files.is_empty() {
-            let ready = files.iter().position(|(file, source)| self.base_of(file, source).is_ok());
+            let ready = files.iter().position(|(file, source)| {
+                Document::parse(file, source).and_then(|document| self.base_of(&document)).is_ok()
+            });
             // Report no further errors in files that extend an invalid one, except TOML syntax errors.
             if ready.is_none() && !problems.is_empty() {
-                let unreadable =
-                    |(file, source): &(String, String)| check::parse_toml::<toml::Table>(file, source).err();
+                let unreadable = |(file, source): &(String, String)| Document::parse(file, source).err();
                 problems.extend(files.iter().filter_map(unreadable));
                 break;
             }
@@ -174,25 +176,21 @@ impl Library {
         struct KindHeader {
             kind: MappingKind,
         }
-        let header: KindHeader = check::parse_toml(file, source)?;
+        let document = Document::parse(file, source)?;
+        let header: KindHeader = document.read()?;
         let name = match header.kind {
             MappingKind::Client => {
-                let mapping = compile_or_all_errors(header.kind, source, |source| {
-                    ClientMapping::compile(file, source)
-                })?;
+                let mapping = compile_or_all_errors(header.kind, &document, ClientMapping::compile)?;
                 insert(&mut self.clients, mapping.name.clone(), mapping)
             }
             MappingKind::Upstream => {
-                let mapping = compile_or_all_errors(header.kind, source, |source| {
-                    UpstreamMapping::compile(file, source)
-                })?;
+                let mapping = compile_or_all_errors(header.kind, &document, UpstreamMapping::compile)?;
                 insert(&mut self.upstreams, mapping.name.clone(), mapping)
             }
             MappingKind::Profile => {
-                let base = self.base_of(file, source)?;
-                let mapping = compile_or_all_errors(header.kind, source, |source| {
-                    Profile::compile(file, source, base.as_deref())
-                })?;
+                let base = self.base_of(&document)?;
+                let compile = |document: &Document<'_>| Profile::compile(document, base.as_deref());
+                let mapping = compile_or_all_errors(header.kind, &document, compile)?;
                 self.check_no_cycle(file, source, &mapping)?;
                 insert(&mut self.profiles, mapping.name.clone(), mapping)
             }
@@ -205,8 +203,9 @@ impl Library {
     }
 
     /// The profile that the given profile file extends.
-    fn base_of(&self, file: &str, source: &str) -> Result<Option<Arc<Profile>>, FileError> {
-        let Some(name) = Profile::base_of(file, source)? else { return Ok(None) };
+    fn base_of(&self, document: &Document<'_>) -> Result<Option<Arc<Profile>>, FileError> {
+        let Some(name) = Profile::base_of(document)? else { return Ok(None) };
+        let Document { file, source, .. } = *document;
         let at = source.find("extends").unwrap_or(0);
         self.profile(&name).map(Some).map_err(|words| FileError::at_offset(file, source, at, words))
     }
@@ -326,13 +325,13 @@ impl Library {
 /// Compiles a mapping, or reports all errors of its file.
 fn compile_or_all_errors<T>(
     kind: MappingKind,
-    source: &str,
-    compile: impl Fn(&str) -> Result<T, FileError>,
+    document: &Document<'_>,
+    compile: impl Fn(&Document<'_>) -> Result<T, FileError>,
 ) -> Result<T, FileError> {
-    compile(source).map_err(|first| {
+    compile(document).map_err(|first| {
         let folder = kind.name();
         let model = EMBEDDED.iter().find(|(file, _)| file.starts_with(folder)).map_or("", |(_, model)| model);
-        let all = check::all_errors::find_all(source, model, |source| compile(source).map(drop));
+        let all = check::all_errors::find_all(document, model, |document| compile(document).map(drop));
         FileError::combine(all.errors).err().unwrap_or(first)
     })
 }

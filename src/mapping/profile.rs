@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::{
     answer::AnswerFile,
-    check::{self, FileError},
+    check::{self, Document, FileError},
     dialogue::ConverseFile,
     hear::{HearFile, compile_plain},
     inherit::parse_extended,
@@ -257,20 +257,21 @@ impl SpeakRules {
 
 impl Profile {
     /// Name of the profile that a file extends.
-    pub(super) fn base_of(file: &str, source: &str) -> Result<Option<String>, FileError> {
+    pub(super) fn base_of(document: &Document<'_>) -> Result<Option<String>, FileError> {
         #[derive(Deserialize)]
         struct ExtendsHeader {
             extends: Option<String>,
         }
-        check::parse_toml::<ExtendsHeader>(file, source).map(|header| header.extends)
+        document.read::<ExtendsHeader>().map(|header| header.extends)
     }
 
-    pub(super) fn compile(file: &str, source: &str, base: Option<&Self>) -> Result<Self, FileError> {
-        if RelayProfileFile::is_relay_profile(file, source, base)? {
-            return RelayProfileFile::compile(file, source, base);
+    pub(super) fn compile(document: &Document<'_>, base: Option<&Self>) -> Result<Self, FileError> {
+        if RelayProfileFile::is_relay_profile(document, base)? {
+            return RelayProfileFile::compile(document, base);
         }
+        let Document { file, source, .. } = *document;
         let base = base.map(|base| &*base.document);
-        let (read, document): (ProfileFile, _) = parse_extended(file, source, base, |_| true)?;
+        let (read, document): (ProfileFile, _) = parse_extended(document, base, |_| true)?;
         super::check_kind(file, source, read.kind, super::MappingKind::Profile)?;
         let sections = Sections { file, source };
         let listen = sections.require("listen", read.listen)?;

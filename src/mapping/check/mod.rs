@@ -1,6 +1,7 @@
 //! Errors in TOML files, with file, line, column and the nearest valid spelling.
 
 pub mod all_errors;
+mod document;
 mod plain_message;
 mod renamed_keys;
 mod unquoted;
@@ -9,6 +10,8 @@ pub(super) mod values;
 use std::fmt;
 
 use serde::{Deserialize as _, Deserializer, de::Error as _};
+
+pub use self::{document::Document, unquoted::quote_texts};
 
 /// One error in a TOML file, or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +58,9 @@ impl FileError {
     /// An error at a key, or at the deepest existing key along `path`.
     #[must_use]
     pub fn at_key(file: &str, source: &str, path: &[&str], message: impl Into<String>) -> Self {
-        Self::at_offset(file, source, all_errors::offset_of(source, path).unwrap_or(0), message)
+        let document = Document::parse(file, source).ok();
+        let offset = document.and_then(|document| document.offset_of(path)).unwrap_or(0);
+        Self::at_offset(file, source, offset, message)
     }
 
     /// Combines errors into one; `Ok` if there are none.

@@ -28,7 +28,7 @@ pub use self::{
     vocabulary::{CloseReason, EventName, Verb},
 };
 use super::{
-    check::{self, FileError, SourceFile, snake_case_name},
+    check::{self, Document, FileError, SourceFile, snake_case_name},
     extract::{Extractor, Node},
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
@@ -134,11 +134,12 @@ pub struct ErrorSpelling {
 }
 
 impl ClientMapping {
-    pub(super) fn compile(file: &str, source: &str) -> Result<Self, FileError> {
-        if RelayProtocolFile::is_relay_protocol(file, source)? {
-            return Self::compile_relay(file, source);
+    pub(super) fn compile(document: &Document<'_>) -> Result<Self, FileError> {
+        if RelayProtocolFile::is_relay_protocol(document)? {
+            return Self::compile_relay(document);
         }
-        let read: ClientFile = check::parse_toml(file, source)?;
+        let Document { file, source, .. } = *document;
+        let read: ClientFile = document.read()?;
         super::check_kind(file, source, read.kind, super::MappingKind::Client)?;
         let source_file = SourceFile { file, source };
         let mut extractor = Extractor::default();
@@ -188,8 +189,9 @@ impl ClientMapping {
         Ok(mapping)
     }
 
-    fn compile_relay(file: &str, source: &str) -> Result<Self, FileError> {
-        let mut read: RelayProtocolFile = check::parse_toml(file, source)?;
+    fn compile_relay(document: &Document<'_>) -> Result<Self, FileError> {
+        let Document { file, source, .. } = *document;
+        let mut read: RelayProtocolFile = document.read()?;
         super::check_kind(file, source, read.kind, super::MappingKind::Client)?;
         if read.paths.is_empty() {
             return Err(FileError::at_key(file, source, &["paths"], NO_PATHS));

@@ -6,7 +6,11 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    super::{check::FileError, extract::Extractor, template::Template},
+    super::{
+        check::{Document, FileError},
+        extract::Extractor,
+        template::Template,
+    },
     RelayCommand, RelayEndReason, RelayEndSpelling, RelayErrorSpelling, RelayEvent, RelayModeQuery,
     RelayProtocol, RelayVerb,
     field::RelayFieldFile,
@@ -73,12 +77,12 @@ struct RelayCloseFile {
 
 impl RelayProtocolFile {
     /// True if the file of a client protocol is a relay's: it names the dialect whose spelling it shares.
-    pub(in crate::mapping) fn is_relay_protocol(file: &str, source: &str) -> Result<bool, FileError> {
+    pub(in crate::mapping) fn is_relay_protocol(document: &Document<'_>) -> Result<bool, FileError> {
         #[derive(Deserialize)]
         struct DialectHeader {
             dialect: Option<String>,
         }
-        check::parse_toml::<DialectHeader>(file, source).map(|header| header.dialect.is_some())
+        document.read::<DialectHeader>().map(|header| header.dialect.is_some())
     }
 
     pub(in crate::mapping) fn compile(self, file: &str, source: &str) -> Result<RelayProtocol, FileError> {

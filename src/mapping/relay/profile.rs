@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::super::{
     MappingKind,
-    check::FileError,
+    check::{Document, FileError},
     inherit::parse_extended,
     profile::{HearRules, LaneTimeouts, ListenRules, PlayoutRules, Profile, ReadWindowRules, SpeakRules},
     upstream::Mode,
@@ -60,26 +60,25 @@ pub struct RelayRules {
 impl RelayProfileFile {
     /// True if the file is a relay profile.
     pub(in crate::mapping) fn is_relay_profile(
-        file: &str,
-        source: &str,
+        document: &Document<'_>,
         base: Option<&Profile>,
     ) -> Result<bool, FileError> {
         #[derive(Deserialize)]
         struct RelayHeader {
             relay: Option<toml::Table>,
         }
-        let header: RelayHeader = check::parse_toml(file, source)?;
+        let header: RelayHeader = document.read()?;
         Ok(header.relay.is_some() || base.is_some_and(Profile::is_relay))
     }
 
     pub(in crate::mapping) fn compile(
-        file: &str,
-        source: &str,
+        document: &Document<'_>,
         base: Option<&Profile>,
     ) -> Result<Profile, FileError> {
+        let Document { file, source, .. } = *document;
         let base = base.map(|base| &*base.document);
         let is_inherited = |key: &str| ["relay", "lanes"].contains(&key);
-        let (read, document): (Self, _) = parse_extended(file, source, base, is_inherited)?;
+        let (read, document): (Self, _) = parse_extended(document, base, is_inherited)?;
         super::super::check_kind(file, source, read.kind, MappingKind::Profile)?;
         let missing = |section: &str| {
             let message = format!("there is no [{section}], and no profile it `extends` to take it from");

@@ -10,7 +10,7 @@ use toml::Spanned;
 
 pub use self::names::{ReceiveName, SendName};
 use super::{
-    check::{self, FileError},
+    check::{self, Document, FileError},
     extract::Extractor,
     template::Template,
 };
@@ -212,8 +212,9 @@ pub(crate) struct ReceiveRule {
 }
 
 impl UpstreamMapping {
-    pub(super) fn compile(file: &str, source: &str) -> Result<Self, FileError> {
-        let read: UpstreamFile = check::parse_toml(file, source)?;
+    pub(super) fn compile(document: &Document<'_>) -> Result<Self, FileError> {
+        let Document { file, source, .. } = *document;
+        let read: UpstreamFile = document.read()?;
         super::check_kind(file, source, read.kind, super::MappingKind::Upstream)?;
         let mut extractor = Extractor::default();
         let rules = read.receive.into_iter().map(|rule| rule.compile(&mut extractor)).collect();
