@@ -127,7 +127,8 @@ impl Library {
                     None => drop(added.insert(what, file)),
                     Some(other) => {
                         let message = format!("{other} already defines {} {:?}", what.0.name(), what.1);
-                        problems.push(FileError::at_key(&file, &source, &["name"], message));
+                        let document = Document::parse(&file, &source);
+                        problems.extend(document.map(|it| it.problem_at_key(&["name"], message)));
                     }
                 },
             }
@@ -153,7 +154,8 @@ impl Library {
                     "client {} is served at the same path, and no query parameter or command distinguishes the two; choose another path",
                     other.name
                 );
-                problems.push(FileError::at_key(file, source, &["paths"], message));
+                let document = Document::parse(file, source);
+                problems.extend(document.map(|it| it.problem_at_key(&["paths"], message)));
             }
         }
         problems
@@ -191,7 +193,7 @@ impl Library {
                 let base = self.base_of(&document)?;
                 let compile = |document: &Document<'_>| Profile::compile(document, base.as_deref());
                 let mapping = compile_or_all_errors(header.kind, &document, compile)?;
-                self.check_no_cycle(file, source, &mapping)?;
+                self.check_no_cycle(&document, &mapping)?;
                 insert(&mut self.profiles, mapping.name.clone(), mapping)
             }
         };
@@ -205,19 +207,18 @@ impl Library {
     /// The profile that the given profile file extends.
     fn base_of(&self, document: &Document<'_>) -> Result<Option<Arc<Profile>>, FileError> {
         let Some(name) = Profile::base_of(document)? else { return Ok(None) };
-        let Document { file, source, .. } = *document;
-        let at = source.find("extends").unwrap_or(0);
-        self.profile(&name).map(Some).map_err(|words| FileError::at_offset(file, source, at, words))
+        let at = document.source.find("extends").unwrap_or(0);
+        self.profile(&name).map(Some).map_err(|words| document.problem(at, words))
     }
 
     /// A profile may extend the one it replaces, but no inheritance cycle is allowed.
-    fn check_no_cycle(&self, file: &str, source: &str, mapping: &Profile) -> Result<(), FileError> {
+    fn check_no_cycle(&self, document: &Document<'_>, mapping: &Profile) -> Result<(), FileError> {
         let (mut name, mut next) = (&mapping.name, mapping.extends.as_ref());
         while let Some(base) = next.filter(|base| *base != name) {
             if *base == mapping.name {
-                let at = source.find("extends").unwrap_or(0);
+                let at = document.source.find("extends").unwrap_or(0);
                 let message = format!("`{base}` would extend itself through `{name}`");
-                return Err(FileError::at_offset(file, source, at, message));
+                return Err(document.problem(at, message));
             }
             (name, next) = (base, self.profiles.get(base).and_then(|base| base.extends.as_ref()));
         }
@@ -348,17 +349,12 @@ fn find<T>(map: &BTreeMap<String, Arc<T>>, what: &str, name: &str) -> Result<Arc
     })
 }
 
-fn check_kind(file: &str, source: &str, found: MappingKind, expected: MappingKind) -> Result<(), FileError> {
+fn check_kind(document: &Document<'_>, found: MappingKind, expected: MappingKind) -> Result<(), FileError> {
     if found == expected {
         return Ok(());
     }
-    let offset = source.find("kind").unwrap_or(0);
-    Err(FileError::at_offset(
-        file,
-        source,
-        offset,
-        format!("this is a {} file, not a {} file", found.name(), expected.name()),
-    ))
+    let offset = document.source.find("kind").unwrap_or(0);
+    Err(document.problem(offset, format!("this is a {} file, not a {} file", found.name(), expected.name())))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use toml::{
 };
 
 use super::FileError;
+use crate::mapping::template::Template;
 
 /// A parsed file.
 #[derive(Clone)]
@@ -35,6 +36,38 @@ impl<'s> Document<'s> {
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         T::deserialize(Deserializer::from(self.table.clone()))
             .map_err(|error| FileError::from_toml(self.file, self.source, &error))
+    }
+
+    /// An error at this byte offset.
+    #[must_use]
+    pub fn problem(&self, offset: usize, message: impl Into<String>) -> FileError {
+        FileError::at_offset(self.file, self.source, offset, message)
+    }
+
+    /// An error at a key, or at the deepest existing key along `path`.
+    #[must_use]
+    pub fn problem_at_key(&self, path: &[&str], message: impl Into<String>) -> FileError {
+        self.problem(self.offset_of(path).unwrap_or(0), message)
+    }
+
+    /// Compiles a template of JSON.
+    pub(in crate::mapping) fn template(
+        &self,
+        text: &Spanned<String>,
+        slots: &[&str],
+    ) -> Result<Template, FileError> {
+        let template = Template::compile(text.get_ref(), slots);
+        template.map_err(|error| self.problem(text.span().start, error.to_string()))
+    }
+
+    /// Compiles a template of plain text.
+    pub(in crate::mapping) fn plain_template(
+        &self,
+        text: &Spanned<String>,
+        slots: &[&str],
+    ) -> Result<Template, FileError> {
+        let template = Template::compile_plain(text.get_ref(), slots);
+        template.map_err(|error| self.problem(text.span().start, error.to_string()))
     }
 
     /// Offset of the deepest existing key along `path`, in which the entries of a list have their index. `None` if the

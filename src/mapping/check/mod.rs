@@ -55,14 +55,6 @@ impl FileError {
         }
     }
 
-    /// An error at a key, or at the deepest existing key along `path`.
-    #[must_use]
-    pub fn at_key(file: &str, source: &str, path: &[&str], message: impl Into<String>) -> Self {
-        let document = Document::parse(file, source).ok();
-        let offset = document.and_then(|document| document.offset_of(path)).unwrap_or(0);
-        Self::at_offset(file, source, offset, message)
-    }
-
     /// Combines errors into one; `Ok` if there are none.
     ///
     /// # Errors
@@ -111,20 +103,6 @@ impl FileError {
             Some(span) => Self::at_offset(file, source, span.start, message),
             None => Self::for_file(file, message),
         }
-    }
-}
-
-/// A file in which mistakes are reported by position.
-#[derive(Clone, Copy)]
-pub(in crate::mapping) struct SourceFile<'f> {
-    pub(in crate::mapping) file: &'f str,
-    pub(in crate::mapping) source: &'f str,
-}
-
-impl SourceFile<'_> {
-    /// An error at this byte offset.
-    pub(in crate::mapping) fn problem(self, offset: usize, message: impl Into<String>) -> FileError {
-        FileError::at_offset(self.file, self.source, offset, message)
     }
 }
 

@@ -75,21 +75,20 @@ impl RelayProfileFile {
         document: &Document<'_>,
         base: Option<&Profile>,
     ) -> Result<Profile, FileError> {
-        let Document { file, source, .. } = *document;
         let base = base.map(|base| &*base.document);
         let is_inherited = |key: &str| ["relay", "lanes"].contains(&key);
-        let (read, document): (Self, _) = parse_extended(document, base, is_inherited)?;
-        super::super::check_kind(file, source, read.kind, MappingKind::Profile)?;
+        let (read, text): (Self, _) = parse_extended(document, base, is_inherited)?;
+        super::super::check_kind(document, read.kind, MappingKind::Profile)?;
         let missing = |section: &str| {
             let message = format!("there is no [{section}], and no profile it `extends` to take it from");
-            FileError::for_file(file, message)
+            FileError::for_file(document.file, message)
         };
         Ok(Profile {
             name: read.name,
             title: read.title,
             notes: read.notes,
             extends: read.extends,
-            document,
+            document: text,
             // Each client names its own mode, and a relay serves all modes.
             mode: Mode::Chat,
             listen: ListenRules::default(),

@@ -23,10 +23,7 @@ fn dialect_must_define_messages_of_its_modes() {
     let frame = "append_with_frame = '''{\n    \"type\": \"input_audio_buffer.append\",\n    \"audio\": ${audio}, \"force_listen\": ${force_listen},\n    \"video_frames\": [${frame}], \"max_slice_nums\": 1\n}'''";
     assert!(compile_error(frame, "").contains("no `append_with_frame`, which mode `video`"));
     let without_video = LEGACY.replace(frame, "").replace(", video = \"video\"", "");
-    assert!(
-        compile(&without_video).is_ok(),
-        "picture messages are needed only in video mode"
-    );
+    assert!(compile(&without_video).is_ok(), "picture messages are needed only in video mode");
 }
 
 #[test]
