@@ -6,8 +6,9 @@ use super::{Config, ConfigProblem};
 use crate::mapping::{
     FileError,
     check::{
-        all_errors::{RepairedFile, find_all, offset_of},
-        did_you_mean, parse_toml,
+        Document,
+        all_errors::{CheckedDocument, find_all},
+        did_you_mean, quote_texts,
     },
 };
 
@@ -16,17 +17,19 @@ use crate::mapping::{
 pub struct ConfigFile<'p> {
     path: &'p Path,
     name: String,
+    /// Its text, with quotes where they were missing.
     source: String,
+    /// The errors of its syntax.
+    syntax_errors: Vec<FileError>,
 }
 
 /// The valid part of a file, and its mistakes.
-pub struct CheckedConfig {
+pub struct CheckedConfig<'f> {
     /// Mistakes in keys and types.
     pub errors: Vec<FileError>,
     /// The configuration without the mistakes.
     pub config: Config,
-    name: String,
-    repaired: RepairedFile,
+    document: Option<CheckedDocument<'f>>,
 }
 
 impl<'p> ConfigFile<'p> {
@@ -38,7 +41,8 @@ impl<'p> ConfigFile<'p> {
         let name = path.display().to_string();
         let source =
             fs::read_to_string(path).map_err(|error| FileError::for_file(&name, error.to_string()))?;
-        Ok(Self { path, name, source })
+        let (syntax_errors, source) = quote_texts(&name, source);
+        Ok(Self { path, name, source, syntax_errors })
     }
 
     /// Parses the file. Relative paths in it are resolved against its directory.
@@ -46,16 +50,22 @@ impl<'p> ConfigFile<'p> {
     /// # Errors
     /// The first mistake.
     pub fn parse(&self) -> Result<Config, FileError> {
-        self.parse_text(&self.source)
+        if let Some(error) = self.syntax_errors.first() {
+            return Err(error.clone());
+        }
+        self.read_document(&Document::parse(&self.name, &self.source)?)
     }
 
     /// Parses the file as far as possible.
     #[must_use]
-    pub fn check(&self) -> CheckedConfig {
-        let mut repaired = find_all(&self.source, "", |text| self.parse_text(text).map(drop));
-        let errors = std::mem::take(&mut repaired.errors);
-        let config = self.parse_text(&repaired.text).unwrap_or_default();
-        CheckedConfig { errors, config, name: self.name.clone(), repaired }
+    pub fn check(&self) -> CheckedConfig<'_> {
+        let document = Document::parse(&self.name, &self.source).ok();
+        let document = document
+            .map(|document| find_all(&document, "", |document| self.read_document(document).map(drop)));
+        let found = document.iter().flat_map(|checked| &checked.errors);
+        let errors = self.syntax_errors.iter().chain(found).cloned().collect();
+        let config = document.as_ref().and_then(|checked| self.read_document(&checked.valid).ok());
+        CheckedConfig { errors, config: config.unwrap_or_default(), document }
     }
 
     /// True if the file sets this key.
@@ -71,28 +81,28 @@ impl<'p> ConfigFile<'p> {
         table.and_then(|table| step(&table, last)).is_some()
     }
 
-    fn parse_text(&self, text: &str) -> Result<Config, FileError> {
-        let config = parse_toml::<Config>(&self.name, text);
-        let mut config = config.map_err(|error| with_place_of_key(error, text))?;
+    fn read_document(&self, document: &Document<'_>) -> Result<Config, FileError> {
+        let config = document.read::<Config>();
+        let mut config = config.map_err(|error| with_place_of_key(error, document.source))?;
         config.resolve_paths(self.path.parent().unwrap_or(Path::new("")));
         Ok(config)
     }
 }
 
-impl CheckedConfig {
+impl CheckedConfig<'_> {
     /// The mistake with its position, if the file has the key or the table that holds it.
     #[must_use]
     pub fn locate(&self, problem: &ConfigProblem) -> Option<FileError> {
         let path: Vec<&str> = problem.path.iter().map(String::as_str).collect();
-        // Repairs leave the keys where they are.
-        let text = &self.repaired.text;
-        Some(FileError::at_offset(&self.name, text, offset_of(text, &path)?, problem.message.clone()))
+        let document = &self.document.as_ref()?.valid;
+        let offset = document.offset_of(&path)?;
+        Some(FileError::at_offset(document.file, document.source, offset, problem.message.clone()))
     }
 
     /// True if the mistake may follow from another one in the file.
     #[must_use]
     pub fn is_consequence(&self, problem: &ConfigProblem) -> bool {
-        self.repaired.is_guessed(&problem.path)
+        self.document.as_ref().is_some_and(|checked| checked.is_guessed(&problem.path))
     }
 }
 
@@ -138,7 +148,9 @@ mod tests {
     use super::*;
 
     fn check(source: &str) -> Vec<String> {
-        let file = ConfigFile { path: Path::new("t"), name: "t".into(), source: source.into() };
+        let file = quote_texts("t", source.into());
+        let file =
+            ConfigFile { path: Path::new("t"), name: "t".into(), source: file.1, syntax_errors: file.0 };
         let checked = file.check();
         let known = |problem: &ConfigProblem| !checked.is_consequence(problem);
         let problems = checked.config.find_problems().into_iter().filter(known);

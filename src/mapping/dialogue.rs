@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    check::{self, FileError},
+    check::{self, Document, FileError},
     template::{SlotValue, Template},
 };
 
@@ -143,12 +143,9 @@ pub struct RolloverRules {
 
 impl RolloverRules {
     /// These rules; an error if the order of the bounds, which the types cannot express, is wrong.
-    pub(super) fn checked(self, file: &str, source: &str) -> Result<Self, FileError> {
+    pub(super) fn checked(self, document: &Document<'_>) -> Result<Self, FileError> {
         if self.hard_before_ms >= self.soft_before_ms || self.soft_tokens >= self.hard_tokens {
-            return Err(FileError::at_key(
-                file,
-                source,
-                &["rollover"],
+            return Err(document.problem_at_key(&["rollover"],
                 "[rollover] soft bounds must come before hard ones: set `soft_before_ms` above `hard_before_ms` and `soft_tokens` below `hard_tokens`",
             ));
         }
@@ -200,23 +197,18 @@ impl ConverseRules {
 }
 
 impl ConverseFile {
-    pub(super) fn compile(self, file: &str, source: &str) -> Result<ConverseRules, FileError> {
-        let history = Template::compile_plain(self.history.get_ref(), &["history"]).map_err(|error| {
-            FileError::at_offset(file, source, self.history.span().start, error.to_string())
-        })?;
+    pub(super) fn compile(self, document: &Document<'_>) -> Result<ConverseRules, FileError> {
+        let history = document.plain_template(&self.history, &["history"])?;
         let config = serde_json::to_string(&self.config).map_err(|error| {
             let message = format!("[converse.config] is not JSON: {error}");
-            FileError::at_key(file, source, &["converse", "config"], message)
+            document.problem_at_key(&["converse", "config"], message)
         })?;
         if self.agc.is_some_and(|agc| !(1.0..=100.0).contains(&agc.gain_max)) {
             let message = "[converse.agc] `gain_max` must be from 1 to 100";
-            return Err(FileError::at_key(file, source, &["converse", "agc", "gain_max"], message));
+            return Err(document.problem_at_key(&["converse", "agc", "gain_max"], message));
         }
         if self.unit_reply_max_ms < 1000 || self.replay_max_ms < 1000 || self.backlog_max_ms < 1000 {
-            return Err(FileError::at_key(
-                file,
-                source,
-                &["converse"],
+            return Err(document.problem_at_key(&["converse"],
                 "`unit_reply_max_ms`, `backlog_max_ms` and `replay_max_ms` must be 1000 or more, the length of a unit",
             ));
         }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    check::{self, FileError},
+    check::{self, Document, FileError},
     template::{SlotValue, Template},
 };
 
@@ -98,16 +98,16 @@ impl HearRules {
 }
 
 impl HearFile {
-    pub(super) fn compile(self, file: &str, source: &str) -> Result<HearRules, FileError> {
+    pub(super) fn compile(self, document: &Document<'_>) -> Result<HearRules, FileError> {
         if !self.prompts.contains_key(&self.language) {
             let known = || self.prompts.keys().map(String::as_str);
             let known = check::suggest_known(&self.language, known);
             let message = format!("[hear.prompts] has no prompt for `language = {:?}`{known}", self.language);
-            return Err(FileError::at_key(file, source, &["hear", "language"], message));
+            return Err(document.problem_at_key(&["hear", "language"], message));
         }
         Ok(HearRules {
-            hot_words: compile_plain(&self.hot_words, &["words"], file, source)?,
-            user_prompt: compile_plain(&self.user_prompt, &["prompt"], file, source)?,
+            hot_words: document.plain_template(&self.hot_words, &["words"])?,
+            user_prompt: document.plain_template(&self.user_prompt, &["prompt"])?,
             translate_prompt: self.translate_prompt,
             language: self.language,
             prompts: self.prompts,
@@ -119,15 +119,4 @@ impl HearFile {
             estimated_word_times: self.estimated_word_times,
         })
     }
-}
-
-/// Compiles a template of plain text.
-pub(super) fn compile_plain(
-    text: &Spanned<String>,
-    slots: &[&str],
-    file: &str,
-    source: &str,
-) -> Result<Template, FileError> {
-    Template::compile_plain(text.get_ref(), slots)
-        .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
 }

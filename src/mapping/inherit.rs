@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize as _, de::DeserializeOwned};
-use toml::de::{DeTable, DeValue, Deserializer};
+use serde::de::DeserializeOwned;
+use toml::de::{DeTable, DeValue};
 
-use super::FileError;
+use super::check::{Document, FileError};
 
 /// Keys that describe the file itself.
 const OWN_KEYS: [&str; 5] = ["kind", "name", "title", "notes", "extends"];
@@ -13,24 +13,22 @@ const OWN_KEYS: [&str; 5] = ["kind", "name", "title", "notes", "extends"];
 /// Reads a file together with what it inherits from `base`, the document of the extended profile. Returns it with its
 /// own document. Errors have the position in `source`.
 pub(super) fn parse_extended<T: DeserializeOwned>(
-    file: &str,
-    source: &str,
+    document: &Document<'_>,
     base: Option<&str>,
     is_inherited: impl Fn(&str) -> bool,
 ) -> Result<(T, Arc<str>), FileError> {
-    let file_error = |error| FileError::from_toml(file, source, &error);
-    let mut document = DeTable::parse(source).map_err(file_error)?;
+    let mut document = document.clone();
     if let Some(base) = base {
-        let base = DeTable::parse(base).map_err(file_error)?.into_inner();
+        let base = Document::parse(document.file, base)?.table.into_inner();
         let inherited = base
             .into_iter()
             .filter(|(key, _)| !OWN_KEYS.contains(&&**key.get_ref()) && is_inherited(key.get_ref()));
-        inherit(document.get_mut(), inherited.collect());
+        inherit(document.table.get_mut(), inherited.collect());
     }
-    let table = toml::Table::deserialize(Deserializer::from(document.clone())).map_err(file_error)?;
-    let text = toml::to_string(&table).map_err(|error| FileError::for_file(file, error.to_string()))?;
-    let read = T::deserialize(Deserializer::from(document)).map_err(file_error)?;
-    Ok((read, text.into()))
+    let table: toml::Table = document.read()?;
+    let text =
+        toml::to_string(&table).map_err(|error| FileError::for_file(document.file, error.to_string()))?;
+    Ok((document.read()?, text.into()))
 }
 
 /// Adds the entries of `base` that `own` lacks.

@@ -27,6 +27,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
+use self::check::Document;
 pub use self::{check::FileError, client::ClientMapping, profile::Profile, upstream::UpstreamMapping};
 
 /// Kind of mapping file.
@@ -114,11 +115,12 @@ impl Library {
         let mut problems: Vec<FileError> = Vec::new();
         let mut added: BTreeMap<(MappingKind, String), String> = BTreeMap::new();
         while !files.is_empty() {
-            let ready = files.iter().position(|(file, source)| self.base_of(file, source).is_ok());
+            let ready = files.iter().position(|(file, source)| {
+                Document::parse(file, source).and_then(|document| self.base_of(&document)).is_ok()
+            });
             // Report no further errors in files that extend an invalid one, except TOML syntax errors.
             if ready.is_none() && !problems.is_empty() {
-                let unreadable =
-                    |(file, source): &(String, String)| check::parse_toml::<toml::Table>(file, source).err();
+                let unreadable = |(file, source): &(String, String)| Document::parse(file, source).err();
                 problems.extend(files.iter().filter_map(unreadable));
                 break;
             }
@@ -129,7 +131,8 @@ impl Library {
                     None => drop(added.insert(what, file)),
                     Some(other) => {
                         let message = format!("{other} already defines {} {:?}", what.0.name(), what.1);
-                        problems.push(FileError::at_key(&file, &source, &["name"], message));
+                        let document = Document::parse(&file, &source);
+                        problems.extend(document.map(|it| it.problem_at_key(&["name"], message)));
                     }
                 },
             }
@@ -155,7 +158,8 @@ impl Library {
                     "client {} is served at the same path, and no query parameter or command distinguishes the two; choose another path",
                     other.name
                 );
-                problems.push(FileError::at_key(file, source, &["paths"], message));
+                let document = Document::parse(file, source);
+                problems.extend(document.map(|it| it.problem_at_key(&["paths"], message)));
             }
         }
         problems
@@ -178,26 +182,22 @@ impl Library {
         struct KindHeader {
             kind: MappingKind,
         }
-        let header: KindHeader = check::parse_toml(file, source)?;
+        let document = Document::parse(file, source)?;
+        let header: KindHeader = document.read()?;
         let name = match header.kind {
             MappingKind::Client => {
-                let mapping = compile_or_all_errors(header.kind, source, |source| {
-                    ClientMapping::compile(file, source)
-                })?;
+                let mapping = compile_or_all_errors(header.kind, &document, ClientMapping::compile)?;
                 insert(&mut self.clients, mapping.name.clone(), mapping)
             }
             MappingKind::Upstream => {
-                let mapping = compile_or_all_errors(header.kind, source, |source| {
-                    UpstreamMapping::compile(file, source)
-                })?;
+                let mapping = compile_or_all_errors(header.kind, &document, UpstreamMapping::compile)?;
                 insert(&mut self.upstreams, mapping.name.clone(), mapping)
             }
             MappingKind::Profile => {
-                let base = self.base_of(file, source)?;
-                let mapping = compile_or_all_errors(header.kind, source, |source| {
-                    Profile::compile(file, source, base.as_deref())
-                })?;
-                self.check_no_cycle(file, source, &mapping)?;
+                let base = self.base_of(&document)?;
+                let compile = |document: &Document<'_>| Profile::compile(document, base.as_deref());
+                let mapping = compile_or_all_errors(header.kind, &document, compile)?;
+                self.check_no_cycle(&document, &mapping)?;
                 insert(&mut self.profiles, mapping.name.clone(), mapping)
             }
         };
@@ -209,20 +209,20 @@ impl Library {
     }
 
     /// The profile that the given profile file extends.
-    fn base_of(&self, file: &str, source: &str) -> Result<Option<Arc<Profile>>, FileError> {
-        let Some(name) = Profile::base_of(file, source)? else { return Ok(None) };
-        let at = source.find("extends").unwrap_or(0);
-        self.profile(&name).map(Some).map_err(|words| FileError::at_offset(file, source, at, words))
+    fn base_of(&self, document: &Document<'_>) -> Result<Option<Arc<Profile>>, FileError> {
+        let Some(name) = Profile::base_of(document)? else { return Ok(None) };
+        let at = document.source.find("extends").unwrap_or(0);
+        self.profile(&name).map(Some).map_err(|words| document.problem(at, words))
     }
 
     /// A profile may extend the one it replaces, but no inheritance cycle is allowed.
-    fn check_no_cycle(&self, file: &str, source: &str, mapping: &Profile) -> Result<(), FileError> {
+    fn check_no_cycle(&self, document: &Document<'_>, mapping: &Profile) -> Result<(), FileError> {
         let (mut name, mut next) = (&mapping.name, mapping.extends.as_ref());
         while let Some(base) = next.filter(|base| *base != name) {
             if *base == mapping.name {
-                let at = source.find("extends").unwrap_or(0);
+                let at = document.source.find("extends").unwrap_or(0);
                 let message = format!("`{base}` would extend itself through `{name}`");
-                return Err(FileError::at_offset(file, source, at, message));
+                return Err(document.problem(at, message));
             }
             (name, next) = (base, self.profiles.get(base).and_then(|base| base.extends.as_ref()));
         }
@@ -330,13 +330,13 @@ impl Library {
 /// Compiles a mapping, or reports all errors of its file.
 fn compile_or_all_errors<T>(
     kind: MappingKind,
-    source: &str,
-    compile: impl Fn(&str) -> Result<T, FileError>,
+    document: &Document<'_>,
+    compile: impl Fn(&Document<'_>) -> Result<T, FileError>,
 ) -> Result<T, FileError> {
-    compile(source).map_err(|first| {
+    compile(document).map_err(|first| {
         let folder = kind.name();
         let model = EMBEDDED.iter().find(|(file, _)| file.starts_with(folder)).map_or("", |(_, model)| model);
-        let all = check::all_errors::find_all(source, model, |source| compile(source).map(drop));
+        let all = check::all_errors::find_all(document, model, |document| compile(document).map(drop));
         FileError::combine(all.errors).err().unwrap_or(first)
     })
 }
@@ -353,17 +353,12 @@ fn find<T>(map: &BTreeMap<String, Arc<T>>, what: &str, name: &str) -> Result<Arc
     })
 }
 
-fn check_kind(file: &str, source: &str, found: MappingKind, expected: MappingKind) -> Result<(), FileError> {
+fn check_kind(document: &Document<'_>, found: MappingKind, expected: MappingKind) -> Result<(), FileError> {
     if found == expected {
         return Ok(());
     }
-    let offset = source.find("kind").unwrap_or(0);
-    Err(FileError::at_offset(
-        file,
-        source,
-        offset,
-        format!("this is a {} file, not a {} file", found.name(), expected.name()),
-    ))
+    let offset = document.source.find("kind").unwrap_or(0);
+    Err(document.problem(offset, format!("this is a {} file, not a {} file", found.name(), expected.name())))
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use toml::Spanned;
 
 use super::{
     answer::AnswerFile,
-    check::{self, FileError},
+    check::{self, Document, FileError},
     dialogue::ConverseFile,
-    hear::{HearFile, compile_plain},
+    hear::HearFile,
     inherit::parse_extended,
     relay::{RelayProfileFile, RelayRules},
     template::Template,
@@ -257,43 +257,42 @@ impl SpeakRules {
 
 impl Profile {
     /// Name of the profile that a file extends.
-    pub(super) fn base_of(file: &str, source: &str) -> Result<Option<String>, FileError> {
+    pub(super) fn base_of(document: &Document<'_>) -> Result<Option<String>, FileError> {
         #[derive(Deserialize)]
         struct ExtendsHeader {
             extends: Option<String>,
         }
-        check::parse_toml::<ExtendsHeader>(file, source).map(|header| header.extends)
+        document.read::<ExtendsHeader>().map(|header| header.extends)
     }
 
-    pub(super) fn compile(file: &str, source: &str, base: Option<&Self>) -> Result<Self, FileError> {
-        if RelayProfileFile::is_relay_profile(file, source, base)? {
-            return RelayProfileFile::compile(file, source, base);
+    pub(super) fn compile(document: &Document<'_>, base: Option<&Self>) -> Result<Self, FileError> {
+        if RelayProfileFile::is_relay_profile(document, base)? {
+            return RelayProfileFile::compile(document, base);
         }
         let base = base.map(|base| &*base.document);
-        let (read, document): (ProfileFile, _) = parse_extended(file, source, base, |_| true)?;
-        super::check_kind(file, source, read.kind, super::MappingKind::Profile)?;
-        let sections = Sections { file, source };
-        let listen = sections.require("listen", read.listen)?;
+        let (read, text): (ProfileFile, _) = parse_extended(document, base, |_| true)?;
+        super::check_kind(document, read.kind, super::MappingKind::Profile)?;
+        let listen = require(document, "listen", read.listen)?;
         if listen.segment_max_ms < 1000 {
             let message = "`segment_max_ms` must be 1000 or more";
-            return Err(FileError::at_key(file, source, &["listen", "segment_max_ms"], message));
+            return Err(document.problem_at_key(&["listen", "segment_max_ms"], message));
         }
         let dialogue = match read.mode {
             Mode::Chat => None,
             Mode::Audio | Mode::Video => Some(Arc::new(DialogueRules {
-                converse: sections.require("converse", read.converse)?.compile(file, source)?,
-                barge_in: sections.require("barge_in", read.barge_in)?,
-                rollover: sections.require("rollover", read.rollover)?.checked(file, source)?,
+                converse: require(document, "converse", read.converse)?.compile(document)?,
+                barge_in: require(document, "barge_in", read.barge_in)?,
+                rollover: require(document, "rollover", read.rollover)?.checked(document)?,
             })),
         };
         let answers = match (read.answer, read.mode) {
             (Some(_), Mode::Audio | Mode::Video) => {
                 let message =
                     "[answer] is for mode \"chat\"; in the other modes the model decides when to speak";
-                return Err(FileError::at_key(file, source, &["mode"], message));
+                return Err(document.problem_at_key(&["mode"], message));
             }
             (Some(answer), Mode::Chat) => {
-                let barge_in = sections.require("barge_in", read.barge_in)?;
+                let barge_in = require(document, "barge_in", read.barge_in)?;
                 Some(Arc::new(AnswerRules { answer, barge_in }))
             }
             (None, _) => None,
@@ -303,14 +302,14 @@ impl Profile {
             title: read.title,
             notes: read.notes,
             extends: read.extends,
-            document,
+            document: text,
             mode: read.mode,
             listen,
-            read_window: sections.require("read_window", read.read_window)?,
-            hear: sections.require("hear", read.hear)?.compile(file, source)?,
-            speak: sections.require("speak", read.speak)?.compile(file, source)?,
-            playout: sections.require("playout", read.playout)?,
-            lanes: sections.require("lanes", read.lanes)?,
+            read_window: require(document, "read_window", read.read_window)?,
+            hear: require(document, "hear", read.hear)?.compile(document)?,
+            speak: require(document, "speak", read.speak)?.compile(document)?,
+            playout: require(document, "playout", read.playout)?,
+            lanes: require(document, "lanes", read.lanes)?,
             dialogue,
             answers,
             relay: None,
@@ -351,33 +350,24 @@ impl Profile {
     }
 }
 
-/// The file, for errors about its sections.
-struct Sections<'a> {
-    file: &'a str,
-    source: &'a str,
-}
-
-impl Sections<'_> {
-    /// The section; an error if it is in neither the file nor the profile that the file extends.
-    fn require<T>(&self, name: &str, section: Option<T>) -> Result<T, FileError> {
-        section.ok_or_else(|| {
-            let message = format!(
-                "section [{name}] is missing, and there is no profile in `extends` to inherit it from"
-            );
-            FileError::at_key(self.file, self.source, &["extends"], message)
-        })
-    }
+/// The section; an error if it is in neither the file nor the profile that the file extends.
+fn require<T>(document: &Document<'_>, name: &str, section: Option<T>) -> Result<T, FileError> {
+    section.ok_or_else(|| {
+        let message =
+            format!("section [{name}] is missing, and there is no profile in `extends` to inherit it from");
+        document.problem_at_key(&["extends"], message)
+    })
 }
 
 impl SpeakFile {
-    fn compile(self, file: &str, source: &str) -> Result<SpeakRules, FileError> {
+    fn compile(self, document: &Document<'_>) -> Result<SpeakRules, FileError> {
         if self.part_max_chars < 16 {
             let message = "`part_max_chars` must be 16 or more";
-            return Err(FileError::at_key(file, source, &["speak", "part_max_chars"], message));
+            return Err(document.problem_at_key(&["speak", "part_max_chars"], message));
         }
         Ok(SpeakRules {
-            instruction: compile_plain(&self.instruction, &["instruction"], file, source)?,
-            text: compile_plain(&self.text, &["text"], file, source)?,
+            instruction: document.plain_template(&self.instruction, &["instruction"])?,
+            text: document.plain_template(&self.text, &["text"])?,
             before_voice: self.before_voice,
             after_voice: self.after_voice,
             part_max_chars: self.part_max_chars,

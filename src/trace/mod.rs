@@ -11,17 +11,14 @@
 //! - [`redact`]: removes secrets always, and audio unless the trace keeps it
 //! - `strip_audio`: removes long audio before queuing, if the trace keeps none
 //! - [`recording`]: writes and reads whole traces; [`replay`]: feeds one to a new bridge; [`diff`]: compares the outputs
-//! - [`remap`]: translates a trace with another mapping; `template_match`: matches messages against templates
 
 pub mod diff;
 pub mod header;
 pub mod record;
 pub mod recording;
 pub mod redact;
-pub mod remap;
 pub mod replay;
 mod strip_audio;
-mod template_match;
 
 pub use self::{
     header::TraceHeader,

@@ -1,20 +1,20 @@
 //! Replays a trace: feeds its inputs to a new bridge and compares the outputs.
 //!
 //! With the recorded mappings, the bridge gets all inputs at the recorded instants and must produce the same bytes. With
-//! another profile, the bridge gets the timeouts that it requests. Client and upstream still send the recorded messages at
+//! another mapping, the bridge gets the timeouts that it requests. Client and upstream still send the recorded messages at
 //! the recorded instants, because they cannot react to other outputs.
 
 use std::time::{Duration, Instant};
 
 use super::{
-    Trace, TraceRecord, VERSION,
+    Trace, TraceHeader, TraceRecord, VERSION,
     diff::{Differences, compare},
     record::{InputKind, OutputKind},
     redact::{AudioRetention, MASK, Redactor, fill_with_silence},
 };
 use crate::{
     bridge::{Bridge, Input, Output},
-    mapping::Library,
+    mapping::{Library, MappingKind},
     session::Observation,
 };
 
@@ -62,7 +62,7 @@ pub fn replay_observed(
     observe: &mut dyn FnMut(Duration, &Output),
 ) -> Result<ReplayOutcome, String> {
     let library = trace.header.library(embedded)?;
-    let mut run = ReplayRun::new(trace, &library, &trace.header.profile, epoch, observe)?;
+    let mut run = ReplayRun::new(&trace.header, &library, epoch, observe)?;
     let mut steps = trace.recorded_steps().peekable();
     while let Some(step) = steps.next() {
         let is_drained_after = steps.peek().map_or(!trace.is_truncated, |next| !next.is_in_a_row());
@@ -72,18 +72,28 @@ pub fn replay_observed(
     Ok(run.into_outcome(trace, |expected, got| expected == got))
 }
 
-/// Replays a trace with another profile of this library.
+/// Replays a trace with another mapping of this library in place of the recorded one.
 ///
 /// # Errors
 /// As [`replay`].
-pub fn replay_with_profile(
+pub fn replay_with_mapping(
     trace: &Trace,
     library: &Library,
-    profile: &str,
+    (kind, name): (MappingKind, &str),
     epoch: Instant,
 ) -> Result<ReplayOutcome, String> {
+    let mut header = trace.header.clone();
+    let recorded = match kind {
+        MappingKind::Client => &mut header.client,
+        MappingKind::Upstream => &mut header.dialect,
+        MappingKind::Profile => {
+            header.language.clone_from(&library.profile(name)?.hear.language);
+            &mut header.profile
+        }
+    };
+    name.clone_into(recorded);
     let observe = &mut |_, _: &Output| ();
-    let mut run = ReplayRun::new(trace, library, profile, epoch, observe)?;
+    let mut run = ReplayRun::new(&header, library, epoch, observe)?;
     run.drain_outputs(0)?;
     for record in
         trace.records.iter().filter(|record| record.input.is_some_and(|kind| kind != InputKind::Timeout))
@@ -95,13 +105,13 @@ pub fn replay_with_profile(
     let mut outcome =
         run.into_outcome(trace, |expected, got| without_numbers(expected) == without_numbers(got));
     outcome.not_judged.push(
-        "client and upstream send what they sent with the recorded profile; times, counts and audio contents are not compared"
+        "client and upstream send what they sent with the recorded mappings; times, counts and audio contents are not compared"
             .to_owned(),
     );
     Ok(outcome)
 }
 
-/// Removes the numbers of a record, because times and counts differ with another profile.
+/// Removes the numbers of a record, because times and counts differ with another mapping.
 fn without_numbers(record: &TraceRecord) -> TraceRecord {
     let strip_digits = |text: &Option<String>| {
         text.as_ref().map(|text| {
@@ -170,17 +180,11 @@ struct ReplayRun<'o> {
 
 impl<'o> ReplayRun<'o> {
     fn new(
-        trace: &Trace,
+        header: &TraceHeader,
         library: &Library,
-        profile: &str,
         epoch: Instant,
         observe: &'o mut dyn FnMut(Duration, &Output),
     ) -> Result<Self, String> {
-        let mut header = trace.header.clone();
-        profile.clone_into(&mut header.profile);
-        if profile != trace.header.profile {
-            header.language.clone_from(&library.profile(profile)?.hear.language);
-        }
         Ok(Self {
             bridge: header.open_bridge(epoch, library)?,
             observe,

@@ -408,7 +408,7 @@ pub enum MappingsCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Show how a mapping file translates a recorded session (serve --trace)
+    /// Replay a recorded session (serve --trace) with a mapping file and show what differs
     Try {
         /// Mapping file
         #[arg(value_name = "FILE")]

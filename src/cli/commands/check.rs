@@ -110,7 +110,7 @@ enum Mistake {
 }
 
 impl Mistake {
-    fn locate(problem: ConfigProblem, file: Option<&CheckedConfig>, args: &ConfigArgs) -> Self {
+    fn locate(problem: ConfigProblem, file: Option<&CheckedConfig<'_>>, args: &ConfigArgs) -> Self {
         if let Some(option) = args.sources.find(&problem.path) {
             return Self::Option(option.to_owned(), problem.message);
         }

@@ -22,10 +22,7 @@ use crate::{
         },
         scaffold::{generate, generate_from},
     },
-    trace::{
-        remap::{RemappedMessage, remap_client, remap_upstream},
-        replay::replay_with_profile,
-    },
+    trace::replay::replay_with_mapping,
 };
 
 pub(super) fn run(args: MappingsArgs) -> Result<(), CommandError> {
@@ -158,7 +155,7 @@ fn write_mapping(path: &Path, source: &str, force: bool) -> Result<(), CommandEr
     Ok(())
 }
 
-/// Translates a recorded session with a mapping file and formats the result.
+/// Replays a recorded session with a mapping file and formats the result.
 fn try_mapping(
     library: Library,
     file: &Path,
@@ -170,35 +167,10 @@ fn try_mapping(
         .map_err(|error| CommandError::with_code(EXIT_NO_INPUT, format!("{name}: {error}")))?;
     let mut library = trace.header.library(library).map_err(CommandError::failed)?;
     let (kind, mapping) = library.add_and_identify(&name, &source).map_err(CommandError::usage)?;
-    let messages = match kind {
-        MappingKind::Client => remap_client(&trace, &library, &mapping),
-        MappingKind::Upstream => remap_upstream(&trace, &library, &mapping),
-        MappingKind::Profile => {
-            let outcome = replay_with_profile(&trace, &library, &mapping, replay_epoch())
-                .map_err(CommandError::failed)?;
-            return Ok(match format {
-                TryFormat::Text => format_outcome(&outcome),
-                TryFormat::Json => json(&outcome),
-            });
-        }
-    };
-    let messages = messages.map_err(CommandError::failed)?;
+    let outcome = replay_with_mapping(&trace, &library, (kind, &mapping), replay_epoch())
+        .map_err(CommandError::failed)?;
     Ok(match format {
-        TryFormat::Text => format_messages(&messages),
-        TryFormat::Json => json(&messages),
+        TryFormat::Text => format_outcome(&outcome),
+        TryFormat::Json => json(&outcome),
     })
-}
-
-fn format_messages(messages: &[RemappedMessage]) -> String {
-    let mut out = String::new();
-    for RemappedMessage { ns, place, recorded, becomes, trouble } in messages {
-        let mark = if *trouble { "!" } else { " " };
-        let _ = writeln!(out, "{mark}{:>8.3} s  {place}  {recorded}", *ns as f64 / 1e9);
-        becomes.iter().for_each(|words| {
-            let _ = writeln!(out, "             → {words}");
-        });
-    }
-    let trouble_count = messages.iter().filter(|message| message.trouble).count();
-    let _ = writeln!(out, "{} messages, {trouble_count} not translated by this mapping", messages.len());
-    out
 }

@@ -21,7 +21,7 @@ use crate::{
     trace::{
         Trace, TraceRecord,
         diff::Difference,
-        replay::{ReplayOutcome, replay, replay_observed, replay_with_profile},
+        replay::{ReplayOutcome, replay, replay_observed, replay_with_mapping},
     },
 };
 
@@ -40,7 +40,8 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
         (None, Some(path)) => replay_and_draw(&trace, library, path)?,
         (Some(name_or_file), _) => {
             let (library, profile) = library_with_profile(&trace, library, name_or_file)?;
-            replay_with_profile(&trace, &library, &profile, replay_epoch()).map_err(CommandError::failed)?
+            let profile = (MappingKind::Profile, profile.as_str());
+            replay_with_mapping(&trace, &library, profile, replay_epoch()).map_err(CommandError::failed)?
         }
     };
     let printed = output::print(format_outcome(&outcome));

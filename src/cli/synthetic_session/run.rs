@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
+
 use super::SyntheticSession;
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, wav},
@@ -14,11 +16,11 @@ use crate::{
     error::ErrorKind,
     event::{DisconnectReason, Frame, Lane, LaneCommand, Message, Mode},
     mapping::{
-        client::{EventName, Verb},
+        client::{EventName, EventSlot, Slot, Verb},
+        template::SlotValue,
         upstream::ReceiveName,
     },
     session::{Observation, SessionSetup},
-    trace::remap::match_event,
     upstream::Dialect,
 };
 
@@ -240,9 +242,16 @@ impl<'s> SessionRun<'s> {
 
     /// True for a final transcript with all words.
     fn is_transcript(&self, message: &str) -> bool {
-        let message = serde_json::from_str(message).unwrap_or_default();
-        let found = match_event(&self.session.client, EventName::TranscriptFinal, &message);
-        found.is_some_and(|values| values.get("text").is_some_and(|text| text == WORDS))
+        let message: Value = serde_json::from_str(message).unwrap_or_default();
+        self.session.client.event(EventName::TranscriptFinal).iter().any(|it| {
+            let mut json = String::new();
+            it.template.render(&mut json, |slot| match slot {
+                EventSlot::Event(Slot::Text) => SlotValue::Str(WORDS),
+                _ => SlotValue::Null,
+            });
+            let pattern: Value = serde_json::from_str(&json).unwrap_or_default();
+            json.contains(WORDS) && matches_pattern(&pattern, &message)
+        })
     }
 
     /// Answers a message as a MiniCPM-o server does.
@@ -275,5 +284,20 @@ impl<'s> SessionRun<'s> {
 
     fn push_reply(&mut self, reply: Reply) {
         self.replies.push_back((self.now + REPLY_DELAY, reply));
+    }
+}
+
+/// True if the message has all values of the pattern but `null`, which stands for any value.
+fn matches_pattern(pattern: &Value, message: &Value) -> bool {
+    match (pattern, message) {
+        (Value::Null, _) => true,
+        (Value::Object(pattern), message) => pattern
+            .iter()
+            .all(|(key, value)| matches_pattern(value, message.get(key).unwrap_or(&Value::Null))),
+        (Value::Array(pattern), Value::Array(message)) => {
+            pattern.len() == message.len()
+                && pattern.iter().zip(message).all(|(one, other)| matches_pattern(one, other))
+        }
+        _ => pattern == message,
     }
 }

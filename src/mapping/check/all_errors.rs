@@ -1,233 +1,157 @@
-//! Finds all errors of a TOML file, although a reader stops at the first: repairs each error in a copy and reads
-//! the copy again.
+//! Finds all errors of a TOML file, although a reader stops at the first: takes each wrong entry out of the parsed file and
+//! reads the rest again.
 //!
-//! This module knows TOML and the readers' messages, but not the schema of any file. It adds and removes no
-//! lines, so that later positions match the original file.
+//! This module knows TOML and the readers' messages, but not the schema of any file.
 
-use std::ops::Range;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
-use toml::de::{DeTable, DeValue};
-
-use super::{FileError, unquoted::UnquotedText};
+use super::{Document, FileError};
 
 /// Stop after this many errors.
 const MAX_PROBLEMS: usize = 40;
 
-/// Offset of the deepest existing key along `path`, in which the entries of a list have their index. `None` if the document
-/// has not even the first key.
-#[must_use]
-pub fn offset_of(source: &str, path: &[&str]) -> Option<usize> {
-    let document = DeTable::parse(source).ok()?;
-    let (mut table, mut offset) = (document.get_ref(), None);
-    let mut path = path.iter();
-    while let Some(key) = path.next() {
-        let Some((found, value)) = table.iter().find(|(known, _)| known.get_ref() == key) else { break };
-        offset = Some(found.span().start);
-        let mut value = value;
-        if let DeValue::Array(items) = value.get_ref() {
-            let Some(item) = path.next().and_then(|at| items.get(at.parse::<usize>().ok()?)) else { break };
-            (offset, value) = (Some(item.span().start), item);
-        }
-        let DeValue::Table(inner) = value.get_ref() else { break };
-        table = inner;
-    }
-    offset
-}
+/// Path of an entry: each key, and the index if its value is a list.
+type EntryPath = Vec<(String, Option<usize>)>;
 
-/// All errors of a file, and a copy of it without them.
-pub struct RepairedFile {
+/// All errors of a file, and the file without them.
+pub struct CheckedDocument<'s> {
     /// Every error.
     pub errors: Vec<FileError>,
-    /// The copy. It has the same lines as the file.
-    pub text: String,
+    /// The file without the errors.
+    pub valid: Document<'s>,
+    /// Keys of the entries that were replaced or removed, which may be wrong for the rest of the file.
     guesses: Vec<Vec<String>>,
 }
 
-impl RepairedFile {
-    /// True if the repair of this key, or of one beside it, was a guess.
-    #[must_use]
-    pub fn is_guessed(&self, path: &[String]) -> bool {
-        is_near_guess(&self.guesses, path)
-    }
-}
-
-/// True if a guess concerns the same command, field, section or the like.
-fn is_near_guess(guesses: &[Vec<String>], path: &[String]) -> bool {
-    guesses.iter().any(|guess| guess.iter().zip(path).take(2).all(|(guess, key)| guess == key))
-}
-
-/// Reports every error that `read` finds in `source`. `model` is a valid file of the same kind, which lends
-/// values for repairs.
-pub fn find_all(source: &str, model: &str, read: impl Fn(&str) -> Result<(), FileError>) -> RepairedFile {
-    let mut copy = RepairedCopy { text: source.to_owned(), shifts: Vec::new(), guesses: Vec::new() };
-    let mut found: Vec<FileError> = Vec::new();
+/// Reports every error that `read` finds. `model` is a valid file of the same kind, which lends values for wrong ones.
+pub fn find_all<'s>(
+    document: &Document<'s>,
+    model: &'s str,
+    read: impl Fn(&Document<'s>) -> Result<(), FileError>,
+) -> CheckedDocument<'s> {
+    let mut checked = CheckedDocument { errors: Vec::new(), valid: document.clone(), guesses: Vec::new() };
     for _ in 0..MAX_PROBLEMS {
-        let Err(problem) = read(&copy.text) else { break };
+        let Err(problem) = read(&checked.valid) else { break };
         let problems = problem.flatten();
-        let new = problems.iter().filter(|problem| !copy.is_consequence(problem));
-        let new =
-            new.map(|problem| copy.original_position(problem)).filter(|problem| !found.contains(problem));
-        let new: Vec<FileError> = new.collect();
-        found.extend(new);
-        if problems.len() > 1 || !copy.repair(&problems[0], model) {
+        for problem in &problems {
+            if !checked.follows_from_guess(problem) && !checked.errors.contains(problem) {
+                checked.errors.push(problem.clone());
+            }
+        }
+        if problems.len() > 1 || !checked.mend(&problems[0], model) {
             break;
         }
     }
-    RepairedFile { errors: found, text: copy.text, guesses: copy.guesses }
+    checked
 }
 
-/// Copy of a file with the errors found so far repaired.
-struct RepairedCopy {
-    text: String,
-    /// Replacements so far: line, column, change in length in characters.
-    shifts: Vec<(usize, usize, isize)>,
-    /// Paths of the entries whose repair was a guess, which may be wrong for the rest of the file.
-    guesses: Vec<Vec<String>>,
-}
-
-/// Key and value of a document.
-struct DocumentEntry {
-    path: Vec<String>,
-    key: Range<usize>,
-    value: Range<usize>,
-    /// Ranges of the entry, including the tables in it.
-    ranges: Vec<Range<usize>>,
-}
-
-impl RepairedCopy {
-    /// Translates the position of an error back to the original file.
-    fn original_position(&self, problem: &FileError) -> FileError {
-        let mut problem = problem.clone();
-        for (line, column, letters) in self.shifts.iter().rev() {
-            if problem.line == *line && problem.column > *column {
-                problem.column = problem.column.saturating_add_signed(-letters);
-            }
-        }
-        problem
+impl<'s> CheckedDocument<'s> {
+    /// True if this key, or one beside it, was replaced by a guess: both are in one command, field, section or the like.
+    #[must_use]
+    pub fn is_guessed(&self, path: &[String]) -> bool {
+        self.guesses.iter().any(|guess| guess.iter().zip(path).take(2).all(|(guess, key)| guess == key))
     }
 
-    /// True if the error may follow from a guess: both are in one command, one field, one section or the like.
-    fn is_consequence(&self, problem: &FileError) -> bool {
+    fn follows_from_guess(&self, problem: &FileError) -> bool {
         let is_at_start = (problem.line, problem.column) == (1, 1);
-        let entry = entry_at(&self.text, problem.offset(&self.text)).filter(|_| !is_at_start);
-        let path = entry.map(|entry| entry.path).unwrap_or_default();
-        is_near_guess(&self.guesses, &path)
+        let entry = self.entry_at(problem).filter(|_| !is_at_start);
+        self.is_guessed(&keys(&entry.unwrap_or_default()))
     }
 
-    /// Repairs an error: by the suggested spelling, by the model's value, or by blanking the entry. Returns
-    /// false if it cannot.
-    fn repair(&mut self, problem: &FileError, model: &str) -> bool {
-        let offset = problem.offset(&self.text);
-        if DeTable::parse(&self.text).is_err() {
-            let Some(UnquotedText { range, .. }) = UnquotedText::at(&self.text, offset) else { return false };
-            let quoted = format!("{:?}", &self.text[range.clone()]);
-            self.replace(problem, range, &quoted);
-            return true;
-        }
-        let Some(entry) = entry_at(&self.text, offset).filter(|_| problem.line > 0) else { return false };
+    /// The innermost entry at the position of an error.
+    fn entry_at(&self, problem: &FileError) -> Option<EntryPath> {
+        entry_in_table(self.valid.table.get_ref(), problem.offset(self.valid.source))
+    }
+
+    /// Mends a wrong entry by the suggested spelling or by the model's value, or removes it. Returns false if it cannot.
+    fn mend(&mut self, problem: &FileError, model: &'s str) -> bool {
+        let entry = self.entry_at(problem).filter(|_| problem.line > 0);
+        let Some(((last, _), tables)) = entry.as_ref().and_then(|entry| entry.split_last()) else {
+            return false;
+        };
+        let keys = keys(tables).into_iter().chain([last.clone()]).collect();
+        let model = Some(model).filter(|_| !self.guesses.contains(&keys));
+        let offset = problem.offset(self.valid.source);
+        let Some((table, (key, value))) = table_at(self.valid.table.get_mut(), tables)
+            .and_then(|table| table.remove_entry(last.as_str()).map(|entry| (table, entry)))
+        else {
+            return false;
+        };
         let hint = problem.message.rsplit_once("did you mean `").map(|(_, hint)| hint.trim_end_matches("`?"));
+        let (is_key, is_value) = (key.span().contains(&offset), value.span().contains(&offset));
         match hint {
-            Some(hint) if entry.key.contains(&offset) => self.replace(problem, entry.key, hint),
-            Some(hint) if entry.value.contains(&offset) => {
-                self.replace(problem, entry.value, &format!("{hint:?}"));
+            Some(hint) if is_key => {
+                table.insert(Spanned::new(key.span(), hint.to_owned().into()), value);
+            }
+            Some(hint) if is_value => {
+                table.insert(key, Spanned::new(value.span(), DeValue::String(hint.to_owned().into())));
             }
             _ => {
-                let value = value_at(model, &entry.path).filter(|_| entry.value.contains(&offset));
-                let value = value.filter(|value| self.text.get(entry.value.clone()) != Some(value));
-                self.guesses.push(entry.path);
-                match value {
-                    Some(value) => self.replace(problem, entry.value, &value),
-                    None => entry.ranges.into_iter().for_each(|range| {
-                        let range = widen_range(&self.text, range);
-                        blank_out(&mut self.text, range);
-                    }),
+                let value = model.filter(|_| is_value).and_then(|model| value_at(model, &keys));
+                if let Some(value) = value {
+                    table.insert(key, value);
                 }
+                self.guesses.push(keys);
             }
         }
         true
     }
-
-    fn replace(&mut self, problem: &FileError, range: Range<usize>, new: &str) {
-        let old = self.text.get(range.clone()).unwrap_or_default();
-        let letters = new.chars().count() as isize - old.chars().count() as isize;
-        self.shifts.push((problem.line, problem.column, letters));
-        self.text.replace_range(range, new);
-    }
 }
 
-/// The innermost entry at this offset.
-fn entry_at(source: &str, offset: usize) -> Option<DocumentEntry> {
-    entry_in_table(DeTable::parse(source).ok()?.get_ref(), offset)
+fn keys(path: &[(String, Option<usize>)]) -> Vec<String> {
+    path.iter().map(|(key, _)| key.clone()).collect()
 }
 
-fn entry_in_table(table: &DeTable<'_>, offset: usize) -> Option<DocumentEntry> {
+fn entry_in_table(table: &DeTable<'_>, offset: usize) -> Option<EntryPath> {
     for (key, value) in table {
         let deeper = match value.get_ref() {
-            DeValue::Table(inner) => entry_in_table(inner, offset),
-            DeValue::Array(items) => {
-                items.iter().find_map(|item| entry_in_table(item.get_ref().as_table()?, offset))
-            }
+            DeValue::Table(inner) => entry_in_table(inner, offset).map(|path| (None, path)),
+            DeValue::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+                Some((Some(index), entry_in_table(item.get_ref().as_table()?, offset)?))
+            }),
             _ => None,
         };
-        if let Some(mut entry) = deeper {
-            entry.path.insert(0, key.get_ref().to_string());
-            return Some(entry);
+        if let Some((index, path)) = deeper {
+            return Some([(key.get_ref().to_string(), index)].into_iter().chain(path).collect());
         }
         if key.span().contains(&offset) || value.span().contains(&offset) {
-            let mut ranges = Vec::new();
-            collect_ranges(key.span(), value.get_ref(), value.span(), &mut ranges);
-            let path = vec![key.get_ref().to_string()];
-            return Some(DocumentEntry { path, key: key.span(), value: value.span(), ranges });
+            return Some(vec![(key.get_ref().to_string(), None)]);
         }
     }
     None
 }
 
-/// The value at this path, as written in the document.
-fn value_at(source: &str, path: &[String]) -> Option<String> {
-    let document = DeTable::parse(source).ok()?;
+/// The table at this path.
+fn table_at<'t, 's>(
+    table: &'t mut DeTable<'s>,
+    path: &[(String, Option<usize>)],
+) -> Option<&'t mut DeTable<'s>> {
+    path.iter().try_fold(table, |table, (key, index)| {
+        let value = match (table.get_mut(key.as_str())?.get_mut(), index) {
+            (DeValue::Array(items), Some(index)) => items.get_mut(*index)?.get_mut(),
+            (value, _) => value,
+        };
+        match value {
+            DeValue::Table(inner) => Some(inner),
+            _ => None,
+        }
+    })
+}
+
+/// The value at this path.
+fn value_at<'s>(source: &'s str, path: &[String]) -> Option<Spanned<DeValue<'s>>> {
+    let mut table = DeTable::parse(source).ok()?.into_inner();
     let (last, tables) = path.split_last()?;
-    let mut table = document.get_ref();
     for key in tables {
-        table = table.get(key.as_str())?.get_ref().as_table()?;
+        table = match table.remove(key.as_str())?.into_inner() {
+            DeValue::Table(inner) => inner,
+            _ => return None,
+        };
     }
-    source.get(table.get(last.as_str())?.span()).map(str::to_owned)
-}
-
-/// Collects all ranges of an entry; a table with its own header has entries elsewhere.
-fn collect_ranges(
-    key: Range<usize>,
-    value: &DeValue<'_>,
-    span: Range<usize>,
-    ranges: &mut Vec<Range<usize>>,
-) {
-    ranges.push(key.start..key.end.max(span.end));
-    let tables: Vec<&DeTable<'_>> = match value {
-        DeValue::Table(table) => vec![table],
-        DeValue::Array(items) => items.iter().filter_map(|item| item.get_ref().as_table()).collect(),
-        _ => Vec::new(),
-    };
-    for (key, value) in tables.into_iter().flatten() {
-        collect_ranges(key.span(), value.get_ref(), value.span(), ranges);
-    }
-}
-
-/// Widens the range to the rest of a header's line, or to the comma behind it.
-fn widen_range(source: &str, range: Range<usize>) -> Range<usize> {
-    let line = source[..range.start].rfind('\n').map_or(0, |newline| newline + 1);
-    if source[line..].starts_with('[') {
-        let end = source[range.start..].find('\n').map_or(source.len(), |newline| range.start + newline);
-        return line..end;
-    }
-    let rest = &source[range.end..];
-    let gap = rest.len() - rest.trim_start_matches([' ', '\t']).len();
-    if rest[gap..].starts_with(',') { range.start..range.end + gap + 1 } else { range }
-}
-
-fn blank_out(source: &mut String, range: Range<usize>) {
-    let Some(old) = source.get(range.clone()) else { return };
-    let spaces = old.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect::<String>();
-    source.replace_range(range, &spaces);
+    table.remove(last.as_str())
 }
 
 #[cfg(test)]

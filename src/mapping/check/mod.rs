@@ -1,6 +1,7 @@
 //! Errors in TOML files, with file, line, column and the nearest valid spelling.
 
 pub mod all_errors;
+mod document;
 mod plain_message;
 mod renamed_keys;
 mod unquoted;
@@ -9,6 +10,8 @@ pub(super) mod values;
 use std::fmt;
 
 use serde::{Deserialize as _, Deserializer, de::Error as _};
+
+pub use self::{document::Document, unquoted::quote_texts};
 
 /// One error in a TOML file, or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,12 +53,6 @@ impl FileError {
             message: message.into(),
             others: Vec::new(),
         }
-    }
-
-    /// An error at a key, or at the deepest existing key along `path`.
-    #[must_use]
-    pub fn at_key(file: &str, source: &str, path: &[&str], message: impl Into<String>) -> Self {
-        Self::at_offset(file, source, all_errors::offset_of(source, path).unwrap_or(0), message)
     }
 
     /// Combines errors into one; `Ok` if there are none.
@@ -109,20 +106,6 @@ impl FileError {
     }
 }
 
-/// A file in which mistakes are reported by position.
-#[derive(Clone, Copy)]
-pub(in crate::mapping) struct SourceFile<'f> {
-    pub(in crate::mapping) file: &'f str,
-    pub(in crate::mapping) source: &'f str,
-}
-
-impl SourceFile<'_> {
-    /// An error at this byte offset.
-    pub(in crate::mapping) fn problem(self, offset: usize, message: impl Into<String>) -> FileError {
-        FileError::at_offset(self.file, self.source, offset, message)
-    }
-}
-
 /// Parses a TOML document.
 ///
 /// # Errors
@@ -141,11 +124,6 @@ pub(super) fn collect_compiled<K: Ord, T>(
         Some((key, read))
     };
     read.filter_map(&mut taken).collect()
-}
-
-/// Name as written in mapping files (snake case).
-pub(crate) fn snake_case_name(name: &impl serde::Serialize) -> String {
-    serde_json::to_value(name).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// Longest time in any file: one day. That exceeds any session, and adding it to a clock cannot overflow.

@@ -2,11 +2,28 @@
 
 use std::ops::Range;
 
+use toml::de::DeTable;
+
+use super::FileError;
+
 /// A text without quotes: its key, and its bytes in the document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UnquotedText<'s> {
     pub(super) key: &'s str,
     pub(super) range: Range<usize>,
+}
+
+/// Puts texts without quotes into quotes. Returns the errors of the syntax, and the text without those that it could mend.
+pub fn quote_texts(file: &str, mut source: String) -> (Vec<FileError>, String) {
+    let mut errors = Vec::new();
+    while let Err(error) = DeTable::parse(&source) {
+        errors.push(FileError::from_toml(file, &source, &error));
+        let at = error.span().map_or(0, |span| span.start);
+        let Some(UnquotedText { range, .. }) = UnquotedText::at(&source, at) else { break };
+        let quoted = format!("{:?}", &source[range.clone()]);
+        source.replace_range(range, &quoted);
+    }
+    (errors, source)
 }
 
 impl<'s> UnquotedText<'s> {

@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use super::{ProtocolCommand, ValueRule, Verb, file::CommandFile, values::find_remembered};
 use crate::mapping::{
-    check::{FileError, SourceFile},
+    check::{Document, FileError},
     extract::Extractor,
     field::{FieldFile, FieldRole, ProtocolField},
 };
@@ -16,7 +16,7 @@ pub(super) fn compile_fields(
     extractor: &mut Extractor,
     values: &[ValueRule],
     in_query: bool,
-    source_file: SourceFile<'_>,
+    document: &Document<'_>,
 ) -> Result<Vec<ProtocolField>, FileError> {
     let mut problems = Vec::new();
     let compiled = files.into_iter().map(|(name, file)| {
@@ -31,7 +31,7 @@ pub(super) fn compile_fields(
         };
         let field = ProtocolField { name, slot, remember, file };
         let found = unknown.into_iter().chain(field.validate(in_query));
-        problems.extend(found.map(|problem| source_file.problem(at, problem)));
+        problems.extend(found.map(|problem| document.problem(at, problem)));
         field
     });
     let fields = compiled.collect();
@@ -41,13 +41,13 @@ pub(super) fn compile_fields(
 /// Checks that the names are tokens of HTTP headers (RFC 9110 §5.6.2).
 pub(super) fn compile_subprotocols(
     names: Vec<Spanned<String>>,
-    source_file: SourceFile<'_>,
+    document: &Document<'_>,
 ) -> Result<Vec<String>, FileError> {
     let token = |letter: u8| letter.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&letter);
     let checked = names.into_iter().map(|name| {
         let at = name.span().start;
         Some(name.into_inner()).filter(|name| !name.is_empty() && name.bytes().all(token)).ok_or_else(|| {
-            source_file
+            document
                 .problem(at, "a subprotocol is letters, digits and `-` or `_`, without a space or a comma")
         })
     });
@@ -60,27 +60,27 @@ impl CommandFile {
         name: Spanned<String>,
         command_key: &str,
         (extractor, values): (&mut Extractor, &[ValueRule]),
-        source_file: SourceFile<'_>,
+        document: &Document<'_>,
     ) -> Result<ProtocolCommand, FileError> {
         let at = name.span().start;
         let name = name.into_inner();
         if self.present.is_none() && self.empty.is_none() && command_key.is_empty() {
             let message =
                 format!("command `{name}` needs `present` or `empty`, as there is no `command_key`");
-            return Err(source_file.problem(at, message));
+            return Err(document.problem(at, message));
         }
         if let Some(pointer) = self.present.as_ref().filter(|pointer| !pointer.get_ref().starts_with('/')) {
             let message = "`present` is a JSON pointer, which begins with `/`";
-            return Err(source_file.problem(pointer.span().start, message));
+            return Err(document.problem(pointer.span().start, message));
         }
         let verb_at = self.verb.span().start;
         let verbs = self.verb.into_inner();
         if verbs.is_empty() {
-            return Err(source_file.problem(verb_at, "a command needs a verb; `keep_alive` changes least"));
+            return Err(document.problem(verb_at, "a command needs a verb; `keep_alive` changes least"));
         }
-        let verbs = verbs.compile(extractor).map_err(|problem| source_file.problem(verb_at, problem))?;
+        let verbs = verbs.compile(extractor).map_err(|problem| document.problem(verb_at, problem))?;
         let present = self.present.map(|pointer| extractor.add(pointer.get_ref()));
-        let fields = compile_fields(self.fields, extractor, values, false, source_file)?;
+        let fields = compile_fields(self.fields, extractor, values, false, document)?;
         let slot_of = |role| fields.iter().find(|field| field.file.to == Some(role)).map(|field| field.slot);
         let audio = slot_of(FieldRole::Audio);
         for (verb, role, has_field) in [
@@ -92,7 +92,7 @@ impl CommandFile {
         ] {
             if verbs.iter().any(|it| it.verb == verb) && !has_field {
                 let message = format!("command `{name}` needs a field with `to = \"{role}\"`");
-                return Err(source_file.problem(verb_at, message));
+                return Err(document.problem(verb_at, message));
             }
         }
         Ok(ProtocolCommand { name, verbs, present, empty: self.empty, audio, fields })

@@ -15,12 +15,11 @@ use crate::{
     mapping::{
         MappingKind,
         check::{
-            self, FileError,
+            self, Document, FileError,
             values::{JsonPointer, UrlPath, deserialize_close_code},
         },
         field::FieldFile,
         profile::PlayoutPace,
-        template::Template,
     },
 };
 
@@ -229,11 +228,8 @@ impl<'de> Deserialize<'de> for ErrorKey {
 }
 
 impl ErrorFile {
-    pub(super) fn compile(self, file: &str, source: &str) -> Result<ErrorSpelling, FileError> {
-        let plain = |text: &Spanned<String>| {
-            Template::compile_plain(text.get_ref(), &["detail"])
-                .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
-        };
+    pub(super) fn compile(self, document: &Document<'_>) -> Result<ErrorSpelling, FileError> {
+        let plain = |text: &Spanned<String>| document.plain_template(text, &["detail"]);
         Ok(ErrorSpelling {
             message: self.message.as_ref().map(plain).transpose()?,
             close: self.close.as_ref().map(|close| Ok((close.code, plain(&close.text)?))).transpose()?,

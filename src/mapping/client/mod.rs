@@ -31,7 +31,7 @@ pub use self::{
     vocabulary::{CloseReason, RolloverReason, Speaker, Verb},
 };
 use super::{
-    check::{self, FileError, SourceFile},
+    check::{self, Document, FileError},
     extract::{Extractor, Node},
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
@@ -144,36 +144,36 @@ impl ErrorSpelling {
 }
 
 impl ClientMapping {
-    pub(super) fn compile(file: &str, source: &str) -> Result<Self, FileError> {
-        if RelayProtocolFile::is_relay_protocol(file, source)? {
-            return Self::compile_relay(file, source);
+    pub(super) fn compile(document: &Document<'_>) -> Result<Self, FileError> {
+        if RelayProtocolFile::is_relay_protocol(document)? {
+            return Self::compile_relay(document);
         }
-        let read: ClientFile = check::parse_toml(file, source)?;
-        super::check_kind(file, source, read.kind, super::MappingKind::Client)?;
-        let source_file = SourceFile { file, source };
+        let read: ClientFile = document.read()?;
+        super::check_kind(document, read.kind, super::MappingKind::Client)?;
         let mut extractor = Extractor::default();
         let command_key = read.command_key.as_ref().map_or("", |key| key.0.as_str());
         extractor.add(command_key);
-        let values = compile_values(read.values, source_file)?;
-        let commands = read.commands.into_iter().map(|(name, command)| {
-            command.compile(name, command_key, (&mut extractor, &values), source_file)
-        });
+        let values = compile_values(read.values, document)?;
+        let commands = read
+            .commands
+            .into_iter()
+            .map(|(name, command)| command.compile(name, command_key, (&mut extractor, &values), document));
         let commands = commands.collect::<Result<Vec<_>, FileError>>()?;
         let mut problems = Vec::new();
         let events = read.events.iter();
-        let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, source_file)));
+        let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, document)));
         let events = check::collect_compiled(events, &mut problems);
-        let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(file, source)));
+        let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(document)));
         let mapping = Self {
             name: read.name,
             title: read.title,
             notes: read.notes,
             paths: read.paths.into_iter().map(|path| path.0).collect(),
-            subprotocols: compile_subprotocols(read.subprotocols, source_file)?,
+            subprotocols: compile_subprotocols(read.subprotocols, document)?,
             signature_header: read.signature_header,
             command_key: command_key.to_owned(),
             lock_step: read.lock_step,
-            query: compile_fields(read.query, &mut Extractor::default(), &[], true, source_file)?,
+            query: compile_fields(read.query, &mut Extractor::default(), &[], true, document)?,
             audio_in: read.audio_in,
             audio_out: read.audio_out,
             transcripts: read.transcripts,
@@ -185,7 +185,7 @@ impl ClientMapping {
             relay: None,
             default_profile: read.default_profile,
             signs: read.signs,
-            realtime: realtime::compile_realtime(read.realtime, file, source)?,
+            realtime: read.realtime.map(|read| read.compile(document)).transpose()?,
             is_live: read.live,
             is_rest: read.rest,
             extractor,
@@ -193,16 +193,16 @@ impl ClientMapping {
             errors: check::collect_compiled(errors, &mut problems),
             closes: read.closes,
         };
-        problems.extend(mapping.check_complete(file, source).err());
+        problems.extend(mapping.check_complete(document).err());
         FileError::combine(problems.into_iter().flat_map(FileError::flatten))?;
         Ok(mapping)
     }
 
-    fn compile_relay(file: &str, source: &str) -> Result<Self, FileError> {
-        let mut read: RelayProtocolFile = check::parse_toml(file, source)?;
-        super::check_kind(file, source, read.kind, super::MappingKind::Client)?;
+    fn compile_relay(document: &Document<'_>) -> Result<Self, FileError> {
+        let mut read: RelayProtocolFile = document.read()?;
+        super::check_kind(document, read.kind, super::MappingKind::Client)?;
         if read.paths.is_empty() {
-            return Err(FileError::at_key(file, source, &["paths"], NO_PATHS));
+            return Err(document.problem_at_key(&["paths"], NO_PATHS));
         }
         Ok(Self {
             name: std::mem::take(&mut read.name),
@@ -222,7 +222,7 @@ impl ClientMapping {
             confirms_playback: false,
             commands: Vec::new(),
             never_sent: std::mem::take(&mut read.never_sent),
-            relay: Some(read.compile(file, source)?),
+            relay: Some(read.compile(document)?),
             default_profile: None,
             signs: ClientSigns::default(),
             realtime: None,
@@ -251,8 +251,8 @@ impl ClientMapping {
     }
 
     /// Checks rules that the types do not express.
-    fn check_complete(&self, file: &str, source: &str) -> Result<(), FileError> {
-        let error_at_key = |path: &[&str], message: String| FileError::at_key(file, source, path, message);
+    fn check_complete(&self, document: &Document<'_>) -> Result<(), FileError> {
+        let error_at_key = |path: &[&str], message: String| document.problem_at_key(path, message);
         let mut problems = Vec::new();
         for kind in ErrorKind::SESSION_KINDS.iter().filter(|kind| self.error(**kind).is_none()) {
             let message = format!(

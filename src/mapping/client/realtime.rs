@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::{mapping::check::FileError, named_enum::named_enum};
+use crate::{
+    mapping::check::{Document, FileError},
+    named_enum::named_enum,
+};
 
 named_enum! {
     /// An event of the server. Mapping files name it in snake case under `[realtime.events]`.
@@ -101,11 +104,11 @@ impl RealtimeNames {
 }
 
 impl RealtimeFile {
-    pub(super) fn compile(self, file: &str, source: &str) -> Result<RealtimeNames, FileError> {
+    pub(super) fn compile(self, document: &Document<'_>) -> Result<RealtimeNames, FileError> {
         let missing = RealtimeEvent::ALL.iter().find(|event| !self.events.contains_key(event));
         if let Some(missing) = missing {
             let message = format!("[realtime.events] has no `{}`", missing.name());
-            return Err(FileError::at_key(file, source, &["realtime", "events"], message));
+            return Err(document.problem_at_key(&["realtime", "events"], message));
         }
         let names = |beta: Option<&BTreeMap<RealtimeEvent, String>>| {
             let name = |event| beta.and_then(|beta| beta.get(event)).or_else(|| self.events.get(event));
@@ -115,18 +118,9 @@ impl RealtimeFile {
             |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte));
         if let Some(name) = self.events.values().chain(self.beta.values()).find(|name| !plain(name)) {
             let message = format!("event name {name:?}: letters, digits, `.` and `_` only");
-            return Err(FileError::at_key(file, source, &["realtime"], message));
+            return Err(document.problem_at_key(&["realtime"], message));
         }
         let (current, beta) = (names(None), names(Some(&self.beta)));
         Ok(RealtimeNames { current, beta, without_effect: self.without_effect })
     }
-}
-
-/// `[realtime]`, if the file has it.
-pub(super) fn compile_realtime(
-    read: Option<RealtimeFile>,
-    file: &str,
-    source: &str,
-) -> Result<Option<RealtimeNames>, FileError> {
-    read.map(|read| read.compile(file, source)).transpose()
 }

@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::{EventName, Slot};
 use crate::mapping::{
-    check::{FileError, SourceFile, suggest_known},
+    check::{Document, FileError, suggest_known},
     template::Template,
 };
 
@@ -96,7 +96,7 @@ pub(super) enum EventFile {
 
 pub(super) fn compile_values(
     files: BTreeMap<Spanned<String>, ValueSource>,
-    source_file: SourceFile<'_>,
+    document: &Document<'_>,
 ) -> Result<Vec<ValueRule>, FileError> {
     let mut problems = Vec::new();
     let compiled = files.into_iter().map(|(name, source)| {
@@ -104,11 +104,11 @@ pub(super) fn compile_values(
         let name = name.into_inner();
         if EventName::ALL.into_iter().flat_map(EventName::slots).any(|slot| slot.name() == name) {
             let message = format!("`{name}` is a slot of events already; choose another name");
-            problems.push(source_file.problem(at, message));
+            problems.push(document.problem(at, message));
         }
         if matches!(source, ValueSource::Counted { per: ValueScope::Session, .. }) {
             let message = format!("`{name}` would always be its first value; count `per` turn or message");
-            problems.push(source_file.problem(at, message));
+            problems.push(document.problem(at, message));
         }
         ValueRule { name, source }
     });
@@ -130,7 +130,7 @@ pub(super) fn compile_event(
     name: EventName,
     file: &Spanned<EventFile>,
     values: &[ValueRule],
-    source_file: SourceFile<'_>,
+    document: &Document<'_>,
 ) -> Result<Vec<EventMessage>, FileError> {
     let own = name.slots().map(|slot| (slot.name(), EventSlot::Event(slot)));
     let shared = values.iter().enumerate().map(|(at, value)| (value.name.as_str(), EventSlot::Value(at)));
@@ -139,7 +139,7 @@ pub(super) fn compile_event(
         EventFile::One(text) => std::slice::from_ref(text),
         EventFile::Several(texts) => texts,
     };
-    let problem = |message: String| source_file.problem(file.span().start, message);
+    let problem = |message: String| document.problem(file.span().start, message);
     if texts.is_empty() {
         return Err(problem("an event without messages is left out, not empty".to_owned()));
     }

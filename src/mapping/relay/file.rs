@@ -6,16 +6,16 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    super::{check::FileError, extract::Extractor, template::Template},
+    super::{
+        check::{Document, FileError},
+        extract::Extractor,
+    },
     RelayCommand, RelayEndReason, RelayEndSpelling, RelayErrorSpelling, RelayEvent, RelayModeQuery,
     RelayProtocol, RelayVerb,
     field::RelayFieldFile,
 };
 use crate::error::ErrorKind;
-use crate::mapping::check::{
-    self,
-    values::{JsonPointer, UrlPath, deserialize_close_code},
-};
+use crate::mapping::check::values::{JsonPointer, UrlPath, deserialize_close_code};
 
 /// File as written.
 #[derive(Debug, Deserialize)]
@@ -73,26 +73,23 @@ struct RelayCloseFile {
 
 impl RelayProtocolFile {
     /// True if the file of a client protocol is a relay's: it names the dialect whose spelling it shares.
-    pub(in crate::mapping) fn is_relay_protocol(file: &str, source: &str) -> Result<bool, FileError> {
+    pub(in crate::mapping) fn is_relay_protocol(document: &Document<'_>) -> Result<bool, FileError> {
         #[derive(Deserialize)]
         struct DialectHeader {
             dialect: Option<String>,
         }
-        check::parse_toml::<DialectHeader>(file, source).map(|header| header.dialect.is_some())
+        document.read::<DialectHeader>().map(|header| header.dialect.is_some())
     }
 
-    pub(in crate::mapping) fn compile(self, file: &str, source: &str) -> Result<RelayProtocol, FileError> {
+    pub(in crate::mapping) fn compile(self, document: &Document<'_>) -> Result<RelayProtocol, FileError> {
         let mut extractor = Extractor::default();
         extractor.add(&self.command_key.0);
         let commands: Vec<RelayCommand> =
             self.commands.into_iter().map(|(name, command)| command.compile(name, &mut extractor)).collect();
-        let template = |name: RelayEvent, text: &Spanned<String>| {
-            Template::compile(text.get_ref(), name.slots())
-                .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
-        };
-        let events = self.events.iter().map(|(name, text)| Ok((*name, template(*name, text)?)));
+        let events =
+            self.events.iter().map(|(name, text)| Ok((*name, document.template(text, name.slots())?)));
         let events = events.collect::<Result<_, FileError>>()?;
-        let errors = self.errors.into_iter().map(|(kind, words)| Ok((kind, words.compile(file, source)?)));
+        let errors = self.errors.into_iter().map(|(kind, words)| Ok((kind, words.compile(document)?)));
         let client = RelayProtocol {
             dialect: self.dialect,
             mode: self.mode,
@@ -105,7 +102,7 @@ impl RelayProtocolFile {
             errors: errors.collect::<Result<_, FileError>>()?,
             closes: self.closes,
         };
-        client.check_complete(file)?;
+        client.check_complete(document.file)?;
         Ok(client)
     }
 }
@@ -151,11 +148,8 @@ impl RelayCommandFile {
 }
 
 impl RelayErrorFile {
-    fn compile(self, file: &str, source: &str) -> Result<RelayErrorSpelling, FileError> {
-        let plain = |text: &Spanned<String>| {
-            Template::compile_plain(text.get_ref(), &["detail"])
-                .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
-        };
+    fn compile(self, document: &Document<'_>) -> Result<RelayErrorSpelling, FileError> {
+        let plain = |text: &Spanned<String>| document.plain_template(text, &["detail"]);
         Ok(RelayErrorSpelling {
             message: self.message.as_ref().map(plain).transpose()?,
             close: self.close.as_ref().map(|close| Ok((close.code, plain(&close.text)?))).transpose()?,

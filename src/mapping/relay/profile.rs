@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::super::{
     MappingKind,
-    check::FileError,
+    check::{Document, FileError},
     inherit::parse_extended,
     profile::{HearRules, LaneTimeouts, ListenRules, PlayoutRules, Profile, ReadWindowRules, SpeakRules},
     upstream::Mode,
@@ -60,37 +60,35 @@ pub struct RelayRules {
 impl RelayProfileFile {
     /// True if the file is a relay profile.
     pub(in crate::mapping) fn is_relay_profile(
-        file: &str,
-        source: &str,
+        document: &Document<'_>,
         base: Option<&Profile>,
     ) -> Result<bool, FileError> {
         #[derive(Deserialize)]
         struct RelayHeader {
             relay: Option<toml::Table>,
         }
-        let header: RelayHeader = check::parse_toml(file, source)?;
+        let header: RelayHeader = document.read()?;
         Ok(header.relay.is_some() || base.is_some_and(Profile::is_relay))
     }
 
     pub(in crate::mapping) fn compile(
-        file: &str,
-        source: &str,
+        document: &Document<'_>,
         base: Option<&Profile>,
     ) -> Result<Profile, FileError> {
         let base = base.map(|base| &*base.document);
         let is_inherited = |key: &str| ["relay", "lanes"].contains(&key);
-        let (read, document): (Self, _) = parse_extended(file, source, base, is_inherited)?;
-        super::super::check_kind(file, source, read.kind, MappingKind::Profile)?;
+        let (read, text): (Self, _) = parse_extended(document, base, is_inherited)?;
+        super::super::check_kind(document, read.kind, MappingKind::Profile)?;
         let missing = |section: &str| {
             let message = format!("there is no [{section}], and no profile it `extends` to take it from");
-            FileError::for_file(file, message)
+            FileError::for_file(document.file, message)
         };
         Ok(Profile {
             name: read.name,
             title: read.title,
             notes: read.notes,
             extends: read.extends,
-            document,
+            document: text,
             // Each client names its own mode, and a relay serves all modes.
             mode: Mode::Chat,
             listen: ListenRules::default(),

@@ -10,7 +10,7 @@ use toml::Spanned;
 
 pub use self::names::{ReceiveName, SendName};
 use super::{
-    check::{self, FileError},
+    check::{self, Document, FileError},
     extract::Extractor,
     template::Template,
 };
@@ -232,17 +232,13 @@ pub(crate) struct ReceiveRule {
 }
 
 impl UpstreamMapping {
-    pub(super) fn compile(file: &str, source: &str) -> Result<Self, FileError> {
-        let read: UpstreamFile = check::parse_toml(file, source)?;
-        super::check_kind(file, source, read.kind, super::MappingKind::Upstream)?;
+    pub(super) fn compile(document: &Document<'_>) -> Result<Self, FileError> {
+        let read: UpstreamFile = document.read()?;
+        super::check_kind(document, read.kind, super::MappingKind::Upstream)?;
         let mut extractor = Extractor::default();
         let rules = read.receive.into_iter().map(|rule| rule.compile(&mut extractor)).collect();
-        let template = |name: SendName, text: &Spanned<String>| {
-            Template::compile(text.get_ref(), name.slots())
-                .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
-        };
         let mut problems = Vec::new();
-        let send = read.send.iter().map(|(name, text)| (*name, template(*name, text)));
+        let send = read.send.iter().map(|(name, text)| (*name, document.template(text, name.slots())));
         let send: BTreeMap<SendName, Template> = check::collect_compiled(send, &mut problems);
         for (missing, mode) in missing_messages(&read.send, &read.modes) {
             if missing == SendName::Close && read.close_by == CloseBy::Socket {
@@ -250,9 +246,9 @@ impl UpstreamMapping {
             }
             let (missing, mode) = (missing.name(), mode.name());
             let message = format!("[send] has no `{missing}`, which mode `{mode}` of [modes] needs");
-            problems.push(FileError::at_key(file, source, &["send"], message));
+            problems.push(document.problem_at_key(&["send"], message));
         }
-        let voice_encodings = voice_encodings(file, source, read.voice_encodings);
+        let voice_encodings = voice_encodings(document, read.voice_encodings);
         problems.extend(voice_encodings.as_ref().err().cloned());
         FileError::combine(problems)?;
         Ok(Self {
@@ -321,8 +317,7 @@ fn missing_messages<T>(
 
 /// Checks the encodings in the file; defaults to raw samples.
 fn voice_encodings(
-    file: &str,
-    source: &str,
+    document: &Document<'_>,
     read: Option<Spanned<Vec<VoiceEncoding>>>,
 ) -> Result<Arc<[VoiceEncoding]>, FileError> {
     let Some(read) = read else { return Ok([VoiceEncoding::F32le].into()) };
@@ -330,7 +325,7 @@ fn voice_encodings(
     let repeated = encodings.iter().enumerate().any(|(at, one)| encodings[..at].contains(one));
     if encodings.is_empty() || repeated {
         let words = "voice_encodings: list `f32le`, `wav` or both, each at most once";
-        return Err(FileError::at_offset(file, source, start, words));
+        return Err(document.problem(start, words));
     }
     Ok(encodings.into())
 }

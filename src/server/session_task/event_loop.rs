@@ -74,7 +74,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         if let Some(wake) = wake {
             self.sleep.as_mut().reset(wake);
         }
-        let Self { client, lanes, drain_order, eviction, registration, sleep, lanes_first, turn, .. } = self;
+        let Self { client, lanes, drain_order, eviction, registration, sleep, lanes_first, slice, .. } = self;
         let wakeup = poll_fn(|cx| {
             if let Some(drain_order) = drain_order
                 && let Poll::Ready(timeout) = drain_order.as_mut().poll(cx)
@@ -104,7 +104,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Wakeup::Timer));
             }
-            turn.end();
+            slice.end();
             Poll::Pending
         });
         wakeup.await

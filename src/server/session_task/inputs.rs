@@ -176,7 +176,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     pub(super) fn feed_bridge(&mut self, input: Input<'_>) {
         let now = std_now();
         if let Input::Client(frame) | Input::Lane(_, frame) = &input {
-            self.turn.count_message(now, frame_bytes(*frame));
+            self.slice.count_message(now, frame_bytes(*frame));
         }
         for trace in &mut self.traces {
             trace.record_input(now, &input);

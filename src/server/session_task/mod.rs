@@ -8,8 +8,8 @@
 mod event_loop;
 mod inputs;
 pub(crate) mod lane_leases;
+mod slice;
 pub(crate) mod socket_poll;
-mod turn;
 
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 
@@ -33,8 +33,8 @@ use super::{
     },
     session_task::{
         lane_leases::LaneLeases,
+        slice::TimeSlice,
         socket_poll::{LaneSocket, Wakeup},
-        turn::Turn,
     },
     tap::{Tap, TapFrame, TapPoint},
     trace_files::SessionTrace,
@@ -138,7 +138,7 @@ pub(super) struct SessionTask<C> {
     drain_guard: mpsc::Sender<()>,
     queue_keeper: QueueKeeper,
     sleep: Pin<Box<Sleep>>,
-    turn: Turn,
+    slice: TimeSlice,
     /// The last event was a deadline.
     last_was_timer: bool,
     /// Kinds of client errors that were logged.
@@ -194,7 +194,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             last_was_timer: false,
             logged_errors: BTreeSet::new(),
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
-            turn: Turn::new(std_now()),
+            slice: TimeSlice::new(std_now()),
             lanes_first: false,
         }
     }
@@ -250,8 +250,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             };
             self.handle_wakeup(wakeup);
             // A peer whose messages never end, or cost much, must not keep the thread from other sessions.
-            if self.turn.is_over() {
-                self.turn.end();
+            if self.slice.is_over() {
+                self.slice.end();
                 tokio::task::yield_now().await;
             } else {
                 tokio::task::coop::consume_budget().await;

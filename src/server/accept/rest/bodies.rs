@@ -20,11 +20,11 @@ const HEAD_START_BYTES: usize = 64 * 1024;
 
 /// All bodies in progress, the oldest first.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Bodies(Arc<Mutex<Vec<Arc<Incoming>>>>);
+pub(crate) struct Bodies(Arc<Mutex<Vec<Arc<BodyInProgress>>>>);
 
 /// A body in progress.
 #[derive(Debug)]
-struct Incoming {
+struct BodyInProgress {
     started: Instant,
     progress: Mutex<Progress>,
     given_up: Notify,
@@ -44,7 +44,7 @@ struct Progress {
 #[derive(Debug)]
 pub(super) struct BodyPlace {
     pub(super) bodies: Bodies,
-    incoming: Arc<Incoming>,
+    body: Arc<BodyInProgress>,
 }
 
 impl Bodies {
@@ -54,31 +54,31 @@ impl Bodies {
             self.give_up_slowest(0);
         }
         let (progress, given_up) = (Mutex::default(), Notify::new());
-        let incoming = Arc::new(Incoming { started: Instant::now(), progress, given_up });
-        self.lock().push(incoming.clone());
-        BodyPlace { bodies: self.clone(), incoming }
+        let body = Arc::new(BodyInProgress { started: Instant::now(), progress, given_up });
+        self.lock().push(body.clone());
+        BodyPlace { bodies: self.clone(), body }
     }
 
     /// Gives up the body with the least recent progress among those that have received more than this. False if there is none.
     pub(super) fn give_up_slowest(&self, received_min: usize) -> bool {
         let now = Instant::now();
         let mut bodies = self.lock();
-        let speeds = bodies.iter().enumerate().filter_map(|(at, incoming)| {
-            let progress = *incoming.progress();
+        let speeds = bodies.iter().enumerate().filter_map(|(at, body)| {
+            let progress = *body.progress();
             let counts = progress.received >= received_min && !progress.is_held;
-            counts.then(|| (progress.speed(now.duration_since(incoming.started)), at))
+            counts.then(|| (progress.speed(now.duration_since(body.started)), at))
         });
         let slowest = speeds.min().map(|(_, at)| bodies.remove(at));
-        slowest.inspect(|incoming| incoming.given_up.notify_one()).is_some()
+        slowest.inspect(|body| body.given_up.notify_one()).is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Incoming>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<BodyInProgress>>> {
         // A panic cannot leave the list inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Incoming {
+impl BodyInProgress {
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,28 +119,28 @@ fn interval_at(age: Duration) -> u64 {
 impl BodyPlace {
     /// Counts received bytes.
     pub(super) fn add(&self, bytes: usize) {
-        self.incoming.progress().add(self.incoming.started.elapsed(), bytes);
+        self.body.progress().add(self.body.started.elapsed(), bytes);
     }
 
     /// Sets whether the server does not read this body for now. A held body is never the slowest.
     pub(super) fn set_held(&self, is_held: bool) {
-        self.incoming.progress().is_held = is_held;
+        self.body.progress().is_held = is_held;
     }
 
     /// Completes when another body needs the place.
     pub(super) async fn given_up(&self) {
-        self.incoming.given_up.notified().await;
+        self.body.given_up.notified().await;
     }
 
     /// Number of older bodies in progress.
     pub(super) fn older(&self) -> usize {
-        self.bodies.lock().iter().take_while(|incoming| !Arc::ptr_eq(incoming, &self.incoming)).count()
+        self.bodies.lock().iter().take_while(|body| !Arc::ptr_eq(body, &self.body)).count()
     }
 }
 
 impl Drop for BodyPlace {
     fn drop(&mut self) {
-        self.bodies.lock().retain(|incoming| !Arc::ptr_eq(incoming, &self.incoming));
+        self.bodies.lock().retain(|body| !Arc::ptr_eq(body, &self.body));
     }
 }
 

@@ -20,7 +20,7 @@ impl Default for CodecThreads {
 
 /// A request's permit to compute, as long as it and all of its computations last. A computation of an abandoned request keeps
 /// it to its end.
-pub(super) struct Turn(Arc<OwnedSemaphorePermit>);
+pub(super) struct ComputePermit(Arc<OwnedSemaphorePermit>);
 
 /// Stops a request's decoder when the request ends or is abandoned.
 #[derive(Default)]
@@ -33,21 +33,21 @@ impl Drop for CancelOnDrop {
 }
 
 impl CodecThreads {
-    /// Waits for a turn.
-    pub(super) async fn turn(&self) -> Option<Turn> {
-        Some(Turn(Arc::new(self.0.clone().acquire_owned().await.ok()?)))
+    /// Waits for a permit.
+    pub(super) async fn acquire(&self) -> Option<ComputePermit> {
+        Some(ComputePermit(Arc::new(self.0.clone().acquire_owned().await.ok()?)))
     }
 
-    /// Runs a short computation, some milliseconds at most, in a turn of its own. `None` if it panics.
+    /// Runs a short computation, some milliseconds at most, with a permit of its own. `None` if it panics.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         compute: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        self.turn().await?.run(compute).await
+        self.acquire().await?.run(compute).await
     }
 }
 
-impl Turn {
+impl ComputePermit {
     /// Runs a short computation, some milliseconds at most. `None` if it panics.
     pub(super) async fn run<T: Send + 'static>(
         &self,
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn abandoned_computation_keeps_its_turn_until_it_ends() {
+    async fn abandoned_computation_keeps_its_permit_until_it_ends() {
         let threads = CodecThreads(Arc::new(Semaphore::new(1)));
         let (started, starts) = tokio::sync::oneshot::channel();
         let (end, ends) = std::sync::mpsc::channel::<()>();
@@ -82,7 +82,7 @@ mod tests {
         drop(run);
         assert_eq!(threads.0.available_permits(), 0);
         drop(end);
-        assert!(threads.turn().await.is_some());
+        assert!(threads.acquire().await.is_some());
     }
 
     #[test]

@@ -19,10 +19,10 @@ pub(super) async fn parse<T: Send + 'static>(
         return read(body);
     }
     let failed = || Failure::invalid("The body cannot be parsed");
-    // The turn comes first, so that few bodies take the memory at once.
-    let turn = threads.turn().await.ok_or_else(failed)?;
+    // The permit comes first, so that few bodies take the memory at once.
+    let permit = threads.acquire().await.ok_or_else(failed)?;
     if !memory.hold_incoming(needed_bytes) {
         return Err(out_of_memory());
     }
-    turn.run(move || read(body)).await.ok_or_else(failed)?
+    permit.run(move || read(body)).await.ok_or_else(failed)?
 }

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use super::{
     Body, ServedRequest,
-    codec_threads::{CancelOnDrop, CodecThreads, Turn},
+    codec_threads::{CancelOnDrop, CodecThreads, ComputePermit},
     complete,
     endpoint::Task,
     session::{Commands, Event, Events, Opening, RestSession, Segment},
@@ -41,8 +41,8 @@ use crate::{
 const PROMPT_MAX_CHARS: usize = 4096;
 /// Longest recording: compressed speech of 25 MB is shorter.
 const RECORDING_MAX: Duration = Duration::from_secs(4 * 3600);
-/// Longest turn of a recording. A session that reads takes less for half a second of audio.
-const TURN_MAX: Duration = Duration::from_millis(10);
+/// Longest time for which a recording keeps a permit while it is sent. A session that reads takes less for half a second of audio.
+const PERMIT_MAX: Duration = Duration::from_millis(10);
 /// Most key words.
 const KEYWORDS_MAX: usize = 100;
 
@@ -225,8 +225,8 @@ async fn feed(
 ) -> Result<Duration, Failure> {
     let mut samples = 0_u64;
     loop {
-        let turn = threads.turn().await.ok_or_else(decoder_failed)?;
-        let decoded = turn.run(move || {
+        let permit = threads.acquire().await.ok_or_else(decoder_failed)?;
+        let decoded = permit.run(move || {
             let chunk = decoder.next_chunk();
             (decoder, chunk)
         });
@@ -235,7 +235,7 @@ async fn feed(
         match chunk {
             Some(Ok(chunk)) => {
                 samples += chunk.len() as u64;
-                if !chunk.is_empty() && !send_in_turn(&mut commands, &chunk, turn).await {
+                if !chunk.is_empty() && !send_with_permit(&mut commands, &chunk, permit).await {
                     break;
                 }
             }
@@ -253,14 +253,14 @@ async fn feed(
     Ok(Duration::from_millis(samples * 1000 / u64::from(SPEECH_RATE_HZ)))
 }
 
-/// Sends audio to the session. The turn lasts until the session has processed it, so that many recordings at once do not delay
+/// Sends audio to the session. The permit is kept until the session has processed it, so that many recordings at once do not delay
 /// conversations; not while the session waits for the model. False if the session has ended.
-async fn send_in_turn(commands: &mut Commands, samples: &[i16], turn: Turn) -> bool {
+async fn send_with_permit(commands: &mut Commands, samples: &[i16], permit: ComputePermit) -> bool {
     let mut sending = pin!(commands.send_audio(samples));
-    match timeout(TURN_MAX, &mut sending).await {
+    match timeout(PERMIT_MAX, &mut sending).await {
         Ok(sent) => sent,
         Err(_) => {
-            drop(turn);
+            drop(permit);
             sending.await
         }
     }
