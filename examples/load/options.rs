@@ -114,7 +114,7 @@ impl Options {
             let mut converter =
                 InputConverter::live(Encoding::S16le, self.rate, 1).ok().filter(|_| self.url.is_none())?;
             converter.push(&[0, 0], &mut Vec::new());
-            Some(converter.lead_in_samples() as usize)
+            Some(converter.take_lead_in() as usize)
         };
         self.lag.or_else(of_voxbridge).unwrap_or(0)
     }

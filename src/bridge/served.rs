@@ -50,7 +50,7 @@ impl ServedBridge {
         }
         let model = connect.model.unwrap_or_default();
         let seed = setup.seed;
-        let mut session = Session::open(now, setup, connect.settings);
+        let mut session = setup.open(now, connect.settings);
         codec.set_session(session.id(), &model, seed);
         connect.problems.into_iter().for_each(|problem| session.report_error(problem));
         let mut served = Self::new(now, codec, dialect, Some(session));

@@ -10,6 +10,7 @@ use super::{
     drain_plan::TIME_LIMIT_GRACE,
     effects::Effects,
     lanes::{LaneSignal, Owner},
+    status,
     timers::Timer,
     tools::Tools,
 };
@@ -132,7 +133,7 @@ impl Session {
 
     /// Reports audio that was dropped.
     pub(super) fn report_dropped(&mut self, now: Instant) {
-        let dropped = self.dropped();
+        let dropped = status::dropped(self);
         if self.phase != SessionPhase::Ended {
             self.drop_report.report(now, dropped, &mut self.tools.timers, &mut self.tools.out);
         }

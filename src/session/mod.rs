@@ -3,21 +3,23 @@
 //! Takes neutral events with the instant of their arrival, and appends [`outbox::Action`]s. Knows no wire format, clock
 //! or task.
 //!
-//! - [`setup`] holds the inputs of a new session, [`settings`] the client's settings, [`client_requests`] other requests
-//! - [`microphone`] takes the client's audio, [`input`] turns it into utterances, [`stt`] utterances into transcripts
-//! - [`drop_report`] reports audio that was dropped
-//! - [`tts`] turns texts into audio, [`floor`] decides who is heard and plays it; [`outbox::lockstep`] serves clients that wait for one reply per message
-//! - [`dialogue`] is the conversation with the model, with its [`dialogue::history`]
-//! - [`assistant`] is a conversation that takes turns, with its [`assistant::entries`]
-//! - [`lanes`] are the upstream sessions, [`routing`] passes what happens on a lane to its owner
-//! - [`timers`] is the table of all deadlines
-//! - [`tools`] are what these share; [`effects`] says what an input changed, and [`follow_up`] runs the steps below; [`shutdown`] ends a session, [`drain_plan`] has the deadlines of a graceful end
-//! - [`measurement`] and [`status`] serve operators
-//! - a client of the model's own protocol has another kind of session: [`crate::bridge`]'s relay
+//! A message of an upstream goes through [`lanes`] to its owner, and a frame of the client through [`microphone`] and
+//! [`input`] to the conversation and the transcriber. Either returns [`effects`], and [`follow_up`] runs the steps below.
+//!
+//! - [`setup`] opens a session; [`client_requests`] handles what clients ask for, and [`settings`] is what they set
+//! - [`microphone`] takes the client's audio, [`input`] finds utterances in it; [`drop_report`] reports what was dropped
+//! - [`lanes`] are the upstream sessions with their owners, [`floor`] decides who is heard and plays it
+//! - the owners: [`stt`] makes transcripts of utterances, [`tts`] audio of texts, [`dialogue`] converses in full duplex, and
+//!   [`assistant`] takes turns
+//! - [`outbox`] is what leaves, [`timers`] are all deadlines, and [`tools`] are these with lanes and floor
+//! - [`shutdown`] ends a session by the deadlines of [`drain_plan`]; [`measurement`] and [`status`] serve operators
+//!
+//! A newcomer changes the owner that a behaviour belongs to. This file only decides which owner gets a client's message.
+//! A client of the model's own protocol has another kind of session: [`crate::bridge`]'s relay.
 //!
 //! # What an input changes
 //!
-//! Each input is handled by its owner first. Then it takes these steps, in this order:
+//! Each input is handled by its owner first. Then it takes the steps that its effects ask for, in this order:
 //!
 //! 1. `play`: sends audio that is due, if [`timers::Timer::Playout`] has expired
 //! 2. `speak_next_queued`: speaks the next queued text once nothing else is being spoken
@@ -30,18 +32,17 @@
 //! 9. `arm_outputs`: arms the timers of the floor and of the lanes
 //! 10. `finish_if_answered`: ends a closing session whose replies are sent
 //!
-//! | input | steps |
-//! |---|---|
-//! | a frame of audio that decides nothing | the floor's timer if audio may leave, the next unit of a conversation, and 6 |
-//! | a frame that starts or ends an utterance, or interrupts | 1–10 |
-//! | a keep-alive, a picture | none |
-//! | any other message of the client | 1–10 |
-//! | more audio or text of the text or turn that is being played | the next unit of a conversation, and the floor's timer |
-//! | other output of the conversation's model | 1–5, 8–10 |
-//! | a message or the end of another lane | 1–10 |
-//! | a timer, a drain, an operator's request | its handler, by name, then 1–10 |
+//! | input | effects | steps |
+//! |---|---|---|
+//! | a frame of audio that decides nothing | `FRAME` | the floor's timer if audio may leave, the next unit of a conversation, and 6 |
+//! | a keep-alive, a picture | `NONE` | none |
+//! | more audio or text of the speech that is being played | `DELTA` | the next unit of a conversation, and the floor's timer |
+//! | other output of the conversation's model | `MODEL` | 1–5, 8–10 |
+//! | anything else | `ALL` | 1–10 |
+//! | the same, and a text waits in an upstream's queue | `WORKER_WANTED` | idle workers are given back, then 1–10 |
+//! | the same, and a lane that was left has changed | `LANE_LEFT` | lanes that waited for it are dialled, then 1–10 |
 //!
-//! A frame or delta takes all steps while the session drains, and when a timer has expired by its instant.
+//! A frame or delta takes all its steps while the session drains, and when a timer has expired by its instant.
 
 pub(crate) mod assistant;
 mod client_requests;
@@ -67,31 +68,22 @@ pub(crate) mod timers;
 pub(crate) mod tools;
 pub(crate) mod tts;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use self::{
     assistant::Assistant,
-    client_requests::saturating_u32,
     dialogue::Dialogue,
     drain_plan::DrainPlan,
     drop_report::DropReport,
     effects::Effects,
     floor::{Floor, SpeechSource},
-    input::{
-        rate_limiter::RateLimiter,
-        speech_input::{InputSettings, InputUse, SpeechInput},
-    },
-    lanes::Lanes,
+    input::speech_input::{SpeechEvent, StreamedAudio},
     microphone::AudioIntake,
-    outbox::{Actions, lockstep::AwaitedReply},
+    outbox::lockstep::AwaitedReply,
     settings::Settings,
     stt::transcriber::Transcriber,
-    timers::{Timer, Timers},
-    tools::{SegmentIds, Tools},
-    tts::{queue::TtsQueue, synthesizer::Synthesizer, voices::VoiceEncodingChoice},
+    tools::Tools,
+    tts::{queue::TtsQueue, synthesizer::Synthesizer},
 };
 pub use self::{
     dialogue::UplinkCounts,
@@ -105,17 +97,16 @@ pub use self::{
     tts::voices::VoiceCatalog,
 };
 use crate::{
-    audio::vad::Sensitivity,
+    audio::scratch,
     error::Error,
-    event::{ClientCommand, ClientEvent, CloseReason, Setting},
-    mapping::profile::DialogueRules,
+    event::{ClientCommand, ClientEvent, CloseReason, MicrophoneMode},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SessionPhase {
     /// The session accepts input.
     Open,
-    /// The session closes once all replies are sent, or [`Timer::Finish`] expires.
+    /// The session closes once all replies are sent, or [`timers::Timer::Finish`] expires.
     Finishing(CloseReason),
     /// The client side is closed; lanes may still be closing.
     Ended,
@@ -163,109 +154,6 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens a session. The client is notified at once, without waiting for an upstream.
-    pub(crate) fn open(now: Instant, setup: SessionSetup, mut settings: Vec<Setting>) -> Self {
-        let talk = setup.profile.dialogue.clone();
-        let voice_encoding = VoiceEncodingChoice::new(Arc::clone(&setup.voice_encodings));
-        let mut tools = Tools {
-            lanes: Lanes::new(setup.profile.lanes, voice_encoding, setup.seed),
-            floor: Floor::new(setup.floor_options()),
-            out: Actions::default(),
-            timers: Timers::default(),
-            segment_ids: SegmentIds::default(),
-        };
-        let session_id = format!("sess_{:012x}", tools.lanes.rng().u64(..) & 0xffff_ffff_ffff);
-        if setup.session_max_ms > 0 {
-            tools.timers.set(Timer::TimeLimit, now + Duration::from_millis(setup.session_max_ms));
-        }
-        tools.lanes.reports_queue = setup.reports_queue;
-        if setup.lock_step {
-            tools.out.enable_lockstep();
-        }
-        let input_settings = InputSettings {
-            encoding: setup.audio_in.encoding,
-            rate_hz: setup.audio_in.rate_hz,
-            channels: setup.audio_in.channels,
-            sensitivity: Sensitivity::Normal,
-            end_silence_ms: setup.profile.listen.end_ms,
-            segment_max_ms: setup.profile.listen.segment_max_ms.min(saturating_u32(setup.audio_max_ms)),
-            cut_after_ms: setup.transcripts.cut_after_ms,
-            cut_pause_ms: setup.transcripts.cut_pause_ms,
-            is_manual: false,
-        };
-        let transcribes = talk.is_none() || setup.profile.transcribes_user();
-        let input_use = InputUse { records_utterances: transcribes, streams_audio: talk.is_some() };
-        settings.insert(0, Setting::OutputRate(setup.audio_out.rate_hz));
-        let idle_timeout = Some(Duration::from_millis(setup.audio_in.idle_ms)).filter(|idle| !idle.is_zero());
-        let mut session = Self {
-            settings: Settings {
-                language: None,
-                tts_model: None,
-                voice: None,
-                microphone: setup.profile.microphone(),
-                rollover_events: false,
-                output_format: (setup.audio_out.encoding, setup.audio_out.rate_hz),
-                utterance_gap: None,
-            },
-            session_id,
-            opened_at: now,
-            phase: SessionPhase::Open,
-            drain_plan: None,
-            activity: ClientActivity {
-                idle_timeout,
-                idle_since: now,
-                was_awaiting_reply: false,
-                has_sent_audio: false,
-                last_replied_at: None,
-                silence_since: now,
-                last_frame_length: Duration::ZERO,
-                had_backpressure: false,
-            },
-            intake: AudioIntake {
-                rate_limiter: RateLimiter::new(setup.audio_in.rate_limit, setup.audio_in.max_ahead_ms),
-                dropped_groups: 0,
-                audio_totals: AudioTotals::default(),
-                speech_input: SpeechInput::new(setup.profile.listen.clone(), input_settings, input_use),
-                speech_events: Vec::new(),
-                last_utterance_end_ms: None,
-            },
-            drop_report: DropReport::default(),
-            transcriber: Transcriber::new(&setup),
-            synthesizer: Synthesizer::new(Arc::clone(&setup.profile)),
-            tts_queue: TtsQueue::default(),
-            dialogue: None,
-            assistant: None,
-            tools,
-            setup,
-        };
-        let language = settings.iter().find_map(|setting| match setting {
-            Setting::Language(language) => Some(language.clone()),
-            _ => None,
-        });
-        session.tools.out.push_client(ClientCommand::SessionCreated { language });
-        session.open_assistant();
-        session.apply_settings(now, settings);
-        if let Some(talk) = talk {
-            session.open_dialogue(now, talk);
-        }
-        session.arm_idle();
-        session.arm_outputs(now);
-        session
-    }
-
-    fn open_assistant(&mut self) {
-        let Some(rules) = self.setup.profile.answers.clone() else { return };
-        let voice = self.configured_voice();
-        self.assistant = Some(Box::new(Assistant::new(self.setup.profile.clone(), rules, voice)));
-    }
-
-    fn open_dialogue(&mut self, now: Instant, talk: Arc<DialogueRules>) {
-        let settings = self.dialogue_settings();
-        let (mode, duplex) = (self.setup.profile.mode, &self.setup.duplex);
-        let Tools { lanes, out, .. } = &mut self.tools;
-        self.dialogue = Some(Box::new(Dialogue::open(now, talk, mode, duplex, settings, lanes, out)));
-    }
-
     pub(crate) fn id(&self) -> &str {
         &self.session_id
     }
@@ -287,6 +175,16 @@ impl Session {
         self.phase == SessionPhase::Open
             && ((max_backlog_ms > 0 && self.transcriber.queue.backlog_ms() > max_backlog_ms)
                 || self.tools.out.awaits_final())
+    }
+
+    /// The session's state, and what the driver takes into account.
+    pub(crate) fn report(&self, now: Instant) -> SessionReport {
+        SessionReport::of(self, now)
+    }
+
+    /// Audio totals so far.
+    pub(crate) fn audio_totals(&self) -> AudioTotals {
+        status::audio_totals(self)
     }
 
     /// Handles a command or audio of the client.
@@ -359,6 +257,110 @@ impl Session {
         self.follow(now, Effects::ALL);
     }
 
+    /// Handles a frame of audio. Returns true if it starts or ends an utterance, or interrupts.
+    fn handle_audio(&mut self, now: Instant, bytes: &[u8]) -> bool {
+        let Tools { floor, out, .. } = &mut self.tools;
+        let is_muted = floor.is_audible() && self.settings.microphone == MicrophoneMode::Muted;
+        let frame = self.intake.take_frame(now, bytes, is_muted, out);
+        (self.activity.idle_since, self.activity.silence_since) = (now, now);
+        self.activity.last_frame_length = frame.length;
+        if let Some(dialogue) = &mut self.dialogue {
+            // The dialogue does not wait for audio that the model gets as silence.
+            let is_heard = !is_muted && !is_uplink_silenced(floor);
+            dialogue.user.note_frame(now, frame, is_heard);
+        }
+        if frame.is_dropped {
+            self.report_dropped(now);
+            return false;
+        }
+        if frame.has_speech {
+            floor.note_user_speech(now);
+        }
+        if self.intake.speech_events.is_empty() {
+            self.forward_to_dialogue();
+            return false;
+        }
+        self.process_speech_events(now);
+        true
+    }
+
+    /// Passes microphone audio to the conversation.
+    fn forward_to_dialogue(&mut self) {
+        let Some(dialogue) = &mut self.dialogue else { return };
+        let StreamedAudio { mut audio, start } = std::mem::take(&mut self.intake.speech_input.stream);
+        if !audio.is_empty() {
+            dialogue.uplink.push(&mut audio[start..], is_uplink_silenced(&self.tools.floor));
+            scratch::put_back(audio);
+        }
+    }
+
+    /// Passes audio to the conversation and speech events to the transcriber. Returns true if an utterance was completed.
+    pub(super) fn process_speech_events(&mut self, now: Instant) -> bool {
+        self.forward_to_dialogue();
+        let mut events = std::mem::take(&mut self.intake.speech_events);
+        let mut has_completed = false;
+        for event in events.drain(..) {
+            match &event {
+                SpeechEvent::InterruptionSuspected => self.tools.floor.pause(now),
+                SpeechEvent::SuspicionDismissed => self.tools.floor.resume(now, &mut self.tools.out),
+                SpeechEvent::Interrupted => self.handle_barge_in(now),
+                SpeechEvent::Started { .. } | SpeechEvent::Segment(_) => {}
+            }
+            self.track_utterance_end(&event);
+            let audio = match &event {
+                SpeechEvent::Segment(segment) => Some(segment.audio.clone()),
+                SpeechEvent::Started { .. } => {
+                    self.prepare_answer(now);
+                    None
+                }
+                _ => None,
+            };
+            let completed = self.transcriber.handle_speech_event(now, event, &mut self.tools);
+            self.pass_on_words();
+            if let Some((segment_id, audio)) = completed.zip(audio) {
+                has_completed = true;
+                self.handle_committed(now, segment_id, audio);
+            }
+        }
+        self.intake.speech_events = events;
+        has_completed
+    }
+
+    /// Has the assistant dial for the utterance that begins.
+    fn prepare_answer(&mut self, now: Instant) {
+        if let Some(assistant) = &mut self.assistant {
+            let Tools { lanes, floor, out, .. } = &mut self.tools;
+            assistant.prepare(now, floor, lanes, out);
+        }
+    }
+
+    /// Handles a barge-in: the user speaks during playback. The client has been notified of the speech before.
+    fn handle_barge_in(&mut self, now: Instant) {
+        self.transcriber.report_speech_edges(now, &mut self.tools.timers, &mut self.tools.out);
+        self.pass_on_words();
+        let after = self.intake.speech_input.speech_length();
+        self.tools.out.measure(Measurement::BargeIn { stage: BargeInStage::Noticed, after });
+        let is_floor_taken = self.is_floor_taken();
+        if let Some(dialogue) = self.dialogue.as_mut().filter(|_| is_floor_taken) {
+            dialogue.restore_held();
+        }
+        self.stop_speech(now);
+    }
+
+    /// Watches for barge-ins while something is playing and the microphone is open.
+    pub(super) fn update_barge_in_watch(&mut self) {
+        let Some(rules) = self.setup.profile.barge_in() else { return };
+        let interrupts =
+            self.assistant.as_ref().is_none_or(|assistant| assistant.settings.detection.interrupts);
+        let is_speaking = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
+            || self.assistant.as_ref().is_some_and(|assistant| assistant.is_busy())
+            || self.tools.floor.is_audible();
+        let is_mic_open = self.settings.microphone == MicrophoneMode::Open;
+        self.intake
+            .speech_input
+            .watch_barge_in(Some(rules).filter(|_| is_speaking && is_mic_open && interrupts));
+    }
+
     /// Stops all speech: the current text and the model's turn.
     pub(super) fn stop_speech(&mut self, now: Instant) {
         let Tools { lanes, floor, out, .. } = &mut self.tools;
@@ -392,6 +394,11 @@ impl Session {
     fn is_floor_taken(&self) -> bool {
         self.tools.floor.is_busy_with(SpeechSource::Text)
     }
+}
+
+/// True while the model hears silence: the client plays a text that it asked for.
+fn is_uplink_silenced(floor: &Floor) -> bool {
+    floor.is_audible() && floor.is_busy_with(SpeechSource::Text)
 }
 
 /// Whole milliseconds of a duration, saturating.

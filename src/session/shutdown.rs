@@ -9,6 +9,7 @@ use super::{
     measurement::{EndReason, Measurement},
     millis,
     outbox::{Action, Observation, lockstep::AwaitedReply},
+    status,
     timers::Timer,
     tools::Tools,
 };
@@ -177,7 +178,7 @@ impl Session {
                 self.transcriber.report_lost(now, &mut self.tools.timers, &mut self.tools.out);
             }
         }
-        self.drop_report.flush(now, self.dropped(), &mut self.tools.out);
+        self.drop_report.flush(now, status::dropped(self), &mut self.tools.out);
         self.end_session(now);
         self.tools.out.push_replies(true);
         self.tools.out.push_client(ClientCommand::SessionClosed {

@@ -43,83 +43,82 @@ impl SessionReport {
             read_window: None,
         }
     }
+
+    /// The session's state, and what the driver takes into account.
+    pub(super) fn of(session: &Session, now: Instant) -> Self {
+        let pace = session.setup.audio_out.pace.unwrap_or(session.setup.profile.playout.pace);
+        Self {
+            state: state(session),
+            is_paced: pace == PlayoutPace::RealTime,
+            needs_backpressure: session.needs_backpressure(),
+            only_waits_in_queue: session.phase == SessionPhase::Ended && session.only_waits_in_queue(),
+            kept_bytes: session.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes()),
+            read_window: ReadWindow::of(session, now),
+        }
+    }
 }
 
-impl Session {
-    /// The session's state, and what the driver takes into account.
-    pub(crate) fn report(&self, now: Instant) -> SessionReport {
-        let pace = self.setup.audio_out.pace.unwrap_or(self.setup.profile.playout.pace);
-        SessionReport {
-            state: self.state(),
-            is_paced: pace == PlayoutPace::RealTime,
-            needs_backpressure: self.needs_backpressure(),
-            only_waits_in_queue: self.phase == SessionPhase::Ended && self.only_waits_in_queue(),
-            kept_bytes: self.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes()),
-            read_window: self.read_window(now),
-        }
+fn state(session: &Session) -> SessionState {
+    if session.phase != SessionPhase::Open {
+        return SessionState::Ending;
     }
+    if let Some(state) =
+        session.dialogue.as_ref().and_then(|dialogue| dialogue.connecting_state(&session.tools.lanes))
+    {
+        return state;
+    }
+    if session.tools.floor.is_audible() {
+        SessionState::Speaking
+    } else if session.intake.speech_input.voice_activity.is_in_speech() {
+        SessionState::Listening
+    } else if is_queued(session) {
+        SessionState::Queued
+    } else if session.awaits_reply()
+        || session.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
+    {
+        SessionState::Answering
+    } else {
+        SessionState::Idle
+    }
+}
 
-    fn state(&self) -> SessionState {
-        if self.phase != SessionPhase::Open {
-            return SessionState::Ending;
-        }
-        if let Some(state) =
-            self.dialogue.as_ref().and_then(|dialogue| dialogue.connecting_state(&self.tools.lanes))
-        {
-            return state;
-        }
-        if self.tools.floor.is_audible() {
-            SessionState::Speaking
-        } else if self.intake.speech_input.voice_activity.is_in_speech() {
-            SessionState::Listening
-        } else if self.is_queued() {
-            SessionState::Queued
-        } else if self.awaits_reply() || self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
-        {
-            SessionState::Answering
-        } else {
-            SessionState::Idle
-        }
-    }
+/// True if a request waits in an upstream's queue.
+fn is_queued(session: &Session) -> bool {
+    let lanes = &session.tools.lanes;
+    let waits_for_transcript =
+        lanes.owner_is_queued(Owner::Transcriber) && !lanes.owner_holds_worker(Owner::Transcriber);
+    waits_for_transcript
+        || lanes.owner_is_queued(Owner::Synthesizer)
+        || lanes.owner_is_queued(Owner::Assistant)
+}
 
-    /// True if a request waits in an upstream's queue.
-    fn is_queued(&self) -> bool {
-        let lanes = &self.tools.lanes;
-        let waits_for_transcript =
-            lanes.owner_is_queued(Owner::Transcriber) && !lanes.owner_holds_worker(Owner::Transcriber);
-        waits_for_transcript
-            || lanes.owner_is_queued(Owner::Synthesizer)
-            || lanes.owner_is_queued(Owner::Assistant)
+/// Audio totals so far.
+pub(super) fn audio_totals(session: &Session) -> AudioTotals {
+    let waiting = Duration::from_millis(session.transcriber.queue.backlog_ms());
+    let totals = AudioTotals {
+        dropped_backlog: dropped_backlog(session),
+        waiting,
+        sent: session.tools.floor.sent_length(),
+        ..session.intake.audio_totals
+    };
+    let Some(uplink) = session.uplink_counts() else { return totals };
+    AudioTotals {
+        appended: length_of(uplink.appended),
+        silenced: length_of(uplink.silenced),
+        waiting: waiting.max(length_of(uplink.waiting)),
+        ..totals
     }
+}
 
-    /// Audio totals so far.
-    pub(crate) fn audio_totals(&self) -> AudioTotals {
-        let waiting = Duration::from_millis(self.transcriber.queue.backlog_ms());
-        let totals = AudioTotals {
-            dropped_backlog: self.dropped_backlog(),
-            waiting,
-            sent: self.tools.floor.sent_length(),
-            ..self.intake.audio_totals
-        };
-        let Some(uplink) = self.uplink_counts() else { return totals };
-        AudioTotals {
-            appended: length_of(uplink.appended),
-            silenced: length_of(uplink.silenced),
-            waiting: waiting.max(length_of(uplink.waiting)),
-            ..totals
-        }
-    }
+/// Audio dropped so far, for any reason.
+pub(super) fn dropped(session: &Session) -> Duration {
+    session.intake.audio_totals.dropped_too_fast + dropped_backlog(session)
+}
 
-    /// Audio dropped so far, for any reason.
-    pub(super) fn dropped(&self) -> Duration {
-        self.intake.audio_totals.dropped_too_fast + self.dropped_backlog()
-    }
-
-    /// Audio dropped so far because too much waited for an upstream.
-    pub(super) fn dropped_backlog(&self) -> Duration {
-        let uplink = self.uplink_counts().map_or(Duration::ZERO, |uplink| length_of(uplink.dropped));
-        Duration::from_millis(self.transcriber.queue.dropped_ms) + uplink
-    }
+/// Audio dropped so far because too much waited for an upstream.
+pub(super) fn dropped_backlog(session: &Session) -> Duration {
+    let uplink = session.uplink_counts().map_or(Duration::ZERO, |uplink| length_of(uplink.dropped));
+    Duration::from_millis(session.transcriber.queue.dropped_ms) + uplink
 }
 
 /// Duration of samples at 16 kHz.

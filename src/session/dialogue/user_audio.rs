@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::session::microphone::TakenFrame;
+
 /// The user's audio.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UserAudio {
@@ -13,4 +15,20 @@ pub(crate) struct UserAudio {
     pub(crate) voice_at: Option<Instant>,
     /// An utterance of the user is in progress.
     pub(crate) in_speech: bool,
+}
+
+impl UserAudio {
+    /// Notes a frame of audio. `is_heard` if the model hears it.
+    pub(in crate::session) fn note_frame(&mut self, now: Instant, frame: TakenFrame, is_heard: bool) {
+        self.client_audio_at = Some(now);
+        if frame.is_dropped {
+            return;
+        }
+        if is_heard {
+            self.last_mic_frame = Some((now, frame.length));
+        }
+        if frame.has_speech {
+            self.voice_at = Some(now);
+        }
+    }
 }

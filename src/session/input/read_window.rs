@@ -28,41 +28,41 @@ pub struct ReadWindow {
     pub max_delay: Duration,
 }
 
-impl Session {
+impl ReadWindow {
     /// The current read window; `None` if every message must be read at once.
-    pub(in crate::session) fn read_window(&self, now: Instant) -> Option<ReadWindow> {
-        let gather = self.setup.profile.read_window;
-        let max_delay_ms = if self.tools.floor.is_audible() { gather.playing_ms } else { gather.quiet_ms };
+    pub(in crate::session) fn of(session: &Session, now: Instant) -> Option<ReadWindow> {
+        let gather = session.setup.profile.read_window;
+        let max_delay_ms = if session.tools.floor.is_audible() { gather.playing_ms } else { gather.quiet_ms };
         let max_delay = Duration::from_millis(max_delay_ms.into());
         if max_delay.is_zero()
-            || self.phase != SessionPhase::Open
-            || self.setup.lock_step
-            || self.expects_urgent_command(now)
+            || session.phase != SessionPhase::Open
+            || session.setup.lock_step
+            || expects_urgent_command(session, now)
         {
             return None;
         }
-        let until_unit = self.dialogue.as_ref().map_or(Duration::MAX, |dialogue| {
+        let until_unit = session.dialogue.as_ref().map_or(Duration::MAX, |dialogue| {
             // A complete unit waits for the model, so only the current one counts.
             let missing = UNIT_SAMPLES - dialogue.waiting_samples() % UNIT_SAMPLES;
             Duration::from_micros(missing as u64 * 1_000_000 / u64::from(SPEECH_RATE_HZ))
         });
-        let until_edge = self.intake.speech_input.time_to_decision();
-        Some(ReadWindow {
-            received: self.intake.audio_totals.received,
-            last_frame_length: self.activity.last_frame_length,
+        let until_edge = session.intake.speech_input.time_to_decision();
+        Some(Self {
+            received: session.intake.audio_totals.received,
+            last_frame_length: session.activity.last_frame_length,
             until_decision: until_edge.min(until_unit),
             frame_max_bytes: usize::MAX,
             max_delay,
         })
     }
+}
 
-    /// True if an urgent command may come. In a conversation the model answers, not the client.
-    fn expects_urgent_command(&self, now: Instant) -> bool {
-        let may_reply = self.activity.last_replied_at.is_some_and(|at| now < at + REPLY_WINDOW);
-        self.dialogue.is_none()
-            && (may_reply
-                || self.is_speaking()
-                || self.tts_queue.has_waiting()
-                || self.transcriber.queue.backlog_ms() > 0)
-    }
+/// True if an urgent command may come. In a conversation the model answers, not the client.
+fn expects_urgent_command(session: &Session, now: Instant) -> bool {
+    let may_reply = session.activity.last_replied_at.is_some_and(|at| now < at + REPLY_WINDOW);
+    session.dialogue.is_none()
+        && (may_reply
+            || session.is_speaking()
+            || session.tts_queue.has_waiting()
+            || session.transcriber.queue.backlog_ms() > 0)
 }

@@ -7,7 +7,7 @@
 //! - [`closing`] bounds the lanes that nobody uses, and gives their places in queues to new requests
 //! - [`queue_notice`] tells the client where it waits
 //!
-//! To add an owner, add it to [`Owner`] and to the match of the session's [`super::routing`]. An owner never touches a
+//! To add an owner, add it to [`Owner`] and to the match of [`super::follow_up`]. An owner never touches a
 //! transport.
 
 pub(crate) mod backoff;
