@@ -30,7 +30,7 @@ use self::{relayed::RelayBridge, served::ServedBridge};
 use crate::{
     downstream::{Codec, ConnectQuery},
     error::Error,
-    event::{DisconnectReason, Frame, Lane, Message, Mode, TurnTag},
+    event::{DisconnectReason, Frame, Lane, Message, Mode, SpeechId},
     mapping::{ClientMapping, UpstreamMapping},
     session::{
         AudioTotals, Observation, RelaySetup, SampleCounts, SessionReport, SessionSetup, UplinkCounts,
@@ -66,11 +66,11 @@ pub enum Input<'a> {
 #[derive(Debug, PartialEq)]
 pub enum Output {
     /// Send this to the client; nothing follows a close frame. Audio is tagged with its text or turn.
-    ToClient(Message, Option<TurnTag>),
+    ToClient(Message, Option<SpeechId>),
     /// Discard what is still queued for the client with this tag.
     DropTurn {
         /// The cancelled text or turn.
-        turn: TurnTag,
+        turn: SpeechId,
         /// Bytes of its audio that were given out, before base64: for the trace.
         audio_bytes: u64,
     },

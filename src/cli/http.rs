@@ -108,7 +108,7 @@ impl HttpTarget {
     /// # Errors
     /// [`ClientError::Unreachable`], [`ClientError::UntrustedCertificate`], [`ClientError::ConnectionLost`], or
     /// [`ClientError::HttpFailed`] with the server's own message.
-    pub(super) async fn post(&self, path: &str, payload: Payload) -> Result<Answer, ClientError> {
+    pub(super) async fn post(&self, path: &str, payload: Payload) -> Result<HttpAnswer, ClientError> {
         self.send(Method::POST, path, payload).await
     }
 
@@ -116,11 +116,11 @@ impl HttpTarget {
     ///
     /// # Errors
     /// As for [`Self::post`].
-    pub(super) async fn get(&self, path: &str) -> Result<Answer, ClientError> {
+    pub(super) async fn get(&self, path: &str) -> Result<HttpAnswer, ClientError> {
         self.send(Method::GET, path, Payload::empty()).await
     }
 
-    async fn send(&self, method: Method, path: &str, payload: Payload) -> Result<Answer, ClientError> {
+    async fn send(&self, method: Method, path: &str, payload: Payload) -> Result<HttpAnswer, ClientError> {
         let hint = match payload.is_large {
             true => "; the server may not take recordings of this size (OpenAI's limit is 25 MB)",
             false => "",
@@ -134,7 +134,7 @@ impl HttpTarget {
         let (mut sender, connection) = http1::handshake(TokioIo::new(transport)).await.map_err(lost)?;
         let connection = tokio::spawn(connection);
         let answer = sender.send_request(self.request(method, path, payload)?).await.map_err(lost)?;
-        let answer = Answer { answer, url: self.url.clone(), _connection: AbortOnDrop(connection) };
+        let answer = HttpAnswer { answer, url: self.url.clone(), _connection: AbortOnDrop(connection) };
         if answer.answer.status().is_success() { Ok(answer) } else { Err(answer.into_error().await) }
     }
 
@@ -189,13 +189,13 @@ impl Drop for AbortOnDrop {
 }
 
 /// The answer to a request.
-pub(super) struct Answer {
+pub(super) struct HttpAnswer {
     answer: Response<Incoming>,
     url: String,
     _connection: AbortOnDrop,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// The next part of the body; `None` at its end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         while let Some(frame) = self.answer.frame().await {

@@ -6,7 +6,7 @@ use super::{Codec, CodecKind, IgnoredField, picture, realtime, reference};
 use crate::{
     audio::{encoding::Encoding, pcm, vad::Sensitivity},
     error::{Error, ErrorKind},
-    event::{ClientEvent, CloseReason, Frame, MicrophoneMode, Setting, SpeakRequest, TurnTag, VideoFrame},
+    event::{ClientEvent, CloseReason, Frame, MicrophoneMode, Setting, SpeakRequest, SpeechId, VideoFrame},
     mapping::{
         client::{EmptyMessage, ProtocolCommand, Verb},
         extract::{ExtractError, ExtractedValues, Node},
@@ -236,9 +236,9 @@ fn json_error(error: ExtractError) -> Error {
 }
 
 /// The turn that a message says was played.
-fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<TurnTag> {
+fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> {
     values.iter().find_map(|value| match value {
-        (FieldRole::Turn, FieldValue::Integer(turn)) => u32::try_from(*turn).ok().map(TurnTag),
+        (FieldRole::Turn, FieldValue::Integer(turn)) => u32::try_from(*turn).ok().map(SpeechId),
         _ => None,
     })
 }

@@ -4,7 +4,7 @@ use super::{Codec, CodecKind, slot_values::EventSource};
 use crate::{
     audio::word_times::WordTime,
     error::Error,
-    event::{ClientCommand, CloseReason, Message, TurnTag},
+    event::{ClientCommand, CloseReason, Message, SpeechId},
     mapping::client::{CloseSpelling, ErrorSpelling, EventName, EventSlot, ReportedAs},
 };
 
@@ -15,7 +15,7 @@ impl Codec {
         &mut self,
         command: &ClientCommand,
         at_s: f64,
-        mut send: impl FnMut(Message, Option<TurnTag>),
+        mut send: impl FnMut(Message, Option<SpeechId>),
     ) {
         if let CodecKind::Realtime(realtime) = &mut self.kind {
             return realtime.encode(command, send);

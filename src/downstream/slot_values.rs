@@ -89,7 +89,7 @@ fn word_value(word: &WordTime, slot: Slot) -> Option<SlotValue<'_>> {
 mod tests {
     use super::*;
     use crate::{
-        event::{ClientAudio, CloseReason, RolloverReason, Speaker, TurnTag},
+        event::{ClientAudio, CloseReason, RolloverReason, Speaker, SpeechId},
         mapping::{Library, client::EventName},
     };
 
@@ -131,9 +131,9 @@ mod tests {
                 ClientCommand::SpeakingStarted { request_id: text(), at_ms: 1, text: text() }
             }
             EventName::Audio => {
-                ClientCommand::Audio(ClientAudio { bytes: vec![0; 2].into(), turn: TurnTag(1) })
+                ClientCommand::Audio(ClientAudio { bytes: vec![0; 2].into(), turn: SpeechId(1) })
             }
-            EventName::AudioComplete => ClientCommand::AudioComplete { turn: TurnTag(1) },
+            EventName::AudioComplete => ClientCommand::AudioComplete { turn: SpeechId(1) },
             EventName::SpeakingEnded | EventName::SpeakingCancelled => {
                 let cancelled = name == EventName::SpeakingCancelled;
                 ClientCommand::SpeakingEnded { request_id: text(), at_ms: 1, cancelled, audio_ms: 1 }

@@ -26,7 +26,7 @@ pub use self::lane::{
 };
 use crate::audio::{encoding::Encoding, vad::Sensitivity};
 pub use crate::mapping::{
-    client::{ClientAudio, ClientCommand, CloseReason, RolloverReason, Speaker, TurnTag},
+    client::{ClientAudio, ClientCommand, CloseReason, RolloverReason, Speaker, SpeechId},
     profile::MicrophoneMode,
     upstream::{Mode, VoiceEncoding},
 };
@@ -61,7 +61,7 @@ pub enum ClientEvent<'a> {
     /// Microphone audio in the session's input format. Frames may split a sample.
     Audio(&'a [u8]),
     /// The client has played a text or turn to its end.
-    Played(TurnTag),
+    Played(SpeechId),
     /// Changes settings for the rest of the session.
     Configure(Vec<Setting>),
     /// Speaks a text. Cancels the text being spoken.

@@ -6,7 +6,7 @@
 //! A message of an upstream goes through [`lanes`] to its owner, and a frame of the client through [`microphone`] and
 //! [`input`] to the conversation and the transcriber. Either returns [`effects`], and [`follow_up`] runs the steps below.
 //!
-//! - [`setup`] opens a session; [`client_requests`] handles what clients ask for, and [`settings`] is what they set
+//! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, and [`settings`] is what they set
 //! - [`microphone`] takes the client's audio, [`input`] finds utterances in it; [`drop_report`] reports what was dropped
 //! - [`lanes`] are the upstream sessions with their owners, [`floor`] decides who is heard and plays it
 //! - the owners: [`stt`] makes transcripts of utterances, [`tts`] audio of texts, [`dialogue`] converses in full duplex, and
@@ -57,6 +57,7 @@ pub(crate) mod input;
 pub(crate) mod lanes;
 pub(crate) mod measurement;
 mod microphone;
+mod opening;
 pub(crate) mod outbox;
 pub(crate) mod output_filter;
 mod settings;

@@ -18,7 +18,7 @@ use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
     error::Error,
-    event::{DisconnectReason, Frame, Lane, Message, Mode, TurnTag},
+    event::{DisconnectReason, Frame, Lane, Message, Mode, SpeechId},
     mapping::Library,
     session::{
         EndReason, Measurement, Observation, ReadWindow, RelaySetup, SessionReport, SessionSetup,
@@ -171,7 +171,7 @@ pub(crate) struct Harness {
     gateway_wait: Option<Instant>,
     client_open: bool,
     /// What a client that does not read has not received; `None` for one that reads.
-    unread: Option<Vec<(Message, Option<TurnTag>)>>,
+    unread: Option<Vec<(Message, Option<SpeechId>)>>,
     /// The bridge has finished.
     pub(crate) finished: bool,
     /// Bytes of audio the client sent.

@@ -60,12 +60,12 @@ struct Dialogue<'s> {
     answer_began_at: Option<Instant>,
     was_interrupted: bool,
     transcripts: Vec<String>,
-    answer: Answer,
+    answer: ModelAnswer,
 }
 
 /// The current answer.
 #[derive(Default)]
-struct Answer {
+struct ModelAnswer {
     text: String,
     speech: SpeechAudio,
     /// Time from the user's last sound to the first audio.
@@ -126,7 +126,7 @@ impl<'s> Dialogue<'s> {
             answer_began_at: None,
             was_interrupted: false,
             transcripts: Vec::new(),
-            answer: Answer::default(),
+            answer: ModelAnswer::default(),
         }
     }
 
@@ -153,7 +153,7 @@ impl<'s> Dialogue<'s> {
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         match text("/type") {
             "response.created" => {
-                self.answer = Answer::default();
+                self.answer = ModelAnswer::default();
                 self.answer_began_at = None;
             }
             "response.output_audio.delta" => {

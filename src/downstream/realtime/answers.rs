@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{Realtime, response::Response, with};
 use crate::{
-    event::{ClientAudio, EntryId, Message, TurnTag},
+    event::{ClientAudio, EntryId, Message, SpeechId},
     mapping::client::RealtimeEvent,
 };
 
@@ -54,7 +54,11 @@ impl Realtime {
     }
 
     /// Sends audio of the first response.
-    pub(super) fn send_audio(&mut self, audio: &ClientAudio, send: &mut dyn FnMut(Message, Option<TurnTag>)) {
+    pub(super) fn send_audio(
+        &mut self,
+        audio: &ClientAudio,
+        send: &mut dyn FnMut(Message, Option<SpeechId>),
+    ) {
         if !self.responses.front().is_some_and(|response| response.speaks) {
             return;
         }

@@ -32,7 +32,7 @@ use self::{
 use super::{IgnoredField, json_text::Fields};
 use crate::{
     error::{Error, ErrorKind, Origin},
-    event::{ClientCommand, CloseReason, EntryId, Message, Setting, Speaker, TurnTag},
+    event::{ClientCommand, CloseReason, EntryId, Message, Setting, Speaker, SpeechId},
     mapping::{
         ClientMapping,
         client::{RealtimeEvent, ReportedAs},
@@ -147,7 +147,11 @@ impl Realtime {
 
     /// Encodes a command. Commands that these clients do not know have no message. Only audio is discarded at an
     /// interruption, because every other event belongs to a pair.
-    pub(super) fn encode(&mut self, command: &ClientCommand, mut send: impl FnMut(Message, Option<TurnTag>)) {
+    pub(super) fn encode(
+        &mut self,
+        command: &ClientCommand,
+        mut send: impl FnMut(Message, Option<SpeechId>),
+    ) {
         use RealtimeEvent as E;
         if let ClientCommand::Audio(audio) = command {
             return self.send_audio(audio, &mut send);

@@ -229,7 +229,7 @@ client_events! {
     /// All audio of a text or turn was sent. Only for clients that confirm when they have played it, with [`super::Verb::Played`].
     AudioComplete {
         /// The text or turn.
-        turn: TurnTag,
+        turn: SpeechId,
     } from "the bridge, after the last audio of a text or turn; the client answers when it is played"
     [Turn = int(turn.0), UnixS];
 
@@ -337,7 +337,7 @@ client_events! {
 impl ClientCommand {
     /// The text or turn that is discarded with this command when the user interrupts; `None` for commands that stay.
     #[must_use]
-    pub const fn turn(&self) -> Option<TurnTag> {
+    pub const fn turn(&self) -> Option<SpeechId> {
         match self {
             Self::Audio(audio) => Some(audio.turn),
             Self::AudioComplete { turn } => Some(*turn),
@@ -353,9 +353,9 @@ impl EventName {
     }
 }
 
-/// Tag of a text or turn that is spoken to the client; unique within a session.
+/// Names a speech to the client: a requested text, or a turn or answer of the model. Unique within a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TurnTag(pub u32);
+pub struct SpeechId(pub u32);
 
 /// Audio for the client: mono samples at the client's rate.
 #[derive(Debug, Clone, PartialEq)]
@@ -363,7 +363,7 @@ pub struct ClientAudio {
     /// Samples in the client's encoding.
     pub bytes: Bytes,
     /// The text or turn that the audio belongs to.
-    pub turn: TurnTag,
+    pub turn: SpeechId,
 }
 
 fn int(number: impl Into<u64>) -> SlotValue<'static> {

@@ -21,7 +21,7 @@ use self::{
     values::{compile_event, compile_values},
 };
 pub use self::{
-    events::{ClientAudio, ClientCommand, EventName, TurnTag},
+    events::{ClientAudio, ClientCommand, EventName, SpeechId},
     file::{AudioIn, AudioOut, CloseSpelling, EmptyMessage, ReportedAs, TranscriptRules},
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},

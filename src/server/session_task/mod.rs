@@ -47,7 +47,7 @@ use super::{
 use crate::{
     bridge::{Bridge, Input, Output},
     error::{ErrorKind, Origin},
-    event::{Lane, Message, TurnTag},
+    event::{Lane, Message, SpeechId},
     mapping::ClientMapping,
     session::{Observation, SessionReport},
     telemetry::context::TraceContext,
@@ -370,7 +370,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    fn send_client(&mut self, message: Message, turn: Option<TurnTag>) {
+    fn send_client(&mut self, message: Message, turn: Option<SpeechId>) {
         self.show_tap(TapPoint::ToClient, &message);
         let close_code = if let Message::Close(code, _) = message { Some(code) } else { None };
         if let Some(SessionRegistration { observer, .. }) = &mut self.registration {

@@ -9,13 +9,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::tungstenite::{Error as WsError, Message as WsMessage};
 
 use super::{JOINED_WRITE_BYTES, WebSocket};
-use crate::event::TurnTag;
+use crate::event::SpeechId;
 
 /// A message that waits to be written.
 struct QueuedMessage {
     message: WsMessage,
     /// The text or turn that the message is discarded with.
-    turn: Option<TurnTag>,
+    turn: Option<SpeechId>,
 }
 
 /// Messages in the order of sending.
@@ -29,13 +29,13 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn push(&mut self, message: WsMessage, turn: Option<TurnTag>) {
+    pub(crate) fn push(&mut self, message: WsMessage, turn: Option<SpeechId>) {
         self.bytes += memory_bytes(&message);
         self.messages.push_back(QueuedMessage { message, turn });
     }
 
     /// Discards the messages of a text or turn.
-    pub(crate) fn drop_turn(&mut self, turn: TurnTag) {
+    pub(crate) fn drop_turn(&mut self, turn: SpeechId) {
         self.messages.retain(|queued| queued.turn != Some(turn));
         self.bytes = self.messages.iter().map(|queued| memory_bytes(&queued.message)).sum();
     }

@@ -10,7 +10,7 @@ use crate::session::{
 };
 use crate::{
     audio::MODEL_RATE_HZ,
-    event::{ClientCommand, Speaker, TurnTag},
+    event::{ClientCommand, Speaker, SpeechId},
 };
 
 /// Remembered response ids of one turn. Late output is at most one unit late.
@@ -38,7 +38,7 @@ pub(in crate::session) struct AssistantTurn {
     /// Samples of its audio so far.
     pub(in crate::session) audio_samples: u64,
     /// Names it on the floor, from its first audio on.
-    pub(in crate::session) playing: Option<TurnTag>,
+    pub(in crate::session) playing: Option<SpeechId>,
     pub(super) response_ids: VecDeque<Box<str>>,
 }
 

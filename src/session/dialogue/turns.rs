@@ -29,7 +29,7 @@ use crate::session::{
     tools::Tools,
 };
 use crate::{
-    event::{MessageMeta, Speaker, TurnTag},
+    event::{MessageMeta, Speaker, SpeechId},
     mapping::profile::BargeInRules,
 };
 
@@ -40,7 +40,7 @@ const STALE_IDS_MAX: usize = 8;
 #[derive(Debug)]
 struct EndedTurn {
     /// `None` if it had no audio.
-    played_as: Option<TurnTag>,
+    played_as: Option<SpeechId>,
     response_ids: VecDeque<Box<str>>,
 }
 

@@ -1,7 +1,7 @@
 //! The floor: decides who is heard, and plays each speech to the client, one after the other.
 //!
 //! A speech is a text that the client asked voxbridge to speak, or a turn of the model. Its maker begins it, names it by
-//! its tag to add audio and to finish it, and the floor decides when its audio leaves. Each speech is announced once, sent
+//! its id to add audio and to finish it, and the floor decides when its audio leaves. Each speech is announced once, sent
 //! at the profile's pace and ended once. It ends when the client has heard its last sample: until then it can be
 //! cancelled, and the microphone may be muted. The floor handles samples; the codec writes them on the wire.
 //!
@@ -38,7 +38,7 @@ use crate::{
         MODEL_RATE_HZ, encoding::Encoding, output_converter::OutputConverter, playout::PlayoutPacer,
         resample::UnsupportedRate,
     },
-    event::{ClientCommand, TurnTag},
+    event::{ClientCommand, SpeechId},
     mapping::profile::{PlayoutPace, PlayoutRules},
 };
 
@@ -51,7 +51,7 @@ const UNPLAYED_MAX: Duration = Duration::from_secs(90);
 /// the soft beginning of a word 400 ms later (see [`crate::audio::vad::VadConfig::preset`]).
 const PAUSE_MAX: Duration = Duration::from_millis(600);
 
-/// Longest wait for a client's word that it has played a text, beyond the estimated end.
+/// Longest wait for a client that confirms what it has played, beyond the estimated end.
 const CONFIRMATION_MAX: Duration = Duration::from_secs(5);
 
 /// How a session's audio is sent.
@@ -84,7 +84,7 @@ pub(crate) enum Permission {
     /// It may speak.
     Now,
     /// It waits until this speech has ended.
-    After(TurnTag),
+    After(SpeechId),
     /// It is dropped.
     Refused,
 }
@@ -92,14 +92,14 @@ pub(crate) enum Permission {
 /// Playback of one session.
 #[derive(Debug)]
 pub(crate) struct Floor {
-    /// Encoding and rate of the next text; no audio goes through it.
+    /// Encoding and rate of the next speech; no audio goes through it.
     format: OutputConverter,
-    next_turn: u32,
+    next_id: u32,
     options: FloorOptions,
     pace: PlayoutPacer,
     /// No audio is sent before this instant, because the user may be about to speak.
     paused_until: Option<Instant>,
-    /// Oldest first: the front text plays. Each receives audio until it is finished.
+    /// Oldest first: the first one plays. Each receives audio until it is finished.
     speeches: VecDeque<Speech>,
     /// End of the user's last speech, until an answer begins.
     user_spoke_at: Option<Instant>,
@@ -115,7 +115,7 @@ impl Floor {
         let lead = (playout.pace == PlayoutPace::RealTime).then(|| ms(playout.lead_ms));
         Self {
             format: OutputConverter::default(),
-            next_turn: 0,
+            next_id: 0,
             options,
             pace: PlayoutPacer::new(lead, ms(playout.hold_max_ms)),
             paused_until: None,
@@ -125,7 +125,7 @@ impl Floor {
         }
     }
 
-    /// Sets encoding and rate from the next text on.
+    /// Sets encoding and rate from the next speech on.
     ///
     /// # Errors
     /// [`UnsupportedRate`] for a rate out of range; the old one stays.
@@ -134,19 +134,19 @@ impl Floor {
         Ok(())
     }
 
-    /// Begins a text. Its words are announced with its first audio.
+    /// Begins a speech. Its words are announced with its first audio.
     pub(crate) fn begin(
         &mut self,
         now: Instant,
         source: SpeechSource,
         request_id: String,
         text: String,
-    ) -> TurnTag {
-        let turn = TurnTag(self.next_turn);
-        self.next_turn += 1;
+    ) -> SpeechId {
+        let id = SpeechId(self.next_id);
+        self.next_id += 1;
         let converter = self.format.renewed();
-        self.speeches.push_back(Speech::new(now, source, turn, converter, request_id, text));
-        turn
+        self.speeches.push_back(Speech::new(now, source, id, converter, request_id, text));
+        id
     }
 
     /// Begins a turn of the model. Its end is reported to the client as the end of this answer.
@@ -156,17 +156,17 @@ impl Floor {
         segment_id: u32,
         request_id: String,
         text: String,
-    ) -> TurnTag {
-        let turn = self.begin(now, SpeechSource::Model, request_id, text);
-        if let Some(speech) = self.speech_mut(turn) {
+    ) -> SpeechId {
+        let id = self.begin(now, SpeechSource::Model, request_id, text);
+        if let Some(speech) = self.speech_mut(id) {
             speech.segment_id = Some(segment_id);
         }
-        turn
+        id
     }
 
-    /// The text with this tag; `None` if it has ended.
-    fn speech_mut(&mut self, turn: TurnTag) -> Option<&mut Speech> {
-        self.speeches.iter_mut().find(|speech| speech.turn == turn)
+    /// The speech with this id; `None` if it has ended.
+    fn speech_mut(&mut self, id: SpeechId) -> Option<&mut Speech> {
+        self.speeches.iter_mut().find(|speech| speech.id == id)
     }
 
     /// Notes that the user spoke.
@@ -179,17 +179,17 @@ impl Floor {
         self.sent_audio
     }
 
-    /// True while a text plays.
+    /// True while a speech plays.
     pub(crate) fn is_audible(&self) -> bool {
         self.speeches.front().is_some_and(|speech| speech.start_reported)
     }
 
     /// True if the client knows of a speech.
-    pub(crate) fn is_announced(&self, turn: TurnTag) -> bool {
-        self.speeches.iter().any(|speech| speech.turn == turn && speech.start_reported)
+    pub(crate) fn is_announced(&self, id: SpeechId) -> bool {
+        self.speeches.iter().any(|speech| speech.id == id && speech.start_reported)
     }
 
-    /// True while a text plays or receives audio.
+    /// True while a speech plays or receives audio.
     pub(crate) fn is_busy(&self) -> bool {
         !self.speeches.is_empty()
     }
@@ -213,15 +213,15 @@ impl Floor {
     pub(crate) fn may_speak(&self, claim: Claim) -> Permission {
         match (claim, self.of_source(SpeechSource::Text)) {
             (_, None) => Permission::Now,
-            (Claim::QueuedText | Claim::Answer, Some(text)) => Permission::After(text.turn),
+            (Claim::QueuedText | Claim::Answer, Some(text)) => Permission::After(text.id),
             (Claim::Turn, Some(_)) => Permission::Refused,
         }
     }
 
-    /// Adds float32 audio of the model to a text, also after it was finished. Ignored if the text has ended.
-    pub(crate) fn push_audio(&mut self, now: Instant, turn: TurnTag, samples: &[f32], out: &mut Actions) {
+    /// Adds float32 audio of the model to a speech, also after it was finished. Ignored if the speech has ended.
+    pub(crate) fn push_audio(&mut self, now: Instant, id: SpeechId, samples: &[f32], out: &mut Actions) {
         let room = self.room(now);
-        let Some(speech) = self.speech_mut(turn) else { return };
+        let Some(speech) = self.speech_mut(id) else { return };
         let fitting = &samples[..samples.len().min(room)];
         speech.push_audio(fitting);
         if fitting.len() < samples.len() {
@@ -247,17 +247,17 @@ impl Floor {
         unsent + self.pace.unplayed(now)
     }
 
-    /// Finishes a text. It ends when its audio was heard.
-    pub(crate) fn finish(&mut self, now: Instant, turn: TurnTag, out: &mut Actions) {
-        if let Some(speech) = self.speech_mut(turn) {
+    /// Finishes a speech. It ends when its audio was heard.
+    pub(crate) fn finish(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
+        if let Some(speech) = self.speech_mut(id) {
             speech.finish();
         }
         self.advance(now, out);
     }
 
     /// Sets the words of a turn of the model that is complete. The client gets them when the turn ends.
-    pub(crate) fn set_transcript(&mut self, turn: TurnTag, transcript: TurnTranscript) {
-        if let Some(speech) = self.speech_mut(turn) {
+    pub(crate) fn set_transcript(&mut self, id: SpeechId, transcript: TurnTranscript) {
+        if let Some(speech) = self.speech_mut(id) {
             speech.transcript = Some(transcript);
         }
     }
@@ -275,25 +275,25 @@ impl Floor {
         self.speeches.iter().filter_map(heard).collect()
     }
 
-    /// Marks a text as incomplete: the rest of it was lost. It ends as cancelled, after the audio so far.
-    pub(crate) fn truncate(&mut self, turn: TurnTag) {
-        if let Some(speech) = self.speech_mut(turn) {
+    /// Marks a speech as incomplete: the rest of it was lost. It ends as cancelled, after the audio so far.
+    pub(crate) fn truncate(&mut self, id: SpeechId) {
+        if let Some(speech) = self.speech_mut(id) {
             speech.truncated = true;
         }
     }
 
-    /// Ends a text although no upstream speaks it. Reports its start, unless that was reported, and its end.
-    pub(crate) fn fail(&mut self, now: Instant, turn: TurnTag, out: &mut Actions) {
-        if let Some(speech) = self.speech_mut(turn) {
+    /// Ends a speech although no upstream speaks it. Reports its start, unless that was reported, and its end.
+    pub(crate) fn fail(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
+        if let Some(speech) = self.speech_mut(id) {
             speech.truncated = true;
             speech.announce(now, out);
         }
-        self.finish(now, turn, out);
+        self.finish(now, id, out);
     }
 
-    /// Discards the audio of an unheard text, which is synthesised again.
-    pub(crate) fn restart(&mut self, turn: TurnTag) {
-        if let Some(speech) = self.speech_mut(turn) {
+    /// Discards the audio of an unheard speech, which is synthesised again.
+    pub(crate) fn restart(&mut self, id: SpeechId) {
+        if let Some(speech) = self.speech_mut(id) {
             speech.restart();
         }
     }
@@ -339,7 +339,7 @@ impl Floor {
         }
     }
 
-    /// Sends due audio, and ends texts that were heard.
+    /// Sends due audio, and ends speeches that were heard.
     pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
         while !self.speeches.is_empty() {
             if !self.is_paused(now) {
@@ -386,7 +386,7 @@ impl Floor {
         }
     }
 
-    /// When the front text, whose audio is sent, counts as played: by the client's word or, at the latest, by estimate.
+    /// When the first speech, whose audio is sent, counts as played: when the client confirms it, or by estimate at the latest.
     /// `None` means now.
     fn played_at(&self, now: Instant) -> Option<Instant> {
         let speech = self.speeches.front()?;
@@ -399,17 +399,15 @@ impl Floor {
         (!speech.confirmed).then_some(estimated_end + CONFIRMATION_MAX)
     }
 
-    /// Handles the client's word that it has played a text. Ignored if that text has ended.
-    pub(crate) fn confirm_played(&mut self, now: Instant, turn: TurnTag, out: &mut Actions) {
-        if let Some(speech) =
-            self.speeches.front_mut().filter(|speech| speech.turn == turn && speech.is_sent())
-        {
+    /// Handles a client's confirmation that it has played a speech. Ignored if that speech has ended.
+    pub(crate) fn confirm_played(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
+        if let Some(speech) = self.speeches.front_mut().filter(|speech| speech.id == id && speech.is_sent()) {
             speech.confirmed = true;
             self.advance(now, out);
         }
     }
 
-    /// Sends the front text's due audio.
+    /// Sends the first speech's due audio.
     fn send_due(&mut self, now: Instant, out: &mut Actions) {
         while let Some(length) = self.speeches.front().and_then(|speech| self.next_frame_length(speech)) {
             let options = self.options;
@@ -445,7 +443,7 @@ impl Floor {
         }
     }
 
-    /// Length of a text's next frame.
+    /// Length of a speech's next frame.
     fn next_frame_length(&self, speech: &Speech) -> Option<Duration> {
         let frame_samples = speech.frame_samples(&self.options);
         let samples = match speech.unsent_samples() {
@@ -460,7 +458,7 @@ impl Floor {
         Some(speech.length_of(samples as u64))
     }
 
-    /// Length of a text's audio that the client has heard, ms.
+    /// Length of a speech's audio that the client has heard, ms.
     fn heard_ms(&self, now: Instant, speech: &Speech) -> u64 {
         let rate_hz = u64::from(speech.converter.rate_hz());
         let unheard = self.pace.unplayed(now).as_secs_f64() * rate_hz as f64;
@@ -486,7 +484,7 @@ impl Floor {
         let mut audio_ms = speech.sent_samples * 1000 / u64::from(speech.converter.rate_hz());
         if cancelled {
             let audio_bytes = speech.sent_samples * speech.converter.bytes_per_sample() as u64;
-            out.push(Action::DropTurn(speech.turn, audio_bytes));
+            out.push(Action::DropTurn(speech.id, audio_bytes));
             audio_ms = self.heard_ms(now, &speech);
         }
         out.push_client(ClientCommand::SpeakingEnded {

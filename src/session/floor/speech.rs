@@ -8,7 +8,7 @@ use super::{FloorOptions, UNPLAYED_MAX, transcript::TurnTranscript};
 use crate::{
     audio::{MODEL_RATE_HZ, output_converter::OutputConverter, playout_queue::PlayoutQueue},
     error::{Error, ErrorKind},
-    event::{ClientAudio, ClientCommand, TurnTag},
+    event::{ClientAudio, ClientCommand, SpeechId},
     mapping::profile::PlayoutPace,
     session::{millis, outbox::Actions},
 };
@@ -30,8 +30,8 @@ pub(crate) enum SpeechSource {
 #[derive(Debug)]
 pub(super) struct Speech {
     pub(super) source: SpeechSource,
-    pub(super) turn: TurnTag,
-    /// To the client's format as of the text's beginning.
+    pub(super) id: SpeechId,
+    /// To the client's format as of its beginning.
     pub(super) converter: OutputConverter,
     pub(super) request_id: String,
     /// The model's turn, if it is one.
@@ -66,14 +66,14 @@ impl Speech {
     pub(super) fn new(
         now: Instant,
         source: SpeechSource,
-        turn: TurnTag,
+        id: SpeechId,
         converter: OutputConverter,
         request_id: String,
         text: String,
     ) -> Self {
         Self {
             source,
-            turn,
+            id,
             converter,
             request_id,
             segment_id: None,
@@ -108,7 +108,7 @@ impl Speech {
         self.model_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
-    /// Announces the text, once.
+    /// Announces it, once.
     pub(super) fn announce(&mut self, now: Instant, out: &mut Actions) {
         if !std::mem::replace(&mut self.start_reported, true) {
             out.push_client(ClientCommand::SpeakingStarted {
@@ -188,18 +188,18 @@ impl Speech {
         if options.has_fixed_frames { self.converter.fill_up(frame, frame_samples) } else { frame }
     }
 
-    /// Sends a frame, after the text's announcement.
+    /// Sends a frame, after its announcement.
     pub(super) fn send_frame(&mut self, now: Instant, bytes: Bytes, out: &mut Actions) {
         self.announce(now, out);
         self.first_sent_at.get_or_insert(now);
         self.sent_samples += (bytes.len() / self.converter.bytes_per_sample()) as u64;
-        out.push_client(ClientCommand::Audio(ClientAudio { bytes, turn: self.turn }));
+        out.push_client(ClientCommand::Audio(ClientAudio { bytes, turn: self.id }));
     }
 
     /// Reports once that all audio was sent.
     pub(super) fn report_complete(&mut self, out: &mut Actions) {
         if !std::mem::replace(&mut self.complete_reported, true) {
-            out.push_client(ClientCommand::AudioComplete { turn: self.turn });
+            out.push_client(ClientCommand::AudioComplete { turn: self.id });
         }
     }
 

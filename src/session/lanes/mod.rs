@@ -4,7 +4,7 @@
 //! the owner gets a [`LaneSignal`] of what changed. A retired lane belongs to [`Owner::Closing`] until its transport is gone.
 //!
 //! - [`connection`] is one connection from the dial to the end of its transport; [`backoff`] is its retry policy
-//! - [`closing`] bounds the lanes that nobody uses, and gives their places in queues to new requests
+//! - [`closing`] bounds the lanes that are left, and gives their places in queues to new requests
 //! - [`queue_notice`] tells the client where it waits
 //!
 //! To add an owner, add it to [`Owner`] and to the match of [`super::follow_up`]. An owner never touches a

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    event::{ClientCommand, CloseReason, Lane, LaneCommand, Message, Mode, RolloverReason, TurnTag},
+    event::{ClientCommand, CloseReason, Lane, LaneCommand, Message, Mode, RolloverReason, SpeechId},
 };
 
 /// One action of a session.
@@ -20,7 +20,7 @@ pub(crate) enum Action {
     /// Send a command to the client.
     ToClient(ClientCommand),
     /// Discard unsent audio of a text or turn; events are kept. The number counts its bytes sent or queued.
-    DropTurn(TurnTag, u64),
+    DropTurn(SpeechId, u64),
     /// Send a message to the client that is encoded already.
     RawToClient(Message),
     /// Close the client's connection. No message follows.

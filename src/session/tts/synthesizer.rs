@@ -14,7 +14,7 @@ use crate::session::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{LaneCommand, LaneEvent, Mode, TurnTag, VoiceSample},
+    event::{LaneCommand, LaneEvent, Mode, SpeechId, VoiceSample},
     mapping::Profile,
 };
 
@@ -41,7 +41,7 @@ pub(crate) struct Synthesizer {
 struct ActiveJob {
     job: SpeechJob,
     /// Names the text on the floor.
-    turn: TurnTag,
+    speech: SpeechId,
     lane: Option<LaneId>,
     /// The upstream has sent audio for the current part.
     part_has_audio: bool,
@@ -73,10 +73,10 @@ impl Synthesizer {
         if let Some(id) = reusable.take_if(|id| !can_serve(*id, &tools.lanes)) {
             tools.lanes.retire(now, id, &mut tools.out);
         }
-        let turn = tools.floor.begin(now, SpeechSource::Text, job.request_id.clone(), job.text.clone());
+        let speech = tools.floor.begin(now, SpeechSource::Text, job.request_id.clone(), job.text.clone());
         self.current = Some(ActiveJob {
             job,
-            turn,
+            speech,
             lane: reusable,
             part_has_audio: false,
             parts_done: 0,
@@ -130,7 +130,7 @@ impl Synthesizer {
     fn push_audio(&mut self, now: Instant, samples: &[f32], floor: &mut Floor, out: &mut Actions) {
         let Some(active) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return };
         active.part_has_audio = true;
-        floor.push_audio(now, active.turn, samples, out);
+        floor.push_audio(now, active.speech, samples, out);
     }
 
     /// Completes a part of the text. `audio` is all of its audio if the upstream did not stream.
@@ -157,7 +157,7 @@ impl Synthesizer {
     /// Completes the whole text.
     fn finish_job(&mut self, now: Instant, floor: &mut Floor, lanes: &mut Lanes, out: &mut Actions) {
         let Some(active) = &self.current else { return };
-        let (turn, silent, parts) = (active.turn, active.silent_parts, active.parts_done);
+        let (turn, silent, parts) = (active.speech, active.silent_parts, active.parts_done);
         if silent > 0 {
             // The back-end hides its speech errors (field notes §2): it answers with text and no audio.
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
@@ -193,16 +193,16 @@ impl Synthesizer {
         }
         active.attempts += 1;
         if failure.was_in_use
-            && !tools.floor.is_announced(active.turn)
+            && !tools.floor.is_announced(active.speech)
             && active.attempts < self.profile.speak.attempts
         {
             tools.out.observe(Observation::AskedAgain(failure.detail));
             // No audio was audible yet, so the text is repeated from its start.
             (active.part_has_audio, active.parts_done, active.silent_parts) = (false, 0, 0);
-            tools.floor.restart(active.turn);
+            tools.floor.restart(active.speech);
             return self.advance(now, tools);
         }
-        let (was_in_use, turn) = (failure.was_in_use, active.turn);
+        let (was_in_use, turn) = (failure.was_in_use, active.speech);
         let waited = active.part_requested_at.map(|at| now - at);
         let (kind, detail) = failure.after_attempts(ErrorKind::SpeakFailed, active.attempts, waited);
         self.report_error(kind, detail, &mut tools.out);

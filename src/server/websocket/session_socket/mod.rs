@@ -28,7 +28,7 @@ use super::{
     pausable_stream::{PausableRead, PausableStream},
 };
 use crate::{
-    event::{DisconnectReason, Message, TurnTag},
+    event::{DisconnectReason, Message, SpeechId},
     net::Traffic,
     server::memory::FREE_BYTES,
 };
@@ -136,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
     }
 
     /// Puts a message into the outbox that [`SessionSocket::drop_turn`] may discard.
-    pub(crate) fn send_tagged(&mut self, message: Message, turn: Option<TurnTag>) {
+    pub(crate) fn send_tagged(&mut self, message: Message, turn: Option<SpeechId>) {
         let message = match message {
             Message::Text(text) => WsMessage::text(text),
             Message::Binary(bytes) => WsMessage::Binary(bytes),
@@ -148,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
     }
 
     /// Discards the unsent messages of a text or turn.
-    pub(crate) fn drop_turn(&mut self, turn: TurnTag) {
+    pub(crate) fn drop_turn(&mut self, turn: SpeechId) {
         self.outbox.drop_turn(turn);
     }
 

@@ -17,11 +17,11 @@ async fn drop_turn_discards_unsent_messages_of_that_turn_only() {
     let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
     socket.send(Message::Text("start".into()));
     for _ in 0..10 {
-        socket.send_tagged(Message::Binary(Bytes::from_static(&[1; 5000])), Some(TurnTag(1)));
+        socket.send_tagged(Message::Binary(Bytes::from_static(&[1; 5000])), Some(SpeechId(1)));
     }
     let stuck = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx).is_pending())).await;
     assert!(stuck && socket.outbox_bytes() > 30_000, "the outbox fills because the client does not read");
-    socket.drop_turn(TurnTag(1));
+    socket.drop_turn(SpeechId(1));
     assert_eq!(
         socket.outbox_bytes(),
         261 + 4 * 5_256,
