@@ -88,6 +88,7 @@ impl Session {
         self.track_replies(now);
         self.arm_outputs(now);
         self.finish_if_answered(now);
+        self.state = status::state(self);
     }
 
     /// Follows an input that decided nothing: moves the timers that it can move. Returns what else is due by its instant.

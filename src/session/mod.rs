@@ -129,7 +129,7 @@ struct ClientActivity {
     silence_since: Instant,
     /// Length of the last audio frame.
     last_frame_length: Duration,
-    /// The client was under back-pressure after the last input.
+    /// The driver should not read from the client, as of the last input that may have changed that.
     had_backpressure: bool,
 }
 
@@ -141,6 +141,8 @@ pub(crate) struct Session {
     session_id: String,
     opened_at: Instant,
     phase: SessionPhase,
+    /// State for operators, as of the last input that may have changed it.
+    state: SessionState,
     /// Plan of a graceful end, while the session waits for a moment that interrupts no one.
     drain_plan: Option<DrainPlan<CloseReason>>,
     activity: ClientActivity,

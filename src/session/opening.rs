@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    AudioTotals, ClientActivity, Session, SessionPhase,
+    AudioTotals, ClientActivity, Session, SessionPhase, SessionState,
     assistant::Assistant,
     client_requests::saturating_u32,
     dialogue::Dialogue,
@@ -21,6 +21,7 @@ use super::{
     outbox::Actions,
     settings::Settings,
     setup::SessionSetup,
+    status,
     stt::transcriber::Transcriber,
     timers::{Timer, Timers},
     tools::{SegmentIds, Tools},
@@ -80,6 +81,7 @@ impl SessionSetup {
             session_id,
             opened_at: now,
             phase: SessionPhase::Open,
+            state: SessionState::Idle,
             drain_plan: None,
             activity: ClientActivity {
                 idle_timeout,
@@ -120,6 +122,7 @@ impl SessionSetup {
         }
         session.arm_idle();
         session.arm_outputs(now);
+        session.state = status::state(&session);
         session
     }
 }

@@ -6,7 +6,7 @@ use super::{
     Session, SessionPhase,
     drain_plan::DrainPlan,
     effects::Effects,
-    measurement::{EndReason, Measurement},
+    measurement::{EndReason, Measurement, SessionState},
     millis,
     outbox::{Action, Observation, lockstep::AwaitedReply},
     status,
@@ -27,6 +27,7 @@ impl Session {
         if self.phase != SessionPhase::Ended {
             self.tools.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
             self.end_session(now);
+            self.state = SessionState::Ending;
         }
     }
 

@@ -48,9 +48,9 @@ impl SessionReport {
     pub(super) fn of(session: &Session, now: Instant) -> Self {
         let pace = session.setup.audio_out.pace.unwrap_or(session.setup.profile.playout.pace);
         Self {
-            state: state(session),
+            state: session.state,
             is_paced: pace == PlayoutPace::RealTime,
-            needs_backpressure: session.needs_backpressure(),
+            needs_backpressure: session.activity.had_backpressure,
             only_waits_in_queue: session.phase == SessionPhase::Ended && session.only_waits_in_queue(),
             kept_bytes: session.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes()),
             read_window: ReadWindow::of(session, now),
@@ -58,7 +58,8 @@ impl SessionReport {
     }
 }
 
-fn state(session: &Session) -> SessionState {
+/// Current state, computed after each input that may change it.
+pub(super) fn state(session: &Session) -> SessionState {
     if session.phase != SessionPhase::Open {
         return SessionState::Ending;
     }

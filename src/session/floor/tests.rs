@@ -179,3 +179,86 @@ fn truncated_text_is_played_and_ends_as_cancelled() {
     floor.advance(now + Duration::from_millis(200), &mut out);
     assert_eq!(client_events(&mut out), ["start", "100", "100", "end 200 true"]);
 }
+
+#[test]
+fn text_on_the_floor_decides_who_may_speak() {
+    let (mut floor, now, mut out) = floor();
+    let claims = [Claim::QueuedText, Claim::Answer, Claim::Turn];
+    let decisions = |floor: &Floor| claims.map(|claim| floor.may_speak(claim));
+    assert_eq!(decisions(&floor), [Permission::Now; 3], "nobody speaks");
+    let turn = floor.begin(now, SpeechSource::Model, "m".into(), String::new());
+    assert_eq!(
+        decisions(&floor),
+        [Permission::Now; 3],
+        "the model is cut by a text, and continues otherwise"
+    );
+    floor.finish(now, turn, &mut out);
+    let text = floor.begin(now, SpeechSource::Text, "t".into(), "hello".into());
+    let waits = Permission::After(text);
+    assert_eq!(decisions(&floor), [waits, waits, Permission::Refused]);
+    floor.push_audio(now, text, &SECOND[..2_400], &mut out);
+    floor.finish(now, text, &mut out);
+    assert_eq!(decisions(&floor), [waits, waits, Permission::Refused], "until it was heard");
+    floor.advance(now + Duration::from_millis(100), &mut out);
+    assert_eq!(decisions(&floor), [Permission::Now; 3]);
+}
+
+#[test]
+fn cancel_silences_one_source() {
+    let (mut floor, now, mut out) = floor();
+    let text = floor.begin(now, SpeechSource::Text, "t".into(), "hello".into());
+    let turn = floor.begin(now, SpeechSource::Model, "m".into(), String::new());
+    floor.push_audio(now, turn, &SECOND[..2_400], &mut out);
+    floor.cancel(now, SpeechSource::Model, &mut out);
+    assert_eq!(
+        (client_events(&mut out), floor.is_busy()),
+        (vec![], true),
+        "the client never learns of the turn"
+    );
+    floor.push_audio(now, turn, &SECOND[..2_400], &mut out);
+    floor.push_audio(now, text, &SECOND[..2_400], &mut out);
+    floor.finish(now, text, &mut out);
+    floor.advance(now + Duration::from_millis(100), &mut out);
+    assert_eq!(
+        client_events(&mut out),
+        ["start", "100", "end 100 false"],
+        "late audio of the turn is dropped"
+    );
+}
+
+#[test]
+fn late_audio_of_a_finished_speech_leaves_nothing_for_the_next() {
+    for rate_hz in [16_000, 44_100, 48_000] {
+        let (mut floor, now, mut out) = floor();
+        floor.set_format(Encoding::S16le, rate_hz).unwrap();
+        let first = floor.begin(now, SpeechSource::Model, "a".into(), String::new());
+        floor.push_audio(now, first, &SECOND[..4_800], &mut out);
+        floor.finish(now, first, &mut out);
+        floor.push_audio(now, first, &SECOND[..4_800], &mut out);
+        let second = floor.begin(now, SpeechSource::Model, "b".into(), String::new());
+        floor.push_audio(now, second, &[0.0; 4_800], &mut out);
+        floor.finish(now, second, &mut out);
+        for ms in (0..2_000).step_by(20) {
+            floor.advance(now + Duration::from_millis(ms), &mut out);
+        }
+        let (mut of_first, mut of_second) = (0, Vec::new());
+        while let Some(action) = out.pop() {
+            match action {
+                Action::ToClient(ClientCommand::Audio(audio)) if audio.turn == first => {
+                    of_first += audio.bytes.len() / 2;
+                }
+                Action::ToClient(ClientCommand::Audio(audio)) => of_second.extend_from_slice(&audio.bytes),
+                _ => {}
+            }
+        }
+        assert!(
+            of_first.abs_diff(rate_hz as usize * 4 / 10) < rate_hz as usize / 100,
+            "{rate_hz}: {of_first}"
+        );
+        assert!(
+            of_second.iter().all(|byte| *byte == 0),
+            "{rate_hz}: the filter's tail opens the next speech"
+        );
+        assert!(of_second.len() / 2 >= rate_hz as usize / 5, "{rate_hz}: {}", of_second.len());
+    }
+}
