@@ -1,0 +1,161 @@
+//! Playout: when the first speech's audio leaves, when it counts as played, and pauses of it.
+
+use std::time::{Duration, Instant};
+
+use super::{Floor, SpeechSource, speech::Speech};
+use crate::{
+    event::SpeechId,
+    session::{
+        measurement::{AudioOrigin, Measurement},
+        outbox::{Actions, Observation},
+    },
+};
+
+/// Longest pause of playback for a sound that may be speech. Most speech is certain 150 ms after the first suspicion, and
+/// the soft beginning of a word 400 ms later (see [`crate::audio::vad::VadConfig::preset`]).
+const PAUSE_MAX: Duration = Duration::from_millis(600);
+
+/// Longest wait for a client that confirms what it has played, beyond the estimated end.
+const CONFIRMATION_MAX: Duration = Duration::from_secs(5);
+
+impl Floor {
+    /// Holds back audio, at most for [`PAUSE_MAX`]. Audio that the client already has is played.
+    pub(crate) fn pause(&mut self, now: Instant) {
+        self.paused_until = Some(now + PAUSE_MAX).filter(|_| self.is_busy());
+    }
+
+    /// Continues where playback was paused.
+    pub(crate) fn resume(&mut self, now: Instant, out: &mut Actions) {
+        if self.paused_until.is_some() {
+            self.paused_until = Some(now);
+            self.advance(now, out);
+        }
+    }
+
+    /// True during a pause. Ends a pause that is over.
+    fn is_paused(&mut self, now: Instant) -> bool {
+        if let Some(until) = self.paused_until.take_if(|until| *until <= now) {
+            self.pace.end_pause(until);
+        }
+        self.paused_until.is_some()
+    }
+
+    /// Sends due audio, and ends speeches that were heard.
+    pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
+        while !self.speeches.is_empty() {
+            if !self.is_paused(now) {
+                self.send_due(now, out);
+            }
+            let Some(speech) =
+                self.speeches.front_mut().filter(|speech| speech.complete && speech.unsent.is_empty())
+            else {
+                return;
+            };
+            if self.options.confirms_playback && speech.start_reported {
+                speech.report_complete(out);
+            }
+            if self.played_at(now).is_some_and(|at| at > now) {
+                return;
+            }
+            self.pace.stop();
+            if let Some(speech) = self.speeches.pop_front() {
+                self.report_end(now, speech, false, out);
+            }
+        }
+        self.paused_until = None;
+    }
+
+    /// True if audio may leave now, although its time is not up.
+    pub(crate) fn may_send(&self, now: Instant) -> bool {
+        self.paused_until.is_none()
+            && self.speeches.front().filter(|speech| speech.start_reported).is_some_and(|speech| {
+                self.next_frame_length(speech)
+                    .is_some_and(|length| self.pace.earliest_send(now, length) <= now)
+            })
+    }
+
+    /// The instant of the next call of [`Floor::advance`].
+    pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        let speech = self.speeches.front()?;
+        match self.next_frame_length(speech) {
+            Some(length) => {
+                let at = self.pace.latest_send(now, length);
+                Some(self.paused_until.map_or(at, |until| at.max(until)))
+            }
+            None if speech.complete => self.played_at(now),
+            None => None,
+        }
+    }
+
+    /// When the first speech, whose audio is sent, counts as played: when the client confirms it, or by estimate at the latest.
+    /// `None` means now.
+    fn played_at(&self, now: Instant) -> Option<Instant> {
+        let speech = self.speeches.front()?;
+        if !self.options.confirms_playback || !speech.start_reported {
+            return self.pace.playout_end();
+        }
+        // A client that plays from a buffer began with the first audio at the earliest.
+        let estimated_end = speech.first_sent_at.unwrap_or(now) + speech.length_of(speech.sent_samples);
+        let estimated_end = self.pace.playout_end().map_or(estimated_end, |end| end.max(estimated_end));
+        (!speech.confirmed).then_some(estimated_end + CONFIRMATION_MAX)
+    }
+
+    /// Handles a client's confirmation that it has played a speech. Ignored if that speech has ended.
+    pub(crate) fn confirm_played(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
+        if let Some(speech) = self.speeches.front_mut().filter(|speech| speech.id == id && speech.is_sent()) {
+            speech.confirmed = true;
+            self.advance(now, out);
+        }
+    }
+
+    /// Sends the first speech's due audio.
+    fn send_due(&mut self, now: Instant, out: &mut Actions) {
+        while let Some(length) = self.speeches.front().and_then(|speech| self.next_frame_length(speech)) {
+            let options = self.options;
+            let Some(speech) = self.speeches.front_mut() else { return };
+            if !std::mem::replace(&mut speech.started, true) {
+                self.pace.begin_text(now);
+            }
+            self.pace.set_shortfall(speech.shortfall());
+            if self.pace.earliest_send(now, length) > now {
+                return;
+            }
+            let frame = speech.take_frame(&options);
+            if self.pace.record_sent(now, length) {
+                out.observe(Observation::Underrun);
+            }
+            self.sent_audio += length;
+            let requested_at = if speech.source == SpeechSource::Model {
+                &mut self.user_spoke_at
+            } else {
+                &mut Some(speech.requested_at)
+            };
+            if !speech.start_reported
+                && let Some(at) = requested_at.take()
+            {
+                let origin = if speech.source == SpeechSource::Model {
+                    AudioOrigin::Utterance
+                } else {
+                    AudioOrigin::Text
+                };
+                out.measure(Measurement::FirstAudio { origin, after: now - at });
+            }
+            speech.send_frame(now, frame, out);
+        }
+    }
+
+    /// Length of a speech's next frame.
+    fn next_frame_length(&self, speech: &Speech) -> Option<Duration> {
+        let frame_samples = speech.frame_samples(&self.options);
+        let samples = match speech.unsent_samples() {
+            0 => return None,
+            // A frame of fixed length waits until it is full, or until no more audio comes.
+            unsent if self.options.has_fixed_frames && unsent < frame_samples && !speech.complete => {
+                return None;
+            }
+            _ if self.options.has_fixed_frames => frame_samples,
+            unsent => unsent.min(frame_samples),
+        };
+        Some(speech.length_of(samples as u64))
+    }
+}
