@@ -33,8 +33,8 @@
 //! # The path of one audio frame
 //!
 //! `tests/instructions/run --hops` prints the functions that one message passes between the two sockets, accessors and the
-//! driver included. A client's frame of 20 ms that completes no unit passes 176 of them in a conversation, and 151 in the
-//! profile `speech`. A second of the model's audio passes 256 in a conversation, and 203 for a requested text. It counts distinct
+//! driver included. A client's frame of 20 ms that completes no unit passes 167 of them in a conversation, and 143 in the
+//! profile `speech`. A second of the model's audio passes 268 in a conversation, and 209 for a requested text. It counts distinct
 //! functions of this crate in an unoptimised build, without closures, constructors and trait glue of `std`.
 //!
 //! Up, from the client's socket to the upstream's:
