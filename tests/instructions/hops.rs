@@ -142,9 +142,9 @@ pub(crate) fn count(name: &str) -> Option<usize> {
     let runtime = runtime.expect("a runtime");
     let mut scene = runtime.block_on(Scene::open(passage));
     if passage.is_delta {
-        scene.count_delta(&runtime)
+        scene.count_delta(&runtime);
     } else {
-        scene.count_frame(&runtime)
+        scene.count_frame(&runtime);
     }
     Some(1)
 }
@@ -265,7 +265,7 @@ impl Scene {
     }
 
     /// One frame's time, in which the server does what is due.
-    async fn rest(&mut self) {
+    async fn rest(&self) {
         settle().await;
         tokio::time::sleep(FRAME).await;
         settle().await;

@@ -30,7 +30,7 @@ pub struct ReadWindow {
 
 impl ReadWindow {
     /// The current read window; `None` if every message must be read at once.
-    pub(in crate::session) fn of(session: &Session, now: Instant) -> Option<ReadWindow> {
+    pub(in crate::session) fn of(session: &Session, now: Instant) -> Option<Self> {
         let gather = session.setup.profile.read_window;
         let max_delay_ms = if session.tools.floor.is_audible() { gather.playing_ms } else { gather.quiet_ms };
         let max_delay = Duration::from_millis(max_delay_ms.into());

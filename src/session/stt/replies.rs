@@ -139,7 +139,7 @@ impl Transcriber {
             }
             ConnectionChange::Ready => {}
             ConnectionChange::QueueStuck(_) if self.is_further_lane(lane) => {
-                self.leave(now, lane, lanes, out)
+                self.leave(now, lane, lanes, out);
             }
             ConnectionChange::QueueStuck(words) => out.push_error(Error::new(ErrorKind::QueueStuck, words)),
             ConnectionChange::EmptyAnswer => self.complete_reply(now, lane, Some(""), lanes, out),

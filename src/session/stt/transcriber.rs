@@ -154,7 +154,7 @@ impl Transcriber {
                 tools.timers.set_or_clear(Timer::Interim, (!interval.is_zero()).then(|| now + interval));
             }
             SpeechEvent::Segment(segment) => {
-                completed = self.complete_segment(now, segment, &mut tools.segment_ids, &mut tools.timers)
+                completed = self.complete_segment(now, segment, &mut tools.segment_ids, &mut tools.timers);
             }
             _ => {}
         }

@@ -119,7 +119,7 @@ impl Synthesizer {
         self.handle_change(now, signal.id, signal.change, tools);
         match signal.message.filter(|_| signal.was_awaiting_reply) {
             Some((LaneEvent::Audio(samples), _)) => {
-                self.push_audio(now, samples, &mut tools.floor, &mut tools.out)
+                self.push_audio(now, samples, &mut tools.floor, &mut tools.out);
             }
             Some((LaneEvent::Done { audio, .. }, _)) => self.finish_part(now, audio, tools),
             _ => {}

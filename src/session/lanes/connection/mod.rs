@@ -189,7 +189,7 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         init: LaneCommand,
-        shared: &mut LaneShared,
+        shared: &LaneShared,
         out: &mut Actions,
     ) {
         self.init = Some(init);

@@ -110,7 +110,7 @@ impl UpstreamConnection {
     }
 
     /// Initialises an assigned worker.
-    pub(crate) fn initialise(&mut self, now: Instant, shared: &mut LaneShared, out: &mut Actions) {
+    pub(crate) fn initialise(&mut self, now: Instant, shared: &LaneShared, out: &mut Actions) {
         let Some(init) = self.init.clone().filter(|_| matches!(self.phase, ConnectionPhase::Granted)) else {
             return;
         };
