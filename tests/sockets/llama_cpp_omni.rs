@@ -113,6 +113,18 @@ async fn conversation_answers_and_lends_its_session_to_a_text() {
 }
 
 #[tokio::test]
+async fn text_is_spoken_although_its_conversation_got_the_session_after_it_was_asked_for() {
+    let bench = bench("conversation").await;
+    let first = bench.client("model=x").await;
+    let mut second = bench.client("model=x").await;
+    second.send_json(json!({"type": "tts.speak", "text": "One moment, please."})).await;
+    second.stream_until(&[], is("session.queued")).await;
+    first.close().await;
+    let spoken = second.stream_until(&[], is("tts.speaking_end")).await;
+    assert!(!audio(spoken).is_empty() && events(spoken, "error").is_empty(), "{spoken:?}");
+}
+
+#[tokio::test]
 async fn assistant_answers_two_turns_with_the_history() {
     let bench = bench("assistant").await;
     let mut client = bench.client("model=x").await;

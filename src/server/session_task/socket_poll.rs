@@ -134,7 +134,7 @@ fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], pause_lanes: bool, cx: &mut Cont
     for (lane, lane_socket) in lanes {
         match lane_socket {
             LaneSocket::Dialling(dial) => {
-                if let Some(position) = dial.take_position() {
+                if let Some(position) = dial.poll_position(cx) {
                     return Poll::Ready(Wakeup::InLine(*lane, position));
                 }
                 if let Poll::Ready(dialled) = dial.poll_unpin(cx) {

@@ -28,16 +28,18 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_util::future::{BoxFuture, join_all};
-use tokio::time::Instant;
+use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tower::load::Load;
 use tracing::debug;
 
 pub use self::{health::UpstreamLoad, upstream::UpstreamStatus};
 use self::{
     lease::{AvoidedUpstream, Lease},
+    places::{LineView, PlaceInLine},
     probe::Probe,
     upstream::PooledUpstream,
 };
@@ -63,22 +65,55 @@ pub struct DialledLane<S> {
 
 /// A lane on its way to an upstream.
 pub struct Dial<S> {
-    position: Option<u32>,
+    line: Option<LineReports>,
     dial: BoxFuture<'static, Result<DialledLane<S>, DisconnectReason>>,
 }
 
+/// Reports of where a lane waits for a place, at the pace of a gateway's.
+struct LineReports {
+    view: LineView,
+    interval: Interval,
+}
+
+/// Time between two reports.
+const LINE_REPORT_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Why such a dial failed.
+const UNANSWERED_DIAL: &str = "no answer to the connection within 5 s";
+
+/// Longest dial of a lane that waited for its place. The session counts it as waiting, and so does not limit it.
+const DIAL_AFTER_WAIT_MAX: Duration = Duration::from_secs(5);
+
+impl LineReports {
+    fn new(line: &PlaceInLine) -> Self {
+        let mut interval = tokio::time::interval(LINE_REPORT_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { view: line.view(), interval }
+    }
+}
+
 impl<S> Dial<S> {
-    /// Position at which the lane waits for a place at its upstream; the first call only.
-    pub const fn take_position(&mut self) -> Option<u32> {
-        self.position.take()
+    /// Position at which the lane waits for a place at its upstream: at once, and then from time to time.
+    pub fn poll_position(&mut self, cx: &mut Context<'_>) -> Option<u32> {
+        let LineReports { view, interval } = self.line.as_mut()?;
+        if interval.poll_tick(cx).is_pending() {
+            return None;
+        }
+        let position = view.position();
+        if position.is_none() {
+            self.line = None;
+        }
+        position
     }
 
-    /// Gives up: the lane ends instead of waiting.
+    /// Gives up: the lane ends instead of waiting. A lane that has its place already is dialled to the end.
     pub fn give_up(&mut self)
     where
         S: Send + 'static,
     {
-        self.dial = Box::pin(async { Err(DisconnectReason::Lost("it is no longer needed".to_owned())) });
+        if self.line.take().is_some_and(|line| line.view.position().is_some()) {
+            self.dial = Box::pin(async { Err(DisconnectReason::Lost("it is no longer needed".to_owned())) });
+        }
     }
 }
 
@@ -206,16 +241,21 @@ where
     fn call(&mut self, request: R) -> Self::Future {
         let Some((mut dialer, mut lease)) = self.shared.choose(self.names.as_deref(), &self.avoided) else {
             let error = DisconnectReason::Unreachable("there is no upstream".to_owned());
-            return Dial { position: None, dial: Box::pin(async { Err(error) }) };
+            return Dial { line: None, dial: Box::pin(async { Err(error) }) };
         };
         debug!(upstream = lease.upstream(), "upstream chosen");
         let line = lease.request_place();
-        let position = line.as_ref().map(|line| line.position);
+        let reports = line.as_ref().map(LineReports::new);
         let dial = Box::pin(async move {
-            if let Some(line) = line {
-                lease.wait_for_place(line).await;
-            }
-            match dialer.call(request).await {
+            let dialled = match line {
+                None => dialer.call(request).await,
+                Some(line) => {
+                    lease.wait_for_place(line).await;
+                    let dialled = timeout(DIAL_AFTER_WAIT_MAX, dialer.call(request)).await;
+                    dialled.unwrap_or_else(|_| Err(DisconnectReason::Unreachable(UNANSWERED_DIAL.to_owned())))
+                }
+            };
+            match dialled {
                 Ok(socket) => {
                     lease.mark_connected();
                     Ok(DialledLane { socket, lease })
@@ -226,7 +266,7 @@ where
                 }
             }
         });
-        Dial { position, dial }
+        Dial { line: reports, dial }
     }
 }
 

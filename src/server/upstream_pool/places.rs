@@ -3,11 +3,9 @@
 //! An upstream without a limit has no places; its lanes never wait.
 
 use std::{
+    collections::VecDeque,
     num::NonZero,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,7 +14,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[derive(Debug, Clone)]
 pub(super) struct Places {
     free: Arc<Semaphore>,
-    waiting: Arc<AtomicU32>,
+    line: Arc<Mutex<Line>>,
+}
+
+/// Tickets of the lanes that wait, in order.
+#[derive(Debug, Default)]
+struct Line {
+    next_ticket: u64,
+    tickets: VecDeque<u64>,
 }
 
 /// Result of a request for a place.
@@ -32,13 +37,19 @@ pub(super) enum PlaceRequest {
 #[derive(Debug)]
 pub(super) struct PlaceInLine {
     places: Places,
-    /// Position when the wait began, from 1.
-    pub(super) position: u32,
+    ticket: u64,
+}
+
+/// Where a lane waits, for reports to its session.
+#[derive(Debug)]
+pub(super) struct LineView {
+    places: Places,
+    ticket: u64,
 }
 
 impl Places {
     pub(super) fn new(count: NonZero<u32>) -> Self {
-        Self { free: Arc::new(Semaphore::new(count.get() as usize)), waiting: Arc::default() }
+        Self { free: Arc::new(Semaphore::new(count.get() as usize)), line: Arc::default() }
     }
 
     /// True if the next lane would wait.
@@ -51,14 +62,34 @@ impl Places {
         match self.free.clone().try_acquire_owned() {
             Ok(place) => PlaceRequest::Granted(place),
             Err(_) => {
-                let position = self.waiting.fetch_add(1, Relaxed) + 1;
-                PlaceRequest::Waiting(PlaceInLine { places: self.clone(), position })
+                let mut line = self.line();
+                let ticket = line.next_ticket;
+                line.next_ticket += 1;
+                line.tickets.push_back(ticket);
+                PlaceRequest::Waiting(PlaceInLine { places: self.clone(), ticket })
             }
         }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LineView {
+    /// Position from 1; `None` once the lane has left the line.
+    pub(super) fn position(&self) -> Option<u32> {
+        let at = self.places.line().tickets.iter().position(|ticket| *ticket == self.ticket)?;
+        u32::try_from(at + 1).ok()
     }
 }
 
 impl PlaceInLine {
+    /// The way to see where it waits.
+    pub(super) fn view(&self) -> LineView {
+        LineView { places: self.places.clone(), ticket: self.ticket }
+    }
+
     /// Waits for the place. It stays taken as long as the permit exists.
     pub(super) async fn wait(self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
@@ -68,6 +99,6 @@ impl PlaceInLine {
 
 impl Drop for PlaceInLine {
     fn drop(&mut self) {
-        self.places.waiting.fetch_sub(1, Relaxed);
+        self.places.line().tickets.retain(|ticket| *ticket != self.ticket);
     }
 }

@@ -405,6 +405,30 @@ async fn ready_lane_makes_the_upstream_usable() {
     assert_eq!(pool.usable_and_total(), (1, 1));
 }
 
+/// The report of where a lane waits, if one is due.
+async fn position<S>(dial: &mut Dial<S>) -> Option<u32> {
+    std::future::poll_fn(|cx| Poll::Ready(dial.poll_position(cx))).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn lane_that_waits_is_told_how_the_line_moves_until_it_leaves_it() {
+    let dialer = FakeDialer::default();
+    dialer.state().sessions_max = NonZero::new(1);
+    let mut pool = Pool::new([("0".to_owned(), dialer)]);
+    let first = open_lane(&pool).unwrap();
+    let (mut second, mut third) = (pool.call(Mode::Chat), pool.call(Mode::Chat));
+    assert_eq!([position(&mut second).await, position(&mut third).await], [Some(1), Some(2)]);
+    assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+    drop(first);
+    let second_lane = (&mut second).now_or_never().expect("its place is free").unwrap();
+    advance(Duration::from_secs(3)).await;
+    assert_eq!([position(&mut second).await, position(&mut third).await], [None, Some(1)]);
+    second.give_up();
+    third.give_up();
+    assert!(third.now_or_never().expect("it left the line").is_err());
+    drop(second_lane);
+}
+
 #[tokio::test(start_paused = true)]
 async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
     let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(2).collect();
@@ -413,9 +437,13 @@ async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
     let (first, second) = (open_lane(&pool).unwrap(), open_lane(&pool).unwrap());
     assert_ne!(first.upstream(), second.upstream(), "each has one place");
     let (mut third, mut fourth) = (pool.call(Mode::Chat), pool.call(Mode::Chat));
-    assert_eq!((third.take_position(), fourth.take_position()), (Some(1), Some(1)));
+    assert_eq!([position(&mut third).await, position(&mut fourth).await], [Some(1), Some(1)]);
     let mut fifth = pool.call(Mode::Chat);
-    assert_eq!((fifth.take_position(), fifth.take_position()), (Some(2), None), "told once");
+    assert_eq!(
+        [position(&mut fifth).await, position(&mut fifth).await],
+        [Some(2), None],
+        "one report at a time"
+    );
     assert!((&mut third).now_or_never().is_none() && (&mut fifth).now_or_never().is_none());
     assert_eq!(dialers.iter().map(FakeDialer::dials).sum::<u32>(), 2);
     drop(first);
@@ -424,7 +452,7 @@ async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
     // A lane that leaves the line makes room behind it, and a wait is no failure of the upstream.
     advance(Duration::from_secs(1)).await;
     drop(fourth);
-    assert_eq!(pool.call(Mode::Chat).take_position(), Some(1));
+    assert_eq!(position(&mut pool.call(Mode::Chat)).await, Some(1));
     drop(third);
     assert!(fifth.now_or_never().expect("its place is free").is_ok());
     assert!(pool.statuses().iter().all(|(_, status)| (status.failures, status.ejections) == (0, 0)));
