@@ -352,7 +352,12 @@ impl Session {
             instruction: request.instruction,
             voice,
         };
-        self.interrupt_model(now);
+        if let Some(assistant) = &mut self.assistant {
+            assistant.cut(now, &mut self.tools);
+        }
+        if let Some(dialogue) = &mut self.dialogue {
+            dialogue.interrupt(now, &mut self.tools.floor, &mut self.tools.out);
+        }
         self.synthesizer.start_job(now, job, &mut self.tools);
     }
 }

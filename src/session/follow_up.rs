@@ -115,6 +115,10 @@ impl Session {
         {
             self.report_transcripts();
         }
+        // Without voice activity, no event reports the start and end of speech.
+        if effects.has(Effects::FRAME) && self.intake.speech_input.settings.is_manual {
+            self.state = status::state(self);
+        }
         Effects::NONE
     }
 

@@ -364,15 +364,10 @@ impl Session {
             .watch_barge_in(Some(rules).filter(|_| is_speaking && is_mic_open && interrupts));
     }
 
-    /// Stops all speech: the current text and the model's turn.
+    /// Stops all speech: the current text, the model's turn or answer, and answers that the client did not ask for.
     pub(super) fn stop_speech(&mut self, now: Instant) {
         let Tools { lanes, floor, out, .. } = &mut self.tools;
         self.synthesizer.cancel(now, floor, lanes, out);
-        self.interrupt_model(now);
-    }
-
-    /// Interrupts the model's turn or answer.
-    pub(super) fn interrupt_model(&mut self, now: Instant) {
         if let Some(assistant) = &mut self.assistant {
             assistant.interrupt(now, &mut self.tools);
         }

@@ -50,7 +50,7 @@ impl SessionReport {
         Self {
             state: session.state,
             is_paced: pace == PlayoutPace::RealTime,
-            needs_backpressure: session.activity.had_backpressure,
+            needs_backpressure: session.phase == SessionPhase::Open && session.activity.had_backpressure,
             only_waits_in_queue: session.phase == SessionPhase::Ended && session.only_waits_in_queue(),
             kept_bytes: session.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes()),
             read_window: ReadWindow::of(session, now),

@@ -116,6 +116,11 @@ impl Assistant {
     /// once.
     pub(crate) fn interrupt(&mut self, now: Instant, tools: &mut Tools) {
         self.waiting.retain(|waiting| waiting.by_client);
+        self.cut(now, tools);
+    }
+
+    /// Ends the answer in progress, because a text is spoken in its place. Requests that wait are answered after the text.
+    pub(crate) fn cut(&mut self, now: Instant, tools: &mut Tools) {
         let Some(answer) = self.current.take() else { return };
         tools.out.observe(Observation::Interrupted);
         answer.interrupt(now, self.settings.partials, &mut self.entries, tools);

@@ -355,7 +355,8 @@ impl Lanes {
         self.slots.iter().filter(is_expired).map(|slot| slot.id).collect()
     }
 
-    /// Handles the expired deadline of a lane. `None` if it has not expired.
+    /// Handles the expired deadline of a lane. The signal has no change if the deadline has not expired. `None` for an unknown
+    /// lane.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Instant,

@@ -159,3 +159,22 @@ fn single_worker_speaks_a_text_before_it_answers() {
         harness.log.iter().find(|(_, frame)| frame.name() == "tts.speaking_start").map(|(at, _)| *at);
     assert!(text_at.unwrap() < ms(4000), "the text waits for the answer's worker: {text_at:?}");
 }
+
+#[test]
+fn answer_that_waits_for_a_text_outlasts_the_next_text() {
+    let mut harness = connect();
+    let microphone = [voice(1200), zeros(4800)].concat();
+    for (at_ms, frame) in (0..).step_by(20).zip(microphone.chunks(320)) {
+        if at_ms == 1300 {
+            send_speak(&mut harness, LONG, "text");
+        }
+        if at_ms == 4000 {
+            send_speak(&mut harness, LONG, "text2");
+        }
+        harness.stream(frame, 20);
+    }
+    harness.advance(REST);
+    let played = playbacks(&harness);
+    let ids: Vec<_> = played.iter().map(|it| (it.request_id.starts_with("text"), it.cancelled)).collect();
+    assert_eq!(ids, [(true, Some(true)), (true, Some(false)), (false, Some(false))], "{played:?}");
+}
