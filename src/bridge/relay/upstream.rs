@@ -338,8 +338,11 @@ impl Relay {
     fn handle_upstream_end(&mut self, now: Instant, reason: RelayEndReason, end: &UpstreamEnd, text: &str) {
         let was_initialising = self.is_initialising();
         let is_opening = !self.is_open() && !matches!(self.phase, RelayPhase::Closing(_));
-        self.count_refusal(was_initialising);
-        self.try_next_init_variant(now);
+        // A server without room says nothing about the opening.
+        if end.kind != EndKind::QueueFull {
+            self.count_refusal(was_initialising);
+            self.try_next_init_variant(now);
+        }
         let is_final = matches!(reason, RelayEndReason::Timeout | RelayEndReason::ContextFull);
         let is_backend_lost = end.kind == EndKind::BackendLost
             && self.is_open()
