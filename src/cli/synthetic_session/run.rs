@@ -298,6 +298,13 @@ fn matches_pattern(pattern: &Value, message: &Value) -> bool {
             pattern.len() == message.len()
                 && pattern.iter().zip(message).all(|(one, other)| matches_pattern(one, other))
         }
+        (Value::String(pattern), Value::String(message)) if pattern != message => {
+            // A number within a text, such as `utt-${segment_id:digits}`.
+            let around = pattern.split_once("null");
+            around
+                .and_then(|(start, end)| message.strip_prefix(start)?.strip_suffix(end))
+                .is_some_and(|number| number.parse::<i64>().is_ok())
+        }
         _ => pattern == message,
     }
 }

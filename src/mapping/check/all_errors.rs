@@ -81,18 +81,20 @@ impl<'s> CheckedDocument<'s> {
             return false;
         };
         let hint = problem.message.rsplit_once("did you mean `").map(|(_, hint)| hint.trim_end_matches("`?"));
-        let (is_key, is_value) = (key.span().contains(&offset), value.span().contains(&offset));
+        let value_span = value.span();
+        let (is_key, is_value) = (key.span().contains(&offset), value_span.contains(&offset));
         match hint {
             Some(hint) if is_key => {
                 table.insert(Spanned::new(key.span(), hint.to_owned().into()), value);
             }
             Some(hint) if is_value => {
-                table.insert(key, Spanned::new(value.span(), DeValue::String(hint.to_owned().into())));
+                table.insert(key, Spanned::new(value_span, DeValue::String(hint.to_owned().into())));
             }
             _ => {
                 let value = model.filter(|_| is_value).and_then(|model| value_at(model, &keys));
-                if let Some(value) = value {
-                    table.insert(key, value);
+                if let Some(lent) = value {
+                    // Its own position is in the model's text.
+                    table.insert(key, Spanned::new(value_span, lent.into_inner()));
                 }
                 self.guesses.push(keys);
             }
