@@ -118,7 +118,7 @@ async fn text_is_spoken_although_its_conversation_got_the_session_after_it_was_a
     let first = bench.client("model=x").await;
     let mut second = bench.client("model=x").await;
     second.send_json(json!({"type": "tts.speak", "text": "One moment, please."})).await;
-    second.stream_until(&[], is("session.queued")).await;
+    second.stream_until(&[], is("session.hold")).await;
     first.close().await;
     let spoken = second.stream_until(&[], is("tts.speaking_end")).await;
     assert!(!audio(spoken).is_empty() && events(spoken, "error").is_empty(), "{spoken:?}");
