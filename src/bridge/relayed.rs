@@ -105,7 +105,7 @@ impl RelayBridge {
             self.detect_protocol(now, text);
         }
         let Self { relay: Some(relay), lanes, noted_no_effect, .. } = self else { return };
-        // What happens to a lane without a message of the upstream.
+        // Reports an event of a lane that the upstream sent no message about.
         let report = |relay: &mut Relay, event: &RelayUpstreamEvent<'_>, lane| {
             relay.handle_upstream_message(now, lane, (event, MessageMeta::default()), "");
         };

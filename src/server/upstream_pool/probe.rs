@@ -1,4 +1,4 @@
-//! What the pool asks an upstream: whether it is reachable, without occupying a worker, and how many sessions it has.
+//! Questions of the pool to an upstream: is it reachable, without occupying a worker, and how many sessions does it have?
 
 use std::num::NonZero;
 

@@ -65,7 +65,7 @@ pub(super) struct StandbyPlace {
     is_unavailable: bool,
 }
 
-/// What the preparation of a standby depends on.
+/// Facts that decide about the preparation of a standby.
 #[derive(Debug)]
 pub(super) struct Prospects<'a> {
     pub(super) rules: &'a DialogueRules,

@@ -57,7 +57,7 @@ pub(super) struct Fence {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     pub(super) open: Option<AssistantTurn>,
-    /// What was said, for the prompt of the next upstream session.
+    /// Words so far, for the prompt of the next upstream session.
     pub(super) history: History,
     /// Last ended turn. The C++ back-end makes audio in a thread of its own, so some may arrive late (field notes
     /// §1.7).

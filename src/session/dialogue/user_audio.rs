@@ -1,4 +1,4 @@
-//! What is known of the user's audio at this instant.
+//! Facts about the user's audio at this instant.
 
 use std::time::{Duration, Instant};
 
