@@ -148,7 +148,7 @@ fn split_sentence(sentence: &str, max_chars: usize) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::mapping::Library;
-    use proptest::prelude::*;
+    use proptest::{prelude::*, test_runner::FileFailurePersistence};
 
     const FORBIDDEN: &str = ":：；#“”‘’@*【】「」()（）[]&/$";
 
@@ -181,7 +181,15 @@ mod tests {
         assert!(split_parts("  ", 20).is_empty());
     }
 
+    /// Failed cases are stored beside those of the integration tests.
+    fn config() -> ProptestConfig {
+        let persistence = FileFailurePersistence::SourceParallel("tests/proptest-regressions");
+        ProptestConfig { failure_persistence: Some(Box::new(persistence)), ..ProptestConfig::default() }
+    }
+
     proptest! {
+        #![proptest_config(config())]
+
         #[test]
         fn normalized_text_has_no_forbidden_symbol(text in any::<String>()) {
             prop_assert!(!english(&text).contains(|letter| FORBIDDEN.contains(letter)));
