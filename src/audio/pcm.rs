@@ -40,10 +40,15 @@ pub enum PcmError {
     /// Invalid base64 (alphabet, padding or length).
     #[error("the audio is not valid base64: {0}")]
     Base64(String),
-    /// Byte count that is no multiple of four (field notes §1.5: "buffer size must be a multiple of element
-    /// size").
-    #[error("{0} bytes of audio are not a whole number of float32 samples")]
-    PartialSample(usize),
+    /// Byte count that is no multiple of a sample's size (field notes §1.5: "buffer size must be a multiple of
+    /// element size").
+    #[error("{bytes} bytes of audio are not a whole number of {format} samples")]
+    PartialSample {
+        /// Bytes of the audio.
+        bytes: usize,
+        /// Format of a sample.
+        format: &'static str,
+    },
 }
 
 /// Converts an int16 sample to float32 in `-1.0 ..= 0.99997`.
@@ -96,6 +101,15 @@ fn convert_to_f32le<S: Simd>(_: S, samples: &[i16], bytes: &mut [[u8; 4]]) {
     }
 }
 
+/// Appends the samples to `out` as base64 of little-endian int16.
+pub fn encode_base64_s16(samples: &[i16], out: &mut String) {
+    if cfg!(target_endian = "little") {
+        return encode_base64(bytemuck::cast_slice(samples), out);
+    }
+    let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    encode_base64(&bytes, out);
+}
+
 /// Number of base64 characters for `samples` float32 samples.
 pub const fn base64_f32_len(samples: usize) -> usize {
     (samples * 4).div_ceil(3) * 4
@@ -115,6 +129,22 @@ pub fn decode_base64_f32(text: &str, out: &mut Vec<f32>) -> Result<(), PcmError>
     decoded.map(drop)
 }
 
+/// Decodes base64 of little-endian int16 and replaces what is in `out`. Nothing is left in it after an error.
+///
+/// # Errors
+/// [`PcmError::Base64`] for invalid base64, [`PcmError::PartialSample`] for an odd number of bytes.
+pub fn decode_base64_s16(text: &str, out: &mut Vec<f32>) -> Result<(), PcmError> {
+    out.clear();
+    let mut bytes = Vec::new();
+    LENIENT_BASE64.decode_vec(text, &mut bytes).map_err(|error| PcmError::Base64(error.to_string()))?;
+    let (samples, rest) = bytes.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(PcmError::PartialSample { bytes: bytes.len(), format: "int16" });
+    }
+    out.extend(samples.iter().map(|sample| to_f32(i16::from_le_bytes(*sample))));
+    Ok(())
+}
+
 /// Decodes base64 of little-endian float32; returns the number of samples.
 fn decode_into(text: &str, samples: &mut [f32]) -> Result<usize, PcmError> {
     let decoded = BASE64.decode_slice(text, bytemuck::cast_slice_mut(samples));
@@ -125,7 +155,7 @@ fn decode_into(text: &str, samples: &mut [f32]) -> Result<usize, PcmError> {
     if cfg!(target_endian = "big") {
         samples.iter_mut().for_each(|sample| *sample = f32::from_bits(sample.to_bits().swap_bytes()));
     }
-    if bytes % 4 == 0 { Ok(bytes / 4) } else { Err(PcmError::PartialSample(bytes)) }
+    if bytes % 4 == 0 { Ok(bytes / 4) } else { Err(PcmError::PartialSample { bytes, format: "float32" }) }
 }
 
 /// Appends float32 samples to `out` as little-endian int16, rounded and clipped.
@@ -185,7 +215,9 @@ mod tests {
 
     #[test]
     fn invalid_base64_is_rejected_and_leaves_nothing() {
-        for (invalid, error) in [("####", None), ("AAAA", Some(PcmError::PartialSample(3)))] {
+        for (invalid, error) in
+            [("####", None), ("AAAA", Some(PcmError::PartialSample { bytes: 3, format: "float32" }))]
+        {
             let mut out = vec![0.5; 9];
             let decoded = decode_base64_f32(invalid, &mut out).unwrap_err();
             assert!(matches!(decoded, PcmError::Base64(_)) || Some(decoded) == error, "{invalid}");

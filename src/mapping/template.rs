@@ -34,6 +34,8 @@ pub enum SlotValue<'a> {
     Elements(&'a str),
     /// int16 samples, written as a base64 string of raw float32.
     Audio(&'a [i16]),
+    /// int16 samples, written as a base64 string.
+    Pcm16(&'a [i16]),
     /// Bytes, written as a base64 string.
     Base64(&'a [u8]),
     /// JSON that is written in place, because it is long.
@@ -382,6 +384,11 @@ fn write_json(value: SlotValue<'_>, out: &mut String) {
         SlotValue::Audio(samples) => {
             out.push('"');
             pcm::encode_base64_f32(samples, out);
+            out.push('"');
+        }
+        SlotValue::Pcm16(samples) => {
+            out.push('"');
+            pcm::encode_base64_s16(samples, out);
             out.push('"');
         }
         SlotValue::Base64(bytes) => {

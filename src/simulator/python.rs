@@ -45,7 +45,9 @@ pub(super) fn decode_float32(text: &str) -> Result<Vec<f32>, String> {
     };
     match outcome {
         Ok(()) => Ok(samples),
-        Err(PcmError::PartialSample(_)) => Err("buffer size must be a multiple of element size".to_owned()),
+        Err(PcmError::PartialSample { .. }) => {
+            Err("buffer size must be a multiple of element size".to_owned())
+        }
         Err(PcmError::Base64(_)) => Err("Incorrect padding".to_owned()),
     }
 }

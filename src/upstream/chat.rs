@@ -72,7 +72,9 @@ impl Dialect {
     fn encode_part(&self, part: &EntryPart, out: &mut String) {
         match part {
             EntryPart::Text(text) => self.encode_element(SendName::ChatText, SlotValue::Str(text), out),
-            EntryPart::Audio(audio) => self.encode_element(SendName::ChatAudio, SlotValue::Audio(audio), out),
+            EntryPart::Audio(audio) => {
+                self.encode_element(SendName::ChatAudio, self.mapping.audio_value(audio), out)
+            }
             EntryPart::Picture(file) => {
                 self.encode_element(SendName::ChatPicture, SlotValue::Base64(file), out);
             }

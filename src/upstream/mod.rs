@@ -29,7 +29,7 @@ use crate::{
         UpstreamMapping,
         extract::{ExtractedValues, Node},
         template::SlotValue,
-        upstream::{ReceiveName, ReceiveRule, SendName},
+        upstream::{ReceiveName, ReceiveRule, SampleEncoding, SendName},
     },
 };
 
@@ -116,7 +116,10 @@ impl Dialect {
             template.render(&mut json, |slot| match (name.slots()[slot], &wav) {
                 ("voice", Some(wav)) => SlotValue::Base64(wav),
                 ("mode", _) => SlotValue::Str(self.mapping.mode_name(mode)),
-                (slot, _) => slot_value(command, slot),
+                (slot, _) => match slot_value(command, slot) {
+                    SlotValue::Audio(samples) if slot == "audio" => self.mapping.audio_value(samples),
+                    value => value,
+                },
             });
         }
         json
@@ -181,6 +184,7 @@ fn emit_events(
         let number = slot.and_then(|slot| found.get(slot)).and_then(Node::as_f64)?;
         Some(number.clamp(0.0, f64::from(u32::MAX)) as u32)
     };
+    let encoding = mapping.output_encoding;
     match rule.event {
         ReceiveName::Queued => emit(LaneEvent::Queued {
             position: count(rule.position),
@@ -191,13 +195,13 @@ fn emit_events(
         ReceiveName::Ready => emit(LaneEvent::Ready { session_id: short(rule.session_id) }),
         ReceiveName::Listen => emit(LaneEvent::Listen),
         ReceiveName::Text => emit(LaneEvent::Text(text(rule.text).unwrap_or_default())),
-        ReceiveName::Audio => emit(audio_event(text(rule.audio), samples)),
+        ReceiveName::Audio => emit(audio_event(text(rule.audio), encoding, samples)),
         ReceiveName::Done => {
             // An answer with unreadable audio still counts, for its text.
-            let _ = decode_audio(text(rule.audio), samples);
+            let _ = decode_audio(text(rule.audio), encoding, samples);
             emit(LaneEvent::Done { text: text(rule.text), audio: samples });
         }
-        ReceiveName::Output => emit_output(rule, found, samples, emit),
+        ReceiveName::Output => emit_output(rule, found, (encoding, samples), emit),
         ReceiveName::Closed => {
             emit(LaneEvent::Closed(upstream_end(mapping, short(rule.reason), short(rule.detail))));
         }
@@ -205,8 +209,8 @@ fn emit_events(
     }
 }
 
-fn audio_event<'s>(text: Option<&str>, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
-    match decode_audio(text, samples) {
+fn audio_event<'s>(text: Option<&str>, encoding: SampleEncoding, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
+    match decode_audio(text, encoding, samples) {
         Ok(()) => LaneEvent::Audio(samples),
         Err(problem) => LaneEvent::Unknown(problem),
     }
@@ -217,7 +221,7 @@ fn audio_event<'s>(text: Option<&str>, samples: &'s mut Vec<f32>) -> LaneEvent<'
 fn emit_output(
     rule: &ReceiveRule,
     found: &ExtractedValues<'_>,
-    samples: &mut Vec<f32>,
+    (encoding, samples): (SampleEncoding, &mut Vec<f32>),
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
     let node = |slot: Option<usize>| slot.and_then(|slot| found.get(slot));
@@ -226,7 +230,7 @@ fn emit_output(
         emit(LaneEvent::Text(text));
     }
     if let Some(base64) = text(rule.audio) {
-        emit(audio_event(Some(base64), samples));
+        emit(audio_event(Some(base64), encoding, samples));
     }
     if node(rule.end_of_turn) == Some(&Node::Bool(true)) {
         emit(LaneEvent::Listen);
@@ -255,11 +259,15 @@ fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
 }
 
 /// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`].
-fn decode_audio(text: Option<&str>, samples: &mut Vec<f32>) -> Result<(), String> {
+fn decode_audio(text: Option<&str>, encoding: SampleEncoding, samples: &mut Vec<f32>) -> Result<(), String> {
     let text = text.unwrap_or_default();
     let data = without_data_prefix(text);
-    pcm::decode_base64_f32(data.get(..AUDIO_MAX_CHARS).unwrap_or(data), samples)
-        .map_err(|error| format!("audio of {} characters that was dropped: {error}", text.len()))
+    let data = data.get(..AUDIO_MAX_CHARS).unwrap_or(data);
+    let decoded = match encoding {
+        SampleEncoding::F32le => pcm::decode_base64_f32(data, samples),
+        SampleEncoding::S16le => pcm::decode_base64_s16(data, samples),
+    };
+    decoded.map_err(|error| format!("audio of {} characters that was dropped: {error}", text.len()))
 }
 
 /// Strips `data:audio/…;base64,`. The C++ back-end accepts it (field notes §1.7), so upstreams may send it.

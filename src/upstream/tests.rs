@@ -218,3 +218,22 @@ fn voice_as_wav_file_keeps_its_audio_and_cannot_be_mistaken_for_raw_floats() {
         assert_eq!((&read[..samples.len()], rate_hz), (samples.as_slice(), SPEECH_RATE_HZ));
     }
 }
+
+#[test]
+fn dialect_chooses_the_encoding_of_its_samples() {
+    let file = include_str!("../../mappings/upstream/minicpm-o.toml");
+    let file = file.replace("input_rate_hz = 16000", "input_rate_hz = 16000\ninput_encoding = \"s16le\"");
+    let file = file.replace("output_rate_hz = 24000", "output_rate_hz = 24000\noutput_encoding = \"s16le\"");
+    let file = file.replace("name = \"minicpm-o\"", "name = \"int16\"");
+    let mut library = Library::embedded().unwrap();
+    library.add("int16", &file).unwrap();
+    let dialect = Dialect::new(library.upstream("int16").unwrap());
+    let audio = Arc::new(vec![0, 256, -2]);
+    let unit = UnitInput { audio, input_id: "u".into(), force_listen: false, frame: None };
+    let json = dialect.encode(&LaneCommand::Append(unit), Mode::Audio);
+    assert!(json.contains(r#""audio":"AAAAAf7/""#), "{json}");
+    let text = r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAQAAA"}"#;
+    assert_eq!(decoded_by(dialect.clone(), text), "Audio([0.0, 0.5, 0.0])");
+    let odd = r#"{"type":"response.output.delta","kind":"audio","audio":"AAAA"}"#;
+    assert!(decoded_by(dialect, odd).contains("3 bytes of audio are not a whole number of int16 samples"));
+}

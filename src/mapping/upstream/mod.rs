@@ -12,7 +12,7 @@ pub use self::names::{ReceiveName, SendName};
 use super::{
     check::{self, Document, FileError},
     extract::Extractor,
-    template::Template,
+    template::{SlotValue, Template},
 };
 
 /// Working mode of an upstream session.
@@ -49,6 +49,17 @@ pub enum VoiceEncoding {
     Wav,
 }
 
+/// Encoding of the samples in messages, mono, inside base64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SampleEncoding {
+    /// Little-endian float32.
+    #[default]
+    F32le,
+    /// Little-endian int16.
+    S16le,
+}
+
 /// How the bridge ends a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -82,6 +93,10 @@ struct UpstreamFile {
     audio_max_ms: u64,
     input_rate_hz: u32,
     output_rate_hz: u32,
+    #[serde(default)]
+    input_encoding: SampleEncoding,
+    #[serde(default)]
+    output_encoding: SampleEncoding,
     #[serde(default)]
     voice_encodings: Option<Spanned<Vec<VoiceEncoding>>>,
     send: BTreeMap<SendName, Spanned<String>>,
@@ -198,6 +213,10 @@ pub struct UpstreamMapping {
     pub input_rate_hz: u32,
     /// Rate of the audio it sends, in Hz.
     pub output_rate_hz: u32,
+    /// Encoding of the audio it accepts.
+    pub input_encoding: SampleEncoding,
+    /// Encoding of the audio it sends.
+    pub output_encoding: SampleEncoding,
     /// Encodings of voice samples to try, in order; at least one.
     pub voice_encodings: Arc<[VoiceEncoding]>,
     /// Texts that identify kinds of failure.
@@ -264,6 +283,8 @@ impl UpstreamMapping {
             audio_max_ms: read.audio_max_ms,
             input_rate_hz: read.input_rate_hz,
             output_rate_hz: read.output_rate_hz,
+            input_encoding: read.input_encoding,
+            output_encoding: read.output_encoding,
             voice_encodings: voice_encodings?,
             meanings: read.meanings,
             duplex: read.duplex,
@@ -283,6 +304,15 @@ impl UpstreamMapping {
     #[must_use]
     pub fn mode_name(&self, mode: Mode) -> &str {
         self.modes.get(&mode).map_or("", String::as_str)
+    }
+
+    /// Samples for the slot `audio`, encoded as the upstream accepts them.
+    #[must_use]
+    pub const fn audio_value<'a>(&self, samples: &'a [i16]) -> SlotValue<'a> {
+        match self.input_encoding {
+            SampleEncoding::F32le => SlotValue::Audio(samples),
+            SampleEncoding::S16le => SlotValue::Pcm16(samples),
+        }
     }
 
     /// True if the upstream assigns workers itself. Without a queue, a lane may send as soon as it is connected.
