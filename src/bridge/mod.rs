@@ -76,6 +76,8 @@ pub enum Output {
     },
     /// Connect to an upstream in this mode.
     OpenLane(Lane, Mode),
+    /// Connect a lane whose transport is gone to the same upstream again, in this mode.
+    ReopenLane(Lane, Mode),
     /// Send this to an upstream.
     ToLane(Lane, Message),
     /// Close the transport. Frames of this lane are no longer expected.
@@ -153,6 +155,15 @@ impl Bridge {
     #[must_use]
     pub const fn is_relay(&self) -> bool {
         matches!(self.0, BridgeKind::Relayed(_))
+    }
+
+    /// True if the lane is not over. A lane may outlast its transport.
+    #[must_use]
+    pub fn has_lane(&self, lane: Lane) -> bool {
+        match &self.0 {
+            BridgeKind::Served(served) => served.has_lane(lane),
+            BridgeKind::Relayed(relayed) => relayed.has_lane(lane),
+        }
     }
 
     /// True for a session with a conversation. Only a conversation can be rolled over.

@@ -10,12 +10,15 @@ use crate::{
     downstream::relay::RelayCodec,
     error::{Error, ErrorKind},
     event::{
-        Frame, LaneCommand, Message, MessageMeta,
+        Frame, Lane, LaneCommand, Message, MessageMeta,
         relay::{QueuePosition, RelayEndReason, RelayUpstreamEvent},
     },
     mapping::{ClientMapping, UpstreamMapping, check::quoted_list, upstream::SendName},
     session::{RelaySetup, SessionReport, outbox::Action},
-    upstream::{Dialect, lane::LaneCodecs},
+    upstream::{
+        Dialect,
+        lane::{LaneCodecs, LaneEnd, LaneOpening},
+    },
 };
 
 /// Bound on the protocols that share a path.
@@ -83,6 +86,11 @@ impl RelayBridge {
         relay.fail(now, &Error::new(ErrorKind::NoSuchMode, error));
     }
 
+    /// True if the lane is not over.
+    pub(super) fn has_lane(&self, lane: Lane) -> bool {
+        self.lanes.contains(lane)
+    }
+
     pub(super) fn session_id(&self) -> &str {
         self.relay.as_ref().map_or("", Relay::id)
     }
@@ -127,7 +135,8 @@ impl RelayBridge {
             }
             Input::LaneOpened(lane) => {
                 relay.handle_lane_opened(now, lane);
-                if lanes.get_mut(lane).is_some_and(|codec| codec.is_granted_by_transport()) {
+                let opening = lanes.get_mut(lane).map(|codec| codec.handle_opened(now));
+                if opening == Some(LaneOpening::Granted) {
                     report(relay, &RelayUpstreamEvent::Granted, lane);
                 }
             }
@@ -140,7 +149,7 @@ impl RelayBridge {
                 }
             }
             Input::LaneClosed(lane, reason) => {
-                if let Some(end) = lanes.close(lane).and_then(|codec| codec.unreported_end(&reason)) {
+                if let LaneEnd::Over(Some(end)) = lanes.handle_end(now, lane, &reason) {
                     report(relay, &RelayUpstreamEvent::Ended(RelayEndReason::Failed, end), lane);
                 }
                 relay.handle_lane_closed(now, lane, &reason);
@@ -153,7 +162,7 @@ impl RelayBridge {
         relay.arm_idle();
     }
 
-    pub(super) fn poll_output(&mut self, _now: Instant) -> Output {
+    pub(super) fn poll_output(&mut self, now: Instant) -> Output {
         let Some(relay) = &mut self.relay else { return Output::Finished };
         while let Some(action) = relay.pop_action() {
             match action {
@@ -171,7 +180,7 @@ impl RelayBridge {
                 Action::ToLane(lane, command) => {
                     let mut message = None;
                     if let Some(codec) = self.lanes.get_mut(lane) {
-                        codec.encode(&command, |encoded| message = Some(encoded));
+                        codec.encode(now, &command, |encoded| message = Some(encoded));
                     }
                     if let Some(message) = message {
                         return Output::ToLane(lane, message);

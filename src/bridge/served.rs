@@ -6,13 +6,13 @@ use super::{Input, Output};
 use crate::{
     downstream::{Codec, ConnectQuery, IgnoredField},
     error::Error,
-    event::{ClientCommand, CloseReason, Frame, LaneEvent, Message, MessageMeta},
+    event::{ClientCommand, CloseReason, Frame, Lane, LaneEvent, Message, MessageMeta},
     mapping::UpstreamMapping,
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
         SessionSetup, UplinkCounts, outbox::Action,
     },
-    upstream::lane::LaneCodecs,
+    upstream::lane::{CodecAction, LaneCodecs, LaneEnd, LaneOpening},
 };
 
 /// Codec, session and lane codecs of one client.
@@ -141,27 +141,37 @@ impl ServedBridge {
                 session.handle_lane_event(now, lane, &event, MessageMeta::default());
             }
             Input::LaneOpened(lane) => {
-                session.handle_lane_opened(now, lane);
-                if self.lanes.get_mut(lane).is_some_and(|codec| codec.is_granted_by_transport()) {
+                let opening = self.lanes.get_mut(lane).map(|codec| codec.handle_opened(now));
+                if opening != Some(LaneOpening::Resumed) {
+                    session.handle_lane_opened(now, lane);
+                }
+                if opening == Some(LaneOpening::Granted) {
                     session.handle_lane_event(now, lane, &LaneEvent::Granted, MessageMeta::default());
                 }
             }
             Input::Lane(lane, frame) => {
                 if let Some(codec) = self.lanes.get_mut(lane) {
-                    codec.decode(frame, |event, meta| session.handle_lane_event(now, lane, &event, meta));
+                    codec
+                        .decode(now, frame, |event, meta| session.handle_lane_event(now, lane, &event, meta));
                 }
             }
             Input::LaneClosed(lane, reason) => {
-                if let Some(end) = self.lanes.close(lane).and_then(|codec| codec.unreported_end(&reason)) {
-                    session.handle_lane_event(now, lane, &LaneEvent::Closed(end), MessageMeta::default());
+                if let LaneEnd::Over(end) = self.lanes.handle_end(now, lane, &reason) {
+                    if let Some(end) = end {
+                        session.handle_lane_event(now, lane, &LaneEvent::Closed(end), MessageMeta::default());
+                    }
+                    session.handle_lane_closed(now, lane, &reason);
                 }
-                session.handle_lane_closed(now, lane, &reason);
             }
-            Input::Timeout => session.handle_timeout(now),
+            Input::Timeout => {
+                self.lanes.handle_timeout(now);
+                session.handle_timeout(now);
+            }
             Input::Drain(within) => session.drain(now, within, CloseReason::Shutdown),
             Input::Close(within) => session.drain(now, within, CloseReason::Operator),
             Input::Rollover => session.request_rollover(now),
         }
+        self.follow_codecs(now);
     }
 
     /// Gives the next output.
@@ -200,7 +210,7 @@ impl ServedBridge {
                 }
                 Action::ToLane(lane, command) => {
                     if let Some(codec) = self.lanes.get_mut(lane) {
-                        codec.encode(&command, |message| {
+                        codec.encode(now, &command, |message| {
                             self.ready_outputs.push_back(Output::ToLane(lane, message));
                         });
                     }
@@ -218,9 +228,32 @@ impl ServedBridge {
             }
         }
         match &self.session {
-            Some(session) if !session.is_finished() => Output::Wait(session.next_timeout()),
+            Some(session) if !session.is_finished() => {
+                Output::Wait(session.next_timeout().into_iter().chain(self.lanes.deadline()).min())
+            }
             _ => Output::Finished,
         }
+    }
+
+    /// Does what the lanes' codecs want by themselves.
+    fn follow_codecs(&mut self, now: Instant) {
+        while let Some((lane, mode, action)) = self.lanes.pop_action() {
+            match action {
+                CodecAction::Send(message) => self.ready_outputs.push_back(Output::ToLane(lane, message)),
+                CodecAction::Redial => self.ready_outputs.push_back(Output::ReopenLane(lane, mode)),
+                CodecAction::End(reason) => {
+                    self.lanes.close(lane);
+                    if let Some(session) = &mut self.session {
+                        session.handle_lane_closed(now, lane, &reason);
+                    }
+                }
+            }
+        }
+    }
+
+    /// True if the lane is not over.
+    pub(super) fn has_lane(&self, lane: Lane) -> bool {
+        self.lanes.contains(lane)
     }
 
     /// Queues the messages for a command, and what follows from it.

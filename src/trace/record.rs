@@ -113,6 +113,8 @@ pub enum OutputKind {
     DropAudio,
     /// Open a lane.
     OpenLane,
+    /// Connect a lane again.
+    ReopenLane,
     /// Frame to a lane.
     Lane,
     /// Close a lane.
@@ -177,6 +179,9 @@ impl TraceRecord {
             }
             Output::OpenLane(lane, mode) => {
                 Self { mode: Some(*mode), ..lane_record(OutputKind::OpenLane, *lane) }
+            }
+            Output::ReopenLane(lane, mode) => {
+                Self { mode: Some(*mode), ..lane_record(OutputKind::ReopenLane, *lane) }
             }
             Output::ToLane(lane, message) => {
                 lane_record(OutputKind::Lane, *lane).with_message(message, keep_audio)
@@ -319,6 +324,7 @@ impl TraceRecord {
             (Some(InputKind::Lane), _) => format!("from{lane}"),
             (_, Some(OutputKind::Lane)) => format!("to{lane}"),
             (_, Some(OutputKind::OpenLane)) => format!("open{lane}"),
+            (_, Some(OutputKind::ReopenLane)) => format!("reopen{lane}"),
             (_, Some(OutputKind::CloseLane)) => format!("close{lane}"),
             (_, Some(OutputKind::DropAudio)) => "discard audio for the client".to_owned(),
             (_, Some(OutputKind::Observe)) => "observation".to_owned(),

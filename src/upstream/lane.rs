@@ -4,7 +4,7 @@
 //! the lane: the open transport, messages, commands, and the end. Most of it is in the mapping file; the codec adds what a
 //! dialect without a queue leaves out.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use super::Dialect;
 use crate::{
@@ -17,6 +17,37 @@ use crate::{
 
 /// Close code of a lane whose upstream takes no closing message (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
+
+/// What a codec does by itself, in addition to the session's commands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CodecAction {
+    /// Sends a message.
+    Send(Message),
+    /// Dials the same upstream again, to resume the session whose transport is gone.
+    Redial,
+    /// Gives the session up, for this reason.
+    End(DisconnectReason),
+}
+
+/// What the end of a transport means for its lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LaneEnd {
+    /// The lane is over. The codec adds the end that the upstream did not report.
+    Over(Option<UpstreamEnd>),
+    /// The codec resumes the session: the lane goes on.
+    Resumes,
+}
+
+/// What an open transport means for its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneOpening {
+    /// The upstream says when it has a place for the session.
+    Waits,
+    /// The session has its place, because the upstream has no queue.
+    Granted,
+    /// The session goes on.
+    Resumed,
+}
 
 /// Codec of one lane.
 #[derive(Debug)]
@@ -33,25 +64,46 @@ impl LaneCodec {
         Self { dialect: Dialect::new(mapping), mode, has_answered: false }
     }
 
-    /// True if the open transport is all that a session needs, because the upstream has no queue.
-    pub fn is_granted_by_transport(&self) -> bool {
-        !self.dialect.mapping().has_queue()
+    /// The transport is open.
+    pub fn handle_opened(&mut self, _now: Instant) -> LaneOpening {
+        match self.dialect.mapping().has_queue() {
+            true => LaneOpening::Waits,
+            false => LaneOpening::Granted,
+        }
     }
 
     /// Decodes one message of the upstream, which may have several events.
-    pub fn decode<'a>(&'a mut self, frame: Frame<'a>, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+    pub fn decode<'a>(
+        &'a mut self,
+        _now: Instant,
+        frame: Frame<'a>,
+        emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
         self.has_answered = true;
         self.dialect.decode(frame, emit);
     }
 
     /// Encodes a command. It may take several messages, or the end of the transport.
-    pub fn encode(&mut self, command: &LaneCommand, mut emit: impl FnMut(Message)) {
+    pub fn encode(&mut self, _now: Instant, command: &LaneCommand, mut emit: impl FnMut(Message)) {
         let closes_socket = self.dialect.mapping().close_by == CloseBy::Socket;
         emit(match command {
             LaneCommand::Close if closes_socket => Message::Close(NORMAL_CLOSURE, String::new()),
             command => Message::Text(self.dialect.encode(command, self.mode)),
         });
     }
+
+    /// The next action of the codec's own. Empty it after every other call.
+    pub const fn pop_action(&mut self) -> Option<CodecAction> {
+        None
+    }
+
+    /// When [`LaneCodec::handle_timeout`] must run.
+    pub const fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The codec's deadline has come.
+    pub const fn handle_timeout(&mut self, _now: Instant) {}
 
     /// Decodes one message of the upstream for a relay.
     pub fn decode_for_relay(
@@ -63,9 +115,14 @@ impl LaneCodec {
         self.dialect.decode_for_relay(frame, emit);
     }
 
+    /// The transport is gone, or could not be opened.
+    pub fn handle_end(&mut self, _now: Instant, reason: &DisconnectReason) -> LaneEnd {
+        LaneEnd::Over(self.unreported_end(reason))
+    }
+
     /// The end of the session that the upstream did not report before the end of its transport: an upstream without a
     /// place for another session ends it before the first message, and gives no reason.
-    pub fn unreported_end(&self, reason: &DisconnectReason) -> Option<UpstreamEnd> {
+    fn unreported_end(&self, reason: &DisconnectReason) -> Option<UpstreamEnd> {
         let sessions_max = self.dialect.mapping().sessions_max.filter(|_| !self.has_answered)?;
         let was_silent = matches!(reason, DisconnectReason::Closed(..) | DisconnectReason::Lost(_));
         was_silent.then(|| UpstreamEnd {
@@ -102,9 +159,43 @@ impl LaneCodecs {
         self.codecs.iter_mut().find_map(|(known, codec)| (*known == lane).then_some(codec))
     }
 
+    /// True if the lane is not closed.
+    pub fn contains(&self, lane: Lane) -> bool {
+        self.codecs.iter().any(|(known, _)| *known == lane)
+    }
+
+    /// The end of a lane's transport.
+    pub fn handle_end(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) -> LaneEnd {
+        let end = self.get_mut(lane).map_or(LaneEnd::Over(None), |codec| codec.handle_end(now, reason));
+        if end != LaneEnd::Resumes {
+            self.close(lane);
+        }
+        end
+    }
+
     /// Removes the codec of a lane that is gone.
-    pub fn close(&mut self, lane: Lane) -> Option<LaneCodec> {
-        let index = self.codecs.iter().position(|(known, _)| *known == lane)?;
-        Some(self.codecs.swap_remove(index).1)
+    pub fn close(&mut self, lane: Lane) {
+        self.codecs.retain(|(known, _)| *known != lane);
+    }
+
+    /// When [`LaneCodecs::handle_timeout`] must run.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.codecs.iter().filter_map(|(_, codec)| codec.deadline()).min()
+    }
+
+    /// Tells the codecs whose deadline has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let due = |codec: &LaneCodec| codec.deadline().is_some_and(|deadline| deadline <= now);
+        self.codecs
+            .iter_mut()
+            .filter(|(_, codec)| due(codec))
+            .for_each(|(_, codec)| codec.handle_timeout(now));
+    }
+
+    /// The next action of a codec's own, with its lane and the lane's mode.
+    pub fn pop_action(&mut self) -> Option<(Lane, Mode, CodecAction)> {
+        self.codecs
+            .iter_mut()
+            .find_map(|(lane, codec)| codec.pop_action().map(|action| (*lane, codec.mode, action)))
     }
 }

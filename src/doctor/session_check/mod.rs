@@ -21,7 +21,7 @@ use crate::{
         DisconnectReason, Frame, LaneCommand, LaneEvent, Message, MessageMeta, Mode, UnitInput, UpstreamEnd,
     },
     mapping::UpstreamMapping,
-    upstream::lane::LaneCodec,
+    upstream::lane::{LaneCodec, LaneEnd, LaneOpening},
 };
 
 /// Duration of one unit of a conversation (field notes minicpm-o.md §1.6).
@@ -137,7 +137,7 @@ impl SessionCheck {
             received: Vec::new(),
             reached: None,
         };
-        if check.codec.is_granted_by_transport() {
+        if check.codec.handle_opened(now) == LaneOpening::Granted {
             check.handle_granted(now);
         }
         check
@@ -185,7 +185,7 @@ impl SessionCheck {
         // Decoded events borrow from the codec, so it cannot stay in `self` during decoding. Commands are encoded with a
         // codec of their own.
         let mut codec = std::mem::replace(&mut self.codec, self.plan.new_codec());
-        codec.decode(frame, |event, meta| self.handle_event(now, &event, meta));
+        codec.decode(now, frame, |event, meta| self.handle_event(now, &event, meta));
         self.codec = codec;
     }
 
@@ -232,7 +232,7 @@ impl SessionCheck {
     /// Handles the end of the connection.
     pub fn handle_disconnect(&mut self, now: Instant, reason: DisconnectReason) {
         let took = now - self.step_started_at;
-        if let Some(end) = self.codec.unreported_end(&reason) {
+        if let LaneEnd::Over(Some(end)) = self.codec.handle_end(now, &reason) {
             self.handle_event(now, &LaneEvent::Closed(end), MessageMeta::default());
         }
         match (&self.phase, self.unreported_end.take()) {
@@ -348,7 +348,7 @@ impl SessionCheck {
         if self.plan.depth == Depth::Queue {
             return self.start_closing(now, now);
         }
-        self.send(&self.plan.init.clone());
+        self.send(now, &self.plan.init.clone());
         (self.phase, self.step_started_at) = (CheckPhase::Initialising, now);
     }
 
@@ -372,7 +372,7 @@ impl SessionCheck {
         if let LaneCommand::Append(UnitInput { input_id, .. }) = &mut question {
             *input_id = format!("doctor-{}", self.questions_sent).into();
         }
-        self.send(&question);
+        self.send(now, &question);
         (self.phase, self.step_started_at) = (CheckPhase::AwaitingAnswer, now);
     }
 
@@ -418,9 +418,9 @@ impl SessionCheck {
     }
 
     /// Queues the messages of a command. Returns true if the dialect ends the session by the socket in its place.
-    fn send(&mut self, command: &LaneCommand) -> bool {
+    fn send(&mut self, now: Instant, command: &LaneCommand) -> bool {
         let mut closes_socket = false;
-        self.codec.encode(command, |message| match message {
+        self.codec.encode(now, command, |message| match message {
             Message::Text(text) => self.outgoing.push_back(text),
             _ => closes_socket = true,
         });

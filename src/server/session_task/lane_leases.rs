@@ -16,9 +16,17 @@ pub(crate) struct LaneLeases {
 }
 
 impl LaneLeases {
-    /// A lane is connected.
-    pub(crate) fn insert(&mut self, lane: Lane, lease: Lease) {
+    /// A lane is connected. One that is connected again was ready before.
+    pub(crate) fn insert(&mut self, lane: Lane, mut lease: Lease) {
+        if self.leases.remove(&lane).is_some() {
+            lease.report_ready();
+        }
         self.leases.insert(lane, lease);
+    }
+
+    /// Name of a lane's upstream.
+    pub(crate) fn upstream(&self, lane: Lane) -> Option<&str> {
+        self.leases.get(&lane).map(Lease::upstream)
     }
 
     /// A lane's transport has ended.
@@ -26,9 +34,9 @@ impl LaneLeases {
         self.with_lease(lane, |lease| lease.report_disconnect(reason));
     }
 
-    /// Drops the leases of all lanes that are not in `lanes`.
-    pub(crate) fn retain(&mut self, lanes: impl Iterator<Item = Lane> + Clone) {
-        self.leases.retain(|lane, _| lanes.clone().any(|known| known == *lane));
+    /// Drops the leases of all lanes that are over.
+    pub(crate) fn retain(&mut self, has_lane: impl Fn(Lane) -> bool) {
+        self.leases.retain(|lane, _| has_lane(*lane));
     }
 
     /// Passes an observation about a lane to its lease.

@@ -47,7 +47,7 @@ use super::{
 use crate::{
     bridge::{Bridge, Input, Output},
     error::{ErrorKind, Origin},
-    event::{Lane, Message, SpeechId},
+    event::{Lane, Message, Mode, SpeechId},
     mapping::ClientMapping,
     session::{Observation, SessionReport},
     telemetry::context::TraceContext,
@@ -294,10 +294,11 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         client.drop_turn(turn);
                     }
                 }
+                Output::ReopenLane(lane, mode) => self.redial(lane, mode),
                 Output::ToLane(lane, message) => self.send_lane(lane, message),
                 Output::OpenLane(lane, mode) => {
                     debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
-                    let request = DialRequest { mode, trace: Some(self.trace_context.clone()) };
+                    let request = self.dial_request(mode);
                     self.lanes.push((lane, LaneSocket::Dialling(self.pool.call(request))));
                 }
                 Output::CloseLane(lane) => {
@@ -313,7 +314,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
                         continue;
                     }
-                    self.lane_leases.retain(self.lanes.iter().map(|(lane, _)| *lane));
+                    self.lane_leases.retain(|lane| self.bridge.has_lane(lane));
                     if let Some(registration) = &mut self.registration {
                         registration.observer.publish_if_due(
                             Instant::from_std(now),
@@ -326,6 +327,19 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 Output::Finished => return None,
             }
         }
+    }
+
+    fn dial_request(&self, mode: Mode) -> DialRequest {
+        DialRequest { mode, trace: Some(self.trace_context.clone()) }
+    }
+
+    /// Dials a lane's upstream again. The lane keeps its lease meanwhile.
+    fn redial(&mut self, lane: Lane, mode: Mode) {
+        let Some(upstream) = self.lane_leases.upstream(lane) else { return };
+        debug!(lane = lane.0, upstream, "dialling the upstream again");
+        let mut pool = self.pool.subset([upstream.to_owned()].into());
+        let dial = pool.call(self.dial_request(mode));
+        self.lanes.push((lane, LaneSocket::Dialling(dial)));
     }
 
     /// Counts the client's messages that the session keeps. False if the server has no memory for them.

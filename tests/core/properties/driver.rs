@@ -312,6 +312,7 @@ impl Driver {
                     let replies = self.upstream(*lane).replies_to_dial();
                     self.schedule(*lane, replies);
                 }
+                Output::ReopenLane(lane, _) => panic!("{lane:?} has a dialect that resumes nothing"),
                 Output::ToLane(lane, message) => {
                     let Message::Text(json) = message else { panic!("not text: {message:?}") };
                     let replies = match self.checks.on_lane_message(self.now, *lane, json) {

@@ -352,6 +352,7 @@ impl FuzzDriver {
                         "{lane:?} is used twice"
                     );
                 }
+                Output::ReopenLane(lane, _) => panic!("{lane:?} has a dialect that resumes nothing"),
                 Output::ToLane(lane, message) => {
                     assert_eq!(self.lanes.get(&lane), Some(&LaneTransport::Up), "{lane:?}");
                     if let Message::Text(json) = message
