@@ -30,8 +30,8 @@ use self::{relayed::RelayBridge, served::ServedBridge};
 use crate::{
     downstream::{Codec, ConnectQuery},
     error::Error,
-    event::{DisconnectReason, Frame, Lane, Message, Mode, SpeechId},
-    mapping::{ClientMapping, UpstreamMapping},
+    event::{DisconnectReason, Frame, Lane, LanePurpose, Message, Mode, SpeechId},
+    mapping::{ClientMapping, upstream::Dialects},
     session::{
         AudioTotals, Observation, RelaySetup, SampleCounts, SessionReport, SessionSetup, UplinkCounts,
     },
@@ -46,6 +46,8 @@ pub enum Input<'a> {
     ClientClosed,
     /// A lane waits at this position for a place at an upstream that has no queue of its own.
     LaneQueued(Lane, u32),
+    /// A lane goes to an upstream of this dialect, and not of the first of its session's. Comes before it opens.
+    LaneDialect(Lane, &'a str),
     /// A lane's transport is up.
     LaneOpened(Lane),
     /// A frame from an upstream.
@@ -74,10 +76,10 @@ pub enum Output {
         /// Bytes of its audio that were given out, before base64: for the trace.
         audio_bytes: u64,
     },
-    /// Connect to an upstream in this mode.
-    OpenLane(Lane, Mode),
-    /// Connect a lane whose transport is gone to the same upstream again, in this mode.
-    ReopenLane(Lane, Mode),
+    /// Connect to an upstream that serves this purpose, in this mode.
+    OpenLane(Lane, Mode, LanePurpose),
+    /// Connect a lane whose transport is gone to the same upstream again.
+    ReopenLane(Lane, Mode, LanePurpose),
     /// Send this to an upstream.
     ToLane(Lane, Message),
     /// Close the transport. Frames of this lane are no longer expected.
@@ -107,10 +109,10 @@ impl Bridge {
         now: Instant,
         codec: Codec,
         connect: ConnectQuery,
-        dialect: Arc<UpstreamMapping>,
+        dialects: impl Into<Dialects>,
         setup: SessionSetup,
     ) -> Self {
-        Self(BridgeKind::Served(Box::new(ServedBridge::open(now, codec, connect, dialect, setup))))
+        Self(BridgeKind::Served(Box::new(ServedBridge::open(now, codec, connect, dialects.into(), setup))))
     }
 
     /// Opens a relayed session. The first message chooses among `candidates`: the first protocol that has this command, or
@@ -121,16 +123,16 @@ impl Bridge {
         now: Instant,
         candidates: &[Arc<ClientMapping>],
         query: &str,
-        dialect: Arc<UpstreamMapping>,
+        dialects: impl Into<Dialects>,
         setup: RelaySetup,
     ) -> Self {
-        Self(BridgeKind::Relayed(Box::new(RelayBridge::open(now, candidates, query, dialect, setup))))
+        Self(BridgeKind::Relayed(Box::new(RelayBridge::open(now, candidates, query, dialects.into(), setup))))
     }
 
     /// Answers a connection that cannot be served: sends the error, then the protocol's close frame for it.
     #[must_use]
-    pub fn reject(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
-        Self(BridgeKind::Served(Box::new(ServedBridge::reject(now, codec, dialect, error))))
+    pub fn reject(now: Instant, codec: Codec, dialects: impl Into<Dialects>, error: &Error) -> Self {
+        Self(BridgeKind::Served(Box::new(ServedBridge::reject(now, codec, dialects.into(), error))))
     }
 
     /// The session's id; empty for a rejected connection.
@@ -155,6 +157,15 @@ impl Bridge {
     #[must_use]
     pub const fn is_relay(&self) -> bool {
         matches!(self.0, BridgeKind::Relayed(_))
+    }
+
+    /// Name of the dialect that lanes have, unless [`Input::LaneDialect`] names another.
+    #[must_use]
+    pub fn dialect(&self) -> &str {
+        match &self.0 {
+            BridgeKind::Served(served) => served.dialect(),
+            BridgeKind::Relayed(relayed) => relayed.dialect(),
+        }
     }
 
     /// True if the lane is not over. A lane may outlast its transport.

@@ -13,7 +13,11 @@ use crate::{
         Frame, Lane, LaneCommand, Message, MessageMeta,
         relay::{QueuePosition, RelayEndReason, RelayUpstreamEvent},
     },
-    mapping::{ClientMapping, UpstreamMapping, check::quoted_list, upstream::SendName},
+    mapping::{
+        ClientMapping,
+        check::quoted_list,
+        upstream::{Dialects, SendName},
+    },
     session::{RelaySetup, SessionReport, outbox::Action},
     upstream::{
         Dialect,
@@ -42,16 +46,17 @@ impl RelayBridge {
         now: Instant,
         candidates: &[Arc<ClientMapping>],
         query: &str,
-        dialect: Arc<UpstreamMapping>,
+        dialects: Dialects,
         setup: RelaySetup,
     ) -> Self {
+        let dialect = dialects.first().clone();
         let codec = |client: &Arc<ClientMapping>| RelayCodec::new(client.clone(), query, setup.unix_s);
         let mut candidates: Vec<_> = candidates.iter().filter_map(codec).take(MAX_CANDIDATES).collect();
         let matches_dialect =
             |codec: &RelayCodec| codec.protocol().is_some_and(|relay| relay.dialect == dialect.name);
         let first = candidates.iter().position(matches_dialect).unwrap_or(0);
         let client = (first < candidates.len()).then(|| candidates.remove(first));
-        let lanes = LaneCodecs::new(dialect.clone());
+        let lanes = LaneCodecs::new(dialects);
         let codecs = client.map(|client| RelayCodecs { client, upstream: Dialect::new(dialect) });
         let relay = codecs.and_then(|codecs| Relay::open(now, &setup, codecs));
         let is_client_open = relay.is_some();
@@ -84,6 +89,11 @@ impl RelayBridge {
             ),
         };
         relay.fail(now, &Error::new(ErrorKind::NoSuchMode, error));
+    }
+
+    /// Name of the dialect of the first upstream.
+    pub(super) fn dialect(&self) -> &str {
+        self.lanes.dialect()
     }
 
     /// True if the lane is not over.
@@ -133,6 +143,8 @@ impl RelayBridge {
                 let place = QueuePosition { position: Some(position), ..QueuePosition::default() };
                 report(relay, &RelayUpstreamEvent::Queued(place), lane);
             }
+            // A relay has upstreams of one dialect.
+            Input::LaneDialect(..) => {}
             Input::LaneOpened(lane) => {
                 relay.handle_lane_opened(now, lane);
                 let opening = lanes.get_mut(lane).map(|codec| codec.handle_opened(now));
@@ -170,9 +182,9 @@ impl RelayBridge {
                     self.is_client_open = !matches!(message, Message::Close(..));
                     return Output::ToClient(message, None);
                 }
-                Action::OpenLane(lane, mode) => {
-                    self.lanes.open(lane, mode);
-                    return Output::OpenLane(lane, mode);
+                Action::OpenLane(lane, mode, purpose) => {
+                    self.lanes.open(lane, mode, purpose);
+                    return Output::OpenLane(lane, mode, purpose);
                 }
                 Action::ToLane(lane, LaneCommand::RawText(text)) => {
                     return Output::ToLane(lane, Message::Text(text));

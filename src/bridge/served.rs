@@ -1,13 +1,16 @@
 //! The bridge of a served session: client codec, session and upstream dialect.
 
-use std::{collections::BTreeSet, collections::VecDeque, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Instant,
+};
 
 use super::{Input, Output};
 use crate::{
     downstream::{Codec, ConnectQuery, IgnoredField},
     error::Error,
     event::{ClientCommand, CloseReason, Frame, Lane, LaneEvent, Message, MessageMeta},
-    mapping::UpstreamMapping,
+    mapping::upstream::Dialects,
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
         SessionSetup, UplinkCounts, outbox::Action,
@@ -37,13 +40,13 @@ impl ServedBridge {
         now: Instant,
         mut codec: Codec,
         connect: ConnectQuery,
-        dialect: Arc<UpstreamMapping>,
+        dialects: Dialects,
         setup: SessionSetup,
     ) -> Self {
         let is_fatal = |problem: &&Error| codec.error_close_frame(problem).is_some();
         if let Some(problem) = connect.problems.iter().find(is_fatal) {
             let problem = problem.clone();
-            return Self::reject(now, codec, dialect, &problem);
+            return Self::reject(now, codec, dialects, &problem);
         }
         if setup.profile.answers.is_none() {
             codec.set_full_duplex();
@@ -53,14 +56,14 @@ impl ServedBridge {
         let mut session = setup.open(now, connect.settings);
         codec.set_session(session.id(), &model, seed);
         connect.problems.into_iter().for_each(|problem| session.report_error(problem));
-        let mut served = Self::new(now, codec, dialect, Some(session));
+        let mut served = Self::new(now, codec, dialects, Some(session));
         served.report_ignored_fields();
         served
     }
 
     /// Answers a connection that cannot be served: sends the error, then the protocol's close frame for it.
-    pub(super) fn reject(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
-        let mut served = Self::new(now, codec, dialect, None);
+    pub(super) fn reject(now: Instant, codec: Codec, dialects: Dialects, error: &Error) -> Self {
+        let mut served = Self::new(now, codec, dialects, None);
         served.ready_outputs.push_back(Output::Observe(Observation::ErrorTold(error.clone())));
         served.encode(&ClientCommand::Error(error.clone()), 0.0);
         let close = served.codec.error_close_frame(error).unwrap_or(Message::Close(1008, String::new()));
@@ -68,10 +71,10 @@ impl ServedBridge {
         served
     }
 
-    fn new(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, session: Option<Session>) -> Self {
+    fn new(now: Instant, codec: Codec, dialects: Dialects, session: Option<Session>) -> Self {
         Self {
             codec,
-            lanes: LaneCodecs::new(dialect),
+            lanes: LaneCodecs::new(dialects),
             is_client_open: session.is_some(),
             session,
             opened_at: now,
@@ -140,6 +143,7 @@ impl ServedBridge {
                 let event = LaneEvent::Queued { position: Some(position), length: None, wait_s: None };
                 session.handle_lane_event(now, lane, &event, MessageMeta::default());
             }
+            Input::LaneDialect(lane, name) => self.lanes.set_dialect(lane, name),
             Input::LaneOpened(lane) => {
                 let opening = self.lanes.get_mut(lane).map(|codec| codec.handle_opened(now));
                 if opening != Some(LaneOpening::Resumed) {
@@ -204,9 +208,9 @@ impl ServedBridge {
                 | Action::RawToClient(_)
                 | Action::CloseClient(_)
                 | Action::DropTurn(..) => {}
-                Action::OpenLane(lane, mode) => {
-                    self.lanes.open(lane, mode);
-                    return Output::OpenLane(lane, mode);
+                Action::OpenLane(lane, mode, purpose) => {
+                    self.lanes.open(lane, mode, purpose);
+                    return Output::OpenLane(lane, mode, purpose);
                 }
                 Action::ToLane(lane, command) => {
                     if let Some(codec) = self.lanes.get_mut(lane) {
@@ -237,10 +241,10 @@ impl ServedBridge {
 
     /// Does what the lanes' codecs want by themselves.
     fn follow_codecs(&mut self, now: Instant) {
-        while let Some((lane, mode, action)) = self.lanes.pop_action() {
+        while let Some((lane, (mode, purpose), action)) = self.lanes.pop_action() {
             match action {
                 CodecAction::Send(message) => self.ready_outputs.push_back(Output::ToLane(lane, message)),
-                CodecAction::Redial => self.ready_outputs.push_back(Output::ReopenLane(lane, mode)),
+                CodecAction::Redial => self.ready_outputs.push_back(Output::ReopenLane(lane, mode, purpose)),
                 CodecAction::End(reason) => {
                     self.lanes.close(lane);
                     if let Some(session) = &mut self.session {
@@ -249,6 +253,11 @@ impl ServedBridge {
                 }
             }
         }
+    }
+
+    /// Name of the dialect of the first upstream.
+    pub(super) fn dialect(&self) -> &str {
+        self.lanes.dialect()
     }
 
     /// True if the lane is not over.

@@ -7,8 +7,9 @@ use super::{Config, problems::ConfigProblems, profile_for_mode, upstreams::Resol
 use crate::{
     mapping::{
         ClientMapping, Library, Profile,
-        compatibility::{check_client_with_profile, check_profile_with_dialect},
-        upstream::Mode,
+        check::quoted_list,
+        compatibility::{check_client_with_profile, check_profile_with_dialects},
+        upstream::{LanePurpose, Mode},
     },
     server::route::{Route, RouteConfig, Routes, covers_glob, matches_glob},
 };
@@ -111,8 +112,10 @@ impl PlannedRoute {
     /// Binds the route to its upstreams; `None` for a fallback that they cannot serve. The error has the key that it is
     /// about.
     fn bind(self, upstreams: &ResolvedUpstreams) -> Result<Option<Route>, (&'static str, String)> {
-        let matching = upstreams.matching(&self.file.upstream).map_err(|problem| ("upstream", problem))?;
-        match check_profile_with_dialect(&self.profile, &matching.dialect) {
+        let matching = upstreams
+            .matching(&self.file.upstream, self.profile.is_relay())
+            .map_err(|problem| ("upstream", problem))?;
+        match check_profile_with_dialects(&self.profile, &matching.dialects) {
             Err(_) if self.is_fallback => return Ok(None),
             suits => suits.map_err(|problem| ("profile", problem))?,
         }
@@ -217,12 +220,16 @@ fn shadowed_by(route: &Route, earlier: &[&Route], library: &Library) -> Option<u
 
 /// Notes on surprising effects of these routes, one line each.
 pub(super) fn route_notes(routes: &Routes) -> Vec<String> {
-    let lacks_chat = |route: &&Route| !route.upstreams.dialect.modes.contains_key(&Mode::Chat);
+    let lacks_chat = |route: &&Route| {
+        let purpose = if route.profile.is_relay() { LanePurpose::Relay } else { LanePurpose::Speak };
+        !route.upstreams.dialects.serve(purpose, Mode::Chat)
+    };
     let note = |route: &Route| {
         let rejected = if route.profile.is_relay() { "clients in mode chat" } else { "texts to speak" };
+        let dialects = quoted_list(route.upstreams.dialects.iter().map(|dialect| &*dialect.name));
         format!(
-            "profile {:?}: {rejected} are rejected, because dialect {:?} has no chat mode",
-            route.profile.name, route.upstreams.dialect.name
+            "profile {:?}: {rejected} are rejected, because no upstream has a chat mode for them (dialects: {dialects})",
+            route.profile.name
         )
     };
     routes.iter().filter(lacks_chat).map(note).collect::<BTreeSet<_>>().into_iter().collect()

@@ -6,7 +6,12 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::{access::is_loopback_host, problems::ConfigProblems};
 use crate::{
-    mapping::{Library, UpstreamMapping, check::suggest_known},
+    event::LanePurpose,
+    mapping::{
+        Library, UpstreamMapping,
+        check::suggest_known,
+        upstream::{Dialects, ServedDialect},
+    },
     net::ClientIdentity,
     secret::{Secret, redacted_url},
     server::{
@@ -27,6 +32,9 @@ pub struct UpstreamConfig {
     /// Name of its dialect.
     #[serde(default = "default_dialect")]
     pub dialect: String,
+    /// What it serves; everything that its dialect can, if not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serves: Option<Vec<LanePurpose>>,
     /// CA certificates (PEM) to trust besides those of the system.
     pub ca: Option<PathBuf>,
     /// HTTP path for health checks of a failed upstream. Without it, a TCP connect is the check.
@@ -73,6 +81,7 @@ pub(super) fn overlay(lower: Vec<UpstreamConfig>, upper: Vec<UpstreamConfig>) ->
             lower = UpstreamConfig {
                 ca: lower.ca,
                 dialect: lower.dialect,
+                serves: lower.serves,
                 status_path: lower.status_path,
                 ..Default::default()
             };
@@ -95,32 +104,29 @@ pub(super) struct ResolvedUpstreams {
     /// The mode that the URLs name, if any.
     pub(super) mode: Option<String>,
     /// Upstream names with their dialects.
-    dialects: Vec<(String, Arc<UpstreamMapping>)>,
+    dialects: Vec<(String, ServedDialect)>,
     /// Connection pool over all upstreams.
     pub(super) pool: Pool,
 }
 
 impl ResolvedUpstreams {
-    /// Upstreams whose names match `pattern`. All must speak the same dialect.
+    /// Upstreams whose names match `pattern`; for a relay, those of them that speak the dialect of the first.
     ///
     /// # Errors
     /// A message that names the key.
-    pub(super) fn matching(&self, pattern: &str) -> Result<RouteUpstreams, String> {
-        let mut matching = self.dialects.iter().filter(|(name, _)| matches_glob(pattern, name));
-        let names = || self.dialects.iter().map(|(name, _)| name.as_str());
-        let Some((first, dialect)) = matching.next() else {
-            let known = suggest_known(pattern, names);
-            return Err(format!("[[route]] upstream: no upstream matches `{pattern}`{known}"));
-        };
-        if let Some((other, another)) = matching.find(|(_, another)| another.name != dialect.name) {
-            return Err(format!(
-                "[[route]]: {first:?} speaks {:?} and {other:?} speaks {:?}, but a route serves one dialect only; \
-                 name the upstreams of each [[route]], as in `upstream = {first:?}`",
-                dialect.name, another.name
-            ));
+    pub(super) fn matching(&self, pattern: &str, is_relay: bool) -> Result<RouteUpstreams, String> {
+        let mut matching: Vec<_> =
+            self.dialects.iter().filter(|(name, _)| matches_glob(pattern, name)).collect();
+        if is_relay && let Some((_, first)) = matching.first().copied() {
+            matching.retain(|(_, dialect)| dialect.mapping.name == first.mapping.name);
         }
-        let matching = names().filter(|name| matches_glob(pattern, name)).map(str::to_owned).collect();
-        Ok(RouteUpstreams { dialect: dialect.clone(), names: matching })
+        let names = matching.iter().map(|(name, _)| name.clone()).collect();
+        let dialects = Dialects::new(matching.into_iter().map(|(_, dialect)| dialect.clone()).collect());
+        let dialects = dialects.ok_or_else(|| {
+            let known = suggest_known(pattern, || self.dialects.iter().map(|(name, _)| name.as_str()));
+            format!("[[route]] upstream: no upstream matches `{pattern}`{known}")
+        })?;
+        Ok(RouteUpstreams { dialects, names })
     }
 }
 
@@ -134,7 +140,7 @@ pub(super) fn resolve(
     library: &Library,
     problems: &mut ConfigProblems,
 ) -> Option<ResolvedUpstreams> {
-    let mut dialects: Vec<(String, Arc<UpstreamMapping>)> = Vec::new();
+    let mut dialects: Vec<(String, ServedDialect)> = Vec::new();
     let mut dialers: Vec<(String, Dialer)> = Vec::new();
     let mut mode: Option<(&str, String)> = None;
     for (at, upstream) in upstreams.iter().enumerate() {
@@ -151,7 +157,9 @@ pub(super) fn resolve(
         }
         let named_mode = Dialer::mode_in_url(&upstream.url, &dialect);
         problems.take(&["upstream", &at, "url"], check_same_mode(&mut mode, &upstream.url, named_mode));
-        dialects.push((name.clone(), dialect));
+        problems.take(&["upstream", &at, "serves"], upstream.check_serves(&dialect));
+        let serves = upstream.serves.as_ref().map(|serves| serves.as_slice().into());
+        dialects.push((name.clone(), ServedDialect { mapping: dialect, serves }));
         dialers.push((name, dialer));
     }
     let is_complete = !upstreams.is_empty() && dialers.len() == upstreams.len();
@@ -213,7 +221,24 @@ impl UpstreamConfig {
             Some(token) => dialer.with_token(self.token_header.as_deref(), &token).map_err(bad)?,
             None => dialer,
         };
+        let dialer = match &self.serves {
+            Some(serves) => dialer.serving(serves.as_slice().into()),
+            None => dialer,
+        };
         Ok((self.name.clone().unwrap_or_else(|| dialer.authority().to_owned()), dialer))
+    }
+
+    /// Checks that the dialect can do what the upstream is to serve.
+    fn check_serves(&self, dialect: &UpstreamMapping) -> Result<(), String> {
+        let Some(serves) = &self.serves else { return Ok(()) };
+        let cannot = |purpose: &&LanePurpose| !dialect.modes.keys().any(|mode| dialect.can(**purpose, *mode));
+        match serves.iter().find(cannot) {
+            Some(purpose) => {
+                Err(format!("[[upstream]] serves: dialect {:?} cannot {}", dialect.name, purpose.name()))
+            }
+            None if serves.is_empty() => Err("[[upstream]] serves: the list is empty".to_owned()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -313,21 +338,33 @@ mod tests {
     }
 
     #[test]
-    fn route_matching_two_dialects_is_rejected() {
+    fn route_takes_upstreams_of_several_dialects_and_a_relay_those_of_one() {
         let mut library = Library::embedded().unwrap();
         let other = include_str!("../../mappings/upstream/minicpm-o.toml");
         library.add("other", &other.replace("name = \"minicpm-o\"", "name = \"other\"")).unwrap();
         let other = UpstreamConfig { dialect: "other".into(), ..upstream("ws://old-1") };
         let upstreams = [upstream("ws://new-1"), upstream("ws://new-2"), other];
-        let both = resolve(&upstreams, &library, &mut ConfigProblems::default());
-        let both = both.unwrap();
-        let dialect = |pattern| both.matching(pattern).map(|found| found.dialect.name.clone());
-        assert_eq!(dialect("new-*").as_deref(), Ok("minicpm-o"));
-        assert_eq!(dialect("old-?").as_deref(), Ok("other"));
-        for (pattern, words) in [("*", "speaks \"other\""), ("new-3", "did you mean `new-")] {
-            let problem = dialect(pattern).unwrap_err();
-            assert!(problem.contains(words), "{problem}");
-        }
+        let all = resolve(&upstreams, &library, &mut ConfigProblems::default()).unwrap();
+        let matching = |pattern, is_relay| all.matching(pattern, is_relay).map(|found| found.names.to_vec());
+        assert_eq!(matching("new-*", false).unwrap(), ["new-1", "new-2"]);
+        assert_eq!(matching("*", false).unwrap(), ["new-1", "new-2", "old-1"]);
+        assert_eq!(matching("*", true).unwrap(), ["new-1", "new-2"]);
+        let dialects = all.matching("*", false).unwrap().dialects;
+        assert_eq!(dialects.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["minicpm-o", "other"]);
+        let problem = matching("new-3", false).unwrap_err();
+        assert!(problem.contains("did you mean `new-"), "{problem}");
+    }
+
+    #[test]
+    fn upstream_serves_only_what_its_dialect_can() {
+        let serving = |dialect: &str, serves: &[LanePurpose]| {
+            let (dialect, serves) = (dialect.into(), Some(serves.to_vec()));
+            problem(&[UpstreamConfig { dialect, serves, ..upstream("ws://a") }])
+        };
+        assert_eq!(serving("minicpm-o", &[LanePurpose::Transcribe, LanePurpose::Speak]), "");
+        let cannot = serving("minicpm-o-legacy", &[LanePurpose::Converse, LanePurpose::Speak]);
+        assert!(cannot.contains("serves: dialect \"minicpm-o-legacy\" cannot speak"), "{cannot}");
+        assert!(serving("minicpm-o", &[]).contains("the list is empty"));
     }
 
     #[test]

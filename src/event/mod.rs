@@ -28,7 +28,7 @@ use crate::audio::{encoding::Encoding, vad::Sensitivity};
 pub use crate::mapping::{
     client::{ClientAudio, ClientCommand, CloseReason, RolloverReason, Speaker, SpeechId},
     profile::MicrophoneMode,
-    upstream::{Mode, VoiceEncoding},
+    upstream::{LanePurpose, Mode, VoiceEncoding},
 };
 
 /// One upstream connection of a session. A session never uses a number twice.

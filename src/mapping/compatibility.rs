@@ -1,9 +1,11 @@
 //! Checks whether a client protocol, a profile and a dialect work together.
 
+use std::sync::Arc;
+
 use super::{
     ClientMapping, Profile, UpstreamMapping,
     check::quoted_list,
-    upstream::{Mode, SendName},
+    upstream::{Dialects, LanePurpose, Mode, SendName},
 };
 
 /// Checks that this profile can serve this client on this dialect.
@@ -13,10 +15,10 @@ use super::{
 pub fn check_compatible(
     client: &ClientMapping,
     profile: &Profile,
-    dialect: &UpstreamMapping,
+    dialect: &Arc<UpstreamMapping>,
 ) -> Result<(), String> {
     check_client_with_profile(client, profile)?;
-    check_profile_with_dialect(profile, dialect)
+    check_profile_with_dialects(profile, &dialect.clone().into())
 }
 
 /// Checks that this profile can serve this client.
@@ -42,67 +44,79 @@ pub fn check_client_with_profile(client: &ClientMapping, profile: &Profile) -> R
     }
 }
 
-/// Checks that this profile can run on this dialect.
+/// Checks that this profile can run on upstreams of these dialects.
 ///
 /// # Errors
 /// The reason, as a message.
-pub fn check_profile_with_dialect(profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
+pub fn check_profile_with_dialects(profile: &Profile, dialects: &Dialects) -> Result<(), String> {
     // Relayed clients choose their own mode. A missing mode is rejected at that point.
     if profile.is_relay() {
         return Ok(());
     }
-    let mut needs = required_modes(profile).into_iter();
-    if let Some((mode, why, remedy)) = needs.find(|(mode, ..)| !dialect.modes.contains_key(mode)) {
+    let names = || quoted_list(dialects.iter().map(|dialect| &*dialect.name));
+    let mut needs = required_lanes(profile).into_iter();
+    let is_missing =
+        |lane: &RequiredLane| !lane.purposes.iter().any(|purpose| dialects.serve(*purpose, lane.mode));
+    if let Some(RequiredLane { mode, reason, remedy, .. }) = needs.find(is_missing) {
         return Err(format!(
-            "profile {:?} needs mode {} ({why}), but dialect {:?} only has {}: {remedy}, or use another dialect",
+            "profile {:?} needs mode {} ({reason}), which no upstream serves (dialects: {}): {remedy}, or use another dialect",
             profile.name,
             mode.name(),
-            dialect.name,
-            quoted_list(dialect.modes.keys().map(|mode| mode.name()))
+            names()
         ));
     }
-    let mut chat = SendName::CHAT.into_iter().filter(|_| profile.answers.is_some());
-    if let Some(missing) = chat.find(|name| dialect.message(*name).is_none()) {
+    if profile.answers.is_some() && !dialects.serve(LanePurpose::Answer, Mode::Chat) {
+        let has = |name: &SendName| dialects.first().message(*name).is_some();
+        let missing = SendName::CHAT.into_iter().find(|name| !has(name)).map_or("chat", SendName::name);
         return Err(format!(
-            "profile {:?} answers in turns, but dialect {:?} has no message `{}` in [send]",
+            "profile {:?} answers in turns, which no upstream serves (dialects: {}; the first has no message `{missing}` in \
+             [send])",
             profile.name,
-            dialect.name,
-            missing.name()
+            names()
         ));
     }
-    let limit_ms = dialect.duplex.session_max_ms.get(&profile.mode).map(|ms| u64::from(*ms));
+    let limit_ms = dialects.duplex().session_max_ms.get(&profile.mode).map(|ms| u64::from(*ms));
     let soft_ms = profile.dialogue.as_ref().map_or(0, |talk| talk.rollover.soft_before_ms);
     if let Some(limit_ms) = limit_ms.filter(|limit_ms| soft_ms >= *limit_ms) {
         return Err(format!(
-            "profile {:?}: [rollover] soft_before_ms is {soft_ms}, but dialect {:?} ends sessions after {limit_ms} ms",
-            profile.name, dialect.name
+            "profile {:?}: [rollover] soft_before_ms is {soft_ms}, but sessions end after {limit_ms} ms (dialects: {})",
+            profile.name,
+            names()
         ));
     }
     Ok(())
 }
 
-/// Modes that a profile needs of the dialect: mode, reason and remedy.
-fn required_modes(profile: &Profile) -> Vec<(Mode, &'static str, &'static str)> {
+/// A lane that a profile cannot do without.
+struct RequiredLane {
+    mode: Mode,
+    /// One of them is enough.
+    purposes: &'static [LanePurpose],
+    reason: &'static str,
+    remedy: &'static str,
+}
+
+fn required_lanes(profile: &Profile) -> Vec<RequiredLane> {
     let transcribes = profile.dialogue.as_ref().is_some_and(|talk| talk.converse.transcribe_user);
-    let own = match profile.mode {
-        Mode::Chat => "utterances and texts are chat turns",
-        Mode::Audio | Mode::Video => "the profile is a conversation",
+    let (purposes, reason): (&[LanePurpose], _) = match profile.mode {
+        Mode::Chat => (&[LanePurpose::Transcribe, LanePurpose::Speak], "utterances and texts are chat turns"),
+        Mode::Audio | Mode::Video => (&[LanePurpose::Converse], "the profile is a conversation"),
     };
-    let mut needs = vec![(profile.mode, own, "choose another profile")];
+    let mut needs =
+        vec![RequiredLane { mode: profile.mode, purposes, reason, remedy: "choose another profile" }];
     if transcribes {
-        needs.push((
-            Mode::Chat,
-            "the profile transcribes the user",
-            "set transcribe_user = false in [converse]",
-        ));
+        needs.push(RequiredLane {
+            mode: Mode::Chat,
+            purposes: &[LanePurpose::Transcribe],
+            reason: "the profile transcribes the user",
+            remedy: "set transcribe_user = false in [converse], or add an upstream that serves `transcribe`",
+        });
     }
     needs
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::mapping::Library;
 
@@ -114,12 +128,16 @@ mod tests {
         talk.converse.transcribe_user = true;
         profile.dialogue = Some(Arc::new(talk));
         let problem =
-            check_profile_with_dialect(&profile, &library.upstream("minicpm-o-legacy").unwrap()).unwrap_err();
+            check_profile_with_dialects(&profile, &library.upstream("minicpm-o-legacy").unwrap().into())
+                .unwrap_err();
         assert!(
             problem.contains("needs mode chat") && problem.contains("transcribe_user = false"),
             "{problem}"
         );
-        assert_eq!(check_profile_with_dialect(&profile, &library.upstream("minicpm-o").unwrap()), Ok(()));
+        assert_eq!(
+            check_profile_with_dialects(&profile, &library.upstream("minicpm-o").unwrap().into()),
+            Ok(())
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::mapping::{
-    ClientMapping, Library, Profile, UpstreamMapping, compatibility::check_client_with_profile,
+    ClientMapping, Library, Profile, compatibility::check_client_with_profile, upstream::Dialects,
 };
 
 /// One route of the configuration.
@@ -25,7 +25,7 @@ pub struct RouteConfig {
     /// Glob on the model the client asks for.
     #[serde(default = "any_glob")]
     pub model: String,
-    /// Glob on the names of the upstreams; all that match must speak one dialect.
+    /// Glob on the names of the upstreams. A relay uses those that speak the dialect of the first.
     #[serde(default = "any_glob", skip_serializing_if = "is_any_glob")]
     pub upstream: String,
     /// The profile's name.
@@ -54,11 +54,11 @@ fn is_any_glob(glob: &String) -> bool {
     glob == "*"
 }
 
-/// Upstreams that speak one dialect.
+/// Upstreams that serve a route.
 #[derive(Clone)]
 pub struct RouteUpstreams {
-    /// The dialect.
-    pub dialect: Arc<UpstreamMapping>,
+    /// Their dialects.
+    pub dialects: Dialects,
     /// Their names in the pool.
     pub names: Arc<[String]>,
 }
@@ -209,7 +209,7 @@ mod tests {
             client: any_glob(),
             model: model.into(),
             profile: Arc::new(Profile { name: name.into(), ..(*profile).clone() }),
-            upstreams: RouteUpstreams { dialect: dialect.clone(), names: Arc::from([]) },
+            upstreams: RouteUpstreams { dialects: dialect.clone().into(), names: Arc::from([]) },
             is_fallback: false,
         };
         let routes = Routes::new(vec![

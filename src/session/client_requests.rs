@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Error text for a client that sends a text to an upstream without chat turns.
-const NO_CHAT_MODE: &str = "the upstream's dialect has no chat mode, and so cannot speak a given text; its model speaks for itself only";
+const NO_SPEAKER: &str = "no upstream speaks a given text: their dialects have no chat mode for it; a model speaks for itself only";
 
 impl Session {
     /// Completes the audio so far: of the utterance in progress, or all that a client without voice activity has sent.
@@ -319,8 +319,8 @@ impl Session {
 
     pub(super) fn start_speech(&mut self, now: Instant, request: SpeakRequest) {
         let named = |error: Error| Error { request_id: request.request_id.clone(), ..error };
-        if !self.setup.has_chat {
-            return self.report_error(named(Error::new(ErrorKind::SpeakFailed, NO_CHAT_MODE)));
+        if !self.setup.can_speak {
+            return self.report_error(named(Error::new(ErrorKind::SpeakFailed, NO_SPEAKER)));
         }
         let rules = &self.setup.profile.speak;
         let language = request.language.as_deref().or(self.settings.language.as_deref()).unwrap_or("en");

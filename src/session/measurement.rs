@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::{
-    event::{CloseReason, Lane},
+    event::{CloseReason, Lane, LanePurpose},
     mapping::relay::RelayEndReason,
 };
 
@@ -70,38 +70,6 @@ pub enum Measurement {
     },
     /// The session starts to close, for this reason.
     SessionEnding(EndReason),
-}
-
-/// The purpose of a lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LanePurpose {
-    /// Speech to text.
-    Transcribe,
-    /// Text to speech.
-    Speak,
-    /// A conversation with the model.
-    Converse,
-    /// An answer in a conversation that takes turns.
-    Answer,
-    /// A client's own upstream session.
-    Relay,
-}
-
-impl LanePurpose {
-    /// Every purpose.
-    pub const ALL: [Self; 5] = [Self::Transcribe, Self::Speak, Self::Converse, Self::Answer, Self::Relay];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Transcribe => "transcribe",
-            Self::Speak => "speak",
-            Self::Converse => "converse",
-            Self::Answer => "answer",
-            Self::Relay => "relay",
-        }
-    }
 }
 
 /// The request that audio answers.

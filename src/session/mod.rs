@@ -89,9 +89,7 @@ use self::{
 pub use self::{
     dialogue::UplinkCounts,
     input::{read_window::ReadWindow, speech_input::SampleCounts},
-    measurement::{
-        AudioOrigin, AudioTotals, BargeInStage, EndReason, LanePurpose, Measurement, SessionState,
-    },
+    measurement::{AudioOrigin, AudioTotals, BargeInStage, EndReason, Measurement, SessionState},
     outbox::Observation,
     setup::{RelaySetup, SessionSetup},
     status::SessionReport,

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use super::{floor::FloorOptions, tts::voices::VoiceCatalog};
 use crate::mapping::{
-    ClientMapping, Profile, UpstreamMapping,
+    ClientMapping, Profile,
     client::{AudioIn, AudioOut, TranscriptRules},
     profile::PlayoutRules,
-    upstream::{DuplexLimits, Mode, VoiceEncoding},
+    upstream::{Dialects, DuplexLimits, LanePurpose, Mode, VoiceEncoding},
 };
 
 /// Inputs of a new session.
@@ -33,11 +33,11 @@ pub struct SessionSetup {
     pub has_word_times: bool,
     /// Longest audio of one upstream request, ms.
     pub audio_max_ms: u64,
-    /// Limits of the upstream's conversations.
+    /// Limits of the upstreams' conversations.
     pub duplex: DuplexLimits,
-    /// True if the upstream has chat turns. Transcription and text to speech need them.
-    pub has_chat: bool,
-    /// Encodings of voice samples that the upstream may accept, in the order of attempts.
+    /// True if an upstream speaks given texts.
+    pub can_speak: bool,
+    /// Encodings of voice samples that the upstreams may accept, in the order of attempts.
     pub voice_encodings: Arc<[VoiceEncoding]>,
     /// Configured voices, by name.
     pub voice_catalog: Arc<VoiceCatalog>,
@@ -48,10 +48,10 @@ pub struct SessionSetup {
 }
 
 impl SessionSetup {
-    /// Combines a client protocol, a profile and an upstream dialect. No voices are configured, and the idle timeout is
+    /// Combines a client protocol, a profile and the dialects of its upstreams. No voices are configured, and the idle timeout is
     /// the protocol's own.
     #[must_use]
-    pub fn new(client: &ClientMapping, profile: Arc<Profile>, dialect: &UpstreamMapping, seed: u64) -> Self {
+    pub fn new(client: &ClientMapping, profile: Arc<Profile>, dialects: &Dialects, seed: u64) -> Self {
         Self {
             profile,
             audio_in: client.audio_in.clone(),
@@ -62,10 +62,10 @@ impl SessionSetup {
             reports_speech_end_first: client.realtime.is_some(),
             reports_queue: client.is_rest,
             has_word_times: client.has_word_times(),
-            audio_max_ms: dialect.audio_max_ms,
-            duplex: dialect.duplex.clone(),
-            has_chat: dialect.modes.contains_key(&Mode::Chat),
-            voice_encodings: dialect.voice_encodings.clone(),
+            audio_max_ms: dialects.audio_max_ms(),
+            duplex: dialects.duplex(),
+            can_speak: dialects.serve(LanePurpose::Speak, Mode::Chat),
+            voice_encodings: dialects.voice_encodings(),
             voice_catalog: Arc::default(),
             session_max_ms: 0,
             seed,

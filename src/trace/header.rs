@@ -14,7 +14,10 @@ use crate::{
     bridge::Bridge,
     downstream::Codec,
     event::VoiceSample,
-    mapping::{ClientMapping, Library, MappingKind, Profile, UpstreamMapping},
+    mapping::{
+        ClientMapping, Library, MappingKind, Profile,
+        upstream::{Dialects, ServedDialect},
+    },
     session::{RelaySetup, SessionSetup, VoiceCatalog},
 };
 
@@ -32,8 +35,11 @@ pub struct TraceHeader {
     pub others: Vec<String>,
     /// Profile.
     pub profile: String,
-    /// Upstream dialect.
+    /// Dialect of the first upstream.
     pub dialect: String,
+    /// Dialects of the other upstreams.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_dialects: Vec<String>,
     /// Query string of the client connection.
     pub query: String,
     /// Seed of the session's random numbers.
@@ -78,8 +84,8 @@ pub struct SessionParts<'p> {
     pub library: &'p Library,
     /// Client protocol.
     pub client: &'p ClientMapping,
-    /// Upstream dialect.
-    pub dialect: &'p UpstreamMapping,
+    /// Dialects of the upstreams.
+    pub dialects: &'p Dialects,
     /// Query string of the client connection.
     pub query: &'p str,
     /// Start of the session, since 1970.
@@ -116,11 +122,14 @@ impl TraceHeader {
         profile: &Profile,
         seed: u64,
     ) -> Self {
-        let SessionParts { library, client, dialect, query, opened_unix } = parts;
+        let SessionParts { library, client, dialects, query, opened_unix } = parts;
+        let mut dialects = dialects.iter().map(|dialect| dialect.name.clone());
+        let (dialect, other_dialects) = (dialects.next().unwrap_or_default(), dialects.collect::<Vec<_>>());
         let others: Vec<String> = others.iter().map(|other| other.name.clone()).collect();
         let clients =
             std::iter::once(&client.name).chain(&others).map(|name| (MappingKind::Client, name.clone()));
-        let used = clients.chain([(MappingKind::Upstream, dialect.name.clone())]);
+        let upstreams = std::iter::once(&dialect).chain(&other_dialects);
+        let used = clients.chain(upstreams.map(|name| (MappingKind::Upstream, name.clone())));
         let bases =
             library.inheritance_chain(&profile.name).into_iter().map(|name| (MappingKind::Profile, name));
         let text = |(kind, name): (MappingKind, String)| {
@@ -132,7 +141,6 @@ impl TraceHeader {
             voxbridge: env!("CARGO_PKG_VERSION").to_owned(),
             client: client.name.clone(),
             profile: profile.name.clone(),
-            dialect: dialect.name.clone(),
             query: query.to_owned(),
             seed,
             opened_unix_ns: u64::try_from(opened_unix.as_nanos()).unwrap_or(u64::MAX),
@@ -144,6 +152,8 @@ impl TraceHeader {
             tts_models: Vec::new(),
             mappings: used.chain(bases).filter_map(text).collect(),
             others,
+            dialect,
+            other_dialects,
         }
     }
 
@@ -171,7 +181,7 @@ impl TraceHeader {
     /// # Errors
     /// A mapping is missing.
     pub fn open_bridge(&self, now: Instant, library: &Library) -> Result<Bridge, String> {
-        let (client, dialect) = (library.client(&self.client)?, library.upstream(&self.dialect)?);
+        let (client, dialects) = (library.client(&self.client)?, self.dialects(library)?);
         let unix_s = Duration::from_nanos(self.opened_unix_ns).as_secs_f64();
         if client.is_relayed() {
             let (profile, idle_ms) = (library.profile(&self.profile)?, Some(self.idle_ms));
@@ -179,25 +189,28 @@ impl TraceHeader {
             let clients = std::iter::once(Ok(client.clone())).chain(others).collect::<Result<Vec<_>, _>>()?;
             let setup =
                 RelaySetup { profile, idle_ms, session_max_ms: self.session_max_ms, unix_s, seed: self.seed };
-            return Ok(Bridge::open_relay(now, &clients, &self.query, dialect, setup));
+            return Ok(Bridge::open_relay(now, &clients, &self.query, dialects, setup));
         }
         let mut codec = Codec::new(client.clone(), unix_s);
         let connect = codec.decode_query(&self.query);
-        let setup = self.setup(&client, &dialect, library.profile(&self.profile)?);
-        Ok(Bridge::open(now, codec, connect, dialect, setup))
+        let setup = self.setup(&client, &dialects, library.profile(&self.profile)?);
+        Ok(Bridge::open(now, codec, connect, dialects, setup))
     }
 
-    fn setup(
-        &self,
-        client: &ClientMapping,
-        dialect: &UpstreamMapping,
-        profile: Arc<Profile>,
-    ) -> SessionSetup {
+    /// Dialects of the upstreams, each of which serves what it can.
+    fn dialects(&self, library: &Library) -> Result<Dialects, String> {
+        let names = std::iter::once(&self.dialect).chain(&self.other_dialects);
+        let dialect = |name: &String| Ok(ServedDialect { mapping: library.upstream(name)?, serves: None });
+        let dialects = names.map(dialect).collect::<Result<Vec<_>, String>>()?;
+        Dialects::new(dialects).ok_or_else(|| "the trace names no dialect".to_owned())
+    }
+
+    fn setup(&self, client: &ClientMapping, dialects: &Dialects, profile: Arc<Profile>) -> SessionSetup {
         let mut profile_with_language = (*profile).clone();
         profile_with_language.hear.language.clone_from(&self.language);
         let voice = |(name, json): (&String, &String)| (name.clone(), from_json(json));
         let voices = VoiceCatalog::new(self.voices.iter().map(voice).collect(), self.tts_models.clone());
-        let mut setup = SessionSetup::new(client, Arc::new(profile_with_language), dialect, self.seed);
+        let mut setup = SessionSetup::new(client, Arc::new(profile_with_language), dialects, self.seed);
         setup.audio_in.idle_ms = self.idle_ms;
         setup.session_max_ms = self.session_max_ms;
         setup.voice_catalog = Arc::new(voices);

@@ -87,6 +87,8 @@ pub enum InputKind {
     ClientClosed,
     /// A lane waits for a place at an upstream without a queue.
     LaneQueued,
+    /// A lane's dialect.
+    LaneDialect,
     /// A lane connected.
     LaneOpened,
     /// Frame from a lane.
@@ -152,6 +154,9 @@ impl TraceRecord {
             Input::LaneQueued(lane, position) => {
                 Self { position: Some(*position), ..lane_record(InputKind::LaneQueued, *lane) }
             }
+            Input::LaneDialect(lane, name) => {
+                Self { words: Some((*name).to_owned()), ..lane_record(InputKind::LaneDialect, *lane) }
+            }
             Input::LaneOpened(lane) => lane_record(InputKind::LaneOpened, *lane),
             Input::Lane(lane, frame) => {
                 lane_record(InputKind::Lane, *lane).with_frame(*frame, audio == AudioRetention::All)
@@ -177,10 +182,10 @@ impl TraceRecord {
             Output::DropTurn { audio_bytes, .. } => {
                 Self { bytes: Some(*audio_bytes), ..record(OutputKind::DropAudio) }
             }
-            Output::OpenLane(lane, mode) => {
+            Output::OpenLane(lane, mode, _) => {
                 Self { mode: Some(*mode), ..lane_record(OutputKind::OpenLane, *lane) }
             }
-            Output::ReopenLane(lane, mode) => {
+            Output::ReopenLane(lane, mode, _) => {
                 Self { mode: Some(*mode), ..lane_record(OutputKind::ReopenLane, *lane) }
             }
             Output::ToLane(lane, message) => {
@@ -279,6 +284,9 @@ impl TraceRecord {
             }
             InputKind::ClientClosed => handle(Input::ClientClosed),
             InputKind::LaneQueued => handle(Input::LaneQueued(lane()?, self.position.unwrap_or(1))),
+            InputKind::LaneDialect => {
+                handle(Input::LaneDialect(lane()?, self.words.as_deref().unwrap_or_default()))
+            }
             InputKind::LaneOpened => handle(Input::LaneOpened(lane()?)),
             InputKind::LaneClosed => handle(Input::LaneClosed(lane()?, self.disconnect_reason())),
             InputKind::Timeout => handle(Input::Timeout),
@@ -331,6 +339,7 @@ impl TraceRecord {
             (_, Some(OutputKind::Finished)) => "end of session".to_owned(),
             (Some(InputKind::ClientClosed), _) => "client disconnected".to_owned(),
             (Some(InputKind::LaneQueued), _) => format!("waits for a place:{lane}"),
+            (Some(InputKind::LaneDialect), _) => format!("dialect:{lane}"),
             (Some(InputKind::LaneOpened), _) => format!("connected:{lane}"),
             (Some(InputKind::LaneClosed), _) => format!("disconnected:{lane}"),
             (Some(InputKind::Timeout), _) => "timeout".to_owned(),

@@ -3,7 +3,7 @@
 use super::{Dialect, to_wav};
 use crate::{
     audio::pcm,
-    event::{ChatMessage, ChatTurn, EntryPart, Role, VoiceEncoding},
+    event::{ChatMessage, ChatTurn, EntryPart, Role},
     mapping::{
         template::{JsonWriter, SlotValue},
         upstream::SendName,
@@ -13,7 +13,7 @@ use crate::{
 impl Dialect {
     /// Encodes a chat turn (field notes minicpm-o.md §2).
     pub(super) fn encode_chat(&self, turn: &ChatTurn) -> String {
-        let wav = turn.voice.as_ref().filter(|voice| voice.encoding == VoiceEncoding::Wav).map(to_wav);
+        let wav = turn.voice.as_ref().filter(|voice| self.takes_wav(voice)).map(to_wav);
         let voice = match (&turn.voice, &wav) {
             (_, Some(wav)) => SlotValue::Base64(wav),
             (Some(voice), None) => SlotValue::Audio(&voice.samples),

@@ -9,10 +9,13 @@ use std::{sync::Arc, time::Instant};
 use super::Dialect;
 use crate::{
     event::{
-        DisconnectReason, EndKind, Frame, Lane, LaneCommand, LaneEvent, Message, MessageMeta, Mode,
-        UpstreamEnd, relay::RelayUpstreamEvent,
+        DisconnectReason, EndKind, Frame, Lane, LaneCommand, LaneEvent, LanePurpose, Message, MessageMeta,
+        Mode, UpstreamEnd, relay::RelayUpstreamEvent,
     },
-    mapping::{UpstreamMapping, upstream::CloseBy},
+    mapping::{
+        UpstreamMapping,
+        upstream::{CloseBy, Dialects},
+    },
 };
 
 /// Close code of a lane whose upstream takes no closing message (RFC 6455 §7.4.1).
@@ -54,14 +57,15 @@ pub enum LaneOpening {
 pub struct LaneCodec {
     dialect: Dialect,
     mode: Mode,
+    purpose: LanePurpose,
     /// The upstream has sent a message.
     has_answered: bool,
 }
 
 impl LaneCodec {
-    /// Codec of a lane that is dialled in this mode.
-    pub const fn new(mapping: Arc<UpstreamMapping>, mode: Mode) -> Self {
-        Self { dialect: Dialect::new(mapping), mode, has_answered: false }
+    /// Codec of a lane that is dialled in this mode, for this purpose.
+    pub const fn new(mapping: Arc<UpstreamMapping>, mode: Mode, purpose: LanePurpose) -> Self {
+        Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false }
     }
 
     /// The transport is open.
@@ -138,20 +142,33 @@ impl LaneCodec {
 /// Codecs of a session's lanes.
 #[derive(Debug)]
 pub struct LaneCodecs {
-    mapping: Arc<UpstreamMapping>,
+    dialects: Dialects,
     /// A session has few lanes, so that a search costs less than a map.
     codecs: Vec<(Lane, LaneCodec)>,
 }
 
 impl LaneCodecs {
-    /// Codecs for lanes to upstreams of this dialect; none is open.
-    pub const fn new(mapping: Arc<UpstreamMapping>) -> Self {
-        Self { mapping, codecs: Vec::new() }
+    /// Codecs for lanes to upstreams of these dialects; none is open.
+    pub const fn new(dialects: Dialects) -> Self {
+        Self { dialects, codecs: Vec::new() }
     }
 
-    /// Creates the codec of a lane that is dialled.
-    pub fn open(&mut self, lane: Lane, mode: Mode) {
-        self.codecs.push((lane, LaneCodec::new(self.mapping.clone(), mode)));
+    /// Name of the first dialect.
+    pub fn dialect(&self) -> &str {
+        &self.dialects.first().name
+    }
+
+    /// Creates the codec of a lane that is dialled. Its dialect is the first, until [`LaneCodecs::set_dialect`].
+    pub fn open(&mut self, lane: Lane, mode: Mode, purpose: LanePurpose) {
+        self.codecs.push((lane, LaneCodec::new(self.dialects.first().clone(), mode, purpose)));
+    }
+
+    /// The lane goes to an upstream of this dialect.
+    pub fn set_dialect(&mut self, lane: Lane, name: &str) {
+        let Some(mapping) = self.dialects.named(name).cloned() else { return };
+        if let Some(codec) = self.get_mut(lane) {
+            *codec = LaneCodec::new(mapping, codec.mode, codec.purpose);
+        }
     }
 
     /// The codec of a lane that is not closed.
@@ -192,10 +209,10 @@ impl LaneCodecs {
             .for_each(|(_, codec)| codec.handle_timeout(now));
     }
 
-    /// The next action of a codec's own, with its lane and the lane's mode.
-    pub fn pop_action(&mut self) -> Option<(Lane, Mode, CodecAction)> {
-        self.codecs
-            .iter_mut()
-            .find_map(|(lane, codec)| codec.pop_action().map(|action| (*lane, codec.mode, action)))
+    /// The next action of a codec's own, with its lane and the lane's mode and purpose.
+    pub fn pop_action(&mut self) -> Option<(Lane, (Mode, LanePurpose), CodecAction)> {
+        self.codecs.iter_mut().find_map(|(lane, codec)| {
+            codec.pop_action().map(|action| (*lane, (codec.mode, codec.purpose), action))
+        })
     }
 }

@@ -77,6 +77,14 @@ impl Dialect {
         }
     }
 
+    /// True if the dialect takes this voice sample as a WAV file. A session with several dialects may have chosen an encoding
+    /// that this one lacks.
+    fn takes_wav(&self, voice: &VoiceSample) -> bool {
+        let encodings = &self.mapping.voice_encodings;
+        let encoding = if encodings.contains(&voice.encoding) { voice.encoding } else { encodings[0] };
+        encoding == VoiceEncoding::Wav
+    }
+
     /// Encodes a command as a text message, for a lane in this mode.
     pub fn encode(&self, command: &LaneCommand, mode: Mode) -> String {
         let voice = command.voice();
@@ -110,7 +118,7 @@ impl Dialect {
             LaneCommand::Close => (SendName::Close, 64),
             LaneCommand::RawText(text) => return text.clone(),
         };
-        let wav = voice.filter(|voice| voice.encoding == VoiceEncoding::Wav).map(to_wav);
+        let wav = voice.filter(|voice| self.takes_wav(voice)).map(to_wav);
         let mut json = String::with_capacity(capacity);
         if let Some(template) = self.mapping.message(name) {
             template.render(&mut json, |slot| match (name.slots()[slot], &wav) {

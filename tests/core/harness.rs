@@ -230,15 +230,20 @@ impl Harness {
         let client = config.library.client(config.client).unwrap();
         let upstream = config.library.upstream(config.upstream).unwrap();
         let profile = config.library.profile(config.profile).unwrap();
-        let mut setup = SessionSetup::new(&client, profile, &upstream, config.seed);
+        let mut setup = SessionSetup::new(&client, profile, &upstream.clone().into(), config.seed);
         setup.voice_catalog = Arc::new(config.voices);
         setup.session_max_ms = config.session_max_ms;
         let mut codec = Codec::new(client, UNIX.as_secs_f64());
         let connect = codec.decode_query(&config.query);
         let recorder = config.record.map(|audio| {
             let (library, client) = (&config.library, codec.mapping());
-            let parts =
-                SessionParts { library, client, dialect: &upstream, query: &config.query, opened_unix: UNIX };
+            let parts = SessionParts {
+                library,
+                client,
+                dialects: &upstream.clone().into(),
+                query: &config.query,
+                opened_unix: UNIX,
+            };
             TraceBuffer::new(epoch(), TraceHeader::new(parts, &setup), audio)
         });
         let bridge = Bridge::open(epoch(), codec, connect, upstream, setup);
@@ -259,7 +264,13 @@ impl Harness {
         let upstream = config.library.upstream(config.upstream).unwrap();
         let recorder = config.record.map(|audio| {
             let (library, client, query) = (&config.library, &clients[0], config.query.as_str());
-            let parts = SessionParts { library, client, dialect: &upstream, query, opened_unix: UNIX };
+            let parts = SessionParts {
+                library,
+                client,
+                dialects: &upstream.clone().into(),
+                query,
+                opened_unix: UNIX,
+            };
             TraceBuffer::new(epoch(), TraceHeader::relayed(parts, &clients[1..], &setup), audio)
         });
         let bridge = Bridge::open_relay(epoch(), &clients, &config.query, upstream, setup);
@@ -623,7 +634,7 @@ impl Harness {
                     self.unread.iter_mut().for_each(|unread| unread.retain(|(_, tag)| *tag != Some(turn)));
                 }
                 Output::Observe(observation) => self.observations.push(observation),
-                Output::OpenLane(lane, mode) | Output::ReopenLane(lane, mode) => {
+                Output::OpenLane(lane, mode, _) | Output::ReopenLane(lane, mode, _) => {
                     assert!(self.lanes.insert(lane, false).is_none(), "{lane:?} is opened twice");
                     self.traffic.push((self.now(), Traffic::Dialled(lane)));
                     self.send_delayed(InFlight::Connect(lane, mode));

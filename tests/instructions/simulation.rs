@@ -137,7 +137,8 @@ pub(crate) fn count_steps(scenario: Scenario, kinds: &[StepKind]) -> usize {
 pub(crate) fn new_bridge(library: &Library, scenario: Scenario) -> Bridge {
     let client = library.client(scenario.client).unwrap();
     let upstream = library.upstream("minicpm-o").unwrap();
-    let setup = SessionSetup::new(&client, library.profile(scenario.profile).unwrap(), &upstream, 1);
+    let setup =
+        SessionSetup::new(&client, library.profile(scenario.profile).unwrap(), &upstream.clone().into(), 1);
     let mut codec = Codec::new(client, UNIX_START.as_secs_f64());
     let connect = codec.decode_query(&format!("model=any&sample_rate={}", scenario.rate_hz));
     Bridge::open(epoch(), codec, connect, upstream, setup)
@@ -238,7 +239,7 @@ impl Simulation {
 
     fn carry_out(&mut self, output: Output) {
         match output {
-            Output::OpenLane(lane, mode) => {
+            Output::OpenLane(lane, mode, _) => {
                 let query = if mode == Mode::Chat { "mode=chat" } else { "mode=audio" };
                 let mode = SimDialect::Current.parse_mode(Some(query)).unwrap();
                 self.bridge_input(Input::LaneOpened(lane));

@@ -85,7 +85,7 @@ fn shown_routes_lead_where_described() {
     let dialect = |path: &str, client: &str| {
         let client = service.library.client(client).unwrap();
         let route = service.routes.find(path, &client, "")?;
-        Some((route.profile.name.as_str(), route.upstreams.dialect.name.as_str()))
+        Some((route.profile.name.as_str(), route.upstreams.dialects.first().name.as_str()))
     };
     assert_eq!(dialect("/robots", "minicpm-o-legacy"), Some(("relay", "minicpm-o")));
     assert_eq!(dialect("/v1/realtime", "minicpm-o-legacy"), Some(("relay", "minicpm-o-legacy")));

@@ -8,6 +8,7 @@ mod batched_reads;
 mod conversations;
 mod llama_cpp_omni;
 mod matrix;
+mod mixed_upstreams;
 mod observability;
 mod relay;
 mod rest;

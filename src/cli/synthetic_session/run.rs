@@ -77,7 +77,7 @@ impl<'s> SessionRun<'s> {
         let mut codec = Codec::new(client.clone(), 0.0);
         let model = client.required_model_parameter();
         let connect = codec.decode_query(&model.map(|name| format!("{name}=synthetic")).unwrap_or_default());
-        let setup = SessionSetup::new(client, profile.clone(), dialect, 1);
+        let setup = SessionSetup::new(client, profile.clone(), &dialect.clone().into(), 1);
         let mut run = Self {
             session,
             bridge: Bridge::open(epoch, codec, connect, dialect.clone(), setup),
@@ -223,7 +223,7 @@ impl<'s> SessionRun<'s> {
                     self.has_transcript |= self.is_transcript(&text);
                 }
             }
-            Output::OpenLane(lane, mode) => {
+            Output::OpenLane(lane, mode, _) => {
                 self.opened_lanes += 1;
                 self.lanes.insert(lane, ScriptedLane { mode, is_ready: false, requests: 0 });
                 self.push_reply(Reply::Opened(lane));

@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     event::{
-        DisconnectReason, Frame, LaneCommand, LaneEvent, Message, MessageMeta, Mode, UnitInput, UpstreamEnd,
+        DisconnectReason, Frame, LaneCommand, LaneEvent, LanePurpose, Message, MessageMeta, Mode, UnitInput,
+        UpstreamEnd,
     },
     mapping::UpstreamMapping,
     upstream::lane::{LaneCodec, LaneEnd, LaneOpening},
@@ -430,6 +431,7 @@ impl SessionCheck {
 
 impl CheckPlan {
     fn new_codec(&self) -> LaneCodec {
-        LaneCodec::new(self.dialect.clone(), self.mode)
+        let purpose = if self.mode == Mode::Chat { LanePurpose::Speak } else { LanePurpose::Converse };
+        LaneCodec::new(self.dialect.clone(), self.mode, purpose)
     }
 }

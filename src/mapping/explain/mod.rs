@@ -8,6 +8,8 @@ mod relay;
 pub mod render;
 pub(super) mod row;
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 pub use self::row::{ExplainRow, RowKind};
@@ -73,7 +75,7 @@ pub struct MatrixCell {
 pub fn build_explanation(
     client: &ClientMapping,
     profile: &Profile,
-    dialect: &UpstreamMapping,
+    dialect: &Arc<UpstreamMapping>,
 ) -> Explanation {
     let (sends, gets, modes) = match &client.relay {
         Some(relay) => {
@@ -120,7 +122,7 @@ fn describe_languages(profile: &Profile) -> String {
 
 /// Renders an explanation as Markdown, which also reads well as plain text.
 #[must_use]
-pub fn explain_markdown(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> String {
+pub fn explain_markdown(client: &ClientMapping, profile: &Profile, dialect: &Arc<UpstreamMapping>) -> String {
     render::markdown(&build_explanation(client, profile, dialect))
 }
 
@@ -146,7 +148,7 @@ pub fn matrix(
     Ok(cells)
 }
 
-fn matrix_cell(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> MatrixCell {
+fn matrix_cell(client: &ClientMapping, profile: &Profile, dialect: &Arc<UpstreamMapping>) -> MatrixCell {
     let because = check_compatible(client, profile, dialect).err();
     MatrixCell {
         client: client.name.clone(),

@@ -1,5 +1,6 @@
 //! Upstream dialect files: connecting, modes, sent and received messages. The schema is `mappings/reference.md`.
 
+mod dialects;
 mod names;
 
 use std::{collections::BTreeMap, num::NonZero, sync::Arc};
@@ -8,12 +9,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Spanned;
 
-pub use self::names::{ReceiveName, SendName};
+pub use self::{
+    dialects::{Dialects, ServedDialect},
+    names::{ReceiveName, SendName},
+};
 use super::{
     check::{self, Document, FileError},
     extract::Extractor,
     template::{SlotValue, Template},
 };
+use crate::named_enum::named_enum;
 
 /// Working mode of an upstream session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
@@ -36,6 +41,24 @@ impl Mode {
             Self::Audio => "audio",
             Self::Video => "video",
         }
+    }
+}
+
+named_enum! {
+    /// The purpose of a lane.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum LanePurpose {
+        /// Speech to text.
+        Transcribe = "transcribe",
+        /// Text to speech.
+        Speak = "speak",
+        /// A conversation with the model.
+        Converse = "converse",
+        /// An answer in a conversation that takes turns.
+        Answer = "answer",
+        /// A client's own upstream session.
+        Relay = "relay",
     }
 }
 
@@ -313,6 +336,19 @@ impl UpstreamMapping {
             SampleEncoding::F32le => SlotValue::Audio(samples),
             SampleEncoding::S16le => SlotValue::Pcm16(samples),
         }
+    }
+
+    /// True if a lane of this purpose and mode finds its messages.
+    #[must_use]
+    pub fn can(&self, purpose: LanePurpose, mode: Mode) -> bool {
+        let needed: &[SendName] = match purpose {
+            LanePurpose::Transcribe => &[SendName::Transcribe],
+            LanePurpose::Speak => &[SendName::Speak],
+            LanePurpose::Answer => &SendName::CHAT,
+            LanePurpose::Converse => &[SendName::Converse],
+            LanePurpose::Relay => &[],
+        };
+        self.modes.contains_key(&mode) && needed.iter().all(|name| self.send.contains_key(name))
     }
 
     /// True if the upstream assigns workers itself. Without a queue, a lane may send as soon as it is connected.

@@ -399,12 +399,12 @@ fn open_session(
             info!(%error, "rejected: no route for the requested model");
             let rejection = Some(RejectReason::UnknownModel);
             let upstreams = config.routes.iter().next()?.upstreams.clone();
-            let bridge = Bridge::reject(now, codec, upstreams.dialect.clone(), &error);
+            let bridge = Bridge::reject(now, codec, upstreams.dialects.clone(), &error);
             return Some(OpenedSession { bridge, upstreams, profile: None, start: None, rejection });
         }
     };
-    let dialect = &route.upstreams.dialect;
-    let mut setup = SessionSetup::new(mapping, route.profile.clone(), dialect, fastrand::u64(..));
+    let dialects = &route.upstreams.dialects;
+    let mut setup = SessionSetup::new(mapping, route.profile.clone(), dialects, fastrand::u64(..));
     setup.audio_in.idle_ms = config.idle_ms.unwrap_or(setup.audio_in.idle_ms);
     setup.session_max_ms = limits.session_duration_max_ms;
     setup.voice_catalog = config.voices.clone();
@@ -412,13 +412,13 @@ fn open_session(
         let parts = SessionParts {
             library: &config.library,
             client: mapping,
-            dialect,
+            dialects,
             query: &request.query,
             opened_unix,
         };
         (now, TraceHeader::new(parts, &setup))
     });
-    let bridge = Bridge::open(now, codec, connect, dialect.clone(), setup);
+    let bridge = Bridge::open(now, codec, connect, dialects.clone(), setup);
     let profile = Some(route.profile.name.clone());
     Some(OpenedSession { bridge, upstreams: route.upstreams.clone(), profile, start, rejection: None })
 }
@@ -441,12 +441,12 @@ fn open_relay_session(
         seed: fastrand::u64(..),
     };
     let start = is_traced.then(|| {
-        let (library, dialect, query) = (&config.library, &upstreams.dialect, request.query.as_str());
-        let parts = SessionParts { library, client, dialect, query, opened_unix };
+        let (library, dialects, query) = (&config.library, &upstreams.dialects, request.query.as_str());
+        let parts = SessionParts { library, client, dialects, query, opened_unix };
         (now, TraceHeader::relayed(parts, &request.candidates[1..], &setup))
     });
     let bridge =
-        Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialect.clone(), setup);
+        Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialects.clone(), setup);
     let profile = Some(profile.name.clone());
     Some(OpenedSession { bridge, upstreams: upstreams.clone(), profile, start, rejection: None })
 }

@@ -19,7 +19,7 @@ use crate::{
         },
         session_task::socket_poll::{CLIENT_OUTBOX_MAX_BYTES, LaneSocket, Wakeup},
         tap::TapPoint,
-        upstream_pool::{DialledLane, dial::UpstreamSocket},
+        upstream_pool::{DialledLane, dial::DialledUpstream},
         websocket::{
             pausable_stream::PausableRead,
             session_socket::{OUT_OF_MEMORY, SessionSocket, SocketEvent, TOO_SLOW},
@@ -110,8 +110,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         self.feed_bridge(Input::ClientClosed);
     }
 
-    fn handle_lane_dialled(&mut self, lane: Lane, dialled: DialledLane<UpstreamSocket>) {
-        let DialledLane { mut socket, lease } = dialled;
+    fn handle_lane_dialled(&mut self, lane: Lane, dialled: DialledLane<DialledUpstream>) {
+        let DialledLane { socket: DialledUpstream { mut socket, dialect }, lease } = dialled;
         let (budget, max_bytes) = &self.memory;
         socket.stream.set_memory(MemoryShare::new(budget.clone(), *max_bytes));
         debug!(lane = lane.0, upstream = lease.upstream(), "lane connected");
@@ -121,6 +121,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             }
             *lane_socket = LaneSocket::Connected(Box::new(SessionSocket::new(socket)));
             self.lane_leases.insert(lane, lease);
+            if dialect.name != self.bridge.dialect() {
+                self.feed_bridge(Input::LaneDialect(lane, &dialect.name));
+            }
             self.feed_bridge(Input::LaneOpened(lane));
         }
     }

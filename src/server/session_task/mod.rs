@@ -47,7 +47,7 @@ use super::{
 use crate::{
     bridge::{Bridge, Input, Output},
     error::{ErrorKind, Origin},
-    event::{Lane, Message, Mode, SpeechId},
+    event::{Lane, LanePurpose, Message, Mode, SpeechId},
     mapping::ClientMapping,
     session::{Observation, SessionReport},
     telemetry::context::TraceContext,
@@ -294,11 +294,11 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         client.drop_turn(turn);
                     }
                 }
-                Output::ReopenLane(lane, mode) => self.redial(lane, mode),
+                Output::ReopenLane(lane, mode, purpose) => self.redial(lane, mode, purpose),
                 Output::ToLane(lane, message) => self.send_lane(lane, message),
-                Output::OpenLane(lane, mode) => {
+                Output::OpenLane(lane, mode, purpose) => {
                     debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
-                    let request = self.dial_request(mode);
+                    let request = self.dial_request(mode, purpose);
                     self.lanes.push((lane, LaneSocket::Dialling(self.pool.call(request))));
                 }
                 Output::CloseLane(lane) => {
@@ -329,16 +329,16 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    fn dial_request(&self, mode: Mode) -> DialRequest {
-        DialRequest { mode, trace: Some(self.trace_context.clone()) }
+    fn dial_request(&self, mode: Mode, purpose: LanePurpose) -> DialRequest {
+        DialRequest { mode, purpose, trace: Some(self.trace_context.clone()) }
     }
 
     /// Dials a lane's upstream again. The lane keeps its lease meanwhile.
-    fn redial(&mut self, lane: Lane, mode: Mode) {
+    fn redial(&mut self, lane: Lane, mode: Mode, purpose: LanePurpose) {
         let Some(upstream) = self.lane_leases.upstream(lane) else { return };
         debug!(lane = lane.0, upstream, "dialling the upstream again");
         let mut pool = self.pool.subset([upstream.to_owned()].into());
-        let dial = pool.call(self.dial_request(mode));
+        let dial = pool.call(self.dial_request(mode, purpose));
         self.lanes.push((lane, LaneSocket::Dialling(dial)));
     }
 
@@ -443,7 +443,7 @@ fn close_lane(lane_socket: LaneSocket, drain_guard: mpsc::Sender<()>) {
         LaneSocket::Dialling(dial) => {
             tokio::spawn(async move {
                 if let Ok(Ok(dialled)) = tokio::time::timeout(DIAL_FINISH_TIMEOUT, dial).await {
-                    close(SessionSocket::new(dialled.socket), drain_guard);
+                    close(SessionSocket::new(dialled.socket.socket), drain_guard);
                 }
             });
         }

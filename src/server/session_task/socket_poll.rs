@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::Message as WsMessage;
 
 use crate::server::{
     registry::OperatorOrder,
-    upstream_pool::{Dial, DialledLane, dial::UpstreamSocket},
+    upstream_pool::{Dial, DialledLane, dial::DialledUpstream},
     websocket::{
         pausable_stream::PausableRead,
         session_socket::{SessionSocket, SocketEvent},
@@ -38,7 +38,7 @@ pub(crate) const CLIENT_OUTBOX_MAX_BYTES: usize = 8 * CLIENT_OUTBOX_PAUSES_LANES
 
 /// One lane's transport.
 pub(crate) enum LaneSocket {
-    Dialling(Dial<UpstreamSocket>),
+    Dialling(Dial<DialledUpstream>),
     Connected(Box<SessionSocket<Box<dyn Transport>>>),
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Wakeup {
     Lane(Lane, SocketEvent),
     /// The lane waits at this position for a place at its upstream.
     InLine(Lane, u32),
-    Dialled(Lane, Result<Box<DialledLane<UpstreamSocket>>, DisconnectReason>),
+    Dialled(Lane, Result<Box<DialledLane<DialledUpstream>>, DisconnectReason>),
     /// The order to finish within this time.
     Drain(Duration),
     /// Others need the memory that the client holds.

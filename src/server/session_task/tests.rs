@@ -162,7 +162,7 @@ async fn message_read_as_the_hold_ends_does_not_overtake_those_held_back() {
 async fn client_that_reads_no_answers_is_not_read_either() {
     let library = Library::embedded().unwrap();
     let (mapping, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
-    let setup = SessionSetup::new(&mapping, library.profile("speech").unwrap(), &dialect, 1);
+    let setup = SessionSetup::new(&mapping, library.profile("speech").unwrap(), &dialect.clone().into(), 1);
     let codec = Codec::new(mapping, 0.0);
     let bridge = Bridge::open(std_now(), codec, ConnectQuery::default(), dialect, setup);
     let (mut task, mut client) = start(bridge).await;
@@ -185,7 +185,7 @@ async fn large_messages_end_the_turn_of_their_session() {
     const MESSAGES: usize = 40;
     let library = Library::embedded().unwrap();
     let (mapping, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
-    let setup = SessionSetup::new(&mapping, library.profile("speech").unwrap(), &dialect, 1);
+    let setup = SessionSetup::new(&mapping, library.profile("speech").unwrap(), &dialect.clone().into(), 1);
     let bridge = Bridge::open(std_now(), Codec::new(mapping, 0.0), ConnectQuery::default(), dialect, setup);
     let (task, mut client) = start_with_room(bridge, 4 << 20).await;
     for _ in 0..MESSAGES {

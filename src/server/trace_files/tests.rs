@@ -9,11 +9,11 @@ use crate::{
 fn start() -> TraceHeader {
     let library = Library::embedded().unwrap();
     let (client, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
-    let setup = SessionSetup::new(&client, library.profile("speech").unwrap(), &dialect, 1);
+    let setup = SessionSetup::new(&client, library.profile("speech").unwrap(), &dialect.clone().into(), 1);
     let opened_unix = Duration::from_secs(1);
-    let (client, dialect) = (&*client, &*dialect);
+    let client = &*client;
     TraceHeader::new(
-        SessionParts { library: &library, client, dialect, query: "model=m", opened_unix },
+        SessionParts { library: &library, client, dialects: &dialect.into(), query: "model=m", opened_unix },
         &setup,
     )
 }

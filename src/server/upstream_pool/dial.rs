@@ -34,7 +34,7 @@ use crate::server::websocket::{
     session_socket::{MeteredWebSocket, websocket_config},
 };
 use crate::{
-    event::{DisconnectReason, Mode},
+    event::{DisconnectReason, LanePurpose, Mode},
     mapping::UpstreamMapping,
     net::{ClientIdentity, CountedStream, Endpoint, Transport},
     secret::{Secret, redacted_url},
@@ -44,11 +44,21 @@ use crate::{
 /// A WebSocket to an upstream.
 pub type UpstreamSocket = MeteredWebSocket<Box<dyn Transport>>;
 
+/// A connection to an upstream, with the dialect that it speaks.
+pub struct DialledUpstream {
+    /// The connection.
+    pub socket: UpstreamSocket,
+    /// Its dialect.
+    pub dialect: Arc<UpstreamMapping>,
+}
+
 /// Parameters of one dial.
 #[derive(Debug, Clone)]
 pub struct DialRequest {
     /// Mode of the lane.
     pub mode: Mode,
+    /// Purpose of the lane.
+    pub purpose: LanePurpose,
     /// Trace context that is sent to the upstream.
     pub trace: Option<Arc<TraceContext>>,
 }
@@ -69,6 +79,8 @@ struct DialTarget {
     status_path: Option<String>,
     /// Header sent with every request. Its value is marked sensitive and never printed.
     token: Option<(HeaderName, HeaderValue)>,
+    /// What it serves; `None` for all that its dialect can.
+    serves: Option<Arc<[LanePurpose]>>,
 }
 
 impl Dialer {
@@ -106,7 +118,15 @@ impl Dialer {
         let mark = if query.is_empty() { "" } else { "?" };
         let url = format!("{}://{}{path}{mark}{}", endpoint.scheme, endpoint.authority, query.join("&"));
         let status_path = status_path.map(str::to_owned);
-        Ok(Self { target: Arc::new(DialTarget { endpoint, url, mapping, status_path, token: None }) })
+        Ok(Self {
+            target: Arc::new(DialTarget { endpoint, url, mapping, status_path, token: None, serves: None }),
+        })
+    }
+
+    /// Limits it to lanes of these purposes.
+    #[must_use]
+    pub fn serving(self, purposes: Arc<[LanePurpose]>) -> Self {
+        Self { target: Arc::new(DialTarget { serves: Some(purposes), ..(*self.target).clone() }) }
     }
 
     /// Adds a token in this header, by default `Authorization: Bearer`.
@@ -187,9 +207,9 @@ impl Dialer {
 }
 
 impl tower::Service<DialRequest> for Dialer {
-    type Response = UpstreamSocket;
+    type Response = DialledUpstream;
     type Error = DisconnectReason;
-    type Future = BoxFuture<'static, Result<UpstreamSocket, DisconnectReason>>;
+    type Future = BoxFuture<'static, Result<DialledUpstream, DisconnectReason>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
         Poll::Ready(Ok(()))
@@ -197,7 +217,10 @@ impl tower::Service<DialRequest> for Dialer {
 
     fn call(&mut self, request: DialRequest) -> Self::Future {
         let target = self.target.clone();
-        Box::pin(async move { target.dial(request).await })
+        Box::pin(async move {
+            let socket = target.dial(request).await?;
+            Ok(DialledUpstream { socket, dialect: target.mapping.clone() })
+        })
     }
 }
 
@@ -210,6 +233,11 @@ impl Probe for Dialer {
     fn sessions_max(&self) -> Option<NonZero<u32>> {
         self.target.mapping.sessions_max
     }
+
+    fn serves(&self, purpose: LanePurpose, mode: Mode) -> bool {
+        let DialTarget { mapping, serves, .. } = &*self.target;
+        serves.as_ref().is_none_or(|serves| serves.contains(&purpose)) && mapping.can(purpose, mode)
+    }
 }
 
 impl DialTarget {
@@ -221,7 +249,7 @@ impl DialTarget {
 
     async fn dial(
         &self,
-        DialRequest { mode, trace }: DialRequest,
+        DialRequest { mode, trace, .. }: DialRequest,
     ) -> Result<UpstreamSocket, DisconnectReason> {
         let authority = &self.endpoint.authority;
         if !self.mapping.modes.contains_key(&mode) {

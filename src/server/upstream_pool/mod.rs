@@ -43,7 +43,7 @@ use self::{
     probe::Probe,
     upstream::PooledUpstream,
 };
-use super::upstream_pool::dial::Dialer;
+use super::upstream_pool::dial::{DialRequest, Dialer};
 use crate::event::DisconnectReason;
 
 /// Dials upstreams. Each session has its own clone, which remembers the upstream that failed it.
@@ -223,11 +223,10 @@ impl Pool {
     }
 }
 
-impl<D, R> tower::Service<R> for Pool<D>
+impl<D> tower::Service<DialRequest> for Pool<D>
 where
-    D: tower::Service<R, Error = DisconnectReason> + Clone + Send + 'static,
+    D: tower::Service<DialRequest, Error = DisconnectReason> + Probe + Clone + Send + 'static,
     D::Future: Send + 'static,
-    R: Send + 'static,
 {
     type Response = DialledLane<D::Response>;
     type Error = DisconnectReason;
@@ -238,9 +237,13 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
-        let Some((mut dialer, mut lease)) = self.shared.choose(self.names.as_deref(), &self.avoided) else {
-            let error = DisconnectReason::Unreachable("there is no upstream".to_owned());
+    fn call(&mut self, request: DialRequest) -> Self::Future {
+        let Some((mut dialer, mut lease)) =
+            self.shared.choose(self.names.as_deref(), &request, &self.avoided)
+        else {
+            let words =
+                format!("no upstream serves `{}` (mode {})", request.purpose.name(), request.mode.name());
+            let error = DisconnectReason::Unreachable(words);
             return Dial { line: None, dial: Box::pin(async { Err(error) }) };
         };
         debug!(upstream = lease.upstream(), "upstream chosen");
@@ -270,15 +273,22 @@ where
     }
 }
 
-impl<D: Clone> PoolShared<D> {
-    /// Chooses the least loaded upstream in service, and avoids the one that failed this session last. If none is in
+impl<D: Probe + Clone> PoolShared<D> {
+    /// Chooses the least loaded upstream in service that serves the lane, and avoids the one that failed this session last. If none is in
     /// service, it chooses the upstream whose probe is due first, so that a session always gets an attempt. The lanes pace
     /// their attempts themselves.
-    fn choose(&self, names: Option<&[String]>, avoided: &AvoidedUpstream) -> Option<(D, Lease)> {
+    fn choose(
+        &self,
+        names: Option<&[String]>,
+        DialRequest { mode, purpose, .. }: &DialRequest,
+        avoided: &AvoidedUpstream,
+    ) -> Option<(D, Lease)> {
         let mut next_index = self.next_index.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, start) = (self.members.len(), *next_index);
         let is_wanted = |at: &usize| {
-            names.is_none_or(|names| names.iter().any(|name| name == self.members[*at].upstream.name()))
+            let PoolMember { dialer, upstream } = &self.members[*at];
+            let is_named = names.is_none_or(|names| names.iter().any(|name| name == upstream.name()));
+            is_named && dialer.serves(*purpose, *mode)
         };
         let order = (0..count).map(|step| (start + step) % count).filter(is_wanted);
         let preference_of =

@@ -1,8 +1,11 @@
-//! Questions of the pool to an upstream: is it reachable, without occupying a worker, and how many sessions does it have?
+//! Questions of the pool to an upstream: is it reachable, without occupying a worker, how many sessions does it have, and
+//! what does it serve?
 
 use std::num::NonZero;
 
 use futures_util::future::BoxFuture;
+
+use crate::event::{LanePurpose, Mode};
 
 /// An upstream that can be probed.
 pub trait Probe {
@@ -13,4 +16,7 @@ pub trait Probe {
     fn sessions_max(&self) -> Option<NonZero<u32>> {
         None
     }
+
+    /// True if it serves lanes of this purpose and mode.
+    fn serves(&self, purpose: LanePurpose, mode: Mode) -> bool;
 }

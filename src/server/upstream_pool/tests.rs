@@ -7,7 +7,7 @@ use tokio::time::{advance, sleep};
 use tower::Service as _;
 
 use super::{health::LaneFailure, *};
-use crate::event::Mode;
+use crate::event::{LanePurpose, Mode};
 
 /// Behaviour of a fake upstream.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,8 @@ struct FakeState {
     dials: u32,
     probes: u32,
     sessions_max: Option<NonZero<u32>>,
+    /// The only purpose; `None` for all.
+    serves: Option<LanePurpose>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -49,7 +51,7 @@ impl FakeDialer {
     }
 }
 
-impl tower::Service<Mode> for FakeDialer {
+impl tower::Service<DialRequest> for FakeDialer {
     type Response = ();
     type Error = DisconnectReason;
     type Future = BoxFuture<'static, Result<(), DisconnectReason>>;
@@ -58,7 +60,7 @@ impl tower::Service<Mode> for FakeDialer {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: Mode) -> Self::Future {
+    fn call(&mut self, _: DialRequest) -> Self::Future {
         self.state().dials += 1;
         let behavior = self.state().behavior;
         Box::pin(async move {
@@ -88,6 +90,15 @@ impl Probe for FakeDialer {
     fn sessions_max(&self) -> Option<NonZero<u32>> {
         self.state().sessions_max
     }
+
+    fn serves(&self, purpose: LanePurpose, _: Mode) -> bool {
+        self.state().serves.is_none_or(|serves| serves == purpose)
+    }
+}
+
+/// A request for a lane that transcribes.
+fn request() -> DialRequest {
+    DialRequest { mode: Mode::Chat, purpose: LanePurpose::Transcribe, trace: None }
 }
 
 /// A pool of `count` upstreams named "0", "1" and so on.
@@ -104,10 +115,7 @@ fn open_lane(pool: &Pool<FakeDialer>) -> Result<Lease, DisconnectReason> {
 
 /// Opens a lane of an existing session.
 fn open_lane_in(pool: &mut Pool<FakeDialer>) -> Result<Lease, DisconnectReason> {
-    pool.call(Mode::Chat)
-        .now_or_never()
-        .expect("the fake dialer answers at once")
-        .map(|dialled| dialled.lease)
+    pool.call(request()).now_or_never().expect("the fake dialer answers at once").map(|dialled| dialled.lease)
 }
 
 /// A new session for which upstream 0 is next.
@@ -211,10 +219,10 @@ async fn unreachable_upstream_is_ejected_at_once_and_readmitted_by_probe() {
 async fn unanswered_dial_is_a_failure_cancelled_dial_is_not() {
     let (pool, dialers) = pool(2);
     dialers[0].set_behavior(FakeBehavior::Mute);
-    drop(pool.clone().call(Mode::Chat));
+    drop(pool.clone().call(request()));
     assert!(!is_ejected(&pool, 0));
     let _other = open_lane(&pool).unwrap();
-    let dial = pool.clone().call(Mode::Chat);
+    let dial = pool.clone().call(request());
     assert_eq!(pool.shared.members[0].upstream.load().lanes, 1, "a dialling lane counts as load");
     sleep(Duration::from_secs(5)).await;
     drop(dial);
@@ -416,7 +424,7 @@ async fn lane_that_waits_is_told_how_the_line_moves_until_it_leaves_it() {
     dialer.state().sessions_max = NonZero::new(1);
     let mut pool = Pool::new([("0".to_owned(), dialer)]);
     let first = open_lane(&pool).unwrap();
-    let (mut second, mut third) = (pool.call(Mode::Chat), pool.call(Mode::Chat));
+    let (mut second, mut third) = (pool.call(request()), pool.call(request()));
     assert_eq!([position(&mut second).await, position(&mut third).await], [Some(1), Some(2)]);
     assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
     drop(first);
@@ -436,9 +444,9 @@ async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
     let mut pool = Pool::new(dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone())));
     let (first, second) = (open_lane(&pool).unwrap(), open_lane(&pool).unwrap());
     assert_ne!(first.upstream(), second.upstream(), "each has one place");
-    let (mut third, mut fourth) = (pool.call(Mode::Chat), pool.call(Mode::Chat));
+    let (mut third, mut fourth) = (pool.call(request()), pool.call(request()));
     assert_eq!([position(&mut third).await, position(&mut fourth).await], [Some(1), Some(1)]);
-    let mut fifth = pool.call(Mode::Chat);
+    let mut fifth = pool.call(request());
     assert_eq!(
         [position(&mut fifth).await, position(&mut fifth).await],
         [Some(2), None],
@@ -452,7 +460,7 @@ async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
     // A lane that leaves the line makes room behind it, and a wait is no failure of the upstream.
     advance(Duration::from_secs(1)).await;
     drop(fourth);
-    assert_eq!(position(&mut pool.call(Mode::Chat)).await, Some(1));
+    assert_eq!(position(&mut pool.call(request())).await, Some(1));
     drop(third);
     assert!(fifth.now_or_never().expect("its place is free").is_ok());
     assert!(pool.statuses().iter().all(|(_, status)| (status.failures, status.ejections) == (0, 0)));
@@ -472,4 +480,17 @@ async fn upstream_that_another_program_uses_is_busy_and_not_ejected() {
     }
     let status = pool.statuses()[0].1;
     assert_eq!((status.failures, status.load.ejected_until), (0, None));
+}
+
+#[tokio::test]
+async fn lane_goes_to_an_upstream_that_serves_its_purpose() {
+    let (pool, dialers) = pool(3);
+    dialers[0].state().serves = Some(LanePurpose::Converse);
+    dialers[1].state().serves = Some(LanePurpose::Transcribe);
+    dialers[2].state().serves = Some(LanePurpose::Converse);
+    let lanes = [open_lane(&pool).unwrap(), open_lane(&pool).unwrap()];
+    assert!(lanes.iter().all(|lane| lane.upstream() == "1"));
+    let speak = DialRequest { purpose: LanePurpose::Speak, ..request() };
+    let refused = pool.clone().call(speak).await.map(drop).unwrap_err();
+    assert!(refused.to_string().contains("no upstream serves `speak`"), "{refused}");
 }

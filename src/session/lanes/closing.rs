@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{LaneId, Lanes, Owner, Slot, connection::UpstreamConnection};
 use crate::{
-    event::Mode,
-    session::{measurement::LanePurpose, outbox::Actions},
+    event::{LanePurpose, Mode},
+    session::outbox::Actions,
 };
 
 /// Unneeded lanes of a session that wait in queues. From this number on, the next request takes one of them over although

@@ -21,9 +21,9 @@ use self::{
     backoff::{ConnectionFailure, RetryState},
     connection::{ConnectionChange, UpstreamConnection},
 };
-use super::{measurement::LanePurpose, outbox::Actions, tts::voices::VoiceEncodingChoice};
+use super::{outbox::Actions, tts::voices::VoiceEncodingChoice};
 use crate::{
-    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, MessageMeta, Mode},
+    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, LanePurpose, MessageMeta, Mode},
     mapping::profile::LaneTimeouts,
 };
 

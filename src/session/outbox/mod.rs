@@ -11,7 +11,9 @@ use super::{
 };
 use crate::{
     error::Error,
-    event::{ClientCommand, CloseReason, Lane, LaneCommand, Message, Mode, RolloverReason, SpeechId},
+    event::{
+        ClientCommand, CloseReason, Lane, LaneCommand, LanePurpose, Message, Mode, RolloverReason, SpeechId,
+    },
 };
 
 /// One action of a session.
@@ -25,8 +27,8 @@ pub(crate) enum Action {
     RawToClient(Message),
     /// Close the client's connection. No message follows.
     CloseClient(CloseReason),
-    /// Connect to an upstream.
-    OpenLane(Lane, Mode),
+    /// Connect to an upstream that serves this mode and purpose.
+    OpenLane(Lane, Mode, LanePurpose),
     /// Send a command to an upstream.
     ToLane(Lane, LaneCommand),
     /// Drop the transport. Later messages of this lane are ignored.

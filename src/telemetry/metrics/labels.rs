@@ -19,7 +19,7 @@ pub(crate) struct SessionLabels {
 pub(crate) struct LaneLabels {
     /// Name of the upstream.
     pub(crate) upstream: Arc<str>,
-    /// Name of a [`crate::session::LanePurpose`].
+    /// Name of a [`crate::event::LanePurpose`].
     pub(crate) purpose: &'static str,
 }
 

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     error::{Error, Origin},
-    session::{AudioOrigin, BargeInStage, EndReason, LanePurpose},
+    event::LanePurpose,
+    session::{AudioOrigin, BargeInStage, EndReason},
 };
 
 /// Side of a connection.

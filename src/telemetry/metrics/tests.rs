@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    session::{AudioOrigin, BargeInStage, EndReason, LanePurpose, SessionState},
+    event::LanePurpose,
+    session::{AudioOrigin, BargeInStage, EndReason, SessionState},
 };
 
 /// Metrics after every event happened once.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use voxbridge::session::{
-    AudioOrigin, BargeInStage, EndReason, LanePurpose, Measurement, Observation, SessionState,
+use voxbridge::{
+    event::LanePurpose,
+    session::{AudioOrigin, BargeInStage, EndReason, Measurement, Observation, SessionState},
 };
 
 use super::{

@@ -83,12 +83,18 @@ impl Driver {
         library.add(&format!("{name}.toml"), profile).unwrap();
         let upstream = library.upstream("minicpm-o").unwrap();
         let mut codec = Codec::new(library.client("macaw").unwrap(), 1e9);
-        let setup = SessionSetup::new(codec.mapping(), library.profile(name).unwrap(), &upstream, 5);
+        let setup =
+            SessionSetup::new(codec.mapping(), library.profile(name).unwrap(), &upstream.clone().into(), 5);
         let connect = codec.decode_query(query);
         let client = codec.mapping().clone();
         let opened_unix = Duration::from_secs(1_000_000_000);
-        let parts =
-            SessionParts { library: &library, client: &client, dialect: &upstream, query, opened_unix };
+        let parts = SessionParts {
+            library: &library,
+            client: &client,
+            dialects: &upstream.clone().into(),
+            query,
+            opened_unix,
+        };
         let begin = TraceHeader::new(parts, &setup);
         // Early enough that the clock can be set back, late enough that no time precedes its start.
         #[expect(
@@ -307,12 +313,12 @@ impl Driver {
                 Output::ToClient(message, _) => self.checks.on_client_message(message),
                 // All audio was already delivered.
                 Output::DropTurn { .. } => {}
-                Output::OpenLane(lane, _) => {
+                Output::OpenLane(lane, ..) => {
                     self.checks.on_dial(*lane);
                     let replies = self.upstream(*lane).replies_to_dial();
                     self.schedule(*lane, replies);
                 }
-                Output::ReopenLane(lane, _) => panic!("{lane:?} has a dialect that resumes nothing"),
+                Output::ReopenLane(lane, ..) => panic!("{lane:?} has a dialect that resumes nothing"),
                 Output::ToLane(lane, message) => {
                     let Message::Text(json) = message else { panic!("not text: {message:?}") };
                     let replies = match self.checks.on_lane_message(self.now, *lane, json) {

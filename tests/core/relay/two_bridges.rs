@@ -174,7 +174,7 @@ impl BridgeChain<'_> {
                 Output::Finished => return self.wait = None,
                 Output::ToClient(Message::Text(text), _) => self.client_log.push(text),
                 Output::ToClient(Message::Close(code, _), _) => self.client_log.push(format!("close {code}")),
-                Output::OpenLane(lane, _) => {
+                Output::OpenLane(lane, ..) => {
                     let config = HarnessConfig { upstream: "minicpm-o-legacy", ..config("mode=audio", &[]) };
                     let config = HarnessConfig { simulator: simulator(self.faults), ..config };
                     let harness = Harness::new_relay(config, &["minicpm-o", "minicpm-o-legacy"]);

@@ -164,7 +164,7 @@ impl FuzzDriver {
         let mut codec = codec(library, client);
         let upstream = library.upstream(upstream).expect("the upstream is in the library");
         let profile_file = library.profile(profile).expect("the profile is in the library");
-        let setup = SessionSetup::new(codec.mapping(), profile_file, &upstream, 7);
+        let setup = SessionSetup::new(codec.mapping(), profile_file, &upstream.clone().into(), 7);
         let connect = codec.decode_query("model=m");
         let (commands, replies): (LineLists, LineLists) = match (profile, upstream.name.as_str()) {
             _ if client == "openai-realtime" => {
@@ -345,14 +345,14 @@ impl FuzzDriver {
                 }
                 Output::ToClient(message, _) => self.check_client(&message),
                 Output::DropTurn { .. } => {}
-                Output::OpenLane(lane, _) => {
+                Output::OpenLane(lane, ..) => {
                     assert_eq!(
                         self.lanes.insert(lane, LaneTransport::Dialled),
                         None,
                         "{lane:?} is used twice"
                     );
                 }
-                Output::ReopenLane(lane, _) => panic!("{lane:?} has a dialect that resumes nothing"),
+                Output::ReopenLane(lane, ..) => panic!("{lane:?} has a dialect that resumes nothing"),
                 Output::ToLane(lane, message) => {
                     assert_eq!(self.lanes.get(&lane), Some(&LaneTransport::Up), "{lane:?}");
                     if let Message::Text(json) = message

@@ -184,7 +184,7 @@ fn profiles_of_dialect<'s>(
     let routes = service
         .routes
         .iter()
-        .filter(|route| !route.is_fallback && route.upstreams.dialect.name == dialect.name);
+        .filter(|route| !route.is_fallback && route.upstreams.dialects.named(&dialect.name).is_some());
     routes.map(|route| &route.profile).filter(|profile| !profile.is_relay())
 }
 

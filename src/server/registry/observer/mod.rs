@@ -15,9 +15,9 @@ use super::{LiveSession, WireBytes};
 use crate::{
     bridge::Bridge,
     error::Error,
-    event::{DisconnectReason, Lane},
+    event::{DisconnectReason, Lane, LanePurpose},
     net::Traffic,
-    session::{AudioTotals, EndReason, LanePurpose, Measurement, Observation, SessionState},
+    session::{AudioTotals, EndReason, Measurement, Observation, SessionState},
     telemetry::{
         access_log::AccessLog,
         context::TraceContext,

@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 use super::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
     lanes::LaneShared,
-    measurement::LanePurpose,
     millis,
     outbox::{Action, Actions},
 };
 use crate::{
-    event::{Lane, LaneCommand, Mode},
+    event::{Lane, LaneCommand, LanePurpose, Mode},
     mapping::{profile::LaneTimeouts, upstream::VoiceEncoding},
 };
 

@@ -6,13 +6,15 @@ use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection, m
 use crate::session::lanes::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
     lanes::LaneShared,
-    measurement::{LanePurpose, Measurement},
+    measurement::Measurement,
     outbox::{Action, Actions, Observation},
     tts::voices::VoiceEncodingChoice,
 };
 use crate::{
     error::ErrorKind,
-    event::{DisconnectReason, EndKind, Lane, LaneCommand, LaneEvent, UpstreamEnd, describe_queue},
+    event::{
+        DisconnectReason, EndKind, Lane, LaneCommand, LaneEvent, LanePurpose, UpstreamEnd, describe_queue,
+    },
     mapping::profile::LaneTimeouts,
 };
 
@@ -353,7 +355,7 @@ impl UpstreamConnection {
         self.granted_at = None;
         self.voice_encoding = None;
         out.measure(Measurement::LaneDialled { lane: self.lane, purpose: self.purpose });
-        out.push(Action::OpenLane(self.lane, self.mode));
+        out.push(Action::OpenLane(self.lane, self.mode, self.purpose));
         let deadline = now + Duration::from_millis(times.dial_max_ms);
         self.enter(ConnectionPhase::Dialling, Some(deadline));
     }

@@ -8,12 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection};
 use crate::{
-    event::{LaneCommand, LaneEvent, Mode},
+    event::{LaneCommand, LaneEvent, LanePurpose, Mode},
     mapping::profile::LaneTimeouts,
-    session::{
-        measurement::LanePurpose,
-        outbox::{Actions, Observation},
-    },
+    session::outbox::{Actions, Observation},
 };
 
 impl UpstreamConnection {
