@@ -127,6 +127,12 @@ impl LaneCodec {
     /// The end of the session that the upstream did not report before the end of its transport: an upstream without a
     /// place for another session ends it before the first message, and gives no reason.
     fn unreported_end(&self, reason: &DisconnectReason) -> Option<UpstreamEnd> {
+        if let DisconnectReason::HttpRejected(429 | 503) = reason
+            && !self.dialect.mapping().has_queue()
+        {
+            let detail = format!("it has no place for another session: it {reason}");
+            return Some(UpstreamEnd { kind: EndKind::QueueFull, detail });
+        }
         let sessions_max = self.dialect.mapping().sessions_max.filter(|_| !self.has_answered)?;
         let was_silent = matches!(reason, DisconnectReason::Closed(..) | DisconnectReason::Lost(_));
         was_silent.then(|| UpstreamEnd {

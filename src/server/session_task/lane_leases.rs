@@ -47,6 +47,7 @@ impl LaneLeases {
                 self.with_lease(*lane, |lease| lease.report_queued(*position));
             }
             Observation::LaneUnneeded { lane, .. } => self.with_lease(*lane, Lease::report_unneeded),
+            Observation::LaneRetry { lane, is_busy: true, .. } => self.with_lease(*lane, Lease::report_busy),
             Observation::LaneRetry { lane, words, .. } | Observation::LaneFailed { lane, words } => {
                 self.with_lease(*lane, |lease| lease.report_failure(words));
             }

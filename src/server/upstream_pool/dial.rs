@@ -5,7 +5,6 @@
 
 use std::{
     io,
-    num::NonZero,
     path::Path,
     sync::Arc,
     task::{Context, Poll},
@@ -27,7 +26,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::probe::Probe;
+use super::{places::Capacity, probe::Probe};
 use crate::server::websocket::{
     WebSocket,
     http_head::HttpHeadStream,
@@ -230,8 +229,13 @@ impl Probe for Dialer {
         Box::pin(async move { target.probe().await })
     }
 
-    fn sessions_max(&self) -> Option<NonZero<u32>> {
-        self.target.mapping.sessions_max
+    fn capacity(&self) -> Capacity {
+        let mapping = &self.target.mapping;
+        match mapping.sessions_max {
+            _ if mapping.has_queue() => Capacity::QueuesItself,
+            Some(count) => Capacity::AtMost(count),
+            None => Capacity::Unknown,
+        }
     }
 
     fn serves(&self, purpose: LanePurpose, mode: Mode) -> bool {

@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     health::LaneFailure,
-    places::{PlaceInLine, PlaceRequest},
+    places::{Place, PlaceInLine, PlaceRequest},
     upstream::PooledUpstream,
 };
 use crate::event::DisconnectReason;
@@ -34,7 +34,7 @@ pub struct Lease {
     /// The lane waits in the queue although nothing needs it.
     is_unneeded: bool,
     /// Its place at an upstream without a queue.
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Lease {
 
     /// Waits for the place.
     pub(super) async fn wait_for_place(&mut self, line: PlaceInLine) {
-        self.place = line.wait().await;
+        self.place = Some(line.wait().await);
         self.stage = LeaseStage::Dialling(Instant::now());
     }
 
@@ -90,8 +90,11 @@ impl Lease {
     }
 
     pub(super) fn dial_failed(&mut self, reason: &DisconnectReason) {
-        if let DisconnectReason::HttpRejected(_) = reason {
-            self.stage = LeaseStage::Opening;
+        match reason {
+            // An upstream without a queue refuses further sessions like this.
+            DisconnectReason::HttpRejected(429 | 503) if self.place.is_some() => return self.report_busy(),
+            DisconnectReason::HttpRejected(_) => self.stage = LeaseStage::Opening,
+            _ => {}
         }
         self.report_failure(&format!("it {reason}"));
     }
@@ -126,9 +129,13 @@ impl Lease {
     /// Reports that the upstream accepts no session for now. That is not a failure, but other upstreams are preferred
     /// for a while.
     pub fn report_busy(&mut self) {
+        if self.stage == LeaseStage::Reported {
+            return;
+        }
         self.stage = LeaseStage::Reported;
         self.avoided.set(&self.upstream);
         self.upstream.mark_busy();
+        self.place.iter().for_each(Place::report_refused);
     }
 
     /// Reports a failure of the upstream.
@@ -136,7 +143,9 @@ impl Lease {
         let failure = match self.stage {
             LeaseStage::InLine | LeaseStage::Reported => return,
             // An upstream without a queue ends a session like this while another program uses it.
-            LeaseStage::Broken { was_ready: false } if self.place.is_some() => return self.report_busy(),
+            LeaseStage::Broken { was_ready: false } if self.has_numbered_place() => {
+                return self.report_busy();
+            }
             LeaseStage::Dialling(_) => LaneFailure::Unreachable,
             LeaseStage::Opening | LeaseStage::Broken { was_ready: false } => LaneFailure::Refused,
             LeaseStage::Ready | LeaseStage::Broken { was_ready: true } => LaneFailure::Died,
@@ -146,13 +155,17 @@ impl Lease {
         self.upstream.lane_failed(failure, message);
     }
 
+    fn has_numbered_place(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::is_numbered)
+    }
+
     /// Reports the end of the transport. That alone is not a failure: the session knows whether it still needed the
     /// lane.
     pub fn report_disconnect(&mut self, reason: &DisconnectReason) {
         match (reason, self.stage) {
             (_, LeaseStage::Reported) => {}
             (DisconnectReason::Closed(TRY_AGAIN_LATER, _), _) => self.report_busy(),
-            (DisconnectReason::Closed(..), LeaseStage::Opening) if self.place.is_some() => {
+            (DisconnectReason::Closed(..), LeaseStage::Opening) if self.has_numbered_place() => {
                 self.stage = LeaseStage::Broken { was_ready: false };
             }
             (DisconnectReason::Closed(..), _) => {}

@@ -1,26 +1,56 @@
 //! Places of an upstream that has no queue of its own: lanes wait here, first come, first served.
 //!
-//! An upstream without a limit has no places; its lanes never wait.
+//! The number of places is configured, or learnt: an upstream that refuses a session has as many places as lanes are open then.
+//! What was learnt is forgotten after a while, because the upstream may serve others too.
 
 use std::{
     collections::VecDeque,
     num::NonZero,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+/// How many sessions an upstream takes at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capacity {
+    /// The upstream queues further sessions itself.
+    QueuesItself,
+    /// This many; a further one would fail.
+    AtMost(NonZero<u32>),
+    /// A number that shows when it refuses a session.
+    Unknown,
+}
+
+/// Time after which a learnt number of places is forgotten.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+/// Pause before the next attempt at an upstream that refused a session although no lane was open: others use it.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Places of one upstream.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
-    free: Arc<Semaphore>,
     line: Arc<Mutex<Line>>,
+    /// A place became free, or the line moved.
+    changed: Arc<Notify>,
 }
 
-/// Tickets of the lanes that wait, in order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Line {
+    /// The configured number.
+    max: u32,
+    /// The number for now, and when it is forgotten.
+    learnt: Option<(u32, Instant)>,
+    /// No attempt before this instant.
+    not_before: Option<Instant>,
+    taken: u32,
     next_ticket: u64,
+    /// Tickets of the lanes that wait, in order.
     tickets: VecDeque<u64>,
 }
 
@@ -28,10 +58,14 @@ struct Line {
 #[derive(Debug)]
 pub(super) enum PlaceRequest {
     /// A place was free.
-    Granted(OwnedSemaphorePermit),
+    Granted(Place),
     /// All places are taken.
     Waiting(PlaceInLine),
 }
+
+/// A taken place; free when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place(Places);
 
 /// A wait for a place.
 #[derive(Debug)]
@@ -47,32 +81,79 @@ pub(super) struct LineView {
     ticket: u64,
 }
 
+impl Line {
+    /// True if the next attempt may be made now. Forgets what was learnt long ago.
+    fn has_place(&mut self, now: Instant) -> bool {
+        self.learnt.take_if(|(_, until)| *until <= now);
+        self.not_before.take_if(|instant| *instant <= now);
+        self.not_before.is_none() && self.taken < self.learnt.map_or(self.max, |(count, _)| count)
+    }
+
+    /// When more may be possible without an event.
+    fn changes_at(&self) -> Option<Instant> {
+        self.not_before.into_iter().chain(self.learnt.map(|(_, until)| until)).min()
+    }
+}
+
 impl Places {
-    pub(super) fn new(count: NonZero<u32>) -> Self {
-        Self { free: Arc::new(Semaphore::new(count.get() as usize)), line: Arc::default() }
+    /// Places for this capacity; `None` if the upstream queues sessions itself.
+    pub(super) fn new(capacity: Capacity) -> Option<Self> {
+        let max = match capacity {
+            Capacity::QueuesItself => return None,
+            Capacity::AtMost(count) => count.get(),
+            Capacity::Unknown => u32::MAX,
+        };
+        let (learnt, not_before, tickets) = (None, None, VecDeque::new());
+        let line = Line { max, learnt, not_before, taken: 0, next_ticket: 0, tickets };
+        Some(Self { line: Arc::new(Mutex::new(line)), changed: Arc::default() })
     }
 
     /// True if the next lane would wait.
     pub(super) fn are_taken(&self) -> bool {
-        self.free.available_permits() == 0
+        let mut line = self.line();
+        !line.tickets.is_empty() || !line.has_place(Instant::now())
     }
 
     /// Takes a place, or joins the line.
     pub(super) fn request(&self) -> PlaceRequest {
-        match self.free.clone().try_acquire_owned() {
-            Ok(place) => PlaceRequest::Granted(place),
-            Err(_) => {
-                let mut line = self.line();
-                let ticket = line.next_ticket;
-                line.next_ticket += 1;
-                line.tickets.push_back(ticket);
-                PlaceRequest::Waiting(PlaceInLine { places: self.clone(), ticket })
-            }
+        let mut line = self.line();
+        if line.tickets.is_empty() && line.has_place(Instant::now()) {
+            line.taken += 1;
+            return PlaceRequest::Granted(Place(self.clone()));
         }
+        let ticket = line.next_ticket;
+        line.next_ticket += 1;
+        line.tickets.push_back(ticket);
+        PlaceRequest::Waiting(PlaceInLine { places: self.clone(), ticket })
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
+        // Every change leaves valid counters, so a poisoned lock holds valid state.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// True if the number of places is known: another program has it if the upstream then ends a session at once.
+    pub(super) fn is_numbered(&self) -> bool {
+        self.0.line().max != u32::MAX
+    }
+
+    /// Learns from the refusal of the session that took this place.
+    pub(super) fn report_refused(&self) {
+        let (mut line, now) = (self.0.line(), Instant::now());
+        let others = line.taken.saturating_sub(1);
+        if line.max == u32::MAX {
+            line.learnt = Some((others.max(1), now + FORGET_AFTER));
+            line.not_before = (others == 0).then_some(now + RETRY_AFTER);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.line().taken -= 1;
+        self.0.changed.notify_waiters();
     }
 }
 
@@ -90,15 +171,36 @@ impl PlaceInLine {
         LineView { places: self.places.clone(), ticket: self.ticket }
     }
 
-    /// Waits for the place. It stays taken as long as the permit exists.
-    pub(super) async fn wait(self) -> Option<OwnedSemaphorePermit> {
-        // The semaphore is never closed.
-        self.places.free.clone().acquire_owned().await.ok()
+    /// Waits for the place.
+    pub(super) async fn wait(self) -> Place {
+        loop {
+            let mut changed = pin!(self.places.changed.notified());
+            changed.as_mut().enable();
+            let changes_at = match self.take() {
+                Ok(place) => return place,
+                Err(changes_at) => changes_at,
+            };
+            match changes_at {
+                Some(instant) => tokio::select! { () = changed => {} () = sleep_until(instant) => {} },
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Takes the place if it is this lane's turn. The error says when that may change without an event.
+    fn take(&self) -> Result<Place, Option<Instant>> {
+        let mut line = self.places.line();
+        if line.tickets.front() == Some(&self.ticket) && line.has_place(Instant::now()) {
+            line.taken += 1;
+            return Ok(Place(self.places.clone()));
+        }
+        Err(line.changes_at())
     }
 }
 
 impl Drop for PlaceInLine {
     fn drop(&mut self) {
         self.places.line().tickets.retain(|ticket| *ticket != self.ticket);
+        self.places.changed.notify_waiters();
     }
 }

@@ -1,10 +1,9 @@
 //! Questions of the pool to an upstream: is it reachable, without occupying a worker, how many sessions does it have, and
 //! what does it serve?
 
-use std::num::NonZero;
-
 use futures_util::future::BoxFuture;
 
+use super::places::Capacity;
 use crate::event::{LanePurpose, Mode};
 
 /// An upstream that can be probed.
@@ -12,9 +11,9 @@ pub trait Probe {
     /// Fails with the reason if the upstream is unreachable. The caller bounds the time.
     fn probe(&self) -> BoxFuture<'static, Result<(), String>>;
 
-    /// Most sessions at a time, if the upstream does not queue further ones itself.
-    fn sessions_max(&self) -> Option<NonZero<u32>> {
-        None
+    /// How many sessions it takes at a time.
+    fn capacity(&self) -> Capacity {
+        Capacity::QueuesItself
     }
 
     /// True if it serves lanes of this purpose and mode.

@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use tokio::time::{advance, sleep};
 use tower::Service as _;
 
-use super::{health::LaneFailure, *};
+use super::{health::LaneFailure, places::Capacity, *};
 use crate::event::{LanePurpose, Mode};
 
 /// Behaviour of a fake upstream.
@@ -16,6 +16,8 @@ enum FakeBehavior {
     Up,
     Down,
     Refusing,
+    /// Refuses further sessions.
+    Full,
     /// Accepts connections but never answers.
     Mute,
 }
@@ -25,7 +27,7 @@ struct FakeState {
     behavior: FakeBehavior,
     dials: u32,
     probes: u32,
-    sessions_max: Option<NonZero<u32>>,
+    capacity: Option<Capacity>,
     /// The only purpose; `None` for all.
     serves: Option<LanePurpose>,
 }
@@ -68,6 +70,7 @@ impl tower::Service<DialRequest> for FakeDialer {
                 FakeBehavior::Up => Ok(()),
                 FakeBehavior::Down => Err(DisconnectReason::Unreachable("connection refused".into())),
                 FakeBehavior::Refusing => Err(DisconnectReason::HttpRejected(403)),
+                FakeBehavior::Full => Err(DisconnectReason::HttpRejected(503)),
                 FakeBehavior::Mute => std::future::pending().await,
             }
         })
@@ -82,13 +85,13 @@ impl Probe for FakeDialer {
             match behavior {
                 FakeBehavior::Down => Err("connection refused".to_owned()),
                 FakeBehavior::Mute => std::future::pending().await,
-                FakeBehavior::Up | FakeBehavior::Refusing => Ok(()),
+                FakeBehavior::Up | FakeBehavior::Refusing | FakeBehavior::Full => Ok(()),
             }
         })
     }
 
-    fn sessions_max(&self) -> Option<NonZero<u32>> {
-        self.state().sessions_max
+    fn capacity(&self) -> Capacity {
+        self.state().capacity.unwrap_or(Capacity::QueuesItself)
     }
 
     fn serves(&self, purpose: LanePurpose, _: Mode) -> bool {
@@ -421,7 +424,7 @@ async fn position<S>(dial: &mut Dial<S>) -> Option<u32> {
 #[tokio::test(start_paused = true)]
 async fn lane_that_waits_is_told_how_the_line_moves_until_it_leaves_it() {
     let dialer = FakeDialer::default();
-    dialer.state().sessions_max = NonZero::new(1);
+    dialer.state().capacity = NonZero::new(1).map(Capacity::AtMost);
     let mut pool = Pool::new([("0".to_owned(), dialer)]);
     let first = open_lane(&pool).unwrap();
     let (mut second, mut third) = (pool.call(request()), pool.call(request()));
@@ -440,7 +443,7 @@ async fn lane_that_waits_is_told_how_the_line_moves_until_it_leaves_it() {
 #[tokio::test(start_paused = true)]
 async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
     let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(2).collect();
-    dialers.iter().for_each(|dialer| dialer.state().sessions_max = NonZero::new(1));
+    dialers.iter().for_each(|dialer| dialer.state().capacity = NonZero::new(1).map(Capacity::AtMost));
     let mut pool = Pool::new(dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone())));
     let (first, second) = (open_lane(&pool).unwrap(), open_lane(&pool).unwrap());
     assert_ne!(first.upstream(), second.upstream(), "each has one place");
@@ -471,7 +474,7 @@ async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
 #[tokio::test]
 async fn upstream_that_another_program_uses_is_busy_and_not_ejected() {
     let dialer = FakeDialer::default();
-    dialer.state().sessions_max = NonZero::new(1);
+    dialer.state().capacity = NonZero::new(1).map(Capacity::AtMost);
     let pool = Pool::new([("0".to_owned(), dialer)]);
     for _ in 0..5 {
         let mut lease = open_lane(&pool).unwrap();
@@ -493,4 +496,44 @@ async fn lane_goes_to_an_upstream_that_serves_its_purpose() {
     let speak = DialRequest { purpose: LanePurpose::Speak, ..request() };
     let refused = pool.clone().call(speak).await.map(drop).unwrap_err();
     assert!(refused.to_string().contains("no upstream serves `speak`"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn number_of_places_is_learnt_from_a_refusal_and_forgotten_later() {
+    let dialer = FakeDialer::default();
+    dialer.state().capacity = Some(Capacity::Unknown);
+    let pool = Pool::new([("0".to_owned(), dialer.clone())]);
+    let first = open_lane(&pool).unwrap();
+    let second = open_lane(&pool).unwrap();
+    dialer.set_behavior(FakeBehavior::Full);
+    assert_eq!(open_lane(&pool).map(drop), Err(DisconnectReason::HttpRejected(503)));
+    dialer.set_behavior(FakeBehavior::Up);
+    let mut third = pool.clone().call(request());
+    assert_eq!(position(&mut third).await, Some(1));
+    assert!((&mut third).now_or_never().is_none(), "it has two places");
+    drop(second);
+    let third = third.now_or_never().expect("a place is free").unwrap().lease;
+    let mut fourth = pool.clone().call(request());
+    assert_eq!((&mut fourth).now_or_never().map(drop), None);
+    advance(Duration::from_secs(61)).await;
+    assert!(fourth.await.is_ok(), "the number may have grown");
+    let status = pool.statuses()[0].1;
+    assert_eq!((status.failures, status.ejections), (0, 0), "a full upstream is no failure");
+    drop((first, third));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lane_waits_for_an_upstream_that_others_use() {
+    let dialer = FakeDialer::default();
+    dialer.state().capacity = Some(Capacity::Unknown);
+    let pool = Pool::new([("0".to_owned(), dialer.clone())]);
+    dialer.set_behavior(FakeBehavior::Full);
+    assert!(open_lane(&pool).is_err());
+    let mut next = pool.clone().call(request());
+    assert_eq!(position(&mut next).await, Some(1));
+    let dials = dialer.dials();
+    dialer.set_behavior(FakeBehavior::Up);
+    let begun = Instant::now();
+    assert!(next.await.is_ok());
+    assert_eq!((dialer.dials(), begun.elapsed().as_secs()), (dials + 1, 2));
 }

@@ -64,7 +64,7 @@ pub struct UpstreamStatus {
 
 impl PooledUpstream {
     pub(super) fn new(name: String, probe: Prober) -> Self {
-        let places = probe.sessions_max().map(Places::new);
+        let places = Places::new(probe.capacity());
         Self { name, probe: probe.into(), state: Mutex::default(), places }
     }
 

@@ -56,6 +56,11 @@ impl RetryState {
         self.since += uptime;
     }
 
+    /// True if the upstream works, but had no place for the session.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.kind == ErrorKind::QueueFull
+    }
+
     /// Cause of the last failure.
     pub(crate) fn last_error(&self) -> &str {
         &self.detail

@@ -7,7 +7,7 @@ use super::Observation;
 impl Display for Observation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LaneRetry { lane, words, pause_ms } => {
+            Self::LaneRetry { lane, words, pause_ms, .. } => {
                 write!(f, "lane {}: {words}; retrying in {pause_ms} ms", lane.0)
             }
             Self::LaneFailed { lane, words } => write!(f, "lane {}: {words}", lane.0),

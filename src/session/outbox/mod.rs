@@ -48,6 +48,8 @@ pub enum Observation {
         words: String,
         /// Delay before the next attempt, ms.
         pause_ms: u64,
+        /// The upstream works, but has no place for the session.
+        is_busy: bool,
     },
     /// A lane was lost because its upstream failed.
     LaneFailed {

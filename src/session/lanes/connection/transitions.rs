@@ -381,6 +381,7 @@ impl UpstreamConnection {
                     lane: self.lane,
                     words: retry.last_error().to_owned(),
                     pause_ms: millis(until - now),
+                    is_busy: retry.is_busy(),
                 });
                 self.enter(ConnectionPhase::BackingOff, Some(until));
                 ConnectionChange::None
