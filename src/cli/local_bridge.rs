@@ -31,7 +31,8 @@ pub(super) struct LocalBridge {
 impl LocalBridge {
     /// Starts the server if an upstream can be reached. All files in progress share it.
     pub(super) async fn start(args: &UpstreamArgs) -> Result<Self, ClientError> {
-        let config = config(args)?;
+        let mut config = config(args)?;
+        config.detect_dialects().await;
         let voices = config.voices.keys().cloned().collect();
         let mut service = config.build_service().map_err(ClientError::Usage)?;
         // The command's user is the operator.
@@ -67,7 +68,7 @@ async fn connect_to_any(upstreams: &[UpstreamConfig], library: &Library) -> Resu
 
 async fn connect(upstream: &UpstreamConfig, library: &Library) -> Result<(), ClientError> {
     let url = redacted_url(&upstream.url);
-    let dialect = library.upstream(&upstream.dialect).map_err(ClientError::Usage)?;
+    let dialect = upstream.mapping(library).map_err(ClientError::Usage)?;
     let (_, dialer) = upstream.build_dialer(&dialect).map_err(ClientError::Usage)?;
     let reason = match timeout(CONNECT_TIMEOUT, dialer.endpoint().connect()).await {
         Ok(Ok(_)) => return Ok(()),

@@ -7,6 +7,7 @@
 mod access;
 mod admin;
 mod changes;
+mod detection;
 mod drain;
 mod effective;
 mod file_check;

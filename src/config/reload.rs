@@ -76,16 +76,49 @@ impl ConfigReloader {
         Self { find, targets, applied: AppliedConfig::read(config).into(), stats: Mutex::default() }
     }
 
+    /// Asks upstreams again whose dialects are not known yet; true once all are known.
+    pub async fn detect_dialects(&self) -> bool {
+        let mut applied = self.applied.lock().await;
+        let mut config = applied.config.clone();
+        config.detect_dialects().await;
+        if config.upstream != applied.config.upstream {
+            match self.load(config.clone()).await {
+                Ok(loaded) => drop(self.apply(loaded, &mut applied)),
+                Err(problem) => warn!("the dialects that were found cannot be used: {problem}"),
+            }
+        }
+        !config.has_unknown_dialects()
+    }
+
+    /// Finds the configuration, and the dialects that are not known yet.
+    async fn find_config(&self, known: &Config) -> Result<Config, String> {
+        let find = self.find.clone();
+        let found = tokio::task::spawn_blocking(move || find()).await;
+        let mut config = found.map_err(|error| error.to_string()).and_then(|found| found)?;
+        config.detect_dialects().await;
+        config.adopt_dialects(known);
+        Ok(config)
+    }
+
+    /// Checks a configuration.
+    async fn load(&self, config: Config) -> Result<LoadedConfig, String> {
+        let current = self.targets.current.get();
+        let bound = self.targets.admin.as_ref().map(|(_, bound)| *bound);
+        let read = tokio::task::spawn_blocking(move || load(config, &current, bound)).await;
+        read.map_err(|error| error.to_string()).and_then(|read| read)
+    }
+
     async fn reload_now(&self) -> Result<ReloadOutcome, String> {
         let mut applied = self.applied.lock().await;
         self.targets.manager.notify_reloading();
         if let Some(log) = &self.targets.access_log {
             log.reopen();
         }
-        let (find, current) = (self.find.clone(), self.targets.current.get());
-        let bound = self.targets.admin.as_ref().map(|(_, bound)| *bound);
-        let read = tokio::task::spawn_blocking(move || load(&find, &current, bound)).await;
-        let reloaded = match read.map_err(|error| error.to_string()).and_then(|read| read) {
+        let loaded = match self.find_config(&applied.config).await {
+            Ok(config) => self.load(config).await,
+            Err(problem) => Err(problem),
+        };
+        let reloaded = match loaded {
             Ok(loaded) => Ok(self.apply(loaded, &mut applied)),
             Err(problem) => {
                 warn!("configuration not reloaded, the previous one stays in effect: {problem}");
@@ -166,12 +199,12 @@ impl ReloadableConfig for ConfigReloader {
     }
 }
 
-/// Finds and checks the whole configuration. Upstreams that remain keep their known state. The admin listener
+/// Checks the whole configuration. Upstreams that remain keep their known state. The admin listener
 /// stays at its `bound` address, whatever address is configured now.
-fn load(find: &FindConfig, old: &ServiceConfig, bound: Option<SocketAddr>) -> Result<LoadedConfig, String> {
+fn load(config: Config, old: &ServiceConfig, bound: Option<SocketAddr>) -> Result<LoadedConfig, String> {
     // Digest the files before using them. A change in between is then reported again at the next reload, but
     // never missed.
-    let applied = AppliedConfig::read(find()?);
+    let applied = AppliedConfig::read(config);
     let mut service = applied.config.build_service()?;
     let admin_settings = applied.config.admin.resolve()?;
     if let (Some(plan), Some(bound)) = (&admin_settings, bound) {

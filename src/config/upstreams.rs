@@ -29,7 +29,7 @@ pub struct UpstreamConfig {
     /// `ws://` or `wss://` URL. Its secrets are redacted when it is serialized.
     #[serde(serialize_with = "serialize_redacted_url")]
     pub url: String,
-    /// Name of its dialect.
+    /// Name of its dialect; `auto` if it is to be found.
     #[serde(default = "default_dialect")]
     pub dialect: String,
     /// What it serves; everything that its dialect can, if not set.
@@ -62,8 +62,13 @@ fn serialize_redacted_url<S: Serializer>(url: &str, serializer: S) -> Result<S::
     serializer.serialize_str(&redacted_url(url))
 }
 
+/// Name for a dialect that is still to be found.
+pub(super) const AUTO: &str = "auto";
+/// Dialect of an upstream whose dialect is not found.
+const ASSUMED_DIALECT: &str = "minicpm-o";
+
 fn default_dialect() -> String {
-    "minicpm-o".to_owned()
+    AUTO.to_owned()
 }
 
 /// Overlays the lower list with the upper one. A non-empty upper list decides which upstreams there are. Keys it
@@ -145,7 +150,7 @@ pub(super) fn resolve(
     let mut mode: Option<(&str, String)> = None;
     for (at, upstream) in upstreams.iter().enumerate() {
         let at = at.to_string();
-        let dialect = problems.take(&["upstream", &at, "dialect"], library.upstream(&upstream.dialect));
+        let dialect = problems.take(&["upstream", &at, "dialect"], upstream.mapping(library));
         let Some(dialect) = dialect else { continue };
         let dialer = upstream.build_dialer(&dialect).map_err(|error| format!("upstream: {error}"));
         let key = dialer.as_ref().err().map_or("url", |error| key_in(error));
@@ -199,6 +204,14 @@ fn check_same_mode<'u>(
 }
 
 impl UpstreamConfig {
+    /// The file of its dialect.
+    ///
+    /// # Errors
+    /// There is no such dialect.
+    pub(crate) fn mapping(&self, library: &Library) -> Result<Arc<UpstreamMapping>, String> {
+        library.upstream(if self.has_unknown_dialect() { ASSUMED_DIALECT } else { &self.dialect })
+    }
+
     /// Builds the upstream's dialer; returns it with the upstream's name.
     ///
     /// # Errors

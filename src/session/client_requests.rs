@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Error text for a client that sends a text to an upstream without chat turns.
-const NO_SPEAKER: &str = "no upstream speaks a given text: their dialects have no chat mode for it; a model speaks for itself only";
+const NO_SPEAKER: &str = "the upstreams have no chat mode for it, and so cannot speak a given text; their models speak for themselves only";
 
 impl Session {
     /// Completes the audio so far: of the utterance in progress, or all that a client without voice activity has sent.

@@ -207,10 +207,11 @@ fn voice_as_wav_file_keeps_its_audio_and_cannot_be_mistaken_for_raw_floats() {
     use base64::Engine as _;
     for samples in [vec![], vec![1i16, -2, 3], vec![i16::MIN, i16::MAX, 0, 7]] {
         let voice = VoiceSample { encoding: VoiceEncoding::Wav, ..VoiceSample::new(samples.clone()) };
-        let json: serde_json::Value =
-            serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)), Mode::Chat)).unwrap();
-        let base64 =
-            json.pointer("/payload/voice/ref_audio_base64").and_then(serde_json::Value::as_str).unwrap();
+        let opening =
+            crate::event::ConversationInit { prompt: String::new(), config: "{}".into(), voice: Some(voice) };
+        let opening = LaneCommand::InitConversation(Box::new(opening));
+        let json: serde_json::Value = serde_json::from_str(&legacy().encode(&opening, Mode::Audio)).unwrap();
+        let base64 = json.pointer("/session/ref_audio").and_then(serde_json::Value::as_str).unwrap();
         let bytes = base64::engine::general_purpose::STANDARD.decode(base64).unwrap();
         assert_eq!(bytes.len() % 4, 2);
         let (read, rate_hz) = wav::read(&bytes, std::time::Duration::from_secs(1)).unwrap();

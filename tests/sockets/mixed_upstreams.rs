@@ -78,3 +78,24 @@ async fn conversation_moves_to_an_upstream_of_another_dialect_when_its_own_is_lo
     assert_eq!(events(&frames, "tts.speaking_end").len(), 2, "{frames:?}");
     assert!(!recorder.all().is_empty());
 }
+
+#[tokio::test]
+async fn dialect_of_each_server_is_found_by_its_pages() {
+    let mut servers = Vec::new();
+    let mut config = Config::default();
+    for dialect in [SimDialect::Current] {
+        let (address, server, _) = start_simulator("127.0.0.1:0", simulator(dialect), None).await;
+        servers.push(server);
+        let url = format!("ws://{address}");
+        config.upstream.push(UpstreamConfig { url, ..UpstreamConfig::with_default_dialect() });
+    }
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = format!("ws://{closed}");
+    config.upstream.push(UpstreamConfig { url, ..UpstreamConfig::with_default_dialect() });
+    config.detect_dialects().await;
+    let found: Vec<&str> = config.upstream.iter().map(|upstream| &*upstream.dialect).collect();
+    assert_eq!(found, ["minicpm-o", "auto"]);
+    assert!(config.has_unknown_dialects());
+    // Without an answer, it counts as the server that most users have.
+    assert!(config.build_service().is_ok());
+}

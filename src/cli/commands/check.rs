@@ -194,9 +194,13 @@ fn clients_without_transcripts(library: &Library) -> impl Iterator<Item = String
 /// of a combination is what the upstreams and routes of the configuration lead to.
 fn sessions_to_try(config: &Config, library: &Library) -> Vec<SyntheticSession> {
     let is_own = |kind, name: &str| !library.is_embedded(kind, name);
-    let dialect_is_used = |dialect: &&Arc<UpstreamMapping>| match config.upstream.as_slice() {
-        [] => dialect.name == UpstreamConfig::with_default_dialect().dialect,
-        upstreams => upstreams.iter().any(|upstream| upstream.dialect == dialect.name),
+    let assumed = [UpstreamConfig::with_default_dialect()];
+    let upstreams = if config.upstream.is_empty() { &assumed } else { config.upstream.as_slice() };
+    let dialect_is_used = |dialect: &&Arc<UpstreamMapping>| {
+        let speaks = |upstream: &UpstreamConfig| {
+            upstream.mapping(library).is_ok_and(|mapping| mapping.name == dialect.name)
+        };
+        upstreams.iter().any(speaks)
     };
     let clients = library.clients().filter(|client| !client.is_relayed());
     let mut sessions = Vec::new();

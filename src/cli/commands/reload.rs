@@ -1,11 +1,21 @@
 //! Reloads configuration and mappings of `voxbridge serve` at SIGHUP, for new sessions.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::CommandError;
 use crate::{config::ConfigReloader, server::admin::ReloadableConfig as _};
+
+/// Time between two attempts to find the dialects of upstreams that did not answer.
+const DETECTION_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Finds the dialects of upstreams that were not up at the start.
+pub(super) async fn detect_dialects(reloader: Arc<ConfigReloader>) {
+    while !reloader.detect_dialects().await {
+        tokio::time::sleep(DETECTION_INTERVAL).await;
+    }
+}
 
 /// Reloads at every SIGHUP; never completes.
 ///

@@ -37,8 +37,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         Some(mistakes) => CommandError::usage(mistakes),
         None => error,
     };
-    let (config, self_signed) = load_serve_config(&args).map_err(invalid)?;
+    let (mut config, self_signed) = load_serve_config(&args).map_err(invalid)?;
     config.log.start_log().map_err(CommandError::usage)?;
+    config.detect_dialects().await;
     let service = config.build_service().map_err(|problem| invalid(CommandError::usage(problem)))?;
     let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
     if let Some(traces) = &service.traces {
@@ -77,6 +78,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let upstreams = config.upstream.clone();
     let reloader = Arc::new(build_reloader(args, config, targets));
     let reloading = tokio::spawn(reload::reload_on_sighup(reloader.clone())?);
+    let detecting = tokio::spawn(reload::detect_dialects(reloader.clone()));
     let watching_certificates = tokio::spawn(watch_certificates(
         server.active_config(),
         admin_gate,
@@ -123,6 +125,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     }
     let outcome = serving.await.map_err(CommandError::failed)?;
     reloading.abort();
+    detecting.abort();
     watching_certificates.abort();
     probing.iter().for_each(JoinHandle::abort);
     // Both tasks end with the server; waiting lets them send their last messages.

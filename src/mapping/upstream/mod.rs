@@ -126,6 +126,18 @@ struct UpstreamFile {
     receive: Vec<RuleFile>,
     meanings: FailureMeanings,
     duplex: DuplexLimits,
+    #[serde(default)]
+    detect: Option<DialectSign>,
+}
+
+/// `[detect]`: how a server shows that it speaks the dialect.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DialectSign {
+    /// Path of a page of its HTTP server.
+    pub path: String,
+    /// Text in the head or body of that page, in any case.
+    pub contains: String,
 }
 
 /// `[duplex]`: limits of a full-duplex conversation.
@@ -246,6 +258,8 @@ pub struct UpstreamMapping {
     pub meanings: FailureMeanings,
     /// Limits of its conversations.
     pub duplex: DuplexLimits,
+    /// How a server shows that it speaks the dialect.
+    pub detect: Option<DialectSign>,
     pub(crate) extractor: Extractor,
     pub(crate) rules: Vec<ReceiveRule>,
     send: BTreeMap<SendName, Template>,
@@ -311,6 +325,7 @@ impl UpstreamMapping {
             voice_encodings: voice_encodings?,
             meanings: read.meanings,
             duplex: read.duplex,
+            detect: read.detect,
             extractor,
             rules,
             send,

@@ -15,7 +15,7 @@ use hyper::{
     Uri,
     header::{AUTHORIZATION, HeaderName, HeaderValue},
 };
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{
@@ -26,7 +26,11 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{places::Capacity, probe::Probe};
+use super::{
+    http_page::{HttpPage, fetch_page},
+    places::Capacity,
+    probe::Probe,
+};
 use crate::server::websocket::{
     WebSocket,
     http_head::HttpHeadStream,
@@ -184,6 +188,16 @@ impl Dialer {
         self.target.upgrade(transport, mode, None).await
     }
 
+    /// Requests a page of the server.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or does not answer with HTTP.
+    pub(crate) async fn fetch_page(&self, path: &str, bytes_min: usize) -> io::Result<HttpPage> {
+        let DialTarget { endpoint, token, .. } = &*self.target;
+        let mut transport = endpoint.connect().await?;
+        fetch_page(&mut transport, path, &endpoint.authority, token.as_ref(), bytes_min).await
+    }
+
     /// True if both dialers have the same URL.
     pub(crate) fn has_same_url(&self, other: &Self) -> bool {
         self.target.url == other.target.url
@@ -312,38 +326,20 @@ impl DialTarget {
     async fn probe(&self) -> Result<(), String> {
         let mut transport = self.endpoint.connect().await.map_err(|error| error.to_string())?;
         let Some(path) = &self.status_path else { return Ok(()) };
-        let status = fetch_status(&mut transport, path, &self.endpoint.authority, self.token.as_ref()).await;
-        match status.map_err(|error| format!("{path}: {error}"))? {
+        let page = fetch_page(&mut transport, path, &self.endpoint.authority, self.token.as_ref(), 12).await;
+        match page.map_err(|error| format!("{path}: {error}"))?.status {
             100..500 => Ok(()),
             status => Err(format!("{path} returned HTTP {status}")),
         }
     }
 }
 
-/// Sends a plain HTTP request; returns the status.
-async fn fetch_status(
-    transport: &mut Box<dyn Transport>,
-    path: &str,
-    host: &str,
-    token: Option<&(HeaderName, HeaderValue)>,
-) -> io::Result<u16> {
-    let mut request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n").into_bytes();
-    if let Some((name, value)) = token {
-        request.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
-    }
-    request.extend_from_slice(b"\r\n");
-    transport.write_all(&request).await?;
-    transport.flush().await?;
-    // The status is in the first 12 bytes: "HTTP/1.1 200".
-    let mut head = [0; 12];
-    transport.read_exact(&mut head).await?;
-    let status = head.strip_prefix(b"HTTP/1.").and_then(|rest| std::str::from_utf8(rest.get(2..)?).ok());
-    status.and_then(|status| status.parse().ok()).ok_or_else(|| io::Error::other("the response is not HTTP"))
-}
-
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
 
     use super::*;
     use crate::mapping::Library;

@@ -16,6 +16,7 @@
 
 pub mod dial;
 mod health;
+mod http_page;
 pub mod lease;
 mod places;
 pub mod probe;

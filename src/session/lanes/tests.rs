@@ -60,7 +60,7 @@ fn closed_transport_receives_no_messages() {
     // The upstream accepts the connection, assigns a worker and then breaks, until the attempts are used up.
     loop {
         let lane = bench.lanes.lane(bench.id);
-        assert_eq!(bench.actions(), [Action::OpenLane(lane, Mode::Chat, LanePurpose::Transcribe)]);
+        assert_eq!(bench.actions(), [Action::OpenLane(lane, Mode::Chat, LanePurpose::Speak)]);
         bench.open_transport();
         bench.receive(&LaneEvent::Granted);
         assert_eq!(bench.actions(), [Action::ToLane(lane, LaneCommand::Init(None))]);

@@ -31,8 +31,9 @@ const STEPS_MAX: usize = 32;
 const DEFAULT_VOICE: &str = "default";
 
 pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
-    let config = load_config(args.config)?;
+    let mut config = load_config(args.config)?;
     config.log.start_log().map_err(CommandError::usage)?;
+    config.detect_dialects().await;
     let service = config.build_service().map_err(CommandError::usage)?;
     let targets = check_targets(&config, &service).map_err(CommandError::usage)?;
     let limits = StepLimits::with_timeout(args.timeout);
@@ -148,7 +149,7 @@ fn print_diagnoses(report: &CheckReport, is_printing: bool) {
 /// All configured upstreams with the mode and the texts that sessions would use.
 fn check_targets(config: &Config, service: &ServiceConfig) -> Result<Vec<CheckTarget>, String> {
     let target = |upstream: &crate::config::UpstreamConfig| {
-        let dialect = service.library.upstream(&upstream.dialect)?;
+        let dialect = upstream.mapping(&service.library)?;
         let mode_in_url = Dialer::mode_in_url(&upstream.url, &dialect);
         let profiles: Vec<_> = profiles_of_dialect(service, &dialect).collect();
         let mut needed_modes: Vec<Mode> = profiles.iter().map(|profile| profile.mode).collect();

@@ -1,0 +1,44 @@
+//! A page of an upstream's HTTP server: for probes, and to find out which dialect the upstream speaks.
+
+use std::io;
+
+use hyper::header::{HeaderName, HeaderValue};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::net::Transport;
+
+/// The start of an answer.
+pub(crate) struct HttpPage {
+    /// HTTP status.
+    pub(crate) status: u16,
+    /// Head and body as they came, as far as they were read.
+    pub(crate) text: String,
+}
+
+/// Requests a page on an open connection, which the server closes then. Reads at least as many bytes as asked for, or to the
+/// end.
+///
+/// # Errors
+/// The connection broke, or the answer is not HTTP.
+pub(crate) async fn fetch_page(
+    transport: &mut Box<dyn Transport>,
+    path: &str,
+    host: &str,
+    token: Option<&(HeaderName, HeaderValue)>,
+    bytes_min: usize,
+) -> io::Result<HttpPage> {
+    let mut request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n").into_bytes();
+    if let Some((name, value)) = token {
+        request.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    request.extend_from_slice(b"\r\n");
+    transport.write_all(&request).await?;
+    transport.flush().await?;
+    let mut answer = Vec::new();
+    while answer.len() < bytes_min && transport.read_buf(&mut answer).await? > 0 {}
+    // The status is in the first 12 bytes: "HTTP/1.1 200".
+    let status = answer.strip_prefix(b"HTTP/1.").and_then(|rest| std::str::from_utf8(rest.get(2..5)?).ok());
+    let status = status.and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| io::Error::other("the response is not HTTP"))?;
+    Ok(HttpPage { status, text: String::from_utf8_lossy(&answer).into_owned() })
+}
