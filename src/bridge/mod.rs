@@ -149,12 +149,6 @@ impl Bridge {
         }
     }
 
-    /// True for a relayed session, which passes messages and does not count audio.
-    #[must_use]
-    pub const fn is_relay(&self) -> bool {
-        matches!(self.0, BridgeKind::Relayed(_))
-    }
-
     /// True for a session with a conversation. Only a conversation can be rolled over.
     #[must_use]
     pub fn has_conversation(&self) -> bool {

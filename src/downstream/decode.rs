@@ -43,11 +43,6 @@ impl Codec {
         }
     }
 
-    /// Longest frame of audio, bytes.
-    pub(crate) fn frame_max_bytes(&self) -> usize {
-        self.mapping.audio_in.frame_max_bytes
-    }
-
     fn check_audio_size(&self, bytes: usize) -> Result<(), Error> {
         let max = self.mapping.audio_in.frame_max_bytes;
         if bytes > max {

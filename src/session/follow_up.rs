@@ -58,11 +58,6 @@ impl Session {
         self.follow(now, Effects::ALL);
     }
 
-    /// Earliest instant at which [`Session::handle_timeout`] has work to do.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.tools.timers.next()
-    }
-
     /// Follows an input: runs the steps that its effects ask for. [`super`] lists them.
     pub(super) fn follow(&mut self, now: Instant, effects: Effects) {
         if effects.has(Effects::WORKER_WANTED) {

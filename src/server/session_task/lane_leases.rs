@@ -11,7 +11,6 @@ use crate::{
 /// The leases of a session's lanes.
 #[derive(Default)]
 pub(crate) struct LaneLeases {
-    /// Each lease stays until the consequences of its lane's end are known.
     leases: BTreeMap<Lane, Lease>,
 }
 
@@ -26,9 +25,9 @@ impl LaneLeases {
         self.with_lease(lane, |lease| lease.report_disconnect(reason));
     }
 
-    /// Drops the leases of all lanes that are not in `lanes`.
-    pub(crate) fn retain(&mut self, lanes: impl Iterator<Item = Lane> + Clone) {
-        self.leases.retain(|lane, _| lanes.clone().any(|known| known == *lane));
+    /// Drops the lease of a lane.
+    pub(crate) fn remove(&mut self, lane: Lane) {
+        self.leases.remove(&lane);
     }
 
     /// Passes an observation about a lane to its lease.

@@ -54,7 +54,8 @@ pub(crate) struct Observer {
     lanes: Vec<ObservedLane>,
     /// Bytes of lanes that have closed.
     closed_lane_bytes: [u64; 2],
-    counts: TrafficCounts,
+    /// The driver counts the frames, by [`FrameDirection`].
+    pub(crate) counts: TrafficCounts,
     /// The totals that the shared counters already include.
     published: (TrafficCounts, AudioTotals),
     publish_at: Instant,
@@ -65,9 +66,9 @@ pub(crate) struct Observer {
 
 /// Frame and byte counters, in and out.
 #[derive(Debug, Clone, Copy, Default)]
-struct TrafficCounts {
-    client_frames: [u64; 2],
-    upstream_frames: [u64; 2],
+pub(crate) struct TrafficCounts {
+    pub(crate) client_frames: [u64; 2],
+    pub(crate) upstream_frames: [u64; 2],
     client_bytes: [u64; 2],
     upstream_bytes: [u64; 2],
 }
@@ -112,16 +113,6 @@ impl Observer {
             notes: AccessLogNotes::default(),
             state: SessionState::Opening,
         }
-    }
-
-    /// Counts messages between voxbridge and its client.
-    pub(crate) const fn count_client_frames(&mut self, direction: FrameDirection, count: u32) {
-        self.counts.client_frames[direction as usize] += count as u64;
-    }
-
-    /// Counts a message between voxbridge and an upstream.
-    pub(crate) const fn count_upstream_frame(&mut self, direction: FrameDirection) {
-        self.counts.upstream_frames[direction as usize] += 1;
     }
 
     /// A lane is connected.
