@@ -182,7 +182,7 @@ impl Codec {
         fields: &[ProtocolField],
         found: &ExtractedValues<'_>,
     ) -> Result<Vec<(FieldRole, FieldValue)>, Error> {
-        let mut values = Vec::new();
+        let mut values = Vec::with_capacity(fields.len());
         let mut problems = Vec::new();
         for field in fields {
             match field.read(found.get(field.slot)) {
