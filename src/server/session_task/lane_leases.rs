@@ -1,7 +1,5 @@
 //! The leases of a session's lanes: reports to the upstream pool how each lane fares.
 
-use std::collections::BTreeMap;
-
 use crate::server::upstream_pool::lease::Lease;
 use crate::{
     event::{DisconnectReason, Lane},
@@ -11,13 +9,14 @@ use crate::{
 /// The leases of a session's lanes.
 #[derive(Default)]
 pub(crate) struct LaneLeases {
-    leases: BTreeMap<Lane, Lease>,
+    leases: Vec<(Lane, Lease)>,
 }
 
 impl LaneLeases {
     /// A lane is connected.
     pub(crate) fn insert(&mut self, lane: Lane, lease: Lease) {
-        self.leases.insert(lane, lease);
+        self.leases.reserve_exact(1);
+        self.leases.push((lane, lease));
     }
 
     /// A lane's transport has ended.
@@ -27,7 +26,7 @@ impl LaneLeases {
 
     /// Drops the lease of a lane.
     pub(crate) fn remove(&mut self, lane: Lane) {
-        self.leases.remove(&lane);
+        self.leases.retain(|(known, _)| *known != lane);
     }
 
     /// Passes an observation about a lane to its lease.
@@ -46,7 +45,7 @@ impl LaneLeases {
     }
 
     fn with_lease(&mut self, lane: Lane, act: impl FnOnce(&mut Lease)) {
-        if let Some(lease) = self.leases.get_mut(&lane) {
+        if let Some((_, lease)) = self.leases.iter_mut().find(|(known, _)| *known == lane) {
             act(lease);
         }
     }
