@@ -297,6 +297,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 Output::OpenLane(lane, mode) => {
                     debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
                     let request = DialRequest { mode, trace: Some(self.trace_context.clone()) };
+                    self.lanes.reserve_exact(1);
                     self.lanes.push((lane, LaneSocket::Dialling(self.pool.call(request))));
                 }
                 Output::CloseLane(lane) => {
@@ -345,6 +346,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn handle_observation(&mut self, observation: &Observation) {
+        if let Observation::Measured(figure) = observation {
+            return self.with_observer(|observer| observer.record_measurement(*figure));
+        }
         self.lane_leases.handle_observation(observation);
         self.with_observer(|observer| observer.observe(observation));
         // Only an upstream's own queue has to be waited for; the line for a place is voxbridge's.

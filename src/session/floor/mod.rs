@@ -278,7 +278,9 @@ impl Floor {
     pub(crate) fn fail(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
         if let Some(speech) = self.speech_mut(id) {
             speech.truncated = true;
-            speech.announce(now, out);
+            if !speech.start_reported {
+                speech.announce(now, out);
+            }
         }
         self.finish(now, id, out);
     }

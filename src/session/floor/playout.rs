@@ -32,18 +32,13 @@ impl Floor {
         }
     }
 
-    /// True during a pause. Ends a pause that is over.
-    fn is_paused(&mut self, now: Instant) -> bool {
-        if let Some(until) = self.paused_until.take_if(|until| *until <= now) {
-            self.pace.end_pause(until);
-        }
-        self.paused_until.is_some()
-    }
-
     /// Sends due audio, and ends speeches that were heard.
     pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
         while !self.speeches.is_empty() {
-            if !self.is_paused(now) {
+            if let Some(until) = self.paused_until.take_if(|until| *until <= now) {
+                self.pace.end_pause(until);
+            }
+            if self.paused_until.is_none() {
                 self.send_due(now, out);
             }
             let Some(speech) =
@@ -117,7 +112,9 @@ impl Floor {
             if !std::mem::replace(&mut speech.started, true) {
                 self.pace.begin_text(now);
             }
-            self.pace.set_shortfall(speech.shortfall());
+            if speech.sent_samples == 0 {
+                self.pace.set_shortfall(speech.shortfall());
+            }
             if self.pace.earliest_send(now, length) > now {
                 return;
             }

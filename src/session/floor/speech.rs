@@ -108,15 +108,14 @@ impl Speech {
         self.model_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
-    /// Announces it, once.
+    /// Announces it.
     pub(super) fn announce(&mut self, now: Instant, out: &mut Actions) {
-        if !std::mem::replace(&mut self.start_reported, true) {
-            out.push_client(ClientCommand::SpeakingStarted {
-                request_id: self.request_id.clone(),
-                at_ms: millis(now - self.requested_at),
-                text: std::mem::take(&mut self.text),
-            });
-        }
+        self.start_reported = true;
+        out.push_client(ClientCommand::SpeakingStarted {
+            request_id: self.request_id.clone(),
+            at_ms: millis(now - self.requested_at),
+            text: std::mem::take(&mut self.text),
+        });
     }
 
     /// Adds audio of the model. After the end, all of it leaves the converter at once.
@@ -188,7 +187,9 @@ impl Speech {
 
     /// Sends a frame, after its announcement.
     pub(super) fn send_frame(&mut self, now: Instant, bytes: Bytes, out: &mut Actions) {
-        self.announce(now, out);
+        if !self.start_reported {
+            self.announce(now, out);
+        }
         self.first_sent_at.get_or_insert(now);
         self.sent_samples += (bytes.len() / self.converter.bytes_per_sample) as u64;
         out.push_client(ClientCommand::Audio(ClientAudio { bytes, turn: self.id }));

@@ -153,11 +153,10 @@ impl Observer {
         }
     }
 
-    /// Records an observation of the session.
+    /// Records an observation of the session that is no measurement.
     pub(crate) fn observe(&mut self, observation: &Observation) {
         let session = &self.session;
         match observation {
-            Observation::Measured(figure) => self.record_measurement(*figure),
             Observation::LaneQueued { position, .. } => {
                 session.stats().queue_position = position.unwrap_or(0);
                 session.record_event("queued");
@@ -192,16 +191,19 @@ impl Observer {
             Observation::LaneUnneeded { .. } => self.session.record_event("lane_unneeded"),
             Observation::SlowStep { .. }
             | Observation::UnknownFromLane { .. }
+            | Observation::Measured(_)
             | Observation::AskedAgain(_)
             | Observation::NoEffect(_)
             | Observation::Unsupported(_) => {}
         }
     }
 
-    fn record_measurement(&mut self, figure: Measurement) {
+    /// Records a measurement.
+    pub(crate) fn record_measurement(&mut self, figure: Measurement) {
         let session = &self.session;
         match figure {
             Measurement::LaneDialled { lane, purpose } => {
+                self.lanes.reserve_exact(1);
                 self.lanes.push(ObservedLane { lane, purpose, connection: None, context_peak: 0 });
             }
             Measurement::LaneGranted { lane, after } => {
