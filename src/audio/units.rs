@@ -10,8 +10,6 @@ use super::SPEECH_RATE_HZ;
 
 /// Samples of a unit: one second at 16 kHz.
 pub const UNIT_SAMPLES: usize = SPEECH_RATE_HZ as usize;
-/// Samples by which the memory of an unfinished unit grows: a quarter of it.
-const GROWTH_SAMPLES: usize = UNIT_SAMPLES / 4;
 
 /// Sample counts: `pushed` always equals `taken` + `dropped` + the samples still queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,7 +45,7 @@ pub struct UnitQueue {
 }
 
 impl UnitQueue {
-    /// Appends samples. Memory for a unit grows in [`GROWTH_SAMPLES`], because most units are only begun.
+    /// Appends samples. Only samples that complete a unit allocate memory, for the whole next one.
     pub fn push(&mut self, samples: &[i16]) {
         self.len += samples.len();
         self.counts.pushed += samples.len() as u64;
@@ -57,7 +55,7 @@ impl UnitQueue {
             if room > 0 {
                 return;
             }
-            self.pieces.push_back(Vec::new());
+            self.pieces.push_back(Vec::with_capacity(UNIT_SAMPLES));
         }
     }
 
@@ -150,11 +148,8 @@ impl UnitQueue {
 
 /// Moves the first samples to a piece of a unit, as far as they fit; returns the room left.
 fn extend_piece(piece: &mut Vec<i16>, samples: &mut &[i16]) -> usize {
+    piece.reserve_exact(UNIT_SAMPLES - piece.len());
     let (head, tail) = samples.split_at(samples.len().min(UNIT_SAMPLES - piece.len()));
-    let needed = piece.len() + head.len();
-    if needed > piece.capacity() {
-        piece.reserve_exact(needed.next_multiple_of(GROWTH_SAMPLES) - piece.len());
-    }
     piece.extend_from_slice(head);
     *samples = tail;
     UNIT_SAMPLES - piece.len()
