@@ -129,8 +129,9 @@ impl InputConverter {
             && self.resampler.can_skip()
     }
 
-    /// Takes in a frame without converting it, for [`release`](Self::release). Keeps the newest `max_groups` sample groups.
-    pub fn hold(&mut self, bytes: &[u8], max_groups: usize) {
+    /// Takes in a frame without converting it, for [`release`](Self::release). Keeps the newest `max_groups` sample groups. Returns
+    /// true if it lets held audio go for the first time.
+    pub fn hold(&mut self, bytes: &[u8], max_groups: usize) -> bool {
         // The filter needs two chunks after dropped audio as its past.
         let max_bytes = 2 * max_groups.max(self.resampler.blurred_len());
         let held = &mut self.held;
@@ -141,18 +142,16 @@ impl InputConverter {
         let excess = (held.bytes.len() + newest.len()).saturating_sub(max_bytes);
         held.bytes.drain(..excess);
         held.bytes.extend(newest);
-        held.dropped_groups += ((excess + bytes.len() - newest.len()) / 2) as u64;
+        let dropped_groups = ((excess + bytes.len() - newest.len()) / 2) as u64;
+        let begins_gap = held.dropped_groups == 0 && dropped_groups > 0;
+        held.dropped_groups += dropped_groups;
         self.input_samples += (bytes.len() / 2) as u64;
+        begins_gap
     }
 
     /// True if audio is held.
     pub fn is_holding(&self) -> bool {
         !self.held.bytes.is_empty()
-    }
-
-    /// True if the oldest of the held audio was let go.
-    pub const fn has_gap(&self) -> bool {
-        self.held.dropped_groups > 0
     }
 
     /// Output samples that held audio has, or would have had.

@@ -14,7 +14,10 @@ use super::{
 pub struct OutputConverter {
     resampler: Resampler,
     encoding: Encoding,
-    rate_hz: u32,
+    /// Samples per second of the converted audio.
+    pub(crate) rate_hz: u32,
+    /// Size of a converted sample.
+    pub(crate) bytes_per_sample: usize,
 }
 
 impl Default for OutputConverter {
@@ -31,23 +34,18 @@ impl OutputConverter {
     /// # Errors
     /// [`UnsupportedRate`] outside 8 to 192 kHz.
     pub fn new(encoding: Encoding, rate_hz: u32) -> Result<Self, UnsupportedRate> {
-        Ok(Self { resampler: Resampler::new(MODEL_RATE_HZ, rate_hz)?, encoding, rate_hz })
+        Ok(Self {
+            resampler: Resampler::new(MODEL_RATE_HZ, rate_hz)?,
+            encoding,
+            rate_hz,
+            bytes_per_sample: encoding.bytes_per_sample(),
+        })
     }
 
     /// A converter to the same format, with nothing in its resampler.
     #[must_use]
     pub fn renewed(&self) -> Self {
         Self { resampler: self.resampler.renewed(), ..*self }
-    }
-
-    /// Samples per second of the converted audio.
-    pub const fn rate_hz(&self) -> u32 {
-        self.rate_hz
-    }
-
-    /// Size of a converted sample.
-    pub const fn bytes_per_sample(&self) -> usize {
-        self.encoding.bytes_per_sample()
     }
 
     /// Converts samples of the model and appends those that are ready to `out`.
@@ -74,7 +72,7 @@ impl OutputConverter {
 
     /// Fills a frame up with silence.
     pub fn fill_up(&self, frame: Bytes, samples: usize) -> Bytes {
-        let missing = samples.saturating_sub(frame.len() / self.bytes_per_sample());
+        let missing = samples.saturating_sub(frame.len() / self.bytes_per_sample);
         if missing == 0 {
             return frame;
         }
@@ -104,7 +102,7 @@ mod tests {
 
     /// All samples of a queue of float32.
     fn samples(mut queue: PlayoutQueue) -> Vec<f32> {
-        let bytes = queue.take(queue.len());
+        let bytes = queue.take(queue.len);
         bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
     }
 

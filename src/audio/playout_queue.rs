@@ -9,7 +9,8 @@ use bytes::{Bytes, BytesMut};
 pub struct PlayoutQueue {
     /// None is empty.
     pieces: VecDeque<Bytes>,
-    len: usize,
+    /// Number of queued bytes.
+    pub(crate) len: usize,
 }
 
 impl PlayoutQueue {
@@ -19,11 +20,6 @@ impl PlayoutQueue {
             self.len += piece.len();
             self.pieces.push_back(piece);
         }
-    }
-
-    /// Number of queued bytes.
-    pub const fn len(&self) -> usize {
-        self.len
     }
 
     /// True if no bytes are queued.
@@ -75,12 +71,12 @@ mod tests {
             queue.push(piece);
         }
         let frame = queue.take(4);
-        assert_eq!((&frame[..], frame.as_ptr(), queue.len()), (&b"abcd"[..], first.as_ptr(), 8));
+        assert_eq!((&frame[..], frame.as_ptr(), queue.len), (&b"abcd"[..], first.as_ptr(), 8));
         assert_eq!(&queue.take(5)[..], b"efghi");
         assert_eq!((&queue.take(9)[..], queue.is_empty()), (&b"jkl"[..], true));
         assert_eq!(&queue.take(9)[..], b"");
         queue.push(first);
         queue.clear();
-        assert_eq!((queue.len(), &queue.take(1)[..]), (0, &b""[..]));
+        assert_eq!((queue.len, &queue.take(1)[..]), (0, &b""[..]));
     }
 }

@@ -153,12 +153,6 @@ impl Bridge {
         }
     }
 
-    /// True for a relayed session, which passes messages and does not count audio.
-    #[must_use]
-    pub const fn is_relay(&self) -> bool {
-        matches!(self.0, BridgeKind::Relayed(_))
-    }
-
     /// Name of the dialect that lanes have, unless [`Input::LaneDialect`] names another.
     #[must_use]
     pub fn dialect(&self) -> &str {

@@ -112,6 +112,7 @@ impl RelayBridge {
             state: relay.state(),
             is_paced: false,
             needs_backpressure: relay.needs_backpressure(),
+            waits_for_lanes: true,
             only_waits_in_queue: relay.only_waits_in_queue(),
             kept_bytes: relay.kept_bytes(),
             read_window: None,

@@ -107,11 +107,8 @@ impl ServedBridge {
     /// The session's state, and what the driver takes into account.
     pub(super) fn report(&self, now: Instant) -> SessionReport {
         let Some(session) = &self.session else { return SessionReport::ended() };
-        let mut report = session.report(now);
+        let mut report = SessionReport::of(session, now);
         report.kept_bytes += self.codec.kept_bytes();
-        if let Some(window) = &mut report.read_window {
-            window.frame_max_bytes = self.codec.frame_max_bytes();
-        }
         report
     }
 
@@ -127,9 +124,9 @@ impl ServedBridge {
                 if let Err(error) = decoded {
                     session.report_error(error);
                 }
-                let replies = self.codec.take_replies();
-                self.ready_outputs.extend(replies.into_iter().map(|reply| Output::ToClient(reply, None)));
                 if has_fields {
+                    let replies = self.codec.take_replies();
+                    self.ready_outputs.extend(replies.into_iter().map(|reply| Output::ToClient(reply, None)));
                     self.report_ignored_fields();
                 }
             }
@@ -183,7 +180,7 @@ impl ServedBridge {
         if let Some(output) = self.ready_outputs.pop_front() {
             return output;
         }
-        while let Some(action) = self.session.as_mut().and_then(Session::pop_action) {
+        while let Some(action) = self.session.as_mut().and_then(|session| session.tools.out.pop()) {
             match action {
                 // Encodes on the way out, so that waiting audio is not yet base64.
                 Action::ToClient(command) if self.is_client_open => {
@@ -233,7 +230,7 @@ impl ServedBridge {
         }
         match &self.session {
             Some(session) if !session.is_finished() => {
-                Output::Wait(session.next_timeout().into_iter().chain(self.lanes.deadline()).min())
+                Output::Wait(session.tools.timers.next().into_iter().chain(self.lanes.deadline()).min())
             }
             _ => Output::Finished,
         }

@@ -43,11 +43,6 @@ impl Codec {
         }
     }
 
-    /// Longest frame of audio, bytes.
-    pub(crate) fn frame_max_bytes(&self) -> usize {
-        self.mapping.audio_in.frame_max_bytes
-    }
-
     fn check_audio_size(&self, bytes: usize) -> Result<(), Error> {
         let max = self.mapping.audio_in.frame_max_bytes;
         if bytes > max {
@@ -187,7 +182,7 @@ impl Codec {
         fields: &[ProtocolField],
         found: &ExtractedValues<'_>,
     ) -> Result<Vec<(FieldRole, FieldValue)>, Error> {
-        let mut values = Vec::new();
+        let mut values = Vec::with_capacity(fields.len());
         let mut problems = Vec::new();
         for field in fields {
             match field.read(found.get(field.slot)) {

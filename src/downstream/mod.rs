@@ -20,7 +20,7 @@ pub mod relay;
 mod slot_values;
 mod values;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
@@ -34,8 +34,8 @@ pub struct Codec {
     mapping: Arc<ClientMapping>,
     /// Wall clock at the start of the session, seconds since 1970; times in events are based on it.
     opened_unix_s: f64,
-    /// The same time as RFC 3339.
-    opened_at: String,
+    /// The same time as RFC 3339, once an event needs it.
+    opened_at: OnceLock<String>,
     /// Session id and requested model, which every event may use.
     session_id: String,
     model: String,
@@ -90,7 +90,7 @@ impl Codec {
             kind,
             mapping,
             opened_unix_s,
-            opened_at: date::rfc3339(opened_unix_s),
+            opened_at: OnceLock::new(),
             session_id: String::new(),
             model: String::new(),
             ignored: Vec::new(),

@@ -1,6 +1,6 @@
 //! The values of event slots: what a [`ClientCommand`] and its session put into a protocol's templates.
 
-use super::Codec;
+use super::{Codec, date};
 use crate::{
     audio::word_times::WordTime,
     event::ClientCommand,
@@ -69,7 +69,9 @@ impl Codec {
         Some(match slot {
             Slot::SessionId => SlotValue::Str(&self.session_id),
             Slot::Model => SlotValue::Str(&self.model),
-            Slot::OpenedAt => SlotValue::Str(&self.opened_at),
+            Slot::OpenedAt => {
+                SlotValue::Str(self.opened_at.get_or_init(|| date::rfc3339(self.opened_unix_s)))
+            }
             _ => return None,
         })
     }

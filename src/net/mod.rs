@@ -5,7 +5,7 @@
 //! ([`crate::server`]).
 
 use std::{
-    io::{self, IoSlice},
+    io,
     net::{IpAddr, SocketAddr},
     path::Path,
     pin::Pin,
@@ -45,8 +45,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 /// Byte counters of a stream. During a long message, they show whether the peer is alive.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    read: AtomicU64,
-    written: AtomicU64,
+    pub(crate) read: AtomicU64,
+    pub(crate) written: AtomicU64,
 }
 
 impl Traffic {
@@ -61,25 +61,17 @@ impl Traffic {
     }
 }
 
-/// A stream that counts its bytes.
+/// A stream that counts its bytes, for a handshake. A [WebSocket](crate::server) counts its own.
 #[derive(Debug)]
 pub struct CountedStream<S> {
     pub(crate) stream: S,
-    traffic: Arc<Traffic>,
+    pub(crate) traffic: Arc<Traffic>,
 }
 
 impl<S> CountedStream<S> {
     /// Wraps a stream and counts its bytes from now on.
-    pub(crate) fn new(stream: S) -> (Self, Arc<Traffic>) {
-        let traffic = Arc::<Traffic>::default();
-        (Self { stream, traffic: traffic.clone() }, traffic)
-    }
-
-    fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = written {
-            self.traffic.written.fetch_add(bytes as u64, Relaxed);
-        }
-        written
+    pub(crate) fn new(stream: S) -> Self {
+        Self { stream, traffic: Arc::default() }
     }
 }
 
@@ -99,20 +91,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.count(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.count(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.traffic.written.fetch_add(bytes as u64, Relaxed);
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -110,6 +110,17 @@ impl HeldMemory {
     }
 }
 
+/// What a connection holds memory for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Held {
+    /// The message that the peer is sending.
+    Incoming,
+    /// The messages that wait for the peer.
+    Outgoing,
+    /// The peer's messages that the session keeps.
+    Kept,
+}
+
 /// The share of one socket. Dropping it gives everything back.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryShare {
@@ -117,21 +128,14 @@ pub(crate) struct MemoryShare {
     budget: Option<(Arc<MemoryBudget>, usize)>,
     /// `None` for a socket that does not wait for its eviction, and keeps its memory.
     eviction: Option<Arc<Eviction>>,
-    incoming_bytes: usize,
-    outgoing_bytes: usize,
-    kept_bytes: usize,
+    /// By [`Held`].
+    bytes: [usize; 3],
 }
 
 impl MemoryShare {
     /// A share that holds nothing yet, and keeps what it gets.
     pub(crate) const fn new(budget: Arc<MemoryBudget>, max_bytes: usize) -> Self {
-        Self {
-            budget: Some((budget, max_bytes)),
-            eviction: None,
-            incoming_bytes: 0,
-            outgoing_bytes: 0,
-            kept_bytes: 0,
-        }
+        Self { budget: Some((budget, max_bytes)), eviction: None, bytes: [0; 3] }
     }
 
     /// A share that holds nothing yet, whose owner closes the connection once the eviction is due.
@@ -142,19 +146,16 @@ impl MemoryShare {
         (share, eviction)
     }
 
-    /// Counts the message that the peer is sending. False if the server has no memory for it.
-    pub(crate) fn hold_incoming(&mut self, bytes: usize) -> bool {
-        self.update(|share| share.incoming_bytes = bytes)
-    }
-
-    /// Counts the messages that wait for the peer. False if the server has no memory for them.
-    pub(crate) fn hold_outgoing(&mut self, bytes: usize) -> bool {
-        self.update(|share| share.outgoing_bytes = bytes)
-    }
-
-    /// Counts the peer's messages that the session keeps. False if the server has no memory for them.
-    pub(crate) fn hold_kept(&mut self, bytes: usize) -> bool {
-        self.update(|share| share.kept_bytes = bytes)
+    /// Counts another amount of a kind. False if the server has no memory for it; counting less always succeeds.
+    pub(crate) fn hold(&mut self, kind: Held, bytes: usize) -> bool {
+        if self.bytes[kind as usize] == bytes {
+            return true;
+        }
+        let before = self.counted_bytes();
+        self.bytes[kind as usize] = bytes;
+        let now = self.counted_bytes();
+        let Some((budget, max_bytes)) = self.budget.as_ref().filter(|_| before != now) else { return true };
+        budget.lock().count(self.eviction.as_ref(), (before, now), *max_bytes)
     }
 
     /// True if less than this part of the budget is left, such as 4 for a quarter.
@@ -169,17 +170,9 @@ impl MemoryShare {
         self.budget.as_ref().is_some_and(|(budget, _)| budget.lock().evict_larger(asking_bytes))
     }
 
-    /// Counts another amount. Counting less always succeeds.
-    fn update(&mut self, set: impl FnOnce(&mut Self)) -> bool {
-        let before = self.counted_bytes();
-        set(self);
-        let now = self.counted_bytes();
-        let Some((budget, max_bytes)) = self.budget.as_ref().filter(|_| before != now) else { return true };
-        budget.lock().count(self.eviction.as_ref(), (before, now), *max_bytes)
-    }
-
     const fn counted_bytes(&self) -> usize {
-        (self.incoming_bytes + self.outgoing_bytes + self.kept_bytes).saturating_sub(FREE_BYTES)
+        let [incoming, outgoing, kept] = self.bytes;
+        (incoming + outgoing + kept).saturating_sub(FREE_BYTES)
     }
 }
 
@@ -209,15 +202,15 @@ mod tests {
         let budget = Arc::<MemoryBudget>::default();
         let share = || MemoryShare::new(budget.clone(), MAX_BYTES);
         let mut first = share();
-        assert!(first.hold_incoming(FREE_BYTES) && held(&budget) == 0);
-        assert!(first.hold_incoming(FREE_BYTES + 600_000) && first.hold_outgoing(200_000));
-        assert!(first.hold_kept(100_000), "both directions and kept messages count");
+        assert!(first.hold(Held::Incoming, FREE_BYTES) && held(&budget) == 0);
+        assert!(first.hold(Held::Incoming, FREE_BYTES + 600_000) && first.hold(Held::Outgoing, 200_000));
+        assert!(first.hold(Held::Kept, 100_000), "both directions and kept messages count");
         assert_eq!(held(&budget), 900_000);
         let mut second = share();
-        assert!(second.hold_outgoing(FREE_BYTES + 50_000));
-        assert!(!second.hold_outgoing(FREE_BYTES + 200_000), "no other can be told to close");
+        assert!(second.hold(Held::Outgoing, FREE_BYTES + 50_000));
+        assert!(!second.hold(Held::Outgoing, FREE_BYTES + 200_000), "no other can be told to close");
         drop(second);
-        assert!(first.hold_incoming(0) && first.hold_outgoing(0) && first.hold_kept(0));
+        assert!(first.hold(Held::Incoming, 0) && first.hold(Held::Outgoing, 0) && first.hold(Held::Kept, 0));
         drop(first);
         assert_eq!(held(&budget), 0);
     }
@@ -228,15 +221,17 @@ mod tests {
         let share = || MemoryShare::evictable(budget.clone(), MAX_BYTES);
         let is_due = |eviction: &Arc<Eviction>| eviction.clone().wait().now_or_never().is_some();
         let ((mut small, of_small), (mut large, of_large), (mut new, of_new)) = (share(), share(), share());
-        assert!(small.hold_incoming(FREE_BYTES + 300_000) && large.hold_kept(FREE_BYTES + 650_000));
+        assert!(
+            small.hold(Held::Incoming, FREE_BYTES + 300_000) && large.hold(Held::Kept, FREE_BYTES + 650_000)
+        );
         assert!(!is_due(&of_large));
-        assert!(new.hold_incoming(FREE_BYTES + 100_000), "the largest goes, although it did not ask");
+        assert!(new.hold(Held::Incoming, FREE_BYTES + 100_000), "the largest goes, although it did not ask");
         assert!(is_due(&of_large) && !is_due(&of_small) && !is_due(&of_new));
         assert_eq!(held(&budget), 400_000);
-        assert!(!large.hold_kept(FREE_BYTES + 660_000), "it gets no more");
-        assert!(large.hold_kept(0) && held(&budget) == 400_000, "what it held is given back once");
+        assert!(!large.hold(Held::Kept, FREE_BYTES + 660_000), "it gets no more");
+        assert!(large.hold(Held::Kept, 0) && held(&budget) == 400_000, "what it held is given back once");
         drop(large);
-        assert!(!new.hold_incoming(FREE_BYTES + 800_000), "the one that asks is the largest itself");
+        assert!(!new.hold(Held::Incoming, FREE_BYTES + 800_000), "the one that asks is the largest itself");
         assert!(!new.evict_larger(), "it does not wait for a smaller one to go");
         assert!(
             share().0.evict_larger() && is_due(&of_new),

@@ -58,11 +58,6 @@ impl Session {
         self.follow(now, Effects::ALL);
     }
 
-    /// Earliest instant at which [`Session::handle_timeout`] has work to do.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.tools.timers.next()
-    }
-
     /// Follows an input: runs the steps that its effects ask for. [`super`] lists them.
     pub(super) fn follow(&mut self, now: Instant, effects: Effects) {
         if effects.has(Effects::WORKER_WANTED) {
@@ -275,8 +270,12 @@ impl Session {
     /// Passes what happened on a lane to its owner.
     fn route(&mut self, now: Instant, owner: Owner, signal: LaneSignal<'_>) -> Effects {
         let Self { tools, transcriber, synthesizer, assistant, dialogue, .. } = self;
-        let effects = match owner {
-            Owner::Transcriber => transcriber.handle_signal(now, signal, tools),
+        match owner {
+            Owner::Transcriber => {
+                let effects = transcriber.handle_signal(now, signal, tools);
+                self.pass_on_words();
+                effects
+            }
             Owner::Synthesizer => synthesizer.handle_signal(now, signal, tools),
             Owner::Assistant => {
                 assistant.as_mut().map_or(Effects::ALL, |it| it.handle_signal(now, signal, tools))
@@ -288,9 +287,7 @@ impl Session {
                 it.handle_standby_signal(now, &signal, &mut tools.lanes, &mut tools.out)
             }),
             Owner::Relay | Owner::Closing => Effects::LANE_LEFT,
-        };
-        self.pass_on_words();
-        effects
+        }
     }
 
     /// Tells the conversation what the user said.

@@ -151,7 +151,7 @@ pub(crate) struct Session {
     tts_queue: TtsQueue,
     dialogue: Option<Box<Dialogue>>,
     assistant: Option<Box<Assistant>>,
-    tools: Tools,
+    pub(crate) tools: Tools,
 }
 
 impl Session {
@@ -176,11 +176,6 @@ impl Session {
         self.phase == SessionPhase::Open
             && ((max_backlog_ms > 0 && self.transcriber.queue.backlog_ms() > max_backlog_ms)
                 || self.tools.out.awaits_final())
-    }
-
-    /// The session's state, and what the driver takes into account.
-    pub(crate) fn report(&self, now: Instant) -> SessionReport {
-        SessionReport::of(self, now)
     }
 
     /// Audio totals so far.

@@ -119,11 +119,6 @@ impl Session {
         !self.synthesizer.is_busy() && self.tools.lanes.are_left() && self.tools.out.is_empty()
     }
 
-    /// Takes the next action.
-    pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        self.tools.out.pop()
-    }
-
     /// Ends the session after the client's end of input, once all replies are sent.
     pub(super) fn finish_after_replies(&mut self, now: Instant) {
         self.tools.out.measure(Measurement::SessionEnding(EndReason::ClientClose));

@@ -20,6 +20,8 @@ pub struct SessionReport {
     pub is_paced: bool,
     /// True while the driver should stop reading from the client. Frames that still arrive are accepted.
     pub needs_backpressure: bool,
+    /// True if the client should not be read while an upstream takes less than it is sent. Other sessions bound what they send.
+    pub waits_for_lanes: bool,
     /// True once the session is over, except that lanes wait in an upstream's queue. They close when a worker is assigned,
     /// which may take as long as other clients hold the workers. The driver may end the client's session meanwhile.
     pub only_waits_in_queue: bool,
@@ -38,6 +40,7 @@ impl SessionReport {
             state: SessionState::Ending,
             is_paced: false,
             needs_backpressure: false,
+            waits_for_lanes: false,
             only_waits_in_queue: false,
             kept_bytes: 0,
             read_window: None,
@@ -45,12 +48,13 @@ impl SessionReport {
     }
 
     /// The session's state, and what the driver takes into account.
-    pub(super) fn of(session: &Session, now: Instant) -> Self {
+    pub(crate) fn of(session: &Session, now: Instant) -> Self {
         let pace = session.setup.audio_out.pace.unwrap_or(session.setup.profile.playout.pace);
         Self {
             state: session.state,
             is_paced: pace == PlayoutPace::RealTime,
             needs_backpressure: session.phase == SessionPhase::Open && session.activity.had_backpressure,
+            waits_for_lanes: false,
             only_waits_in_queue: session.phase == SessionPhase::Ended && session.only_waits_in_queue(),
             kept_bytes: session.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes()),
             read_window: ReadWindow::of(session, now),

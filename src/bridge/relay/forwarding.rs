@@ -25,7 +25,7 @@ impl Relay {
 
     pub(super) fn send_upstream(&mut self, message: ClientMessage) {
         let Some(connection) = self.connection() else { return };
-        let lane = connection.lane();
+        let lane = connection.lane;
         let ClientMessage { text, append } = message;
         match append {
             Some(append) => self.messages.in_flight.push(&text, append),

@@ -53,7 +53,7 @@ impl Relay {
     }
 
     pub(super) fn owns_lane(&self, lane: Lane) -> bool {
-        self.connection().is_some_and(|connection| connection.lane() == lane)
+        self.connection().is_some_and(|connection| connection.lane == lane)
     }
 
     /// True if the upstream session is open.
@@ -108,7 +108,7 @@ impl Relay {
 
     /// Lets the connection of the lane in use handle a message.
     pub(super) fn handle_own_event(&mut self, now: Instant, event: &LaneEvent<'_>) -> ConnectionChange {
-        match self.connection().map(UpstreamConnection::lane) {
+        match self.connection().map(|connection| connection.lane) {
             Some(lane) => self.handle_lane_event(now, lane, event),
             None => ConnectionChange::None,
         }
@@ -146,8 +146,7 @@ impl Relay {
             ConnectionChange::Failed(failure) => self.fail_permanently(now, failure),
             ConnectionChange::QueueStuck(detail) => {
                 let Some(connection) = self.connection() else { return };
-                let queued =
-                    Observation::LaneQueued { lane: connection.lane(), position: None, words: detail };
+                let queued = Observation::LaneQueued { lane: connection.lane, position: None, words: detail };
                 self.out.observe(queued);
             }
             ConnectionChange::None
@@ -216,7 +215,7 @@ impl Relay {
         if !self.codecs.is_passthrough() || self.reported.opened || !connection.is_initialising() {
             return;
         }
-        let lane = connection.lane();
+        let lane = connection.lane;
         for message in self.messages.pending.iter_after(sent) {
             self.out.push(Action::ToLane(lane, LaneCommand::RawText(message.text.clone())));
         }

@@ -177,7 +177,7 @@ impl Relay {
     fn idle_at(&self) -> Option<Instant> {
         let connection = self.connection()?;
         let worker_since =
-            connection.granted_at().filter(|_| self.phase == RelayPhase::Open && connection.holds_worker());
+            connection.granted_at.filter(|_| self.phase == RelayPhase::Open && connection.holds_worker());
         // A client that waits in the queue need not send anything.
         let granted_at = worker_since?;
         let silent_since =

@@ -35,7 +35,7 @@ use crate::server::{
     },
     websocket::{
         MessageMax, WebSocket,
-        session_socket::{MeteredWebSocket, OUT_OF_MEMORY, websocket_config},
+        session_socket::{OUT_OF_MEMORY, websocket_config},
         stream::ClientStream,
     },
 };
@@ -44,7 +44,6 @@ use crate::{
     downstream::Codec,
     error::{Error, ErrorKind},
     mapping::ClientMapping,
-    net::CountedStream,
     session::{RelaySetup, SessionSetup},
     telemetry::{context::TraceContext, metrics::RejectReason},
     trace::{TraceHeader, header::SessionParts},
@@ -131,7 +130,7 @@ struct Connection {
 
 /// A session that is ready to run.
 struct StartedSession {
-    task: Box<SessionTask<CountedStream<ClientStream>>>,
+    task: Box<SessionTask<ClientStream>>,
     /// Read while its protocol was detected.
     first_message: Option<Message>,
     /// Carried by every log line of the session.
@@ -150,7 +149,7 @@ async fn start_session(
     let is_request = matches!(stream, ClientStream::Memory(_));
     let mut client = client_websocket((stream, read), &request, limits);
     let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
-    client.stream.set_memory(memory);
+    client.memory = memory;
     let mut connection = Connection { request, server, config, admission, eviction, is_request };
     if is_announced_at_once(&connection.request, &connection.config) {
         return open_connection(connection, client, None);
@@ -158,12 +157,12 @@ async fn start_session(
     let detected = tokio::select! {
         detected = detect_protocol(&mut client, &mut connection.request, &connection.config) => detected,
         _ = wait_for_drain_order(connection.server.drain.clone()) => {
-            close_unidentified(&mut client.stream, CloseCode::Restart, "server_shutdown").await;
+            close_unidentified(&mut client, CloseCode::Restart, "server_shutdown").await;
             return None;
         }
         () = connection.eviction.clone().wait() => {
-            client.stream.stop_reading();
-            close_unidentified(&mut client.stream, CloseCode::Again, OUT_OF_MEMORY).await;
+            client.stop_reading();
+            close_unidentified(&mut client, CloseCode::Again, OUT_OF_MEMORY).await;
             return None;
         }
     };
@@ -200,12 +199,12 @@ fn find_other_protocol(candidates: &[Arc<ClientMapping>]) -> Option<FindProtocol
 /// Opens the session of a connection's likeliest protocol; `None` if there is none.
 fn open_connection(
     connection: Connection,
-    mut client: MeteredWebSocket<CountedStream<ClientStream>>,
+    mut client: WebSocket<ClientStream>,
     first_message: Option<Message>,
 ) -> Option<StartedSession> {
     let Connection { request, server, config, admission, eviction, is_request } = &connection;
     let limits = config.limits.for_key(admission.key.as_deref());
-    client.stream.set_message_max(message_max(&request.candidates, limits));
+    client.set_message_max(message_max(&request.candidates, limits));
     let mapping = request.candidates.first()?;
     let key_name = admission.key.as_ref().map(|key| key.name.clone());
     let watcher =
@@ -262,12 +261,11 @@ fn client_websocket(
     (stream, read): (ClientStream, Vec<u8>),
     request: &ConnectRequest,
     limits: ClientLimits,
-) -> MeteredWebSocket<CountedStream<ClientStream>> {
+) -> WebSocket<ClientStream> {
     let message_max = message_max(&request.candidates, limits);
-    let (stream, traffic) = CountedStream::new(stream);
-    let mut stream = WebSocket::new(stream, read, Role::Server, websocket_config(message_max.bytes));
-    stream.set_message_max(message_max);
-    MeteredWebSocket { stream, traffic }
+    let mut client = WebSocket::new(stream, read, Role::Server, websocket_config(message_max.bytes));
+    client.set_message_max(message_max);
+    client
 }
 
 /// The longest messages that the client may send. Before its protocol is known, these are the limits of the likeliest one and
@@ -286,16 +284,14 @@ fn message_max(candidates: &[Arc<ClientMapping>], limits: ClientLimits) -> Messa
 /// Narrows the candidates by the client's first message where the protocol matters, and returns that message. Fails
 /// if the client disconnects first.
 async fn detect_protocol(
-    client: &mut MeteredWebSocket<CountedStream<ClientStream>>,
+    client: &mut WebSocket<ClientStream>,
     request: &mut ConnectRequest,
     config: &ServiceConfig,
 ) -> Result<Option<Message>, ()> {
     if has_single_route(request, config) {
         return Ok(None);
     }
-    let Ok(first_message) =
-        protocol_detection::read_first_message(&mut client.stream, &request.candidates).await
-    else {
+    let Ok(first_message) = protocol_detection::read_first_message(client, &request.candidates).await else {
         debug!(peer = %request.peer, "client disconnected before its protocol was detected");
         return Err(());
     };
@@ -314,7 +310,7 @@ fn register_session(
     request: &ConnectRequest,
     admission: &Admission,
     (bridge, profile): (&Bridge, String),
-    client: &MeteredWebSocket<CountedStream<ClientStream>>,
+    client: &WebSocket<ClientStream>,
 ) -> SessionRegistration {
     let info = SessionInfo {
         id: bridge.session_id().to_owned(),

@@ -31,11 +31,6 @@ impl ReadBacklog {
         Some(message)
     }
 
-    /// True if no message waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.messages.is_empty()
-    }
-
     /// True if the client must not be read any further.
     pub(crate) const fn is_full(&self) -> bool {
         self.bytes > BACKLOG_MAX_BYTES

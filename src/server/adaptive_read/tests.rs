@@ -1,16 +1,11 @@
 //! Simulates clients in virtual time and checks when the reader reads them.
 
-use std::sync::Arc;
-
 use futures_util::SinkExt as _;
 use proptest::prelude::*;
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
 use super::*;
-use crate::server::websocket::{
-    WebSocket,
-    session_socket::{MeteredWebSocket, websocket_config},
-};
+use crate::server::websocket::{WebSocket, session_socket::websocket_config};
 
 const FRAME: Duration = Duration::from_millis(20);
 const WITHIN: Duration = Duration::from_millis(100);
@@ -296,7 +291,7 @@ async fn read_now(
 async fn frame_count_of_last_audio_is_kept_until_next_audio() {
     let (near, far) = tokio::io::duplex(4096);
     let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
-    let mut socket = SessionSocket::new(MeteredWebSocket { stream, traffic: Arc::default() });
+    let mut socket = SessionSocket::new(stream);
     let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
     let frame = || WsMessage::Binary(vec![1; 100].into());
     for _ in 0..5 {

@@ -12,7 +12,7 @@ use tokio::{
 use super::{SessionRegistration, SessionTask};
 use crate::server::{
     adaptive_read::wake_slots::WakeSlots,
-    session_task::socket_poll::{ReadGate, Wakeup, poll_sockets, reads_no_answers},
+    session_task::socket_poll::{LaneSocket, ReadGate, Wakeup, poll_sockets, reads_no_answers},
     websocket::{
         pausable_stream::PausableRead,
         session_socket::{SessionSocket, SocketEvent},
@@ -22,17 +22,20 @@ use crate::server::{
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
     /// Waits for one event. `due` is the bridge's deadline.
     pub(super) async fn next_wakeup(&mut self, due: Option<Instant>) -> Wakeup {
-        let lane_was_behind = self.is_lane_behind();
         let is_held = self.is_client_held();
+        let lane_was_behind = is_held && !self.report.needs_backpressure;
         if !is_held && let Some(message) = self.backlog.pop() {
             return Wakeup::HeldBack(message);
         }
         let may_read =
-            |client: &SessionSocket<C>| !is_held && !reads_no_answers(client) && !client.is_fully_read();
+            |client: &SessionSocket<C>| !is_held && !reads_no_answers(client) && !client.fully_read;
         if let Some(event) = self.read_client(may_read).await {
             return Wakeup::Client(event);
         }
-        let lanes = self.lanes.iter().filter_map(|(_, lane_socket)| lane_socket.timer_deadline());
+        let lanes = self.lanes.iter().filter_map(|(_, lane_socket)| match lane_socket {
+            LaneSocket::Connected(socket) => Some(socket.timer_deadline()),
+            LaneSocket::Dialling(_) => None,
+        });
         let due = self.client.iter().map(SessionSocket::timer_deadline).chain(lanes).chain(due).min();
         // Deadlines must come through even if a socket always has data.
         if due.is_some_and(|due| due <= Instant::now()) && !std::mem::replace(&mut self.last_was_timer, true)
@@ -46,7 +49,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         loop {
             let slots = WakeSlots::of_current_thread();
             let read_at = self.schedule_read(slots);
-            let may_read = |client: &SessionSocket<C>| may_read(client) && client.is_read_paused();
+            let may_read = |client: &SessionSocket<C>| may_read(client) && client.stream.io.is_read_paused();
             if let Some(event) = self.read_client(may_read).await {
                 return Wakeup::Client(event);
             }
@@ -112,9 +115,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     /// When to read the client next; allows a read that is due now. `None` if the client is read on events or now.
     fn schedule_read(&mut self, slots: WakeSlots) -> Option<Instant> {
-        let client = self.client.as_mut().filter(|client| client.is_fully_read())?;
+        let client = self.client.as_mut().filter(|client| client.fully_read)?;
         let now = Instant::now();
-        let at = self.reader.next_poll(now, slots, self.report.read_window, !client.is_read_paused());
+        let at =
+            self.reader.next_poll(now, slots, self.report.read_window, !client.stream.io.is_read_paused());
         client.set_read_paused(at.is_some());
         if at? > now {
             return at;
@@ -124,13 +128,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         None
     }
 
-    /// True while back-pressure holds the client's messages back.
+    /// True while back-pressure holds the client's messages back: the bridge's, or that of a relay's upstream.
     pub(super) fn is_client_held(&self) -> bool {
-        self.is_lane_behind() || self.report.needs_backpressure
-    }
-
-    /// True while a relayed client must wait for its upstream. In other sessions the bridge bounds what it sends.
-    fn is_lane_behind(&self) -> bool {
-        self.bridge.is_relay() && self.lanes.iter().any(|(_, lane_socket)| lane_socket.is_behind())
+        self.report.needs_backpressure
+            || self.report.waits_for_lanes
+                && self.lanes.iter().any(|(_, lane_socket)| lane_socket.is_behind())
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         memory::MemoryShare,
         registry::{
             OperatorOrder,
-            observer::{FrameDirection, close_code},
+            observer::{FrameDirection, TrafficCounts, close_code},
         },
         session_task::socket_poll::{CLIENT_OUTBOX_MAX_BYTES, LaneSocket, Wakeup},
         tap::TapPoint,
@@ -33,22 +33,15 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         match wakeup {
             // A message that comes as the hold ends must not overtake those that were held back.
             Wakeup::Client(SocketEvent::Message(message))
-                if self.is_client_held() || !self.backlog.is_empty() =>
+                if self.is_client_held() || self.backlog.bytes > 0 =>
             {
                 self.backlog.push(message);
             }
             Wakeup::Client(SocketEvent::Message(message)) | Wakeup::HeldBack(message) => {
-                self.handle_client_message(&message);
+                self.handle_message(None, &message);
             }
             Wakeup::Client(SocketEvent::End(reason)) => self.handle_client_end(&reason),
-            Wakeup::Lane(lane, SocketEvent::Message(message)) => {
-                let Some(frame) = to_frame(&message) else { return };
-                self.show_tap(TapPoint::FromLane(lane), frame);
-                if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-                    observer.count_upstream_frame(FrameDirection::In);
-                }
-                self.feed_bridge(Input::Lane(lane, frame));
-            }
+            Wakeup::Lane(lane, SocketEvent::Message(message)) => self.handle_message(Some(lane), &message),
             Wakeup::Lane(lane, SocketEvent::End(reason)) => {
                 // An upstream that broke the protocol gets a close frame with the reason.
                 if let Some(LaneSocket::Connected(socket)) = self.take_lane_socket(lane) {
@@ -80,14 +73,25 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    fn handle_client_message(&mut self, message: &WsMessage) {
-        let Some(frame) = to_frame(message) else { return };
-        self.show_tap(TapPoint::FromClient, frame);
-        let frames = self.reader.count_frames(message.is_binary());
+    /// Passes a message of a lane, or else of the client, to the bridge.
+    fn handle_message(&mut self, lane: Option<Lane>, message: &WsMessage) {
+        let frame = match message {
+            WsMessage::Text(text) => Frame::Text(text),
+            WsMessage::Binary(bytes) => Frame::Binary(bytes),
+            _ => return,
+        };
+        let frames = if lane.is_some() { 1 } else { self.reader.count_frames(message.is_binary()) };
         if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-            observer.count_client_frames(FrameDirection::In, frames);
+            let TrafficCounts { client_frames, upstream_frames, .. } = &mut observer.counts;
+            let counts = if lane.is_some() { upstream_frames } else { client_frames };
+            counts[FrameDirection::In as usize] += u64::from(frames);
         }
-        self.feed_bridge(Input::Client(frame));
+        let (point, input) = match lane {
+            Some(lane) => (TapPoint::FromLane(lane), Input::Lane(lane, frame)),
+            None => (TapPoint::FromClient, Input::Client(frame)),
+        };
+        self.show_tap(point, frame);
+        self.feed_bridge(input);
     }
 
     fn handle_client_end(&mut self, reason: &DisconnectReason) {
@@ -113,7 +117,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     fn handle_lane_dialled(&mut self, lane: Lane, dialled: DialledLane<DialledUpstream>) {
         let DialledLane { socket: DialledUpstream { mut socket, dialect }, lease } = dialled;
         let (budget, max_bytes) = &self.memory;
-        socket.stream.set_memory(MemoryShare::new(budget.clone(), *max_bytes));
+        socket.memory = MemoryShare::new(budget.clone(), *max_bytes);
         debug!(lane = lane.0, upstream = lease.upstream(), "lane connected");
         if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
@@ -150,7 +154,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         let now = Instant::now();
         let is_paced = self.report.is_paced;
         let check_alive = |client: &mut SessionSocket<C>| {
-            let is_lost = is_paced && client.outbox_bytes() > CLIENT_OUTBOX_MAX_BYTES;
+            let is_lost = is_paced && client.outbox.bytes() > CLIENT_OUTBOX_MAX_BYTES;
             client.handle_timer(now).or_else(|| {
                 is_lost.then(|| DisconnectReason::Lost("the client reads slower than real time".to_owned()))
             })
@@ -161,7 +165,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             self.with_observer(|observer| observer.client_closed(false, None));
             self.feed_bridge(Input::ClientClosed);
         }
-        if self.client.as_ref().is_some_and(SessionSocket::is_too_slow) {
+        if self.client.as_ref().is_some_and(|client| client.is_too_slow) {
             self.close_client_early(CloseCode::Policy, TOO_SLOW);
         }
         let ended: Vec<_> = self
@@ -179,26 +183,15 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     pub(super) fn feed_bridge(&mut self, input: Input<'_>) {
         let now = std_now();
         if let Input::Client(frame) | Input::Lane(_, frame) = &input {
-            self.slice.count_message(now, frame_bytes(*frame));
+            let bytes = match frame {
+                Frame::Text(text) => text.len(),
+                Frame::Binary(bytes) => bytes.len(),
+            };
+            self.slice.count_message(now, bytes);
         }
         for trace in &mut self.traces {
             trace.record_input(now, &input);
         }
         self.bridge.handle_input(now, input);
-    }
-}
-
-const fn frame_bytes(frame: Frame<'_>) -> usize {
-    match frame {
-        Frame::Text(text) => text.len(),
-        Frame::Binary(bytes) => bytes.len(),
-    }
-}
-
-fn to_frame(message: &WsMessage) -> Option<Frame<'_>> {
-    match message {
-        WsMessage::Text(text) => Some(Frame::Text(text)),
-        WsMessage::Binary(bytes) => Some(Frame::Binary(bytes)),
-        _ => None,
     }
 }

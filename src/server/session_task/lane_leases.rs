@@ -1,7 +1,5 @@
 //! The leases of a session's lanes: reports to the upstream pool how each lane fares.
 
-use std::collections::BTreeMap;
-
 use crate::server::upstream_pool::lease::Lease;
 use crate::{
     event::{DisconnectReason, Lane},
@@ -11,22 +9,23 @@ use crate::{
 /// The leases of a session's lanes.
 #[derive(Default)]
 pub(crate) struct LaneLeases {
-    /// Each lease stays until the consequences of its lane's end are known.
-    leases: BTreeMap<Lane, Lease>,
+    leases: Vec<(Lane, Lease)>,
 }
 
 impl LaneLeases {
     /// A lane is connected. One that is connected again was ready before.
     pub(crate) fn insert(&mut self, lane: Lane, mut lease: Lease) {
-        if self.leases.remove(&lane).is_some() {
+        if self.upstream(lane).is_some() {
+            self.remove(lane);
             lease.report_ready();
         }
-        self.leases.insert(lane, lease);
+        self.leases.reserve_exact(1);
+        self.leases.push((lane, lease));
     }
 
     /// Name of a lane's upstream.
     pub(crate) fn upstream(&self, lane: Lane) -> Option<&str> {
-        self.leases.get(&lane).map(Lease::upstream)
+        self.leases.iter().find_map(|(known, lease)| (*known == lane).then(|| lease.upstream()))
     }
 
     /// A lane's transport has ended.
@@ -34,9 +33,9 @@ impl LaneLeases {
         self.with_lease(lane, |lease| lease.report_disconnect(reason));
     }
 
-    /// Drops the leases of all lanes that are over.
-    pub(crate) fn retain(&mut self, has_lane: impl Fn(Lane) -> bool) {
-        self.leases.retain(|lane, _| has_lane(*lane));
+    /// Drops the lease of a lane.
+    pub(crate) fn remove(&mut self, lane: Lane) {
+        self.leases.retain(|(known, _)| *known != lane);
     }
 
     /// Passes an observation about a lane to its lease.
@@ -56,7 +55,7 @@ impl LaneLeases {
     }
 
     fn with_lease(&mut self, lane: Lane, act: impl FnOnce(&mut Lease)) {
-        if let Some(lease) = self.leases.get_mut(&lane) {
+        if let Some((_, lease)) = self.leases.iter_mut().find(|(known, _)| *known == lane) {
             act(lease);
         }
     }

@@ -25,7 +25,7 @@ use tracing::{Instrument as _, debug, info, trace};
 
 use super::{
     adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
-    memory::{Eviction, MemoryBudget},
+    memory::{Eviction, Held, MemoryBudget},
     queue_keeper::QueueKeeper,
     registry::{
         OperatorOrder, RegistryEntry,
@@ -40,8 +40,9 @@ use super::{
     trace_files::SessionTrace,
     upstream_pool::{Pool, dial::DialRequest},
     websocket::{
+        WebSocket,
         pausable_stream::PausableRead,
-        session_socket::{MeteredWebSocket, OUT_OF_MEMORY, SessionSocket, SocketEvent},
+        session_socket::{OUT_OF_MEMORY, SessionSocket, SocketEvent},
     },
 };
 use crate::{
@@ -73,7 +74,7 @@ pub(super) type FindProtocol = Box<dyn Fn(&WsMessage) -> Option<Arc<ClientMappin
 
 /// A client whose first message is of another protocol than its session's.
 pub(super) struct OtherClient<C> {
-    pub(super) client: MeteredWebSocket<C>,
+    pub(super) client: WebSocket<C>,
     pub(super) first_message: WsMessage,
     pub(super) protocol: Arc<ClientMapping>,
 }
@@ -117,6 +118,8 @@ pub(super) struct SessionTask<C> {
     /// Messages of the client under back-pressure.
     backlog: ReadBacklog,
     lanes: Vec<(Lane, LaneSocket)>,
+    /// Lanes without a socket whose leases stay until the consequences of their end are known.
+    left_lanes: Vec<Lane>,
     pool: Pool,
     lane_leases: LaneLeases,
     /// The budget for messages in transit, and its bound in bytes.
@@ -148,12 +151,7 @@ pub(super) struct SessionTask<C> {
 }
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
-    pub(super) fn new(
-        bridge: Bridge,
-        client: MeteredWebSocket<C>,
-        pool: Pool,
-        context: SessionContext,
-    ) -> Self {
+    pub(super) fn new(bridge: Bridge, client: WebSocket<C>, pool: Pool, context: SessionContext) -> Self {
         let SessionContext {
             memory,
             eviction,
@@ -182,6 +180,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             reader: AdaptiveReader::new(Instant::now()),
             backlog: ReadBacklog::default(),
             lanes: Vec::new(),
+            left_lanes: Vec::new(),
             pool,
             lane_leases: LaneLeases::default(),
             memory,
@@ -250,7 +249,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             };
             self.handle_wakeup(wakeup);
             // A peer whose messages never end, or cost much, must not keep the thread from other sessions.
-            if self.slice.is_over() {
+            if self.slice.is_over {
                 self.slice.end();
                 tokio::task::yield_now().await;
             } else {
@@ -299,6 +298,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 Output::OpenLane(lane, mode, purpose) => {
                     debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
                     let request = self.dial_request(mode, purpose);
+                    self.lanes.reserve_exact(1);
                     self.lanes.push((lane, LaneSocket::Dialling(self.pool.call(request))));
                 }
                 Output::CloseLane(lane) => {
@@ -310,11 +310,21 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 Output::Observe(observation) => self.handle_observation(&observation),
                 Output::Wait(due) => {
                     self.report = self.bridge.report(now);
-                    if !self.hold_kept_messages() {
+                    let kept = self.backlog.bytes + self.report.kept_bytes;
+                    let has_room =
+                        |client: &mut SessionSocket<C>| client.stream.memory.hold(Held::Kept, kept);
+                    if !self.client.as_mut().is_none_or(has_room) {
                         self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
                         continue;
                     }
-                    self.lane_leases.retain(|lane| self.bridge.has_lane(lane));
+                    let Self { bridge, lane_leases, left_lanes, .. } = self;
+                    left_lanes.retain(|lane| {
+                        let goes_on = bridge.has_lane(*lane);
+                        if !goes_on {
+                            lane_leases.remove(*lane);
+                        }
+                        goes_on
+                    });
                     if let Some(registration) = &mut self.registration {
                         registration.observer.publish_if_due(
                             Instant::from_std(now),
@@ -342,12 +352,6 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         self.lanes.push((lane, LaneSocket::Dialling(dial)));
     }
 
-    /// Counts the client's messages that the session keeps. False if the server has no memory for them.
-    fn hold_kept_messages(&mut self) -> bool {
-        let bytes = self.backlog.bytes + self.report.kept_bytes;
-        self.client.as_mut().is_none_or(|client| client.hold_kept(bytes))
-    }
-
     /// Shows a frame to the tap.
     fn show_tap<'a>(&self, point: TapPoint, frame: impl Into<TapFrame<'a>>) {
         if let Some(tap) = &self.tap {
@@ -363,6 +367,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn handle_observation(&mut self, observation: &Observation) {
+        if let Observation::Measured(figure) = observation {
+            return self.with_observer(|observer| observer.record_measurement(*figure));
+        }
         self.lane_leases.handle_observation(observation);
         self.with_observer(|observer| observer.observe(observation));
         // Only an upstream's own queue has to be waited for; the line for a place is voxbridge's.
@@ -390,7 +397,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
             match close_code {
                 Some(_) => observer.client_closed(false, close_code),
-                None => observer.count_client_frames(FrameDirection::Out, 1),
+                None => observer.counts.client_frames[FrameDirection::Out as usize] += 1,
             }
         }
         if let Some(client) = &mut self.client {
@@ -416,7 +423,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     fn send_lane(&mut self, lane: Lane, message: Message) {
         self.show_tap(TapPoint::ToLane(lane), &message);
         if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-            observer.count_upstream_frame(FrameDirection::Out);
+            observer.counts.upstream_frames[FrameDirection::Out as usize] += 1;
         }
         if let Some((_, LaneSocket::Connected(socket))) =
             self.lanes.iter_mut().find(|(known, _)| *known == lane)
@@ -427,6 +434,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     fn take_lane_socket(&mut self, lane: Lane) -> Option<LaneSocket> {
         let index = self.lanes.iter().position(|(known, _)| *known == lane)?;
+        if !self.left_lanes.contains(&lane) {
+            self.left_lanes.push(lane);
+        }
         Some(self.lanes.swap_remove(index).1)
     }
 }

@@ -19,7 +19,8 @@ pub(super) struct TimeSlice {
     began: Instant,
     /// Bytes and messages handled since the session waited; 0 before the first message.
     weight: usize,
-    is_over: bool,
+    /// Other sessions must run before the next message.
+    pub(super) is_over: bool,
 }
 
 impl TimeSlice {
@@ -42,11 +43,6 @@ impl TimeSlice {
     pub(super) const fn end(&mut self) {
         (self.weight, self.is_over) = (0, false);
     }
-
-    /// True if other sessions must run before the next message.
-    pub(super) const fn is_over(&self) -> bool {
-        self.is_over
-    }
 }
 
 #[cfg(test)]
@@ -61,7 +57,7 @@ mod tests {
             .find(|_| {
                 slice.count_message(now, bytes);
                 now += cost;
-                slice.is_over()
+                slice.is_over
             })
             .unwrap()
     }
@@ -82,6 +78,6 @@ mod tests {
         slice.count_message(now, 1000);
         slice.end();
         slice.count_message(now + Duration::from_secs(1), 100_000);
-        assert!(!slice.is_over(), "the time before the wait does not count");
+        assert!(!slice.is_over, "the time before the wait does not count");
     }
 }

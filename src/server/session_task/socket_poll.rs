@@ -74,14 +74,7 @@ pub(crate) struct ReadGate {
 impl LaneSocket {
     /// True if the upstream takes less than it is sent.
     pub(crate) fn is_behind(&self) -> bool {
-        matches!(self, Self::Connected(socket) if socket.outbox_bytes() > LANE_OUTBOX_PAUSES_CLIENT_BYTES)
-    }
-
-    pub(crate) fn timer_deadline(&self) -> Option<Instant> {
-        match self {
-            Self::Dialling(_) => None,
-            Self::Connected(socket) => Some(socket.timer_deadline()),
-        }
+        matches!(self, Self::Connected(socket) if socket.outbox.bytes() > LANE_OUTBOX_PAUSES_CLIENT_BYTES)
     }
 
     pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
@@ -106,7 +99,7 @@ pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Se
             return Poll::Ready(Wakeup::Client(SocketEvent::End(reason)));
         }
         // In a conversation the upstream must not wait, because it would seem to have stopped answering.
-        pause_lanes = !gate.is_paced && client.outbox_bytes() > CLIENT_OUTBOX_PAUSES_LANES_BYTES;
+        pause_lanes = !gate.is_paced && client.outbox.bytes() > CLIENT_OUTBOX_PAUSES_LANES_BYTES;
         pause_client |= reads_no_answers(client);
     }
     if lanes_first && let Poll::Ready(wakeup) = poll_lanes(lanes, pause_lanes, cx) {
@@ -127,7 +120,7 @@ pub(crate) fn reads_no_answers<C>(client: &SessionSocket<C>) -> bool
 where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    client.outbox_bytes() > CLIENT_OUTBOX_PAUSES_CLIENT_BYTES
+    client.outbox.bytes() > CLIENT_OUTBOX_PAUSES_CLIENT_BYTES
 }
 
 fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], pause_lanes: bool, cx: &mut Context<'_>) -> Poll<Wakeup> {

@@ -10,7 +10,7 @@ use crate::{
     downstream::{Codec, ConnectQuery},
     event::DisconnectReason,
     mapping::Library,
-    net::{CountedStream, Transport},
+    net::Transport,
     server::websocket::{WebSocket, session_socket::websocket_config, stream::ClientStream},
     session::{RelaySetup, SessionSetup},
 };
@@ -18,7 +18,7 @@ use crate::{
 /// Room for a few appends in each direction of a stream.
 const STREAM_BYTES: usize = 64 << 10;
 
-type Task = SessionTask<CountedStream<ClientStream>>;
+type Task = SessionTask<ClientStream>;
 
 struct Relayed {
     task: Task,
@@ -92,7 +92,7 @@ async fn start(bridge: Bridge) -> (Task, WebSocketStream<DuplexStream>) {
 /// The same, where the stream has room for `bytes` in each direction.
 async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream<DuplexStream>) {
     let (near, far) = tokio::io::duplex(bytes);
-    let (stream, _) = CountedStream::new(ClientStream::Memory(near));
+    let stream = ClientStream::Memory(near);
     let context = SessionContext {
         tap: None,
         memory: (Arc::default(), MemoryBudget::DEFAULT_MAX_BYTES),
@@ -126,9 +126,8 @@ fn step(task: &mut Task) -> bool {
     wakeup.map(|wakeup| task.handle_wakeup(wakeup)).is_some()
 }
 
-fn websocket<S: AsyncRead + AsyncWrite + Unpin>(stream: S, role: Role) -> MeteredWebSocket<S> {
-    let stream = WebSocket::new(stream, Vec::new(), role, websocket_config(1 << 20));
-    MeteredWebSocket { stream, traffic: Arc::default() }
+fn websocket<S: AsyncRead + AsyncWrite + Unpin>(stream: S, role: Role) -> WebSocket<S> {
+    WebSocket::new(stream, Vec::new(), role, websocket_config(1 << 20))
 }
 
 fn number_of(append: &str) -> usize {
@@ -140,7 +139,7 @@ fn number_of(append: &str) -> usize {
 async fn message_read_as_the_hold_ends_does_not_overtake_those_held_back() {
     let mut relayed = Relayed::open().await;
     let mut sent = 0;
-    while relayed.task.backlog.is_empty() {
+    while relayed.task.backlog.bytes == 0 {
         relayed.send_append(sent).await;
         relayed.run();
         sent += 1;
@@ -166,7 +165,7 @@ async fn client_that_reads_no_answers_is_not_read_either() {
     let codec = Codec::new(mapping, 0.0);
     let bridge = Bridge::open(std_now(), codec, ConnectQuery::default(), dialect, setup);
     let (mut task, mut client) = start(bridge).await;
-    let outbox_bytes = |task: &Task| task.client.as_ref().map_or(0, SessionSocket::outbox_bytes);
+    let outbox_bytes = |task: &Task| task.client.as_ref().map_or(0, |client| client.outbox.bytes());
     loop {
         // Each is answered by an error. There is always one to read.
         let unknown = || WsMessage::text(r#"{"type":"x"}"#);

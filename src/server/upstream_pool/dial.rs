@@ -31,11 +31,7 @@ use super::{
     places::Capacity,
     probe::Probe,
 };
-use crate::server::websocket::{
-    WebSocket,
-    http_head::HttpHeadStream,
-    session_socket::{MeteredWebSocket, websocket_config},
-};
+use crate::server::websocket::{WebSocket, http_head::HttpHeadStream, session_socket::websocket_config};
 use crate::{
     event::{DisconnectReason, LanePurpose, Mode},
     mapping::UpstreamMapping,
@@ -45,7 +41,7 @@ use crate::{
 };
 
 /// A WebSocket to an upstream.
-pub type UpstreamSocket = MeteredWebSocket<Box<dyn Transport>>;
+pub type UpstreamSocket = WebSocket<Box<dyn Transport>>;
 
 /// A connection to an upstream, with the dialect that it speaks.
 pub struct DialledUpstream {
@@ -279,16 +275,15 @@ impl DialTarget {
         let transport = self.endpoint.connect().await;
         let transport =
             transport.map_err(|error| DisconnectReason::Unreachable(format!("{authority}: {error}")))?;
-        let (transport, traffic) = CountedStream::new(transport);
-        let transport = HttpHeadStream::new(Box::new(transport) as Box<dyn Transport>);
+        let transport = HttpHeadStream::new(CountedStream::new(transport));
         match self.upgrade(transport, mode, trace.as_deref()).await {
             Ok((upgraded, _)) => {
                 let config = *upgraded.get_config();
                 let (transport, read) = upgraded.into_inner().into_parts();
-                Ok(MeteredWebSocket {
-                    stream: WebSocket::new(transport, read, Role::Client, config),
-                    traffic,
-                })
+                let CountedStream { stream, traffic } = transport;
+                let mut socket = WebSocket::new(stream, read, Role::Client, config);
+                socket.traffic = traffic;
+                Ok(socket)
             }
             Err(WsError::Http(response)) => Err(DisconnectReason::HttpRejected(response.status().as_u16())),
             Err(error) => Err(DisconnectReason::Unreachable(format!("{authority}: {error}"))),

@@ -6,7 +6,9 @@
 //! - The library knows no close code 1014 ("bad gateway", IANA's registry) and would answer a protocol error. It gets 1013
 //!   instead.
 
-use std::{collections::VecDeque, ops::Range};
+use std::{collections::VecDeque, io, ops::Range};
+
+use tokio_tungstenite::tungstenite::Message;
 
 /// The longest frame header, bytes.
 pub(super) const HEADER_MAX_BYTES: usize = 14;
@@ -29,6 +31,7 @@ const OPCODE: u8 = 0x0f;
 const CONTROL_BIT: u8 = 0x08;
 /// Opcodes.
 const CONTINUATION: u8 = 0x00;
+const TEXT: u8 = 0x01;
 const BINARY: u8 = 0x02;
 const CLOSE: u8 = 0x08;
 /// In the second byte.
@@ -73,15 +76,15 @@ pub(super) struct FrameBoundary {
     fragment_bytes: u64,
     /// Frames of the incomplete message.
     fragments: u64,
-    /// The longest payload that has come to its end, bytes.
-    longest_payload: u64,
+    /// The longest payload that has come to its end since the library released its buffers, bytes.
+    pub(super) longest_payload: u64,
     /// Messages that the library got to their end, and those that it returned.
     messages_given: u64,
     messages_returned: u64,
     /// Refused messages that the library has not returned: number, and length as far as it is known.
     refused: VecDeque<(u64, u64)>,
     /// The peer's close code was 1014.
-    is_bad_gateway: bool,
+    pub(super) is_bad_gateway: bool,
 }
 
 impl FrameBoundary {
@@ -122,11 +125,17 @@ impl FrameBoundary {
         let start = read.start - self.header_bytes;
         block[start..read.start].copy_from_slice(&self.header[..self.header_bytes]);
         self.header_bytes = 0;
-        let (mut at, mut given_end) = (start, start);
+        let mut at = start;
+        while let Some(length) = self.take_whole_message(&block[at..read.end]) {
+            at += length;
+        }
+        let mut given_end = at;
         while at < read.end {
             let (length, verdict) = if self.payload_left > 0 {
-                let verdict = if self.is_skipped { Verdict::Skip } else { Verdict::Give };
-                (self.take_payload(read.end - at), verdict)
+                let left = usize::try_from(self.payload_left).unwrap_or(usize::MAX);
+                let length = left.min(read.end - at);
+                self.payload_left -= length as u64;
+                (length, if self.is_skipped { Verdict::Skip } else { Verdict::Give })
             } else if let Some(header) = self.begin_frame(&mut block[at..read.end]) {
                 (header, self.judge_frame())
             } else {
@@ -134,7 +143,22 @@ impl FrameBoundary {
                 self.header[..self.header_bytes].copy_from_slice(&block[at..read.end]);
                 break;
             };
-            given_end += self.give(block, at..at + length, given_end, verdict);
+            match verdict {
+                Verdict::Skip => {}
+                Verdict::Give => {
+                    if at != given_end {
+                        block.copy_within(at..at + length, given_end);
+                    }
+                    given_end += length;
+                }
+                // Shorter than the header that it replaces, which has a mask.
+                Verdict::Refuse => {
+                    block[given_end] = FIN | self.first_byte;
+                    let rest = given_end + 1..given_end + 1 + EMPTY_FRAME_REST.len();
+                    given_end = rest.end;
+                    block[rest].copy_from_slice(&EMPTY_FRAME_REST);
+                }
+            }
             at += length;
             if self.payload_left == 0 {
                 self.end_frame();
@@ -158,37 +182,57 @@ impl FrameBoundary {
         usize::try_from(self.fragment_bytes.saturating_add(frame)).unwrap_or(usize::MAX)
     }
 
-    /// The longest payload so far, bytes.
-    pub(super) fn longest_payload(&self) -> usize {
-        usize::try_from(self.longest_payload).unwrap_or(usize::MAX)
-    }
-
     /// The library has released its buffers.
     pub(super) const fn forget_buffers(&mut self) {
         (self.longest_payload, self.payload) = (0, 0);
     }
 
-    /// True if the current message comes in more frames than it needs.
-    pub(super) const fn has_too_many_fragments(&self) -> bool {
-        self.fragments > FRAGMENTS_MAX + self.fragment_bytes / FRAGMENT_MIN_BYTES
+    /// The error that ends the connection: the current message comes in more frames than it needs, or a refused message is
+    /// longer than any message may be.
+    pub(super) const fn violation(&self) -> Option<io::ErrorKind> {
+        if self.fragments > FRAGMENTS_MAX + self.fragment_bytes / FRAGMENT_MIN_BYTES {
+            Some(io::ErrorKind::QuotaExceeded)
+        } else if self.refused_bytes > self.message_max {
+            Some(io::ErrorKind::FileTooLarge)
+        } else {
+            None
+        }
     }
 
-    /// True if a refused message is longer than any message may be.
-    pub(super) const fn is_too_long(&self) -> bool {
-        self.refused_bytes > self.message_max
-    }
-
-    /// True if the peer's close code was 1014.
-    pub(super) const fn is_bad_gateway(&self) -> bool {
-        self.is_bad_gateway
-    }
-
-    /// Counts a message that the library returns. If it stands for a refused message, returns that one's length in bytes.
-    pub(super) fn count_returned(&mut self) -> Option<usize> {
+    /// Counts a message of the library. In place of a refused one, whose payload is skipped, it returns zeros, so that the session
+    /// answers as if it had come. Nothing reads them, so they take no memory.
+    pub(super) fn restore_refused(&mut self, message: Message) -> Message {
+        if !(message.is_binary() || message.is_text()) {
+            return message;
+        }
         self.messages_returned += 1;
-        let (_, bytes) = *self.refused.front().filter(|(number, _)| *number == self.messages_returned)?;
-        self.refused.pop_front();
-        usize::try_from(bytes).ok()
+        match self.refused.front() {
+            Some(&(number, bytes)) if number == self.messages_returned => {
+                self.refused.pop_front();
+                Message::binary(vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)])
+            }
+            _ => message,
+        }
+    }
+
+    /// Takes a frame that is a whole message, as most are. Returns its length with its header; `None` for everything that needs a
+    /// closer look.
+    fn take_whole_message(&mut self, bytes: &[u8]) -> Option<usize> {
+        let [first, second, rest @ ..] = bytes else { return None };
+        let (length_bytes, payload) = match (second & !MASKED, rest) {
+            (length @ 0..126, _) => (0, usize::from(length)),
+            (126, [high, low, ..]) => (2, usize::from(u16::from_be_bytes([*high, *low]))),
+            _ => return None,
+        };
+        let length = 2 + length_bytes + if second & MASKED == 0 { 0 } else { 4 } + payload;
+        let is_message = *first == FIN | TEXT || *first == FIN | BINARY && payload as u64 <= self.binary_max;
+        if self.payload_left > 0 || self.message_is_open || !is_message || length > bytes.len() {
+            return None;
+        }
+        (self.payload, self.is_skipped, self.is_refused) = (payload as u64, false, false);
+        self.longest_payload = self.longest_payload.max(self.payload);
+        self.messages_given += 1;
+        Some(length)
     }
 
     /// Begins a frame if its header is complete, and returns the header's length. The code of a close frame counts as part of
@@ -254,33 +298,6 @@ impl FrameBoundary {
         self.messages_given += 1;
         self.refused.push_back((self.messages_given, length));
         Verdict::Refuse
-    }
-
-    /// Moves bytes to the end of those that the library gets. Returns by how much these grow.
-    fn give(&self, block: &mut [u8], bytes: Range<usize>, given_end: usize, verdict: Verdict) -> usize {
-        match verdict {
-            Verdict::Skip => 0,
-            Verdict::Give => {
-                let length = bytes.len();
-                if bytes.start != given_end {
-                    block.copy_within(bytes, given_end);
-                }
-                length
-            }
-            // Shorter than the header that it replaces, which has a mask.
-            Verdict::Refuse => {
-                let frame = &mut block[given_end..given_end + 1 + EMPTY_FRAME_REST.len()];
-                frame[0] = FIN | self.first_byte;
-                frame[1..].copy_from_slice(&EMPTY_FRAME_REST);
-                frame.len()
-            }
-        }
-    }
-
-    fn take_payload(&mut self, available: usize) -> usize {
-        let taken = usize::try_from(self.payload_left).map_or(available, |left| left.min(available));
-        self.payload_left -= taken as u64;
-        taken
     }
 
     /// Ends the frame, whose payload is complete.

@@ -17,6 +17,7 @@ use std::{
     future::poll_fn,
     io::{self, Read, Write},
     pin::Pin,
+    sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll, ready},
 };
 
@@ -28,7 +29,8 @@ use tokio_tungstenite::tungstenite::{
 };
 
 use self::frame_boundary::{BAD_GATEWAY, FrameBoundary, HEADER_MAX_BYTES};
-use super::memory::MemoryShare;
+use super::memory::{Held, MemoryShare};
+use crate::net::Traffic;
 
 /// Size of one read: covers everything a client sends between two scheduled reads. For bulk data, reads of 16 KiB cost
 /// least (field notes libraries.md).
@@ -56,23 +58,6 @@ struct ReadAhead {
     end: usize,
 }
 
-impl ReadAhead {
-    const fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
-
-    /// Moves bytes to `into`, as many as fit.
-    fn take(&mut self, into: &mut [u8]) -> usize {
-        let count = into.len().min(self.end - self.start);
-        into[..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
-        self.start += count;
-        if self.is_empty() {
-            SPARE_READ_BUFFER.set(std::mem::take(self).buffer);
-        }
-        count
-    }
-}
-
 /// The longest messages that a peer may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MessageMax {
@@ -83,9 +68,14 @@ pub(crate) struct MessageMax {
 }
 
 /// A WebSocket after its handshake.
-pub(crate) struct WebSocket<S> {
+pub struct WebSocket<S> {
     /// The underlying stream.
-    io: S,
+    pub(crate) io: S,
+    /// Bytes of the stream: while those of a long message flow, the peer is alive.
+    pub(crate) traffic: Arc<Traffic>,
+    /// Bytes were read or written since these flags were taken.
+    has_read: bool,
+    has_written: bool,
     context: WebSocketContext,
     role: Role,
     /// Bytes read beyond the handshake, before they are looked at.
@@ -102,7 +92,7 @@ pub(crate) struct WebSocket<S> {
     /// Length of the messages that are written together.
     joined_len: usize,
     /// Its share of the memory for messages in transit.
-    memory: MemoryShare,
+    pub(crate) memory: MemoryShare,
     /// All written bytes have left.
     is_flushed: bool,
     /// A close frame was sent or received.
@@ -111,12 +101,15 @@ pub(crate) struct WebSocket<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
-    /// A WebSocket on `io`; `early_bytes` are those read beyond the handshake.
+    /// A WebSocket on `io`; `early_bytes` are those read beyond the handshake. It counts its bytes from now on.
     pub(super) fn new(io: S, early_bytes: Vec<u8>, role: Role, config: WebSocketConfig) -> Self {
         let config = config.max_write_buffer_size(PONG_ROOM_BYTES);
         let frame_boundary = FrameBoundary::new(config.max_message_size.unwrap_or(usize::MAX));
         Self {
             io,
+            traffic: Arc::default(),
+            has_read: false,
+            has_written: false,
             context: WebSocketContext::new(role, Some(config)),
             role,
             early_bytes,
@@ -144,12 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
 
     /// The peer's close code, if the library could not read it.
     pub(super) fn unknown_close_code(&self) -> Option<u16> {
-        self.frame_boundary.is_bad_gateway().then_some(BAD_GATEWAY)
-    }
-
-    /// Counts the messages in transit from now on.
-    pub(crate) fn set_memory(&mut self, memory: MemoryShare) {
-        self.memory = memory;
+        self.frame_boundary.is_bad_gateway.then_some(BAD_GATEWAY)
     }
 
     /// Memory of the message that the peer has not sent to its end, bytes.
@@ -166,7 +154,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             self.frame_boundary = FrameBoundary::new(usize::MAX);
         }
         // Giving memory back always succeeds.
-        let _ = self.memory.hold_incoming(0);
+        let _ = self.memory.hold(Held::Incoming, 0);
     }
 
     /// Ready when a message can be sent.
@@ -236,6 +224,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     ) -> Poll<Result<T, WsError>> {
         let Self {
             io,
+            traffic,
+            has_read,
+            has_written,
             context,
             early_bytes,
             read_ahead,
@@ -247,6 +238,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         } = self;
         let mut polled_io = PolledIo {
             io,
+            traffic,
+            has_read,
+            has_written,
             early_bytes,
             read_ahead,
             bytes_in_poll,
@@ -261,19 +255,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }
     }
 
-    /// Counts a message of the library. In place of a refused one, whose payload is skipped, it returns zeros, so that the session
-    /// answers as if it had come. Nothing reads them, so they take no memory.
-    fn restore_refused(&mut self, message: Message) -> Message {
-        if !(message.is_binary() || message.is_text()) {
-            return message;
-        }
-        self.frame_boundary.count_returned().map_or(message, |bytes| Message::binary(vec![0; bytes]))
-    }
-
     /// Replaces large buffers while they are empty: no frame is half read and everything is written. During the
     /// closing handshake the library has state beyond its buffers, so they stay.
     fn shrink_buffers(&mut self, cx: &mut Context<'_>) {
-        let is_large = self.longest_sent.max(self.frame_boundary.longest_payload()) > RETAINED_BUFFER_BYTES;
+        let is_large =
+            self.longest_sent.max(self.frame_boundary.longest_payload as usize) > RETAINED_BUFFER_BYTES;
         if is_large
             && self.is_flushed
             && !self.is_closing
@@ -284,7 +270,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             self.frame_boundary.forget_buffers();
             self.longest_sent = 0;
             // Giving memory back always succeeds.
-            let _ = self.memory.hold_incoming(0);
+            let _ = self.memory.hold(Held::Incoming, 0);
         }
     }
 }
@@ -303,7 +289,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
             }
             Poll::Ready(Ok(message)) => {
                 self.is_closing |= message.is_close();
-                Poll::Ready(Some(Ok(self.restore_refused(message))))
+                Poll::Ready(Some(Ok(self.frame_boundary.restore_refused(message))))
             }
             Poll::Ready(Err(error)) => {
                 self.has_ended = true;
@@ -317,6 +303,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
 /// The stream as the library expects it: blocking becomes an error.
 struct PolledIo<'a, 'w, S> {
     io: &'a mut S,
+    traffic: &'a Traffic,
+    has_read: &'a mut bool,
+    has_written: &'a mut bool,
     early_bytes: &'a mut Vec<u8>,
     read_ahead: &'a mut ReadAhead,
     bytes_in_poll: &'a mut usize,
@@ -334,17 +323,14 @@ fn pending_to_would_block<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
 }
 
 impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
-    /// Reads ahead from the stream, and returns how much. Fails if the server has no memory for the rest of a long message, and
+    /// Reads ahead what came with the handshake, then the stream, and returns how much. Fails if the server has no memory for the rest of a long message, and
     /// if a message comes in too many fragments or is too long.
     fn fill(&mut self) -> io::Result<usize> {
-        if !self.memory.hold_incoming(self.frame_boundary.held_bytes()) {
+        if !self.memory.hold(Held::Incoming, self.frame_boundary.held_bytes()) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        if self.frame_boundary.has_too_many_fragments() {
-            return Err(io::ErrorKind::QuotaExceeded.into());
-        }
-        if self.frame_boundary.is_too_long() {
-            return Err(io::ErrorKind::FileTooLarge.into());
+        if let Some(violation) = self.frame_boundary.violation() {
+            return Err(violation.into());
         }
         *self.was_cut_short = *self.bytes_in_poll >= POLL_MAX_BYTES;
         if *self.was_cut_short {
@@ -354,47 +340,59 @@ impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
         }
         let mut buffer = SPARE_READ_BUFFER.take();
         buffer.resize(HEADER_MAX_BYTES + READ_BUFFER_BYTES, 0);
-        let polled = self.read_into(&mut buffer[HEADER_MAX_BYTES..]);
-        let length = *polled.as_ref().unwrap_or(&0);
-        *self.bytes_in_poll = if polled.is_ok() { *self.bytes_in_poll + length } else { 0 };
+        let mut read = ReadBuf::new(&mut buffer[HEADER_MAX_BYTES..]);
+        let polled = if self.early_bytes.is_empty() {
+            let polled = Pin::new(&mut *self.io).poll_read(self.cx, &mut read);
+            self.traffic.read.fetch_add(read.filled().len() as u64, Relaxed);
+            *self.has_read |= !read.filled().is_empty();
+            polled
+        } else {
+            let length = self.early_bytes.len().min(READ_BUFFER_BYTES);
+            read.put_slice(&self.early_bytes[..length]);
+            self.early_bytes.drain(..length);
+            Poll::Ready(Ok(()))
+        };
+        let length = read.filled().len();
+        *self.bytes_in_poll =
+            if matches!(polled, Poll::Ready(Ok(()))) { *self.bytes_in_poll + length } else { 0 };
         let given = self.frame_boundary.advance(&mut buffer, HEADER_MAX_BYTES..HEADER_MAX_BYTES + length);
         if given.is_empty() {
             SPARE_READ_BUFFER.set(buffer);
         } else {
             *self.read_ahead = ReadAhead { buffer, start: given.start, end: given.end };
         }
-        polled
-    }
-
-    /// Reads what came with the handshake, then the stream.
-    fn read_into(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if !self.early_bytes.is_empty() {
-            let length = self.early_bytes.len().min(buffer.len());
-            buffer[..length].copy_from_slice(&self.early_bytes[..length]);
-            self.early_bytes.drain(..length);
-            return Ok(length);
+        match polled {
+            Poll::Ready(read) => read.map(|()| length),
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
-        let mut read = ReadBuf::new(buffer);
-        pending_to_would_block(Pin::new(&mut *self.io).poll_read(self.cx, &mut read))?;
-        Ok(read.filled().len())
     }
 }
 
 impl<S: AsyncRead + Unpin> Read for PolledIo<'_, '_, S> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         // Nothing is left of what was read if it was skipped, or is part of a header.
-        while self.read_ahead.is_empty() {
+        while self.read_ahead.buffer.is_empty() {
             if self.fill()? == 0 {
                 return Ok(0);
             }
         }
-        Ok(self.read_ahead.take(into))
+        let ahead = &mut *self.read_ahead;
+        let count = into.len().min(ahead.end - ahead.start);
+        into[..count].copy_from_slice(&ahead.buffer[ahead.start..ahead.start + count]);
+        ahead.start += count;
+        if ahead.start == ahead.end {
+            SPARE_READ_BUFFER.set(std::mem::take(ahead).buffer);
+        }
+        Ok(count)
     }
 }
 
 impl<S: AsyncWrite + Unpin> Write for PolledIo<'_, '_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        pending_to_would_block(Pin::new(&mut *self.io).poll_write(self.cx, bytes))
+        let written = pending_to_would_block(Pin::new(&mut *self.io).poll_write(self.cx, bytes))?;
+        self.traffic.written.fetch_add(written as u64, Relaxed);
+        *self.has_written |= written > 0;
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -12,25 +12,33 @@ use super::{JOINED_WRITE_BYTES, WebSocket};
 use crate::event::SpeechId;
 
 /// A message that waits to be written.
-struct QueuedMessage {
+pub(super) struct QueuedMessage {
     message: WsMessage,
     /// The text or turn that the message is discarded with.
     turn: Option<SpeechId>,
 }
 
 /// Messages in the order of sending.
-#[derive(Default)]
 pub(crate) struct Outbox {
-    messages: VecDeque<QueuedMessage>,
+    /// Those that the stream has not taken.
+    pub(super) messages: VecDeque<QueuedMessage>,
     bytes: usize,
     /// Memory of the messages that the stream is writing, bytes.
     writing_bytes: usize,
-    is_unflushed: bool,
+    /// Every message has left the stream's buffer.
+    pub(super) is_flushed: bool,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self { messages: VecDeque::new(), bytes: 0, writing_bytes: 0, is_flushed: true }
+    }
 }
 
 impl Outbox {
     pub(crate) fn push(&mut self, message: WsMessage, turn: Option<SpeechId>) {
         self.bytes += memory_bytes(&message);
+        self.is_flushed = false;
         self.messages.push_back(QueuedMessage { message, turn });
     }
 
@@ -51,16 +59,6 @@ impl Outbox {
         self.bytes + self.writing_bytes
     }
 
-    /// Number of messages that the stream has not taken.
-    pub(crate) fn len(&self) -> usize {
-        self.messages.len()
-    }
-
-    /// True if every message has left the stream's buffer.
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.messages.is_empty() && !self.is_unflushed
-    }
-
     /// Writes as much as the stream takes; ready when everything is written and flushed.
     pub(crate) fn poll_flush<S>(
         &mut self,
@@ -77,7 +75,6 @@ impl Outbox {
                 self.bytes = self.bytes.saturating_sub(memory_bytes(&message));
                 joined_bytes += memory_bytes(&message);
                 self.writing_bytes = joined_bytes;
-                self.is_unflushed = true;
                 let waits = !self.messages.is_empty() && joined_bytes <= JOINED_WRITE_BYTES;
                 stream.start_send(cx, message, waits)?;
                 if !waits {
@@ -85,9 +82,9 @@ impl Outbox {
                 }
             }
         }
-        if self.is_unflushed {
+        if !self.is_flushed {
             ready!(stream.poll_flush(cx))?;
-            (self.is_unflushed, self.writing_bytes) = (false, 0);
+            (self.is_flushed, self.writing_bytes) = (true, 0);
         }
         Poll::Ready(Ok(()))
     }

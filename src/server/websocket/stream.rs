@@ -10,7 +10,6 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
 use super::pausable_stream::{PausableRead, PausableStream};
-use crate::net::CountedStream;
 use crate::server::tls::names;
 
 /// A client's byte stream.
@@ -32,20 +31,20 @@ impl ClientStream {
     }
 }
 
-impl PausableRead for CountedStream<ClientStream> {
-    fn tcp(&self) -> Option<&PausableStream> {
-        match &self.stream {
-            ClientStream::Plain(stream) => Some(stream),
-            ClientStream::Tls(stream) => Some(stream.get_ref().0),
-            ClientStream::Memory(_) => None,
+impl PausableRead for ClientStream {
+    fn is_read_paused(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_paused(),
+            Self::Tls(stream) => stream.get_ref().0.is_paused(),
+            Self::Memory(_) => false,
         }
     }
 
     fn tcp_mut(&mut self) -> Option<&mut PausableStream> {
-        match &mut self.stream {
-            ClientStream::Plain(stream) => Some(stream),
-            ClientStream::Tls(stream) => Some(stream.get_mut().0),
-            ClientStream::Memory(_) => None,
+        match self {
+            Self::Plain(stream) => Some(stream),
+            Self::Tls(stream) => Some(stream.get_mut().0),
+            Self::Memory(_) => None,
         }
     }
 }

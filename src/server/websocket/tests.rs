@@ -41,7 +41,7 @@ async fn assert_nothing_to_read(socket: &mut WebSocket<DuplexStream>) {
 }
 
 fn has_small_buffers(socket: &WebSocket<DuplexStream>) -> bool {
-    socket.longest_sent.max(socket.frame_boundary.longest_payload()) <= RETAINED_BUFFER_BYTES
+    socket.longest_sent.max(socket.frame_boundary.longest_payload as usize) <= RETAINED_BUFFER_BYTES
 }
 
 fn message_of_length(bytes: usize) -> Message {
@@ -92,7 +92,7 @@ async fn messages_that_follow_each_other_are_written_together() {
         lengths.iter().for_each(|bytes| outbox.push(message_of_length(*bytes), None));
         poll_fn(|cx| outbox.poll_flush(&mut socket, cx)).await.unwrap();
         assert_eq!(std::mem::take(&mut socket.io.writes), writes, "{lengths:?}");
-        assert_eq!((outbox.bytes(), outbox.is_flushed()), (0, true));
+        assert_eq!((outbox.bytes(), outbox.is_flushed), (0, true));
         for bytes in lengths {
             assert_eq!(far.next().await.unwrap().unwrap(), message_of_length(*bytes));
         }
@@ -109,7 +109,7 @@ async fn large_buffers_are_released_after_long_messages() {
         assert_eq!(socket.next().await.unwrap().unwrap(), message_of_length(bytes));
         assert_eq!(has_small_buffers(&socket), bytes < 100);
         assert_nothing_to_read(&mut socket).await;
-        assert!(has_small_buffers(&socket) && socket.read_ahead.is_empty());
+        assert!(has_small_buffers(&socket) && socket.read_ahead.buffer.is_empty());
     }
     send(&mut socket, message_of_length(100_000)).await;
     assert!(!has_small_buffers(&socket));
@@ -229,7 +229,7 @@ proptest! {
                 assert_nothing_to_read(&mut socket).await;
             };
             tokio::join!(sending, reading);
-            assert!(has_small_buffers(&socket) && socket.read_ahead.is_empty());
+            assert!(has_small_buffers(&socket) && socket.read_ahead.buffer.is_empty());
         });
     }
 

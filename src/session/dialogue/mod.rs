@@ -158,11 +158,6 @@ impl Dialogue {
         self.uplink.counts()
     }
 
-    /// Samples that wait to be sent.
-    pub(crate) fn waiting_samples(&self) -> usize {
-        self.uplink.len()
-    }
-
     /// True while the model's turn is open.
     pub(crate) const fn is_speaking(&self) -> bool {
         self.turns.open.is_some()

@@ -130,7 +130,12 @@ impl ReplyTracker {
         meta: MessageMeta<'_>,
     ) -> Option<UnitInFlight> {
         let named_number = meta.input_id.and_then(|id| id.parse::<u64>().ok());
-        let is_repeat = self.is_repeat(kind, meta);
+        // The output repeats the end of an earlier step. A response id is one step on C++. On PyTorch it is a turn: its steps end
+        // with audio, the last one with a `listen`.
+        let is_repeat =
+            self.last_ended.as_ref().zip(meta.response_id).is_some_and(|((last, ended_by), id)| {
+                **last == *id && (kind == ReplyKind::Done || *ended_by != ReplyKind::Audio)
+            });
         if let (ReplyKind::Listen | ReplyKind::Done, Some(id)) = (kind, meta.response_id) {
             self.last_ended = Some((id.into(), kind));
         }
@@ -198,14 +203,6 @@ impl ReplyTracker {
             self.last_ended = Some((id.clone(), ReplyKind::Audio));
         }
         Some(unit)
-    }
-
-    /// True if the output repeats the end of an earlier step.
-    fn is_repeat(&self, kind: ReplyKind, meta: MessageMeta<'_>) -> bool {
-        let (Some((last, ended_by)), Some(id)) = (&self.last_ended, meta.response_id) else { return false };
-        // A response id is one step on C++. On PyTorch it is a turn: its steps end with audio, the last one with a
-        // `listen`.
-        **last == *id && (kind == ReplyKind::Done || *ended_by != ReplyKind::Audio)
     }
 }
 

@@ -137,7 +137,7 @@ impl Dialogue {
         self.arm_reply(timers);
         let Some(Outage { reason, since }) = self.outage.take() else { return };
         let gap_ms = millis(now - since);
-        let kept_ms = self.uplink.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
+        let kept_ms = self.uplink.units.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
         let (known_lines, missing_lines) = self.turns.history.known_and_missing(self.known_history);
         out.observe(Observation::RolledOver { reason, gap_ms, standby, kept_ms, known_lines, missing_lines });
         if self.settings.rollover_events {
@@ -347,7 +347,7 @@ impl Dialogue {
         let busy = self.turns.open.is_some()
             || self.turns.fence.is_some()
             || floor.is_busy()
-            || self.uplink.len() >= UNIT_SAMPLES;
+            || self.uplink.units.len() >= UNIT_SAMPLES;
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
         if busy || floor.is_busy_with(SpeechSource::Text) || self.user.in_speech {
             return None;

@@ -32,16 +32,10 @@ pub(super) struct RolloverLimits {
 /// Usage of the model's context.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ContextUsage {
-    tokens: u32,
+    /// Used positions, as far as known.
+    pub(super) tokens: u32,
     /// The upstream reported the usage since the last unit.
     reported: bool,
-}
-
-impl ContextUsage {
-    /// Used positions, as far as known.
-    pub(super) const fn tokens(self) -> u32 {
-        self.tokens
-    }
 }
 
 impl RolloverLimits {

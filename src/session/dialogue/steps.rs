@@ -30,7 +30,7 @@ impl Dialogue {
     /// Continues after a frame of the user's audio, or more audio of the model: moves the timers that silence defines.
     /// Returns false if that is not enough: a unit is complete, or a rollover waits for a quiet moment.
     pub(crate) fn update_silence_timers(&mut self, now: Instant, floor: &Floor, timers: &mut Timers) -> bool {
-        if self.awaits_rollover || self.uplink.len() >= UNIT_SAMPLES {
+        if self.awaits_rollover || self.uplink.units.len() >= UNIT_SAMPLES {
             return false;
         }
         if self.turns.fence.is_some() {
@@ -167,7 +167,7 @@ impl Dialogue {
             return Some(now);
         }
         let not_before = session.tracker.last_sent_at.map(|at| at + self.rules.converse.unit_min);
-        if self.uplink.len() >= UNIT_SAMPLES {
+        if self.uplink.units.len() >= UNIT_SAMPLES {
             return Some(not_before.map_or(now, |at| at.max(now)));
         }
         self.silence_fill_at(session, floor)
@@ -195,7 +195,7 @@ impl Dialogue {
         let last_audio = audio_ends.chain(session.tracker.mic_sent_at).max();
         let lingers =
             last_audio.is_some_and(|last_audio| due <= last_audio + rules.gap + rules.trailing_silence);
-        (speaking || lingers || self.uplink.len() > 0).then_some(due)
+        (speaking || lingers || self.uplink.units.len() > 0).then_some(due)
     }
 
     /// Arms [`Timer::Reply`] and [`Timer::ReplyEnd`] for the unit in flight.

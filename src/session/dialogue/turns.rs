@@ -325,7 +325,11 @@ impl Turns {
 
     /// True if output may be heard. Raises the fence for output that starts while a requested text is being spoken.
     fn admit(&mut self, now: Instant, meta: MessageMeta<'_>, floor: &Floor) -> bool {
-        self.unit_contents.start_if_new(meta);
+        // Another response id begins a unit. On PyTorch, where it stays the same, nothing is repeated.
+        if meta.response_id.is_some() && self.unit_contents.response_id.as_deref() != meta.response_id {
+            self.unit_contents =
+                UnitContents { response_id: meta.response_id.map(Into::into), ..UnitContents::default() };
+        }
         if self.fence.is_some() {
             if let Some(id) = meta.response_id {
                 self.remember_stale(id.into());
@@ -362,14 +366,5 @@ impl Turns {
             self.stale_ids.pop_front();
         }
         self.stale_ids.push_back(id);
-    }
-}
-
-impl UnitContents {
-    /// Starts a new unit if the response id changes. On PyTorch, where it stays the same, nothing is repeated.
-    fn start_if_new(&mut self, meta: MessageMeta<'_>) {
-        if meta.response_id.is_some() && self.response_id.as_deref() != meta.response_id {
-            *self = Self { response_id: meta.response_id.map(Into::into), ..Self::default() };
-        }
     }
 }

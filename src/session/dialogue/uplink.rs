@@ -45,7 +45,8 @@ pub struct UplinkCounts {
 /// Microphone audio of one session.
 #[derive(Debug)]
 pub(crate) struct Uplink {
-    units: UnitQueue,
+    /// Audio that waits.
+    pub(in crate::session) units: UnitQueue,
     held: VecDeque<i16>,
     level: Option<Agc>,
     /// Audio kept during an outage or a stall that has not been sent yet, samples.
@@ -134,11 +135,6 @@ impl Uplink {
         let excess = self.held.len().saturating_sub(keep);
         self.held.drain(..excess);
         self.silenced += excess as u64;
-    }
-
-    /// Samples that wait.
-    pub(super) fn len(&self) -> usize {
-        self.units.len()
     }
 
     /// Takes the next unit out, filled up with silence. With `keep_until_answered` its audio is kept for another
@@ -251,21 +247,21 @@ mod tests {
         uplink.push(&mut one_second(1), false);
         uplink.push(&mut one_second(2), false);
         let (first, second) = (uplink.take(true), uplink.take(false));
-        assert_eq!((first.audio[0], second.audio[0], uplink.len()), (1, 2, 0));
+        assert_eq!((first.audio[0], second.audio[0], uplink.units.len()), (1, 2, 0));
         // The second unit was never answered, so it returns in any case, but only once.
         uplink.give_back(&second);
         uplink.resend_unanswered();
         assert_eq!(
-            (uplink.len(), uplink.take(true).audio[0], uplink.take(true).audio[0]),
+            (uplink.units.len(), uplink.take(true).audio[0], uplink.take(true).audio[0]),
             (2 * UNIT_SAMPLES, 1, 2)
         );
         uplink.resend_unanswered();
-        assert_eq!(uplink.len(), 0, "resent only once");
+        assert_eq!(uplink.units.len(), 0, "resent only once");
         uplink.clear_unanswered();
         uplink.push(&mut one_second(3), false);
         uplink.take(true);
         uplink.resend_unanswered();
-        assert_eq!(uplink.len(), UNIT_SAMPLES, "new speech may be resent");
+        assert_eq!(uplink.units.len(), UNIT_SAMPLES, "new speech may be resent");
     }
 
     #[test]
@@ -286,9 +282,9 @@ mod tests {
         uplink.push(&mut one_second(1), true);
         uplink.push(&mut one_second(2), true);
         uplink.restore_held();
-        assert_eq!((uplink.len(), uplink.take(false).audio[0]), (HELD_MAX_SAMPLES, 2));
+        assert_eq!((uplink.units.len(), uplink.take(false).audio[0]), (HELD_MAX_SAMPLES, 2));
         uplink.push(&mut one_second(3), true);
         uplink.discard_held();
-        assert_eq!((uplink.len(), uplink.counts().silenced), (0, 2 * UNIT_SAMPLES as u64));
+        assert_eq!((uplink.units.len(), uplink.counts().silenced), (0, 2 * UNIT_SAMPLES as u64));
     }
 }

@@ -111,7 +111,7 @@ impl UpstreamSession {
         let (took, lane) = (now - unit.sent_at, lanes.lane(self.id));
         self.has_stalled = self.tracker.note_reply_time(took);
         out.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });
-        out.measure(Measurement::ContextUsage { lane, tokens: self.context_usage.tokens() });
+        out.measure(Measurement::ContextUsage { lane, tokens: self.context_usage.tokens });
         if let Some(count) = self.tracker.count_slow_reply(took) {
             out.observe(Observation::SlowStep { step_ms: millis(took), count });
         }

@@ -192,7 +192,7 @@ impl Floor {
 
     /// True while a text or the model is on the floor.
     pub(crate) fn is_busy_with(&self, source: SpeechSource) -> bool {
-        self.of_source(source).is_some()
+        self.speeches.iter().any(|speech| speech.source == source)
     }
 
     fn of_source(&self, source: SpeechSource) -> Option<&Speech> {
@@ -216,7 +216,8 @@ impl Floor {
 
     /// Adds float32 audio of the model to a speech, also after it was finished. Ignored if the speech has ended.
     pub(crate) fn push_audio(&mut self, now: Instant, id: SpeechId, samples: &[f32], out: &mut Actions) {
-        let room = self.room(now);
+        let room = UNPLAYED_MAX.saturating_sub(self.unplayed_length(now));
+        let room = room.as_millis() as usize * (MODEL_RATE_HZ / 1000) as usize;
         let Some(speech) = self.speech_mut(id) else { return };
         let fitting = &samples[..samples.len().min(room)];
         speech.push_audio(fitting);
@@ -231,15 +232,10 @@ impl Floor {
         self.unplayed_length(now) > REQUEST_AHEAD_MAX
     }
 
-    /// Samples of the model that fit below [`UNPLAYED_MAX`].
-    fn room(&self, now: Instant) -> usize {
-        let room = UNPLAYED_MAX.saturating_sub(self.unplayed_length(now));
-        room.as_millis() as usize * (MODEL_RATE_HZ / 1000) as usize
-    }
-
     /// Audio that the client has not heard yet.
     pub(crate) fn unplayed_length(&self, now: Instant) -> Duration {
-        let unsent: Duration = self.speeches.iter().map(Speech::unsent_length).sum();
+        let unsent: Duration =
+            self.speeches.iter().map(|speech| speech.length_of(speech.unsent_samples() as u64)).sum();
         unsent + self.pace.unplayed(now)
     }
 
@@ -282,7 +278,9 @@ impl Floor {
     pub(crate) fn fail(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
         if let Some(speech) = self.speech_mut(id) {
             speech.truncated = true;
-            speech.announce(now, out);
+            if !speech.start_reported {
+                speech.announce(now, out);
+            }
         }
         self.finish(now, id, out);
     }
@@ -316,7 +314,7 @@ impl Floor {
 
     /// Length of a speech's audio that the client has heard, ms.
     fn heard_ms(&self, now: Instant, speech: &Speech) -> u64 {
-        let rate_hz = u64::from(speech.converter.rate_hz());
+        let rate_hz = u64::from(speech.converter.rate_hz);
         let unheard = self.pace.unplayed(now).as_secs_f64() * rate_hz as f64;
         speech.sent_samples.saturating_sub(unheard.round() as u64) * 1000 / rate_hz
     }
@@ -337,9 +335,9 @@ impl Floor {
     }
 
     fn report_speaking_end(&self, now: Instant, speech: Speech, cancelled: bool, out: &mut Actions) {
-        let mut audio_ms = speech.sent_samples * 1000 / u64::from(speech.converter.rate_hz());
+        let mut audio_ms = speech.sent_samples * 1000 / u64::from(speech.converter.rate_hz);
         if cancelled {
-            let audio_bytes = speech.sent_samples * speech.converter.bytes_per_sample() as u64;
+            let audio_bytes = speech.sent_samples * speech.converter.bytes_per_sample as u64;
             out.push(Action::DropTurn(speech.id, audio_bytes));
             audio_ms = self.heard_ms(now, &speech);
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Floor, SpeechSource, speech::Speech};
+use super::{Floor, SpeechSource};
 use crate::{
     event::SpeechId,
     session::{
@@ -32,18 +32,13 @@ impl Floor {
         }
     }
 
-    /// True during a pause. Ends a pause that is over.
-    fn is_paused(&mut self, now: Instant) -> bool {
-        if let Some(until) = self.paused_until.take_if(|until| *until <= now) {
-            self.pace.end_pause(until);
-        }
-        self.paused_until.is_some()
-    }
-
     /// Sends due audio, and ends speeches that were heard.
     pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
         while !self.speeches.is_empty() {
-            if !self.is_paused(now) {
+            if let Some(until) = self.paused_until.take_if(|until| *until <= now) {
+                self.pace.end_pause(until);
+            }
+            if self.paused_until.is_none() {
                 self.send_due(now, out);
             }
             let Some(speech) =
@@ -69,16 +64,17 @@ impl Floor {
     pub(crate) fn may_send(&self, now: Instant) -> bool {
         self.paused_until.is_none()
             && self.speeches.front().filter(|speech| speech.start_reported).is_some_and(|speech| {
-                self.next_frame_length(speech)
-                    .is_some_and(|length| self.pace.earliest_send(now, length) <= now)
+                speech
+                    .next_frame(&self.options)
+                    .is_some_and(|(_, length)| self.pace.earliest_send(now, length) <= now)
             })
     }
 
     /// The instant of the next call of [`Floor::advance`].
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let speech = self.speeches.front()?;
-        match self.next_frame_length(speech) {
-            Some(length) => {
+        match speech.next_frame(&self.options) {
+            Some((_, length)) => {
                 let at = self.pace.latest_send(now, length);
                 Some(self.paused_until.map_or(at, |until| at.max(until)))
             }
@@ -110,17 +106,22 @@ impl Floor {
 
     /// Sends the first speech's due audio.
     fn send_due(&mut self, now: Instant, out: &mut Actions) {
-        while let Some(length) = self.speeches.front().and_then(|speech| self.next_frame_length(speech)) {
-            let options = self.options;
-            let Some(speech) = self.speeches.front_mut() else { return };
+        while let Some(speech) = self.speeches.front_mut()
+            && let Some((samples, length)) = speech.next_frame(&self.options)
+        {
             if !std::mem::replace(&mut speech.started, true) {
                 self.pace.begin_text(now);
             }
-            self.pace.set_shortfall(speech.shortfall());
+            if speech.sent_samples == 0 {
+                self.pace.set_shortfall(speech.shortfall());
+            }
             if self.pace.earliest_send(now, length) > now {
                 return;
             }
-            let frame = speech.take_frame(&options);
+            let mut frame = speech.unsent.take(samples * speech.converter.bytes_per_sample);
+            if self.options.has_fixed_frames {
+                frame = speech.converter.fill_up(frame, samples);
+            }
             if self.pace.record_sent(now, length) {
                 out.observe(Observation::Underrun);
             }
@@ -142,20 +143,5 @@ impl Floor {
             }
             speech.send_frame(now, frame, out);
         }
-    }
-
-    /// Length of a speech's next frame.
-    fn next_frame_length(&self, speech: &Speech) -> Option<Duration> {
-        let frame_samples = speech.frame_samples(&self.options);
-        let samples = match speech.unsent_samples() {
-            0 => return None,
-            // A frame of fixed length waits until it is full, or until no more audio comes.
-            unsent if self.options.has_fixed_frames && unsent < frame_samples && !speech.complete => {
-                return None;
-            }
-            _ if self.options.has_fixed_frames => frame_samples,
-            unsent => unsent.min(frame_samples),
-        };
-        Some(speech.length_of(samples as u64))
     }
 }

@@ -108,15 +108,14 @@ impl Speech {
         self.model_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
-    /// Announces it, once.
+    /// Announces it.
     pub(super) fn announce(&mut self, now: Instant, out: &mut Actions) {
-        if !std::mem::replace(&mut self.start_reported, true) {
-            out.push_client(ClientCommand::SpeakingStarted {
-                request_id: self.request_id.clone(),
-                at_ms: millis(now - self.requested_at),
-                text: std::mem::take(&mut self.text),
-            });
-        }
+        self.start_reported = true;
+        out.push_client(ClientCommand::SpeakingStarted {
+            request_id: self.request_id.clone(),
+            at_ms: millis(now - self.requested_at),
+            text: std::mem::take(&mut self.text),
+        });
     }
 
     /// Adds audio of the model. After the end, all of it leaves the converter at once.
@@ -156,43 +155,43 @@ impl Speech {
         self.model_samples = 0;
     }
 
-    pub(super) fn unsent_samples(&self) -> usize {
-        self.unsent.len() / self.converter.bytes_per_sample()
-    }
-
-    pub(super) fn unsent_length(&self) -> Duration {
-        self.length_of(self.unsent_samples() as u64)
+    /// Samples in the client's format that were not sent.
+    pub(super) const fn unsent_samples(&self) -> usize {
+        self.unsent.len / self.converter.bytes_per_sample
     }
 
     /// Length of this many samples in the client's format, rounded up, so that consecutive frames never seem to have a gap.
     pub(super) fn length_of(&self, samples: u64) -> Duration {
-        Duration::from_nanos((samples * 1_000_000_000).div_ceil(self.converter.rate_hz().into()))
+        Duration::from_nanos((samples * 1_000_000_000).div_ceil(self.converter.rate_hz.into()))
     }
 
-    /// Most samples of one frame.
-    pub(super) fn frame_samples(&self, options: &FloorOptions) -> usize {
+    /// Samples of the next frame, and its length; `None` if there is none.
+    pub(super) fn next_frame(&self, options: &FloorOptions) -> Option<(usize, Duration)> {
         let FloorOptions { frame_max_bytes, has_fixed_frames, playout, .. } = options;
-        let frame_samples = (u64::from(self.converter.rate_hz()) * u64::from(playout.frame_ms) / 1000).max(1);
+        let frame_samples = (u64::from(self.converter.rate_hz) * u64::from(playout.frame_ms) / 1000).max(1);
         // Frames hold whole samples.
-        let max_samples = (frame_max_bytes / self.converter.bytes_per_sample()).max(1);
-        match playout.pace {
+        let max_samples = (frame_max_bytes / self.converter.bytes_per_sample).max(1);
+        let frame_samples = match playout.pace {
             PlayoutPace::Burst if !has_fixed_frames => max_samples,
             PlayoutPace::Burst | PlayoutPace::RealTime => max_samples.min(frame_samples as usize),
-        }
-    }
-
-    /// Takes the next frame.
-    pub(super) fn take_frame(&mut self, options: &FloorOptions) -> Bytes {
-        let frame_samples = self.frame_samples(options);
-        let frame = self.unsent.take(frame_samples * self.converter.bytes_per_sample());
-        if options.has_fixed_frames { self.converter.fill_up(frame, frame_samples) } else { frame }
+        };
+        let samples = match self.unsent_samples() {
+            0 => return None,
+            // A frame of fixed length waits until it is full, or until no more audio comes.
+            unsent if *has_fixed_frames && unsent < frame_samples && !self.complete => return None,
+            _ if *has_fixed_frames => frame_samples,
+            unsent => unsent.min(frame_samples),
+        };
+        Some((samples, self.length_of(samples as u64)))
     }
 
     /// Sends a frame, after its announcement.
     pub(super) fn send_frame(&mut self, now: Instant, bytes: Bytes, out: &mut Actions) {
-        self.announce(now, out);
+        if !self.start_reported {
+            self.announce(now, out);
+        }
         self.first_sent_at.get_or_insert(now);
-        self.sent_samples += (bytes.len() / self.converter.bytes_per_sample()) as u64;
+        self.sent_samples += (bytes.len() / self.converter.bytes_per_sample) as u64;
         out.push_client(ClientCommand::Audio(ClientAudio { bytes, turn: self.id }));
     }
 

@@ -43,7 +43,7 @@ impl ReadWindow {
         }
         let until_unit = session.dialogue.as_ref().map_or(Duration::MAX, |dialogue| {
             // A complete unit waits for the model, so only the current one counts.
-            let missing = UNIT_SAMPLES - dialogue.waiting_samples() % UNIT_SAMPLES;
+            let missing = UNIT_SAMPLES - dialogue.uplink.units.len() % UNIT_SAMPLES;
             Duration::from_micros(missing as u64 * 1_000_000 / u64::from(SPEECH_RATE_HZ))
         });
         let until_edge = session.intake.speech_input.time_to_decision();
@@ -51,7 +51,7 @@ impl ReadWindow {
             received: session.intake.audio_totals.received,
             last_frame_length: session.activity.last_frame_length,
             until_decision: until_edge.min(until_unit),
-            frame_max_bytes: usize::MAX,
+            frame_max_bytes: session.setup.audio_in.frame_max_bytes,
             max_delay,
         })
     }

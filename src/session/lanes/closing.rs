@@ -58,9 +58,7 @@ impl Lanes {
 
     /// Forgets a lane that is left, once its transport is gone.
     pub(super) fn forget_if_gone(&mut self, id: LaneId) {
-        let is_gone =
-            |slot: &Slot| slot.id == id && slot.owner == Owner::Closing && slot.connection.is_gone();
-        self.slots.retain(|slot| !is_gone(slot));
+        self.slots.retain(|slot| slot.id != id || !slot.connection.is_gone());
     }
 
     fn closing(&self) -> impl Iterator<Item = &UpstreamConnection> {

@@ -232,12 +232,12 @@ impl Lanes {
 
     /// When a worker was assigned to a lane.
     pub(crate) fn granted_at(&self, id: LaneId) -> Option<Instant> {
-        self.get(id)?.granted_at()
+        self.get(id)?.granted_at
     }
 
     /// Number of the lane's current attempt, for messages and logs.
     pub(crate) fn lane(&self, id: LaneId) -> Lane {
-        self.get(id).map_or(Lane(u32::MAX), UpstreamConnection::lane)
+        self.get(id).map_or(Lane(u32::MAX), |connection| connection.lane)
     }
 
     /// Sends a request on a ready lane.
@@ -312,7 +312,7 @@ impl Lanes {
 
     /// Handles the opened transport of a lane. Unknown lanes are ignored.
     pub(crate) fn handle_opened(&mut self, now: Instant, lane: Lane, out: &mut Actions) {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.connection.lane() == lane) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.connection.lane == lane) {
             slot.connection.handle_opened(now, &self.shared.times, out);
         }
     }
@@ -326,11 +326,13 @@ impl Lanes {
         meta: MessageMeta<'e>,
         out: &mut Actions,
     ) -> Option<(Owner, LaneSignal<'e>)> {
-        let slot = self.slots.iter_mut().find(|slot| slot.connection.lane() == lane)?;
+        let slot = self.slots.iter_mut().find(|slot| slot.connection.lane == lane)?;
         let (id, owner) = (slot.id, slot.owner);
         let was_awaiting_reply = slot.connection.is_awaiting_reply();
         let change = slot.connection.handle_event(now, event, &mut self.shared, out);
-        self.forget_if_gone(id);
+        if owner == Owner::Closing {
+            self.forget_if_gone(id);
+        }
         Some((owner, LaneSignal { id, change, message: Some((event, meta)), was_awaiting_reply }))
     }
 
@@ -342,10 +344,12 @@ impl Lanes {
         reason: &DisconnectReason,
         out: &mut Actions,
     ) -> Option<(Owner, LaneSignal<'static>)> {
-        let slot = self.slots.iter_mut().find(|slot| slot.connection.lane() == lane)?;
+        let slot = self.slots.iter_mut().find(|slot| slot.connection.lane == lane)?;
         let (id, owner) = (slot.id, slot.owner);
         let change = slot.connection.handle_closed(now, reason, &mut self.shared, out);
-        self.forget_if_gone(id);
+        if owner == Owner::Closing {
+            self.forget_if_gone(id);
+        }
         Some((owner, LaneSignal { id, change, message: None, was_awaiting_reply: false }))
     }
 
@@ -367,7 +371,9 @@ impl Lanes {
         let slot = self.slots.iter_mut().find(|slot| slot.id == id)?;
         let owner = slot.owner;
         let change = slot.connection.handle_timeout(now, session_holds_worker, &mut self.shared, out);
-        self.forget_if_gone(id);
+        if owner == Owner::Closing {
+            self.forget_if_gone(id);
+        }
         Some((owner, LaneSignal { id, change, message: None, was_awaiting_reply: false }))
     }
 

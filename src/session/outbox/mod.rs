@@ -217,11 +217,11 @@ impl Actions {
     }
 
     pub(crate) fn observe(&mut self, observation: Observation) {
-        self.push(Action::Observe(observation));
+        self.queue.push_back(Action::Observe(observation));
     }
 
     pub(crate) fn measure(&mut self, measurement: Measurement) {
-        self.observe(Observation::Measured(measurement));
+        self.queue.push_back(Action::Observe(Observation::Measured(measurement)));
     }
 
     pub(crate) fn pop(&mut self) -> Option<Action> {

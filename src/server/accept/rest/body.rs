@@ -20,7 +20,7 @@ use super::{
     bodies::{Bodies, BodyPlace},
     style::Failure,
 };
-use crate::server::memory::MemoryShare;
+use crate::server::memory::{Held, MemoryShare};
 
 /// A body up to this length never waits for memory, bytes.
 pub(super) const SMALL_BYTES: usize = 256 * 1024;
@@ -125,7 +125,7 @@ impl<'m> BodyReader<'m> {
         if length > SMALL_BYTES {
             self.wait_for_memory().await?;
         }
-        if !self.memory.hold_incoming(length) {
+        if !self.memory.hold(Held::Incoming, length) {
             return Err(out_of_memory());
         }
         self.place.add(chunk.len());

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{body::out_of_memory, codec_threads::CodecThreads, style::Failure};
-use crate::server::memory::MemoryShare;
+use crate::server::memory::{Held, MemoryShare};
 
 /// Bodies up to this length are parsed at once, bytes: it takes less than a tenth of a millisecond.
 const SHORT_BYTES: usize = 64 * 1024;
@@ -21,7 +21,7 @@ pub(super) async fn parse<T: Send + 'static>(
     let failed = || Failure::invalid("The body cannot be parsed");
     // The permit comes first, so that few bodies take the memory at once.
     let permit = threads.acquire().await.ok_or_else(failed)?;
-    if !memory.hold_incoming(needed_bytes) {
+    if !memory.hold(Held::Incoming, needed_bytes) {
         return Err(out_of_memory());
     }
     permit.run(move || read(body)).await.ok_or_else(failed)?

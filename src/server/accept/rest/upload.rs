@@ -17,7 +17,10 @@ use super::{
     parse::parse,
     style::Failure,
 };
-use crate::server::{ServerContext, memory::MemoryShare};
+use crate::server::{
+    ServerContext,
+    memory::{Held, MemoryShare},
+};
 
 /// Longest recording, bytes: OpenAI's and Macaw's limit.
 pub(super) const RECORDING_MAX_BYTES: usize = 25 * 1024 * 1024;
@@ -76,7 +79,7 @@ impl Upload {
         };
         // A recording in a form is part of the body.
         let kept = upload.file.as_ref().map_or(0, Bytes::len);
-        memory.hold_incoming(kept);
+        memory.hold(Held::Incoming, kept);
         Ok(upload)
     }
 

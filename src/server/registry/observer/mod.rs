@@ -54,7 +54,8 @@ pub(crate) struct Observer {
     lanes: Vec<ObservedLane>,
     /// Bytes of lanes that have closed.
     closed_lane_bytes: [u64; 2],
-    counts: TrafficCounts,
+    /// The driver counts the frames, by [`FrameDirection`].
+    pub(crate) counts: TrafficCounts,
     /// The totals that the shared counters already include.
     published: (TrafficCounts, AudioTotals),
     publish_at: Instant,
@@ -65,9 +66,9 @@ pub(crate) struct Observer {
 
 /// Frame and byte counters, in and out.
 #[derive(Debug, Clone, Copy, Default)]
-struct TrafficCounts {
-    client_frames: [u64; 2],
-    upstream_frames: [u64; 2],
+pub(crate) struct TrafficCounts {
+    pub(crate) client_frames: [u64; 2],
+    pub(crate) upstream_frames: [u64; 2],
     client_bytes: [u64; 2],
     upstream_bytes: [u64; 2],
 }
@@ -114,16 +115,6 @@ impl Observer {
         }
     }
 
-    /// Counts messages between voxbridge and its client.
-    pub(crate) const fn count_client_frames(&mut self, direction: FrameDirection, count: u32) {
-        self.counts.client_frames[direction as usize] += count as u64;
-    }
-
-    /// Counts a message between voxbridge and an upstream.
-    pub(crate) const fn count_upstream_frame(&mut self, direction: FrameDirection) {
-        self.counts.upstream_frames[direction as usize] += 1;
-    }
-
     /// A lane is connected.
     pub(crate) fn lane_connected(&mut self, lane: Lane, upstream: &str, traffic: Arc<Traffic>) {
         let upstream: Arc<str> = upstream.into();
@@ -162,11 +153,10 @@ impl Observer {
         }
     }
 
-    /// Records an observation of the session.
+    /// Records an observation of the session that is no measurement.
     pub(crate) fn observe(&mut self, observation: &Observation) {
         let session = &self.session;
         match observation {
-            Observation::Measured(figure) => self.record_measurement(*figure),
             Observation::LaneQueued { position, .. } => {
                 session.stats().queue_position = position.unwrap_or(0);
                 session.record_event("queued");
@@ -201,16 +191,19 @@ impl Observer {
             Observation::LaneUnneeded { .. } => self.session.record_event("lane_unneeded"),
             Observation::SlowStep { .. }
             | Observation::UnknownFromLane { .. }
+            | Observation::Measured(_)
             | Observation::AskedAgain(_)
             | Observation::NoEffect(_)
             | Observation::Unsupported(_) => {}
         }
     }
 
-    fn record_measurement(&mut self, figure: Measurement) {
+    /// Records a measurement.
+    pub(crate) fn record_measurement(&mut self, figure: Measurement) {
         let session = &self.session;
         match figure {
             Measurement::LaneDialled { lane, purpose } => {
+                self.lanes.reserve_exact(1);
                 self.lanes.push(ObservedLane { lane, purpose, connection: None, context_peak: 0 });
             }
             Measurement::LaneGranted { lane, after } => {

@@ -17,17 +17,17 @@ use tokio::{
 
 /// A stream that may have read events to pause. Memory is always read on events.
 pub(crate) trait PausableRead {
+    /// True while read events are paused.
+    fn is_read_paused(&self) -> bool;
     /// The TCP stream under it, if there is one.
-    fn tcp(&self) -> Option<&PausableStream>;
-    /// The same, mutable.
     fn tcp_mut(&mut self) -> Option<&mut PausableStream>;
 }
 
 /// A TCP stream with pausable read events.
 pub(crate) struct PausableStream {
     tcp: TcpRegistration,
-    /// The stream was read to its last byte since the last `allow_read`.
-    is_exhausted: bool,
+    /// A paused stream was read to its last byte, so that nothing is read until this is cleared.
+    pub(super) is_exhausted: bool,
 }
 
 enum TcpRegistration {
@@ -48,7 +48,9 @@ impl From<TcpStream> for PausableStream {
 impl PausableStream {
     /// The registered stream, on which a task can wait.
     fn register(&mut self) -> io::Result<&mut TcpStream> {
-        self.resume();
+        if self.is_paused() {
+            self.resume();
+        }
         match &mut self.tcp {
             TcpRegistration::Registered(stream) => Ok(stream),
             TcpRegistration::Failed(kind) => Err((*kind).into()),
@@ -74,7 +76,7 @@ impl PausableStream {
 }
 
 impl PausableStream {
-    /// Stops read events. Data is read only after `allow_read`, and pending reads are not woken.
+    /// Stops read events. Data is read only after `is_exhausted` is cleared, and pending reads are not woken.
     pub(crate) fn pause(&mut self) {
         self.transition(|stream| match stream {
             TcpRegistration::Registered(stream) => stream.into_std().map(TcpRegistration::Unregistered),
@@ -96,11 +98,6 @@ impl PausableStream {
     /// True while read events are paused. Writing to a full stream resumes them.
     pub(crate) const fn is_paused(&self) -> bool {
         matches!(self.tcp, TcpRegistration::Unregistered(_))
-    }
-
-    /// Allows reading until nothing is left.
-    pub(crate) const fn allow_read(&mut self) {
-        self.is_exhausted = false;
     }
 
     fn transition(&mut self, to: impl FnOnce(TcpRegistration) -> io::Result<TcpRegistration>) {

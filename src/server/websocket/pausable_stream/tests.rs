@@ -53,7 +53,7 @@ async fn wait_until_buffered(stream: &PausableStream, bytes: usize) {
 
 /// All bytes that an allowed read finds.
 async fn read_available(stream: &mut PausableStream, capacity: usize) -> Vec<u8> {
-    stream.allow_read();
+    stream.is_exhausted = false;
     let mut all = Vec::new();
     while let Some(read) = read_now(stream, capacity).await {
         let read = read.unwrap();
@@ -67,7 +67,7 @@ async fn read_available(stream: &mut PausableStream, capacity: usize) -> Vec<u8>
 async fn read_next(stream: &mut PausableStream) -> io::Result<Vec<u8>> {
     let reading = async {
         loop {
-            stream.allow_read();
+            stream.is_exhausted = false;
             if let Some(read) = read_now(stream, 64).await {
                 return read;
             }
@@ -140,7 +140,7 @@ async fn paused_stream_reports_end_and_reset() {
     drop(far);
     wait_until_buffered(&near, 4).await;
     assert!(read_now(&mut near, 64).await.is_none());
-    near.allow_read();
+    near.is_exhausted = false;
     assert_eq!(read_now(&mut near, 64).await.unwrap().unwrap(), b"last");
     // The end may come with the last bytes or after them.
     assert!(read_next(&mut near).await.unwrap().is_empty());
@@ -226,7 +226,7 @@ async fn tls_stream_can_be_paused() {
         assert!(read_now(&mut near, 4096).await.is_none(), "no read was allowed");
         let reading = async {
             while read.len() < size {
-                near.get_mut().0.allow_read();
+                near.get_mut().0.is_exhausted = false;
                 while let Some(some) = read_now(&mut near, 777).await {
                     read.extend(some.unwrap());
                 }

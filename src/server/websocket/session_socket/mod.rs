@@ -5,7 +5,6 @@
 use std::{
     io,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -22,15 +21,10 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
 };
 
-use super::{
-    WebSocket,
-    outbox::Outbox,
-    pausable_stream::{PausableRead, PausableStream},
-};
+use super::{WebSocket, outbox::Outbox, pausable_stream::PausableRead};
 use crate::{
     event::{DisconnectReason, Message, SpeechId},
-    net::Traffic,
-    server::memory::FREE_BYTES,
+    server::memory::{FREE_BYTES, Held},
 };
 
 /// Interval between pings, as uvicorn's (field notes macaw.md §1.1).
@@ -63,21 +57,10 @@ pub(crate) enum SocketEvent {
     End(DisconnectReason),
 }
 
-/// A WebSocket and the byte counters under it: while bytes of a long message flow, the peer is alive.
-pub struct MeteredWebSocket<S> {
-    pub(crate) stream: WebSocket<S>,
-    pub(crate) traffic: Arc<Traffic>,
-}
-
 /// One WebSocket of a session.
 pub(crate) struct SessionSocket<S> {
-    stream: WebSocket<S>,
-    traffic: Arc<Traffic>,
-    /// Value of the traffic counter when the outbox was last polled.
-    bytes_taken: u64,
-    /// Value of the traffic counter when the socket was last read.
-    bytes_heard: u64,
-    outbox: Outbox,
+    pub(crate) stream: WebSocket<S>,
+    pub(crate) outbox: Outbox,
     /// Others need the memory of what waits for the peer.
     is_memory_released: bool,
     /// When the peer stopped taking bytes.
@@ -87,24 +70,20 @@ pub(crate) struct SessionSocket<S> {
     /// Value of the traffic counter at the last ping; `None` if the peer was not read since.
     bytes_at_ping: Option<u64>,
     /// The message that the peer is sending made too little progress between two pings.
-    is_too_slow: bool,
+    pub(crate) is_too_slow: bool,
     /// The peer's close frame.
     close_reason: Option<DisconnectReason>,
     /// The last read found no further message.
-    fully_read: bool,
+    pub(crate) fully_read: bool,
     /// The peer may pause as long as it likes.
     has_no_time_limits: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
-    pub(crate) fn new(socket: MeteredWebSocket<S>) -> Self {
+    pub(crate) fn new(stream: WebSocket<S>) -> Self {
         let now = Instant::now();
-        let MeteredWebSocket { stream, traffic } = socket;
         Self {
             stream,
-            traffic,
-            bytes_taken: 0,
-            bytes_heard: 0,
             outbox: Outbox::default(),
             is_memory_released: false,
             stalled_since: None,
@@ -126,8 +105,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
     }
 
     /// The WebSocket, for another session. Messages that it has not taken are discarded.
-    pub(crate) fn into_websocket(self) -> MeteredWebSocket<S> {
-        MeteredWebSocket { stream: self.stream, traffic: self.traffic }
+    pub(crate) fn into_websocket(self) -> WebSocket<S> {
+        self.stream
     }
 
     /// Puts a message into the outbox.
@@ -150,11 +129,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
     /// Discards the unsent messages of a text or turn.
     pub(crate) fn drop_turn(&mut self, turn: SpeechId) {
         self.outbox.drop_turn(turn);
-    }
-
-    /// Memory of the messages in the outbox, bytes.
-    pub(crate) const fn outbox_bytes(&self) -> usize {
-        self.outbox.bytes()
     }
 
     /// When to call [`SessionSocket::handle_timer`].
@@ -194,17 +168,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
 
     /// Writes as much as the stream takes; ready when the outbox is empty and flushed, or when the peer is gone.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
-        if self.outbox.is_flushed() {
+        if self.outbox.is_flushed {
             self.stalled_since = None;
             return Poll::Ready(Ok(()));
         }
-        let queued = self.outbox.len();
+        let queued = self.outbox.messages.len();
         let written = self.outbox.poll_flush(&mut self.stream, cx);
-        let bytes_taken = self.traffic.bytes_written();
-        let has_progress = std::mem::replace(&mut self.bytes_taken, bytes_taken) != bytes_taken
-            || self.outbox.len() < queued;
+        let has_progress =
+            std::mem::take(&mut self.stream.has_written) || self.outbox.messages.len() < queued;
         let waiting_bytes = if written.is_pending() { self.outbox.bytes() } else { 0 };
-        if !self.stream.memory.hold_outgoing(waiting_bytes) {
+        if !self.stream.memory.hold(Held::Outgoing, waiting_bytes) {
             self.release_memory();
             return Poll::Ready(Err(DisconnectReason::Lost(OUT_OF_MEMORY.to_owned())));
         }
@@ -220,15 +193,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
 
     /// Checks the progress of a long message since the last ping.
     fn check_progress(&mut self) {
-        let bytes_read = self.traffic.bytes_read();
+        let bytes_read = self.stream.traffic.bytes_read();
         let before = self.bytes_at_ping.replace(bytes_read);
         self.is_too_slow = self.stream.unfinished_bytes() > FREE_BYTES
             && before.is_some_and(|before| bytes_read - before < PROGRESS_MIN_BYTES);
-    }
-
-    /// True if the peer's long message made too little progress between two pings.
-    pub(crate) const fn is_too_slow(&self) -> bool {
-        self.is_too_slow
     }
 
     /// Under back-pressure the socket is not read, so silence does not count.
@@ -244,19 +212,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         self.stream.stop_reading();
     }
 
-    /// Counts the peer's messages that the session keeps, bytes. False if the server has no memory for them.
-    pub(crate) fn hold_kept(&mut self, bytes: usize) -> bool {
-        self.stream.memory.hold_kept(bytes)
-    }
-
     /// The next message, or the end of the connection. After a close frame this waits for the end of the transport.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<SocketEvent> {
         for _ in 0..CONTROL_FRAMES_PER_POLL {
             let next = Pin::new(&mut self.stream).poll_next(cx);
             self.fully_read = next.is_pending() && !self.stream.was_cut_short;
             // Part of a message is a sign of life as well.
-            let bytes_heard = self.traffic.bytes_read();
-            if std::mem::replace(&mut self.bytes_heard, bytes_heard) != bytes_heard || next.is_ready() {
+            if std::mem::take(&mut self.stream.has_read) || next.is_ready() {
                 self.last_heard = Instant::now();
             }
             let next = ready!(next);
@@ -367,11 +329,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
-    /// True if the last read found no further message.
-    pub(crate) const fn is_fully_read(&self) -> bool {
-        self.fully_read
-    }
-
     /// Pauses or resumes reading on events.
     pub(crate) fn set_read_paused(&mut self, paused: bool) {
         let Some(tcp) = self.stream.io.tcp_mut() else { return };
@@ -386,20 +343,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
         }
     }
 
-    /// True while reading on events is paused.
-    pub(crate) fn is_read_paused(&self) -> bool {
-        self.stream.io.tcp().is_some_and(PausableStream::is_paused)
-    }
-
     /// True if reading finds nothing until a read is allowed, or events resume.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.fully_read && self.is_read_paused()
+        self.fully_read && self.stream.io.is_read_paused()
     }
 
     /// Allows one read of a paused stream, until nothing is left.
     pub(crate) fn allow_read(&mut self) {
         if let Some(tcp) = self.stream.io.tcp_mut() {
-            tcp.allow_read();
+            tcp.is_exhausted = false;
         }
         self.fully_read = false;
     }

@@ -1,10 +1,9 @@
 //! Sends, reads and times a socket out in virtual time.
 
+use std::sync::Arc;
+
 use super::*;
-use crate::{
-    net::CountedStream,
-    server::{memory::MemoryShare, websocket::PONG_ROOM_BYTES},
-};
+use crate::server::{memory::MemoryShare, websocket::PONG_ROOM_BYTES};
 use futures_util::SinkExt as _;
 use tokio::io::DuplexStream;
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
@@ -13,17 +12,17 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 async fn drop_turn_discards_unsent_messages_of_that_turn_only() {
     let (near, far) = tokio::io::duplex(1024);
     let near = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
-    let mut socket = SessionSocket::new(MeteredWebSocket { stream: near, traffic: Arc::default() });
+    let mut socket = SessionSocket::new(near);
     let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
     socket.send(Message::Text("start".into()));
     for _ in 0..10 {
         socket.send_tagged(Message::Binary(Bytes::from_static(&[1; 5000])), Some(SpeechId(1)));
     }
     let stuck = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx).is_pending())).await;
-    assert!(stuck && socket.outbox_bytes() > 30_000, "the outbox fills because the client does not read");
+    assert!(stuck && socket.outbox.bytes() > 30_000, "the outbox fills because the client does not read");
     socket.drop_turn(SpeechId(1));
     assert_eq!(
-        socket.outbox_bytes(),
+        socket.outbox.bytes(),
         261 + 4 * 5_256,
         "the first messages are written together, and partly sent"
     );
@@ -47,15 +46,14 @@ const PONG: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
 const TEXT: [u8; 6] = [0x81, 0x80, 0, 0, 0, 0];
 
 /// A server's socket with byte counters, and the client's raw end.
-fn socket_pair() -> (SessionSocket<CountedStream<DuplexStream>>, DuplexStream) {
+fn socket_pair() -> (SessionSocket<DuplexStream>, DuplexStream) {
     let (near, far) = tokio::io::duplex(1024);
-    let (near, traffic) = CountedStream::new(near);
     let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
-    (SessionSocket::new(MeteredWebSocket { stream, traffic }), far)
+    (SessionSocket::new(stream), far)
 }
 
 /// Polls a socket like the session's task until an event comes.
-async fn next_event(socket: &mut SessionSocket<CountedStream<DuplexStream>>) -> SocketEvent {
+async fn next_event(socket: &mut SessionSocket<DuplexStream>) -> SocketEvent {
     loop {
         let mut timer = Box::pin(tokio::time::sleep_until(socket.timer_deadline()));
         let event = std::future::poll_fn(|cx| {
@@ -80,7 +78,7 @@ async fn next_event(socket: &mut SessionSocket<CountedStream<DuplexStream>>) -> 
 async fn message_that_one_poll_does_not_read_to_its_end_leaves_more_to_read() {
     let (near, far) = tokio::io::duplex(1 << 20);
     let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
-    let mut socket = SessionSocket::new(MeteredWebSocket { stream, traffic: Arc::default() });
+    let mut socket = SessionSocket::new(stream);
     let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
     client.send(WsMessage::binary(vec![1; 400 * 1024])).await.unwrap();
     let mut polls = 0;
@@ -100,11 +98,11 @@ async fn message_that_one_poll_does_not_read_to_its_end_leaves_more_to_read() {
 async fn message_that_is_being_written_counts_towards_the_memory_bound() {
     for (bytes, fits) in [(900_000, true), (1_200_000, false)] {
         let (mut socket, _far) = socket_pair();
-        socket.stream.set_memory(MemoryShare::new(Arc::default(), 1_000_000));
+        socket.stream.memory = MemoryShare::new(Arc::default(), 1_000_000);
         socket.send(Message::Binary(vec![1; bytes].into()));
         let polled = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx))).await;
         assert_eq!(polled.is_pending(), fits, "{polled:?}");
-        assert!(socket.outbox_bytes() >= bytes, "the peer has read nothing");
+        assert!(socket.outbox.bytes() >= bytes, "the peer has read nothing");
     }
 }
 
@@ -163,9 +161,8 @@ async fn peer_that_stops_reading_or_sending_is_lost() {
 #[tokio::test]
 async fn flood_of_pings_lets_others_run() {
     let (near, mut far) = tokio::io::duplex(1 << 20);
-    let (near, traffic) = CountedStream::new(near);
     let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
-    let mut socket = SessionSocket::new(MeteredWebSocket { stream, traffic });
+    let mut socket = SessionSocket::new(stream);
     let count = 10 * CONTROL_FRAMES_PER_POLL;
     far.write_all(&[PONG.repeat(count), TEXT.to_vec()].concat()).await.unwrap();
     let mut polls = 0;
@@ -180,9 +177,8 @@ async fn flood_of_pings_lets_others_run() {
 #[tokio::test]
 async fn unread_pongs_are_bounded() {
     let (near, mut far) = tokio::io::duplex(1024);
-    let (near, traffic) = CountedStream::new(near);
     let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(16 << 20));
-    let mut socket = SessionSocket::new(MeteredWebSocket { stream, traffic });
+    let mut socket = SessionSocket::new(stream);
     // Masked pings with 125 bytes each; their answers are not read.
     let ping = [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'p'; 125]].concat();
     let pings = async {
@@ -225,7 +221,7 @@ async fn long_message_must_make_progress_between_two_pings() {
             served = served => assert!(served.is_err(), "{served:?}"),
             () = client => {}
         }
-        assert_eq!(socket.is_too_slow(), is_too_slow, "{bytes_a_second}");
+        assert_eq!(socket.is_too_slow, is_too_slow, "{bytes_a_second}");
         socket.release_memory();
         assert_eq!(socket.stream.unfinished_bytes(), 0);
     }
@@ -253,7 +249,7 @@ type CloseInTest = Box<dyn FnOnce(SessionSocket<DuplexStream>)>;
 fn minute_of_speech() -> (SessionSocket<DuplexStream>, DuplexStream) {
     let (near, far) = tokio::io::duplex(4096);
     let near = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
-    let mut socket = SessionSocket::new(MeteredWebSocket { stream: near, traffic: Arc::default() });
+    let mut socket = SessionSocket::new(near);
     for _ in 0..60 {
         socket.send(Message::Binary(Bytes::from_static(&[1; 48_000])));
     }

@@ -24,8 +24,7 @@ impl SpeechInput {
             && self.converter.can_hold(bytes)
             && self.coarse_gate.is_quiet(bytes, self.voice_activity.gate_dbfs())
         {
-            self.converter.hold(bytes, self.held_max_groups);
-            if self.converter.has_gap() {
+            if self.converter.hold(bytes, self.held_max_groups) {
                 // The pre-roll ends at the gap and cannot be continued.
                 self.discard_pre_roll();
             }

@@ -80,7 +80,7 @@ struct QueueState {
 /// One upstream connection.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnection {
-    lane: Lane,
+    pub(crate) lane: Lane,
     purpose: LanePurpose,
     mode: Mode,
     /// Initialisation, once it is known.
@@ -91,8 +91,8 @@ pub(crate) struct UpstreamConnection {
     /// When the phase times out. Set with every phase.
     deadline: Option<Instant>,
     opened_at: Instant,
-    /// When a worker was assigned in this attempt.
-    granted_at: Option<Instant>,
+    /// When a worker was assigned in this attempt. The upstream's time limit counts from this instant (field notes §1.6).
+    pub(crate) granted_at: Option<Instant>,
     /// Outstanding answers, if there may be more than one.
     pending_replies: u16,
     /// Longest wait for the next output of the model, ms.
@@ -126,10 +126,6 @@ impl UpstreamConnection {
         };
         connection.dial(now, lane, times, out);
         connection
-    }
-
-    pub(crate) const fn lane(&self) -> Lane {
-        self.lane
     }
 
     /// Position in the upstream's queue, and the time since which it waits.
@@ -167,11 +163,6 @@ impl UpstreamConnection {
                 self.phase,
                 ConnectionPhase::Gone | ConnectionPhase::BackingOff | ConnectionPhase::Dialling
             )
-    }
-
-    /// When the worker was assigned. The upstream's time limit counts from this instant (field notes §1.6).
-    pub(crate) const fn granted_at(&self) -> Option<Instant> {
-        self.granted_at
     }
 
     /// Ends at this instant at the latest, whatever it waits for.
