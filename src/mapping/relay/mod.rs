@@ -18,7 +18,7 @@ pub use self::{
     field::{RelayField, RelayFieldRole, RelayFieldType},
     profile::RelayRules,
 };
-pub(super) use self::{file::RelayProtocolFile, profile::RelayProfileFile};
+pub(super) use self::file::RelayProtocolFile;
 use super::{
     check::values::deserialize_close_code,
     extract::{Extractor, Node},
