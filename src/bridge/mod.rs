@@ -21,7 +21,7 @@ mod relayed;
 mod served;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -34,7 +34,9 @@ use crate::{
     mapping::{ClientMapping, UpstreamMapping},
     session::{
         AudioTotals, Observation, RelaySetup, SampleCounts, SessionReport, SessionSetup, UplinkCounts,
+        outbox::Action,
     },
+    upstream::lane::LaneCodecs,
 };
 
 /// An input of a session: a frame, a change of a connection, an order, or the passing of time.
@@ -86,6 +88,26 @@ pub enum Output {
     Wait(Option<Instant>),
     /// The session is over and every lane is gone.
     Finished,
+}
+
+/// Queues what an action about a lane gives the driver to do: a command may take several messages.
+fn push_lane_output(lanes: &mut LaneCodecs, action: Action, ready: &mut VecDeque<Output>) {
+    match action {
+        Action::OpenLane(lane, mode) => {
+            lanes.open(lane, mode);
+            ready.push_back(Output::OpenLane(lane, mode));
+        }
+        Action::ToLane(lane, command) => {
+            if let Some(codec) = lanes.get_mut(lane) {
+                codec.encode(command, |message| ready.push_back(Output::ToLane(lane, message)));
+            }
+        }
+        Action::DropLane(lane) => {
+            lanes.close(lane);
+            ready.push_back(Output::CloseLane(lane));
+        }
+        _ => {}
+    }
 }
 
 /// One session's bridge.

@@ -1,6 +1,10 @@
 //! Bridge of a client that speaks the model's own protocol: client codec, relay session and upstream codec.
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
 
 use super::{
     Input, Output,
@@ -10,8 +14,8 @@ use crate::{
     downstream::relay::RelayCodec,
     error::{Error, ErrorKind},
     event::{
-        Frame, LaneCommand, Message, MessageMeta,
-        relay::{QueuePosition, RelayEndReason, RelayUpstreamEvent},
+        Frame, Message, MessageMeta,
+        relay::{QueuePosition, RelayEndReason, UpstreamMessage},
     },
     mapping::{ClientMapping, UpstreamMapping, check::quoted_list, upstream::SendName},
     session::{RelaySetup, SessionReport, outbox::Action},
@@ -29,6 +33,7 @@ pub(super) struct RelayBridge {
     /// `None` if the client protocol or the profile does not relay.
     relay: Option<Relay>,
     lanes: LaneCodecs,
+    ready_outputs: VecDeque<Output>,
     is_client_open: bool,
     /// Fields without effect that were already reported to operators.
     noted_no_effect: BTreeSet<String>,
@@ -52,7 +57,14 @@ impl RelayBridge {
         let codecs = client.map(|client| RelayCodecs { client, upstream: Dialect::new(dialect) });
         let relay = codecs.and_then(|codecs| Relay::open(now, &setup, codecs));
         let is_client_open = relay.is_some();
-        let mut relayed = Self { candidates, relay, lanes, is_client_open, noted_no_effect: BTreeSet::new() };
+        let mut relayed = Self {
+            candidates,
+            relay,
+            lanes,
+            ready_outputs: VecDeque::new(),
+            is_client_open,
+            noted_no_effect: BTreeSet::new(),
+        };
         relayed.check_mode(now);
         relayed
     }
@@ -106,7 +118,7 @@ impl RelayBridge {
         }
         let Self { relay: Some(relay), lanes, noted_no_effect, .. } = self else { return };
         // Reports an event of a lane that the upstream sent no message about.
-        let report = |relay: &mut Relay, event: &RelayUpstreamEvent<'_>, lane| {
+        let report = |relay: &mut Relay, event: &UpstreamMessage<'_>, lane| {
             relay.handle_upstream_message(now, lane, (event, MessageMeta::default()), "");
         };
         match input {
@@ -123,25 +135,25 @@ impl RelayBridge {
             Input::LaneQueued(lane, position) => {
                 relay.handle_lane_opened(now, lane);
                 let place = QueuePosition { position: Some(position), ..QueuePosition::default() };
-                report(relay, &RelayUpstreamEvent::Queued(place), lane);
+                report(relay, &UpstreamMessage::Queued(place), lane);
             }
             Input::LaneOpened(lane) => {
                 relay.handle_lane_opened(now, lane);
                 if lanes.get_mut(lane).is_some_and(|codec| codec.is_granted_by_transport()) {
-                    report(relay, &RelayUpstreamEvent::Granted, lane);
+                    report(relay, &UpstreamMessage::Granted, lane);
                 }
             }
             Input::Lane(lane, frame) => {
                 let text = if let Frame::Text(text) = frame { text } else { "" };
                 if let Some(codec) = lanes.get_mut(lane) {
-                    codec.decode_for_relay(frame, |event, meta| {
+                    codec.decode_message(frame, |event, meta| {
                         relay.handle_upstream_message(now, lane, (event, meta), text);
                     });
                 }
             }
             Input::LaneClosed(lane, reason) => {
                 if let Some(end) = lanes.close(lane).and_then(|codec| codec.unreported_end(&reason)) {
-                    report(relay, &RelayUpstreamEvent::Ended(RelayEndReason::Failed, end), lane);
+                    report(relay, &UpstreamMessage::Ended(RelayEndReason::Failed, end), lane);
                 }
                 relay.handle_lane_closed(now, lane, &reason);
             }
@@ -155,31 +167,20 @@ impl RelayBridge {
 
     pub(super) fn poll_output(&mut self, _now: Instant) -> Output {
         let Some(relay) = &mut self.relay else { return Output::Finished };
+        if let Some(output) = self.ready_outputs.pop_front() {
+            return output;
+        }
         while let Some(action) = relay.pop_action() {
             match action {
                 Action::RawToClient(message) if self.is_client_open => {
                     self.is_client_open = !matches!(message, Message::Close(..));
                     return Output::ToClient(message, None);
                 }
-                Action::OpenLane(lane, mode) => {
-                    self.lanes.open(lane, mode);
-                    return Output::OpenLane(lane, mode);
-                }
-                Action::ToLane(lane, LaneCommand::RawText(text)) => {
-                    return Output::ToLane(lane, Message::Text(text));
-                }
-                Action::ToLane(lane, command) => {
-                    let mut message = None;
-                    if let Some(codec) = self.lanes.get_mut(lane) {
-                        codec.encode(&command, |encoded| message = Some(encoded));
+                Action::OpenLane(..) | Action::ToLane(..) | Action::DropLane(_) => {
+                    super::push_lane_output(&mut self.lanes, action, &mut self.ready_outputs);
+                    if let Some(output) = self.ready_outputs.pop_front() {
+                        return output;
                     }
-                    if let Some(message) = message {
-                        return Output::ToLane(lane, message);
-                    }
-                }
-                Action::DropLane(lane) => {
-                    self.lanes.close(lane);
-                    return Output::CloseLane(lane);
                 }
                 Action::Observe(observation) => return Output::Observe(observation),
                 Action::RawToClient(_)

@@ -194,23 +194,11 @@ impl ServedBridge {
                 | Action::RawToClient(_)
                 | Action::CloseClient(_)
                 | Action::DropTurn(..) => {}
-                Action::OpenLane(lane, mode) => {
-                    self.lanes.open(lane, mode);
-                    return Output::OpenLane(lane, mode);
-                }
-                Action::ToLane(lane, command) => {
-                    if let Some(codec) = self.lanes.get_mut(lane) {
-                        codec.encode(&command, |message| {
-                            self.ready_outputs.push_back(Output::ToLane(lane, message));
-                        });
-                    }
+                Action::OpenLane(..) | Action::ToLane(..) | Action::DropLane(_) => {
+                    super::push_lane_output(&mut self.lanes, action, &mut self.ready_outputs);
                     if let Some(output) = self.ready_outputs.pop_front() {
                         return output;
                     }
-                }
-                Action::DropLane(lane) => {
-                    self.lanes.close(lane);
-                    return Output::CloseLane(lane);
                 }
                 Action::Observe(Observation::NoEffect(note) | Observation::Unsupported(note))
                     if !super::mark_noted(&mut self.noted_no_effect, &note) => {}

@@ -348,7 +348,7 @@ impl SessionCheck {
         if self.plan.depth == Depth::Queue {
             return self.start_closing(now, now);
         }
-        self.send(&self.plan.init.clone());
+        self.send(self.plan.init.clone());
         (self.phase, self.step_started_at) = (CheckPhase::Initialising, now);
     }
 
@@ -372,7 +372,7 @@ impl SessionCheck {
         if let LaneCommand::Append(UnitInput { input_id, .. }) = &mut question {
             *input_id = format!("doctor-{}", self.questions_sent).into();
         }
-        self.send(&question);
+        self.send(question);
         (self.phase, self.step_started_at) = (CheckPhase::AwaitingAnswer, now);
     }
 
@@ -418,7 +418,7 @@ impl SessionCheck {
     }
 
     /// Queues the messages of a command. Returns true if the dialect ends the session by the socket in its place.
-    fn send(&mut self, command: &LaneCommand) -> bool {
+    fn send(&mut self, command: LaneCommand) -> bool {
         let mut closes_socket = false;
         self.codec.encode(command, |message| match message {
             Message::Text(text) => self.outgoing.push_back(text),
