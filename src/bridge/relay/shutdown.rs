@@ -47,11 +47,7 @@ impl Relay {
         if !self.lane.is_open() {
             return self.confirm_close(now);
         }
-        let message = match self.client.codecs.is_passthrough() {
-            true => Some(text.to_owned()),
-            false => self.client.codecs.encode_close(reason),
-        };
-        match (self.lane.id(), message) {
+        match (self.lane.id(), self.client.codecs.closing_message(reason, text)) {
             (Some(id), Some(message)) => {
                 self.lane.lanes.close_with_message(now, id, message, &mut self.client.out)
             }

@@ -89,7 +89,7 @@ impl Relay {
             }
             _ => return,
         };
-        if self.client.codecs.is_passthrough() {
+        if self.forwards(text) {
             return self.client.forward(text);
         }
         self.client.notify(now, &notice);
@@ -103,9 +103,15 @@ impl Relay {
             && self.client.session_id != self.reported.session_id
     }
 
+    /// True if the client receives the upstream's message as it is. An event that the upstream sent no message about has
+    /// an empty one.
+    fn forwards(&self, text: &str) -> bool {
+        self.client.codecs.is_passthrough() && !text.is_empty()
+    }
+
     /// Forwards an unknown message. The connection reports it to operators.
     fn forward_unknown(&mut self, text: &str) {
-        if self.client.codecs.is_passthrough() && !text.is_empty() {
+        if self.forwards(text) {
             self.client.forward(text);
         }
     }
@@ -220,7 +226,7 @@ impl Relay {
             self.lane.close(now, &mut self.client.out);
         }
         self.lane.detach(&mut self.timers);
-        if self.client.codecs.is_passthrough() {
+        if self.forwards(text) {
             self.close_passthrough(now, reason, text);
         } else {
             let client_closed = matches!(self.phase, RelayPhase::Closing(_));
