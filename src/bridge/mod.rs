@@ -21,7 +21,7 @@ mod relayed;
 mod served;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -34,7 +34,9 @@ use crate::{
     mapping::{ClientMapping, upstream::Dialects},
     session::{
         AudioTotals, Observation, RelaySetup, SampleCounts, SessionReport, SessionSetup, UplinkCounts,
+        outbox::Action,
     },
+    upstream::lane::{CodecAction, LaneCodecs},
 };
 
 /// An input of a session: a frame, a change of a connection, an order, or the passing of time.
@@ -90,6 +92,44 @@ pub enum Output {
     Wait(Option<Instant>),
     /// The session is over and every lane is gone.
     Finished,
+}
+
+/// Queues what an action about a lane gives the driver to do: a command may take several messages.
+fn push_lane_output(now: Instant, lanes: &mut LaneCodecs, action: Action, ready: &mut VecDeque<Output>) {
+    match action {
+        Action::OpenLane(lane, mode, purpose) => {
+            lanes.open(lane, mode, purpose);
+            ready.push_back(Output::OpenLane(lane, mode, purpose));
+        }
+        Action::ToLane(lane, command) => {
+            if let Some(codec) = lanes.get_mut(lane) {
+                codec.encode(now, command, |message| ready.push_back(Output::ToLane(lane, message)));
+            }
+        }
+        Action::DropLane(lane) => {
+            lanes.close(lane);
+            ready.push_back(Output::CloseLane(lane));
+        }
+        _ => {}
+    }
+}
+
+/// Queues what the lanes' codecs do by themselves; tells which lanes they give up.
+fn push_codec_outputs(
+    lanes: &mut LaneCodecs,
+    ready: &mut VecDeque<Output>,
+    mut give_up: impl FnMut(Lane, &DisconnectReason),
+) {
+    while let Some((lane, (mode, purpose), action)) = lanes.pop_action() {
+        match action {
+            CodecAction::Send(message) => ready.push_back(Output::ToLane(lane, message)),
+            CodecAction::Redial => ready.push_back(Output::ReopenLane(lane, mode, purpose)),
+            CodecAction::End(reason) => {
+                lanes.close(lane);
+                give_up(lane, &reason);
+            }
+        }
+    }
 }
 
 /// One session's bridge.

@@ -1,6 +1,10 @@
 //! Bridge of a client that speaks the model's own protocol: client codec, relay session and upstream codec.
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
 
 use super::{
     Input, Output,
@@ -10,8 +14,8 @@ use crate::{
     downstream::relay::RelayCodec,
     error::{Error, ErrorKind},
     event::{
-        Frame, Lane, LaneCommand, Message, MessageMeta,
-        relay::{QueuePosition, RelayEndReason, RelayUpstreamEvent},
+        Frame, Lane, Message, MessageMeta,
+        relay::{QueuePosition, RelayEndReason, UpstreamMessage},
     },
     mapping::{
         ClientMapping,
@@ -36,6 +40,7 @@ pub(super) struct RelayBridge {
     /// `None` if the client protocol or the profile does not relay.
     relay: Option<Relay>,
     lanes: LaneCodecs,
+    ready_outputs: VecDeque<Output>,
     is_client_open: bool,
     /// Fields without effect that were already reported to operators.
     noted_no_effect: BTreeSet<String>,
@@ -60,7 +65,14 @@ impl RelayBridge {
         let codecs = client.map(|client| RelayCodecs { client, upstream: Dialect::new(dialect) });
         let relay = codecs.and_then(|codecs| Relay::open(now, &setup, codecs));
         let is_client_open = relay.is_some();
-        let mut relayed = Self { candidates, relay, lanes, is_client_open, noted_no_effect: BTreeSet::new() };
+        let mut relayed = Self {
+            candidates,
+            relay,
+            lanes,
+            ready_outputs: VecDeque::new(),
+            is_client_open,
+            noted_no_effect: BTreeSet::new(),
+        };
         relayed.check_mode(now);
         relayed
     }
@@ -125,7 +137,7 @@ impl RelayBridge {
         }
         let Self { relay: Some(relay), lanes, noted_no_effect, .. } = self else { return };
         // Reports an event of a lane that the upstream sent no message about.
-        let report = |relay: &mut Relay, event: &RelayUpstreamEvent<'_>, lane| {
+        let report = |relay: &mut Relay, event: &UpstreamMessage<'_>, lane| {
             relay.handle_upstream_message(now, lane, (event, MessageMeta::default()), "");
         };
         match input {
@@ -142,66 +154,71 @@ impl RelayBridge {
             Input::LaneQueued(lane, position) => {
                 relay.handle_lane_opened(now, lane);
                 let place = QueuePosition { position: Some(position), ..QueuePosition::default() };
-                report(relay, &RelayUpstreamEvent::Queued(place), lane);
+                report(relay, &UpstreamMessage::Queued(place), lane);
             }
             // A relay has upstreams of one dialect.
             Input::LaneDialect(..) => {}
             Input::LaneOpened(lane) => {
-                relay.handle_lane_opened(now, lane);
                 let opening = lanes.get_mut(lane).map(|codec| codec.handle_opened(now));
+                if opening != Some(LaneOpening::Resumed) {
+                    relay.handle_lane_opened(now, lane);
+                }
                 if opening == Some(LaneOpening::Granted) {
-                    report(relay, &RelayUpstreamEvent::Granted, lane);
+                    report(relay, &UpstreamMessage::Granted, lane);
                 }
             }
             Input::Lane(lane, frame) => {
                 let text = if let Frame::Text(text) = frame { text } else { "" };
                 if let Some(codec) = lanes.get_mut(lane) {
-                    codec.decode_for_relay(frame, |event, meta| {
+                    codec.decode_message(frame, |event, meta| {
                         relay.handle_upstream_message(now, lane, (event, meta), text);
                     });
                 }
             }
             Input::LaneClosed(lane, reason) => {
-                if let LaneEnd::Over(Some(end)) = lanes.handle_end(now, lane, &reason) {
-                    report(relay, &RelayUpstreamEvent::Ended(RelayEndReason::Failed, end), lane);
+                if let LaneEnd::Over(end) = lanes.handle_end(now, lane, &reason) {
+                    if let Some(end) = end {
+                        report(relay, &UpstreamMessage::Ended(RelayEndReason::Failed, end), lane);
+                    }
+                    relay.handle_lane_closed(now, lane, &reason);
                 }
-                relay.handle_lane_closed(now, lane, &reason);
             }
-            Input::Timeout => relay.handle_timeout(now),
+            Input::Timeout => {
+                lanes.handle_timeout(now);
+                relay.handle_timeout(now);
+            }
             Input::Drain(within) => relay.drain(now, within, RelayEndReason::Shutdown),
             Input::Close(within) => relay.drain(now, within, RelayEndReason::Operator),
             Input::Rollover => relay.reject_rollover(),
         }
         relay.arm_idle();
+        self.follow_codecs(now);
+    }
+
+    /// Does what the lanes' codecs want by themselves.
+    fn follow_codecs(&mut self, now: Instant) {
+        let Some(relay) = &mut self.relay else { return };
+        super::push_codec_outputs(&mut self.lanes, &mut self.ready_outputs, |lane, reason| {
+            relay.handle_lane_closed(now, lane, reason);
+        });
     }
 
     pub(super) fn poll_output(&mut self, now: Instant) -> Output {
-        let Some(relay) = &mut self.relay else { return Output::Finished };
-        while let Some(action) = relay.pop_action() {
+        if let Some(output) = self.ready_outputs.pop_front() {
+            return output;
+        }
+        while let Some(action) = self.relay.as_mut().and_then(Relay::pop_action) {
             match action {
                 Action::RawToClient(message) if self.is_client_open => {
                     self.is_client_open = !matches!(message, Message::Close(..));
                     return Output::ToClient(message, None);
                 }
-                Action::OpenLane(lane, mode, purpose) => {
-                    self.lanes.open(lane, mode, purpose);
-                    return Output::OpenLane(lane, mode, purpose);
-                }
-                Action::ToLane(lane, LaneCommand::RawText(text)) => {
-                    return Output::ToLane(lane, Message::Text(text));
-                }
-                Action::ToLane(lane, command) => {
-                    let mut message = None;
-                    if let Some(codec) = self.lanes.get_mut(lane) {
-                        codec.encode(now, &command, |encoded| message = Some(encoded));
+                Action::OpenLane(..) | Action::ToLane(..) | Action::DropLane(_) => {
+                    super::push_lane_output(now, &mut self.lanes, action, &mut self.ready_outputs);
+                    self.follow_codecs(now);
+                    if let Some(output) = self.ready_outputs.pop_front() {
+                        return output;
                     }
-                    if let Some(message) = message {
-                        return Output::ToLane(lane, message);
-                    }
-                }
-                Action::DropLane(lane) => {
-                    self.lanes.close(lane);
-                    return Output::CloseLane(lane);
                 }
                 Action::Observe(observation) => return Output::Observe(observation),
                 Action::RawToClient(_)
@@ -210,7 +227,12 @@ impl RelayBridge {
                 | Action::DropTurn(..) => {}
             }
         }
-        if relay.is_finished() { Output::Finished } else { Output::Wait(relay.next_timeout()) }
+        match &self.relay {
+            Some(relay) if !relay.is_finished() => {
+                Output::Wait(relay.next_timeout().into_iter().chain(self.lanes.deadline()).min())
+            }
+            _ => Output::Finished,
+        }
     }
 
     /// Chooses the protocol by the first message that one of the candidates has. The upstream's own protocol, or else

@@ -15,7 +15,7 @@ use crate::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
         SessionSetup, UplinkCounts, outbox::Action,
     },
-    upstream::lane::{CodecAction, LaneCodecs, LaneEnd, LaneOpening},
+    upstream::lane::{LaneCodecs, LaneEnd, LaneOpening},
 };
 
 /// Codec, session and lane codecs of one client.
@@ -205,23 +205,12 @@ impl ServedBridge {
                 | Action::RawToClient(_)
                 | Action::CloseClient(_)
                 | Action::DropTurn(..) => {}
-                Action::OpenLane(lane, mode, purpose) => {
-                    self.lanes.open(lane, mode, purpose);
-                    return Output::OpenLane(lane, mode, purpose);
-                }
-                Action::ToLane(lane, command) => {
-                    if let Some(codec) = self.lanes.get_mut(lane) {
-                        codec.encode(now, &command, |message| {
-                            self.ready_outputs.push_back(Output::ToLane(lane, message));
-                        });
-                    }
+                Action::OpenLane(..) | Action::ToLane(..) | Action::DropLane(_) => {
+                    super::push_lane_output(now, &mut self.lanes, action, &mut self.ready_outputs);
+                    self.follow_codecs(now);
                     if let Some(output) = self.ready_outputs.pop_front() {
                         return output;
                     }
-                }
-                Action::DropLane(lane) => {
-                    self.lanes.close(lane);
-                    return Output::CloseLane(lane);
                 }
                 Action::Observe(Observation::NoEffect(note) | Observation::Unsupported(note))
                     if !super::mark_noted(&mut self.noted_no_effect, &note) => {}
@@ -238,18 +227,10 @@ impl ServedBridge {
 
     /// Does what the lanes' codecs want by themselves.
     fn follow_codecs(&mut self, now: Instant) {
-        while let Some((lane, (mode, purpose), action)) = self.lanes.pop_action() {
-            match action {
-                CodecAction::Send(message) => self.ready_outputs.push_back(Output::ToLane(lane, message)),
-                CodecAction::Redial => self.ready_outputs.push_back(Output::ReopenLane(lane, mode, purpose)),
-                CodecAction::End(reason) => {
-                    self.lanes.close(lane);
-                    if let Some(session) = &mut self.session {
-                        session.handle_lane_closed(now, lane, &reason);
-                    }
-                }
-            }
-        }
+        let Some(session) = &mut self.session else { return };
+        super::push_codec_outputs(&mut self.lanes, &mut self.ready_outputs, |lane, reason| {
+            session.handle_lane_closed(now, lane, reason);
+        });
     }
 
     /// Name of the dialect of the first upstream.

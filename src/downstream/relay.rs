@@ -8,8 +8,8 @@ use super::encode::truncate_close_reason;
 use crate::{
     error::{Error, ErrorKind},
     event::relay::{
-        ClientNotice, ErrorNotice, NoticeMeta, QueuePosition, RelayClientEvent, RelayEndReason, RelayInput,
-        RelayOpening,
+        ClientNotice, ErrorNotice, ModelOutput, NoticeMeta, QueuePosition, RelayClientEvent, RelayEndReason,
+        RelayInput, RelayOpening, StepOutput,
     },
     mapping::{
         ClientMapping,
@@ -111,7 +111,11 @@ impl RelayCodec {
         };
         let template = relay.event(name)?;
         let slots = name.slots();
-        let mut json = String::with_capacity(256 + payload_len(told));
+        let payload = match told {
+            ClientNotice::Output(output) => output.parts(),
+            _ => StepOutput::default(),
+        };
+        let mut json = String::with_capacity(256 + payload.text.len() + payload.audio.map_or(0, str::len));
         template.render(&mut json, |slot| self.slot_value(relay, told, about, slots[slot]));
         Some(json)
     }
@@ -187,13 +191,9 @@ impl RelayCodec {
             (ClientNotice::Opened { prompt_chars }, "prompt_chars") => {
                 integer(prompt_chars.saturating_add(relay.prompt_extra_chars))
             }
-            (ClientNotice::Text(text), "text") => SlotValue::Str(text),
-            (ClientNotice::Speech(audio), "audio") => SlotValue::Str(audio),
-            (ClientNotice::Output(output), "text") => SlotValue::Str(output.text),
-            (ClientNotice::Output(output), "audio") => output.audio.into(),
-            (ClientNotice::Output(output), "end_of_turn") => SlotValue::Bool(output.end_of_turn),
-            (ClientNotice::Answered(text, _), "text") => SlotValue::Str(text.unwrap_or_default()),
-            (ClientNotice::Answered(_, audio), "audio") => (*audio).into(),
+            (ClientNotice::Output(output), "text") => SlotValue::Str(output.parts().text),
+            (ClientNotice::Output(output), "audio") => output.parts().audio.into(),
+            (ClientNotice::Output(output), "end_of_turn") => SlotValue::Bool(output.parts().end_of_turn),
             (ClientNotice::Ended { reason: why, client_reason: own, .. }, "reason") => {
                 match (relay.end(*why), own) {
                     (Some(spelling), Some(own)) if spelling.use_client_reason => SlotValue::Str(own),
@@ -325,23 +325,13 @@ const fn event_name(told: &ClientNotice<'_>) -> RelayEvent {
         ClientNotice::Queued { is_update: true, .. } => RelayEvent::QueueUpdate,
         ClientNotice::Granted => RelayEvent::Granted,
         ClientNotice::Opened { .. } => RelayEvent::Opened,
-        ClientNotice::Listening => RelayEvent::Listening,
-        ClientNotice::Text(_) => RelayEvent::Text,
-        ClientNotice::Speech(_) => RelayEvent::Speech,
-        ClientNotice::Output(_) => RelayEvent::Output,
-        ClientNotice::Answered(..) => RelayEvent::Answered,
+        ClientNotice::Output(ModelOutput::Listening) => RelayEvent::Listening,
+        ClientNotice::Output(ModelOutput::Text(_)) => RelayEvent::Text,
+        ClientNotice::Output(ModelOutput::Speech(_)) => RelayEvent::Speech,
+        ClientNotice::Output(ModelOutput::Step(_)) => RelayEvent::Output,
+        ClientNotice::Output(ModelOutput::Answered(..)) => RelayEvent::Answered,
         ClientNotice::Ended { detail: None, .. } => RelayEvent::Ended,
         ClientNotice::Ended { detail: Some(_), .. } => RelayEvent::EndedWithDetail,
-    }
-}
-
-/// Length of the text and audio of a notice, bytes.
-fn payload_len(told: &ClientNotice<'_>) -> usize {
-    match told {
-        ClientNotice::Text(text) | ClientNotice::Speech(text) => text.len(),
-        ClientNotice::Output(output) => output.text.len() + output.audio.map_or(0, str::len),
-        ClientNotice::Answered(text, audio) => text.map_or(0, str::len) + audio.map_or(0, str::len),
-        _ => 0,
     }
 }
 

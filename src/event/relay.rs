@@ -4,8 +4,8 @@
 //! vocabulary of served sessions and their upstreams is [`super::lane`].
 
 use super::{LaneEvent, UpstreamEnd};
-use crate::mapping::extract::Node;
 pub use crate::mapping::relay::{RelayEndReason, RelayFieldRole};
+use crate::{foreign::shortened, mapping::extract::Node};
 
 /// Message from the client to the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -65,15 +65,28 @@ pub struct QueuePosition<'a> {
     pub ticket: Option<&'a str>,
 }
 
-/// Message from an upstream to a relay's client.
+/// Message of an upstream, as a relay passes it on.
 #[derive(Debug, Clone, PartialEq)]
-pub enum RelayUpstreamEvent<'a> {
+pub enum UpstreamMessage<'a> {
     /// The session waits in the upstream's queue.
     Queued(QueuePosition<'a>),
     /// A worker has been assigned.
     Granted,
     /// The session is open. Holds the upstream's session id.
     Opened(Option<&'a str>),
+    /// Output of the model.
+    Output(ModelOutput<'a>),
+    /// The upstream session has ended.
+    Ended(RelayEndReason, UpstreamEnd),
+    /// Something failed. True if the session continues.
+    Failed(UpstreamEnd, bool),
+    /// Unknown or unreadable message, described in words.
+    Unknown(String),
+}
+
+/// Output of the model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ModelOutput<'a> {
     /// The model listens.
     Listening,
     /// Part of the text.
@@ -81,15 +94,9 @@ pub enum RelayUpstreamEvent<'a> {
     /// Part of the audio, base64.
     Speech(&'a str),
     /// Text and audio of one step.
-    Output(StepOutput<'a>),
+    Step(StepOutput<'a>),
     /// The answer is complete: its text, and its audio unless it was streamed.
     Answered(Option<&'a str>, Option<&'a str>),
-    /// The upstream session has ended.
-    Ended(RelayEndReason, UpstreamEnd),
-    /// Something failed. True if the session continues.
-    Failed(UpstreamEnd, bool),
-    /// Unknown or unreadable message, described in words.
-    Unknown(String),
 }
 
 /// Output of one step.
@@ -103,8 +110,24 @@ pub struct StepOutput<'a> {
     pub end_of_turn: bool,
 }
 
-impl RelayUpstreamEvent<'_> {
-    /// Meaning for the lane on which the message arrived.
+impl<'a> ModelOutput<'a> {
+    /// Its text, audio and end of a turn, as far as it has them.
+    #[must_use]
+    pub fn parts(self) -> StepOutput<'a> {
+        match self {
+            Self::Listening => StepOutput { end_of_turn: true, ..StepOutput::default() },
+            Self::Text(text) => StepOutput { text, ..StepOutput::default() },
+            Self::Speech(audio) => StepOutput { audio: Some(audio), ..StepOutput::default() },
+            Self::Step(step) => step,
+            Self::Answered(text, audio) => {
+                StepOutput { text: text.unwrap_or_default(), audio, end_of_turn: false }
+            }
+        }
+    }
+}
+
+impl UpstreamMessage<'_> {
+    /// Meaning for the lane on which the message arrived. Audio is left out.
     #[must_use]
     pub fn to_lane_event(&self) -> LaneEvent<'_> {
         match self {
@@ -112,11 +135,11 @@ impl RelayUpstreamEvent<'_> {
                 LaneEvent::Queued { position: *position, length: *length, wait_s: *wait_s }
             }
             Self::Granted => LaneEvent::Granted,
-            Self::Opened(session_id) => LaneEvent::Ready { session_id: *session_id },
-            Self::Listening => LaneEvent::Listen,
-            Self::Text(text) => LaneEvent::Text(text),
-            Self::Speech(_) | Self::Output(_) => LaneEvent::Audio(&[]),
-            Self::Answered(text, _) => LaneEvent::Done { text: *text, audio: &[] },
+            Self::Opened(session_id) => LaneEvent::Ready { session_id: session_id.map(shortened) },
+            Self::Output(ModelOutput::Listening) => LaneEvent::Listen,
+            Self::Output(ModelOutput::Text(text)) => LaneEvent::Text(text),
+            Self::Output(ModelOutput::Speech(_) | ModelOutput::Step(_)) => LaneEvent::Audio(&[]),
+            Self::Output(ModelOutput::Answered(text, _)) => LaneEvent::Done { text: *text, audio: &[] },
             Self::Failed(end, true) => LaneEvent::RecoverableError(&end.detail),
             Self::Ended(_, end) | Self::Failed(end, false) => LaneEvent::Closed(end.clone()),
             Self::Unknown(words) => LaneEvent::Unknown(words.clone()),
@@ -141,16 +164,8 @@ pub enum ClientNotice<'a> {
         /// Length of the client's own prompt, characters.
         prompt_chars: u64,
     },
-    /// The model listens.
-    Listening,
-    /// Part of the text.
-    Text(&'a str),
-    /// Part of the audio.
-    Speech(&'a str),
-    /// Text and audio of one step.
-    Output(StepOutput<'a>),
-    /// The answer is complete.
-    Answered(Option<&'a str>, Option<&'a str>),
+    /// Output of the model.
+    Output(ModelOutput<'a>),
     /// The session has ended.
     Ended {
         /// Reason.

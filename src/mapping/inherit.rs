@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use super::check::{Document, FileError};
 
 /// Keys that describe the file itself.
-const OWN_KEYS: [&str; 5] = ["kind", "name", "title", "notes", "extends"];
+pub(super) const OWN_KEYS: [&str; 5] = ["kind", "name", "title", "notes", "extends"];
 
 /// Reads a file together with what it inherits from `base`, the document of the extended profile. Returns it with its
 /// own document. Errors have the position in `source`.

@@ -10,8 +10,8 @@ use super::{
     check::{self, Document, FileError},
     dialogue::ConverseFile,
     hear::HearFile,
-    inherit::parse_extended,
-    relay::{RelayProfileFile, RelayRules},
+    inherit::{OWN_KEYS, parse_extended},
+    relay::RelayRules,
     template::Template,
     upstream::Mode,
 };
@@ -35,7 +35,7 @@ struct ProfileFile {
     #[serde(default)]
     notes: Vec<String>,
     extends: Option<String>,
-    mode: Mode,
+    mode: Option<Mode>,
     listen: Option<ListenRules>,
     read_window: Option<ReadWindowRules>,
     hear: Option<HearFile>,
@@ -46,7 +46,11 @@ struct ProfileFile {
     barge_in: Option<BargeInRules>,
     rollover: Option<RolloverRules>,
     answer: Option<AnswerFile>,
+    relay: Option<RelayRules>,
 }
+
+/// Sections of a relay profile.
+const RELAY_SECTIONS: [&str; 2] = ["relay", "lanes"];
 
 /// `[listen]`: how utterances are found in microphone audio.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -266,18 +270,21 @@ impl Profile {
     }
 
     pub(super) fn compile(document: &Document<'_>, base: Option<&Self>) -> Result<Self, FileError> {
-        if RelayProfileFile::is_relay_profile(document, base)? {
-            return RelayProfileFile::compile(document, base);
-        }
-        let base = base.map(|base| &*base.document);
-        let (read, text): (ProfileFile, _) = parse_extended(document, base, |_| true)?;
+        let is_relay = document.table.get_ref().contains_key("relay") || base.is_some_and(Self::is_relay);
+        let is_inherited = |key: &str| !is_relay || RELAY_SECTIONS.contains(&key);
+        let (read, text): (ProfileFile, _) =
+            parse_extended(document, base.map(|base| &*base.document), is_inherited)?;
         super::check_kind(document, read.kind, super::MappingKind::Profile)?;
+        if is_relay {
+            return read.compile_relay(document, text);
+        }
+        let mode = read.mode.ok_or_else(|| document.problem(0, "missing field `mode`"))?;
         let listen = require(document, "listen", read.listen)?;
         if listen.segment_max_ms < 1000 {
             let message = "`segment_max_ms` must be 1000 or more";
             return Err(document.problem_at_key(&["listen", "segment_max_ms"], message));
         }
-        let dialogue = match read.mode {
+        let dialogue = match mode {
             Mode::Chat => None,
             Mode::Audio | Mode::Video => Some(Arc::new(DialogueRules {
                 converse: require(document, "converse", read.converse)?.compile(document)?,
@@ -285,7 +292,7 @@ impl Profile {
                 rollover: require(document, "rollover", read.rollover)?.checked(document)?,
             })),
         };
-        let answers = match (read.answer, read.mode) {
+        let answers = match (read.answer, mode) {
             (Some(_), Mode::Audio | Mode::Video) => {
                 let message =
                     "[answer] is for mode \"chat\"; in the other modes the model decides when to speak";
@@ -303,7 +310,7 @@ impl Profile {
             notes: read.notes,
             extends: read.extends,
             document: text,
-            mode: read.mode,
+            mode,
             listen,
             read_window: require(document, "read_window", read.read_window)?,
             hear: require(document, "hear", read.hear)?.compile(document)?,
@@ -347,6 +354,35 @@ impl Profile {
     #[must_use]
     pub const fn is_relay(&self) -> bool {
         self.relay.is_some()
+    }
+}
+
+impl ProfileFile {
+    /// Compiles a relay profile, which has no other sections than its own.
+    fn compile_relay(self, document: &Document<'_>, text: Arc<str>) -> Result<Profile, FileError> {
+        let is_foreign = |key: &&str| !OWN_KEYS.contains(key) && !RELAY_SECTIONS.contains(key);
+        if let Some(key) = document.table.get_ref().keys().map(|key| &**key.get_ref()).find(is_foreign) {
+            let message = format!("`{key}` is not for a relay profile, which has only [relay] and [lanes]");
+            return Err(document.problem_at_key(&[key], message));
+        }
+        Ok(Profile {
+            name: self.name,
+            title: self.title,
+            notes: self.notes,
+            extends: self.extends,
+            document: text,
+            // Each client names its own mode, and a relay serves all modes.
+            mode: Mode::Chat,
+            listen: ListenRules::default(),
+            read_window: ReadWindowRules::default(),
+            hear: HearRules::default(),
+            speak: SpeakRules::default(),
+            playout: PlayoutRules::default(),
+            lanes: require(document, "lanes", self.lanes)?,
+            dialogue: None,
+            answers: None,
+            relay: Some(require(document, "relay", self.relay)?),
+        })
     }
 }
 

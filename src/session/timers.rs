@@ -48,8 +48,6 @@ pub(crate) enum Timer {
     Drain,
     /// Armed when the session starts to close. Expiry closes it although replies are pending.
     Finish,
-    /// Armed by output that a relay holds back. Expiry sends it to the client.
-    HeldOutput,
     /// Armed by the loss of a relay's upstream. Expiry ends a session that found no other upstream.
     Resume,
 }

@@ -10,7 +10,7 @@ use super::Dialect;
 use crate::{
     event::{
         DisconnectReason, EndKind, Frame, Lane, LaneCommand, LaneEvent, LanePurpose, Message, MessageMeta,
-        Mode, UpstreamEnd, relay::RelayUpstreamEvent,
+        Mode, UpstreamEnd, relay::UpstreamMessage,
     },
     mapping::{
         UpstreamMapping,
@@ -77,10 +77,10 @@ impl LaneCodec {
     }
 
     /// Decodes one message of the upstream, which may have several events.
-    pub fn decode<'a>(
-        &'a mut self,
+    pub fn decode(
+        &mut self,
         _now: Instant,
-        frame: Frame<'a>,
+        frame: Frame<'_>,
         emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
         self.has_answered = true;
@@ -88,11 +88,12 @@ impl LaneCodec {
     }
 
     /// Encodes a command. It may take several messages, or the end of the transport.
-    pub fn encode(&mut self, _now: Instant, command: &LaneCommand, mut emit: impl FnMut(Message)) {
+    pub fn encode(&mut self, _now: Instant, command: LaneCommand, mut emit: impl FnMut(Message)) {
         let closes_socket = self.dialect.mapping().close_by == CloseBy::Socket;
         emit(match command {
             LaneCommand::Close if closes_socket => Message::Close(NORMAL_CLOSURE, String::new()),
-            command => Message::Text(self.dialect.encode(command, self.mode)),
+            LaneCommand::RawText(text) => Message::Text(text),
+            command => Message::Text(self.dialect.encode(&command, self.mode)),
         });
     }
 
@@ -110,13 +111,13 @@ impl LaneCodec {
     pub const fn handle_timeout(&mut self, _now: Instant) {}
 
     /// Decodes one message of the upstream for a relay.
-    pub fn decode_for_relay(
+    pub fn decode_message(
         &mut self,
         frame: Frame<'_>,
-        emit: impl FnOnce(&RelayUpstreamEvent<'_>, MessageMeta<'_>),
+        emit: impl FnOnce(&UpstreamMessage<'_>, MessageMeta<'_>),
     ) {
         self.has_answered = true;
-        self.dialect.decode_for_relay(frame, emit);
+        self.dialect.decode_message(frame, emit);
     }
 
     /// The transport is gone, or could not be opened.

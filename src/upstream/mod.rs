@@ -23,6 +23,7 @@ use crate::{
     event::{
         EndKind, Frame, LaneCommand, LaneEvent, MessageMeta, Mode, UnitInput, UpstreamEnd, VoiceEncoding,
         VoiceSample,
+        relay::{ModelOutput, QueuePosition, RelayEndReason, StepOutput, UpstreamMessage},
     },
     foreign::shortened,
     mapping::{
@@ -57,24 +58,29 @@ impl Dialect {
     /// Decodes one frame. An unreadable frame becomes [`LaneEvent::Unknown`], never an error.
     ///
     /// A message may have several events. They are emitted in order, with the same metadata.
-    pub fn decode<'a>(&'a self, frame: Frame<'a>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
-        let Frame::Text(text) = frame else {
-            return emit(LaneEvent::Unknown("a binary frame".to_owned()), MessageMeta::default());
-        };
-        match self.mapping.extractor.extract(text) {
-            Ok(found) => match self.mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
-                Some(rule) => {
-                    let meta = message_meta(rule, &found);
-                    let mut samples = scratch::take();
-                    emit_events(&self.mapping, rule, &found, &mut samples, |event| emit(event, meta));
-                    scratch::put_back(samples);
-                }
-                None => {
-                    emit(LaneEvent::Unknown(describe_message(&self.mapping, &found)), MessageMeta::default());
-                }
+    pub fn decode(&self, frame: Frame<'_>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        self.decode_message(frame, |message, meta| {
+            let mut samples = scratch::take();
+            emit_events(message, (self.mapping.output_encoding, &mut samples), |event| emit(event, meta));
+            scratch::put_back(samples);
+        });
+    }
+
+    /// Decodes one frame. Its audio stays base64.
+    pub fn decode_message(&self, frame: Frame<'_>, emit: impl FnOnce(&UpstreamMessage<'_>, MessageMeta<'_>)) {
+        let unknown = match frame {
+            Frame::Binary(_) => "a binary frame".to_owned(),
+            Frame::Text(text) => match self.mapping.extractor.extract(text) {
+                Ok(found) => match self.mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
+                    Some(rule) => {
+                        return emit(&read_message(&self.mapping, rule, &found), message_meta(rule, &found));
+                    }
+                    None => describe_message(&self.mapping, &found),
+                },
+                Err(error) => error.to_string(),
             },
-            Err(error) => emit(LaneEvent::Unknown(error.to_string()), MessageMeta::default()),
-        }
+        };
+        emit(&UpstreamMessage::Unknown(unknown), MessageMeta::default());
     }
 
     /// True if the dialect takes this voice sample as a WAV file. A session with several dialects may have chosen an encoding
@@ -178,46 +184,70 @@ fn message_meta<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> Messa
     }
 }
 
-/// Emits the events of a message.
-fn emit_events(
+/// Reads a message by its rule.
+fn read_message<'f>(
     mapping: &UpstreamMapping,
     rule: &ReceiveRule,
-    found: &ExtractedValues<'_>,
-    samples: &mut Vec<f32>,
+    found: &'f ExtractedValues<'_>,
+) -> UpstreamMessage<'f> {
+    let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
+    let number = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
+    let count = |slot| number(slot).map(|number| number.clamp(0.0, f64::from(u32::MAX)) as u32);
+    UpstreamMessage::Output(match rule.event {
+        ReceiveName::Queued => {
+            return UpstreamMessage::Queued(QueuePosition {
+                position: count(rule.position),
+                length: count(rule.length),
+                wait_s: number(rule.wait_s),
+                ticket: text(rule.ticket),
+            });
+        }
+        ReceiveName::Granted => return UpstreamMessage::Granted,
+        ReceiveName::Ready => return UpstreamMessage::Opened(text(rule.session_id)),
+        ReceiveName::Closed => {
+            let (reason, detail) = (text(rule.reason), text(rule.detail));
+            return UpstreamMessage::Ended(
+                end_reason(mapping, reason),
+                upstream_end(mapping, reason, detail),
+            );
+        }
+        ReceiveName::Failed => {
+            let code = text(rule.code);
+            // An error ends the session unless the dialect lists its code.
+            let goes_on = code.is_some_and(|code| matches_any(&mapping.meanings.non_fatal, code));
+            return UpstreamMessage::Failed(upstream_end(mapping, code, text(rule.detail)), goes_on);
+        }
+        ReceiveName::Listen => ModelOutput::Listening,
+        ReceiveName::Text => ModelOutput::Text(text(rule.text).unwrap_or_default()),
+        ReceiveName::Audio => ModelOutput::Speech(text(rule.audio).unwrap_or_default()),
+        ReceiveName::Done => ModelOutput::Answered(text(rule.text), text(rule.audio)),
+        ReceiveName::Output => ModelOutput::Step(StepOutput {
+            text: text(rule.text).unwrap_or_default(),
+            audio: text(rule.audio).filter(|audio| !audio.is_empty()),
+            end_of_turn: rule.end_of_turn.and_then(|slot| found.get(slot)) == Some(&Node::Bool(true)),
+        }),
+    })
+}
+
+/// Emits the events of a message, with decoded audio.
+fn emit_events(
+    message: &UpstreamMessage<'_>,
+    (encoding, samples): (SampleEncoding, &mut Vec<f32>),
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
-    let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
-    let short = |slot: Option<usize>| text(slot).map(shortened);
-    let count = |slot: Option<usize>| {
-        let number = slot.and_then(|slot| found.get(slot)).and_then(Node::as_f64)?;
-        Some(number.clamp(0.0, f64::from(u32::MAX)) as u32)
-    };
-    let encoding = mapping.output_encoding;
-    match rule.event {
-        ReceiveName::Queued => emit(LaneEvent::Queued {
-            position: count(rule.position),
-            length: count(rule.length),
-            wait_s: rule.wait_s.and_then(|slot| found.get(slot)).and_then(Node::as_f64),
-        }),
-        ReceiveName::Granted => emit(LaneEvent::Granted),
-        ReceiveName::Ready => emit(LaneEvent::Ready { session_id: short(rule.session_id) }),
-        ReceiveName::Listen => emit(LaneEvent::Listen),
-        ReceiveName::Text => emit(LaneEvent::Text(text(rule.text).unwrap_or_default())),
-        ReceiveName::Audio => emit(audio_event(text(rule.audio), encoding, samples)),
-        ReceiveName::Done => {
+    match message {
+        UpstreamMessage::Output(ModelOutput::Speech(audio)) => emit(audio_event(audio, encoding, samples)),
+        UpstreamMessage::Output(ModelOutput::Answered(text, audio)) => {
             // An answer with unreadable audio still counts, for its text.
-            let _ = decode_audio(text(rule.audio), encoding, samples);
-            emit(LaneEvent::Done { text: text(rule.text), audio: samples });
+            let _ = decode_audio(audio.unwrap_or_default(), encoding, samples);
+            emit(LaneEvent::Done { text: *text, audio: samples });
         }
-        ReceiveName::Output => emit_output(rule, found, (encoding, samples), emit),
-        ReceiveName::Closed => {
-            emit(LaneEvent::Closed(upstream_end(mapping, short(rule.reason), short(rule.detail))));
-        }
-        ReceiveName::Failed => emit_error(mapping, short(rule.code), short(rule.detail), emit),
+        UpstreamMessage::Output(ModelOutput::Step(step)) => emit_step(step, (encoding, samples), emit),
+        message => emit(message.to_lane_event()),
     }
 }
 
-fn audio_event<'s>(text: Option<&str>, encoding: SampleEncoding, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
+fn audio_event<'s>(text: &str, encoding: SampleEncoding, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
     match decode_audio(text, encoding, samples) {
         Ok(()) => LaneEvent::Audio(samples),
         Err(problem) => LaneEvent::Unknown(problem),
@@ -226,40 +256,21 @@ fn audio_event<'s>(text: Option<&str>, encoding: SampleEncoding, samples: &'s mu
 
 /// Emits the events of a message that holds a whole unit: its text, its audio, and one event that ends the unit. A
 /// second end could be counted for the next unit, which may be in flight by then.
-fn emit_output(
-    rule: &ReceiveRule,
-    found: &ExtractedValues<'_>,
+fn emit_step(
+    step: &StepOutput<'_>,
     (encoding, samples): (SampleEncoding, &mut Vec<f32>),
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
-    let node = |slot: Option<usize>| slot.and_then(|slot| found.get(slot));
-    let text = |slot: Option<usize>| node(slot).and_then(Node::as_str).filter(|text| !text.is_empty());
-    if let Some(text) = text(rule.text) {
-        emit(LaneEvent::Text(text));
+    if !step.text.is_empty() {
+        emit(LaneEvent::Text(step.text));
     }
-    if let Some(base64) = text(rule.audio) {
-        emit(audio_event(Some(base64), encoding, samples));
+    if let Some(base64) = step.audio {
+        emit(audio_event(base64, encoding, samples));
     }
-    if node(rule.end_of_turn) == Some(&Node::Bool(true)) {
-        emit(LaneEvent::Listen);
-    } else {
-        emit(LaneEvent::Done { text: None, audio: &[] });
-    }
-}
-
-/// Emits an error. It ends the session unless the dialect lists its code as non-fatal.
-fn emit_error(
-    mapping: &UpstreamMapping,
-    code: Option<&str>,
-    detail: Option<&str>,
-    mut emit: impl FnMut(LaneEvent<'_>),
-) {
-    let end = upstream_end(mapping, code, detail);
-    if code.is_some_and(|code| matches_any(&mapping.meanings.non_fatal, code)) {
-        emit(LaneEvent::RecoverableError(&end.detail));
-    } else {
-        emit(LaneEvent::Closed(end));
-    }
+    emit(match step.end_of_turn {
+        true => LaneEvent::Listen,
+        false => LaneEvent::Done { text: None, audio: &[] },
+    });
 }
 
 fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
@@ -267,8 +278,7 @@ fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
 }
 
 /// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`].
-fn decode_audio(text: Option<&str>, encoding: SampleEncoding, samples: &mut Vec<f32>) -> Result<(), String> {
-    let text = text.unwrap_or_default();
+fn decode_audio(text: &str, encoding: SampleEncoding, samples: &mut Vec<f32>) -> Result<(), String> {
     let data = without_data_prefix(text);
     let data = data.get(..AUDIO_MAX_CHARS).unwrap_or(data);
     let decoded = match encoding {
@@ -284,12 +294,27 @@ fn without_data_prefix(text: &str) -> &str {
     url.map_or(text, |(_, data)| data)
 }
 
+fn end_reason(mapping: &UpstreamMapping, reason: Option<&str>) -> RelayEndReason {
+    let meanings = &mapping.meanings;
+    let known_reasons = [
+        (&meanings.client_close, RelayEndReason::ClientClose),
+        (&meanings.timeout, RelayEndReason::Timeout),
+        (&meanings.context_full, RelayEndReason::ContextFull),
+        (&meanings.shutdown, RelayEndReason::Shutdown),
+    ];
+    let contains_reason = |list: &[String]| list.iter().any(|known| Some(known.as_str()) == reason);
+    known_reasons
+        .into_iter()
+        .find(|(list, _)| contains_reason(list))
+        .map_or(RelayEndReason::Failed, |(_, name)| name)
+}
+
 fn matches_any(list: &[String], text: &str) -> bool {
     list.iter().any(|entry| text.contains(entry.as_str()))
 }
 
 fn upstream_end(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<&str>) -> UpstreamEnd {
-    let reason = reason.unwrap_or("no reason given");
+    let (reason, detail) = (reason.map_or("no reason given", shortened), detail.map(shortened));
     let kind = if detail.is_some_and(|detail| matches_any(&mapping.meanings.empty_answer, detail)) {
         EndKind::EmptyAnswer
     } else if matches_any(&mapping.meanings.queue_full, reason) {

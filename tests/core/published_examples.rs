@@ -13,8 +13,8 @@ use voxbridge::{
     event::{
         ClientCommand, ClientEvent, Frame, Message, Mode, Setting, Speaker,
         relay::{
-            ClientNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening,
-            RelayUpstreamEvent,
+            ClientNotice, ModelOutput, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput,
+            RelayOpening, UpstreamMessage,
         },
     },
     mapping::Library,
@@ -329,19 +329,16 @@ fn documented_server_messages_round_trip() {
         }
         let codec = RelayCodec::new(library.client(dialect).unwrap(), "mode=video", 0.0).unwrap();
         let mut encoded = None;
-        Dialect::new(library.upstream(dialect).unwrap()).decode_for_relay(
-            Frame::Text(&text),
-            |event, meta| {
-                let notice_meta = NoticeMeta {
-                    session_id: example.get("session_id").and_then(Value::as_str),
-                    response_id: meta.response_id,
-                    input_id: meta.input_id,
-                    context_tokens: meta.context_tokens,
-                    elapsed_s: 0.0,
-                };
-                encoded = encode_for_client(&codec, meaning, event, &notice_meta);
-            },
-        );
+        Dialect::new(library.upstream(dialect).unwrap()).decode_message(Frame::Text(&text), |event, meta| {
+            let notice_meta = NoticeMeta {
+                session_id: example.get("session_id").and_then(Value::as_str),
+                response_id: meta.response_id,
+                input_id: meta.input_id,
+                context_tokens: meta.context_tokens,
+                elapsed_s: 0.0,
+            };
+            encoded = encode_for_client(&codec, meaning, event, &notice_meta);
+        });
         let encoded = encoded.unwrap_or_else(|| panic!("{source}: it is not {meaning}"));
         assert_contains_printed(&source, &encoded, &example);
     }
@@ -351,28 +348,30 @@ fn documented_server_messages_round_trip() {
 fn encode_for_client(
     codec: &RelayCodec,
     meaning: &str,
-    event: &RelayUpstreamEvent<'_>,
+    event: &UpstreamMessage<'_>,
     notice_meta: &NoticeMeta<'_>,
 ) -> Option<String> {
     let ended = |why| ClientNotice::Ended { reason: why, client_reason: Some("user_stop"), detail: None };
     let notice = match (meaning, event) {
-        ("queued", RelayUpstreamEvent::Queued(place)) => {
+        ("queued", UpstreamMessage::Queued(place)) => {
             ClientNotice::Queued { queue: *place, is_update: false }
         }
-        ("granted", RelayUpstreamEvent::Granted) => ClientNotice::Granted,
+        ("granted", UpstreamMessage::Granted) => ClientNotice::Granted,
         // The prompt has 256 characters; 58 are the server's own.
-        ("opened", RelayUpstreamEvent::Opened(Some(_))) => ClientNotice::Opened { prompt_chars: 256 - 58 },
-        ("listening", RelayUpstreamEvent::Listening) => ClientNotice::Listening,
-        ("text", RelayUpstreamEvent::Text(text)) => ClientNotice::Text(text),
-        ("speech", RelayUpstreamEvent::Speech(audio)) => ClientNotice::Speech(audio),
-        ("output", RelayUpstreamEvent::Output(output)) => ClientNotice::Output(*output),
-        ("answered", RelayUpstreamEvent::Answered(text, audio)) => ClientNotice::Answered(*text, *audio),
-        ("ended", RelayUpstreamEvent::Ended(..)) => ended(RelayEndReason::ClientClose),
-        ("timeout", RelayUpstreamEvent::Ended(RelayEndReason::Timeout, _)) => ended(RelayEndReason::Timeout),
-        ("queue_full", RelayUpstreamEvent::Failed(_, false)) => {
+        ("opened", UpstreamMessage::Opened(Some(_))) => ClientNotice::Opened { prompt_chars: 256 - 58 },
+        ("listening", UpstreamMessage::Output(output @ ModelOutput::Listening))
+        | ("text", UpstreamMessage::Output(output @ ModelOutput::Text(_)))
+        | ("speech", UpstreamMessage::Output(output @ ModelOutput::Speech(_)))
+        | ("output", UpstreamMessage::Output(output @ ModelOutput::Step(_)))
+        | ("answered", UpstreamMessage::Output(output @ ModelOutput::Answered(..))) => {
+            ClientNotice::Output(*output)
+        }
+        ("ended", UpstreamMessage::Ended(..)) => ended(RelayEndReason::ClientClose),
+        ("timeout", UpstreamMessage::Ended(RelayEndReason::Timeout, _)) => ended(RelayEndReason::Timeout),
+        ("queue_full", UpstreamMessage::Failed(_, false)) => {
             return codec.encode_error(&Error::new(ErrorKind::QueueFull, ""), notice_meta).event;
         }
-        ("invalid", RelayUpstreamEvent::Failed(_, true)) => {
+        ("invalid", UpstreamMessage::Failed(_, true)) => {
             let words = "audio base64 decode failed";
             return codec.encode_error(&Error::new(ErrorKind::Invalid, words), notice_meta).event;
         }

@@ -103,10 +103,14 @@ impl RelayCodecs {
         self.upstream.encode_relay_append(input)
     }
 
-    /// Encodes the message that closes an upstream session; `None` if its dialect has no such message.
-    pub(super) fn encode_close(&self, reason: Option<&str>) -> Option<String> {
-        let has_message = self.upstream.mapping().close_by == CloseBy::Message;
-        has_message.then(|| self.upstream.encode_relay_close(reason))
+    /// The message that closes an upstream session, when the client closes its own by `text`; `None` if the dialect has
+    /// no such message.
+    pub(super) fn closing_message(&self, reason: Option<&str>, text: &str) -> Option<String> {
+        match self.upstream.mapping().close_by {
+            CloseBy::Socket => None,
+            CloseBy::Message if self.is_passthrough() => Some(text.to_owned()),
+            CloseBy::Message => Some(self.upstream.encode_relay_close(reason)),
+        }
     }
 
     /// Length of the audio in an append, ms.

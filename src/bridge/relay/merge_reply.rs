@@ -5,10 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::event::relay::{ClientNotice, StepOutput};
+use crate::event::relay::{ModelOutput, StepOutput};
 
-/// Receives merged notices, with the used positions of the model's context.
-pub(super) type NoticeSink<'t> = dyn FnMut(&ClientNotice<'_>, Option<u32>) + 't;
+/// Receives merged output, with the used positions of the model's context.
+pub(super) type OutputSink<'t> = dyn FnMut(ModelOutput<'_>, Option<u32>) + 't;
 
 /// Metadata of an upstream message.
 #[derive(Debug, Clone, Copy, Default)]
@@ -70,7 +70,7 @@ impl ReplyMerger {
         now: Instant,
         text: &str,
         step: StepMeta<'_>,
-        emit: &mut NoticeSink<'_>,
+        emit: &mut OutputSink<'_>,
     ) {
         if self.audio.is_some() || self.is_for_other_input(step) {
             self.flush(emit);
@@ -86,7 +86,7 @@ impl ReplyMerger {
         now: Instant,
         audio: &str,
         step: StepMeta<'_>,
-        emit: &mut NoticeSink<'_>,
+        emit: &mut OutputSink<'_>,
     ) {
         if self.audio.is_some() || self.is_for_other_input(step) {
             self.flush(emit);
@@ -97,7 +97,7 @@ impl ReplyMerger {
     }
 
     /// Ends the step. An empty step is reported too, a repeated end is not.
-    pub(super) fn end_step(&mut self, step: StepMeta<'_>, emit: &mut NoticeSink<'_>) {
+    pub(super) fn end_step(&mut self, step: StepMeta<'_>, emit: &mut OutputSink<'_>) {
         let is_repeat = step.reply_id.is_some() && step.reply_id == self.last_ended_step.as_deref();
         self.upstream_ends_steps = true;
         if self.step_begun || is_repeat {
@@ -119,7 +119,7 @@ impl ReplyMerger {
     }
 
     /// Handles `listen`.
-    pub(super) fn handle_listening(&mut self, step: StepMeta<'_>, emit: &mut NoticeSink<'_>) {
+    pub(super) fn handle_listening(&mut self, step: StepMeta<'_>, emit: &mut OutputSink<'_>) {
         let is_other_input = self.is_for_other_input(step);
         self.record_step_end(step);
         if self.turn_open && !is_other_input && !self.upstream_ends_steps {
@@ -131,35 +131,35 @@ impl ReplyMerger {
             self.end_turn(emit);
         }
         self.turn_open = false;
-        emit(&ClientNotice::Listening, step.context_tokens);
+        emit(ModelOutput::Listening, step.context_tokens);
     }
 
     /// Emits held parts whose time is over.
-    pub(super) fn handle_timeout(&mut self, emit: &mut NoticeSink<'_>) {
+    pub(super) fn handle_timeout(&mut self, emit: &mut OutputSink<'_>) {
         // The held text may be empty, and then nothing is emitted.
         self.flush_at = None;
         self.flush(emit);
     }
 
     /// Ends the turn, if one is open.
-    pub(super) fn end_turn(&mut self, emit: &mut NoticeSink<'_>) {
+    pub(super) fn end_turn(&mut self, emit: &mut OutputSink<'_>) {
         if std::mem::take(&mut self.turn_open) {
             self.emit_held(true, emit);
         }
     }
 
     /// Emits the held parts.
-    pub(super) fn flush(&mut self, emit: &mut NoticeSink<'_>) {
+    pub(super) fn flush(&mut self, emit: &mut OutputSink<'_>) {
         if self.audio.is_some() || !self.text.is_empty() {
             self.emit_held(false, emit);
         }
     }
 
-    fn emit_held(&mut self, end_of_turn: bool, emit: &mut NoticeSink<'_>) {
+    fn emit_held(&mut self, end_of_turn: bool, emit: &mut OutputSink<'_>) {
         let (text, audio) = (std::mem::take(&mut self.text), self.audio.take());
         self.flush_at = None;
         emit(
-            &ClientNotice::Output(StepOutput { text: &text, audio: audio.as_deref(), end_of_turn }),
+            ModelOutput::Step(StepOutput { text: &text, audio: audio.as_deref(), end_of_turn }),
             self.context_tokens,
         );
     }
@@ -186,9 +186,9 @@ mod tests {
         let mut now = Instant::now();
         let mut merger = ReplyMerger::new(40, 500);
         let mut seen = Vec::new();
-        let mut emit = |notice: &ClientNotice<'_>, _: Option<u32>| {
+        let mut emit = |notice: ModelOutput<'_>, _: Option<u32>| {
             seen.push(match notice {
-                ClientNotice::Output(output) => {
+                ModelOutput::Step(output) => {
                     let end = if output.end_of_turn { "!" } else { "" };
                     format!("{}/{}{end}", output.text, output.audio.unwrap_or("-"))
                 }
@@ -233,7 +233,7 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
         let now = Instant::now();
         let mut merger = ReplyMerger::new(40, 500);
-        let mut emit = |notice: &ClientNotice<'_>, _: Option<u32>| panic!("{notice:?}");
+        let mut emit = |notice: ModelOutput<'_>, _: Option<u32>| panic!("{notice:?}");
         merger.push_text(now, "", StepMeta::default(), &mut emit);
         merger.handle_timeout(&mut emit);
         assert_eq!(merger.flush_at(), None);

@@ -3,16 +3,17 @@
 //! The session knows no wire format; [`RelayCodecs`] encodes for both ends. If both ends share a spelling, messages
 //! pass unchanged. This file handles the client's messages.
 //!
-//! - [`forwarding`] sends the client's messages to the upstream, or keeps them until there is one
-//! - [`upstream`] handles the model's messages; [`merge_reply`] merges several into one event
+//! - [`upstream`] handles the upstream's messages and opens its session
+//! - [`output`] is what the client receives; [`merge_reply`] merges several messages into one event
 //! - [`lane`] is the upstream session: dialled at once, retried, replaced when it is lost
-//! - [`pending`] keeps messages that wait for an upstream or for an answer
-//! - [`shutdown`] ends the session
+//! - [`opening`] is the message that opens the session; [`pending`] keeps messages that wait for an upstream or for an answer
+//! - [`shutdown`] replaces a lost upstream session, or ends the client's
 
 mod codecs;
-mod forwarding;
 mod lane;
 mod merge_reply;
+mod opening;
+mod output;
 mod pending;
 mod shutdown;
 mod upstream;
@@ -24,20 +25,22 @@ use std::{
 
 pub(super) use self::codecs::RelayCodecs;
 use self::{
-    lane::RelayUpstream,
+    lane::{RelayLane, RelayUpstream},
     merge_reply::ReplyMerger,
-    pending::{AppendMeta, ClientMessage, InFlightAppends, Pending},
+    opening::{Messages, Opening, RelayStart, ReportedProgress},
+    output::ClientSide,
+    pending::{AppendMeta, ClientMessage},
 };
 use crate::{
     error::{Error, ErrorKind},
     event::{
-        Lane, Message, Mode,
-        relay::{NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening},
+        Lane, LaneCommand, Message, Mode,
+        relay::{RelayClientEvent, RelayEndReason, RelayInput, RelayOpening},
     },
     mapping::relay::RelayRules,
     session::{
         Observation, RelaySetup,
-        lanes::{Lanes, backoff::RetryState},
+        lanes::Lanes,
         outbox::{Action, Actions},
         timers::{Timer, Timers},
         tts::voices::VoiceEncodingChoice,
@@ -56,96 +59,20 @@ enum RelayPhase {
     Over,
 }
 
-/// Message that opens an upstream session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum RelayStart {
-    /// The client has sent nothing yet.
-    Unknown,
-    /// The client's opening, once per variant that upstreams may accept.
-    Init(Vec<String>),
-    /// The client's first message. The worker completes an append by defaults (field notes §1.4), and the server judges
-    /// anything else.
-    FirstMessage,
-}
-
-/// The client's opening, and how upstreams took it.
-#[derive(Debug)]
-struct Opening {
-    start: RelayStart,
-    /// Message that opens the upstream session, while the session is not open.
-    first_message: Option<ClientMessage>,
-    /// Index of the opening variant in use.
-    init_variant: usize,
-    /// How often upstreams ended the session while it was initialised.
-    refusals: u32,
-    /// Length of the client's prompt, characters.
-    prompt_chars: u64,
-    /// Most slices per picture.
-    max_slices: Option<i64>,
-}
-
-/// Progress towards an open session that the client has been informed of.
-#[derive(Debug, Default)]
-struct ReportedProgress {
-    /// A worker is assigned.
-    granted: bool,
-    /// The position in the queue.
-    queued: bool,
-    /// The session is open.
-    opened: bool,
-    /// The upstream's session id.
-    session_id: Option<String>,
-}
-
-/// The client's messages on their way to the upstream.
-#[derive(Debug)]
-struct Messages {
-    pending: Pending,
-    /// Lane that is not open yet, and the number of waiting messages already sent on it.
-    sent_early: Option<(Lane, usize)>,
-    in_flight: InFlightAppends,
-    /// This upstream session got a message that the server may refuse.
-    sent_unchecked: bool,
-    /// Appends so far that got an id of the relay.
-    append_count: u64,
-}
-
 /// One relayed session.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    codecs: Arc<RelayCodecs>,
-    lanes: Lanes,
-    out: Actions,
+    client: ClientSide,
+    lane: RelayLane,
     timers: Timers,
     rules: RelayRules,
-    mode: Mode,
     id: String,
-    opened_at: Instant,
     phase: RelayPhase,
-    upstream: RelayUpstream,
     opening: Opening,
     reported: ReportedProgress,
-    /// Upstream's session id.
-    session_id: Option<String>,
-    context_tokens: Option<u32>,
-    /// Open answer.
-    turn: Option<RelayTurn>,
-    retry: Option<RetryState>,
     messages: Messages,
-    merger: ReplyMerger,
-    /// When the upstream session opened.
-    ready_at: Option<Instant>,
-    answer_count: u64,
-    /// Set while there is no upstream session.
-    outage: Option<lane::RelayOutage>,
     idle_limit: Option<Duration>,
     client_heard_at: Instant,
-}
-
-/// Answer that the client has received in part.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct RelayTurn {
-    response_id: String,
 }
 
 impl Relay {
@@ -159,42 +86,26 @@ impl Relay {
         }
         let id = format!("relay_{:012x}", lanes.rng().u64(..) & 0xffff_ffff_ffff);
         let idle = Duration::from_millis(setup.idle_ms.unwrap_or(rules.idle_ms));
-        let mode = codecs.mode();
-        Some(Self {
+        let client = ClientSide {
+            mode: codecs.mode(),
             codecs: Arc::new(codecs),
-            upstream: RelayUpstream::Stopped,
-            lanes,
             out: Actions::default(),
-            timers,
-            rules,
-            mode,
-            id,
             opened_at: now,
-            phase: RelayPhase::Open,
-            opening: Opening {
-                start: RelayStart::Unknown,
-                first_message: None,
-                init_variant: 0,
-                refusals: 0,
-                prompt_chars: 0,
-                max_slices: None,
-            },
-            reported: ReportedProgress::default(),
             session_id: None,
             context_tokens: None,
             turn: None,
-            retry: None,
-            messages: Messages {
-                pending: Pending::default(),
-                sent_early: None,
-                in_flight: InFlightAppends::new(rules.buffer_max_bytes),
-                sent_unchecked: false,
-                append_count: 0,
-            },
             merger: ReplyMerger::new(rules.audio_hold_ms, rules.text_hold_ms),
-            ready_at: None,
-            answer_count: 0,
-            outage: None,
+        };
+        Some(Self {
+            client,
+            lane: RelayLane::new(lanes),
+            timers,
+            rules,
+            id,
+            phase: RelayPhase::Open,
+            opening: Opening::default(),
+            reported: ReportedProgress::default(),
+            messages: Messages::new(rules.buffer_max_bytes),
             idle_limit: Some(idle).filter(|idle| !idle.is_zero()),
             client_heard_at: now,
         })
@@ -202,20 +113,20 @@ impl Relay {
 
     /// Codecs of both ends.
     pub(super) const fn codecs(&self) -> &Arc<RelayCodecs> {
-        &self.codecs
+        &self.client.codecs
     }
 
     /// Replaces the codecs, once the client's first message has shown its protocol.
     pub(super) fn set_codecs(&mut self, codecs: RelayCodecs) {
-        self.codecs = Arc::new(codecs);
+        self.client.codecs = Arc::new(codecs);
     }
 
     /// Dials in this mode, unless a connection in this mode exists.
     pub(crate) fn set_mode(&mut self, now: Instant, mode: Mode) {
         if self.phase == RelayPhase::Open
-            && (mode != self.mode || matches!(self.upstream, RelayUpstream::Stopped))
+            && (mode != self.client.mode || self.lane.upstream == RelayUpstream::Stopped)
         {
-            self.mode = mode;
+            self.client.mode = mode;
             self.leave_upstream(now);
             self.dial(now);
         }
@@ -235,7 +146,7 @@ impl Relay {
             RelayClientEvent::Open(opening) => self.handle_client_open(now, opening, text),
             RelayClientEvent::Append(input) => self.handle_client_append(now, input, text),
             RelayClientEvent::Close(reason) => self.handle_client_close(now, *reason, text),
-            RelayClientEvent::Unknown(_) if self.codecs.is_passthrough() => {
+            RelayClientEvent::Unknown(_) if self.client.codecs.is_passthrough() => {
                 self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None });
             }
             RelayClientEvent::Unknown(name) => {
@@ -245,23 +156,24 @@ impl Relay {
     }
 
     fn handle_client_open(&mut self, now: Instant, opening: &RelayOpening<'_>, text: &str) {
-        let variants = if self.codecs.is_passthrough() {
+        let variants = if self.client.codecs.is_passthrough() {
             Ok(vec![text.to_owned()])
         } else {
-            self.codecs.encode_opening(opening)
+            self.client.codecs.encode_opening(opening)
         };
         let variants = match variants {
             Ok(variants) => variants,
             Err(error) => return self.report_error(now, &error),
         };
         let (bytes, max_bytes) = (variants.iter().map(String::len).max(), self.rules.buffer_max_bytes);
-        if let Some(bytes) = bytes.filter(|bytes| *bytes > max_bytes && !self.codecs.is_passthrough()) {
+        if let Some(bytes) = bytes.filter(|bytes| *bytes > max_bytes && !self.client.codecs.is_passthrough())
+        {
             let detail = format!(
                 "the message that opens the session has {bytes} bytes; the limit is {max_bytes} bytes"
             );
             return self.report_error(now, &Error::new(ErrorKind::TooMuch, detail));
         }
-        if self.opening.start != RelayStart::Unknown && self.codecs.is_passthrough() {
+        if self.opening.start != RelayStart::Unknown && self.client.codecs.is_passthrough() {
             // The server decides on a second opening.
             if matches!(self.opening.start, RelayStart::Init(_)) {
                 self.opening.start = RelayStart::Init(variants);
@@ -278,13 +190,13 @@ impl Relay {
     }
 
     fn handle_client_append(&mut self, now: Instant, input: &RelayInput<'_>, text: &str) {
-        if !self.reported.opened && !self.codecs.accepts_early_appends() {
+        if !self.reported.opened && !self.client.codecs.accepts_early_appends() {
             let detail = "the session is not open yet: wait for the event that says so";
             return self.report_error(now, &Error::new(ErrorKind::NotReady, detail));
         }
         let id = match input.input_id {
             Some(id) => Some(id.into()),
-            None if self.codecs.is_passthrough() => None,
+            None if self.client.codecs.is_passthrough() => None,
             None => {
                 self.messages.append_count += 1;
                 Some(format!("a{}", self.messages.append_count).into_boxed_str())
@@ -292,20 +204,20 @@ impl Relay {
         };
         // Some clients send the limit once, others with every picture.
         let slice_max = input.slice_max.or(self.opening.max_slices.filter(|_| input.frames.is_some()));
-        let text = if self.codecs.is_passthrough() {
+        let text = if self.client.codecs.is_passthrough() {
             text.to_owned()
         } else {
-            self.codecs.encode_append(&RelayInput { input_id: id.as_deref(), slice_max, ..*input })
+            self.client.codecs.encode_append(&RelayInput { input_id: id.as_deref(), slice_max, ..*input })
         };
         let append = AppendMeta {
             is_client_id: input.input_id.is_some(),
             input_id: id,
             response_id: input.response_id.map(Into::into),
             force_listen: input.force_listen == Some(true),
-            audio_ms: self.codecs.audio_duration_ms(input),
+            audio_ms: self.client.codecs.audio_duration_ms(input),
         };
-        if self.opening.start == RelayStart::Unknown && !self.codecs.is_passthrough() {
-            match self.codecs.encode_opening(&RelayOpening::default()) {
+        if self.opening.start == RelayStart::Unknown && !self.client.codecs.is_passthrough() {
+            match self.client.codecs.encode_opening(&RelayOpening::default()) {
                 Ok(variants) => self.opening.start = RelayStart::Init(variants),
                 Err(error) => return self.report_error(now, &error),
             }
@@ -319,20 +231,20 @@ impl Relay {
         if self.phase == RelayPhase::Over {
             return;
         }
-        let notice_meta = self.notice_meta(now);
-        let notice = self.codecs.encode_error(error, &notice_meta);
-        self.out.observe(Observation::ErrorTold(error.clone()));
+        let notice_meta = self.client.notice_meta(now);
+        let notice = self.client.codecs.encode_error(error, &notice_meta);
+        self.client.out.observe(Observation::ErrorTold(error.clone()));
         let ends_session = notice.session_end.is_some() || notice.close.is_some();
         if ends_session && self.reported.opened {
-            self.close_turn(now);
+            self.client.close_turn(now);
         }
         for text in [notice.event, notice.session_end].into_iter().flatten() {
-            self.send_client(Message::Text(text));
+            self.client.send(Message::Text(text));
         }
         if ends_session {
             let (code, reason) =
-                notice.close.unwrap_or_else(|| self.codecs.close_frame(RelayEndReason::Failed));
-            self.send_client(Message::Close(code, reason));
+                notice.close.unwrap_or_else(|| self.client.codecs.close_frame(RelayEndReason::Failed));
+            self.client.send(Message::Close(code, reason));
             self.stop(now);
         }
     }
@@ -346,24 +258,59 @@ impl Relay {
     /// Reports a field that the upstream cannot take to operators, and to clients whose protocol has such an event.
     pub(crate) fn report_no_effect(&mut self, now: Instant, detail: String) {
         let error = Error::new(ErrorKind::NoCounterpart, detail.clone());
-        let notice = self.codecs.encode_error(&error, &self.notice_meta(now));
-        self.out.observe(Observation::NoEffect(detail));
+        let notice = self.client.codecs.encode_error(&error, &self.client.notice_meta(now));
+        self.client.out.observe(Observation::NoEffect(detail));
         if let (Some(text), RelayPhase::Open) = (notice.event, &self.phase) {
-            self.send_client(Message::Text(text));
+            self.client.send(Message::Text(text));
         }
     }
 
-    fn send_client(&mut self, message: Message) {
-        self.out.push(Action::RawToClient(message));
+    /// Sends a message to the upstream, or queues it.
+    fn send_or_queue(&mut self, now: Instant, message: ClientMessage) {
+        if self.lane.is_open() {
+            return self.send_upstream(message);
+        }
+        if self.opening.start == RelayStart::Unknown {
+            self.opening.start = RelayStart::FirstMessage;
+        }
+        self.messages.pending.push(message);
+        self.init_with_first_message(now);
+        self.send_early();
+        self.limit_pending();
     }
 
-    fn notice_meta(&self, now: Instant) -> NoticeMeta<'_> {
-        NoticeMeta {
-            session_id: self.session_id.as_deref(),
-            response_id: None,
-            input_id: None,
-            context_tokens: self.context_tokens,
-            elapsed_s: (now - self.opened_at).as_secs_f64(),
+    fn send_upstream(&mut self, message: ClientMessage) {
+        let Some(connection) = self.lane.connection() else { return };
+        let lane = connection.lane;
+        let ClientMessage { text, append } = message;
+        match append {
+            Some(append) => self.messages.in_flight.push(&text, append),
+            None => self.messages.sent_unchecked = true,
         }
+        self.client.out.push(Action::ToLane(lane, LaneCommand::RawText(text)));
+    }
+
+    /// Drops the oldest messages of a conversation whose upstream is being replaced.
+    fn limit_pending(&mut self) {
+        if self.can_drop_pending() {
+            self.messages.pending.drop_oldest(self.rules.buffer_max_bytes, self.rules.outage_audio_max_ms);
+        }
+    }
+
+    fn can_drop_pending(&self) -> bool {
+        self.reported.opened && self.client.mode != Mode::Chat
+    }
+
+    /// True while the driver should stop reading from the client: too much waits for an upstream.
+    pub(crate) fn needs_backpressure(&self) -> bool {
+        let is_waiting = !self.lane.is_open()
+            && !self.can_drop_pending()
+            && matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..));
+        is_waiting && self.messages.pending.bytes() > self.rules.buffer_max_bytes
+    }
+
+    /// Memory of the client's messages that wait for the upstream or for its answer, bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.opening.bytes() + self.messages.pending.bytes() + self.messages.in_flight.bytes()
     }
 }

@@ -1,31 +1,37 @@
-//! End of a relayed session. The client receives its last event, and the upstream session is closed politely.
+//! Loss of the upstream session, which is replaced, and the end of the client's session: the client receives its last
+//! event, and the upstream session is closed politely.
 
 use std::time::{Duration, Instant};
 
-use super::{Message, Relay, RelayPhase, RelayStart, RelayUpstream};
-use crate::event::{
-    Mode,
-    relay::{ClientNotice, RelayEndReason},
-};
-use crate::session::{
-    drain_plan::{DrainPlan, TIME_LIMIT_GRACE},
-    lanes::connection::UpstreamConnection,
-    measurement::{EndReason, Measurement, SessionState},
-    outbox::{Action, Observation},
-    timers::Timer,
+use super::{Message, Relay, RelayPhase, RelayUpstream};
+use crate::{
+    error::{Error, ErrorKind},
+    event::{
+        Mode,
+        relay::{ClientNotice, RelayEndReason},
+    },
+    session::{
+        drain_plan::{DrainPlan, TIME_LIMIT_GRACE},
+        lanes::{Owner, backoff::ConnectionFailure, connection::UpstreamConnection},
+        measurement::{EndReason, Measurement, SessionState},
+        outbox::{Action, Observation},
+        timers::Timer,
+    },
 };
 
 impl Relay {
     /// State for operators. A relay detects no speech, so it is never listening.
     pub(crate) fn state(&self) -> SessionState {
-        match self.upstream {
+        match self.lane.upstream {
             _ if self.phase != RelayPhase::Open => SessionState::Ending,
-            RelayUpstream::Connected(_) if self.is_open() => match self.turn {
+            RelayUpstream::Connected(_) if self.lane.is_open() => match self.client.turn {
                 Some(_) => SessionState::Answering,
                 None => SessionState::Idle,
             },
-            _ if self.outage.is_some() => SessionState::RollingOver,
-            RelayUpstream::Connected(_) if self.connection().is_some_and(UpstreamConnection::is_queued) => {
+            _ if self.lane.lost_since.is_some() => SessionState::RollingOver,
+            RelayUpstream::Connected(_)
+                if self.lane.connection().is_some_and(UpstreamConnection::is_queued) =>
+            {
                 SessionState::Queued
             }
             RelayUpstream::Connected(_) | RelayUpstream::Scheduled | RelayUpstream::Stopped => {
@@ -38,16 +44,14 @@ impl Relay {
     pub(super) fn handle_client_close(&mut self, now: Instant, reason: Option<&str>, text: &str) {
         self.phase = RelayPhase::Closing(reason.map(str::to_owned));
         self.timers.clear(&[Timer::Finish, Timer::Resume]);
-        if !self.is_open() {
+        if !self.lane.is_open() {
             return self.confirm_close(now);
         }
-        let message = match self.codecs.is_passthrough() {
-            true => Some(text.to_owned()),
-            false => self.codecs.encode_close(reason),
-        };
-        match (self.lane_id(), message) {
-            (Some(id), Some(message)) => self.lanes.close_with_message(now, id, message, &mut self.out),
-            (Some(_), None) => self.close_lane(now),
+        match (self.lane.id(), self.client.codecs.closing_message(reason, text)) {
+            (Some(id), Some(message)) => {
+                self.lane.lanes.close_with_message(now, id, message, &mut self.client.out)
+            }
+            (Some(_), None) => self.lane.close(now, &mut self.client.out),
             (None, _) => {}
         }
     }
@@ -62,35 +66,32 @@ impl Relay {
         if self.phase == RelayPhase::Over {
             return;
         }
-        self.out.measure(Measurement::SessionEnding(reason.into()));
+        self.client.out.measure(Measurement::SessionEnding(reason.into()));
         if reason == RelayEndReason::ClientClose {
             // A client that leaves during a turn receives the held output, but no end of the turn.
-            self.flush_turn(now);
+            self.client.flush_turn(now);
         } else {
-            self.close_turn(now);
+            self.client.close_turn(now);
         }
         let client_reason = match &self.phase {
             RelayPhase::Closing(reason) => reason.clone(),
             _ => None,
         };
         let notice = ClientNotice::Ended { reason, client_reason: client_reason.as_deref(), detail };
-        let text = self.codecs.encode_notice(&notice, &self.notice_meta(now));
-        if let Some(text) = text {
-            self.send_client(Message::Text(text));
-        }
+        self.client.notify(now, &notice);
         self.close_client(now, reason);
     }
 
     /// Ends the session with the upstream's own last message.
     pub(super) fn close_passthrough(&mut self, now: Instant, reason: RelayEndReason, text: &str) {
-        self.out.measure(Measurement::SessionEnding(reason.into()));
-        self.send_client(Message::Text(text.to_owned()));
+        self.client.out.measure(Measurement::SessionEnding(reason.into()));
+        self.client.forward(text);
         self.close_client(now, reason);
     }
 
     fn close_client(&mut self, now: Instant, reason: RelayEndReason) {
-        let (code, text) = self.codecs.close_frame(reason);
-        self.send_client(Message::Close(code, text));
+        let (code, text) = self.client.codecs.close_frame(reason);
+        self.client.send(Message::Close(code, text));
         self.stop(now);
     }
 
@@ -100,13 +101,13 @@ impl Relay {
         self.messages.pending.clear();
         self.opening.first_message = None;
         self.leave_upstream(now);
-        self.timers.clear(&[Timer::Finish, Timer::Resume, Timer::TimeLimit, Timer::HeldOutput]);
+        self.timers.clear(&[Timer::Finish, Timer::Resume, Timer::TimeLimit]);
     }
 
     /// The client's transport closed.
     pub(crate) fn handle_client_gone(&mut self, now: Instant) {
         if self.phase != RelayPhase::Over {
-            self.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
+            self.client.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
             self.stop(now);
         }
     }
@@ -115,7 +116,7 @@ impl Relay {
     /// session, or its time is over.
     pub(crate) fn drain(&mut self, now: Instant, within: Duration, reason: RelayEndReason) {
         let DrainPlan { reply_deadline, drain_deadline, .. } = DrainPlan::new(now, within, ());
-        self.lanes.set_drain_deadline(drain_deadline);
+        self.lane.lanes.set_drain_deadline(drain_deadline);
         let until = reply_deadline.min(now + Duration::from_millis(self.rules.finish_max_ms));
         match self.phase {
             RelayPhase::Open => {
@@ -132,18 +133,18 @@ impl Relay {
     /// Reports that a relay has no rollover: only the client knows the conversation so far.
     pub(crate) fn reject_rollover(&mut self) {
         let detail = "a relayed session has no rollover: only its client knows the conversation so far";
-        self.out.observe(Observation::NoEffect(detail.to_owned()));
+        self.client.out.observe(Observation::NoEffect(detail.to_owned()));
     }
 
     /// Ends a draining session once its answer is complete.
     pub(super) fn finish_if_answered(&mut self, now: Instant) {
         let RelayPhase::Finishing(reason) = self.phase else { return };
         let is_overdue = self.timers.take_expired(Timer::Finish, now);
-        let is_answer_pending = self.mode == Mode::Chat && self.messages.in_flight.len() > 0;
-        let is_busy = self.is_open() && (self.turn.is_some() || is_answer_pending);
+        let is_answer_pending = self.client.mode == Mode::Chat && self.messages.in_flight.len() > 0;
+        let is_busy = self.lane.is_open() && (self.client.turn.is_some() || is_answer_pending);
         if is_overdue || !is_busy {
             if is_busy && reason == RelayEndReason::Shutdown {
-                self.out.measure(Measurement::SessionEnding(EndReason::CutOff));
+                self.client.out.measure(Measurement::SessionEnding(EndReason::CutOff));
             }
             self.end(now, reason, None);
         }
@@ -151,7 +152,7 @@ impl Relay {
 
     /// Handles the expired timers.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.handle_merge_timeout(now);
+        self.client.handle_timeout(now);
         self.handle_lane_timeouts(now);
         self.finish_if_answered(now);
         self.arm_idle();
@@ -165,7 +166,8 @@ impl Relay {
 
     /// When [`Relay::handle_timeout`] must run.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.lanes.deadline().into_iter().chain(self.timers.next()).min()
+        let held_until = self.client.merger.flush_at().filter(|_| self.phase != RelayPhase::Over);
+        [self.lane.lanes.deadline(), self.timers.next(), held_until].into_iter().flatten().min()
     }
 
     /// Arms [`Timer::Idle`] while a worker waits for the client. Follows each input.
@@ -175,7 +177,7 @@ impl Relay {
     }
 
     fn idle_at(&self) -> Option<Instant> {
-        let connection = self.connection()?;
+        let connection = self.lane.connection()?;
         let worker_since =
             connection.granted_at.filter(|_| self.phase == RelayPhase::Open && connection.holds_worker());
         // A client that waits in the queue need not send anything.
@@ -184,38 +186,136 @@ impl Relay {
             if self.reported.opened { self.client_heard_at } else { self.client_heard_at.max(granted_at) };
         let idle = self.idle_limit.map(|idle| silent_since + idle);
         let granted_max = Duration::from_millis(self.rules.open_wait_max_ms);
-        let unopened = (!self.reported.opened && self.has_no_opening()).then(|| granted_at + granted_max);
+        let unopened = (!self.reported.opened && self.opening.is_missing()).then(|| granted_at + granted_max);
         [idle, unopened].into_iter().flatten().min()
-    }
-
-    /// True if the client has sent nothing yet that opens an upstream session.
-    fn has_no_opening(&self) -> bool {
-        match self.opening.start {
-            RelayStart::Unknown => true,
-            RelayStart::Init(_) => false,
-            RelayStart::FirstMessage => {
-                self.opening.first_message.as_ref().is_some_and(|first| first.append.is_none())
-            }
-        }
     }
 
     /// True once everything is sent and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
-        self.is_over() && self.lanes.are_gone()
+        self.is_over() && self.lane.lanes.are_gone()
     }
 
     /// True if the session has ended, but a lane waits in a queue to be closed.
     pub(crate) fn only_waits_in_queue(&self) -> bool {
-        self.is_over() && self.lanes.only_wait_in_queue()
+        self.is_over() && self.lane.lanes.only_wait_in_queue()
     }
 
     fn is_over(&self) -> bool {
-        let has_lane = !matches!(self.upstream, RelayUpstream::Stopped);
-        self.phase == RelayPhase::Over && !has_lane && self.out.is_empty()
+        let has_lane = self.lane.upstream != RelayUpstream::Stopped;
+        self.phase == RelayPhase::Over && !has_lane && self.client.out.is_empty()
+    }
+
+    /// Handles the loss of an open upstream session: another replaces it, and the client sees a pause.
+    pub(super) fn handle_upstream_loss(&mut self, now: Instant, detail: String) {
+        self.lane.detach(&mut self.timers);
+        if self.phase != RelayPhase::Open {
+            return self.end_after_loss(now);
+        }
+        if self.client.mode == Mode::Chat && self.client.turn.is_some() {
+            // The client has a part of the answer. A new request would give a different one.
+            let error = format!("the answer was interrupted: {detail}");
+            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error));
+        }
+        self.client.close_turn(now);
+        self.client.merger.reset_steps();
+        let (unanswered, too_long) = self.messages.in_flight.take_unanswered();
+        if too_long > 0 && self.client.mode == Mode::Chat {
+            let error = format!("{detail}; the request is too long to send again");
+            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error));
+        }
+        self.messages.pending.dropped += too_long as u64;
+        unanswered.into_iter().for_each(|message| self.messages.pending.push_front(message));
+        if self.lane.lost_since.is_none() {
+            self.lane.lost_since = Some(now);
+            let resume_max = Duration::from_millis(self.rules.resume_max_ms);
+            self.timers.set(Timer::Resume, now + resume_max);
+        }
+        match self.lane.redial_at(now, detail) {
+            Ok(at) if at <= now => self.dial(now),
+            Ok(at) => self.lane.schedule_dial(at, &mut self.timers),
+            Err(failure) => self.fail_permanently(now, failure),
+        }
+    }
+
+    fn end_after_loss(&mut self, now: Instant) {
+        match self.phase {
+            RelayPhase::Finishing(reason) => self.end(now, reason, None),
+            RelayPhase::Closing(_) => self.confirm_close(now),
+            RelayPhase::Open | RelayPhase::Over => {}
+        }
+    }
+
+    pub(super) fn dial(&mut self, now: Instant) {
+        if self.lane.dial(now, self.client.mode, &mut self.timers, &mut self.client.out) {
+            self.initialise(now);
+            self.init_with_first_message(now);
+        }
+    }
+
+    /// Opens a fresh upstream session, because the client opened the session again with other parameters.
+    pub(super) fn reopen(&mut self, now: Instant) {
+        self.client.close_turn(now);
+        self.client.merger.reset_steps();
+        self.messages.pending.clear();
+        self.messages.in_flight.take_unanswered();
+        (self.reported.opened, self.lane.lost_since) = (false, None);
+        self.timers.clear(&[Timer::Resume]);
+        if self.lane.upstream == RelayUpstream::Scheduled
+            || self.lane.connection().is_some_and(|connection| !connection.holds_worker())
+        {
+            // Only the opening changes. The position in the queue stays.
+            return self.initialise(now);
+        }
+        self.leave_upstream(now);
+        self.dial(now);
+    }
+
+    fn fail_resume(&mut self, now: Instant) {
+        let last_error = self.lane.connection().and_then(UpstreamConnection::last_error);
+        let last_error = last_error.map_or(String::new(), |error| format!("; last, {error}"));
+        let resume_max_ms = self.rules.resume_max_ms;
+        let detail = format!(
+            "the upstream was lost, and there was no other one within {resume_max_ms} ms{last_error}"
+        );
+        self.fail_permanently(
+            now,
+            ConnectionFailure { kind: ErrorKind::ConversationLost, detail, was_in_use: false },
+        );
+    }
+
+    /// Ends the session: no upstream is available.
+    pub(super) fn fail_permanently(&mut self, now: Instant, failure: ConnectionFailure) {
+        // Cancels a connection that would retry.
+        self.leave_upstream(now);
+        let kind = if self.reported.opened { ErrorKind::ConversationLost } else { failure.kind };
+        self.fail(now, &Error::new(kind, failure.detail));
+    }
+
+    /// Handles the expired timers of the lanes.
+    pub(super) fn handle_lane_timeouts(&mut self, now: Instant) {
+        if self.timers.take_expired(Timer::Resume, now) {
+            self.fail_resume(now);
+        }
+        if self.timers.take_expired(Timer::Redial, now) {
+            self.dial(now);
+        }
+        for id in self.lane.lanes.expired(now) {
+            let signal = self.lane.lanes.handle_timeout(now, id, &mut self.client.out);
+            if let Some((Owner::Relay, signal)) = signal {
+                self.handle_change(now, signal.change);
+            }
+        }
+    }
+
+    /// Leaves the upstream politely. An answer in progress is drained.
+    pub(super) fn leave_upstream(&mut self, now: Instant) {
+        let is_chat = self.client.mode == Mode::Chat;
+        let answers = if is_chat { self.messages.in_flight.len() } else { 0 };
+        self.lane.leave(now, answers, &mut self.timers, &mut self.client.out);
     }
 
     /// Next action.
     pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        self.out.pop()
+        self.client.out.pop()
     }
 }

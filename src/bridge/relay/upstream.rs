@@ -1,18 +1,19 @@
-//! Messages of the upstream, and the events for the relay's client.
+//! Messages of the upstream, the opening of its session, and what changes for its connection.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{
-    Relay, RelayPhase, RelayTurn, ReplyMerger,
-    merge_reply::{NoticeSink, StepMeta},
-    pending::{AppendMeta, ReplyStage},
-};
-use crate::session::{lanes::connection::ConnectionChange, measurement::Measurement, timers::Timer};
+use super::{ClientMessage, Relay, RelayPhase, RelayStart, pending::ReplyStage};
 use crate::{
     error::{Error, ErrorKind},
     event::{
-        EndKind, Lane, Message, MessageMeta, Mode, UpstreamEnd,
-        relay::{ClientNotice, NoticeMeta, RelayEndReason, RelayUpstreamEvent, StepOutput},
+        DisconnectReason, EndKind, Lane, LaneCommand, MessageMeta, Mode, UpstreamEnd,
+        relay::{ClientNotice, ModelOutput, RelayEndReason, UpstreamMessage},
+    },
+    session::{
+        lanes::{backoff::ConnectionFailure, connection::ConnectionChange},
+        measurement::Measurement,
+        outbox::{Action, Observation},
+        timers::Timer,
     },
 };
 
@@ -22,36 +23,38 @@ impl Relay {
         &mut self,
         now: Instant,
         lane: Lane,
-        (event, meta): (&RelayUpstreamEvent<'_>, MessageMeta<'_>),
+        (event, meta): (&UpstreamMessage<'_>, MessageMeta<'_>),
         text: &str,
     ) {
-        if !self.owns_lane(lane) {
-            self.handle_lane_event(now, lane, &event.to_lane_event());
+        if !self.lane.is(lane) {
+            self.lane.handle_event(now, lane, &event.to_lane_event(), &mut self.client.out);
             return;
         }
         if let Some(tokens) = meta.context_tokens {
-            self.context_tokens = Some(tokens);
-            self.out.measure(Measurement::ContextUsage { lane, tokens });
+            self.client.context_tokens = Some(tokens);
+            self.client.out.measure(Measurement::ContextUsage { lane, tokens });
         }
         match event {
-            RelayUpstreamEvent::Queued(_) | RelayUpstreamEvent::Granted => {
+            UpstreamMessage::Queued(_) | UpstreamMessage::Granted => {
                 self.report_opening_progress(now, event, text);
             }
-            RelayUpstreamEvent::Opened(session_id) => {
-                self.session_id = session_id.map(str::to_owned);
+            UpstreamMessage::Opened(session_id) => {
+                self.client.session_id = session_id.map(str::to_owned);
                 self.report_opening_progress(now, event, text);
             }
-            RelayUpstreamEvent::Ended(reason, end) => {
+            UpstreamMessage::Ended(reason, end) => {
                 return self.handle_upstream_end(now, *reason, end, text);
             }
-            RelayUpstreamEvent::Failed(end, goes_on) => {
+            UpstreamMessage::Failed(end, goes_on) => {
                 return self.handle_failure(now, event, end, *goes_on, text);
             }
-            RelayUpstreamEvent::Unknown(_) => self.forward_unknown(text),
-            _ if self.needs_forwarding() => self.handle_model_output(now, event, meta, text),
-            _ => {}
+            UpstreamMessage::Unknown(_) => self.forward_unknown(text),
+            UpstreamMessage::Output(output) if self.needs_forwarding() => {
+                self.handle_model_output(now, *output, meta, text);
+            }
+            UpstreamMessage::Output(_) => {}
         }
-        let change = self.handle_lane_event(now, lane, &event.to_lane_event());
+        let change = self.lane.handle_event(now, lane, &event.to_lane_event(), &mut self.client.out);
         let opened = change == ConnectionChange::Ready;
         self.handle_change(now, change);
         if opened {
@@ -62,49 +65,54 @@ impl Relay {
 
     /// True if model output goes to the client: the session is open, or the client waits for its close to be confirmed.
     fn needs_forwarding(&self) -> bool {
-        self.reported.opened && (self.is_open() || matches!(self.phase, RelayPhase::Closing(_)))
+        self.reported.opened && (self.lane.is_open() || matches!(self.phase, RelayPhase::Closing(_)))
     }
 
     /// Reports queue position and opening, once each over all attempts, and the opening again if the session id changed.
-    fn report_opening_progress(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, text: &str) {
+    fn report_opening_progress(&mut self, now: Instant, event: &UpstreamMessage<'_>, text: &str) {
         let notice = match event {
             // Some servers confirm settings that change in an open session.
-            _ if self.is_open() && self.codecs.is_passthrough() => {
-                return self.send_client(Message::Text(text.to_owned()));
+            _ if self.lane.is_open() && self.client.codecs.is_passthrough() => {
+                return self.client.forward(text);
             }
-            RelayUpstreamEvent::Queued(place) if !self.reported.granted => ClientNotice::Queued {
+            UpstreamMessage::Queued(place) if !self.reported.granted => ClientNotice::Queued {
                 queue: *place,
                 is_update: std::mem::replace(&mut self.reported.queued, true),
             },
-            RelayUpstreamEvent::Granted if !std::mem::replace(&mut self.reported.granted, true) => {
+            UpstreamMessage::Granted if !std::mem::replace(&mut self.reported.granted, true) => {
                 ClientNotice::Granted
             }
-            RelayUpstreamEvent::Opened(_) if !self.reported.opened || self.has_new_session_id() => {
+            UpstreamMessage::Opened(_) if !self.reported.opened || self.has_new_session_id() => {
                 self.reported.opened = true;
-                self.reported.session_id.clone_from(&self.session_id);
+                self.reported.session_id.clone_from(&self.client.session_id);
                 ClientNotice::Opened { prompt_chars: self.opening.prompt_chars }
             }
             _ => return,
         };
-        if self.codecs.is_passthrough() {
-            return self.send_client(Message::Text(text.to_owned()));
+        if self.forwards(text) {
+            return self.client.forward(text);
         }
-        let notice_meta = self.notice_meta(now);
-        if let Some(encoded) = self.codecs.encode_notice(&notice, &notice_meta) {
-            self.send_client(Message::Text(encoded));
-        }
+        self.client.notify(now, &notice);
     }
 
     /// True if the client must be told the id of the session that replaces a lost one. A chat client is not told: some
     /// send their question whenever a session opens.
     fn has_new_session_id(&self) -> bool {
-        self.mode != Mode::Chat && self.session_id.is_some() && self.session_id != self.reported.session_id
+        self.client.mode != Mode::Chat
+            && self.client.session_id.is_some()
+            && self.client.session_id != self.reported.session_id
+    }
+
+    /// True if the client receives the upstream's message as it is. An event that the upstream sent no message about has
+    /// an empty one.
+    fn forwards(&self, text: &str) -> bool {
+        self.client.codecs.is_passthrough() && !text.is_empty()
     }
 
     /// Forwards an unknown message. The connection reports it to operators.
     fn forward_unknown(&mut self, text: &str) {
-        if self.codecs.is_passthrough() && !text.is_empty() {
-            self.send_client(Message::Text(text.to_owned()));
+        if self.forwards(text) {
+            self.client.forward(text);
         }
     }
 
@@ -112,174 +120,32 @@ impl Relay {
     fn handle_model_output(
         &mut self,
         now: Instant,
-        event: &RelayUpstreamEvent<'_>,
+        output: ModelOutput<'_>,
         meta: MessageMeta<'_>,
         text: &str,
     ) {
-        let append = match event {
-            _ if self.mode == Mode::Chat => self.messages.in_flight.current_append(meta.input_id),
-            RelayUpstreamEvent::Output(_) => self.messages.in_flight.match_whole_answer(),
-            _ => self.messages.in_flight.match_reply(
-                reply_stage(event),
-                meta.input_id,
-                meta.response_id,
-                self.turn.is_some(),
-            ),
-        };
-        self.answer_count += 1;
-        self.start_turn_if_speaking(event, meta, &append);
-        if self.codecs.is_passthrough() {
-            self.send_client(Message::Text(text.to_owned()));
-        } else if self.codecs.merges_replies() {
-            self.send_merged(now, event, meta);
-        } else {
-            self.send_separately(now, event, meta, &append);
-        }
-        self.end_turn_if_complete(event, meta);
-    }
-
-    /// Starts a turn with the first output. Its id is the upstream's, the client's, or a new one.
-    fn start_turn_if_speaking(
-        &mut self,
-        event: &RelayUpstreamEvent<'_>,
-        meta: MessageMeta<'_>,
-        append: &AppendMeta,
-    ) {
-        let is_speaking = match event {
-            RelayUpstreamEvent::Text(_) | RelayUpstreamEvent::Speech(_) => true,
-            RelayUpstreamEvent::Output(output) => !output.text.is_empty() || output.audio.is_some(),
-            _ => false,
-        };
-        if !is_speaking || self.turn.is_some() {
-            return;
-        }
-        let named = meta.response_id.or(append.response_id.as_deref()).map(str::to_owned);
-        let generated = || format!("resp_{:012x}", self.lanes.rng().u64(..) & 0xffff_ffff_ffff);
-        self.turn = Some(RelayTurn { response_id: named.unwrap_or_else(generated) });
-    }
-
-    fn end_turn_if_complete(&mut self, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>) {
-        match event {
-            RelayUpstreamEvent::Listening
-            | RelayUpstreamEvent::Output(StepOutput { end_of_turn: true, .. }) => self.turn = None,
-            RelayUpstreamEvent::Answered(..) if self.mode == Mode::Chat => {
-                self.turn = None;
-                self.messages.in_flight.complete_answer(meta.input_id);
+        let in_flight = &mut self.messages.in_flight;
+        let append = match output {
+            _ if self.client.mode == Mode::Chat => in_flight.current_append(meta.input_id),
+            ModelOutput::Step(_) => in_flight.match_whole_answer(),
+            _ => {
+                let in_turn = self.client.turn.is_some();
+                in_flight.match_reply(reply_stage(output), meta.input_id, meta.response_id, in_turn)
             }
-            _ => {}
-        }
-    }
-
-    /// Sends the parts of a step in one event.
-    fn send_merged(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>) {
-        let step = StepMeta {
-            reply_id: meta.input_id.or(meta.response_id),
-            input_id: meta.input_id,
-            context_tokens: meta.context_tokens,
         };
-        self.with_merger(now, |merger, emit| match event {
-            RelayUpstreamEvent::Text(text) => merger.push_text(now, text, step, emit),
-            RelayUpstreamEvent::Speech(audio) => merger.push_audio(now, audio, step, emit),
-            RelayUpstreamEvent::Listening => merger.handle_listening(step, emit),
-            RelayUpstreamEvent::Answered(..) => merger.end_step(step, emit),
-            RelayUpstreamEvent::Output(output) => {
-                merger.flush(emit);
-                emit(&ClientNotice::Output(*output), step.context_tokens);
-            }
-            _ => {}
-        });
-    }
-
-    /// Sends every part of a step in an event of its own.
-    fn send_separately(
-        &mut self,
-        now: Instant,
-        event: &RelayUpstreamEvent<'_>,
-        meta: MessageMeta<'_>,
-        append: &AppendMeta,
-    ) {
-        let client_input_id = append.input_id.as_deref().filter(|_| append.is_client_id);
-        let response_id = self.turn.as_ref().map(|turn| turn.response_id.as_str());
-        let notice_meta = NoticeMeta {
-            response_id: meta.response_id.or(response_id),
-            // Only ids that the client gave are reported to it.
-            input_id: client_input_id,
-            ..self.notice_meta(now)
-        };
-        let mut notices = Vec::new();
-        match event {
-            RelayUpstreamEvent::Text(text) => notices.push(ClientNotice::Text(text)),
-            RelayUpstreamEvent::Speech(audio) => notices.push(ClientNotice::Speech(audio)),
-            RelayUpstreamEvent::Listening => notices.push(ClientNotice::Listening),
-            RelayUpstreamEvent::Answered(text, audio) => notices.push(ClientNotice::Answered(*text, *audio)),
-            RelayUpstreamEvent::Output(output) => {
-                // An empty step is reported too: some clients wait for it.
-                let is_empty_step = output.audio.is_none() && !output.end_of_turn;
-                notices.extend(
-                    Some(output.text)
-                        .filter(|text| is_empty_step || !text.is_empty())
-                        .map(ClientNotice::Text),
-                );
-                notices.extend(output.audio.map(ClientNotice::Speech));
-                notices.extend(output.end_of_turn.then_some(ClientNotice::Listening));
-            }
-            _ => {}
+        self.lane.answer_count += 1;
+        self.client.start_turn_if_speaking(output, meta, &append, self.lane.lanes.rng());
+        self.client.pass_on(now, (output, meta), text, &append);
+        if self.client.end_turn_if_complete(output) && self.client.mode == Mode::Chat {
+            self.messages.in_flight.complete_answer(meta.input_id);
         }
-        let encoded: Vec<_> =
-            notices.iter().filter_map(|notice| self.codecs.encode_notice(notice, &notice_meta)).collect();
-        encoded.into_iter().for_each(|text| self.send_client(Message::Text(text)));
-    }
-
-    /// Sends held parts and ends the open turn.
-    pub(super) fn close_turn(&mut self, now: Instant) {
-        let Some(turn) = self.turn.take() else { return };
-        if self.codecs.merges_replies() && !self.codecs.is_passthrough() {
-            return self.with_merger(now, |merger, emit| merger.end_turn(emit));
-        }
-        let notice_meta = NoticeMeta { response_id: Some(&turn.response_id), ..self.notice_meta(now) };
-        let ended = if self.codecs.merges_replies() {
-            ClientNotice::Output(StepOutput { text: "", audio: None, end_of_turn: true })
-        } else {
-            ClientNotice::Listening
-        };
-        if self.mode != Mode::Chat
-            && let Some(text) = self.codecs.encode_notice(&ended, &notice_meta)
-        {
-            self.send_client(Message::Text(text));
-        }
-    }
-
-    /// Sends held parts. The turn stays open.
-    pub(super) fn flush_turn(&mut self, now: Instant) {
-        self.with_merger(now, |merger, emit| merger.flush(emit));
-    }
-
-    /// Sends held parts whose time is over.
-    pub(super) fn handle_merge_timeout(&mut self, now: Instant) {
-        if self.timers.take_expired(Timer::HeldOutput, now) {
-            self.with_merger(now, |merger, emit| merger.handle_timeout(emit));
-        }
-    }
-
-    fn with_merger(&mut self, now: Instant, act: impl FnOnce(&mut ReplyMerger, &mut NoticeSink<'_>)) {
-        let Self { merger, codecs, out, timers, session_id, context_tokens, opened_at, .. } = self;
-        let elapsed_s = (now - *opened_at).as_secs_f64();
-        act(merger, &mut |notice, tokens| {
-            // Protocols with this field always send it, so an unknown usage becomes 0.
-            let context_tokens = tokens.or(*context_tokens).or(Some(0));
-            let session_id = session_id.as_deref();
-            let notice_meta = NoticeMeta { session_id, context_tokens, elapsed_s, ..NoticeMeta::default() };
-            let encoded = codecs.encode_notice(notice, &notice_meta).map(Message::Text);
-            out.push_raw(encoded);
-        });
-        timers.set_or_clear(Timer::HeldOutput, merger.flush_at());
     }
 
     /// Handles an error that the upstream reported.
     fn handle_failure(
         &mut self,
         now: Instant,
-        event: &RelayUpstreamEvent<'_>,
+        event: &UpstreamMessage<'_>,
         end: &UpstreamEnd,
         goes_on: bool,
         text: &str,
@@ -290,18 +156,18 @@ impl Relay {
         if !goes_on || !self.needs_forwarding() {
             // Before the session is open, another attempt follows. In an open session the upstream counts as lost.
             self.try_next_init_variant(now);
-            let change = self.handle_own_event(now, &event.to_lane_event());
+            let change = self.lane.handle_own_event(now, &event.to_lane_event(), &mut self.client.out);
             return self.handle_change(now, change);
         }
-        if self.mode == Mode::Chat {
+        if self.client.mode == Mode::Chat {
             // No answer, or no more of it, will follow.
-            self.turn = None;
+            self.client.turn = None;
             self.messages.in_flight.complete_answer(None);
         } else {
             self.messages.in_flight.match_whole_answer();
         }
-        if self.codecs.is_passthrough() {
-            self.send_client(Message::Text(text.to_owned()));
+        if self.client.codecs.is_passthrough() {
+            self.client.forward(text);
         } else {
             self.report_error(now, &Error::new(ErrorKind::ModelFailed, end.detail.clone()));
         }
@@ -312,16 +178,16 @@ impl Relay {
     ///
     /// Returns false if the session was not being opened.
     fn handle_refused_open(&mut self, now: Instant, end: &UpstreamEnd, text: &str) -> bool {
-        if !self.is_initialising() {
+        if !self.lane.is_initialising() {
             return false;
         }
-        if self.codecs.is_passthrough() {
+        if self.client.codecs.is_passthrough() {
             self.await_new_opening();
-            self.send_client(Message::Text(text.to_owned()));
+            self.client.forward(text);
             return true;
         }
         self.count_refusal(true);
-        let is_exhausted = self.is_init_exhausted();
+        let is_exhausted = self.opening.is_exhausted(self.rules.open_attempts);
         if is_exhausted {
             self.end(now, RelayEndReason::Failed, Some(&end.detail));
         }
@@ -331,13 +197,13 @@ impl Relay {
     /// Counts a refused opening, except while a lost upstream is replaced: an upstream has accepted this opening before, so the
     /// opening is not the cause.
     fn count_refusal(&mut self, is_refused: bool) {
-        self.opening.refusals += u32::from(is_refused && self.outage.is_none());
+        self.opening.refusals += u32::from(is_refused && self.lane.lost_since.is_none());
     }
 
     /// Handles the end of the upstream session.
     fn handle_upstream_end(&mut self, now: Instant, reason: RelayEndReason, end: &UpstreamEnd, text: &str) {
-        let was_initialising = self.is_initialising();
-        let is_opening = !self.is_open() && !matches!(self.phase, RelayPhase::Closing(_));
+        let was_initialising = self.lane.is_initialising();
+        let is_opening = !self.lane.is_open() && !matches!(self.phase, RelayPhase::Closing(_));
         // A server without room says nothing about the opening.
         if end.kind != EndKind::QueueFull {
             self.count_refusal(was_initialising);
@@ -345,22 +211,22 @@ impl Relay {
         }
         let is_final = matches!(reason, RelayEndReason::Timeout | RelayEndReason::ContextFull);
         let is_backend_lost = end.kind == EndKind::BackendLost
-            && self.is_open()
+            && self.lane.is_open()
             && self.phase == RelayPhase::Open
             && !self.messages.sent_unchecked;
         let has_attempts = self.opening.refusals < self.rules.open_attempts.max(1);
-        let can_retry = is_opening && (has_attempts || self.outage.is_some()) && !is_final;
-        let event = RelayUpstreamEvent::Ended(reason, end.clone());
-        let change = self.handle_own_event(now, &event.to_lane_event());
+        let can_retry = is_opening && (has_attempts || self.lane.lost_since.is_some()) && !is_final;
+        let event = UpstreamMessage::Ended(reason, end.clone());
+        let change = self.lane.handle_own_event(now, &event.to_lane_event(), &mut self.client.out);
         if can_retry || is_backend_lost {
             return self.handle_change(now, change);
         }
         if is_opening {
             // Another upstream would refuse the opening too, so no further attempt follows.
-            self.close_lane(now);
+            self.lane.close(now, &mut self.client.out);
         }
-        self.detach_connection();
-        if self.codecs.is_passthrough() {
+        self.lane.detach(&mut self.timers);
+        if self.forwards(text) {
             self.close_passthrough(now, reason, text);
         } else {
             let client_closed = matches!(self.phase, RelayPhase::Closing(_));
@@ -369,13 +235,166 @@ impl Relay {
             self.end(now, reason, detail);
         }
     }
+
+    /// A lane's transport is open.
+    pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
+        self.lane.lanes.handle_opened(now, lane, &mut self.client.out);
+    }
+
+    /// A lane's transport closed.
+    pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
+        if !self.lane.is(lane) {
+            self.lane.lanes.handle_closed(now, lane, reason, &mut self.client.out);
+            return;
+        }
+        let refused_init = !self.reported.opened && self.lane.is_initialising();
+        self.try_next_init_variant(now);
+        let signal = self.lane.lanes.handle_closed(now, lane, reason, &mut self.client.out);
+        self.opening.refusals += u32::from(refused_init);
+        if refused_init && self.opening.is_exhausted(self.rules.open_attempts) {
+            let detail = format!("the upstream {reason} in every attempt to open the session");
+            return self.fail_permanently(
+                now,
+                ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: false },
+            );
+        }
+        self.handle_change(now, signal.map_or(ConnectionChange::None, |(_, signal)| signal.change));
+    }
+
+    /// Tries the next variant of the opening after a failed initialisation: this upstream may not accept the current
+    /// one.
+    pub(super) fn try_next_init_variant(&mut self, now: Instant) {
+        if self.lane.is_initialising() {
+            self.opening.init_variant += 1;
+            self.initialise(now);
+        }
+    }
+
+    /// Handles what changed for the connection.
+    pub(super) fn handle_change(&mut self, now: Instant, change: ConnectionChange) {
+        match change {
+            ConnectionChange::Failed(failure) if failure.was_in_use => {
+                self.handle_upstream_loss(now, failure.detail);
+            }
+            // [`Timer::Resume`] limits the time without an upstream.
+            ConnectionChange::Failed(_) if self.lane.lost_since.is_some() => {
+                self.leave_upstream(now);
+                let pause = Duration::from_millis(self.lane.lanes.times().retry_max_ms);
+                self.lane.schedule_dial(now + pause, &mut self.timers);
+            }
+            ConnectionChange::Failed(failure) => self.fail_permanently(now, failure),
+            ConnectionChange::QueueStuck(detail) => {
+                let Some(connection) = self.lane.connection() else { return };
+                let queued = Observation::LaneQueued { lane: connection.lane, position: None, words: detail };
+                self.client.out.observe(queued);
+            }
+            ConnectionChange::None
+            | ConnectionChange::Queued
+            | ConnectionChange::Ready
+            | ConnectionChange::EmptyAnswer => {}
+        }
+        self.send_early();
+        if matches!(self.phase, RelayPhase::Closing(_)) && !self.lane.is_live() {
+            self.confirm_close(now);
+        }
+    }
+
+    /// Initialises the upstream session with the client's opening, if both exist.
+    pub(super) fn initialise(&mut self, now: Instant) {
+        if let Some(init) = self.opening.message() {
+            self.lane.initialise(now, init.to_owned(), &mut self.client.out);
+        }
+    }
+
+    /// Opens the session with the next message, if the client sent no opening.
+    pub(super) fn init_with_first_message(&mut self, now: Instant) {
+        if self.opening.start == RelayStart::FirstMessage
+            && self.opening.first_message.is_none()
+            && !self.lane.is_open()
+        {
+            self.opening.first_message = self.messages.pending.pop();
+            self.initialise(now);
+        }
+    }
+
+    /// Replaces a first message that did not open the session by the client's opening.
+    pub(super) fn replace_first_message(&mut self, now: Instant, variants: Vec<String>) {
+        let sent_early = self.sent_early_count() + usize::from(self.lane.is_initialising());
+        if let Some(first) = self.opening.first_message.take() {
+            self.messages.pending.push_front(first);
+        }
+        self.opening.start = RelayStart::Init(variants);
+        if let Some(id) = self.lane.id() {
+            self.messages.sent_early = Some((self.lane.lanes.lane(id), sent_early));
+            self.lane.lanes.await_init(id);
+        }
+        self.initialise(now);
+        self.send_early();
+    }
+
+    /// Sends waiting messages before the session is open. A server of the client's own protocol receives them then
+    /// without voxbridge too. They are kept for another attempt.
+    pub(super) fn send_early(&mut self) {
+        let sent = self.sent_early_count();
+        let Some(connection) = self.lane.connection() else { return };
+        if !self.client.codecs.is_passthrough() || self.reported.opened || !connection.is_initialising() {
+            return;
+        }
+        let lane = connection.lane;
+        for message in self.messages.pending.iter_after(sent) {
+            self.client.out.push(Action::ToLane(lane, LaneCommand::RawText(message.text.clone())));
+        }
+        self.messages.sent_early = Some((lane, self.messages.pending.len()));
+    }
+
+    fn sent_early_count(&self) -> usize {
+        self.messages.sent_early.filter(|(lane, _)| self.lane.is(*lane)).map_or(0, |(_, count)| count)
+    }
+
+    /// Waits for another opening after the upstream refused the last one and the messages behind it.
+    pub(super) fn await_new_opening(&mut self) {
+        (0..self.sent_early_count()).for_each(|_| drop(self.messages.pending.pop()));
+        (self.opening.start, self.opening.first_message, self.messages.sent_early) =
+            (RelayStart::Unknown, None, None);
+        if let Some(id) = self.lane.id() {
+            self.lane.lanes.await_init(id);
+        }
+    }
+
+    /// Sends the waiting messages in a session that has opened.
+    pub(super) fn handle_session_opened(&mut self, now: Instant) {
+        self.opening.refusals = 0;
+        self.messages.sent_unchecked = false;
+        self.timers.clear(&[Timer::Resume]);
+        if let Some(gap) = self.lane.engage(now) {
+            let (kept, dropped) =
+                (self.messages.pending.len() as u64, std::mem::take(&mut self.messages.pending.dropped));
+            let gap_ms = crate::session::millis(gap);
+            self.client.out.observe(Observation::RelayResumed { gap_ms, kept, dropped });
+        }
+        if let Some(ClientMessage { text, append: Some(append) }) = self.opening.first_message.take() {
+            self.messages.in_flight.push(&text, append);
+        }
+        let sent_early = self.sent_early_count();
+        self.messages.sent_early = None;
+        for at in 0.. {
+            match self.messages.pending.pop() {
+                Some(ClientMessage { text, append: Some(append) }) if at < sent_early => {
+                    self.messages.in_flight.push(&text, append);
+                }
+                Some(_) if at < sent_early => self.messages.sent_unchecked = true,
+                Some(message) => self.send_upstream(message),
+                None => break,
+            }
+        }
+    }
 }
 
-const fn reply_stage(event: &RelayUpstreamEvent<'_>) -> ReplyStage {
-    match event {
-        RelayUpstreamEvent::Text(_) => ReplyStage::Text,
-        RelayUpstreamEvent::Speech(_) => ReplyStage::Speech,
-        RelayUpstreamEvent::Listening => ReplyStage::Listening,
-        _ => ReplyStage::Done,
+const fn reply_stage(output: ModelOutput<'_>) -> ReplyStage {
+    match output {
+        ModelOutput::Text(_) => ReplyStage::Text,
+        ModelOutput::Speech(_) => ReplyStage::Speech,
+        ModelOutput::Listening => ReplyStage::Listening,
+        ModelOutput::Step(_) | ModelOutput::Answered(..) => ReplyStage::Done,
     }
 }

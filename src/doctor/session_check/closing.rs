@@ -95,7 +95,7 @@ impl SessionCheck {
                 .push_back(CheckOutcome::skipped(DoctorStep::Close, "a queued session needs no close"));
             return self.close_transport(now);
         }
-        let by_socket = self.send(now, &LaneCommand::Close);
+        let by_socket = self.send(now, LaneCommand::Close);
         self.step_started_at = now;
         let until = readable_at.max(now) + self.plan.limits.close_timeout;
         self.phase = CheckPhase::Closing { until, by_socket };

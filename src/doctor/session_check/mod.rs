@@ -349,7 +349,7 @@ impl SessionCheck {
         if self.plan.depth == Depth::Queue {
             return self.start_closing(now, now);
         }
-        self.send(now, &self.plan.init.clone());
+        self.send(now, self.plan.init.clone());
         (self.phase, self.step_started_at) = (CheckPhase::Initialising, now);
     }
 
@@ -373,7 +373,7 @@ impl SessionCheck {
         if let LaneCommand::Append(UnitInput { input_id, .. }) = &mut question {
             *input_id = format!("doctor-{}", self.questions_sent).into();
         }
-        self.send(now, &question);
+        self.send(now, question);
         (self.phase, self.step_started_at) = (CheckPhase::AwaitingAnswer, now);
     }
 
@@ -419,7 +419,7 @@ impl SessionCheck {
     }
 
     /// Queues the messages of a command. Returns true if the dialect ends the session by the socket in its place.
-    fn send(&mut self, now: Instant, command: &LaneCommand) -> bool {
+    fn send(&mut self, now: Instant, command: LaneCommand) -> bool {
         let mut closes_socket = false;
         self.codec.encode(now, command, |message| match message {
             Message::Text(text) => self.outgoing.push_back(text),

@@ -46,7 +46,7 @@ const NO_PATHS: &str = "`paths` must not be empty, such as [\"/v1/realtime\"]";
 const PARALLEL_MAX: usize = 16;
 
 /// Compiled mapping of a client protocol.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ClientMapping {
     /// Name in configuration and on the command line.
     pub name: String,
@@ -145,7 +145,8 @@ impl ErrorSpelling {
 
 impl ClientMapping {
     pub(super) fn compile(document: &Document<'_>) -> Result<Self, FileError> {
-        if RelayProtocolFile::is_relay_protocol(document)? {
+        // A relay's protocol names the dialect whose spelling it shares.
+        if document.table.get_ref().contains_key("dialect") {
             return Self::compile_relay(document);
         }
         let read: ClientFile = document.read()?;
@@ -209,29 +210,11 @@ impl ClientMapping {
             title: std::mem::take(&mut read.title),
             notes: std::mem::take(&mut read.notes),
             paths: read.paths.drain(..).map(|path| path.0).collect(),
-            subprotocols: Vec::new(),
-            lock_step: false,
-            signature_header: None,
             command_key: read.command_key.0.clone(),
-            query: Vec::new(),
             audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
-            audio_out: AudioOut::default(),
-            transcripts: TranscriptRules::default(),
-            values: Vec::new(),
-            has_audio_in_json: false,
-            confirms_playback: false,
-            commands: Vec::new(),
             never_sent: std::mem::take(&mut read.never_sent),
             relay: Some(read.compile(document)?),
-            default_profile: None,
-            signs: ClientSigns::default(),
-            realtime: None,
-            is_live: false,
-            is_rest: false,
-            extractor: Extractor::default(),
-            events: BTreeMap::new(),
-            errors: BTreeMap::new(),
-            closes: BTreeMap::new(),
+            ..Self::default()
         })
     }
 

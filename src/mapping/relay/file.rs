@@ -72,15 +72,6 @@ struct RelayCloseFile {
 }
 
 impl RelayProtocolFile {
-    /// True if the file of a client protocol is a relay's: it names the dialect whose spelling it shares.
-    pub(in crate::mapping) fn is_relay_protocol(document: &Document<'_>) -> Result<bool, FileError> {
-        #[derive(Deserialize)]
-        struct DialectHeader {
-            dialect: Option<String>,
-        }
-        document.read::<DialectHeader>().map(|header| header.dialect.is_some())
-    }
-
     pub(in crate::mapping) fn compile(self, document: &Document<'_>) -> Result<RelayProtocol, FileError> {
         let mut extractor = Extractor::default();
         extractor.add(&self.command_key.0);

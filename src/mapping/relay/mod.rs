@@ -14,11 +14,11 @@ use std::{borrow::Cow, collections::BTreeMap};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::field::without_data_prefix;
+pub(super) use self::file::RelayProtocolFile;
 pub use self::{
     field::{RelayField, RelayFieldRole, RelayFieldType},
     profile::RelayRules,
 };
-pub(super) use self::{file::RelayProtocolFile, profile::RelayProfileFile};
 use super::{
     check::values::deserialize_close_code,
     extract::{Extractor, Node},

@@ -35,7 +35,7 @@ struct Script {
     steps: Vec<ScriptStep>,
 }
 
-fn virtual_start() -> Instant {
+pub(super) fn virtual_start() -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "an Instant has no other source; only differences count")]
     *START.get_or_init(Instant::now)

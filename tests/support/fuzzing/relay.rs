@@ -9,7 +9,7 @@ use voxbridge::{
     error::Error,
     event::{
         Frame, MessageMeta, Mode,
-        relay::{ClientNotice, NoticeMeta, RelayClientEvent, RelayUpstreamEvent},
+        relay::{ClientNotice, NoticeMeta, RelayClientEvent, UpstreamMessage},
     },
     mapping::{ClientMapping, upstream::CloseBy},
     upstream::Dialect,
@@ -72,7 +72,7 @@ pub(super) fn upstream(dialect: &Dialect, data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for frame in [Frame::Text(&text), Frame::Binary(data)] {
         let mut event_count = 0;
-        dialect.decode_for_relay(frame, |event, meta| {
+        dialect.decode_message(frame, |event, meta| {
             event_count += 1;
             let _ = event.to_lane_event();
             for client in LIBRARY.clients().filter(|client| client.is_relayed()) {
@@ -84,19 +84,15 @@ pub(super) fn upstream(dialect: &Dialect, data: &[u8]) {
     }
 }
 
-fn assert_notice_encodes(codec: &RelayCodec, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>) {
+fn assert_notice_encodes(codec: &RelayCodec, event: &UpstreamMessage<'_>, meta: MessageMeta<'_>) {
     let MessageMeta { response_id, input_id, context_tokens, backend: _ } = meta;
     let notice_meta = NoticeMeta { response_id, input_id, context_tokens, ..NoticeMeta::default() };
     let notice = match event {
-        RelayUpstreamEvent::Queued(place) => ClientNotice::Queued { queue: *place, is_update: true },
-        RelayUpstreamEvent::Granted => ClientNotice::Granted,
-        RelayUpstreamEvent::Opened(_) => ClientNotice::Opened { prompt_chars: u64::MAX },
-        RelayUpstreamEvent::Listening => ClientNotice::Listening,
-        RelayUpstreamEvent::Text(text) => ClientNotice::Text(text),
-        RelayUpstreamEvent::Speech(audio) => ClientNotice::Speech(audio),
-        RelayUpstreamEvent::Output(output) => ClientNotice::Output(*output),
-        RelayUpstreamEvent::Answered(text, audio) => ClientNotice::Answered(*text, *audio),
-        RelayUpstreamEvent::Ended(reason, end) => {
+        UpstreamMessage::Queued(place) => ClientNotice::Queued { queue: *place, is_update: true },
+        UpstreamMessage::Granted => ClientNotice::Granted,
+        UpstreamMessage::Opened(_) => ClientNotice::Opened { prompt_chars: u64::MAX },
+        UpstreamMessage::Output(output) => ClientNotice::Output(*output),
+        UpstreamMessage::Ended(reason, end) => {
             let _ = codec.close_frame(*reason);
             ClientNotice::Ended {
                 reason: *reason,
@@ -104,7 +100,7 @@ fn assert_notice_encodes(codec: &RelayCodec, event: &RelayUpstreamEvent<'_>, met
                 detail: Some(&end.detail),
             }
         }
-        RelayUpstreamEvent::Failed(..) | RelayUpstreamEvent::Unknown(_) => return,
+        UpstreamMessage::Failed(..) | UpstreamMessage::Unknown(_) => return,
     };
     codec.encode_notice(&notice, &notice_meta).iter().for_each(|json| assert_json(json));
 }

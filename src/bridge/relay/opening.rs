@@ -1,0 +1,110 @@
+//! What opens the upstream session, what the client knows of it, and the client's messages until then.
+
+use super::{
+    Lane,
+    pending::{ClientMessage, InFlightAppends, Pending},
+};
+
+/// Message that opens an upstream session.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum RelayStart {
+    /// The client has sent nothing yet.
+    #[default]
+    Unknown,
+    /// The client's opening, once per variant that upstreams may accept.
+    Init(Vec<String>),
+    /// The client's first message. The worker completes an append by defaults (field notes §1.4), and the server judges
+    /// anything else.
+    FirstMessage,
+}
+
+/// The client's opening, and how upstreams took it.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    pub(super) start: RelayStart,
+    /// Message that opens the upstream session, while the session is not open.
+    pub(super) first_message: Option<ClientMessage>,
+    /// Index of the opening variant in use.
+    pub(super) init_variant: usize,
+    /// How often upstreams ended the session while it was initialised.
+    pub(super) refusals: u32,
+    /// Length of the client's prompt, characters.
+    pub(super) prompt_chars: u64,
+    /// Most slices per picture.
+    pub(super) max_slices: Option<i64>,
+}
+
+/// Progress towards an open session that the client has been informed of.
+#[derive(Debug, Default)]
+pub(super) struct ReportedProgress {
+    /// A worker is assigned.
+    pub(super) granted: bool,
+    /// The position in the queue.
+    pub(super) queued: bool,
+    /// The session is open.
+    pub(super) opened: bool,
+    /// The upstream's session id.
+    pub(super) session_id: Option<String>,
+}
+
+/// The client's messages on their way to the upstream.
+#[derive(Debug)]
+pub(super) struct Messages {
+    pub(super) pending: Pending,
+    /// Lane that is not open yet, and the number of waiting messages already sent on it.
+    pub(super) sent_early: Option<(Lane, usize)>,
+    pub(super) in_flight: InFlightAppends,
+    /// This upstream session got a message that the server may refuse.
+    pub(super) sent_unchecked: bool,
+    /// Appends so far that got an id of the relay.
+    pub(super) append_count: u64,
+}
+
+impl Opening {
+    /// Message that opens the upstream session, if the client has sent one.
+    pub(super) fn message(&self) -> Option<&str> {
+        match &self.start {
+            RelayStart::Init(variants) => {
+                variants.get(self.init_variant % variants.len().max(1)).map(String::as_str)
+            }
+            RelayStart::FirstMessage => self.first_message.as_ref().map(|first| first.text.as_str()),
+            RelayStart::Unknown => None,
+        }
+    }
+
+    /// True if upstreams have refused every variant, and often enough.
+    pub(super) fn is_exhausted(&self, attempts: u32) -> bool {
+        let variants = if let RelayStart::Init(variants) = &self.start { variants.len() } else { 1 };
+        self.refusals as usize >= variants.max(attempts as usize)
+    }
+
+    /// True if the client has sent nothing yet that opens an upstream session.
+    pub(super) fn is_missing(&self) -> bool {
+        match self.start {
+            RelayStart::Unknown => true,
+            RelayStart::Init(_) => false,
+            RelayStart::FirstMessage => {
+                self.first_message.as_ref().is_some_and(|first| first.append.is_none())
+            }
+        }
+    }
+
+    /// Memory of the messages, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let openings = if let RelayStart::Init(variants) = &self.start { variants.as_slice() } else { &[] };
+        let texts = openings.iter().chain(self.first_message.iter().map(|first| &first.text));
+        texts.map(String::len).sum()
+    }
+}
+
+impl Messages {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self {
+            pending: Pending::default(),
+            sent_early: None,
+            in_flight: InFlightAppends::new(bytes_max),
+            sent_unchecked: false,
+            append_count: 0,
+        }
+    }
+}
