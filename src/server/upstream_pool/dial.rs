@@ -162,6 +162,11 @@ impl Dialer {
         &self.target.endpoint.authority
     }
 
+    /// Name of its dialect.
+    pub fn dialect(&self) -> &str {
+        &self.target.mapping.name
+    }
+
     /// Endpoint, for step-by-step diagnostics.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.target.endpoint

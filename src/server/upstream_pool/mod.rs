@@ -204,6 +204,11 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
 }
 
 impl Pool {
+    /// Name and dialect of each upstream.
+    pub fn dialects(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.shared.members.iter().map(|member| (member.upstream.name(), member.dialer.dialect()))
+    }
+
     /// Takes over the state of `other` for upstreams with the same name and URL: open lanes stay and count. Changed
     /// dial settings, such as a new token, clear the failures. The state stays shared, so use only the new pool from
     /// now on.
