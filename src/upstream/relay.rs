@@ -57,12 +57,6 @@ impl Dialect {
         }
         json
     }
-
-    /// True if the message's template has this slot.
-    pub fn supports_slot(&self, name: SendName, slot: &str) -> bool {
-        let at = name.slots().iter().position(|known| *known == slot);
-        at.zip(self.mapping().message(name)).is_some_and(|(at, template)| template.uses_slot(at))
-    }
 }
 
 /// Fills a slot with base64. Valid base64 needs no JSON escapes; text that only claims to be base64 may need them.

@@ -93,9 +93,7 @@ impl RelayCodecs {
     pub(in crate::bridge) fn supports(&self, part: RelayFieldRole) -> bool {
         // The session keeps these itself and returns them in its events.
         matches!(part, RelayFieldRole::InputId | RelayFieldRole::ResponseId | RelayFieldRole::Reason)
-            || [SendName::RelayOpen, SendName::RelayAppend]
-                .iter()
-                .any(|name| self.upstream.supports_slot(*name, part.name()))
+            || self.upstream.mapping().has_slot(&[SendName::RelayOpen, SendName::RelayAppend], part.name())
     }
 
     /// Encodes the input of one step.

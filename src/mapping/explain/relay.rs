@@ -62,10 +62,7 @@ const fn describe_verb(command: &RelayCommand) -> &'static str {
 fn describe_field(field: &RelayField, dialect: &UpstreamMapping, native: bool) -> String {
     let validated = if field.checked || !native { ", validated by the bridge" } else { "" };
     let takes = |part: RelayFieldRole| {
-        [SendName::RelayOpen, SendName::RelayAppend, SendName::Close].iter().any(|name| {
-            let at = name.slots().iter().position(|slot| *slot == part.name());
-            at.zip(dialect.message(*name)).is_some_and(|(at, template)| template.uses_slot(at))
-        })
+        dialect.has_slot(&[SendName::RelayOpen, SendName::RelayAppend, SendName::Close], part.name())
     };
     match (field.to, &field.because) {
         _ if native => format!("untouched{validated}"),

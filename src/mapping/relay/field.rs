@@ -12,8 +12,6 @@ use crate::named_enum::named_enum;
 
 named_enum! {
     /// Role of a field. Mapping files name these in snake case after `to =`; slots of upstream messages have the same names.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
-    #[serde(rename_all = "snake_case")]
     pub enum RelayFieldRole {
         /// System prompt.
         Prompt = "prompt",

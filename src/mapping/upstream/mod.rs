@@ -411,6 +411,17 @@ fn voice_encodings(
     Ok(encodings.into())
 }
 
+impl UpstreamMapping {
+    /// True if one of these messages has this slot.
+    #[must_use]
+    pub fn has_slot(&self, names: &[SendName], slot: &str) -> bool {
+        names.iter().any(|name| {
+            let at = name.slots().iter().position(|known| *known == slot);
+            at.zip(self.message(*name)).is_some_and(|(at, template)| template.uses_slot(at))
+        })
+    }
+}
+
 impl RuleFile {
     fn compile(self, extractor: &mut Extractor) -> ReceiveRule {
         let when = self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), value)).collect();
