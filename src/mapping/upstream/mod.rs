@@ -46,8 +46,6 @@ impl Mode {
 
 named_enum! {
     /// The purpose of a lane.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
-    #[serde(rename_all = "snake_case")]
     pub enum LanePurpose {
         /// Speech to text.
         Transcribe = "transcribe",
