@@ -30,7 +30,7 @@ use self::{relayed::RelayBridge, served::ServedBridge};
 use crate::{
     downstream::{Codec, ConnectQuery},
     error::Error,
-    event::{DisconnectReason, Frame, Lane, Message, Mode, SpeechId},
+    event::{AnswerPart, DisconnectReason, Frame, HttpRequest, Lane, Message, Mode, SpeechId},
     mapping::{ClientMapping, UpstreamMapping},
     session::{
         AudioTotals, Observation, RelaySetup, SampleCounts, SessionReport, SessionSetup, UplinkCounts,
@@ -48,8 +48,10 @@ pub enum Input<'a> {
     LaneQueued(Lane, u32),
     /// A lane's transport is up.
     LaneOpened(Lane),
-    /// A frame from an upstream.
+    /// A frame from an upstream: a message, or a piece of the answer to an HTTP request.
     Lane(Lane, Frame<'a>),
+    /// The beginning or the end of the answer to an HTTP request.
+    Answer(Lane, AnswerPart),
     /// A lane's transport is gone, or never came up.
     LaneClosed(Lane, DisconnectReason),
     /// The instant of the last [`Output::Wait`] has come.
@@ -80,6 +82,8 @@ pub enum Output {
     ReopenLane(Lane, Mode),
     /// Send this to an upstream.
     ToLane(Lane, Message),
+    /// Send this request to an upstream that is reached by HTTP. It takes the place of a request that is not answered.
+    Request(Lane, HttpRequest),
     /// Close the transport. Frames of this lane are no longer expected.
     CloseLane(Lane),
     /// For the log and the metrics.

@@ -148,6 +148,8 @@ impl RelayBridge {
                     });
                 }
             }
+            // An upstream that is reached by HTTP has no messages to relay.
+            Input::Answer(..) => {}
             Input::LaneClosed(lane, reason) => {
                 if let LaneEnd::Over(Some(end)) = lanes.handle_end(now, lane, &reason) {
                     report(relay, &RelayUpstreamEvent::Ended(RelayEndReason::Failed, end), lane);

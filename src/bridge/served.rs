@@ -155,6 +155,13 @@ impl ServedBridge {
                         .decode(now, frame, |event, meta| session.handle_lane_event(now, lane, &event, meta));
                 }
             }
+            Input::Answer(lane, part) => {
+                if let Some(codec) = self.lanes.get_mut(lane) {
+                    codec.handle_answer(part, |event, meta| {
+                        session.handle_lane_event(now, lane, &event, meta)
+                    });
+                }
+            }
             Input::LaneClosed(lane, reason) => {
                 if let LaneEnd::Over(end) = self.lanes.handle_end(now, lane, &reason) {
                     if let Some(end) = end {
@@ -214,6 +221,7 @@ impl ServedBridge {
                             self.ready_outputs.push_back(Output::ToLane(lane, message));
                         });
                     }
+                    self.follow_codecs(now);
                     if let Some(output) = self.ready_outputs.pop_front() {
                         return output;
                     }
@@ -240,9 +248,18 @@ impl ServedBridge {
         while let Some((lane, mode, action)) = self.lanes.pop_action() {
             match action {
                 CodecAction::Send(message) => self.ready_outputs.push_back(Output::ToLane(lane, message)),
+                CodecAction::Request(request) => {
+                    self.ready_outputs.push_back(Output::Request(lane, request));
+                }
+                CodecAction::Event(event) => {
+                    if let Some(session) = &mut self.session {
+                        session.handle_lane_event(now, lane, &event, MessageMeta::default());
+                    }
+                }
                 CodecAction::Redial => self.ready_outputs.push_back(Output::ReopenLane(lane, mode)),
                 CodecAction::End(reason) => {
                     self.lanes.close(lane);
+                    self.ready_outputs.push_back(Output::CloseLane(lane));
                     if let Some(session) = &mut self.session {
                         session.handle_lane_closed(now, lane, &reason);
                     }

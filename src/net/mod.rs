@@ -72,7 +72,12 @@ impl<S> CountedStream<S> {
     /// Wraps a stream and counts its bytes from now on.
     pub(crate) fn new(stream: S) -> (Self, Arc<Traffic>) {
         let traffic = Arc::<Traffic>::default();
-        (Self { stream, traffic: traffic.clone() }, traffic)
+        (Self::counting(stream, traffic.clone()), traffic)
+    }
+
+    /// Wraps a stream and adds its bytes to a counter.
+    pub(crate) const fn counting(stream: S, traffic: Arc<Traffic>) -> Self {
+        Self { stream, traffic }
     }
 
     fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

@@ -10,11 +10,14 @@
 //!
 //! - [`Dialect`] is what all lanes share: the mapping file, and the encoding of single messages
 //! - [`lane`] is one lane's codec; the bridge keeps one for each lane
+//! - [`http`] is a lane without a WebSocket: each request is an HTTP request; [`sse`] reads event streams
 //! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
 
 mod chat;
+mod http;
 pub mod lane;
 mod relay;
+pub mod sse;
 
 use std::sync::Arc;
 
@@ -82,39 +85,31 @@ impl Dialect {
         let voice = command.voice();
         // Some dialects have two places for the voice.
         let voice_chars = voice.map_or(0, |voice| 2 * pcm::base64_f32_len(voice.samples.len()));
-        let (name, capacity) = match command {
-            LaneCommand::Init(None) => (SendName::Init, 64),
-            LaneCommand::Init(Some(_)) => (SendName::InitWithVoice, 256 + voice_chars),
-            LaneCommand::Transcribe { audio, .. } => {
-                (SendName::Transcribe, 1024 + pcm::base64_f32_len(audio.len()))
-            }
-            LaneCommand::Speak { voice: None, request, .. } => (SendName::Speak, 1024 + request.len()),
-            LaneCommand::Speak { voice: Some(_), request, .. } => {
-                (SendName::SpeakWithVoice, 1024 + request.len() + voice_chars)
-            }
+        let name = message_name(command);
+        let capacity = match command {
+            LaneCommand::Init(_) => 256 + voice_chars,
+            LaneCommand::Transcribe { audio, .. } => 1024 + pcm::base64_f32_len(audio.len()),
+            LaneCommand::Speak { request, .. } => 1024 + request.len() + voice_chars,
             LaneCommand::InitConversation(opening) => {
-                let name = match opening.voice {
-                    Some(_) => SendName::ConverseWithVoice,
-                    None => SendName::Converse,
-                };
-                (name, 256 + opening.prompt.len() + opening.config.len() + voice_chars)
+                256 + opening.prompt.len() + opening.config.len() + voice_chars
             }
-            LaneCommand::Append(UnitInput { frame: None, audio, .. }) => {
-                (SendName::Append, 160 + pcm::base64_f32_len(audio.len()))
-            }
-            LaneCommand::Append(UnitInput { frame: Some(frame), audio, .. }) => {
-                let picture_chars = frame.0.len().div_ceil(3) * 4;
-                (SendName::AppendWithFrame, 200 + picture_chars + pcm::base64_f32_len(audio.len()))
+            LaneCommand::Append(UnitInput { frame, audio, .. }) => {
+                let picture_chars = frame.as_ref().map_or(0, |frame| 40 + frame.0.len().div_ceil(3) * 4);
+                160 + picture_chars + pcm::base64_f32_len(audio.len())
             }
             LaneCommand::Chat(turn) => return self.encode_chat(turn),
-            LaneCommand::Close => (SendName::Close, 64),
+            LaneCommand::Close | LaneCommand::Cancel => 64,
             LaneCommand::RawText(text) => return text.clone(),
         };
-        let wav = voice.filter(|voice| voice.encoding == VoiceEncoding::Wav).map(to_wav);
+        let wav = voice.filter(|voice| self.takes_wav(voice)).map(to_wav);
+        let is_form = self.mapping.is_form(name);
         let mut json = String::with_capacity(capacity);
         if let Some(template) = self.mapping.message(name) {
             template.render(&mut json, |slot| match (name.slots()[slot], &wav) {
+                ("voice", Some(wav)) if self.mapping.is_http() => SlotValue::DataUrl("audio/wav", wav),
                 ("voice", Some(wav)) => SlotValue::Base64(wav),
+                // It is the form's file.
+                ("audio", _) if is_form => SlotValue::Null,
                 ("mode", _) => SlotValue::Str(self.mapping.mode_name(mode)),
                 (slot, _) => match slot_value(command, slot) {
                     SlotValue::Audio(samples) if slot == "audio" => self.mapping.audio_value(samples),
@@ -123,6 +118,29 @@ impl Dialect {
             });
         }
         json
+    }
+
+    /// True if a voice sample is sent as a WAV file. Over HTTP, it is one in a data URL.
+    fn takes_wav(&self, voice: &VoiceSample) -> bool {
+        voice.encoding == VoiceEncoding::Wav || self.mapping.is_http()
+    }
+}
+
+/// Name of the message for a command; of [`SendName::Close`] for a command that has none.
+const fn message_name(command: &LaneCommand) -> SendName {
+    match command {
+        LaneCommand::Init(None) => SendName::Init,
+        LaneCommand::Init(Some(_)) => SendName::InitWithVoice,
+        LaneCommand::Transcribe { .. } => SendName::Transcribe,
+        LaneCommand::Speak { voice: None, .. } => SendName::Speak,
+        LaneCommand::Speak { voice: Some(_), .. } => SendName::SpeakWithVoice,
+        LaneCommand::InitConversation(opening) if opening.voice.is_some() => SendName::ConverseWithVoice,
+        LaneCommand::InitConversation(_) => SendName::Converse,
+        LaneCommand::Append(UnitInput { frame: None, .. }) => SendName::Append,
+        LaneCommand::Append(UnitInput { frame: Some(_), .. }) => SendName::AppendWithFrame,
+        LaneCommand::Chat(turn) if turn.voice.is_some() => SendName::ChatWithVoice,
+        LaneCommand::Chat(_) => SendName::Chat,
+        LaneCommand::Close | LaneCommand::Cancel | LaneCommand::RawText(_) => SendName::Close,
     }
 }
 
@@ -140,12 +158,15 @@ fn to_wav(voice: &VoiceSample) -> Vec<u8> {
 fn slot_value<'v>(command: &'v LaneCommand, slot: &str) -> SlotValue<'v> {
     match (command, slot) {
         (_, "voice") => command.voice().map_or(SlotValue::Null, |voice| SlotValue::Audio(&voice.samples)),
-        (LaneCommand::Transcribe { prompt, .. }, "prompt") => SlotValue::Str(prompt),
+        (LaneCommand::Transcribe { prompt, .. }, "prompt") => SlotValue::Str(&prompt.instruction),
+        (LaneCommand::Transcribe { prompt, .. }, "language") => known_text(&prompt.language),
+        (LaneCommand::Transcribe { prompt, .. }, "hints") => known_text(&prompt.hints),
         (LaneCommand::Transcribe { audio, .. }, "audio") => SlotValue::Audio(audio),
         // Without a voice sample the prompt is the second half alone.
         (LaneCommand::Speak { after_voice, .. }, "system" | "after_voice") => SlotValue::Str(after_voice),
         (LaneCommand::Speak { before_voice, .. }, "before_voice") => SlotValue::Str(before_voice),
         (LaneCommand::Speak { request, .. }, "text") => SlotValue::Str(request),
+        (LaneCommand::Speak { text, .. }, "words") => SlotValue::Str(text),
         (LaneCommand::InitConversation(opening), "prompt") => SlotValue::Str(&opening.prompt),
         (LaneCommand::InitConversation(opening), "config") => SlotValue::Raw(&opening.config),
         (LaneCommand::Append(append), "audio") => SlotValue::Audio(&append.audio),
@@ -157,6 +178,10 @@ fn slot_value<'v>(command: &'v LaneCommand, slot: &str) -> SlotValue<'v> {
         (LaneCommand::Close, "reason") => SlotValue::Str("turn_done"),
         _ => SlotValue::Null,
     }
+}
+
+fn known_text(text: &str) -> SlotValue<'_> {
+    Some(text).filter(|text| !text.is_empty()).into()
 }
 
 fn message_meta<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> MessageMeta<'f> {
@@ -184,7 +209,7 @@ fn emit_events(
         let number = slot.and_then(|slot| found.get(slot)).and_then(Node::as_f64)?;
         Some(number.clamp(0.0, f64::from(u32::MAX)) as u32)
     };
-    let encoding = mapping.output_encoding;
+    let encoding = (mapping.output_encoding, mapping.output_rate_hz);
     match rule.event {
         ReceiveName::Queued => emit(LaneEvent::Queued {
             position: count(rule.position),
@@ -194,7 +219,12 @@ fn emit_events(
         ReceiveName::Granted => emit(LaneEvent::Granted),
         ReceiveName::Ready => emit(LaneEvent::Ready { session_id: short(rule.session_id) }),
         ReceiveName::Listen => emit(LaneEvent::Listen),
-        ReceiveName::Text => emit(LaneEvent::Text(text(rule.text).unwrap_or_default())),
+        ReceiveName::Text => {
+            emit(LaneEvent::Text(text(rule.text).unwrap_or_default()));
+            if let Some(base64) = text(rule.audio) {
+                emit(audio_event(Some(base64), encoding, samples));
+            }
+        }
         ReceiveName::Audio => emit(audio_event(text(rule.audio), encoding, samples)),
         ReceiveName::Done => {
             // An answer with unreadable audio still counts, for its text.
@@ -209,7 +239,11 @@ fn emit_events(
     }
 }
 
-fn audio_event<'s>(text: Option<&str>, encoding: SampleEncoding, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
+fn audio_event<'s>(
+    text: Option<&str>,
+    encoding: (SampleEncoding, u32),
+    samples: &'s mut Vec<f32>,
+) -> LaneEvent<'s> {
     match decode_audio(text, encoding, samples) {
         Ok(()) => LaneEvent::Audio(samples),
         Err(problem) => LaneEvent::Unknown(problem),
@@ -221,7 +255,7 @@ fn audio_event<'s>(text: Option<&str>, encoding: SampleEncoding, samples: &'s mu
 fn emit_output(
     rule: &ReceiveRule,
     found: &ExtractedValues<'_>,
-    (encoding, samples): (SampleEncoding, &mut Vec<f32>),
+    (encoding, samples): ((SampleEncoding, u32), &mut Vec<f32>),
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
     let node = |slot: Option<usize>| slot.and_then(|slot| found.get(slot));
@@ -258,14 +292,19 @@ fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
     rule.when.iter().all(|(slot, value)| found.get(*slot).and_then(Node::as_str) == Some(value))
 }
 
-/// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`].
-fn decode_audio(text: Option<&str>, encoding: SampleEncoding, samples: &mut Vec<f32>) -> Result<(), String> {
+/// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`], at the dialect's rate.
+fn decode_audio(
+    text: Option<&str>,
+    (encoding, rate_hz): (SampleEncoding, u32),
+    samples: &mut Vec<f32>,
+) -> Result<(), String> {
     let text = text.unwrap_or_default();
     let data = without_data_prefix(text);
     let data = data.get(..AUDIO_MAX_CHARS).unwrap_or(data);
     let decoded = match encoding {
         SampleEncoding::F32le => pcm::decode_base64_f32(data, samples),
         SampleEncoding::S16le => pcm::decode_base64_s16(data, samples),
+        SampleEncoding::Wav => return http::decode_base64_wav(data, rate_hz, samples),
     };
     decoded.map_err(|error| format!("audio of {} characters that was dropped: {error}", text.len()))
 }

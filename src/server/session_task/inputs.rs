@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 use super::{LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, std_now};
 use crate::{
     bridge::Input,
-    event::{DisconnectReason, Frame, Lane, Message},
+    event::{AnswerPart, DisconnectReason, Frame, Lane, Message},
     server::{
         memory::MemoryShare,
         registry::{
@@ -55,6 +55,13 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     socket.close_in_background(LANE_CLOSE_TIMEOUT, self.drain_guard.clone());
                 }
                 self.handle_lane_end(lane, reason);
+            }
+            Wakeup::Answer(lane, part) => {
+                // A server that is busy is not broken.
+                if let AnswerPart::Head { status: 429 | 503, .. } = part {
+                    self.lane_leases.report_busy(lane);
+                }
+                self.feed_bridge(Input::Answer(lane, part));
             }
             Wakeup::InLine(lane, position) => self.feed_bridge(Input::LaneQueued(lane, position)),
             Wakeup::Dialled(lane, Err(reason)) => self.handle_lane_end(lane, reason),
@@ -111,15 +118,27 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn handle_lane_dialled(&mut self, lane: Lane, dialled: DialledLane<UpstreamSocket>) {
-        let DialledLane { mut socket, lease } = dialled;
+        let DialledLane { socket, lease } = dialled;
         let (budget, max_bytes) = &self.memory;
-        socket.stream.set_memory(MemoryShare::new(budget.clone(), *max_bytes));
+        let memory = MemoryShare::new(budget.clone(), *max_bytes);
+        let (connected, traffic) = match socket {
+            UpstreamSocket::WebSocket(mut socket) => {
+                socket.stream.set_memory(memory);
+                let traffic = socket.traffic.clone();
+                (LaneSocket::Connected(Box::new(SessionSocket::new(socket))), traffic)
+            }
+            UpstreamSocket::Http(mut socket) => {
+                socket.memory = memory;
+                let traffic = socket.traffic.clone();
+                (LaneSocket::Http(Box::new(socket)), traffic)
+            }
+        };
         debug!(lane = lane.0, upstream = lease.upstream(), "lane connected");
         if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-                observer.lane_connected(lane, lease.upstream(), socket.traffic.clone());
+                observer.lane_connected(lane, lease.upstream(), traffic);
             }
-            *lane_socket = LaneSocket::Connected(Box::new(SessionSocket::new(socket)));
+            *lane_socket = connected;
             self.lane_leases.insert(lane, lease);
             self.feed_bridge(Input::LaneOpened(lane));
         }

@@ -34,6 +34,11 @@ impl LaneLeases {
         self.with_lease(lane, |lease| lease.report_disconnect(reason));
     }
 
+    /// A lane's upstream takes no request for now.
+    pub(crate) fn report_busy(&mut self, lane: Lane) {
+        self.with_lease(lane, Lease::report_busy);
+    }
+
     /// Drops the leases of all lanes that are over.
     pub(crate) fn retain(&mut self, has_lane: impl Fn(Lane) -> bool) {
         self.leases.retain(|lane, _| has_lane(*lane));

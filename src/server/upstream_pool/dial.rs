@@ -1,4 +1,4 @@
-//! Dials a WebSocket to one upstream in the mode of a lane.
+//! Dials one upstream in the mode of a lane: opens a WebSocket, or checks that a server of HTTP requests is there.
 //!
 //! [`Dialer`] is a [`tower::Service`] from [`DialRequest`] to socket; [`crate::server::upstream_pool`] chooses among
 //! several.
@@ -27,7 +27,10 @@ use tokio_tungstenite::{
     },
 };
 
-use super::probe::Probe;
+use super::{
+    http_socket::{HttpSocket, HttpTarget, trace_headers},
+    probe::Probe,
+};
 use crate::server::websocket::{
     WebSocket,
     http_head::HttpHeadStream,
@@ -38,11 +41,16 @@ use crate::{
     mapping::UpstreamMapping,
     net::{ClientIdentity, CountedStream, Endpoint, Transport},
     secret::{Secret, redacted_url},
-    telemetry::context::{TRACEPARENT, TRACESTATE, TraceContext},
+    telemetry::context::TraceContext,
 };
 
-/// A WebSocket to an upstream.
-pub type UpstreamSocket = MeteredWebSocket<Box<dyn Transport>>;
+/// A connection to an upstream.
+pub enum UpstreamSocket {
+    /// A WebSocket.
+    WebSocket(MeteredWebSocket<Box<dyn Transport>>),
+    /// A lane of HTTP requests.
+    Http(HttpSocket),
+}
 
 /// Parameters of one dial.
 #[derive(Debug, Clone)]
@@ -69,10 +77,12 @@ struct DialTarget {
     status_path: Option<String>,
     /// Header sent with every request. Its value is marked sensitive and never printed.
     token: Option<(HeaderName, HeaderValue)>,
+    /// Model that requests over HTTP name.
+    model: Option<String>,
 }
 
 impl Dialer {
-    /// Creates a dialer for `url` (`ws://` or `wss://`).
+    /// Creates a dialer for `url`: `ws://` or `wss://`, or `http://` or `https://` for a dialect of HTTP requests.
     ///
     /// A URL without a path gets the dialect's path; the mode in its query is replaced by the lane's. Certificates are
     /// verified against the system's authorities and those in the PEM file `ca`. A probe requests `status_path`;
@@ -87,13 +97,22 @@ impl Dialer {
         mapping: Arc<UpstreamMapping>,
     ) -> Result<Self, String> {
         let invalid_url = |problem: String| {
+            let scheme = if mapping.is_http() { "http" } else { "ws" };
             format!(
-                "{:?}: {problem}; an upstream URL looks like ws://HOST:8006{}",
+                "{:?}: {problem}; an upstream URL of the dialect {} looks like {scheme}://HOST:8006{}",
                 redacted_url(url),
+                mapping.name,
                 mapping.path
             )
         };
-        let uri: Uri = url.parse().map_err(|error| invalid_url(format!("invalid URL ({error})")))?;
+        // `Endpoint` has the schemes of WebSockets.
+        let websocket_url = match (mapping.is_http(), url.strip_prefix("http")) {
+            (true, Some(rest)) => format!("ws{rest}"),
+            (true, None) => return Err(invalid_url("the scheme must be http or https".to_owned())),
+            (false, _) => url.to_owned(),
+        };
+        let uri: Uri =
+            websocket_url.parse().map_err(|error| invalid_url(format!("invalid URL ({error})")))?;
         let endpoint = Endpoint::from_uri(&uri, ca).map_err(invalid_url)?;
         let path = if uri.path() == "/" { &mapping.path } else { uri.path() };
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -104,9 +123,27 @@ impl Dialer {
         let query: Vec<String> =
             [Some(query).filter(|query| !query.is_empty()), mode_key].into_iter().flatten().collect();
         let mark = if query.is_empty() { "" } else { "?" };
-        let url = format!("{}://{}{path}{mark}{}", endpoint.scheme, endpoint.authority, query.join("&"));
+        let scheme = match (mapping.is_http(), endpoint.is_secure()) {
+            (true, true) => "https",
+            (true, false) => "http",
+            (false, _) => endpoint.scheme,
+        };
+        let url = format!("{scheme}://{}{path}{mark}{}", endpoint.authority, query.join("&"));
         let status_path = status_path.map(str::to_owned);
-        Ok(Self { target: Arc::new(DialTarget { endpoint, url, mapping, status_path, token: None }) })
+        let target = DialTarget { endpoint, url, mapping, status_path, token: None, model: None };
+        Ok(Self { target: Arc::new(target) })
+    }
+
+    /// Sets the model that requests over HTTP name.
+    ///
+    /// # Errors
+    /// The dialect has no such requests.
+    pub fn with_model(self, model: &str) -> Result<Self, String> {
+        if !self.target.mapping.is_http() {
+            return Err(format!("model has no effect on the dialect {}", self.target.mapping.name));
+        }
+        let model = Some(model.to_owned());
+        Ok(Self { target: Arc::new(DialTarget { model, ..(*self.target).clone() }) })
     }
 
     /// Adds a token in this header, by default `Authorization: Bearer`.
@@ -174,6 +211,7 @@ impl Dialer {
     pub(crate) fn has_same_settings(&self, other: &Self) -> bool {
         let (this, other) = (&self.target, &other.target);
         this.status_path == other.status_path
+            && this.model == other.model
             && this.token == other.token
             && this.endpoint.has_same_credentials(&other.endpoint)
     }
@@ -233,16 +271,19 @@ impl DialTarget {
         let transport = self.endpoint.connect().await;
         let transport =
             transport.map_err(|error| DisconnectReason::Unreachable(format!("{authority}: {error}")))?;
+        if self.mapping.is_http() {
+            return Ok(UpstreamSocket::Http(HttpSocket::new(self.http_target(trace), transport)));
+        }
         let (transport, traffic) = CountedStream::new(transport);
         let transport = HttpHeadStream::new(Box::new(transport) as Box<dyn Transport>);
         match self.upgrade(transport, mode, trace.as_deref()).await {
             Ok((upgraded, _)) => {
                 let config = *upgraded.get_config();
                 let (transport, read) = upgraded.into_inner().into_parts();
-                Ok(MeteredWebSocket {
+                Ok(UpstreamSocket::WebSocket(MeteredWebSocket {
                     stream: WebSocket::new(transport, read, Role::Client, config),
                     traffic,
-                })
+                }))
             }
             Err(WsError::Http(response)) => Err(DisconnectReason::HttpRejected(response.status().as_u16())),
             Err(error) => Err(DisconnectReason::Unreachable(format!("{authority}: {error}"))),
@@ -264,16 +305,22 @@ impl DialTarget {
     fn request(&self, mode: Mode, trace: Option<&TraceContext>) -> Result<Request, WsError> {
         let mut request = self.url(mode).into_client_request()?;
         request.headers_mut().extend(self.token.clone());
-        let Some(trace) = trace else { return Ok(request) };
-        let parent = trace.child_traceparent(&mut fastrand::Rng::new());
-        let state = trace.state.as_deref().map(|state| (TRACESTATE, state));
-        for (name, value) in [(TRACEPARENT, parent.as_str())].into_iter().chain(state) {
-            // Both values are printable by construction; an invalid one is omitted.
-            if let Ok(value) = HeaderValue::from_str(value) {
-                request.headers_mut().insert(name, value);
-            }
-        }
+        request.headers_mut().extend(trace.into_iter().flat_map(trace_headers));
         Ok(request)
+    }
+
+    /// Where the requests of a lane go.
+    fn http_target(&self, trace: Option<Arc<TraceContext>>) -> HttpTarget {
+        let base = self.url.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
+        let base = base.unwrap_or_default();
+        HttpTarget {
+            endpoint: self.endpoint.clone(),
+            base: base.split('?').next().unwrap_or_default().trim_end_matches('/').to_owned(),
+            token: self.token.clone(),
+            model: self.model.clone(),
+            message_max_bytes: self.mapping.message_max_bytes,
+            trace,
+        }
     }
 
     /// Connects and requests the status path, if there is one. Only an HTTP 5xx status counts as a failure.
