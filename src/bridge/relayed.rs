@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Input, Output,
+    CodecReport, Input, Output,
     relay::{Relay, RelayCodecs},
 };
 use crate::{
@@ -175,6 +175,8 @@ impl RelayBridge {
                     });
                 }
             }
+            // An upstream that is reached by HTTP has no messages to relay.
+            Input::Answer(..) => {}
             Input::LaneClosed(lane, reason) => {
                 if let LaneEnd::Over(end) = lanes.handle_end(now, lane, &reason) {
                     if let Some(end) = end {
@@ -198,8 +200,10 @@ impl RelayBridge {
     /// Does what the lanes' codecs want by themselves.
     fn follow_codecs(&mut self, now: Instant) {
         let Some(relay) = &mut self.relay else { return };
-        super::push_codec_outputs(&mut self.lanes, &mut self.ready_outputs, |lane, reason| {
-            relay.handle_lane_closed(now, lane, reason);
+        super::push_codec_outputs(&mut self.lanes, &mut self.ready_outputs, |lane, report| match report {
+            // Dialects that report events by themselves have no relay.
+            CodecReport::Event(_) => {}
+            CodecReport::GivenUp(reason) => relay.handle_lane_closed(now, lane, &reason),
         });
     }
 

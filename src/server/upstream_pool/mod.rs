@@ -12,11 +12,13 @@
 //!
 //! - [`health`] is the pure state of one upstream; [`upstream`] adds name, log and probe
 //! - [`lease`] is held by a lane; [`places`] counts the lanes of an upstream that has no queue
+//! - [`dial`] connects; [`http_socket`] sends the requests of a lane without a WebSocket
 //! - [`probe`] asks an ejected upstream whether it is back
 
 pub mod dial;
 mod health;
 mod http_page;
+pub(crate) mod http_socket;
 pub mod lease;
 mod places;
 pub mod probe;
