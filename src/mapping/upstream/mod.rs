@@ -159,8 +159,8 @@ struct UpstreamFile {
 pub struct DialectSign {
     /// Path of a page of its HTTP server.
     pub path: String,
-    /// Text in the head or body of that page, in any case.
-    pub contains: String,
+    /// Texts that are all in the head or body of that page, in any case.
+    pub contains: Vec<String>,
 }
 
 /// `[duplex]`: limits of a full-duplex conversation.
