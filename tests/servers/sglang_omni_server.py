@@ -123,12 +123,12 @@ class Session:
         is_audible = rms >= AUDIBLE_RMS
         images = [len(image) for image in payload["images"]]
         report(unit=chunk.seq, session=self.identity.id, t_ms=chunk.t_start_ms, duration_ms=chunk.duration_ms, images=images)
-        if self.record:
-            self.record.write(payload["pcm"])
-            self.record.flush()
         self.units += 1
         if self.options.context_units is not None and self.units > self.options.context_units:
             raise RuntimeError("context_exhausted: the session reached the thinker context length of 8192 tokens")
+        if self.record:
+            self.record.write(payload["pcm"])
+            self.record.flush()
         if self.texts is not None and is_audible and self.options.yields:
             self.texts = None
             return dict(text="", pcm=b"", end_of_turn=True)
@@ -145,7 +145,7 @@ class Session:
         words = f"I heard {self.audible_units:.1f} seconds of speech.".split(" ")
         units = self.options.turn_units
         cuts = [len(words) * unit // units for unit in range(units + 1)]
-        self.texts = ["".join(f" {word}" for word in words[a:b]) for a, b in zip(cuts, cuts[1:])]
+        self.texts = [" ".join(words[a:b]) + " " * (b < len(words)) for a, b in zip(cuts, cuts[1:])]
         self.audible_units = 0
         self.spoken = 0
         self.turns[0] += 1
@@ -175,8 +175,9 @@ class Pipeline:
 
     async def open_session(self, request, *, limits=None, session_id=None):
         await asyncio.sleep(self.options.open_ms / 1000)
-        if self.options.refuse_open:
-            raise RuntimeError(self.options.refuse_open)
+        if self.options.refuse_open > 0:
+            self.options.refuse_open -= 1
+            raise RuntimeError("no capacity for another session")
         identity = SessionIdentity(session_id)
         self.sessions[session_id] = Session(identity, request.params, self.options, self.turns)
         voices = {key: len(request.params[key]) for key in ("reference_audio", "tts_reference_audio") if key in request.params}
@@ -216,7 +217,7 @@ def parse_options():
     parser.add_argument("--sessions", type=int, default=2)
     parser.add_argument("--turn-units", type=int, default=3)
     parser.add_argument("--context-units", type=int, help="the next unit does not fit the context")
-    parser.add_argument("--refuse-open", metavar="MESSAGE")
+    parser.add_argument("--refuse-open", type=int, default=0, metavar="TIMES")
     parser.add_argument("--open-ms", type=int, default=0)
     parser.add_argument("--unit-ms", type=int, default=0)
     parser.add_argument("--ready-ms", type=int, default=0, help="not ready for that time")
