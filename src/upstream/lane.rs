@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::Dialect;
+use super::{Dialect, sglang_omni::SglangOmni};
 use crate::{
     event::{
         DisconnectReason, EndKind, Frame, Lane, LaneCommand, LaneEvent, LanePurpose, Message, MessageMeta,
@@ -14,7 +14,7 @@ use crate::{
     },
     mapping::{
         UpstreamMapping,
-        upstream::{CloseBy, Dialects},
+        upstream::{CloseBy, CodecName, Dialects},
     },
 };
 
@@ -60,12 +60,24 @@ pub struct LaneCodec {
     purpose: LanePurpose,
     /// The upstream has sent a message.
     has_answered: bool,
+    behaviour: Behaviour,
+}
+
+/// What a dialect does beyond its mapping file.
+#[derive(Debug)]
+enum Behaviour {
+    Plain,
+    SglangOmni(Box<SglangOmni>),
 }
 
 impl LaneCodec {
     /// Codec of a lane that is dialled in this mode, for this purpose.
-    pub const fn new(mapping: Arc<UpstreamMapping>, mode: Mode, purpose: LanePurpose) -> Self {
-        Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false }
+    pub fn new(mapping: Arc<UpstreamMapping>, mode: Mode, purpose: LanePurpose) -> Self {
+        let behaviour = match mapping.codec {
+            CodecName::Plain => Behaviour::Plain,
+            CodecName::SglangOmni => Behaviour::SglangOmni(Box::default()),
+        };
+        Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false, behaviour }
     }
 
     /// The transport is open.
@@ -79,16 +91,24 @@ impl LaneCodec {
     /// Decodes one message of the upstream, which may have several events.
     pub fn decode(
         &mut self,
-        _now: Instant,
+        now: Instant,
         frame: Frame<'_>,
-        emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+        mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
         self.has_answered = true;
-        self.dialect.decode(frame, emit);
+        match &mut self.behaviour {
+            Behaviour::Plain => self.dialect.decode(frame, emit),
+            Behaviour::SglangOmni(sglang) => {
+                self.dialect.decode(frame, |event, meta| sglang.handle_event(now, event, meta, &mut emit));
+            }
+        }
     }
 
     /// Encodes a command. It may take several messages, or the end of the transport.
     pub fn encode(&mut self, _now: Instant, command: LaneCommand, mut emit: impl FnMut(Message)) {
+        if let (Behaviour::SglangOmni(sglang), LaneCommand::Append(unit)) = (&mut self.behaviour, &command) {
+            return sglang.send_unit(&self.dialect, unit, |text| emit(Message::Text(text)));
+        }
         let closes_socket = self.dialect.mapping().close_by == CloseBy::Socket;
         emit(match command {
             LaneCommand::Close if closes_socket => Message::Close(NORMAL_CLOSURE, String::new()),
@@ -98,17 +118,27 @@ impl LaneCodec {
     }
 
     /// The next action of the codec's own. Empty it after every other call.
-    pub const fn pop_action(&mut self) -> Option<CodecAction> {
-        None
+    pub fn pop_action(&mut self) -> Option<CodecAction> {
+        match &mut self.behaviour {
+            Behaviour::Plain => None,
+            Behaviour::SglangOmni(sglang) => sglang.pop_action(),
+        }
     }
 
     /// When [`LaneCodec::handle_timeout`] must run.
-    pub const fn deadline(&self) -> Option<Instant> {
-        None
+    pub fn deadline(&self) -> Option<Instant> {
+        match &self.behaviour {
+            Behaviour::Plain => None,
+            Behaviour::SglangOmni(sglang) => sglang.deadline(),
+        }
     }
 
     /// The codec's deadline has come.
-    pub const fn handle_timeout(&mut self, _now: Instant) {}
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Behaviour::SglangOmni(sglang) = &mut self.behaviour {
+            sglang.handle_timeout(now, &self.dialect);
+        }
+    }
 
     /// Decodes one message of the upstream for a relay.
     pub fn decode_message(

@@ -10,11 +10,13 @@
 //!
 //! - [`Dialect`] is what all lanes share: the mapping file, and the encoding of single messages
 //! - [`lane`] is one lane's codec; the bridge keeps one for each lane
+//! - [`sglang_omni`] is what SGLang-Omni does beyond its mapping file
 //! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
 
 mod chat;
 pub mod lane;
 mod relay;
+mod sglang_omni;
 
 use std::sync::Arc;
 
@@ -91,6 +93,16 @@ impl Dialect {
         encoding == VoiceEncoding::Wav
     }
 
+    /// The settings of a new conversation that the upstream knows; `None` if it takes all.
+    fn known_config(&self, command: &LaneCommand) -> Option<String> {
+        let LaneCommand::InitConversation(opening) = command else { return None };
+        let known = self.mapping.config_keys.as_ref()?;
+        let mut config: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&opening.config).unwrap_or_default();
+        config.retain(|key, _| known.contains(key));
+        Some(serde_json::Value::Object(config).to_string())
+    }
+
     /// Encodes a command as a text message, for a lane in this mode.
     pub fn encode(&self, command: &LaneCommand, mode: Mode) -> String {
         let voice = command.voice();
@@ -125,10 +137,14 @@ impl Dialect {
             LaneCommand::RawText(text) => return text.clone(),
         };
         let wav = voice.filter(|voice| self.takes_wav(voice)).map(to_wav);
+        let config = self.known_config(command);
         let mut json = String::with_capacity(capacity);
         if let Some(template) = self.mapping.message(name) {
             template.render(&mut json, |slot| match (name.slots()[slot], &wav) {
                 ("voice", Some(wav)) => SlotValue::Base64(wav),
+                ("config", _) if config.is_some() => {
+                    config.as_deref().map_or(SlotValue::Null, SlotValue::Raw)
+                }
                 ("mode", _) => SlotValue::Str(self.mapping.mode_name(mode)),
                 (slot, _) => match slot_value(command, slot) {
                     SlotValue::Audio(samples) if slot == "audio" => self.mapping.audio_value(samples),
@@ -217,6 +233,7 @@ fn read_message<'f>(
             let goes_on = code.is_some_and(|code| matches_any(&mapping.meanings.non_fatal, code));
             return UpstreamMessage::Failed(upstream_end(mapping, code, text(rule.detail)), goes_on);
         }
+        ReceiveName::Ignored => return UpstreamMessage::Ignored,
         ReceiveName::Listen => ModelOutput::Listening,
         ReceiveName::Text => ModelOutput::Text(text(rule.text).unwrap_or_default()),
         ReceiveName::Audio => ModelOutput::Speech(text(rule.audio).unwrap_or_default()),
@@ -274,7 +291,10 @@ fn emit_step(
 }
 
 fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
-    rule.when.iter().all(|(slot, value)| found.get(*slot).and_then(Node::as_str) == Some(value))
+    rule.when.iter().all(|(slot, values)| {
+        let found = found.get(*slot).and_then(Node::as_str);
+        found.is_some_and(|found| values.iter().any(|value| value == found))
+    })
 }
 
 /// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`].

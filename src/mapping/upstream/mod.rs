@@ -83,6 +83,17 @@ pub enum SampleEncoding {
     S16le,
 }
 
+/// Behaviour of a dialect that a file cannot describe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CodecName {
+    /// None: one message for each command, and the events of each message.
+    #[default]
+    Plain,
+    /// SGLang-Omni: numbered units, pictures before their unit, and answers that end with their unit.
+    SglangOmni,
+}
+
 /// How the bridge ends a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -109,6 +120,12 @@ struct UpstreamFile {
     modes: BTreeMap<Mode, String>,
     #[serde(default)]
     sessions_max: Option<NonZero<u32>>,
+    #[serde(default)]
+    codec: CodecName,
+    #[serde(default)]
+    config_keys: Option<Vec<String>>,
+    #[serde(default)]
+    picture_max_bytes: Option<usize>,
     #[serde(default)]
     close_by: CloseBy,
     message_max_bytes: usize,
@@ -160,10 +177,18 @@ pub struct DuplexLimits {
 #[serde(deny_unknown_fields)]
 struct RuleFile {
     #[serde(rename = "match")]
-    when: BTreeMap<String, String>,
+    when: BTreeMap<String, OneOrMore>,
     event: ReceiveName,
     #[serde(default)]
     take: TakeFile,
+}
+
+/// Value of a condition, or several of which one must match.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
 }
 
 /// JSON pointers to the parts of a received message.
@@ -238,6 +263,12 @@ pub struct UpstreamMapping {
     pub modes: BTreeMap<Mode, String>,
     /// Most sessions at a time; `None` if the upstream queues further ones itself.
     pub sessions_max: Option<NonZero<u32>>,
+    /// What the dialect does beyond its file.
+    pub codec: CodecName,
+    /// Settings of a conversation that the upstream knows; `None` if it ignores the others.
+    pub config_keys: Option<Vec<String>>,
+    /// Largest picture, in bytes.
+    pub picture_max_bytes: Option<usize>,
     /// How the bridge ends a session.
     pub close_by: CloseBy,
     /// Largest message in either direction, in bytes.
@@ -268,7 +299,7 @@ pub struct UpstreamMapping {
 /// Compiled rule for one kind of received message: its conditions, then the extractor slots of its parts.
 #[derive(Debug)]
 pub(crate) struct ReceiveRule {
-    pub(crate) when: Vec<(usize, String)>,
+    pub(crate) when: Vec<(usize, Vec<String>)>,
     pub(crate) event: ReceiveName,
     pub(crate) position: Option<usize>,
     pub(crate) length: Option<usize>,
@@ -315,6 +346,9 @@ impl UpstreamMapping {
             mode_key: read.mode_key,
             modes: read.modes,
             sessions_max: read.sessions_max,
+            codec: read.codec,
+            config_keys: read.config_keys,
+            picture_max_bytes: read.picture_max_bytes,
             close_by: read.close_by,
             message_max_bytes: read.message_max_bytes,
             audio_max_ms: read.audio_max_ms,
@@ -377,7 +411,10 @@ impl UpstreamMapping {
     #[must_use]
     pub fn example(&self, event: ReceiveName, text: &str, audio: &str) -> Option<String> {
         let rule = self.rules.iter().find(|rule| rule.event == event)?;
-        let conditions = rule.when.iter().map(|(slot, value)| (*slot, Value::from(value.as_str())));
+        let conditions = rule
+            .when
+            .iter()
+            .filter_map(|(slot, values)| Some((*slot, Value::from(values.first()?.as_str()))));
         let parts = [(rule.text, text.into()), (rule.audio, audio.into()), (rule.end_of_turn, true.into())];
         let parts = parts.into_iter().filter_map(|(slot, value)| Some((slot?, value)));
         Some(self.extractor.compose(&conditions.chain(parts).collect()).to_string())
@@ -413,7 +450,12 @@ fn voice_encodings(
 
 impl RuleFile {
     fn compile(self, extractor: &mut Extractor) -> ReceiveRule {
-        let when = self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), value)).collect();
+        let values = |value| match value {
+            OneOrMore::One(value) => vec![value],
+            OneOrMore::More(values) => values,
+        };
+        let when =
+            self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), values(value))).collect();
         let mut slot = |pointer: Option<String>| pointer.map(|pointer| extractor.add(&pointer));
         ReceiveRule {
             when,
