@@ -230,6 +230,10 @@ impl GatewayTask {
                     self.send(conn, ConnectionCommand::Abort);
                     self.clients.remove(&conn);
                 }
+                SimOutput::Refuse(conn, page) => {
+                    self.send(conn, ConnectionCommand::Refuse(page));
+                    self.clients.remove(&conn);
+                }
                 SimOutput::AskEngines(job, request) => self.ask_engines(job, request),
                 SimOutput::AsrAudio(conn, samples) => {
                     self.record_input(|| RecordedInput::AsrAudio(conn, samples));

@@ -41,10 +41,16 @@ impl Session {
     fn open(dialect: &str, answers: Vec<(u16, Vec<Value>)>) -> Self {
         let library = Library::embedded().unwrap();
         let (client, dialect) = (library.client("macaw").unwrap(), library.upstream(dialect).unwrap());
-        let setup = SessionSetup::new(&client, library.profile("speech").unwrap(), &dialect, 1);
+        let setup =
+            SessionSetup::new(&client, library.profile("speech").unwrap(), &dialect.clone().into(), 1);
         let (now, opened_unix) = (epoch(), Duration::ZERO);
-        let parts =
-            SessionParts { library: &library, client: &client, dialect: &dialect, query: "", opened_unix };
+        let parts = SessionParts {
+            library: &library,
+            client: &client,
+            dialects: &dialect.clone().into(),
+            query: "",
+            opened_unix,
+        };
         let trace = TraceBuffer::new(now, TraceHeader::new(parts, &setup), AudioRetention::Client);
         let bridge = Bridge::open(now, Codec::new(client, 0.0), ConnectQuery::default(), dialect, setup);
         Self {
