@@ -14,7 +14,7 @@
 
 mod chat;
 pub mod lane;
-mod relay;
+pub mod relay;
 
 use std::sync::Arc;
 

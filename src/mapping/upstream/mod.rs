@@ -366,6 +366,12 @@ impl UpstreamMapping {
         self.modes.contains_key(&mode) && needed.iter().all(|name| self.send.contains_key(name))
     }
 
+    /// True if relays fill the dialect's own templates. In others, they send the commands of a conversation.
+    #[must_use]
+    pub fn has_relay_messages(&self) -> bool {
+        [SendName::RelayOpen, SendName::RelayAppend].iter().all(|name| self.send.contains_key(name))
+    }
+
     /// True if the upstream assigns workers itself. Without a queue, a lane may send as soon as it is connected.
     #[must_use]
     pub fn has_queue(&self) -> bool {
