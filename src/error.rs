@@ -5,8 +5,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use crate::named_enum::named_enum;
 
 /// Party that caused an error.
@@ -22,8 +20,6 @@ pub enum Origin {
 
 named_enum! {
     /// Kind of error. Mapping files name these in snake case under `[errors]`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
-    #[serde(rename_all = "snake_case")]
     pub enum ErrorKind {
         /// A text frame that is not JSON.
         MalformedJson = "malformed_json",

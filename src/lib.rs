@@ -33,16 +33,16 @@
 //! # The path of one audio frame
 //!
 //! `tests/instructions/run --hops` prints the functions that one message passes between the two sockets, accessors and the
-//! driver included. A client's frame of 20 ms that completes no unit passes 167 of them in a conversation, and 143 in the
-//! profile `speech`. A second of the model's audio passes 268 in a conversation, and 209 for a requested text. It counts distinct
+//! driver included. A client's frame of 20 ms that completes no unit passes 127 of them in a conversation, and 104 in the
+//! profile `speech`. A second of the model's audio passes 209 in a conversation, and 158 for a requested text. It counts distinct
 //! functions of this crate in an unoptimised build, without closures, constructors and trait glue of `std`.
 //!
 //! Up, from the client's socket to the upstream's:
 //!
 //! 1. `server::session_task`: `next_wakeup` reads the client when `server::adaptive_read` decides to, by the read window in
 //!    [`bridge::Bridge::report`]
-//! 2. `server::websocket`: `pausable_stream` reads, `frame_boundary` follows the frames, `session_socket` takes the message, and
-//!    the reader joins messages that arrived together
+//! 2. `server::websocket`: `pausable_stream` reads, `frame_boundary` takes whole messages at once, `session_socket` takes the
+//!    message, and the reader joins messages that arrived together
 //! 3. `session_task/inputs`, [`bridge::Bridge::handle_input`] and `downstream/decode`: to the vocabulary
 //! 4. `session/microphone` and `session/input/rate_limiter`: `handle_audio`
 //! 5. `session/input/speech_input`: `push_frame`, `process_audio`, `process_hop`, with `audio/input_converter`, `audio/resample`

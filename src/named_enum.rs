@@ -1,7 +1,7 @@
 //! Enums whose variants have a name in files, metrics or reports.
 
 /// Defines an enum from variants and their names. It has the constant `ALL`, which lists the variants in this order, and the
-/// method `name`.
+/// method `name`. Files name the variants the same way.
 macro_rules! named_enum {
     (
         $(#[$attribute:meta])*
@@ -10,8 +10,11 @@ macro_rules! named_enum {
         }
     ) => {
         $(#[$attribute])*
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ::serde::Deserialize, ::serde::Serialize
+        )]
         $visibility enum $Enum {
-            $($(#[$variant_attribute])* $Variant,)+
+            $($(#[$variant_attribute])* #[serde(rename = $name)] $Variant,)+
         }
 
         impl $Enum {

@@ -30,7 +30,10 @@ use self::{relayed::RelayBridge, served::ServedBridge};
 use crate::{
     downstream::{Codec, ConnectQuery},
     error::Error,
-    event::{DisconnectReason, Frame, Lane, LanePurpose, Message, Mode, SpeechId},
+    event::{
+        AnswerPart, DisconnectReason, Frame, HttpRequest, Lane, LaneEvent, LanePurpose, Message, Mode,
+        SpeechId,
+    },
     mapping::{ClientMapping, upstream::Dialects},
     session::{
         AudioTotals, Observation, RelaySetup, SampleCounts, SessionReport, SessionSetup, UplinkCounts,
@@ -52,8 +55,10 @@ pub enum Input<'a> {
     LaneDialect(Lane, &'a str),
     /// A lane's transport is up.
     LaneOpened(Lane),
-    /// A frame from an upstream.
+    /// A frame from an upstream: a message, or a piece of the answer to an HTTP request.
     Lane(Lane, Frame<'a>),
+    /// The beginning or the end of the answer to an HTTP request.
+    Answer(Lane, AnswerPart),
     /// A lane's transport is gone, or never came up.
     LaneClosed(Lane, DisconnectReason),
     /// The instant of the last [`Output::Wait`] has come.
@@ -84,6 +89,8 @@ pub enum Output {
     ReopenLane(Lane, Mode, LanePurpose),
     /// Send this to an upstream.
     ToLane(Lane, Message),
+    /// Send this request to an upstream that is reached by HTTP. It takes the place of a request that is not answered.
+    Request(Lane, HttpRequest),
     /// Close the transport. Frames of this lane are no longer expected.
     CloseLane(Lane),
     /// For the log and the metrics.
@@ -114,19 +121,30 @@ fn push_lane_output(now: Instant, lanes: &mut LaneCodecs, action: Action, ready:
     }
 }
 
-/// Queues what the lanes' codecs do by themselves; tells which lanes they give up.
+/// What a lane's codec reports by itself.
+enum CodecReport {
+    /// An event that no message of the upstream stands for.
+    Event(LaneEvent<'static>),
+    /// The lane is given up, for this reason.
+    GivenUp(DisconnectReason),
+}
+
+/// Queues what the lanes' codecs do by themselves, and passes on what they report.
 fn push_codec_outputs(
     lanes: &mut LaneCodecs,
     ready: &mut VecDeque<Output>,
-    mut give_up: impl FnMut(Lane, &DisconnectReason),
+    mut report: impl FnMut(Lane, CodecReport),
 ) {
     while let Some((lane, (mode, purpose), action)) = lanes.pop_action() {
         match action {
             CodecAction::Send(message) => ready.push_back(Output::ToLane(lane, message)),
+            CodecAction::Request(request) => ready.push_back(Output::Request(lane, request)),
+            CodecAction::Event(event) => report(lane, CodecReport::Event(event)),
             CodecAction::Redial => ready.push_back(Output::ReopenLane(lane, mode, purpose)),
             CodecAction::End(reason) => {
                 lanes.close(lane);
-                give_up(lane, &reason);
+                ready.push_back(Output::CloseLane(lane));
+                report(lane, CodecReport::GivenUp(reason));
             }
         }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Input, Output,
+    CodecReport, Input, Output,
     relay::{Relay, RelayCodecs},
 };
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
     upstream::{
         Dialect,
         lane::{LaneCodecs, LaneEnd, LaneOpening},
+        relay::to_message,
     },
 };
 
@@ -178,6 +179,8 @@ impl RelayBridge {
                     None => {}
                 }
             }
+            // An upstream that is reached by HTTP has no messages to relay.
+            Input::Answer(..) => {}
             Input::LaneClosed(lane, reason) => {
                 if let LaneEnd::Over(end) = lanes.handle_end(now, lane, &reason) {
                     if let Some(end) = end {
@@ -201,8 +204,14 @@ impl RelayBridge {
     /// Does what the lanes' codecs want by themselves.
     fn follow_codecs(&mut self, now: Instant) {
         let Some(relay) = &mut self.relay else { return };
-        super::push_codec_outputs(&mut self.lanes, &mut self.ready_outputs, |lane, reason| {
-            relay.handle_lane_closed(now, lane, reason);
+        super::push_codec_outputs(&mut self.lanes, &mut self.ready_outputs, |lane, report| match report {
+            CodecReport::Event(event) => {
+                let codecs = Arc::clone(relay.codecs());
+                let mut base64 = String::new();
+                let message = to_message(codecs.upstream.mapping(), &event, true, &mut base64);
+                relay.handle_upstream_message(now, lane, (&message, MessageMeta::default()), "");
+            }
+            CodecReport::GivenUp(reason) => relay.handle_lane_closed(now, lane, &reason),
         });
     }
 

@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Input, Output};
+use super::{CodecReport, Input, Output};
 use crate::{
     downstream::{Codec, ConnectQuery, IgnoredField},
     error::Error,
@@ -156,6 +156,13 @@ impl ServedBridge {
                         .decode(now, frame, |event, meta| session.handle_lane_event(now, lane, &event, meta));
                 }
             }
+            Input::Answer(lane, part) => {
+                if let Some(codec) = self.lanes.get_mut(lane) {
+                    codec.handle_answer(part, |event, meta| {
+                        session.handle_lane_event(now, lane, &event, meta)
+                    });
+                }
+            }
             Input::LaneClosed(lane, reason) => {
                 if let LaneEnd::Over(end) = self.lanes.handle_end(now, lane, &reason) {
                     if let Some(end) = end {
@@ -228,8 +235,9 @@ impl ServedBridge {
     /// Does what the lanes' codecs want by themselves.
     fn follow_codecs(&mut self, now: Instant) {
         let Some(session) = &mut self.session else { return };
-        super::push_codec_outputs(&mut self.lanes, &mut self.ready_outputs, |lane, reason| {
-            session.handle_lane_closed(now, lane, reason);
+        super::push_codec_outputs(&mut self.lanes, &mut self.ready_outputs, |lane, report| match report {
+            CodecReport::Event(event) => session.handle_lane_event(now, lane, &event, MessageMeta::default()),
+            CodecReport::GivenUp(reason) => session.handle_lane_closed(now, lane, &reason),
         });
     }
 

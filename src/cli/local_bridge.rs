@@ -88,10 +88,14 @@ async fn connect(upstream: &UpstreamConfig, library: &Library) -> Result<(), Cli
 fn config(args: &UpstreamArgs) -> Result<Config, ClientError> {
     let file = args.config.as_deref().map(Config::read).transpose();
     let file = file.map_err(|error| ClientError::Usage(error.to_string()))?.unwrap_or_default();
-    let upstream = |url: &String| UpstreamConfig {
-        url: url.clone(),
-        ca: args.upstream_ca.clone(),
-        ..UpstreamConfig::with_default_dialect()
+    let upstream = |url: &String| {
+        let default = UpstreamConfig::with_default_dialect();
+        UpstreamConfig {
+            url: url.clone(),
+            ca: args.upstream_ca.clone(),
+            dialect: args.upstream_dialect.clone().unwrap_or(default.dialect),
+            ..UpstreamConfig::with_default_dialect()
+        }
     };
     let of_file = Config {
         upstream: file.upstream,
@@ -104,4 +108,22 @@ fn config(args: &UpstreamArgs) -> Result<Config, ClientError> {
     };
     let upstreams = args.upstream.iter().map(upstream).collect();
     Ok(of_file.overlaid_with(Config { upstream: upstreams, ..Config::default() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn option_names_the_dialect_of_the_upstreams() {
+        let args = |dialect: Option<&str>| UpstreamArgs {
+            upstream: vec!["ws://gpu:8080/backend".to_owned()],
+            upstream_ca: None,
+            upstream_dialect: dialect.map(str::to_owned),
+            config: None,
+        };
+        let dialect = |args: &UpstreamArgs| config(args).unwrap().upstream.remove(0).dialect;
+        assert_eq!(dialect(&args(Some("llama-cpp-omni"))), "llama-cpp-omni");
+        assert_eq!(dialect(&args(None)), "minicpm-o");
+    }
 }

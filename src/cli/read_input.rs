@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::error::ClientError;
 use super::files::input_name;
@@ -27,6 +27,16 @@ pub(super) async fn read_input(file: &Path, max_bytes: u64) -> Result<Vec<u8>, C
     bytes.map_err(|reason| ClientError::UnreadableInput { source_name, reason })
 }
 
+/// Fails if none of these files exists, before a server is asked for anything. With some of them, the work begins.
+pub(super) fn check_inputs(files: &[PathBuf]) -> Result<(), ClientError> {
+    let missing = files.iter().map(|file| match std::fs::metadata(file) {
+        Err(reason) if file != Path::new("-") => Some((input_name(file), reason)),
+        _ => None,
+    });
+    let missing = missing.collect::<Option<Vec<_>>>().and_then(|missing| missing.into_iter().next());
+    missing.map_or(Ok(()), |(source_name, reason)| Err(ClientError::UnreadableInput { source_name, reason }))
+}
+
 fn read_at_most(source: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // One byte more than the maximum shows that the input is too long.
@@ -48,5 +58,15 @@ mod tests {
         let error = read_input(Path::new("no/such/file.wav"), 9).await.unwrap_err();
         assert_eq!(error.exit_code(), 66);
         assert!(error.to_string().starts_with("cannot read no/such/file.wav: No such file"), "{error}");
+    }
+
+    #[test]
+    fn inputs_are_rejected_only_if_all_are_missing() {
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        for known in [&["-"][..], &["no/such.wav", "src/lib.rs"], &[]] {
+            check_inputs(&paths(known)).unwrap();
+        }
+        let error = check_inputs(&paths(&["no/such.wav", "no/other.wav"])).unwrap_err();
+        assert!(error.to_string().starts_with("cannot read no/such.wav: "), "{error}");
     }
 }

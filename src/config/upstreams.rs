@@ -26,7 +26,7 @@ use crate::{
 pub struct UpstreamConfig {
     /// Name in logs and routes; host and port by default.
     pub name: Option<String>,
-    /// `ws://` or `wss://` URL. Its secrets are redacted when it is serialized.
+    /// `ws://` or `wss://` URL; `http://` or `https://` for a dialect of HTTP requests. Its secrets are redacted when it is serialized.
     #[serde(serialize_with = "serialize_redacted_url")]
     pub url: String,
     /// Name of its dialect; `auto` if it is to be found.
@@ -35,6 +35,8 @@ pub struct UpstreamConfig {
     /// What it serves; everything that its dialect can, if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<Vec<LanePurpose>>,
+    /// Model that requests over HTTP name. Without it they name none, and the server takes its own.
+    pub model: Option<String>,
     /// CA certificates (PEM) to trust besides those of the system.
     pub ca: Option<PathBuf>,
     /// HTTP path for health checks of a failed upstream. Without it, a TCP connect is the check.
@@ -175,7 +177,9 @@ pub(super) fn resolve(
 fn key_in(message: &str) -> &'static str {
     let keys = ["status_path", "token_file", "token_env", "token_header", "client_cert", "client_key"];
     let is_named = |key: &&str| message.contains(*key);
-    keys.into_iter().find(is_named).unwrap_or(if message.contains("name is empty") { "name" } else { "url" })
+    let words = [("name is empty", "name"), ("model has no effect", "model")];
+    let by_words = || words.into_iter().find_map(|(words, key)| message.contains(words).then_some(key));
+    keys.into_iter().find(is_named).or_else(by_words).unwrap_or("url")
 }
 
 /// Checks that all URLs that name a mode name the same one.
@@ -234,6 +238,10 @@ impl UpstreamConfig {
             Some(serves) => dialer.serving(serves.as_slice().into()),
             None => dialer,
         };
+        let dialer = match &self.model {
+            Some(model) => dialer.with_model(model).map_err(bad)?,
+            None => dialer,
+        };
         Ok((self.name.clone().unwrap_or_else(|| dialer.authority().to_owned()), dialer))
     }
 
@@ -268,13 +276,17 @@ impl UpstreamConfig {
         let host = self.url.parse::<hyper::Uri>().ok();
         let host = host.as_ref().and_then(hyper::Uri::host).unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        self.url.starts_with("wss:") || is_loopback_host(host)
+        self.is_secure() || is_loopback_host(host)
+    }
+
+    fn is_secure(&self) -> bool {
+        self.url.starts_with("wss:") || self.url.starts_with("https:")
     }
 
     fn read_identity(&self) -> Result<Option<ClientIdentity>, String> {
         match (&self.client_cert, &self.client_key) {
-            (Some(_), Some(_)) if !self.url.starts_with("wss:") => {
-                Err("client_cert needs a wss:// URL".to_owned())
+            (Some(_), Some(_)) if !self.is_secure() => {
+                Err("client_cert needs a wss:// or https:// URL".to_owned())
             }
             (Some(cert), Some(key)) => ClientIdentity::read(cert, key).map(Some),
             (None, None) => Ok(None),

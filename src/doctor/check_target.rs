@@ -57,7 +57,7 @@ impl SessionTexts {
     pub(super) fn question_command(&self, mode: Mode) -> LaneCommand {
         let audio = Arc::new(vec![0; SPEECH_RATE_HZ as usize]);
         match mode {
-            Mode::Chat => LaneCommand::Transcribe { prompt: self.transcribe_prompt.clone(), audio },
+            Mode::Chat => LaneCommand::Transcribe { prompt: self.transcribe_prompt.clone().into(), audio },
             Mode::Audio | Mode::Video => LaneCommand::Append(UnitInput {
                 audio,
                 input_id: "".into(),

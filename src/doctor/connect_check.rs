@@ -256,12 +256,35 @@ fn name_without_type(name: &str) -> String {
     inner.unwrap_or(name).trim_matches('"').to_owned()
 }
 
-/// Symptom of a failed upgrade. For a `ws://` URL, it also probes whether the port speaks TLS.
-pub(crate) async fn upgrade_failure_symptom(
-    error: &WsError,
+/// Waits for the upgrade of a connection. Returns its result and duration; `None` after a failure, which it logs. An
+/// interrupt does not stop the upgrade, because an open session must be closed cleanly.
+pub(crate) async fn await_upgrade<T>(
+    upgrade: impl Future<Output = Result<T, WsError>>,
     endpoint: &Endpoint,
     addresses: &[SocketAddr],
-) -> Symptom {
+    limits: &StepLimits,
+    log: &mut OutcomeLog,
+) -> Option<(T, Duration)> {
+    let start = Instant::now();
+    let upgraded = timeout(limits.step_timeout, upgrade).await;
+    let took = start.elapsed();
+    let symptom = match upgraded {
+        Ok(Ok(upgraded)) => return Some((upgraded, took)),
+        Ok(Err(error)) => upgrade_failure_symptom(&error, endpoint, addresses).await,
+        Err(_) => match upgrade_failure_symptom(&WsError::ConnectionClosed, endpoint, addresses).await {
+            Symptom::ServerSpeaksTls => Symptom::ServerSpeaksTls,
+            _ => {
+                let limit_s = limits.step_timeout.as_secs_f64();
+                Symptom::ClosedWithoutAnswer(format!("no answer within {limit_s} s"))
+            }
+        },
+    };
+    log.push(CheckOutcome::failed(DoctorStep::Upgrade, took, symptom));
+    None
+}
+
+/// Symptom of a failed upgrade. For a `ws://` URL, it also probes whether the port speaks TLS.
+async fn upgrade_failure_symptom(error: &WsError, endpoint: &Endpoint, addresses: &[SocketAddr]) -> Symptom {
     let symptom = upgrade_symptom(error);
     let may_speak_tls = matches!(
         symptom,

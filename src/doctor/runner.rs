@@ -2,16 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::{FutureExt as _, future::FusedFuture as _};
 use hyper::Uri;
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep, timeout},
 };
-use tokio_tungstenite::tungstenite::Error as WsError;
 
 use super::{
     check_target::CheckTarget,
-    connect_check::{OutcomeLog, connect, unexpected_extension, upgrade_failure_symptom},
+    connect_check::{OutcomeLog, await_upgrade, connect, unexpected_extension},
     diagnosis::CheckedServer,
     experiments::{Clue, Experiment, FailedAttempt, plan_experiments},
     fingerprint,
@@ -162,45 +162,21 @@ impl UpstreamCheck<'_> {
         let Some(connected) = connect(dialer.endpoint(), &self.limits, self.stop, log).await else {
             return no_session;
         };
-        let start = Instant::now();
-        // An interrupt does not stop the upgrade, because an open session must be closed cleanly.
-        let upgrade = dialer.upgrade(connected.transport, experiment.mode);
+        let upgrade = dialer.upgrade(connected.transport, experiment.mode).fuse();
         tokio::pin!(upgrade);
-        let upgraded = timeout(self.limits.step_timeout, &mut upgrade).await;
-        let took = start.elapsed();
-        let (mut socket, response) = match upgraded {
-            Ok(Ok(upgraded)) => upgraded,
-            Ok(Err(error)) => {
-                let symptom = upgrade_failure_symptom(&error, dialer.endpoint(), &connected.addresses).await;
-                log.push(CheckOutcome::failed(DoctorStep::Upgrade, took, symptom));
-                return no_session;
+        let (endpoint, addresses) = (dialer.endpoint(), &connected.addresses);
+        let upgraded = await_upgrade(&mut upgrade, endpoint, addresses, &self.limits, log).await;
+        let Some(((mut socket, response), took)) = upgraded else {
+            // A late upgrade may still occupy a worker, so close the session if it opens within the close timeout.
+            if !upgrade.is_terminated()
+                && let Ok(Ok((mut socket, _))) = timeout(self.limits.close_timeout, upgrade).await
+            {
+                let mut session = SessionCheck::new(now(), self.check_plan(experiment));
+                session.stop(now(), "upgrade failed");
+                let mut discarded_log = OutcomeLog::new(&[], None);
+                run_session(&mut session, &mut socket, &self.limits, self.stop, &mut discarded_log).await;
             }
-            Err(_) => {
-                let closed = WsError::ConnectionClosed;
-                let symptom =
-                    match upgrade_failure_symptom(&closed, dialer.endpoint(), &connected.addresses).await {
-                        Symptom::ServerSpeaksTls => Symptom::ServerSpeaksTls,
-                        _ => Symptom::ClosedWithoutAnswer(format!(
-                            "no answer within {} s",
-                            self.limits.step_timeout.as_secs_f64()
-                        )),
-                    };
-                log.push(CheckOutcome::failed(DoctorStep::Upgrade, took, symptom));
-                // A late upgrade may still occupy a worker, so close the session if it opens within the close timeout.
-                if let Ok(Ok((mut late_socket, _))) = timeout(self.limits.close_timeout, upgrade).await {
-                    let mut session = SessionCheck::new(now(), self.check_plan(experiment));
-                    session.stop(now(), "upgrade failed");
-                    run_session(
-                        &mut session,
-                        &mut late_socket,
-                        &self.limits,
-                        self.stop,
-                        &mut OutcomeLog::new(&[], None),
-                    )
-                    .await;
-                }
-                return no_session;
-            }
+            return no_session;
         };
         let mut session = SessionCheck::new(now(), self.check_plan(experiment));
         match unexpected_extension(&response) {

@@ -7,7 +7,6 @@ use crate::named_enum::named_enum;
 
 named_enum! {
     /// Step of a check, in order.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub enum DoctorStep {
         /// The init message fits the limit of the dialect.
         Configuration = "configuration",

@@ -109,8 +109,8 @@ impl Codec {
     /// The close frame after an error that ends the connection; `None` for one that does not.
     #[must_use]
     pub fn error_close_frame(&self, error: &Error) -> Option<Message> {
-        let (code, text) = self.mapping.error(error.kind)?.close.as_ref()?;
-        Some(Message::Close(*code, truncate_close_reason(text.filled_with(&error.detail))))
+        let (code, reason) = error_close_frame(self.mapping.error(error.kind)?, &error.detail)?;
+        Some(Message::Close(code, reason))
     }
 
     fn encode_error(&mut self, error: &Error, at_s: f64, send: impl FnMut(Message)) {
@@ -145,8 +145,14 @@ impl Codec {
     }
 }
 
+/// Code and reason of the close frame after an error about this detail.
+pub(super) fn error_close_frame(spelling: &ErrorSpelling, detail: &str) -> Option<(u16, String)> {
+    let (code, text) = spelling.close.as_ref()?;
+    Some((*code, truncate_close_reason(text.filled_with(detail))))
+}
+
 /// RFC 6455 §5.5: a close frame's body is at most 125 bytes, two of them the code.
-pub(super) fn truncate_close_reason(mut reason: String) -> String {
+fn truncate_close_reason(mut reason: String) -> String {
     reason.truncate(reason.floor_char_boundary(123));
     reason
 }

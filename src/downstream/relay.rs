@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::encode::truncate_close_reason;
+use super::encode::error_close_frame;
 use crate::{
     error::{Error, ErrorKind},
     event::relay::{
@@ -102,68 +102,53 @@ impl RelayCodec {
     #[must_use]
     pub fn encode_notice(&self, told: &ClientNotice<'_>, about: &NoticeMeta<'_>) -> Option<String> {
         let relay = self.protocol()?;
-        let name = match event_name(told) {
-            RelayEvent::EndedWithDetail if relay.event(RelayEvent::EndedWithDetail).is_none() => {
-                RelayEvent::Ended
-            }
-            RelayEvent::QueueUpdate if relay.event(RelayEvent::QueueUpdate).is_none() => RelayEvent::Queued,
-            name => name,
-        };
-        let template = relay.event(name)?;
-        let slots = name.slots();
         let payload = match told {
             ClientNotice::Output(output) => output.parts(),
             _ => StepOutput::default(),
         };
-        let mut json = String::with_capacity(256 + payload.text.len() + payload.audio.map_or(0, str::len));
-        template.render(&mut json, |slot| self.slot_value(relay, told, about, slots[slot]));
+        let payload_len = payload.text.len() + payload.audio.map_or(0, str::len);
+        self.render(event_name(told), payload_len, |slot| self.slot_value(relay, told, about, slot))
+    }
+
+    /// Renders an event, or the one in its place.
+    fn render<'v>(
+        &self,
+        name: RelayEvent,
+        payload_len: usize,
+        value: impl Fn(&str) -> SlotValue<'v>,
+    ) -> Option<String> {
+        let relay = self.protocol()?;
+        let name = if relay.event(name).is_some() { name } else { name.fallback()? };
+        let (template, slots) = (relay.event(name)?, name.slots());
+        let mut json = String::with_capacity(256 + payload_len);
+        template.render(&mut json, |slot| value(slots[slot]));
         Some(json)
     }
 
     /// Encodes an error.
     #[must_use]
     pub fn encode_error(&self, error: &Error, about: &NoticeMeta<'_>) -> ErrorNotice {
-        let Some((relay, spelling)) =
-            self.protocol().and_then(|relay| Some((relay, relay.error(error.kind)?)))
-        else {
+        let Some(spelling) = self.protocol().and_then(|relay| relay.error(error.kind)) else {
             return ErrorNotice::default();
         };
-        let message = spelling
-            .message
-            .as_ref()
-            .map_or_else(|| error.detail.clone(), |text| text.filled_with(&error.detail));
-        let event = spelling.code.as_ref().zip(relay.event(RelayEvent::Error)).map(|(code, template)| {
-            let mut json = String::with_capacity(256);
-            template.render(&mut json, |slot| match RelayEvent::Error.slots()[slot] {
-                "code" => SlotValue::Str(code),
+        let message = spelling.message(&error.detail);
+        let event = || {
+            self.render(RelayEvent::Error, message.len(), |slot| match slot {
+                "code" => SlotValue::Str(&spelling.code),
                 "message" => SlotValue::Str(&message),
                 "class" => SlotValue::Str(&spelling.class),
                 _ => SlotValue::Null,
-            });
-            json
+            })
+        };
+        let session_end = spelling.ended.as_ref().and_then(|reason| {
+            self.render(RelayEvent::EndedWithDetail, message.len(), |slot| match slot {
+                "reason" => SlotValue::Str(reason),
+                "detail" => SlotValue::Str(&message),
+                slot => self.meta_value(about, slot),
+            })
         });
-        let ended = spelling.ended.as_ref().and_then(|reason| self.encode_end_event(reason, &message, about));
-        let close = spelling
-            .close
-            .as_ref()
-            .map(|(code, text)| (*code, truncate_close_reason(text.filled_with(&error.detail))));
-        ErrorNotice { event, session_end: ended, close }
-    }
-
-    /// Encodes the last event with the given reason.
-    fn encode_end_event(&self, reason: &str, detail: &str, about: &NoticeMeta<'_>) -> Option<String> {
-        let relay = self.protocol()?;
-        let because =
-            relay.event(RelayEvent::EndedWithDetail).map(|template| (RelayEvent::EndedWithDetail, template));
-        let (name, template) =
-            because.or_else(|| Some((RelayEvent::Ended, relay.event(RelayEvent::Ended)?)))?;
-        let mut json = String::with_capacity(256);
-        template.render(&mut json, |slot| match name.slots()[slot] {
-            "reason" => SlotValue::Str(reason),
-            "detail" => SlotValue::Str(detail),
-            slot => self.meta_value(about, slot),
-        });
-        Some(json)
+        let event = if spelling.code.is_empty() { None } else { event() };
+        ErrorNotice { event, session_end, close: error_close_frame(spelling, &error.detail) }
     }
 
     /// Close frame after the last event.

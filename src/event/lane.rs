@@ -95,7 +95,7 @@ pub enum LaneCommand {
     /// Requests a transcript.
     Transcribe {
         /// Prompt.
-        prompt: String,
+        prompt: TranscribePrompt,
         /// Audio, int16 mono 16 kHz.
         audio: Arc<Vec<i16>>,
     },
@@ -107,11 +107,15 @@ pub enum LaneCommand {
         after_voice: String,
         /// User message that holds the text.
         request: String,
+        /// The text alone.
+        text: String,
         /// Voice sample.
         voice: Option<VoiceSample>,
     },
     /// Requests an answer.
     Chat(Box<ChatTurn>),
+    /// The answer is no longer wanted. An upstream that can stop it does so.
+    Cancel,
     /// Closes the session.
     Close,
     /// Message that is already encoded.
@@ -126,7 +130,7 @@ impl LaneCommand {
             Self::Init(voice) | Self::Speak { voice, .. } => voice.as_ref(),
             Self::InitConversation(opening) => opening.voice.as_ref(),
             Self::Chat(turn) => turn.voice.as_ref(),
-            Self::Append(_) | Self::Transcribe { .. } | Self::RawText(_) | Self::Close => None,
+            Self::Append(_) | Self::Transcribe { .. } | Self::RawText(_) | Self::Cancel | Self::Close => None,
         }
     }
 
@@ -136,8 +140,31 @@ impl LaneCommand {
             Self::Init(voice) | Self::Speak { voice, .. } => voice.as_mut(),
             Self::InitConversation(opening) => opening.voice.as_mut(),
             Self::Chat(turn) => turn.voice.as_mut(),
-            Self::Append(_) | Self::Transcribe { .. } | Self::RawText(_) | Self::Close => None,
+            Self::Append(_) | Self::Transcribe { .. } | Self::RawText(_) | Self::Cancel | Self::Close => None,
         }
+    }
+}
+
+/// What an upstream is told about speech to transcribe.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TranscribePrompt {
+    /// Instruction to a model that answers questions, with the language and the hints in it.
+    pub instruction: String,
+    /// Language of the speech, ISO 639-1; empty if unknown.
+    pub language: String,
+    /// The client's own words and the words that are likely to occur, for a model that only transcribes.
+    pub hints: String,
+}
+
+impl From<String> for TranscribePrompt {
+    fn from(instruction: String) -> Self {
+        Self { instruction, ..Self::default() }
+    }
+}
+
+impl From<&str> for TranscribePrompt {
+    fn from(instruction: &str) -> Self {
+        instruction.to_owned().into()
     }
 }
 

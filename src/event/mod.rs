@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 mod answer;
 mod describe;
+mod http;
 mod lane;
 pub mod relay;
 
@@ -21,8 +22,10 @@ pub use self::answer::{
     heard_words,
 };
 pub use self::describe::describe_queue;
+pub use self::http::{AnswerPart, HttpBody, HttpRequest};
 pub use self::lane::{
-    ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd,
+    ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, TranscribePrompt,
+    UnitInput, UpstreamEnd,
 };
 use crate::audio::{encoding::Encoding, vad::Sensitivity};
 pub use crate::mapping::{

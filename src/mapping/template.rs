@@ -9,7 +9,7 @@
 use std::fmt::Write as _;
 
 use super::extract::Node;
-use crate::audio::pcm;
+use crate::audio::{SPEECH_RATE_HZ, pcm, wav};
 
 /// The value of a slot.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +36,12 @@ pub enum SlotValue<'a> {
     Audio(&'a [i16]),
     /// int16 samples, written as a base64 string.
     Pcm16(&'a [i16]),
+    /// int16 samples at 16 kHz, written as a WAV file in a base64 string.
+    Wav(&'a [i16]),
     /// Bytes, written as a base64 string.
     Base64(&'a [u8]),
+    /// Bytes of this media type, written as a data URL.
+    DataUrl(&'a str, &'a [u8]),
     /// JSON that is written in place, because it is long.
     Written(JsonWriter<'a>),
 }
@@ -391,8 +395,18 @@ fn write_json(value: SlotValue<'_>, out: &mut String) {
             pcm::encode_base64_s16(samples, out);
             out.push('"');
         }
+        SlotValue::Wav(samples) => {
+            out.push('"');
+            pcm::encode_base64(&wav::write_s16(samples, SPEECH_RATE_HZ), out);
+            out.push('"');
+        }
         SlotValue::Base64(bytes) => {
             out.push('"');
+            pcm::encode_base64(bytes, out);
+            out.push('"');
+        }
+        SlotValue::DataUrl(media_type, bytes) => {
+            out.extend(["\"data:", media_type, ";base64,"]);
             pcm::encode_base64(bytes, out);
             out.push('"');
         }

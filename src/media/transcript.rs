@@ -9,7 +9,6 @@ use crate::named_enum::named_enum;
 
 named_enum! {
     /// What to do with the speech in a recording. The names are those of OpenAI's API and of the client protocol `rest`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Task {
         /// Write it down.
         Transcribe = "transcribe",
@@ -20,7 +19,6 @@ named_enum! {
 
 named_enum! {
     /// Format of a transcript, by its name in OpenAI's API.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TranscriptFormat {
         /// JSON with the text.
         Json = "json",

@@ -71,7 +71,12 @@ pub struct CountedStream<S> {
 impl<S> CountedStream<S> {
     /// Wraps a stream and counts its bytes from now on.
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, traffic: Arc::default() }
+        Self::counting(stream, Arc::default())
+    }
+
+    /// Wraps a stream and adds its bytes to a counter.
+    pub(crate) const fn counting(stream: S, traffic: Arc<Traffic>) -> Self {
+        Self { stream, traffic }
     }
 }
 

@@ -430,18 +430,22 @@ fn metrics_snapshot(
     let kind = |session: Arc<registry::LiveSession>| {
         (session.info.client.as_str().into(), session.info.profile.as_str().into(), session.state())
     };
-    let upstream = |(name, standing): (String, upstream_pool::UpstreamStatus)| UpstreamSnapshot {
-        name,
-        in_service: standing.load.ejected_until.is_none(),
-        load: standing.load.lanes,
-        failures: standing.failures,
-        ejections: standing.ejections,
-        unneeded: standing.unneeded,
-    };
+    let upstream =
+        |((name, standing), (_, dialect)): ((String, upstream_pool::UpstreamStatus), (_, &str))| {
+            UpstreamSnapshot {
+                name,
+                dialect: dialect.to_owned(),
+                in_service: standing.load.ejected_until.is_none(),
+                load: standing.load.lanes,
+                failures: standing.failures,
+                ejections: standing.ejections,
+                unneeded: standing.unneeded,
+            }
+        };
     ServerSnapshot {
         kinds: config.routes.session_kinds(&config.library),
         sessions: sessions.map(kind).collect(),
-        upstreams: config.pool.statuses().into_iter().map(upstream).collect(),
+        upstreams: config.pool.statuses().into_iter().zip(config.pool.dialects()).map(upstream).collect(),
         access_log_lines_lost: access_log.map_or(0, AccessLog::lost_lines),
         log_lines_lost: crate::telemetry::log::lost_lines(),
         trace_lines_lost: config.traces.as_ref().map_or(0, |traces| traces.lost_lines()),

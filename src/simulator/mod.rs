@@ -36,6 +36,8 @@ mod session_mode;
 #[cfg(feature = "io")]
 pub mod engines;
 #[cfg(feature = "io")]
+mod http_api;
+#[cfg(feature = "io")]
 pub mod process;
 #[cfg(feature = "io")]
 mod record;
@@ -132,6 +134,28 @@ impl SimDialect {
     }
 }
 
+/// Server whose HTTP API is simulated, in place of the WebSocket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpApi {
+    /// vLLM-Omni: chat completions.
+    VllmOmni,
+    /// SGLang-Omni: chat completions, transcripts and speech.
+    SglangOmni,
+    /// OpenAI's API for transcripts and speech, as speaches has it.
+    OpenaiAudio,
+}
+
+impl HttpApi {
+    /// Name of the dialect.
+    pub const fn dialect(self) -> &'static str {
+        match self {
+            Self::VllmOmni => "vllm-omni-http",
+            Self::SglangOmni => "sglang-omni-http",
+            Self::OpenaiAudio => "openai-audio",
+        }
+    }
+}
+
 /// Reads the mode from the query string of the current dialect.
 ///
 /// Matching is exact and case-sensitive. The default is `video`; the last of repeated values wins.
@@ -216,6 +240,8 @@ impl SimTiming {
 pub struct SimulatorConfig {
     /// Protocol it speaks.
     pub dialect: SimDialect,
+    /// Answers HTTP requests instead. Its answers come from the current dialect's chat mode.
+    pub http_api: Option<HttpApi>,
     /// Back-end of the workers; the legacy dialect always has PyTorch, llama.cpp-omni always C++.
     pub backend: Backend,
     /// Maximum number of concurrent sessions; llama.cpp-omni has one.
@@ -248,6 +274,7 @@ impl Default for SimulatorConfig {
     fn default() -> Self {
         Self {
             dialect: SimDialect::Current,
+            http_api: None,
             backend: Backend::Pytorch,
             workers: 1,
             queue_limit: 1000,

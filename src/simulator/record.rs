@@ -9,6 +9,8 @@ use super::{ConnId, DuplexOpening, DuplexUnit};
 pub enum RecordedInput {
     /// A text frame, unchanged.
     Message(ConnId, String),
+    /// An HTTP request: its path and its body.
+    Request(ConnId, String, Vec<u8>),
     /// A binary frame.
     Binary(ConnId),
     /// Samples of an ASR request, as decoded by the back-end, 16 kHz mono.

@@ -5,7 +5,7 @@
 use std::{collections::HashMap, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
-    net::{TcpListener, ToSocketAddrs},
+    net::{TcpListener, TcpStream, ToSocketAddrs},
     sync::mpsc::{self, Receiver, Sender},
     task::JoinSet,
     time::Instant,
@@ -13,9 +13,10 @@ use tokio::{
 
 pub use super::record::{InputRecorder, RecordedInput};
 use super::{
-    ConnId, EngineAnswer, EngineRequest, Fault, Gateway, JobId, SimDialect, SimInput, SimOutput,
+    ConnId, EngineAnswer, EngineRequest, Fault, Gateway, HttpApi, JobId, SimDialect, SimInput, SimOutput,
     SimulatorConfig,
     engines::SpeechEngines,
+    http_api::{self, RequestContext},
     transport::{self, ConnectionCommand, OwnerMessage},
 };
 use crate::audio::SPEECH_RATE_HZ;
@@ -107,6 +108,7 @@ impl Simulator {
         let owner = GatewayTask {
             record: cfg.record,
             dialect: cfg.dialect,
+            http_api: cfg.http_api,
             gateway: Gateway::new(cfg, Instant::now().into_std(), unix),
             engines: self.engines,
             recorder: self.recorder,
@@ -123,6 +125,7 @@ struct GatewayTask {
     gateway: Gateway,
     record: bool,
     dialect: SimDialect,
+    http_api: Option<HttpApi>,
     engines: Option<Arc<dyn SpeechEngines>>,
     recorder: InputRecorder,
     clients: HashMap<ConnId, Sender<ConnectionCommand>>,
@@ -146,7 +149,7 @@ impl GatewayTask {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         connections += 1;
-                        self.tasks.spawn(transport::serve_connection(stream, self.dialect, ConnId(connections), self.inbound.clone()));
+                        self.serve_connection(stream, ConnId(connections));
                     }
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
@@ -155,6 +158,18 @@ impl GatewayTask {
                 Some(_) = self.tasks.join_next() => {}
             }
         }
+    }
+
+    fn serve_connection(&mut self, stream: TcpStream, conn: ConnId) {
+        let inbound = self.inbound.clone();
+        match self.http_api {
+            Some(api) => {
+                let recorder = self.record.then(|| self.recorder.clone());
+                let context = RequestContext { api, conn, inbound, recorder };
+                self.tasks.spawn(http_api::serve_connection(stream, context))
+            }
+            None => self.tasks.spawn(transport::serve_connection(stream, self.dialect, conn, inbound)),
+        };
     }
 
     fn handle_message(&mut self, incoming: OwnerMessage) {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     bridge::{Input, Output},
-    event::{DisconnectReason, Frame, Lane, Message, Mode},
+    event::{AnswerPart, DisconnectReason, Frame, HttpBody, HttpRequest, Lane, Message, Mode},
     session::Observation,
 };
 
@@ -93,6 +93,8 @@ pub enum InputKind {
     LaneOpened,
     /// Frame from a lane.
     Lane,
+    /// Beginning of the answer to an HTTP request, with its status; the end has none.
+    Answer,
     /// A lane disconnected.
     LaneClosed,
     /// A timer expired.
@@ -119,6 +121,8 @@ pub enum OutputKind {
     ReopenLane,
     /// Frame to a lane.
     Lane,
+    /// HTTP request to a lane.
+    Request,
     /// Close a lane.
     CloseLane,
     /// Observation for the log.
@@ -161,6 +165,7 @@ impl TraceRecord {
             Input::Lane(lane, frame) => {
                 lane_record(InputKind::Lane, *lane).with_frame(*frame, audio == AudioRetention::All)
             }
+            Input::Answer(lane, part) => lane_record(InputKind::Answer, *lane).with_answer_part(part),
             Input::LaneClosed(lane, reason) => {
                 lane_record(InputKind::LaneClosed, *lane).with_disconnect_reason(reason)
             }
@@ -190,6 +195,9 @@ impl TraceRecord {
             }
             Output::ToLane(lane, message) => {
                 lane_record(OutputKind::Lane, *lane).with_message(message, keep_audio)
+            }
+            Output::Request(lane, request) => {
+                lane_record(OutputKind::Request, *lane).with_request(request, keep_audio)
             }
             Output::CloseLane(lane) => lane_record(OutputKind::CloseLane, *lane),
             // Measurements depend on the machine, so they are not part of a trace.
@@ -226,6 +234,36 @@ impl TraceRecord {
             }
         }
         self
+    }
+
+    fn with_answer_part(self, part: &AnswerPart) -> Self {
+        match part {
+            AnswerPart::Head { status, content_type } => {
+                Self { code: Some(*status), words: Some(content_type.clone()), ..self }
+            }
+            AnswerPart::End => self,
+        }
+    }
+
+    fn answer_part(&self) -> AnswerPart {
+        match self.code {
+            Some(status) => AnswerPart::Head { status, content_type: self.words.clone().unwrap_or_default() },
+            None => AnswerPart::End,
+        }
+    }
+
+    /// A form is recorded as the object of its texts, and its file like a binary frame.
+    fn with_request(self, request: &HttpRequest, keep_audio: bool) -> Self {
+        let record = Self { words: Some(request.path.clone()), ..self };
+        match &request.body {
+            HttpBody::Json(json) => record.with_message(&Message::Text(json.clone()), keep_audio),
+            HttpBody::Form { fields, file, .. } => {
+                let fields = fields.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
+                let fields = serde_json::Value::Object(fields.collect());
+                let record = record.with_message(&Message::Binary(file.clone()), keep_audio);
+                Self { text: Some(fields.to_string()), ..record }
+            }
+        }
     }
 
     fn with_time_limit(self, time_limit: Duration) -> Self {
@@ -288,6 +326,7 @@ impl TraceRecord {
                 handle(Input::LaneDialect(lane()?, self.words.as_deref().unwrap_or_default()))
             }
             InputKind::LaneOpened => handle(Input::LaneOpened(lane()?)),
+            InputKind::Answer => handle(Input::Answer(lane()?, self.answer_part())),
             InputKind::LaneClosed => handle(Input::LaneClosed(lane()?, self.disconnect_reason())),
             InputKind::Timeout => handle(Input::Timeout),
             InputKind::Drain => handle(Input::Drain(self.time_limit())),
@@ -330,7 +369,8 @@ impl TraceRecord {
             (Some(InputKind::Client), _) => "from the client".to_owned(),
             (_, Some(OutputKind::Client)) => "to the client".to_owned(),
             (Some(InputKind::Lane), _) => format!("from{lane}"),
-            (_, Some(OutputKind::Lane)) => format!("to{lane}"),
+            (_, Some(OutputKind::Lane | OutputKind::Request)) => format!("to{lane}"),
+            (Some(InputKind::Answer), _) => format!("answer:{lane}"),
             (_, Some(OutputKind::OpenLane)) => format!("open{lane}"),
             (_, Some(OutputKind::ReopenLane)) => format!("reopen{lane}"),
             (_, Some(OutputKind::CloseLane)) => format!("close{lane}"),

@@ -15,6 +15,7 @@ impl Dialect {
     pub(super) fn encode_chat(&self, turn: &ChatTurn) -> String {
         let wav = turn.voice.as_ref().filter(|voice| self.takes_wav(voice)).map(to_wav);
         let voice = match (&turn.voice, &wav) {
+            (_, Some(wav)) if self.mapping.is_http() => SlotValue::DataUrl("audio/wav", wav),
             (_, Some(wav)) => SlotValue::Base64(wav),
             (Some(voice), None) => SlotValue::Audio(&voice.samples),
             (None, None) => SlotValue::Null,
@@ -37,6 +38,8 @@ impl Dialect {
             "messages" => SlotValue::Written(JsonWriter(&messages)),
             "speaks" => SlotValue::Bool(turn.speaks),
             "max_tokens" => SlotValue::Int(turn.max_tokens.into()),
+            "modalities" if turn.speaks => SlotValue::Raw(r#"["text","audio"]"#),
+            "modalities" => SlotValue::Raw(r#"["text"]"#),
             _ => voice,
         });
         json
@@ -44,11 +47,13 @@ impl Dialect {
 
     /// The system message: instructions, behind the voice sample if there is one (the order of the official prompts).
     fn encode_system(&self, turn: &ChatTurn, voice: SlotValue<'_>, out: &mut String) {
-        if turn.voice.is_none() && turn.instructions.is_empty() {
+        // Over HTTP, the request itself has the voice.
+        let has_voice = turn.voice.is_some() && !self.mapping.is_http();
+        if !has_voice && turn.instructions.is_empty() {
             return;
         }
         let content = |out: &mut String| {
-            if turn.voice.is_some() {
+            if has_voice {
                 self.encode_element(SendName::ChatText, SlotValue::Str(&turn.before_voice), out);
                 self.encode_element(SendName::ChatAudio, voice, out);
             }
@@ -74,6 +79,10 @@ impl Dialect {
             EntryPart::Text(text) => self.encode_element(SendName::ChatText, SlotValue::Str(text), out),
             EntryPart::Audio(audio) => {
                 self.encode_element(SendName::ChatAudio, self.mapping.audio_value(audio), out)
+            }
+            EntryPart::Picture(file) if self.mapping.is_http() => {
+                let media_type = if file.starts_with(b"\x89PNG") { "image/png" } else { "image/jpeg" };
+                self.encode_element(SendName::ChatPicture, SlotValue::DataUrl(media_type, file), out);
             }
             EntryPart::Picture(file) => {
                 self.encode_element(SendName::ChatPicture, SlotValue::Base64(file), out);

@@ -6,15 +6,15 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{Dialect, relay};
+use super::{Dialect, http::HttpLane, relay};
 use crate::{
     event::{
-        DisconnectReason, EndKind, Frame, Lane, LaneCommand, LaneEvent, LanePurpose, Message, MessageMeta,
-        Mode, UpstreamEnd, relay::UpstreamMessage,
+        AnswerPart, DisconnectReason, EndKind, Frame, HttpRequest, Lane, LaneCommand, LaneEvent, LanePurpose,
+        Message, MessageMeta, Mode, UpstreamEnd, relay::UpstreamMessage,
     },
     mapping::{
         UpstreamMapping,
-        upstream::{CloseBy, Dialects},
+        upstream::{CloseBy, CodecName, Dialects},
     },
 };
 
@@ -22,10 +22,14 @@ use crate::{
 const NORMAL_CLOSURE: u16 = 1000;
 
 /// What a codec does by itself, in addition to the session's commands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum CodecAction {
     /// Sends a message.
     Send(Message),
+    /// Sends an HTTP request, in place of one that is not answered.
+    Request(HttpRequest),
+    /// Reports an event that no message of the upstream has.
+    Event(LaneEvent<'static>),
     /// Dials the same upstream again, to resume the session whose transport is gone.
     Redial,
     /// Gives the session up, for this reason.
@@ -62,12 +66,24 @@ pub struct LaneCodec {
     has_answered: bool,
     /// A relay's session is open.
     is_open: bool,
+    behaviour: Behaviour,
+}
+
+/// What a dialect does beyond its mapping file.
+#[derive(Debug)]
+enum Behaviour {
+    Plain,
+    Http(Box<HttpLane>),
 }
 
 impl LaneCodec {
     /// Codec of a lane that is dialled in this mode, for this purpose.
-    pub const fn new(mapping: Arc<UpstreamMapping>, mode: Mode, purpose: LanePurpose) -> Self {
-        Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false, is_open: false }
+    pub fn new(mapping: Arc<UpstreamMapping>, mode: Mode, purpose: LanePurpose) -> Self {
+        let behaviour = match mapping.codec {
+            CodecName::Plain => Behaviour::Plain,
+            CodecName::Http => Behaviour::Http(Box::default()),
+        };
+        Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false, is_open: false, behaviour }
     }
 
     /// The transport is open.
@@ -86,13 +102,27 @@ impl LaneCodec {
         emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
         self.has_answered = true;
-        self.dialect.decode(frame, emit);
+        match &mut self.behaviour {
+            Behaviour::Plain => self.dialect.decode(frame, emit),
+            Behaviour::Http(http) => http.decode(&self.dialect, frame, emit),
+        }
+    }
+
+    /// Takes a part of the answer to an HTTP request. Its body is decoded like messages.
+    pub fn handle_answer(&mut self, part: AnswerPart, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        if let Behaviour::Http(http) = &mut self.behaviour {
+            http.handle_answer(part, emit);
+        }
     }
 
     /// Encodes a command. It may take several messages, or the end of the transport.
     pub fn encode(&mut self, _now: Instant, command: LaneCommand, mut emit: impl FnMut(Message)) {
+        if let Behaviour::Http(http) = &mut self.behaviour {
+            return http.encode(&self.dialect, &command, self.mode);
+        }
         let closes_socket = self.dialect.mapping().close_by == CloseBy::Socket;
         emit(match command {
+            LaneCommand::Cancel => return,
             LaneCommand::Close if closes_socket => Message::Close(NORMAL_CLOSURE, String::new()),
             LaneCommand::RawText(text) => Message::Text(text),
             command => Message::Text(self.dialect.encode(&command, self.mode)),
@@ -100,8 +130,11 @@ impl LaneCodec {
     }
 
     /// The next action of the codec's own. Empty it after every other call.
-    pub const fn pop_action(&mut self) -> Option<CodecAction> {
-        None
+    pub fn pop_action(&mut self) -> Option<CodecAction> {
+        match &mut self.behaviour {
+            Behaviour::Plain => None,
+            Behaviour::Http(http) => http.pop_action(),
+        }
     }
 
     /// When [`LaneCodec::handle_timeout`] must run.
@@ -141,7 +174,7 @@ impl LaneCodec {
     pub fn decode_message(
         &mut self,
         frame: Frame<'_>,
-        emit: impl FnOnce(&UpstreamMessage<'_>, MessageMeta<'_>),
+        emit: impl FnMut(&UpstreamMessage<'_>, MessageMeta<'_>),
     ) {
         self.has_answered = true;
         self.dialect.decode_message(frame, emit);

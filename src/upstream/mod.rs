@@ -10,11 +10,14 @@
 //!
 //! - [`Dialect`] is what all lanes share: the mapping file, and the encoding of single messages
 //! - [`lane`] is one lane's codec; the bridge keeps one for each lane
+//! - [`http`] is a lane without a WebSocket: each request is an HTTP request; [`sse`] reads event streams
 //! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
 
 mod chat;
+mod http;
 pub mod lane;
 pub mod relay;
+pub mod sse;
 
 use std::sync::Arc;
 
@@ -61,19 +64,31 @@ impl Dialect {
     pub fn decode(&self, frame: Frame<'_>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
         self.decode_message(frame, |message, meta| {
             let mut samples = scratch::take();
-            emit_events(message, (self.mapping.output_encoding, &mut samples), |event| emit(event, meta));
+            let format = (self.mapping.output_encoding, self.mapping.output_rate_hz);
+            emit_events(message, (format, &mut samples), |event| emit(event, meta));
             scratch::put_back(samples);
         });
     }
 
-    /// Decodes one frame. Its audio stays base64.
-    pub fn decode_message(&self, frame: Frame<'_>, emit: impl FnOnce(&UpstreamMessage<'_>, MessageMeta<'_>)) {
+    /// Decodes one frame, which has two messages if it brings text and audio. The audio stays base64.
+    pub fn decode_message(
+        &self,
+        frame: Frame<'_>,
+        mut emit: impl FnMut(&UpstreamMessage<'_>, MessageMeta<'_>),
+    ) {
         let unknown = match frame {
             Frame::Binary(_) => "a binary frame".to_owned(),
             Frame::Text(text) => match self.mapping.extractor.extract(text) {
                 Ok(found) => match self.mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
                     Some(rule) => {
-                        return emit(&read_message(&self.mapping, rule, &found), message_meta(rule, &found));
+                        let meta = message_meta(rule, &found);
+                        emit(&read_message(&self.mapping, rule, &found), meta);
+                        if let (ReceiveName::Text, Some(audio)) = (rule.event, rule.audio)
+                            && let Some(audio) = found.get(audio).and_then(Node::as_str)
+                        {
+                            emit(&UpstreamMessage::Output(ModelOutput::Speech(audio)), meta);
+                        }
+                        return;
                     }
                     None => describe_message(&self.mapping, &found),
                 },
@@ -83,12 +98,12 @@ impl Dialect {
         emit(&UpstreamMessage::Unknown(unknown), MessageMeta::default());
     }
 
-    /// True if the dialect takes this voice sample as a WAV file. A session with several dialects may have chosen an encoding
-    /// that this one lacks.
+    /// True if the dialect takes this voice sample as a WAV file; over HTTP, it is one in a data URL. A session with several
+    /// dialects may have chosen an encoding that this one lacks.
     fn takes_wav(&self, voice: &VoiceSample) -> bool {
         let encodings = &self.mapping.voice_encodings;
         let encoding = if encodings.contains(&voice.encoding) { voice.encoding } else { encodings[0] };
-        encoding == VoiceEncoding::Wav
+        encoding == VoiceEncoding::Wav || self.mapping.is_http()
     }
 
     /// Encodes a command as a text message, for a lane in this mode.
@@ -96,39 +111,31 @@ impl Dialect {
         let voice = command.voice();
         // Some dialects have two places for the voice.
         let voice_chars = voice.map_or(0, |voice| 2 * pcm::base64_f32_len(voice.samples.len()));
-        let (name, capacity) = match command {
-            LaneCommand::Init(None) => (SendName::Init, 64),
-            LaneCommand::Init(Some(_)) => (SendName::InitWithVoice, 256 + voice_chars),
-            LaneCommand::Transcribe { audio, .. } => {
-                (SendName::Transcribe, 1024 + pcm::base64_f32_len(audio.len()))
-            }
-            LaneCommand::Speak { voice: None, request, .. } => (SendName::Speak, 1024 + request.len()),
-            LaneCommand::Speak { voice: Some(_), request, .. } => {
-                (SendName::SpeakWithVoice, 1024 + request.len() + voice_chars)
-            }
+        let name = message_name(command);
+        let capacity = match command {
+            LaneCommand::Init(_) => 256 + voice_chars,
+            LaneCommand::Transcribe { audio, .. } => 1024 + pcm::base64_f32_len(audio.len()),
+            LaneCommand::Speak { request, .. } => 1024 + request.len() + voice_chars,
             LaneCommand::InitConversation(opening) => {
-                let name = match opening.voice {
-                    Some(_) => SendName::ConverseWithVoice,
-                    None => SendName::Converse,
-                };
-                (name, 256 + opening.prompt.len() + opening.config.len() + voice_chars)
+                256 + opening.prompt.len() + opening.config.len() + voice_chars
             }
-            LaneCommand::Append(UnitInput { frame: None, audio, .. }) => {
-                (SendName::Append, 160 + pcm::base64_f32_len(audio.len()))
-            }
-            LaneCommand::Append(UnitInput { frame: Some(frame), audio, .. }) => {
-                let picture_chars = frame.0.len().div_ceil(3) * 4;
-                (SendName::AppendWithFrame, 200 + picture_chars + pcm::base64_f32_len(audio.len()))
+            LaneCommand::Append(UnitInput { frame, audio, .. }) => {
+                let picture_chars = frame.as_ref().map_or(0, |frame| 40 + frame.0.len().div_ceil(3) * 4);
+                160 + picture_chars + pcm::base64_f32_len(audio.len())
             }
             LaneCommand::Chat(turn) => return self.encode_chat(turn),
-            LaneCommand::Close => (SendName::Close, 64),
+            LaneCommand::Close | LaneCommand::Cancel => 64,
             LaneCommand::RawText(text) => return text.clone(),
         };
         let wav = voice.filter(|voice| self.takes_wav(voice)).map(to_wav);
+        let is_form = self.mapping.is_form(name);
         let mut json = String::with_capacity(capacity);
         if let Some(template) = self.mapping.message(name) {
             template.render(&mut json, |slot| match (name.slots()[slot], &wav) {
+                ("voice", Some(wav)) if self.mapping.is_http() => SlotValue::DataUrl("audio/wav", wav),
                 ("voice", Some(wav)) => SlotValue::Base64(wav),
+                // It is the form's file.
+                ("audio", _) if is_form => SlotValue::Null,
                 ("mode", _) => SlotValue::Str(self.mapping.mode_name(mode)),
                 (slot, _) => match slot_value(command, slot) {
                     SlotValue::Audio(samples) if slot == "audio" => self.mapping.audio_value(samples),
@@ -137,6 +144,24 @@ impl Dialect {
             });
         }
         json
+    }
+}
+
+/// Name of the message for a command; of [`SendName::Close`] for a command that has none.
+const fn message_name(command: &LaneCommand) -> SendName {
+    match command {
+        LaneCommand::Init(None) => SendName::Init,
+        LaneCommand::Init(Some(_)) => SendName::InitWithVoice,
+        LaneCommand::Transcribe { .. } => SendName::Transcribe,
+        LaneCommand::Speak { voice: None, .. } => SendName::Speak,
+        LaneCommand::Speak { voice: Some(_), .. } => SendName::SpeakWithVoice,
+        LaneCommand::InitConversation(opening) if opening.voice.is_some() => SendName::ConverseWithVoice,
+        LaneCommand::InitConversation(_) => SendName::Converse,
+        LaneCommand::Append(UnitInput { frame: None, .. }) => SendName::Append,
+        LaneCommand::Append(UnitInput { frame: Some(_), .. }) => SendName::AppendWithFrame,
+        LaneCommand::Chat(turn) if turn.voice.is_some() => SendName::ChatWithVoice,
+        LaneCommand::Chat(_) => SendName::Chat,
+        LaneCommand::Close | LaneCommand::Cancel | LaneCommand::RawText(_) => SendName::Close,
     }
 }
 
@@ -154,12 +179,15 @@ fn to_wav(voice: &VoiceSample) -> Vec<u8> {
 fn slot_value<'v>(command: &'v LaneCommand, slot: &str) -> SlotValue<'v> {
     match (command, slot) {
         (_, "voice") => command.voice().map_or(SlotValue::Null, |voice| SlotValue::Audio(&voice.samples)),
-        (LaneCommand::Transcribe { prompt, .. }, "prompt") => SlotValue::Str(prompt),
+        (LaneCommand::Transcribe { prompt, .. }, "prompt") => SlotValue::Str(&prompt.instruction),
+        (LaneCommand::Transcribe { prompt, .. }, "language") => known_text(&prompt.language),
+        (LaneCommand::Transcribe { prompt, .. }, "hints") => known_text(&prompt.hints),
         (LaneCommand::Transcribe { audio, .. }, "audio") => SlotValue::Audio(audio),
         // Without a voice sample the prompt is the second half alone.
         (LaneCommand::Speak { after_voice, .. }, "system" | "after_voice") => SlotValue::Str(after_voice),
         (LaneCommand::Speak { before_voice, .. }, "before_voice") => SlotValue::Str(before_voice),
         (LaneCommand::Speak { request, .. }, "text") => SlotValue::Str(request),
+        (LaneCommand::Speak { text, .. }, "words") => SlotValue::Str(text),
         (LaneCommand::InitConversation(opening), "prompt") => SlotValue::Str(&opening.prompt),
         (LaneCommand::InitConversation(opening), "config") => SlotValue::Raw(&opening.config),
         (LaneCommand::Append(append), "audio") => SlotValue::Audio(&append.audio),
@@ -171,6 +199,10 @@ fn slot_value<'v>(command: &'v LaneCommand, slot: &str) -> SlotValue<'v> {
         (LaneCommand::Close, "reason") => SlotValue::Str("turn_done"),
         _ => SlotValue::Null,
     }
+}
+
+fn known_text(text: &str) -> SlotValue<'_> {
+    Some(text).filter(|text| !text.is_empty()).into()
 }
 
 fn message_meta<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> MessageMeta<'f> {
@@ -232,7 +264,7 @@ fn read_message<'f>(
 /// Emits the events of a message, with decoded audio.
 fn emit_events(
     message: &UpstreamMessage<'_>,
-    (encoding, samples): (SampleEncoding, &mut Vec<f32>),
+    (encoding, samples): ((SampleEncoding, u32), &mut Vec<f32>),
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
     match message {
@@ -247,7 +279,7 @@ fn emit_events(
     }
 }
 
-fn audio_event<'s>(text: &str, encoding: SampleEncoding, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
+fn audio_event<'s>(text: &str, encoding: (SampleEncoding, u32), samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
     match decode_audio(text, encoding, samples) {
         Ok(()) => LaneEvent::Audio(samples),
         Err(problem) => LaneEvent::Unknown(problem),
@@ -258,7 +290,7 @@ fn audio_event<'s>(text: &str, encoding: SampleEncoding, samples: &'s mut Vec<f3
 /// second end could be counted for the next unit, which may be in flight by then.
 fn emit_step(
     step: &StepOutput<'_>,
-    (encoding, samples): (SampleEncoding, &mut Vec<f32>),
+    (encoding, samples): ((SampleEncoding, u32), &mut Vec<f32>),
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
     if !step.text.is_empty() {
@@ -277,13 +309,18 @@ fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
     rule.when.iter().all(|(slot, value)| found.get(*slot).and_then(Node::as_str) == Some(value))
 }
 
-/// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`].
-fn decode_audio(text: &str, encoding: SampleEncoding, samples: &mut Vec<f32>) -> Result<(), String> {
+/// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`], at the dialect's rate.
+fn decode_audio(
+    text: &str,
+    (encoding, rate_hz): (SampleEncoding, u32),
+    samples: &mut Vec<f32>,
+) -> Result<(), String> {
     let data = without_data_prefix(text);
     let data = data.get(..AUDIO_MAX_CHARS).unwrap_or(data);
     let decoded = match encoding {
         SampleEncoding::F32le => pcm::decode_base64_f32(data, samples),
         SampleEncoding::S16le => pcm::decode_base64_s16(data, samples),
+        SampleEncoding::Wav => return http::decode_base64_wav(data, rate_hz, samples),
     };
     decoded.map_err(|error| format!("audio of {} characters that was dropped: {error}", text.len()))
 }

@@ -10,10 +10,7 @@ use crate::{
     audio::{SPEECH_RATE_HZ, pcm, scratch},
     event::{
         EndKind, LaneEvent, Mode, UnitInput, UpstreamEnd, VideoFrame,
-        relay::{
-            ModelOutput, QueuePosition, RelayEndReason, RelayFieldRole, RelayInput, RelayOpening,
-            UpstreamMessage,
-        },
+        relay::{ModelOutput, QueuePosition, RelayEndReason, RelayInput, RelayOpening, UpstreamMessage},
     },
     mapping::{UpstreamMapping, extract::Node, template::SlotValue, upstream::SendName},
 };
@@ -38,7 +35,8 @@ impl RelayUnits {
     /// The mistake in the audio or in a picture.
     pub fn push(&mut self, input: &RelayInput<'_>, mut emit: impl FnMut(UnitInput)) -> Result<(), String> {
         let mut samples = scratch::take();
-        let decoded = decode_audio(input.audio.unwrap_or_default(), SampleEncoding::F32le, &mut samples);
+        let format = (SampleEncoding::F32le, SPEECH_RATE_HZ);
+        let decoded = decode_audio(input.audio.unwrap_or_default(), format, &mut samples);
         self.rest.extend(samples.iter().map(|sample| pcm::to_i16(*sample)));
         scratch::put_back(samples);
         decoded?;
@@ -63,7 +61,7 @@ impl RelayUnits {
 }
 
 /// What an event of a lane's codec is for a relay. Its audio is written to `base64`.
-pub(super) fn to_message<'a>(
+pub(crate) fn to_message<'a>(
     mapping: &UpstreamMapping,
     event: &'a LaneEvent<'a>,
     is_open: bool,
@@ -154,28 +152,6 @@ impl Dialect {
             template.render(&mut json, |slot| fill(name.slots()[slot]));
         }
         json
-    }
-
-    /// True if the dialect has a place for this part of a relay's messages.
-    pub fn supports_relay_field(&self, part: RelayFieldRole) -> bool {
-        let has = |name: SendName| self.mapping().message(name).is_some();
-        let has_slot = |names: &[SendName]| names.iter().any(|name| self.supports_slot(*name, part.name()));
-        match part {
-            _ if self.mapping().has_relay_messages() => {
-                has_slot(&[SendName::RelayOpen, SendName::RelayAppend])
-            }
-            RelayFieldRole::Prompt | RelayFieldRole::Config => has_slot(&[SendName::Converse]),
-            RelayFieldRole::Voice => has(SendName::ConverseWithVoice),
-            RelayFieldRole::Frames => has(SendName::AppendWithFrame),
-            RelayFieldRole::Audio | RelayFieldRole::ForceListen => has(SendName::Append),
-            _ => false,
-        }
-    }
-
-    /// True if the message's template has this slot.
-    fn supports_slot(&self, name: SendName, slot: &str) -> bool {
-        let at = name.slots().iter().position(|known| *known == slot);
-        at.zip(self.mapping().message(name)).is_some_and(|(at, template)| template.uses_slot(at))
     }
 }
 

@@ -109,6 +109,7 @@ fn chat_requests_are_encoded_as_documented() {
         before_voice: "b".into(),
         after_voice: "a".into(),
         request: "r".into(),
+        text: "t".into(),
         voice: Some(voice.clone()),
     };
     let json: serde_json::Value = serde_json::from_str(&dialect().encode(&speak, Mode::Chat)).unwrap();

@@ -634,6 +634,7 @@ impl Harness {
                     self.unread.iter_mut().for_each(|unread| unread.retain(|(_, tag)| *tag != Some(turn)));
                 }
                 Output::Observe(observation) => self.observations.push(observation),
+                Output::Request(lane, _) => panic!("{lane:?} has a WebSocket"),
                 Output::OpenLane(lane, mode, _) | Output::ReopenLane(lane, mode, _) => {
                     assert!(self.lanes.insert(lane, false).is_none(), "{lane:?} is opened twice");
                     self.traffic.push((self.now(), Traffic::Dialled(lane)));

@@ -6,6 +6,7 @@ mod access;
 mod audio_fidelity;
 mod batched_reads;
 mod conversations;
+mod http_upstreams;
 mod llama_cpp_omni;
 mod matrix;
 mod mixed_upstreams;

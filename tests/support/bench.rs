@@ -27,7 +27,7 @@ use voxbridge::{
     config::{Config, UpstreamConfig},
     server::{Server, registry::SessionRegistry, tap::Tap},
     simulator::{
-        SimDialect, SimTiming, SimulatorConfig,
+        HttpApi, SimDialect, SimTiming, SimulatorConfig,
         engines::SpeechEngines,
         socket::{self, InputRecorder},
     },
@@ -99,12 +99,15 @@ impl Bench {
     }
 
     pub async fn with_options(options: Options) -> Self {
-        let dialect = options.simulator.dialect;
+        let (dialect, http_api) = (options.simulator.dialect, options.simulator.http_api);
         let (upstream, simulator, recorder) =
             start_simulator("127.0.0.1:0", options.simulator, options.engines).await;
         let mut config = options.config;
         if config.upstream.is_empty() {
-            config.upstream.push(upstream_of(dialect, upstream));
+            config.upstream.push(match http_api {
+                Some(api) => http_upstream(api, upstream),
+                None => upstream_of(dialect, upstream),
+            });
         }
         let mut service = config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
         service.tap = options.tap;
@@ -178,6 +181,16 @@ pub fn upstream_of(dialect: SimDialect, address: SocketAddr) -> UpstreamConfig {
     };
     let url = format!("ws://{address}{}", dialect.path());
     UpstreamConfig { url, dialect: name.into(), ..UpstreamConfig::with_default_dialect() }
+}
+
+/// An upstream with this HTTP API.
+pub fn http_upstream(api: HttpApi, address: SocketAddr) -> UpstreamConfig {
+    UpstreamConfig {
+        url: format!("http://{address}"),
+        dialect: api.dialect().into(),
+        model: Some("openbmb/MiniCPM-o-4_5".into()),
+        ..UpstreamConfig::default()
+    }
 }
 
 /// Sends a WebSocket handshake with more bytes in the same packet; returns the answer's head and the client.

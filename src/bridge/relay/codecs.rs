@@ -131,7 +131,7 @@ impl RelayCodecs {
     pub(in crate::bridge) fn supports(&self, part: RelayFieldRole) -> bool {
         // The session keeps these itself and returns them in its events.
         matches!(part, RelayFieldRole::InputId | RelayFieldRole::ResponseId | RelayFieldRole::Reason)
-            || self.upstream.supports_relay_field(part)
+            || part.is_taken_by(self.upstream.mapping())
     }
 
     /// Encodes the input of one step. An upstream that gets commands gets the units that `units` has complete.

@@ -96,8 +96,8 @@ impl Relay {
         self.client.notify(now, &notice);
     }
 
-    /// True if the client must be told the id of the session that replaces a lost one. A chat client is not told: some
-    /// send their question whenever a session opens.
+    /// True if the client receives the id of the session that replaces a lost one. A chat client does not: some send their
+    /// question whenever a session opens.
     fn has_new_session_id(&self) -> bool {
         self.client.mode != Mode::Chat
             && self.client.session_id.is_some()

@@ -143,6 +143,9 @@ pub struct UpstreamArgs {
     /// CA certificates (PEM) to trust for a wss:// upstream, in addition to the system's
     #[arg(long, value_name = "FILE", requires = "upstream")]
     pub upstream_ca: Option<PathBuf>,
+    /// Protocol dialect of the upstream: minicpm-o or llama-cpp-omni, or your own with --config [default: minicpm-o]
+    #[arg(long, value_name = "NAME", requires = "upstream")]
+    pub upstream_dialect: Option<String>,
     /// Configuration file of serve, for its upstreams with their tokens, its voices, mappings and language; no other server
     /// is needed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "model", "ca", "key_file"])]

@@ -19,7 +19,7 @@ use super::client::ClientTiming;
 use super::error::ClientError;
 use super::files::{self, FileJob};
 use super::output_file::Destination;
-use super::read_input::read_input;
+use super::read_input::{check_inputs, read_input};
 use super::speech_audio::SpeechFile;
 use super::target::Target;
 use super::view::{Printed, Progress, Terminal};
@@ -40,6 +40,7 @@ pub async fn run(args: &SpeakArgs, stop: impl Future<Output = u8>) -> Result<(),
     let format = audio_format(args)?;
     let inputs = inputs(args);
     let destinations = Destination::for_inputs(&inputs, Some(&args.output), format.name())?;
+    check_inputs(&args.file)?;
     let speak_all = async |target: &Target| {
         if let Some(voice) = &args.voice {
             voice::check_voice(voice, target).await?;

@@ -23,6 +23,7 @@ use super::error::ClientError;
 use super::files::{self, FileJob};
 use super::output::printable;
 use super::output_file::{Destination, OutputFile};
+use super::read_input::check_inputs;
 use super::recording::Recording;
 use super::target::Target;
 use super::view::{FileView, Printed, Terminal};
@@ -46,6 +47,7 @@ pub(super) struct Transcribed {
 pub async fn run(args: &TranscribeArgs, stop: impl Future<Output = u8>) -> Result<(), ClientError> {
     check_format(args)?;
     let destinations = Destination::for_inputs(&args.files, args.output.as_deref(), args.format.extension())?;
+    check_inputs(&args.files)?;
     let transcribe_all = async |target: &Target| {
         check_target(args, target)?;
         transcribe_all(args, destinations, target).await

@@ -20,6 +20,7 @@ use crate::{
         },
         field::FieldFile,
         profile::PlayoutPace,
+        template::Template,
     },
 };
 
@@ -172,10 +173,10 @@ pub(super) struct ErrorFile {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CloseFile {
+pub(in crate::mapping) struct CloseFile {
     #[serde(deserialize_with = "deserialize_close_code")]
-    pub(super) code: u16,
-    pub(super) text: Spanned<String>,
+    code: u16,
+    text: Spanned<String>,
 }
 
 /// Spelling of the end of a session.
@@ -227,15 +228,23 @@ impl<'de> Deserialize<'de> for ErrorKey {
     }
 }
 
+impl CloseFile {
+    pub(in crate::mapping) fn compile(self, document: &Document<'_>) -> Result<(u16, Template), FileError> {
+        Ok((self.code, document.plain_template(&self.text, &["detail"])?))
+    }
+}
+
 impl ErrorFile {
     pub(super) fn compile(self, document: &Document<'_>) -> Result<ErrorSpelling, FileError> {
         let plain = |text: &Spanned<String>| document.plain_template(text, &["detail"]);
         Ok(ErrorSpelling {
             message: self.message.as_ref().map(plain).transpose()?,
-            close: self.close.as_ref().map(|close| Ok((close.code, plain(&close.text)?))).transpose()?,
+            close: self.close.map(|close| close.compile(document)).transpose()?,
             details: self.details,
             code: self.code,
             recoverable: self.recoverable,
+            class: String::new(),
+            ended: None,
         })
     }
 }

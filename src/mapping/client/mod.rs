@@ -15,6 +15,7 @@ mod vocabulary;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use self::events::seconds;
+pub(super) use self::file::CloseFile;
 use self::{
     compile::{compile_fields, compile_subprotocols},
     file::{ClientFile, ErrorKey},
@@ -124,7 +125,7 @@ pub struct ProtocolCommand {
 /// Compiled spelling of an error. Both templates have the slot `detail`.
 #[derive(Debug)]
 pub struct ErrorSpelling {
-    /// Error code.
+    /// Error code; empty for no error event.
     pub code: String,
     /// True if the session continues.
     pub recoverable: bool,
@@ -134,6 +135,10 @@ pub struct ErrorSpelling {
     pub details: BTreeMap<String, String>,
     /// Close code and reason, for errors that end the connection.
     pub close: Option<(u16, Template)>,
+    /// In a relay's protocol: the party that caused the error.
+    pub class: String,
+    /// In a relay's protocol: the reason of the event that ends the session, with the message as its diagnostic.
+    pub ended: Option<String>,
 }
 
 impl ErrorSpelling {

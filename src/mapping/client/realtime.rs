@@ -12,8 +12,6 @@ use crate::{
 
 named_enum! {
     /// An event of the server. Mapping files name it in snake case under `[realtime.events]`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-    #[serde(rename_all = "snake_case")]
     pub enum RealtimeEvent {
         /// The session is open.
         SessionCreated = "session_created",

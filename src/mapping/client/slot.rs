@@ -4,7 +4,6 @@ use crate::named_enum::named_enum;
 
 named_enum! {
     /// A value that an event's template can use. Files name these in snake case: `${at_ms}`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Slot {
         /// Milliseconds: of audio heard, or since the request.
         AtMs = "at_ms",

@@ -1,6 +1,6 @@
 //! Vocabulary of client mapping files: verbs of commands, reasons of a close, and names in events.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::named_enum::named_enum;
 
@@ -89,8 +89,6 @@ impl Verb {
 
 named_enum! {
     /// Reason for the end of a client's session. Mapping files name it in snake case under `[closes]`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-    #[serde(rename_all = "snake_case")]
     pub enum CloseReason {
         /// The client asked with [`Verb::Close`].
         ClientClose = "client_close",
@@ -123,7 +121,6 @@ impl CloseReason {
 
 named_enum! {
     /// Speaker of a transcript.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Speaker {
         /// The user.
         User = "user",
@@ -145,7 +142,6 @@ impl Speaker {
 
 named_enum! {
     /// Why a conversation continues in another upstream session.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum RolloverReason {
         /// The upstream's time limit is near.
         TimeLimit = "time_limit",

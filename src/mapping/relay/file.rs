@@ -8,14 +8,14 @@ use toml::Spanned;
 use super::{
     super::{
         check::{Document, FileError},
+        client::{CloseFile, ErrorSpelling},
         extract::Extractor,
     },
-    RelayCommand, RelayEndReason, RelayEndSpelling, RelayErrorSpelling, RelayEvent, RelayModeQuery,
-    RelayProtocol, RelayVerb,
+    RelayCommand, RelayEndReason, RelayEndSpelling, RelayEvent, RelayModeQuery, RelayProtocol, RelayVerb,
     field::RelayFieldFile,
 };
 use crate::error::ErrorKind;
-use crate::mapping::check::values::{JsonPointer, UrlPath, deserialize_close_code};
+use crate::mapping::check::values::{JsonPointer, UrlPath};
 
 /// File as written.
 #[derive(Debug, Deserialize)]
@@ -55,20 +55,13 @@ struct RelayCommandFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RelayErrorFile {
-    code: Option<String>,
+    #[serde(default)]
+    code: String,
     #[serde(default)]
     class: String,
     message: Option<Spanned<String>>,
     ended: Option<String>,
-    close: Option<RelayCloseFile>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RelayCloseFile {
-    #[serde(deserialize_with = "deserialize_close_code")]
-    code: u16,
-    text: Spanned<String>,
+    close: Option<CloseFile>,
 }
 
 impl RelayProtocolFile {
@@ -139,11 +132,13 @@ impl RelayCommandFile {
 }
 
 impl RelayErrorFile {
-    fn compile(self, document: &Document<'_>) -> Result<RelayErrorSpelling, FileError> {
-        let plain = |text: &Spanned<String>| document.plain_template(text, &["detail"]);
-        Ok(RelayErrorSpelling {
-            message: self.message.as_ref().map(plain).transpose()?,
-            close: self.close.as_ref().map(|close| Ok((close.code, plain(&close.text)?))).transpose()?,
+    fn compile(self, document: &Document<'_>) -> Result<ErrorSpelling, FileError> {
+        let message = self.message.map(|text| document.plain_template(&text, &["detail"])).transpose()?;
+        Ok(ErrorSpelling {
+            message,
+            recoverable: self.ended.is_none() && self.close.is_none(),
+            details: BTreeMap::new(),
+            close: self.close.map(|close| close.compile(document)).transpose()?,
             code: self.code,
             class: self.class,
             ended: self.ended,

@@ -11,7 +11,7 @@ mod profile;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 pub(crate) use self::field::without_data_prefix;
 pub(super) use self::file::RelayProtocolFile;
@@ -21,6 +21,7 @@ pub use self::{
 };
 use super::{
     check::values::deserialize_close_code,
+    client::ErrorSpelling,
     extract::{Extractor, Node},
     template::Template,
     upstream::Mode,
@@ -29,8 +30,6 @@ use crate::{error::ErrorKind, named_enum::named_enum};
 
 named_enum! {
     /// Meaning of a client message. Mapping files name these in snake case after `verb =`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-    #[serde(rename_all = "snake_case")]
     pub enum RelayVerb {
         /// Opens the session.
         Open = "open",
@@ -43,8 +42,6 @@ named_enum! {
 
 named_enum! {
     /// Event for a relay's client. Mapping files name these in snake case under `[events]`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-    #[serde(rename_all = "snake_case")]
     pub enum RelayEvent {
         /// The session waits in the upstream's queue.
         Queued = "queued",
@@ -75,6 +72,16 @@ named_enum! {
 }
 
 impl RelayEvent {
+    /// Event in place of this one in protocols without it.
+    #[must_use]
+    pub const fn fallback(self) -> Option<Self> {
+        match self {
+            Self::QueueUpdate => Some(Self::Queued),
+            Self::EndedWithDetail => Some(Self::Ended),
+            _ => None,
+        }
+    }
+
     /// Slots of its template.
     #[must_use]
     pub const fn slots(self) -> &'static [&'static str] {
@@ -107,8 +114,6 @@ impl RelayEvent {
 
 named_enum! {
     /// Why a relayed session ends. Mapping files name these in snake case under `[closes]`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-    #[serde(rename_all = "snake_case")]
     pub enum RelayEndReason {
         /// The client closed it.
         ClientClose = "client_close",
@@ -155,30 +160,6 @@ pub struct RelayEndSpelling {
     pub text: String,
 }
 
-/// Spelling of an error: an error event, an end event and a close frame, in this order, as far as the file has them.
-/// The templates have the slot `detail`.
-#[derive(Debug)]
-pub struct RelayErrorSpelling {
-    /// Code of the error event; `None` for no error event.
-    pub code: Option<String>,
-    /// Party that caused the error, as the protocol names it.
-    pub class: String,
-    /// Message; `None` for the detail alone.
-    pub message: Option<Template>,
-    /// Reason of the end event, with the message as its diagnostic.
-    pub ended: Option<String>,
-    /// Close code and reason.
-    pub close: Option<(u16, Template)>,
-}
-
-impl RelayErrorSpelling {
-    /// True if the error ends the session.
-    #[must_use]
-    pub const fn is_fatal(&self) -> bool {
-        self.ended.is_some() || self.close.is_some()
-    }
-}
-
 /// Query parameter that names the mode.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -214,7 +195,7 @@ pub struct RelayProtocol {
     /// Extracts the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
     events: BTreeMap<RelayEvent, Template>,
-    errors: BTreeMap<ErrorKind, RelayErrorSpelling>,
+    errors: BTreeMap<ErrorKind, ErrorSpelling>,
     closes: BTreeMap<RelayEndReason, RelayEndSpelling>,
 }
 
@@ -270,7 +251,7 @@ impl RelayProtocol {
 
     /// Spelling of an error; `None` if the protocol does not report it.
     #[must_use]
-    pub fn error(&self, kind: ErrorKind) -> Option<&RelayErrorSpelling> {
+    pub fn error(&self, kind: ErrorKind) -> Option<&ErrorSpelling> {
         self.errors.get(&kind)
     }
 

@@ -3,7 +3,11 @@
 mod dialects;
 mod names;
 
-use std::{collections::BTreeMap, num::NonZero, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZero,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,8 +50,6 @@ impl Mode {
 
 named_enum! {
     /// The purpose of a lane.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
-    #[serde(rename_all = "snake_case")]
     pub enum LanePurpose {
         /// Speech to text.
         Transcribe = "transcribe",
@@ -81,6 +83,19 @@ pub enum SampleEncoding {
     F32le,
     /// Little-endian int16.
     S16le,
+    /// A WAV file. One that is received may have any rate; without a header, it is int16.
+    Wav,
+}
+
+/// Behaviour of a dialect that a file cannot describe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CodecName {
+    /// None: one message for each command, and the events of each message.
+    #[default]
+    Plain,
+    /// No WebSocket: each request is an HTTP request, and its answer may be a stream.
+    Http,
 }
 
 /// How the bridge ends a session.
@@ -110,6 +125,12 @@ struct UpstreamFile {
     #[serde(default)]
     sessions_max: Option<NonZero<u32>>,
     #[serde(default)]
+    codec: CodecName,
+    #[serde(default)]
+    request_paths: BTreeMap<SendName, String>,
+    #[serde(default)]
+    form_requests: BTreeSet<SendName>,
+    #[serde(default)]
     close_by: CloseBy,
     message_max_bytes: usize,
     #[serde(deserialize_with = "check::deserialize_ms")]
@@ -124,8 +145,10 @@ struct UpstreamFile {
     voice_encodings: Option<Spanned<Vec<VoiceEncoding>>>,
     send: BTreeMap<SendName, Spanned<String>>,
     receive: Vec<RuleFile>,
+    #[serde(default)]
     meanings: FailureMeanings,
-    duplex: DuplexLimits,
+    #[serde(default)]
+    duplex: Option<DuplexLimits>,
     #[serde(default)]
     detect: Option<DialectSign>,
 }
@@ -141,7 +164,7 @@ pub struct DialectSign {
 }
 
 /// `[duplex]`: limits of a full-duplex conversation.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DuplexLimits {
     /// Longest upstream session by mode, in ms; a missing mode has no limit.
@@ -238,6 +261,12 @@ pub struct UpstreamMapping {
     pub modes: BTreeMap<Mode, String>,
     /// Most sessions at a time; `None` if the upstream queues further ones itself.
     pub sessions_max: Option<NonZero<u32>>,
+    /// What the dialect does beyond its file.
+    pub codec: CodecName,
+    /// Paths of requests over HTTP, after the path of the URL.
+    pub(crate) request_paths: BTreeMap<SendName, String>,
+    /// Requests over HTTP that are sent as forms. Their audio is a file.
+    pub(crate) form_requests: BTreeSet<SendName>,
     /// How the bridge ends a session.
     pub close_by: CloseBy,
     /// Largest message in either direction, in bytes.
@@ -292,11 +321,12 @@ impl UpstreamMapping {
         let read: UpstreamFile = document.read()?;
         super::check_kind(document, read.kind, super::MappingKind::Upstream)?;
         let mut extractor = Extractor::default();
+        let mut problems = request_path_problems(document, &read);
         let rules = read.receive.into_iter().map(|rule| rule.compile(&mut extractor)).collect();
-        let mut problems = Vec::new();
         let send = read.send.iter().map(|(name, text)| (*name, document.template(text, name.slots())));
         let send: BTreeMap<SendName, Template> = check::collect_compiled(send, &mut problems);
-        for (missing, mode) in missing_messages(&read.send, &read.modes) {
+        let is_http = read.codec == CodecName::Http;
+        for (missing, mode) in missing_messages(&read.send, &read.modes).filter(|_| !is_http) {
             if missing == SendName::Close && read.close_by == CloseBy::Socket {
                 continue;
             }
@@ -306,6 +336,8 @@ impl UpstreamMapping {
         }
         let voice_encodings = voice_encodings(document, read.voice_encodings);
         problems.extend(voice_encodings.as_ref().err().cloned());
+        let duplex = duplex_limits(document, read.duplex, &read.modes);
+        problems.extend(duplex.as_ref().err().cloned());
         FileError::combine(problems)?;
         Ok(Self {
             name: read.name,
@@ -315,6 +347,9 @@ impl UpstreamMapping {
             mode_key: read.mode_key,
             modes: read.modes,
             sessions_max: read.sessions_max,
+            codec: read.codec,
+            request_paths: read.request_paths,
+            form_requests: read.form_requests,
             close_by: read.close_by,
             message_max_bytes: read.message_max_bytes,
             audio_max_ms: read.audio_max_ms,
@@ -324,7 +359,7 @@ impl UpstreamMapping {
             output_encoding: read.output_encoding,
             voice_encodings: voice_encodings?,
             meanings: read.meanings,
-            duplex: read.duplex,
+            duplex: duplex?,
             detect: read.detect,
             extractor,
             rules,
@@ -350,6 +385,7 @@ impl UpstreamMapping {
         match self.input_encoding {
             SampleEncoding::F32le => SlotValue::Audio(samples),
             SampleEncoding::S16le => SlotValue::Pcm16(samples),
+            SampleEncoding::Wav => SlotValue::Wav(samples),
         }
     }
 
@@ -361,6 +397,7 @@ impl UpstreamMapping {
             LanePurpose::Speak => &[SendName::Speak],
             LanePurpose::Answer => &SendName::CHAT,
             LanePurpose::Converse => &[SendName::Converse],
+            LanePurpose::Relay if self.is_http() => return false,
             LanePurpose::Relay => &[],
         };
         self.modes.contains_key(&mode) && needed.iter().all(|name| self.send.contains_key(name))
@@ -370,6 +407,29 @@ impl UpstreamMapping {
     #[must_use]
     pub fn has_relay_messages(&self) -> bool {
         [SendName::RelayOpen, SendName::RelayAppend].iter().all(|name| self.send.contains_key(name))
+    }
+
+    /// Path of a request over HTTP, after the path of the URL. A request with a voice has the path of the one without.
+    #[must_use]
+    pub fn request_path(&self, name: SendName) -> Option<&str> {
+        let name = match name {
+            SendName::SpeakWithVoice => SendName::Speak,
+            SendName::ChatWithVoice => SendName::Chat,
+            name => name,
+        };
+        self.request_paths.get(&name).map(String::as_str)
+    }
+
+    /// True if a request over HTTP is sent as a form, with its audio as a file.
+    #[must_use]
+    pub fn is_form(&self, name: SendName) -> bool {
+        self.form_requests.contains(&name)
+    }
+
+    /// True if the upstream is reached by HTTP requests instead of a WebSocket.
+    #[must_use]
+    pub const fn is_http(&self) -> bool {
+        matches!(self.codec, CodecName::Http)
     }
 
     /// True if the upstream assigns workers itself. Without a queue, a lane may send as soon as it is connected.
@@ -402,6 +462,42 @@ fn missing_messages<T>(
     })
 }
 
+/// Problems with the requests of a dialect over HTTP: each needs a path, and only such a dialect has paths.
+fn request_path_problems(document: &Document<'_>, read: &UpstreamFile) -> Vec<FileError> {
+    if read.codec != CodecName::Http {
+        let keys = [
+            ("request_paths", read.request_paths.is_empty()),
+            ("form_requests", read.form_requests.is_empty()),
+        ];
+        let unused = keys.into_iter().filter(|(_, is_empty)| !is_empty);
+        return unused
+            .map(|(key, _)| document.problem_at_key(&[key], format!("`{key}` needs `codec = \"http\"`")))
+            .collect();
+    }
+    let requests = [SendName::Transcribe, SendName::Speak, SendName::Chat];
+    let needs_path = |name: &&SendName| requests.contains(name) && !read.request_paths.contains_key(name);
+    let problem = |name: &SendName| {
+        let message = format!("[request_paths] has no `{0}`, but [send] has a message `{0}`", name.name());
+        document.problem_at_key(&["send", name.name()], message)
+    };
+    read.send.keys().filter(needs_path).map(problem).collect()
+}
+
+/// Limits of conversations, which a dialect without conversations need not have.
+fn duplex_limits(
+    document: &Document<'_>,
+    read: Option<DuplexLimits>,
+    modes: &BTreeMap<Mode, String>,
+) -> Result<DuplexLimits, FileError> {
+    match read {
+        Some(limits) => Ok(limits),
+        None if modes.keys().all(|mode| *mode == Mode::Chat) => Ok(DuplexLimits::default()),
+        None => {
+            Err(document.problem_at_key(&["modes"], "[duplex] is missing: conversations need its limits"))
+        }
+    }
+}
+
 /// Checks the encodings in the file; defaults to raw samples.
 fn voice_encodings(
     document: &Document<'_>,
@@ -415,6 +511,17 @@ fn voice_encodings(
         return Err(document.problem(start, words));
     }
     Ok(encodings.into())
+}
+
+impl UpstreamMapping {
+    /// True if one of these messages has this slot.
+    #[must_use]
+    pub fn has_slot(&self, names: &[SendName], slot: &str) -> bool {
+        names.iter().any(|name| {
+            let at = name.slots().iter().position(|known| *known == slot);
+            at.zip(self.message(*name)).is_some_and(|(at, template)| template.uses_slot(at))
+        })
+    }
 }
 
 impl RuleFile {

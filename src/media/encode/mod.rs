@@ -17,7 +17,6 @@ use crate::named_enum::named_enum;
 
 named_enum! {
     /// File format of an answer.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum AudioFormat {
         /// MP3 at 96 kb/s, OpenAI's default.
         Mp3 = "mp3",

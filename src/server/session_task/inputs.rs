@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 use super::{LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, std_now};
 use crate::{
     bridge::Input,
-    event::{DisconnectReason, Frame, Lane, Message},
+    event::{AnswerPart, DisconnectReason, Frame, Lane, Message},
     server::{
         memory::MemoryShare,
         registry::{
@@ -19,7 +19,10 @@ use crate::{
         },
         session_task::socket_poll::{CLIENT_OUTBOX_MAX_BYTES, LaneSocket, Wakeup},
         tap::TapPoint,
-        upstream_pool::{DialledLane, dial::DialledUpstream},
+        upstream_pool::{
+            DialledLane,
+            dial::{DialledUpstream, UpstreamSocket},
+        },
         websocket::{
             pausable_stream::PausableRead,
             session_socket::{OUT_OF_MEMORY, SessionSocket, SocketEvent, TOO_SLOW},
@@ -48,6 +51,13 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     socket.close_in_background(LANE_CLOSE_TIMEOUT, self.drain_guard.clone());
                 }
                 self.handle_lane_end(lane, reason);
+            }
+            Wakeup::Answer(lane, part) => {
+                // A server that is busy is not broken.
+                if let AnswerPart::Head { status: 429 | 503, .. } = part {
+                    self.lane_leases.report_busy(lane);
+                }
+                self.feed_bridge(Input::Answer(lane, part));
             }
             Wakeup::InLine(lane, position) => self.feed_bridge(Input::LaneQueued(lane, position)),
             Wakeup::Dialled(lane, Err(reason)) => self.handle_lane_end(lane, reason),
@@ -115,15 +125,27 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn handle_lane_dialled(&mut self, lane: Lane, dialled: DialledLane<DialledUpstream>) {
-        let DialledLane { socket: DialledUpstream { mut socket, dialect }, lease } = dialled;
+        let DialledLane { socket: DialledUpstream { socket, dialect }, lease } = dialled;
         let (budget, max_bytes) = &self.memory;
-        socket.memory = MemoryShare::new(budget.clone(), *max_bytes);
+        let memory = MemoryShare::new(budget.clone(), *max_bytes);
+        let (connected, traffic) = match socket {
+            UpstreamSocket::WebSocket(mut socket) => {
+                socket.memory = memory;
+                let traffic = socket.traffic.clone();
+                (LaneSocket::Connected(Box::new(SessionSocket::new(*socket))), traffic)
+            }
+            UpstreamSocket::Http(mut socket) => {
+                socket.memory = memory;
+                let traffic = socket.traffic.clone();
+                (LaneSocket::Http(socket), traffic)
+            }
+        };
         debug!(lane = lane.0, upstream = lease.upstream(), "lane connected");
         if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-                observer.lane_connected(lane, lease.upstream(), socket.traffic.clone());
+                observer.lane_connected(lane, lease.upstream(), traffic);
             }
-            *lane_socket = LaneSocket::Connected(Box::new(SessionSocket::new(socket)));
+            *lane_socket = connected;
             self.lane_leases.insert(lane, lease);
             if dialect.name != self.bridge.dialect() {
                 self.feed_bridge(Input::LaneDialect(lane, &dialect.name));

@@ -33,6 +33,11 @@ impl LaneLeases {
         self.with_lease(lane, |lease| lease.report_disconnect(reason));
     }
 
+    /// A lane's upstream takes no request for now.
+    pub(crate) fn report_busy(&mut self, lane: Lane) {
+        self.with_lease(lane, Lease::report_busy);
+    }
+
     /// Drops the lease of a lane.
     pub(crate) fn remove(&mut self, lane: Lane) {
         self.leases.retain(|(known, _)| *known != lane);

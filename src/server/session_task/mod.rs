@@ -38,7 +38,10 @@ use super::{
     },
     tap::{Tap, TapFrame, TapPoint},
     trace_files::SessionTrace,
-    upstream_pool::{Pool, dial::DialRequest},
+    upstream_pool::{
+        Pool,
+        dial::{DialRequest, UpstreamSocket},
+    },
     websocket::{
         WebSocket,
         pausable_stream::PausableRead,
@@ -48,7 +51,7 @@ use super::{
 use crate::{
     bridge::{Bridge, Input, Output},
     error::{ErrorKind, Origin},
-    event::{Lane, LanePurpose, Message, Mode, SpeechId},
+    event::{HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
     mapping::ClientMapping,
     session::{Observation, SessionReport},
     telemetry::context::TraceContext,
@@ -295,6 +298,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 }
                 Output::ReopenLane(lane, mode, purpose) => self.redial(lane, mode, purpose),
                 Output::ToLane(lane, message) => self.send_lane(lane, message),
+                Output::Request(lane, request) => self.send_request(lane, request),
                 Output::OpenLane(lane, mode, purpose) => {
                     debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
                     let request = self.dial_request(mode, purpose);
@@ -432,6 +436,20 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
+    fn send_request(&mut self, lane: Lane, request: HttpRequest) {
+        let shown = match &request.body {
+            HttpBody::Json(json) => TapFrame::Text(json),
+            HttpBody::Form { file, .. } => TapFrame::Binary(file),
+        };
+        self.show_tap(TapPoint::ToLane(lane), shown);
+        if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+            observer.counts.upstream_frames[FrameDirection::Out as usize] += 1;
+        }
+        if let Some((_, LaneSocket::Http(socket))) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
+            socket.send(request);
+        }
+    }
+
     fn take_lane_socket(&mut self, lane: Lane) -> Option<LaneSocket> {
         let index = self.lanes.iter().position(|(known, _)| *known == lane)?;
         if !self.left_lanes.contains(&lane) {
@@ -450,10 +468,14 @@ fn close_lane(lane_socket: LaneSocket, drain_guard: mpsc::Sender<()>) {
     };
     match lane_socket {
         LaneSocket::Connected(socket) => close(*socket, drain_guard),
+        // Dropping it ends the request.
+        LaneSocket::Http(_) => {}
         LaneSocket::Dialling(dial) => {
             tokio::spawn(async move {
-                if let Ok(Ok(dialled)) = tokio::time::timeout(DIAL_FINISH_TIMEOUT, dial).await {
-                    close(SessionSocket::new(dialled.socket.socket), drain_guard);
+                if let Ok(Ok(dialled)) = tokio::time::timeout(DIAL_FINISH_TIMEOUT, dial).await
+                    && let UpstreamSocket::WebSocket(socket) = dialled.socket.socket
+                {
+                    close(SessionSocket::new(*socket), drain_guard);
                 }
             });
         }

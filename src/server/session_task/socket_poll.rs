@@ -16,14 +16,18 @@ use tokio_tungstenite::tungstenite::Message as WsMessage;
 
 use crate::server::{
     registry::OperatorOrder,
-    upstream_pool::{Dial, DialledLane, dial::DialledUpstream},
+    upstream_pool::{
+        Dial, DialledLane,
+        dial::DialledUpstream,
+        http_socket::{HttpEvent, HttpSocket},
+    },
     websocket::{
         pausable_stream::PausableRead,
         session_socket::{SessionSocket, SocketEvent},
     },
 };
 use crate::{
-    event::{DisconnectReason, Lane},
+    event::{AnswerPart, DisconnectReason, Lane},
     net::Transport,
 };
 
@@ -40,6 +44,7 @@ pub(crate) const CLIENT_OUTBOX_MAX_BYTES: usize = 8 * CLIENT_OUTBOX_PAUSES_LANES
 pub(crate) enum LaneSocket {
     Dialling(Dial<DialledUpstream>),
     Connected(Box<SessionSocket<Box<dyn Transport>>>),
+    Http(Box<HttpSocket>),
 }
 
 /// One event of a session.
@@ -48,6 +53,8 @@ pub(crate) enum Wakeup {
     /// The client's oldest message that was held back.
     HeldBack(WsMessage),
     Lane(Lane, SocketEvent),
+    /// The beginning or the end of an answer.
+    Answer(Lane, AnswerPart),
     /// The lane waits at this position for a place at its upstream.
     InLine(Lane, u32),
     Dialled(Lane, Result<Box<DialledLane<DialledUpstream>>, DisconnectReason>),
@@ -79,7 +86,7 @@ impl LaneSocket {
 
     pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
         match self {
-            Self::Dialling(_) => None,
+            Self::Dialling(_) | Self::Http(_) => None,
             Self::Connected(socket) => socket.handle_timer(now),
         }
     }
@@ -132,6 +139,16 @@ fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], pause_lanes: bool, cx: &mut Cont
                 }
                 if let Poll::Ready(dialled) = dial.poll_unpin(cx) {
                     return Poll::Ready(Wakeup::Dialled(*lane, dialled.map(Box::new)));
+                }
+            }
+            LaneSocket::Http(_) if pause_lanes => {}
+            LaneSocket::Http(socket) => {
+                if let Poll::Ready(event) = socket.poll_event(cx) {
+                    return Poll::Ready(match event {
+                        HttpEvent::Part(part) => Wakeup::Answer(*lane, part),
+                        HttpEvent::Message(message) => Wakeup::Lane(*lane, SocketEvent::Message(message)),
+                        HttpEvent::Broken(reason) => Wakeup::Lane(*lane, SocketEvent::End(reason)),
+                    });
                 }
             }
             LaneSocket::Connected(socket) => {

@@ -1,4 +1,4 @@
-//! Dials a WebSocket to one upstream in the mode of a lane.
+//! Dials one upstream in the mode of a lane: opens a WebSocket, or checks that a server of HTTP requests is there.
 //!
 //! [`Dialer`] is a [`tower::Service`] from [`DialRequest`] to socket; [`crate::server::upstream_pool`] chooses among
 //! several.
@@ -28,6 +28,7 @@ use tokio_tungstenite::{
 
 use super::{
     http_page::{HttpPage, fetch_page},
+    http_socket::{HttpSocket, HttpTarget, trace_headers},
     places::Capacity,
     probe::Probe,
 };
@@ -37,11 +38,8 @@ use crate::{
     mapping::UpstreamMapping,
     net::{ClientIdentity, CountedStream, Endpoint, Transport},
     secret::{Secret, redacted_url},
-    telemetry::context::{TRACEPARENT, TRACESTATE, TraceContext},
+    telemetry::context::TraceContext,
 };
-
-/// A WebSocket to an upstream.
-pub type UpstreamSocket = WebSocket<Box<dyn Transport>>;
 
 /// A connection to an upstream, with the dialect that it speaks.
 pub struct DialledUpstream {
@@ -49,6 +47,14 @@ pub struct DialledUpstream {
     pub socket: UpstreamSocket,
     /// Its dialect.
     pub dialect: Arc<UpstreamMapping>,
+}
+
+/// A connection to an upstream.
+pub enum UpstreamSocket {
+    /// A WebSocket.
+    WebSocket(Box<WebSocket<Box<dyn Transport>>>),
+    /// A lane of HTTP requests.
+    Http(Box<HttpSocket>),
 }
 
 /// Parameters of one dial.
@@ -80,10 +86,12 @@ struct DialTarget {
     token: Option<(HeaderName, HeaderValue)>,
     /// What it serves; `None` for all that its dialect can.
     serves: Option<Arc<[LanePurpose]>>,
+    /// Model that requests over HTTP name.
+    model: Option<String>,
 }
 
 impl Dialer {
-    /// Creates a dialer for `url` (`ws://` or `wss://`).
+    /// Creates a dialer for `url`: `ws://` or `wss://`, or `http://` or `https://` for a dialect of HTTP requests.
     ///
     /// A URL without a path gets the dialect's path; the mode in its query is replaced by the lane's. Certificates are
     /// verified against the system's authorities and those in the PEM file `ca`. A probe requests `status_path`;
@@ -98,13 +106,22 @@ impl Dialer {
         mapping: Arc<UpstreamMapping>,
     ) -> Result<Self, String> {
         let invalid_url = |problem: String| {
+            let scheme = if mapping.is_http() { "http" } else { "ws" };
             format!(
-                "{:?}: {problem}; an upstream URL looks like ws://HOST:8006{}",
+                "{:?}: {problem}; an upstream URL of the dialect {} looks like {scheme}://HOST:8006{}",
                 redacted_url(url),
+                mapping.name,
                 mapping.path
             )
         };
-        let uri: Uri = url.parse().map_err(|error| invalid_url(format!("invalid URL ({error})")))?;
+        // `Endpoint` has the schemes of WebSockets.
+        let websocket_url = match (mapping.is_http(), url.strip_prefix("http")) {
+            (true, Some(rest)) => format!("ws{rest}"),
+            (true, None) => return Err(invalid_url("the scheme must be http or https".to_owned())),
+            (false, _) => url.to_owned(),
+        };
+        let uri: Uri =
+            websocket_url.parse().map_err(|error| invalid_url(format!("invalid URL ({error})")))?;
         let endpoint = Endpoint::from_uri(&uri, ca).map_err(invalid_url)?;
         let path = if uri.path() == "/" { &mapping.path } else { uri.path() };
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -115,17 +132,34 @@ impl Dialer {
         let query: Vec<String> =
             [Some(query).filter(|query| !query.is_empty()), mode_key].into_iter().flatten().collect();
         let mark = if query.is_empty() { "" } else { "?" };
-        let url = format!("{}://{}{path}{mark}{}", endpoint.scheme, endpoint.authority, query.join("&"));
+        let scheme = match (mapping.is_http(), endpoint.is_secure()) {
+            (true, true) => "https",
+            (true, false) => "http",
+            (false, _) => endpoint.scheme,
+        };
+        let url = format!("{scheme}://{}{path}{mark}{}", endpoint.authority, query.join("&"));
         let status_path = status_path.map(str::to_owned);
-        Ok(Self {
-            target: Arc::new(DialTarget { endpoint, url, mapping, status_path, token: None, serves: None }),
-        })
+        let target =
+            DialTarget { endpoint, url, mapping, status_path, token: None, serves: None, model: None };
+        Ok(Self { target: Arc::new(target) })
     }
 
     /// Limits it to lanes of these purposes.
     #[must_use]
     pub fn serving(self, purposes: Arc<[LanePurpose]>) -> Self {
         Self { target: Arc::new(DialTarget { serves: Some(purposes), ..(*self.target).clone() }) }
+    }
+
+    /// Sets the model that requests over HTTP name.
+    ///
+    /// # Errors
+    /// The dialect has no such requests.
+    pub fn with_model(self, model: &str) -> Result<Self, String> {
+        if !self.target.mapping.is_http() {
+            return Err(format!("model has no effect on the dialect {}", self.target.mapping.name));
+        }
+        let model = Some(model.to_owned());
+        Ok(Self { target: Arc::new(DialTarget { model, ..(*self.target).clone() }) })
     }
 
     /// Adds a token in this header, by default `Authorization: Bearer`.
@@ -160,6 +194,11 @@ impl Dialer {
     /// Host and port, as in the URL.
     pub fn authority(&self) -> &str {
         &self.target.endpoint.authority
+    }
+
+    /// Name of its dialect.
+    pub fn dialect(&self) -> &str {
+        &self.target.mapping.name
     }
 
     /// Endpoint, for step-by-step diagnostics.
@@ -203,6 +242,7 @@ impl Dialer {
     pub(crate) fn has_same_settings(&self, other: &Self) -> bool {
         let (this, other) = (&self.target, &other.target);
         this.status_path == other.status_path
+            && this.model == other.model
             && this.token == other.token
             && this.endpoint.has_same_credentials(&other.endpoint)
     }
@@ -275,6 +315,9 @@ impl DialTarget {
         let transport = self.endpoint.connect().await;
         let transport =
             transport.map_err(|error| DisconnectReason::Unreachable(format!("{authority}: {error}")))?;
+        if self.mapping.is_http() {
+            return Ok(UpstreamSocket::Http(Box::new(HttpSocket::new(self.http_target(trace), transport))));
+        }
         let transport = HttpHeadStream::new(CountedStream::new(transport));
         match self.upgrade(transport, mode, trace.as_deref()).await {
             Ok((upgraded, _)) => {
@@ -283,7 +326,7 @@ impl DialTarget {
                 let CountedStream { stream, traffic } = transport;
                 let mut socket = WebSocket::new(stream, read, Role::Client, config);
                 socket.traffic = traffic;
-                Ok(socket)
+                Ok(UpstreamSocket::WebSocket(Box::new(socket)))
             }
             Err(WsError::Http(response)) => Err(DisconnectReason::HttpRejected(response.status().as_u16())),
             Err(error) => Err(DisconnectReason::Unreachable(format!("{authority}: {error}"))),
@@ -305,16 +348,22 @@ impl DialTarget {
     fn request(&self, mode: Mode, trace: Option<&TraceContext>) -> Result<Request, WsError> {
         let mut request = self.url(mode).into_client_request()?;
         request.headers_mut().extend(self.token.clone());
-        let Some(trace) = trace else { return Ok(request) };
-        let parent = trace.child_traceparent(&mut fastrand::Rng::new());
-        let state = trace.state.as_deref().map(|state| (TRACESTATE, state));
-        for (name, value) in [(TRACEPARENT, parent.as_str())].into_iter().chain(state) {
-            // Both values are printable by construction; an invalid one is omitted.
-            if let Ok(value) = HeaderValue::from_str(value) {
-                request.headers_mut().insert(name, value);
-            }
-        }
+        request.headers_mut().extend(trace.into_iter().flat_map(trace_headers));
         Ok(request)
+    }
+
+    /// Where the requests of a lane go.
+    fn http_target(&self, trace: Option<Arc<TraceContext>>) -> HttpTarget {
+        let base = self.url.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
+        let base = base.unwrap_or_default();
+        HttpTarget {
+            endpoint: self.endpoint.clone(),
+            base: base.split('?').next().unwrap_or_default().trim_end_matches('/').to_owned(),
+            token: self.token.clone(),
+            model: self.model.clone(),
+            message_max_bytes: self.mapping.message_max_bytes,
+            trace,
+        }
     }
 
     /// Connects and requests the status path, if there is one. Only an HTTP 5xx status counts as a failure.

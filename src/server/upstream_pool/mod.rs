@@ -12,11 +12,13 @@
 //!
 //! - [`health`] is the pure state of one upstream; [`upstream`] adds name, log and probe
 //! - [`lease`] is held by a lane; [`places`] counts the lanes of an upstream that has no queue
+//! - [`dial`] connects; [`http_socket`] sends the requests of a lane without a WebSocket
 //! - [`probe`] asks an ejected upstream whether it is back
 
 pub mod dial;
 mod health;
 mod http_page;
+pub(crate) mod http_socket;
 pub mod lease;
 mod places;
 pub mod probe;
@@ -204,6 +206,11 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
 }
 
 impl Pool {
+    /// Name and dialect of each upstream.
+    pub fn dialects(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.shared.members.iter().map(|member| (member.upstream.name(), member.dialer.dialect()))
+    }
+
     /// Takes over the state of `other` for upstreams with the same name and URL: open lanes stay and count. Changed
     /// dial settings, such as a new token, clear the failures. The state stays shared, so use only the new pool from
     /// now on.

@@ -195,7 +195,7 @@ impl Dialogue {
         let last_audio = audio_ends.chain(session.tracker.mic_sent_at).max();
         let lingers =
             last_audio.is_some_and(|last_audio| due <= last_audio + rules.gap + rules.trailing_silence);
-        (speaking || lingers || self.uplink.units.len() > 0).then_some(due)
+        (speaking || lingers || !self.uplink.units.is_empty()).then_some(due)
     }
 
     /// Arms [`Timer::Reply`] and [`Timer::ReplyEnd`] for the unit in flight.

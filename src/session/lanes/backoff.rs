@@ -24,6 +24,7 @@ impl ConnectionFailure {
         attempts: u32,
         waited: Option<Duration>,
     ) -> (ErrorKind, String) {
+        let used_kind = if self.kind == ErrorKind::QueueFull { self.kind } else { used_kind };
         if !self.was_in_use {
             return (self.kind, self.detail);
         }

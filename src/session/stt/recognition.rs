@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use super::utterance::length_ms;
 use crate::{
-    event::{LaneCommand, Mode},
+    event::{LaneCommand, Mode, TranscribePrompt},
     session::{
         growing_text::GrowingText,
         lanes::{LaneId, Lanes, Owner},
@@ -42,7 +42,7 @@ impl Recognition {
     pub(crate) fn request_interim(
         &mut self,
         now: Instant,
-        prompt: String,
+        prompt: TranscribePrompt,
         (audio, end_ms): (&[i16], u64),
         lanes: &mut Lanes,
         out: &mut Actions,

@@ -73,7 +73,8 @@ impl Transcriber {
         let is_long_enough = |text: &&str| text.chars().count() >= utterance.longest_partial_chars;
         if self.options.partials
             && (front == Some(index) || self.speech_end_wait.is_zero())
-            && let Some(text) = reply.due_report().filter(is_long_enough)
+            && let Some(text) =
+                reply.due_report().filter(|text| !may_have_record(text)).filter(is_long_enough)
         {
             let (text, audio_ms) = (text.to_owned(), length_ms(audio));
             utterance.first_transcript.record(now, utterance.completed_at, out);
@@ -104,12 +105,12 @@ impl Transcriber {
         let Some(recognition) = self.recognition_mut(lane) else { return };
         lanes.complete_reply(lane);
         if let Some(interim) = recognition.interim.take() {
-            self.report_interim(text.unwrap_or(interim.text.as_str()), &interim, out);
+            self.report_interim(without_record(text.unwrap_or(interim.text.as_str())), &interim, out);
         } else if let Some(utterance) = self.queue.requested_on(lane)
             && let UtteranceState::Requested(_, audio, reply) = &utterance.state
         {
-            let text =
-                text.filter(|text| !text.trim().is_empty()).unwrap_or(reply.as_str()).trim().to_owned();
+            let text = text.filter(|text| !text.trim().is_empty()).unwrap_or(reply.as_str());
+            let text = without_record(text).to_owned();
             let words = word_time_config.map_or_else(Vec::new, |config| {
                 estimate_word_times(&text, audio, utterance.audio_start_ms, config)
             });
@@ -179,5 +180,35 @@ impl Transcriber {
         let waited = utterance.completed_at.map(|at| now - at);
         let (kind, cause) = failure.after_attempts(ErrorKind::TranscribeFailed, utterance.attempts, waited);
         utterance.fail(kind, &cause);
+    }
+}
+
+/// A transcript without the record that MiniCPM-o sometimes adds to it, as in its training: `||{"wer": 0.0}`, usually on a
+/// line of its own (field notes servers.md §2).
+fn without_record(text: &str) -> &str {
+    text.split_once("||").map_or(text, |(words, _)| words).trim()
+}
+
+/// True if a growing transcript has such a record, or perhaps the beginning of one.
+fn may_have_record(text: &str) -> bool {
+    text.ends_with('|') || text.contains("||")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_is_removed_wherever_a_transcript_is_split() {
+        let words = "Go forward ten meters.";
+        for record in ["", "\n||{\"wer\": 0.0}", "||{}", " ||{\"a\": \"b || c\"}\n"] {
+            let whole = format!("{words}{record}");
+            assert_eq!(without_record(&whole), words);
+            for at in 0..=whole.len() {
+                let start = &whole[..at];
+                assert!(may_have_record(start) || words.starts_with(start.trim()), "{start:?}");
+            }
+        }
+        assert_eq!(without_record("||{}"), "");
     }
 }

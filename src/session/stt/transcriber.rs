@@ -27,6 +27,7 @@ use crate::session::{
 };
 use crate::{
     audio::vad::VadConfig,
+    event::TranscribePrompt,
     mapping::{
         Profile,
         profile::{HearRules, PromptRequest, SensitivityPreset},
@@ -127,9 +128,16 @@ impl Transcriber {
         &self.profile.hear
     }
 
-    fn prompt(&self) -> String {
+    fn prompt(&self) -> TranscribePrompt {
         let TranscribeOptions { language, hot_words, user_prompt, translates, .. } = &self.options;
-        self.rules().prompt(&PromptRequest { language, hot_words, user_prompt, translates: *translates })
+        let request = PromptRequest { language, hot_words, user_prompt, translates: *translates };
+        let hints = [user_prompt.trim(), &hot_words.join(", ")];
+        TranscribePrompt {
+            instruction: self.rules().prompt(&request),
+            // `en-GB` is English.
+            language: language.split(['-', '_']).next().unwrap_or_default().to_owned(),
+            hints: hints.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" "),
+        }
     }
 
     /// Number of segments so far that were transcribed or will be.

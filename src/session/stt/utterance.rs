@@ -6,7 +6,7 @@ use crate::session::{growing_text::GrowingText, lanes::LaneId, measurement::Meas
 use crate::{
     audio::{SPEECH_RATE_HZ, word_times::WordTime},
     error::{Error, ErrorKind},
-    event::{ClientCommand, Speaker},
+    event::{ClientCommand, Speaker, TranscribePrompt},
 };
 
 /// A segment of speech: a whole utterance, or the part of an utterance before a commit.
@@ -30,7 +30,7 @@ pub(crate) struct Utterance {
     pub(crate) released: bool,
     pub(crate) attempts: u32,
     /// Prompt of the request and its language, as set when the audio was complete.
-    pub(crate) prompt: String,
+    pub(crate) prompt: TranscribePrompt,
     pub(crate) language: String,
     pub(crate) state: UtteranceState,
     pub(crate) first_transcript: FirstTranscriptTimer,
@@ -101,7 +101,11 @@ impl Utterance {
             completed_at: None,
             released: false,
             attempts: 0,
-            prompt: String::new(),
+            prompt: TranscribePrompt {
+                instruction: String::new(),
+                language: String::new(),
+                hints: String::new(),
+            },
             language: String::new(),
             state: UtteranceState::Recording,
             first_transcript: FirstTranscriptTimer(false),

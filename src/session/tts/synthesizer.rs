@@ -240,6 +240,7 @@ impl Synthesizer {
                     before_voice: self.profile.speak.before_voice.clone(),
                     after_voice: self.profile.speak.system_prompt_end(active.job.instruction.as_deref()),
                     request: self.profile.speak.read_aloud_request(part),
+                    text: part.clone(),
                     voice: active.job.voice.clone(),
                 };
                 tools.lanes.request(now, id, request, &mut tools.out);

@@ -4,7 +4,6 @@ use crate::named_enum::named_enum;
 
 named_enum! {
     /// Reason for rejecting a connection.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum RejectReason {
         /// No protocol is served at this path.
         NotFound = "not_found",

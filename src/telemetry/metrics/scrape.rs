@@ -42,6 +42,8 @@ pub struct ServerSnapshot {
 pub struct UpstreamSnapshot {
     /// Name of the upstream.
     pub name: String,
+    /// Name of its dialect.
+    pub dialect: String,
     /// True unless the upstream is ejected.
     pub in_service: bool,
     /// Lanes on the upstream, plus those that its queue reported.
@@ -91,6 +93,12 @@ impl ScrapeCollector {
         let per_upstream = |value: fn(&UpstreamSnapshot) -> i64| -> Vec<_> {
             snapshot.upstreams.iter().map(|it| ([("upstream", it.name.as_str())], value(it))).collect()
         };
+        let dialect_of = |it| {
+            let UpstreamSnapshot { name, dialect, .. }: &UpstreamSnapshot = it;
+            ([("upstream", name.as_str()), ("dialect", dialect.as_str())], 1)
+        };
+        let dialects: Vec<_> = snapshot.upstreams.iter().map(dialect_of).collect();
+        writer.gauges("upstream_dialect", "1 for the dialect of an upstream.", None, &dialects)?;
         let in_service = per_upstream(|it| it.in_service.into());
         writer.gauges(
             "upstream_in_service",

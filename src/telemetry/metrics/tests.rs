@@ -20,6 +20,7 @@ fn metrics_with_every_event() -> Metrics {
         sessions: vec![("macaw".into(), "speech".into(), SessionState::Listening)],
         upstreams: vec![UpstreamSnapshot {
             name: "gpu \"a\"\\".to_owned(),
+            dialect: "minicpm-o".to_owned(),
             in_service: true,
             load: 3,
             failures: 2,

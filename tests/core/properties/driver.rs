@@ -319,6 +319,7 @@ impl Driver {
                     self.schedule(*lane, replies);
                 }
                 Output::ReopenLane(lane, ..) => panic!("{lane:?} has a dialect that resumes nothing"),
+                Output::Request(lane, _) => panic!("{lane:?} has a WebSocket"),
                 Output::ToLane(lane, message) => {
                     let Message::Text(json) = message else { panic!("not text: {message:?}") };
                     let replies = match self.checks.on_lane_message(self.now, *lane, json) {

@@ -353,6 +353,7 @@ impl FuzzDriver {
                     );
                 }
                 Output::ReopenLane(lane, ..) => panic!("{lane:?} has a dialect that resumes nothing"),
+                Output::Request(lane, _) => panic!("{lane:?} has a WebSocket"),
                 Output::ToLane(lane, message) => {
                     assert_eq!(self.lanes.get(&lane), Some(&LaneTransport::Up), "{lane:?}");
                     if let Message::Text(json) = message

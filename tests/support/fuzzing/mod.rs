@@ -173,6 +173,7 @@ fn upstream_file(library: &Library, name: &str) {
         before_voice: "\"".into(),
         after_voice: "\\".into(),
         request: "\n".into(),
+        text: "\t".into(),
         voice: voice.cloned(),
     };
     let question = LaneCommand::Transcribe { prompt: "\"".into(), audio: vec![1, -1].into() };

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use hyper::Uri;
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, timeout},
+    time::Instant,
 };
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
         key,
     },
     doctor::{
-        connect_check::{OutcomeLog, connect, upgrade_failure_symptom},
+        connect_check::{OutcomeLog, await_upgrade, connect},
         diagnosis::CheckedServer,
         report::CheckReport,
         step::{CheckOutcome, DoctorStep, StepLimits},
@@ -78,25 +78,9 @@ impl ClientCheck {
         log: &mut OutcomeLog,
     ) -> Option<()> {
         let connected = connect(&self.endpoint, limits, stop, log).await?;
-        let start = Instant::now();
-        let upgraded =
-            timeout(limits.step_timeout, upgrade(&self.uri, connected.transport, self.target.key.as_ref()))
-                .await;
-        let took = start.elapsed();
-        let socket = match upgraded {
-            Ok(Ok((socket, _))) => socket,
-            Ok(Err(error)) => {
-                let symptom = upgrade_failure_symptom(&error, &self.endpoint, &connected.addresses).await;
-                return fail_step(log, DoctorStep::Upgrade, took, symptom);
-            }
-            Err(_) => {
-                let symptom = Symptom::ClosedWithoutAnswer(format!(
-                    "no answer within {} s",
-                    limits.step_timeout.as_secs_f64()
-                ));
-                return fail_step(log, DoctorStep::Upgrade, took, symptom);
-            }
-        };
+        let upgrade = upgrade(&self.uri, connected.transport, self.target.key.as_ref());
+        let ((socket, _), took) =
+            await_upgrade(upgrade, &self.endpoint, &connected.addresses, limits, log).await?;
         log.push(CheckOutcome::completed(DoctorStep::Upgrade, took, limits.upgrade_usual, self.uri.path()));
         let start = Instant::now();
         let timing = ClientTiming {
@@ -108,7 +92,8 @@ impl ClientCheck {
             Ok((client, _)) => client,
             Err(error) => {
                 let symptom = Symptom::SessionNotOpened(error_text(error));
-                return fail_step(log, DoctorStep::Session, start.elapsed(), symptom);
+                log.push(CheckOutcome::failed(DoctorStep::Session, start.elapsed(), symptom));
+                return None;
             }
         };
         log.push(CheckOutcome::completed(
@@ -132,11 +117,6 @@ impl ClientCheck {
         }
         Some(())
     }
-}
-
-fn fail_step(log: &mut OutcomeLog, step: DoctorStep, took: Duration, symptom: Symptom) -> Option<()> {
-    log.push(CheckOutcome::failed(step, took, symptom));
-    None
 }
 
 /// Text of the error without the URL, which the report shows already.

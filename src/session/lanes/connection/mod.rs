@@ -333,6 +333,7 @@ impl UpstreamConnection {
         out: &mut Actions,
     ) {
         if self.is_awaiting_reply() && drain_until > now {
+            out.push(Action::ToLane(self.lane, LaneCommand::Cancel));
             self.enter(ConnectionPhase::Draining, Some(drain_until));
         } else {
             self.close(now, times, out);

@@ -209,6 +209,10 @@ impl UpstreamConnection {
                     was_in_use,
                 })
             }
+            (true, EndKind::QueueFull) => {
+                out.observe(Observation::LaneFailed { lane: self.lane, words: detail.clone() });
+                ConnectionChange::Failed(ConnectionFailure { kind: ErrorKind::QueueFull, detail, was_in_use })
+            }
             (true, _) => self.fail_in_use(detail, out),
             (false, kind) => {
                 let is_full = kind == EndKind::QueueFull;

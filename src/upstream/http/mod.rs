@@ -1,0 +1,233 @@
+//! A lane without a WebSocket: each request of the session is one HTTP request, and its answer a stream or a whole.
+//!
+//! Three kinds of requests exist, which a mapping file spells: questions to a chat model, forms with a recording to
+//! transcribe, and texts to speak (the API of OpenAI, as vLLM-Omni, SGLang-Omni and speaches have it). There is no session:
+//! a lane is ready at once, and ends when the session leaves it. The driver sends the request and cuts the answer into
+//! frames; a lane that is dropped drops its request, which stops the server.
+
+mod audio_body;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+
+use self::audio_body::AudioBody;
+pub(super) use self::audio_body::decode_base64_wav;
+use super::{Dialect, lane::CodecAction, message_name};
+use crate::{
+    audio::{SPEECH_RATE_HZ, wav},
+    event::{
+        AnswerPart, DisconnectReason, EndKind, Frame, HttpBody, HttpRequest, LaneCommand, LaneEvent,
+        MessageMeta, Mode, UpstreamEnd,
+    },
+    foreign::shortened,
+};
+
+/// Data of the event that ends a stream.
+const END_OF_STREAM: &str = "[DONE]";
+
+/// Close code of a lane that the session leaves (RFC 6455 §7.4.1).
+const NORMAL_CLOSURE: u16 = 1000;
+
+/// Requests of one lane.
+#[derive(Debug, Default)]
+pub(super) struct HttpLane {
+    /// The answer to the last request.
+    answer: Option<Answer>,
+    actions: VecDeque<CodecAction>,
+}
+
+/// What has come of an answer.
+#[derive(Debug, Default)]
+struct Answer {
+    path: String,
+    /// HTTP status; 0 before the head.
+    status: u16,
+    content_type: String,
+    audio: Option<AudioBody>,
+    /// The server's words about a failure.
+    problem: String,
+    is_done: bool,
+}
+
+impl HttpLane {
+    /// Carries out a command of the session.
+    pub(super) fn encode(&mut self, dialect: &Dialect, command: &LaneCommand, mode: Mode) {
+        match command {
+            LaneCommand::Init(_) => {
+                self.actions.push_back(CodecAction::Event(LaneEvent::Ready { session_id: None }));
+            }
+            LaneCommand::Close | LaneCommand::Cancel => self.end(),
+            command => match request(dialect, command, mode) {
+                Ok(request) => {
+                    self.answer = Some(Answer { path: request.path.clone(), ..Answer::default() });
+                    self.actions.push_back(CodecAction::Request(request));
+                }
+                Err(problem) => self.fail(EndKind::Other, problem),
+            },
+        }
+    }
+
+    /// Takes a frame of the answer's body.
+    pub(super) fn decode(
+        &mut self,
+        dialect: &Dialect,
+        frame: Frame<'_>,
+        mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        let Some(answer) = self.answer.as_mut().filter(|answer| !answer.is_done) else { return };
+        match frame {
+            Frame::Text(text) if !answer.is_success() => answer.problem = problem_in(text),
+            Frame::Text(END_OF_STREAM) => answer.finish(emit),
+            Frame::Text(text) => {
+                // A message without a meaning may be the report of a failure.
+                let mut meaning = None;
+                let is_done = &mut answer.is_done;
+                dialect.decode(Frame::Text(text), |event, meta| match event {
+                    LaneEvent::Text("") => {}
+                    LaneEvent::Unknown(words) => meaning = Some(words),
+                    event => {
+                        *is_done |= matches!(event, LaneEvent::Done { .. });
+                        emit(event, meta);
+                    }
+                });
+                match (failure_in(text), meaning) {
+                    (Some(problem), _) => self.fail(EndKind::Other, problem),
+                    (None, Some(words)) => emit(LaneEvent::Unknown(words), MessageMeta::default()),
+                    (None, None) => {}
+                }
+            }
+            Frame::Binary(bytes) => {
+                let mut samples = Vec::new();
+                match answer.push_audio(bytes, dialect.mapping().output_rate_hz, &mut samples) {
+                    Ok(()) if samples.is_empty() => {}
+                    Ok(()) => emit(LaneEvent::Audio(&samples), MessageMeta::default()),
+                    Err(problem) => self.fail(EndKind::Other, problem),
+                }
+            }
+        }
+    }
+
+    /// Takes a part of the answer that is no frame.
+    pub(super) fn handle_answer(
+        &mut self,
+        part: AnswerPart,
+        emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        let Some(answer) = self.answer.as_mut().filter(|answer| !answer.is_done) else { return };
+        match part {
+            AnswerPart::Head { status, content_type } => {
+                (answer.status, answer.content_type) = (status, content_type);
+            }
+            AnswerPart::End if answer.is_success() => answer.finish(emit),
+            AnswerPart::End => {
+                let kind =
+                    if matches!(answer.status, 429 | 503) { EndKind::QueueFull } else { EndKind::Other };
+                let (colon, problem) =
+                    if answer.problem.is_empty() { ("", "") } else { (": ", &*answer.problem) };
+                let words = format!("HTTP {} for {}{colon}{problem}", answer.status, answer.path);
+                self.fail(kind, words);
+            }
+        }
+    }
+
+    pub(super) fn pop_action(&mut self) -> Option<CodecAction> {
+        self.actions.pop_front()
+    }
+
+    /// Ends the lane because its request failed.
+    fn fail(&mut self, kind: EndKind, detail: String) {
+        self.actions.push_back(CodecAction::Event(LaneEvent::Closed(UpstreamEnd { kind, detail })));
+        self.end();
+    }
+
+    /// Ends the lane, and its request.
+    fn end(&mut self) {
+        self.answer = None;
+        let reason = DisconnectReason::Closed(NORMAL_CLOSURE, String::new());
+        self.actions.push_back(CodecAction::End(reason));
+    }
+}
+
+impl Answer {
+    const fn is_success(&self) -> bool {
+        matches!(self.status, 200..300)
+    }
+
+    fn push_audio(&mut self, bytes: &[u8], rate_hz: u32, samples: &mut Vec<f32>) -> Result<(), String> {
+        let body = match &mut self.audio {
+            Some(body) => body,
+            none => none.insert(AudioBody::new(&self.content_type, rate_hz)?),
+        };
+        body.push(bytes, samples)
+    }
+
+    /// Ends the answer where its messages did not.
+    fn finish(&mut self, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        self.is_done = true;
+        let mut samples = Vec::new();
+        if let Some(mut body) = self.audio.take() {
+            body.finish(&mut samples);
+        }
+        if !samples.is_empty() {
+            emit(LaneEvent::Audio(&samples), MessageMeta::default());
+        }
+        emit(LaneEvent::Done { text: None, audio: &[] }, MessageMeta::default());
+    }
+}
+
+/// The request for a command.
+fn request(dialect: &Dialect, command: &LaneCommand, mode: Mode) -> Result<HttpRequest, String> {
+    let (mapping, name) = (dialect.mapping(), message_name(command));
+    let path = mapping.request_path(name).filter(|_| mapping.message(name).is_some());
+    let path =
+        path.ok_or_else(|| format!("the dialect {} has no request `{}`", mapping.name, name.name()))?;
+    let json = dialect.encode(command, mode);
+    let body = match command {
+        LaneCommand::Transcribe { audio, .. } if mapping.is_form(name) => form(&json, audio),
+        _ => HttpBody::Json(json),
+    };
+    Ok(HttpRequest { path: path.to_owned(), body })
+}
+
+/// A form with the members of a JSON object as its fields. The one that is null is the file.
+fn form(json: &str, audio: &[i16]) -> HttpBody {
+    let members: serde_json::Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
+    let (mut fields, mut file_field) = (Vec::new(), "file".to_owned());
+    for (name, value) in members {
+        match value {
+            Value::Null => file_field = name,
+            Value::String(text) => fields.push((name, text)),
+            other => fields.push((name, other.to_string())),
+        }
+    }
+    HttpBody::Form { fields, file_field, file: wav::write_s16(audio, SPEECH_RATE_HZ).into() }
+}
+
+/// The server's words in a message that reports a failure; `None` for another message.
+fn failure_in(text: &str) -> Option<String> {
+    memchr::memmem::find(text.as_bytes(), b"\"error\"")?;
+    let json: Value = serde_json::from_str(text).ok()?;
+    json.get("error").is_some_and(|error| !error.is_null()).then(|| problem_in_json(&json, text))
+}
+
+/// The server's words in the body of a failed answer.
+fn problem_in(text: &str) -> String {
+    problem_in_json(&serde_json::from_str(text).unwrap_or_default(), text)
+}
+
+/// The words about a failure as OpenAI's API and FastAPI have them, or the whole text.
+fn problem_in_json(json: &Value, text: &str) -> String {
+    let known = ["/error/message", "/error", "/detail", "/detail/0/msg", "/message"];
+    let words = known.into_iter().find_map(|pointer| json.pointer(pointer)?.as_str());
+    let words = shortened(words.unwrap_or(text).trim()).to_owned();
+    match json.pointer("/detail/0/loc").and_then(Value::as_array) {
+        Some(place) => {
+            let place: Vec<&str> = place.iter().filter_map(Value::as_str).collect();
+            format!("{words} ({})", shortened(&place.join(".")))
+        }
+        None => words,
+    }
+}

@@ -1,0 +1,376 @@
+//! Upstreams that are reached by HTTP requests: transcripts, speech and answers in turns, and how they fail.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+};
+use voxbridge::{
+    audio::wav,
+    config::{Config, UpstreamConfig},
+    simulator::{
+        HttpApi, SimTiming, SimulatorConfig,
+        engines::SpeechEngines,
+        socket::{InputRecorder, RecordedInput},
+    },
+};
+use voxbridge_test_support::bench::{
+    Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, events, http_upstream,
+    instant_simulator, profile_with_numbers, recording, scratch,
+};
+
+const APIS: [HttpApi; 3] = [HttpApi::VllmOmni, HttpApi::SglangOmni, HttpApi::OpenaiAudio];
+
+fn simulator(api: HttpApi) -> SimulatorConfig {
+    SimulatorConfig { http_api: Some(api), workers: 4, ..instant_simulator() }
+}
+
+fn is(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
+    move |frame| frame.kind() == kind
+}
+
+/// Has a text spoken, and returns the frames until its end.
+async fn speak(client: &mut Client, text: &str) -> Vec<ClientFrame> {
+    let from = client.received.len();
+    client.send_json(json!({"type": "tts.speak", "text": text})).await;
+    client.wait_for_event("tts.speaking_end").await;
+    client.received[from..].to_vec()
+}
+
+/// Sends an utterance, and returns the frames until its end.
+async fn transcribe(client: &mut Client) -> Vec<ClientFrame> {
+    let from = client.received.len();
+    client.send_utterance(&recording("goforward")).await;
+    client.wait_for_event("vad.speech_end").await;
+    client.received[from..].to_vec()
+}
+
+#[track_caller]
+fn assert_transcribed(frames: &[ClientFrame]) {
+    let finals = events(frames, "transcript.final");
+    assert_eq!(finals.len(), 1, "{frames:#?}");
+    assert!(finals[0]["text"].as_str().unwrap().starts_with("simulated transcript: "), "{}", finals[0]);
+}
+
+/// Paths of the requests so far, and their bodies where they are JSON.
+fn requests(recorder: &InputRecorder) -> Vec<(String, Value)> {
+    let request = |input: RecordedInput| match input {
+        RecordedInput::Request(_, path, body) => {
+            Some((path, serde_json::from_slice(&body).unwrap_or_default()))
+        }
+        _ => None,
+    };
+    recorder.all().into_iter().filter_map(request).collect()
+}
+
+#[tokio::test]
+async fn utterances_and_texts_are_requests_to_each_server() {
+    for api in APIS {
+        let bench = Bench::with_config(simulator(api), Config::default()).await;
+        let mut client = bench.client("model=x").await;
+        for _ in 0..2 {
+            assert_transcribed(&transcribe(&mut client).await);
+            let frames = speak(&mut client, "Good morning, and a fine day to you.").await;
+            // Fourteen characters a second, and the silence before.
+            assert!(
+                audio(&frames).len().abs_diff(24_000 * 36 / 14 + 2880) < 100,
+                "{api:?}: {}",
+                audio(&frames).len()
+            );
+        }
+        let frames = client.close().await;
+        assert_pairs_closed(&frames);
+        assert!(events(&frames, "error").is_empty(), "{api:?}: {frames:#?}");
+        // The words of a transcript come as they are known.
+        assert!(events(&frames, "transcript.partial").len() >= 2, "{api:?}: {frames:#?}");
+        let paths: Vec<_> = requests(&bench.recorder).into_iter().map(|(path, _)| path).collect();
+        let (transcribe, speak) = match api {
+            HttpApi::VllmOmni => ("/v1/chat/completions", "/v1/chat/completions"),
+            _ => ("/v1/audio/transcriptions", "/v1/audio/speech"),
+        };
+        assert_eq!(paths, [transcribe, speak, transcribe, speak], "{api:?}");
+        let heard = bench.recorder.asr_audio();
+        assert!(heard.len() == 2 && heard.iter().all(|audio| audio.len() > 16_000), "{api:?}");
+    }
+}
+
+#[tokio::test]
+async fn voice_is_sent_with_the_request() {
+    let dir = scratch("http_voice");
+    let sample: Vec<i16> = (0..16_000).map(|at| ((at as f32 * 0.05).sin() * 8000.0) as i16).collect();
+    std::fs::write(dir.join("calm.wav"), wav::write_s16(&sample, 16_000)).unwrap();
+    for (api, place) in [(HttpApi::VllmOmni, "/ref_audio"), (HttpApi::SglangOmni, "/ref_audio")] {
+        let voices = [("calm".to_owned(), dir.join("calm.wav"))].into();
+        let bench = Bench::with_config(simulator(api), Config { voices, ..Config::default() }).await;
+        let mut client = bench.client("model=x").await;
+        let plain = audio(&speak(&mut client, "One moment.").await);
+        client.send_json(json!({"type": "tts.speak", "text": "One moment.", "voice": "calm"})).await;
+        let from = client.received.len();
+        client.wait_for_event("tts.speaking_end").await;
+        let calm = audio(&client.received[from..]);
+        assert_eq!(plain.len(), calm.len());
+        assert_ne!(plain, calm, "{api:?}: the voice is audible");
+        client.close().await;
+        let requests = requests(&bench.recorder);
+        assert!(requests[0].1.pointer(place).is_none());
+        let voice = requests[1].1.pointer(place).unwrap().as_str().unwrap();
+        assert!(voice.starts_with("data:audio/wav;base64,UklGR") && voice.len() > 40_000, "{api:?}");
+    }
+}
+
+#[tokio::test]
+async fn assistant_answers_two_turns_with_the_history() {
+    for api in [HttpApi::VllmOmni, HttpApi::SglangOmni] {
+        let config = Config { profile: Some("assistant".into()), ..Config::default() };
+        let bench = Bench::with_config(simulator(api), config).await;
+        let mut client = bench.client("model=x").await;
+        for _ in 0..2 {
+            client.stream_until(&recording("goforward"), is("tts.speaking_end")).await;
+        }
+        let frames = client.close().await;
+        assert_pairs_closed(&frames);
+        assert!(!audio(&frames).is_empty() && events(&frames, "error").is_empty(), "{api:?}: {frames:#?}");
+        let spoken = |(path, body): &(String, Value)| {
+            (path == "/v1/chat/completions" && body["modalities"] == json!(["text", "audio"]))
+                .then(|| body["messages"].as_array().unwrap().len())
+        };
+        let lengths: Vec<_> = requests(&bench.recorder).iter().filter_map(spoken).collect();
+        assert_eq!(lengths, [2, 4], "{api:?}: instructions and the user, then also the answer and the user");
+    }
+}
+
+/// Engines that add the record of the model's training to a transcript.
+struct RecordingEngines;
+
+impl SpeechEngines for RecordingEngines {
+    fn recognise(&self, _: Vec<f32>) -> BoxFuture<'_, Result<String, String>> {
+        async {
+            Ok("go forward ten meters\n||{\"wer\": 0.0, \"reference\": \"go forward ten meters\"}".to_owned())
+        }
+        .boxed()
+    }
+
+    fn speak(&self, _: String) -> BoxFuture<'_, Result<Vec<f32>, String>> {
+        async { Ok(vec![0.1; 24_000]) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn record_behind_a_transcript_reaches_no_client() {
+    for http_api in [None, Some(HttpApi::VllmOmni), Some(HttpApi::SglangOmni), Some(HttpApi::OpenaiAudio)] {
+        let simulator = SimulatorConfig { http_api, ..instant_simulator() };
+        let engines: Option<Arc<dyn SpeechEngines>> = Some(Arc::new(RecordingEngines));
+        let bench = Bench::with_options(Options { simulator, engines, ..Options::default() }).await;
+        let mut client = bench.client("model=x").await;
+        let frames = transcribe(&mut client).await;
+        assert_eq!(events(&frames, "transcript.final")[0]["text"], "go forward ten meters", "{http_api:?}");
+        let partials = events(&frames, "transcript.partial");
+        assert!(!partials.is_empty(), "{http_api:?}");
+        for partial in partials {
+            let text = partial["text"].as_str().unwrap();
+            assert!("go forward ten meters".starts_with(text), "{http_api:?}: {text}");
+        }
+        client.close().await;
+    }
+}
+
+#[tokio::test]
+async fn busy_server_is_asked_again_and_named_when_it_stays_busy() {
+    for api in APIS {
+        let faults = vec!["queue-full,times=1".parse().unwrap()];
+        let bench = Bench::with_config(SimulatorConfig { faults, ..simulator(api) }, Config::default()).await;
+        let mut client = bench.client("model=x").await;
+        assert_transcribed(&transcribe(&mut client).await);
+        assert!(events(&client.close().await, "error").is_empty(), "{api:?}");
+
+        let faults = vec!["queue-full".parse().unwrap()];
+        let bench = Bench::with_config(SimulatorConfig { faults, ..simulator(api) }, Config::default()).await;
+        let mut client = bench.client("model=x").await;
+        let frames = transcribe(&mut client).await;
+        let error = events(&frames, "error")[0];
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("HTTP 503") && message.contains("Queue is full"), "{api:?}: {message}");
+        assert_eq!(error["recoverable"], true);
+        // The upstream is not put out of service.
+        let statuses = bench.http("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert!(statuses.starts_with("HTTP/1.1 200"), "{statuses}");
+        client.close().await;
+    }
+}
+
+#[tokio::test]
+async fn server_that_dies_in_an_answer_is_asked_again_once() {
+    for api in APIS {
+        for fault in ["drop-mid-answer", "die-mid-answer=1"] {
+            let faults = vec![format!("{fault},times=1").parse().unwrap()];
+            let bench =
+                Bench::with_config(SimulatorConfig { faults, ..simulator(api) }, Config::default()).await;
+            let mut client = bench.client("model=x").await;
+            assert_transcribed(&transcribe(&mut client).await);
+            assert!(events(&client.close().await, "error").is_empty(), "{api:?} {fault}");
+
+            let faults = vec![fault.parse().unwrap()];
+            let bench =
+                Bench::with_config(SimulatorConfig { faults, ..simulator(api) }, Config::default()).await;
+            let mut client = bench.client("model=x").await;
+            let frames = transcribe(&mut client).await;
+            assert_eq!(events(&frames, "error").len(), 1, "{api:?} {fault}: {frames:#?}");
+            assert_pairs_closed(&frames);
+            client.close().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn cancelled_text_drops_its_request_and_the_next_one_is_spoken() {
+    for api in [HttpApi::VllmOmni, HttpApi::OpenaiAudio] {
+        // The answer would take minutes.
+        let timing = SimTiming { speech_second: Duration::from_secs(60), ..SimTiming::instant() };
+        let bench = Bench::with_config(SimulatorConfig { timing, ..simulator(api) }, Config::default()).await;
+        let mut client = bench.client("model=x").await;
+        client
+            .send_json(
+                json!({"type": "tts.speak", "text": "Good morning, and a very fine day to all of you."}),
+            )
+            .await;
+        client.wait_for_event("tts.speaking_start").await;
+        client.send_json(json!({"type": "tts.cancel"})).await;
+        assert_eq!(client.wait_for_event("tts.speaking_end").await["cancelled"], true);
+        let left = |input: &RecordedInput| matches!(input, RecordedInput::Disconnected(_));
+        let has_left = || bench.recorder.all().iter().any(left);
+        voxbridge_test_support::wait::wait_until("the server sees the disconnect", has_left).await;
+        let short = speak(&mut client, "Yes.").await;
+        assert!(!audio(&short).is_empty() && events(&short, "error").is_empty(), "{api:?}");
+        assert_pairs_closed(&client.close().await);
+    }
+}
+
+/// A server of one answer, written by hand; gives the heads and bodies of its requests.
+async fn scripted_server(answer: &'static str) -> (UpstreamConfig, UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = http_upstream(HttpApi::VllmOmni, listener.local_addr().unwrap());
+    let (sender, received) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                // A connection that only shows that the server is there has no request.
+                if let Some(request) = answer_by_bytes(stream, answer).await {
+                    let _over = sender.send(request);
+                }
+            });
+        }
+    });
+    (upstream, received)
+}
+
+/// Reads a request, and sends the answer byte by byte.
+async fn answer_by_bytes(mut stream: TcpStream, answer: &str) -> Option<String> {
+    stream.set_nodelay(true).unwrap();
+    let mut request = Vec::new();
+    let length = |request: &[u8]| {
+        let text = String::from_utf8_lossy(request);
+        let (head, _) = text.split_once("\r\n\r\n")?;
+        let length = head.lines().find_map(|line| {
+            line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse::<usize>().ok()
+        })?;
+        Some(head.len() + 4 + length)
+    };
+    while length(&request).is_none_or(|length| request.len() < length) {
+        if stream.read_buf(&mut request).await.ok()? == 0 {
+            return None;
+        }
+    }
+    for byte in answer.as_bytes() {
+        stream.write_all(std::slice::from_ref(byte)).await.ok()?;
+        tokio::task::yield_now().await;
+    }
+    stream.shutdown().await.ok()?;
+    Some(String::from_utf8_lossy(&request).into_owned())
+}
+
+const STREAM_HEAD: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+
+/// Chunks of a stream.
+fn chunked(events: &[&str]) -> String {
+    let chunk = |event: &&str| format!("{:x}\r\n{event}\r\n", event.len());
+    events.iter().map(chunk).collect::<String>() + "0\r\n\r\n"
+}
+
+fn leaked(text: String) -> &'static str {
+    text.leak()
+}
+
+#[tokio::test]
+async fn answer_that_comes_byte_by_byte_is_whole() {
+    let delta = |text: &str| {
+        format!(
+            "data: {{\"object\":\"chat.completion.chunk\",\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\r\n\r\n"
+        )
+    };
+    let events = [": ping\n\n".to_owned(), delta("go "), delta("forward"), "data: [DONE]\n\n".to_owned()];
+    let answer = chunked(&events.iter().map(String::as_str).collect::<Vec<_>>());
+    let (upstream, mut requests) = scripted_server(leaked(format!("{STREAM_HEAD}{answer}"))).await;
+    let dir = scratch("http_token");
+    std::fs::write(dir.join("token"), "secret-word\n").unwrap();
+    let upstream = UpstreamConfig { token_file: Some(dir.join("token")), ..upstream };
+    let config = Config { upstream: vec![upstream], ..Config::default() };
+    let bench = Bench::with_config(instant_simulator(), config).await;
+    let mut client = bench.client("model=x").await;
+    let frames = transcribe(&mut client).await;
+    assert_eq!(events_text(&frames, "transcript.partial"), ["go", "go forward"]);
+    assert_eq!(events_text(&frames, "transcript.final"), ["go forward"]);
+    client.close().await;
+    let request = requests.recv().await.unwrap();
+    assert!(request.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{request}");
+    let head = request.split("\r\n\r\n").next().unwrap().to_ascii_lowercase();
+    for line in [
+        "authorization: bearer secret-word",
+        "host: 127.0.0.1:",
+        "content-type: application/json",
+        "traceparent: 00-",
+    ] {
+        assert!(head.contains(line), "{line}: {head}");
+    }
+    assert!(request.ends_with("\"model\":\"openbmb/MiniCPM-o-4_5\"}"));
+}
+
+fn events_text(frames: &[ClientFrame], kind: &str) -> Vec<String> {
+    events(frames, kind).iter().map(|event| event["text"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn failures_below_and_above_http_are_told_with_their_cause() {
+    let short = || {
+        Some(profile_with_numbers(
+            "http_failures",
+            &[("answer_max_ms", 30_000, 300), ("first_answer_max_ms", 15_000, 300)],
+        ))
+    };
+    for (answer, words) in [
+        ("SSH-2.0-OpenSSH_9.6\r\n\r\n", "lost the connection"),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+            "lost the connection",
+        ),
+        (
+            "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 22\r\n\r\n{\"detail\":\"Not Found\"}",
+            "HTTP 404 for /chat/completions: Not Found",
+        ),
+        // A head without an end.
+        ("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n: silence\n", "transcript.final"),
+    ] {
+        let (upstream, _requests) = scripted_server(answer).await;
+        let config = Config { upstream: vec![upstream], mappings: short(), ..Config::default() };
+        let bench = Bench::with_config(instant_simulator(), config).await;
+        let mut client = bench.client("model=x").await;
+        let frames = transcribe(&mut client).await;
+        assert!(format!("{frames:?}").contains(words), "{answer}: {frames:#?}");
+        client.close().await;
+    }
+}
