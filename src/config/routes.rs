@@ -112,9 +112,7 @@ impl PlannedRoute {
     /// Binds the route to its upstreams; `None` for a fallback that they cannot serve. The error has the key that it is
     /// about.
     fn bind(self, upstreams: &ResolvedUpstreams) -> Result<Option<Route>, (&'static str, String)> {
-        let matching = upstreams
-            .matching(&self.file.upstream, self.profile.is_relay())
-            .map_err(|problem| ("upstream", problem))?;
+        let matching = upstreams.matching(&self.file.upstream).map_err(|problem| ("upstream", problem))?;
         match check_profile_with_dialects(&self.profile, &matching.dialects) {
             Err(_) if self.is_fallback => return Ok(None),
             suits => suits.map_err(|problem| ("profile", problem))?,

@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{Dialect, http::HttpLane, sglang_omni::SglangOmni};
+use super::{Dialect, http::HttpLane, relay, sglang_omni::SglangOmni};
 use crate::{
     event::{
         AnswerPart, DisconnectReason, EndKind, Frame, HttpRequest, Lane, LaneCommand, LaneEvent, LanePurpose,
@@ -64,6 +64,8 @@ pub struct LaneCodec {
     purpose: LanePurpose,
     /// The upstream has sent a message.
     has_answered: bool,
+    /// A relay's session is open.
+    is_open: bool,
     behaviour: Behaviour,
 }
 
@@ -83,7 +85,7 @@ impl LaneCodec {
             CodecName::Http => Behaviour::Http(Box::default()),
             CodecName::SglangOmni => Behaviour::SglangOmni(Box::default()),
         };
-        Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false, behaviour }
+        Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false, is_open: false, behaviour }
     }
 
     /// The transport is open.
@@ -160,7 +162,32 @@ impl LaneCodec {
         }
     }
 
-    /// Decodes one message of the upstream for a relay.
+    /// Decodes one message of the upstream for a relay of another dialect. What the codec makes of the message becomes the
+    /// messages of a relay, unless the dialect has such messages itself.
+    pub fn decode_for_relay(
+        &mut self,
+        now: Instant,
+        frame: Frame<'_>,
+        mut emit: impl FnMut(&UpstreamMessage<'_>, MessageMeta<'_>),
+    ) {
+        let mapping = Arc::clone(self.dialect.mapping());
+        if mapping.has_relay_messages() {
+            return self.decode_message(frame, emit);
+        }
+        let (mut base64, mut is_open) = (String::new(), self.is_open);
+        self.decode(now, frame, |event, meta| {
+            is_open |= matches!(event, LaneEvent::Ready { .. });
+            emit(&relay::to_message(&mapping, &event, is_open, &mut base64), meta);
+        });
+        self.is_open = is_open;
+    }
+
+    /// Mapping of its dialect.
+    pub const fn mapping(&self) -> &Arc<UpstreamMapping> {
+        self.dialect.mapping()
+    }
+
+    /// Decodes one message of the upstream for a relay of the same dialect.
     pub fn decode_message(
         &mut self,
         frame: Frame<'_>,

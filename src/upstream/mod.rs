@@ -17,7 +17,7 @@
 mod chat;
 mod http;
 pub mod lane;
-mod relay;
+pub mod relay;
 mod sglang_omni;
 pub mod sse;
 

@@ -422,6 +422,12 @@ impl UpstreamMapping {
         self.modes.contains_key(&mode) && needed.iter().all(|name| self.send.contains_key(name))
     }
 
+    /// True if relays fill the dialect's own templates. In others, they send the commands of a conversation.
+    #[must_use]
+    pub fn has_relay_messages(&self) -> bool {
+        [SendName::RelayOpen, SendName::RelayAppend].iter().all(|name| self.send.contains_key(name))
+    }
+
     /// Path of a request over HTTP, after the path of the URL. A request with a voice has the path of the one without.
     #[must_use]
     pub fn request_path(&self, name: SendName) -> Option<&str> {
