@@ -66,9 +66,8 @@ fn serialize_redacted_url<S: Serializer>(url: &str, serializer: S) -> Result<S::
 
 /// Name for a dialect that is still to be found.
 pub(super) const AUTO: &str = "auto";
-/// Dialects of an upstream whose dialect is not found: by WebSocket, and by HTTP.
+/// Dialect of an upstream whose dialect is not found.
 const ASSUMED_DIALECT: &str = "minicpm-o";
-const ASSUMED_HTTP_DIALECT: &str = "openai-audio";
 
 fn default_dialect() -> String {
     AUTO.to_owned()
@@ -210,16 +209,7 @@ impl UpstreamConfig {
     /// # Errors
     /// There is no such dialect.
     pub(crate) fn mapping(&self, library: &Library) -> Result<Arc<UpstreamMapping>, String> {
-        library.upstream(match self.has_unknown_dialect() {
-            false => &self.dialect,
-            true if self.is_http() => ASSUMED_HTTP_DIALECT,
-            true => ASSUMED_DIALECT,
-        })
-    }
-
-    /// True if it is reached by HTTP requests.
-    pub(super) fn is_http(&self) -> bool {
-        self.url.starts_with("http://") || self.url.starts_with("https://")
+        library.upstream(if self.has_unknown_dialect() { ASSUMED_DIALECT } else { &self.dialect })
     }
 
     /// Builds the upstream's dialer; returns it with the upstream's name.
