@@ -97,7 +97,7 @@ pub(super) async fn serve_connection(
     let head = match timeout(IO_TIMEOUT, peek_head(&stream)).await {
         Ok(Ok(Some(head))) if !is_handshake(&head) => {
             // The client gets no answer if it leaves, or if the simulator stops.
-            let _gone = timeout(IO_TIMEOUT, answer_http(&mut stream, &head, &inbound)).await;
+            let _gone = timeout(IO_TIMEOUT, answer_http(&mut stream, &head, dialect, &inbound)).await;
             return;
         }
         Ok(Ok(head)) => head.unwrap_or_default(),
@@ -112,7 +112,7 @@ pub(super) async fn serve_connection(
         }
         first = receiver.recv().await;
         if let Some(ConnectionCommand::Refuse(page)) = first {
-            let _gone = timeout(IO_TIMEOUT, write_page(&mut stream, &head, &page)).await;
+            let _gone = timeout(IO_TIMEOUT, write_page(&mut stream, &head, dialect, &page)).await;
             return;
         }
     }
@@ -164,21 +164,27 @@ fn requested_mode(head: &str, dialect: SimDialect) -> Option<SimMode> {
     if path == dialect.path() { dialect.parse_mode(query).ok() } else { None }
 }
 
-async fn answer_http(stream: &mut TcpStream, head: &str, inbound: &Sender<OwnerMessage>) -> Option<()> {
+async fn answer_http(
+    stream: &mut TcpStream,
+    head: &str,
+    dialect: SimDialect,
+    inbound: &Sender<OwnerMessage>,
+) -> Option<()> {
     let mut request = head.split([' ', '\r']);
     let (method, target) = (request.next()?, request.next()?);
     let path = target.split('?').next()?;
     let (reply, page) = oneshot::channel();
     inbound.send(OwnerMessage::Http(method.to_owned(), path.to_owned(), reply)).await.ok()?;
-    write_page(stream, head, &page.await.ok()?).await
+    write_page(stream, head, dialect, &page.await.ok()?).await
 }
 
 /// Answers a request whose head is unread.
-async fn write_page(stream: &mut TcpStream, head: &str, page: &HttpPage) -> Option<()> {
+async fn write_page(stream: &mut TcpStream, head: &str, dialect: SimDialect, page: &HttpPage) -> Option<()> {
     let HttpPage { status, json } = page;
     let reason = StatusCode::from_u16(*status).ok()?.canonical_reason().unwrap_or_default();
+    let server = if dialect == SimDialect::LlamaCppOmni { "X-Engine: comni" } else { "server: uvicorn" };
     let answer = format!(
-        "HTTP/1.1 {status} {reason}\r\nserver: uvicorn\r\ncontent-length: {}\r\ncontent-type: application/json\r\n\
+        "HTTP/1.1 {status} {reason}\r\n{server}\r\ncontent-length: {}\r\ncontent-type: application/json\r\n\
          connection: close\r\n\r\n{json}",
         json.len()
     );
