@@ -24,7 +24,7 @@ fn built_in_mappings_work() {
     let library = Library::embedded().unwrap();
     for client in library.clients().filter(|client| !client.is_relayed()) {
         for profile in library.profiles() {
-            for dialect in library.upstreams().filter(|dialect| !dialect.is_http()) {
+            for dialect in library.upstreams().filter(|dialect| dialect.is_plain()) {
                 if check_compatible(client, profile, dialect).is_ok() {
                     let names = [client.name.as_str(), &profile.name, &dialect.name];
                     assert_eq!(problems(&library, names), [""; 0], "{names:?}");

@@ -445,6 +445,12 @@ impl UpstreamMapping {
         self.form_requests.contains(&name)
     }
 
+    /// True if the file says all about the dialect.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        matches!(self.codec, CodecName::Plain)
+    }
+
     /// True if the upstream is reached by HTTP requests instead of a WebSocket.
     #[must_use]
     pub const fn is_http(&self) -> bool {
