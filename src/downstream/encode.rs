@@ -5,7 +5,10 @@ use crate::{
     audio::word_times::WordTime,
     error::Error,
     event::{ClientCommand, CloseReason, Message, SpeechId},
-    mapping::client::{CloseSpelling, ErrorSpelling, EventName, EventSlot, ReportedAs},
+    mapping::{
+        client::{CloseSpelling, EventName, EventSlot, ReportedAs},
+        error_spelling::ErrorSpelling,
+    },
 };
 
 impl Codec {

@@ -12,6 +12,7 @@ pub mod check;
 pub mod client;
 pub mod compatibility;
 pub mod dialogue;
+pub mod error_spelling;
 pub mod explain;
 pub mod extract;
 pub mod field;

@@ -6,11 +6,12 @@
 
 use std::{sync::Arc, time::Instant};
 
+pub use super::codec_action::CodecAction;
 use super::{Dialect, http::HttpLane, relay, sglang_omni::SglangOmni};
 use crate::{
     event::{
-        AnswerPart, DisconnectReason, EndKind, Frame, HttpRequest, Lane, LaneCommand, LaneEvent, LanePurpose,
-        Message, MessageMeta, Mode, UpstreamEnd, relay::UpstreamMessage,
+        AnswerPart, DisconnectReason, EndKind, Frame, Lane, LaneCommand, LaneEvent, LanePurpose, Message,
+        MessageMeta, Mode, UpstreamEnd, relay::UpstreamMessage,
     },
     mapping::{
         UpstreamMapping,
@@ -20,21 +21,6 @@ use crate::{
 
 /// Close code of a lane whose upstream takes no closing message (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
-
-/// What a codec does by itself, in addition to the session's commands.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CodecAction {
-    /// Sends a message.
-    Send(Message),
-    /// Sends an HTTP request, in place of one that is not answered.
-    Request(HttpRequest),
-    /// Reports an event that no message of the upstream has.
-    Event(LaneEvent<'static>),
-    /// Dials the same upstream again, to resume the session whose transport is gone.
-    Redial,
-    /// Gives the session up, for this reason.
-    End(DisconnectReason),
-}
 
 /// What the end of a transport means for its lane.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,6 +15,7 @@
 //! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
 
 mod chat;
+mod codec_action;
 mod http;
 pub mod lane;
 pub mod relay;

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Dialect, lane::CodecAction};
+use super::{Dialect, codec_action::CodecAction};
 use crate::{
     audio::SPEECH_RATE_HZ,
     event::{LaneEvent, Message, MessageMeta, UnitInput},

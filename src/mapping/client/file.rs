@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{
-    ClientSigns, CloseReason, ErrorSpelling, EventName, ValueSource, realtime::RealtimeFile,
-    values::EventFile, verbs::VerbsFile,
+    ClientSigns, CloseReason, EventName, ValueSource, realtime::RealtimeFile, values::EventFile,
+    verbs::VerbsFile,
 };
 use crate::{
     audio::encoding::Encoding,
@@ -18,9 +18,9 @@ use crate::{
             self, Document, FileError,
             values::{JsonPointer, UrlPath, deserialize_close_code},
         },
+        error_spelling::{CloseFile, ErrorSpelling},
         field::FieldFile,
         profile::PlayoutPace,
-        template::Template,
     },
 };
 
@@ -171,14 +171,6 @@ pub(super) struct ErrorFile {
     pub(super) close: Option<CloseFile>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::mapping) struct CloseFile {
-    #[serde(deserialize_with = "deserialize_close_code")]
-    code: u16,
-    text: Spanned<String>,
-}
-
 /// Spelling of the end of a session.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -225,12 +217,6 @@ impl<'de> Deserialize<'de> for ErrorKey {
             return Ok(Self::Other);
         }
         ErrorKind::deserialize(name.into_deserializer()).map(Self::Kind)
-    }
-}
-
-impl CloseFile {
-    pub(in crate::mapping) fn compile(self, document: &Document<'_>) -> Result<(u16, Template), FileError> {
-        Ok((self.code, document.plain_template(&self.text, &["detail"])?))
     }
 }
 

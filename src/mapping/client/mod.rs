@@ -15,7 +15,6 @@ mod vocabulary;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use self::events::seconds;
-pub(super) use self::file::CloseFile;
 use self::{
     compile::{compile_fields, compile_subprotocols},
     file::{ClientFile, ErrorKey},
@@ -33,10 +32,10 @@ pub use self::{
 };
 use super::{
     check::{self, Document, FileError},
+    error_spelling::ErrorSpelling,
     extract::{Extractor, Node},
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
-    template::Template,
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
 
@@ -120,32 +119,6 @@ pub struct ProtocolCommand {
     pub audio: Option<usize>,
     /// Fields of the command.
     pub fields: Vec<ProtocolField>,
-}
-
-/// Compiled spelling of an error. Both templates have the slot `detail`.
-#[derive(Debug)]
-pub struct ErrorSpelling {
-    /// Error code; empty for no error event.
-    pub code: String,
-    /// True if the session continues.
-    pub recoverable: bool,
-    /// Message; `None` stands for the detail alone.
-    pub message: Option<Template>,
-    /// The protocol's words for details of voxbridge.
-    pub details: BTreeMap<String, String>,
-    /// Close code and reason, for errors that end the connection.
-    pub close: Option<(u16, Template)>,
-    /// In a relay's protocol: the party that caused the error.
-    pub class: String,
-    /// In a relay's protocol: the reason of the event that ends the session, with the message as its diagnostic.
-    pub ended: Option<String>,
-}
-
-impl ErrorSpelling {
-    /// The message about this detail.
-    pub(crate) fn message(&self, detail: &str) -> String {
-        self.message.as_ref().map_or_else(|| detail.to_owned(), |text| text.filled_with(detail))
-    }
 }
 
 impl ClientMapping {

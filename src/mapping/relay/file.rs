@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::{
     super::{
         check::{Document, FileError},
-        client::{CloseFile, ErrorSpelling},
+        error_spelling::{CloseFile, ErrorSpelling},
         extract::Extractor,
     },
     RelayCommand, RelayEndReason, RelayEndSpelling, RelayEvent, RelayModeQuery, RelayProtocol, RelayVerb,

@@ -21,7 +21,7 @@ pub use self::{
 };
 use super::{
     check::values::deserialize_close_code,
-    client::ErrorSpelling,
+    error_spelling::ErrorSpelling,
     extract::{Extractor, Node},
     template::Template,
     upstream::Mode,

@@ -3,10 +3,10 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::{MODEL, Piece, request::AnswerForm};
+use super::{MODEL, Piece, failure, request::AnswerForm};
 use crate::{
     audio::{pcm, wav},
-    simulator::{HttpApi, HttpPage, hum_voice::SAMPLE_RATE_HZ},
+    simulator::{HttpApi, hum_voice::SAMPLE_RATE_HZ},
 };
 
 /// Length that a WAV file names while it is generated.
@@ -20,13 +20,6 @@ pub(super) struct AnswerWriter {
     text: String,
     samples: Vec<i16>,
     has_begun: bool,
-}
-
-/// The page of a failure, as OpenAI's API has it.
-pub(super) fn failure(status: u16, words: &str) -> HttpPage {
-    let kind = if status < 500 { "BadRequestError" } else { "server_error" };
-    let error = json!({"message": words, "type": kind, "param": null, "code": status});
-    HttpPage { status, json: json!({"error": error}).to_string() }
 }
 
 impl AnswerWriter {

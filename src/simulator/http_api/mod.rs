@@ -108,8 +108,8 @@ async fn answer_request(request: Request<Incoming>, context: RequestContext) -> 
     tokio::spawn(ask_gateway(question, context, sender));
     // A failure before the first piece has a status of its own.
     match pieces.recv().await {
-        Some(Piece::Busy(words)) => Ok(page_response(answer::failure(503, &words))),
-        Some(Piece::Failed(words)) => Ok(page_response(answer::failure(500, &words))),
+        Some(Piece::Busy(words)) => Ok(page_response(failure(503, &words))),
+        Some(Piece::Failed(words)) => Ok(page_response(failure(500, &words))),
         Some(Piece::Aborted) | None => Err(io::ErrorKind::ConnectionAborted.into()),
         Some(first) if writer.is_stream() => Ok(stream_response(writer, first, pieces)),
         Some(first) => whole_response(writer, first, pieces).await,
@@ -152,7 +152,7 @@ async fn whole_response(
                 return Ok(response(200, content_type, Either::Left(body.into())));
             }
             Some(Piece::Busy(words) | Piece::Failed(words)) => {
-                return Ok(page_response(answer::failure(500, &words)));
+                return Ok(page_response(failure(500, &words)));
             }
             Some(Piece::Aborted) | None => return Err(io::ErrorKind::ConnectionAborted.into()),
         }
@@ -170,6 +170,13 @@ fn response(status: u16, content_type: &'static str, body: Body) -> Response<Bod
     response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
     response.headers_mut().insert(SERVER, hyper::header::HeaderValue::from_static("uvicorn"));
     response
+}
+
+/// The page of a failure, as OpenAI's API has it.
+fn failure(status: u16, words: &str) -> HttpPage {
+    let kind = if status < 500 { "BadRequestError" } else { "server_error" };
+    let error = json!({"message": words, "type": kind, "param": null, "code": status});
+    HttpPage { status, json: json!({"error": error}).to_string() }
 }
 
 /// FastAPI's page for an unknown path.

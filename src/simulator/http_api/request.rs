@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-use super::{MODEL, answer::failure, not_found};
+use super::{MODEL, failure, not_found};
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, wav},
     simulator::{HttpApi, HttpPage, READ_ALOUD_PROMPT},
