@@ -63,14 +63,18 @@ impl UpstreamConfig {
     async fn find_dialect(&self, library: &Library) -> Option<String> {
         let mut pages: BTreeMap<&str, Option<String>> = BTreeMap::new();
         for mapping in library.upstreams() {
-            let Some(sign) = &mapping.detect else { continue };
+            let Some(sign) = mapping.detect.as_ref() else {
+                continue;
+            };
             if !pages.contains_key(&*sign.path) {
                 let (_, dialer) = self.build_dialer(mapping).ok()?;
                 let page = dialer.fetch_page(&sign.path, PAGE_MAX_BYTES).await;
                 pages.insert(&sign.path, page.ok().map(|page| page.text.to_ascii_lowercase()));
             }
             let page = pages.get(&*sign.path).and_then(Option::as_ref);
-            if page.is_some_and(|page| page.contains(&sign.contains.to_ascii_lowercase())) {
+            let has_signs =
+                |page: &String| sign.contains.iter().all(|text| page.contains(&text.to_ascii_lowercase()));
+            if page.is_some_and(has_signs) {
                 return Some(mapping.name.clone());
             }
         }

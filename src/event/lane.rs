@@ -40,6 +40,8 @@ pub enum LaneEvent<'a> {
     RecoverableError(&'a str),
     /// The upstream session has ended.
     Closed(UpstreamEnd),
+    /// A message without a meaning for the session.
+    Ignored,
     /// Unknown or unreadable message, described for the log.
     Unknown(String),
 }

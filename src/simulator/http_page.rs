@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::{SimDialect, SimMode, gateway::Gateway, model::WorkerTask};
+use super::{SimDialect, SimMode, gateway::Gateway, model::WorkerTask, sglang};
 use crate::downstream::date;
 
 /// Answer to an HTTP request: status and JSON body.
@@ -62,7 +62,8 @@ impl Gateway {
             (SimDialect::LlamaCppOmni, _) if method == "GET" && ["/health", "/v1/health"].contains(&path) => {
                 HttpPage { status: 200, json: "{\"status\":\"ok\"}".to_owned() }
             }
-            (SimDialect::LlamaCppOmni, _) => error_page(404, "Not Found"),
+            (SimDialect::SglangOmni, _) if let Some(page) = sglang::pages::page(method, path) => page,
+            (SimDialect::LlamaCppOmni | SimDialect::SglangOmni, _) => error_page(404, "Not Found"),
             _ => self.http_page(now, method, path),
         }
     }

@@ -10,8 +10,8 @@
 //!
 //! The core ([`Gateway`]) is sans-IO: inputs and instants in, outputs out, ids from a seed. The sockets are in
 //! `socket`, behind the `io` feature. `session_mode` and `generate` answer `mode=chat`; `duplex` answers the
-//! full-duplex modes. `session` implements the current dialect, with or without a
-//! gateway, `legacy` the legacy one.
+//! full-duplex modes. `session` implements the current dialect, with or without a gateway, `legacy` the legacy one, and
+//! `sglang` SGLang-Omni.
 
 mod backend;
 mod backlog;
@@ -32,6 +32,7 @@ mod script;
 mod session;
 mod session_context;
 mod session_mode;
+mod sglang;
 
 #[cfg(feature = "io")]
 pub mod engines;
@@ -98,6 +99,8 @@ pub enum SimDialect {
     },
     /// llama.cpp-omni without a gateway: the messages of the current dialect at `/backend`, one session, no queue.
     LlamaCppOmni,
+    /// SGLang-Omni's full-duplex deployment.
+    SglangOmni,
 }
 
 impl SimDialect {
@@ -106,12 +109,22 @@ impl SimDialect {
         matches!(self, Self::Legacy { .. })
     }
 
+    /// Sessions at a time of a server that is started without options.
+    pub const fn default_workers(self) -> usize {
+        if matches!(self, Self::SglangOmni) { 2 } else { 1 }
+    }
+
     /// Path of the WebSocket.
     pub const fn path(self) -> &'static str {
         match self {
-            Self::Current | Self::Legacy { .. } => "/v1/realtime",
+            Self::Current | Self::Legacy { .. } | Self::SglangOmni => "/v1/realtime",
             Self::LlamaCppOmni => "/backend",
         }
+    }
+
+    /// True if the server decides at the handshake whether it has a session for the client, and says the first word.
+    pub(super) const fn admits_at_handshake(self) -> bool {
+        matches!(self, Self::SglangOmni)
     }
 
     /// Reads the mode from the query string. The real legacy server treats every mode but `video` as audio; its
@@ -125,6 +138,10 @@ impl SimDialect {
             (Self::Current, _) => parse_mode(query),
             // The payload of `session.init` names the mode; pictures are always taken.
             (Self::LlamaCppOmni, _) => Ok(SimMode::Video),
+            (Self::SglangOmni, _) if !sglang::pages::is_own_model(query) => {
+                Err(HandshakeRejected { status: 403 })
+            }
+            (Self::SglangOmni, _) => Ok(SimMode::Video),
             (Self::Legacy { .. }, Some("video")) => Ok(SimMode::Video),
             (Self::Legacy { .. }, Some("audio") | None) | (Self::Legacy { follows_document: false }, _) => {
                 Ok(SimMode::Audio)
@@ -244,7 +261,7 @@ pub struct SimulatorConfig {
     pub http_api: Option<HttpApi>,
     /// Back-end of the workers; the legacy dialect always has PyTorch, llama.cpp-omni always C++.
     pub backend: Backend,
-    /// Maximum number of concurrent sessions; llama.cpp-omni has one.
+    /// Maximum number of concurrent sessions; llama.cpp-omni has one, SGLang-Omni by default two.
     pub workers: usize,
     /// Maximum number of queued connections; the real default is 1000 (field notes §1.2).
     pub queue_limit: usize,
@@ -321,6 +338,8 @@ pub enum SimOutput {
     Close(ConnId, u16, String),
     /// Abort the TCP connection without a close frame, then forget the connection.
     Abort(ConnId),
+    /// Answer the handshake with this page, then forget the connection. The first output of the connection.
+    Refuse(ConnId, HttpPage),
     /// Send a request to the engines.
     AskEngines(JobId, EngineRequest),
     /// The samples of an ASR request, as the back-end decoded them. Only with [`SimulatorConfig::record`].

@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{Dialect, http::HttpLane, relay};
+use super::{Dialect, http::HttpLane, relay, sglang_omni::SglangOmni};
 use crate::{
     event::{
         AnswerPart, DisconnectReason, EndKind, Frame, HttpRequest, Lane, LaneCommand, LaneEvent, LanePurpose,
@@ -74,6 +74,7 @@ pub struct LaneCodec {
 enum Behaviour {
     Plain,
     Http(Box<HttpLane>),
+    SglangOmni(Box<SglangOmni>),
 }
 
 impl LaneCodec {
@@ -82,6 +83,7 @@ impl LaneCodec {
         let behaviour = match mapping.codec {
             CodecName::Plain => Behaviour::Plain,
             CodecName::Http => Behaviour::Http(Box::default()),
+            CodecName::SglangOmni => Behaviour::SglangOmni(Box::default()),
         };
         Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false, is_open: false, behaviour }
     }
@@ -97,14 +99,17 @@ impl LaneCodec {
     /// Decodes one message of the upstream, which may have several events.
     pub fn decode(
         &mut self,
-        _now: Instant,
+        now: Instant,
         frame: Frame<'_>,
-        emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+        mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
         self.has_answered = true;
         match &mut self.behaviour {
             Behaviour::Plain => self.dialect.decode(frame, emit),
             Behaviour::Http(http) => http.decode(&self.dialect, frame, emit),
+            Behaviour::SglangOmni(sglang) => {
+                self.dialect.decode(frame, |event, meta| sglang.handle_event(now, event, meta, &mut emit));
+            }
         }
     }
 
@@ -117,8 +122,12 @@ impl LaneCodec {
 
     /// Encodes a command. It may take several messages, or the end of the transport.
     pub fn encode(&mut self, _now: Instant, command: LaneCommand, mut emit: impl FnMut(Message)) {
-        if let Behaviour::Http(http) = &mut self.behaviour {
-            return http.encode(&self.dialect, &command, self.mode);
+        match (&mut self.behaviour, &command) {
+            (Behaviour::Http(http), command) => return http.encode(&self.dialect, command, self.mode),
+            (Behaviour::SglangOmni(sglang), LaneCommand::Append(unit)) => {
+                return sglang.send_unit(&self.dialect, unit, |text| emit(Message::Text(text)));
+            }
+            _ => {}
         }
         let closes_socket = self.dialect.mapping().close_by == CloseBy::Socket;
         emit(match command {
@@ -134,16 +143,24 @@ impl LaneCodec {
         match &mut self.behaviour {
             Behaviour::Plain => None,
             Behaviour::Http(http) => http.pop_action(),
+            Behaviour::SglangOmni(sglang) => sglang.pop_action(),
         }
     }
 
     /// When [`LaneCodec::handle_timeout`] must run.
-    pub const fn deadline(&self) -> Option<Instant> {
-        None
+    pub fn deadline(&self) -> Option<Instant> {
+        match &self.behaviour {
+            Behaviour::Plain | Behaviour::Http(_) => None,
+            Behaviour::SglangOmni(sglang) => sglang.deadline(),
+        }
     }
 
     /// The codec's deadline has come.
-    pub const fn handle_timeout(&mut self, _now: Instant) {}
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Behaviour::SglangOmni(sglang) = &mut self.behaviour {
+            sglang.handle_timeout(now, &self.dialect);
+        }
+    }
 
     /// Decodes one message of the upstream for a relay of another dialect. What the codec makes of the message becomes the
     /// messages of a relay, unless the dialect has such messages itself.

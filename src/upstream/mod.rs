@@ -11,12 +11,14 @@
 //! - [`Dialect`] is what all lanes share: the mapping file, and the encoding of single messages
 //! - [`lane`] is one lane's codec; the bridge keeps one for each lane
 //! - [`http`] is a lane without a WebSocket: each request is an HTTP request; [`sse`] reads event streams
+//! - [`sglang_omni`] is what SGLang-Omni does beyond its mapping file
 //! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
 
 mod chat;
 mod http;
 pub mod lane;
 pub mod relay;
+mod sglang_omni;
 pub mod sse;
 
 use std::sync::Arc;
@@ -106,6 +108,16 @@ impl Dialect {
         encoding == VoiceEncoding::Wav || self.mapping.is_http()
     }
 
+    /// The settings of a new conversation that the upstream knows; `None` if it takes all.
+    fn known_config(&self, command: &LaneCommand) -> Option<String> {
+        let LaneCommand::InitConversation(opening) = command else { return None };
+        let known = self.mapping.config_keys.as_ref()?;
+        let mut config: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&opening.config).unwrap_or_default();
+        config.retain(|key, _| known.contains(key));
+        Some(serde_json::Value::Object(config).to_string())
+    }
+
     /// Encodes a command as a text message, for a lane in this mode.
     pub fn encode(&self, command: &LaneCommand, mode: Mode) -> String {
         let voice = command.voice();
@@ -129,6 +141,7 @@ impl Dialect {
         };
         let wav = voice.filter(|voice| self.takes_wav(voice)).map(to_wav);
         let is_form = self.mapping.is_form(name);
+        let config = self.known_config(command);
         let mut json = String::with_capacity(capacity);
         if let Some(template) = self.mapping.message(name) {
             template.render(&mut json, |slot| match (name.slots()[slot], &wav) {
@@ -136,6 +149,9 @@ impl Dialect {
                 ("voice", Some(wav)) => SlotValue::Base64(wav),
                 // It is the form's file.
                 ("audio", _) if is_form => SlotValue::Null,
+                ("config", _) if config.is_some() => {
+                    config.as_deref().map_or(SlotValue::Null, SlotValue::Raw)
+                }
                 ("mode", _) => SlotValue::Str(self.mapping.mode_name(mode)),
                 (slot, _) => match slot_value(command, slot) {
                     SlotValue::Audio(samples) if slot == "audio" => self.mapping.audio_value(samples),
@@ -249,6 +265,7 @@ fn read_message<'f>(
             let goes_on = code.is_some_and(|code| matches_any(&mapping.meanings.non_fatal, code));
             return UpstreamMessage::Failed(upstream_end(mapping, code, text(rule.detail)), goes_on);
         }
+        ReceiveName::Ignored => return UpstreamMessage::Ignored,
         ReceiveName::Listen => ModelOutput::Listening,
         ReceiveName::Text => ModelOutput::Text(text(rule.text).unwrap_or_default()),
         ReceiveName::Audio => ModelOutput::Speech(text(rule.audio).unwrap_or_default()),
@@ -306,7 +323,10 @@ fn emit_step(
 }
 
 fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
-    rule.when.iter().all(|(slot, value)| found.get(*slot).and_then(Node::as_str) == Some(value))
+    rule.when.iter().all(|(slot, values)| {
+        let found = found.get(*slot).and_then(Node::as_str);
+        found.is_some_and(|found| values.iter().any(|value| value == found))
+    })
 }
 
 /// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`], at the dialect's rate.

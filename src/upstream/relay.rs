@@ -87,6 +87,7 @@ pub(crate) fn to_message<'a>(
             return UpstreamMessage::Failed(end, true);
         }
         LaneEvent::Closed(end) => return end_message(mapping, end, is_open),
+        LaneEvent::Ignored => return UpstreamMessage::Ignored,
         LaneEvent::Unknown(words) => return UpstreamMessage::Unknown(words.clone()),
     })
 }

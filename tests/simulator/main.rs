@@ -15,6 +15,8 @@ mod llama_cpp_omni;
 mod queue;
 mod session_end;
 #[cfg(feature = "io")]
+mod sglang_omni;
+#[cfg(feature = "io")]
 mod socket;
 mod validation;
 
@@ -42,6 +44,7 @@ enum ServerOutput {
     Event(Value),
     Close(u16, String),
     Abort,
+    Refuse(u16),
 }
 
 /// A gateway with a virtual clock and all its outputs.
@@ -91,6 +94,7 @@ impl TestGateway {
                 }
                 SimOutput::Close(conn, code, reason) => (*conn, ServerOutput::Close(*code, reason.clone())),
                 SimOutput::Abort(conn) => (*conn, ServerOutput::Abort),
+                SimOutput::Refuse(conn, page) => (*conn, ServerOutput::Refuse(page.status)),
                 SimOutput::AskEngines(..)
                 | SimOutput::AsrAudio(..)
                 | SimOutput::DuplexOpened(..)

@@ -1,11 +1,13 @@
 //! Support for the test programs: a bridge with a simulated upstream, certificates, a TCP proxy that breaks connections,
-//! waiting for a state, tools that a machine may lack, and the bodies of the fuzz targets.
+//! waiting for a state, tools that a machine may lack, public
+//! servers, and the bodies of the fuzz targets.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 pub mod bench;
 pub mod certs;
 pub mod fuzzing;
 pub mod programs;
+pub mod servers;
 pub mod tcp_proxy;
 pub mod wait;
 

@@ -73,6 +73,7 @@ Examples:
   voxbridge simulate --backend cpp --fault slow-init=3
   voxbridge simulate --dialect minicpm-o-legacy
   voxbridge simulate --dialect llama-cpp-omni --listen 127.0.0.1:8080
+  voxbridge simulate --dialect sglang-omni --listen 127.0.0.1:18260
   voxbridge simulate --fault queue-full,times=2 --fault die-mid-answer=4
 
 Faults: queue-full, busy, 403-after-queue[=TIMES], stuck-queue, slow-init=SECONDS, die-before-created,

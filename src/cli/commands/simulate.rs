@@ -27,6 +27,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         (DialectArg::MinicpmOLegacy, documented) => SimDialect::Legacy { follows_document: documented },
         (DialectArg::MinicpmO, false) => SimDialect::Current,
         (DialectArg::LlamaCppOmni, false) => SimDialect::LlamaCppOmni,
+        (DialectArg::SglangOmni, false) => SimDialect::SglangOmni,
         (_, true) => {
             let message = "--as-documented works only with --dialect minicpm-o-legacy";
             return Err(CommandError::usage(message));
@@ -40,7 +41,8 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         Some(dir) => Some(start_engines(dir).await?),
         None => None,
     };
-    let config = SimulatorConfig { dialect, backend, faults, ..SimulatorConfig::default() };
+    let workers = dialect.default_workers();
+    let config = SimulatorConfig { dialect, backend, workers, faults, ..SimulatorConfig::default() };
     let mut simulator = socket::bind(&args.listen, config)
         .await
         .map_err(|error| CommandError::failed(format!("cannot listen on {}: {error}", args.listen)))?;

@@ -96,6 +96,8 @@ pub enum CodecName {
     Plain,
     /// No WebSocket: each request is an HTTP request, and its answer may be a stream.
     Http,
+    /// SGLang-Omni: numbered units, pictures before their unit, and answers that end with their unit.
+    SglangOmni,
 }
 
 /// How the bridge ends a session.
@@ -130,6 +132,9 @@ struct UpstreamFile {
     request_paths: BTreeMap<SendName, String>,
     #[serde(default)]
     form_requests: BTreeSet<SendName>,
+    config_keys: Option<Vec<String>>,
+    #[serde(default)]
+    picture_max_bytes: Option<usize>,
     #[serde(default)]
     close_by: CloseBy,
     message_max_bytes: usize,
@@ -159,8 +164,8 @@ struct UpstreamFile {
 pub struct DialectSign {
     /// Path of a page of its HTTP server.
     pub path: String,
-    /// Text in the head or body of that page, in any case.
-    pub contains: String,
+    /// Texts that are all in the head or body of that page, in any case.
+    pub contains: Vec<String>,
 }
 
 /// `[duplex]`: limits of a full-duplex conversation.
@@ -183,10 +188,18 @@ pub struct DuplexLimits {
 #[serde(deny_unknown_fields)]
 struct RuleFile {
     #[serde(rename = "match")]
-    when: BTreeMap<String, String>,
+    when: BTreeMap<String, OneOrMore>,
     event: ReceiveName,
     #[serde(default)]
     take: TakeFile,
+}
+
+/// Value of a condition, or several of which one must match.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
 }
 
 /// JSON pointers to the parts of a received message.
@@ -267,6 +280,10 @@ pub struct UpstreamMapping {
     pub(crate) request_paths: BTreeMap<SendName, String>,
     /// Requests over HTTP that are sent as forms. Their audio is a file.
     pub(crate) form_requests: BTreeSet<SendName>,
+    /// Settings of a conversation that the upstream knows; `None` if it ignores the others.
+    pub config_keys: Option<Vec<String>>,
+    /// Largest picture, in bytes.
+    pub picture_max_bytes: Option<usize>,
     /// How the bridge ends a session.
     pub close_by: CloseBy,
     /// Largest message in either direction, in bytes.
@@ -297,7 +314,7 @@ pub struct UpstreamMapping {
 /// Compiled rule for one kind of received message: its conditions, then the extractor slots of its parts.
 #[derive(Debug)]
 pub(crate) struct ReceiveRule {
-    pub(crate) when: Vec<(usize, String)>,
+    pub(crate) when: Vec<(usize, Vec<String>)>,
     pub(crate) event: ReceiveName,
     pub(crate) position: Option<usize>,
     pub(crate) length: Option<usize>,
@@ -350,6 +367,8 @@ impl UpstreamMapping {
             codec: read.codec,
             request_paths: read.request_paths,
             form_requests: read.form_requests,
+            config_keys: read.config_keys,
+            picture_max_bytes: read.picture_max_bytes,
             close_by: read.close_by,
             message_max_bytes: read.message_max_bytes,
             audio_max_ms: read.audio_max_ms,
@@ -443,7 +462,10 @@ impl UpstreamMapping {
     #[must_use]
     pub fn example(&self, event: ReceiveName, text: &str, audio: &str) -> Option<String> {
         let rule = self.rules.iter().find(|rule| rule.event == event)?;
-        let conditions = rule.when.iter().map(|(slot, value)| (*slot, Value::from(value.as_str())));
+        let conditions = rule
+            .when
+            .iter()
+            .filter_map(|(slot, values)| Some((*slot, Value::from(values.first()?.as_str()))));
         let parts = [(rule.text, text.into()), (rule.audio, audio.into()), (rule.end_of_turn, true.into())];
         let parts = parts.into_iter().filter_map(|(slot, value)| Some((slot?, value)));
         Some(self.extractor.compose(&conditions.chain(parts).collect()).to_string())
@@ -526,7 +548,12 @@ impl UpstreamMapping {
 
 impl RuleFile {
     fn compile(self, extractor: &mut Extractor) -> ReceiveRule {
-        let when = self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), value)).collect();
+        let values = |value| match value {
+            OneOrMore::One(value) => vec![value],
+            OneOrMore::More(values) => values,
+        };
+        let when =
+            self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), values(value))).collect();
         let mut slot = |pointer: Option<String>| pointer.map(|pointer| extractor.add(&pointer));
         ReceiveRule {
             when,

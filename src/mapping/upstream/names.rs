@@ -130,8 +130,8 @@ impl SendName {
             Self::SpeakWithVoice => &["before_voice", "voice", "after_voice", "text", "words"],
             Self::Converse => &["mode", "prompt", "config"],
             Self::ConverseWithVoice => &["mode", "prompt", "config", "voice"],
-            Self::Append => &["audio", "input_id", "force_listen"],
-            Self::AppendWithFrame => &["audio", "input_id", "force_listen", "frame"],
+            Self::Append => &["audio", "input_id", "force_listen", "seq", "t_start_ms"],
+            Self::AppendWithFrame => &["audio", "input_id", "force_listen", "frame", "seq", "t_start_ms"],
             Self::Close => &["reason"],
             Self::Chat => &["messages", "speaks", "max_tokens", "modalities"],
             Self::ChatWithVoice => &["messages", "speaks", "max_tokens", "modalities", "voice"],
@@ -170,4 +170,6 @@ pub enum ReceiveName {
     Closed,
     /// An error: `code`, `detail`.
     Failed,
+    /// Known, and without a meaning for the bridge.
+    Ignored,
 }

@@ -100,7 +100,7 @@ fn assert_notice_encodes(codec: &RelayCodec, event: &UpstreamMessage<'_>, meta: 
                 detail: Some(&end.detail),
             }
         }
-        UpstreamMessage::Failed(..) | UpstreamMessage::Unknown(_) => return,
+        UpstreamMessage::Failed(..) | UpstreamMessage::Ignored | UpstreamMessage::Unknown(_) => return,
     };
     codec.encode_notice(&notice, &notice_meta).iter().for_each(|json| assert_json(json));
 }
