@@ -10,7 +10,8 @@ use voxbridge::{
 use voxbridge_test_support::{
     PICTURE,
     bench::{
-        Bench, Client, ClientFrame, RunningServer, events, recording, start_simulator, upstream_of,
+        Bench, Client, ClientFrame, RunningServer, events, recording, samples, speech_dir, start_simulator,
+        upstream_of,
     },
     servers::PackageServer,
 };
@@ -27,7 +28,7 @@ struct Server {
 }
 
 impl Server {
-    async fn simulated(name: &'static str, dialect: SimDialect) -> Self {
+    async fn simulated(name: &'static str, profile: &str, dialect: SimDialect) -> Self {
         let config = SimulatorConfig {
             dialect,
             workers: dialect.default_workers(),
@@ -35,30 +36,42 @@ impl Server {
             ..SimulatorConfig::default()
         };
         let (address, running, _) = start_simulator("127.0.0.1:0", config, None).await;
-        Self::behind_bridge(name, vec![upstream_of(dialect, address)], (Some(running), None)).await
+        Self::behind_bridge(name, profile, upstream_of(dialect, address), (Some(running), None)).await
     }
 
-    async fn package(name: &'static str, dialect: SimDialect, package: PackageServer) -> Self {
+    async fn package(name: &'static str, profile: &str, dialect: SimDialect, package: PackageServer) -> Self {
         let upstream = upstream_of(dialect, package.address());
-        Self::behind_bridge(name, vec![upstream], (None, Some(package))).await
+        Self::behind_bridge(name, profile, upstream, (None, Some(package))).await
     }
 
     async fn behind_bridge(
         name: &'static str,
-        upstream: Vec<UpstreamConfig>,
+        profile: &str,
+        upstream: UpstreamConfig,
         running: (Option<RunningServer>, Option<PackageServer>),
     ) -> Self {
-        let config = Config { profile: Some("relay".into()), upstream, ..Config::default() };
+        let upstream = vec![upstream];
+        let config = Config { profile: Some(profile.into()), upstream, ..Config::default() };
         Self { name, bench: Bench::with_config(SimulatorConfig::default(), config).await, running }
     }
 }
 
-/// Every server that is not a Demo: its simulator and, where it is installed, its package without a model.
-async fn other_servers() -> Vec<Server> {
-    let mut servers = vec![Server::simulated("simulated SGLang-Omni", SimDialect::SglangOmni).await];
+/// Every server that is not a Demo, for this profile: its simulator and, where it is installed, its package without a model.
+async fn other_servers(profile: &str) -> Vec<Server> {
+    let sglang = SimDialect::SglangOmni;
+    let mut servers = vec![Server::simulated("simulated SGLang-Omni", profile, sglang).await];
     if let Some(package) = PackageServer::sglang_omni(&[]) {
-        servers.push(Server::package("SGLang-Omni's package", SimDialect::SglangOmni, package).await);
+        servers.push(Server::package("SGLang-Omni's package", profile, sglang, package).await);
     }
+    servers
+}
+
+/// Every server that holds conversations with clients of other servers.
+async fn conversing_servers() -> Vec<Server> {
+    let legacy = SimDialect::Legacy { follows_document: false };
+    let mut servers = other_servers("conversation").await;
+    servers.push(Server::simulated("simulated Demo", "conversation", SimDialect::Current).await);
+    servers.push(Server::simulated("simulated older Demo", "conversation", legacy).await);
     servers
 }
 
@@ -85,7 +98,11 @@ fn samples_of(base64: &str) -> Vec<i16> {
 #[track_caller]
 fn assert_whole_answer(audio: &[i16], server: &str) {
     let marks: Vec<_> = audio.iter().map(|sample| read_watermark(*sample).expect("no watermark")).collect();
-    assert_eq!(marks.first().map(|mark| mark.1), Some(0), "{server}: the answer begins with its first sample");
+    assert_eq!(
+        marks.first().map(|mark| mark.1),
+        Some(0),
+        "{server}: the answer begins with its first sample"
+    );
     assert!(marks.windows(2).all(|pair| pair[1] == (pair[0].0, (pair[0].1 + 1) % 8190)), "{server}");
     assert_eq!(audio.len(), ANSWER_SAMPLES, "{server}");
 }
@@ -94,7 +111,7 @@ fn assert_whole_answer(audio: &[i16], server: &str) {
 fn assert_polite_end(frames: &[ClientFrame], server: &str) {
     assert!(events(frames, "error").is_empty(), "{server}: {frames:?}");
     assert_eq!(events(frames, "session.closed").len(), 1, "{server}");
-    assert!(matches!(frames.last(), Some(ClientFrame::Close(1000, _))), "{server}: {:?}", frames.last());
+    assert!(frames.iter().any(|frame| matches!(frame, ClientFrame::Close(1000, _))), "{server}: {frames:?}");
 }
 
 fn voice() -> String {
@@ -109,7 +126,7 @@ async fn close(mut client: Client) -> Vec<ClientFrame> {
 
 #[tokio::test]
 async fn application_for_the_demo_gets_a_whole_answer_from_other_servers() {
-    for server in other_servers().await {
+    for server in other_servers("relay").await {
         for mode in ["audio", "video"] {
             let mut client = server.bench.dial(&format!("/v1/realtime?mode={mode}")).await;
             let payload = json!({
@@ -139,7 +156,7 @@ async fn application_for_the_demo_gets_a_whole_answer_from_other_servers() {
 
 #[tokio::test]
 async fn application_for_the_older_demo_gets_a_whole_answer_from_other_servers() {
-    for server in other_servers().await {
+    for server in other_servers("relay").await {
         let mut client = server.bench.dial("/v1/realtime?mode=audio").await;
         let session = json!({"instructions": "Speak briefly.", "ref_audio": voice()});
         client.send_json(json!({"type": "session.update", "session": session})).await;
@@ -155,5 +172,31 @@ async fn application_for_the_older_demo_gets_a_whole_answer_from_other_servers()
         assert_whole_answer(&audio.collect::<Vec<_>>(), server.name);
         assert_eq!(deltas.iter().filter(|delta| delta["end_of_turn"] == true).count(), 1, "{deltas:?}");
         assert!(!events(&frames, "response.listen").is_empty(), "{}", server.name);
+    }
+}
+
+/// vLLM-Omni's own client, unchanged; `None` without Python.
+fn run_duplex_client(url: &str) -> Option<Value> {
+    let mut client = PackageServer::vllm_omni_client()?;
+    let output = client.arg(url).arg(speech_dir().join("goforward_16k.wav")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[tokio::test]
+async fn duplex_client_of_vllm_omni_gets_a_whole_answer_from_every_other_server() {
+    for server in conversing_servers().await {
+        let url = format!("ws://{}/vllm/v1/realtime", server.bench.address());
+        let talk = tokio::task::spawn_blocking(move || run_duplex_client(&url)).await.unwrap();
+        let Some(came) = talk else { return };
+        let audio = STANDARD.decode(came["audio"].as_str().unwrap()).unwrap();
+        assert_whole_answer(&samples(&audio), server.name);
+        assert_eq!(came["status"], "completed", "{}: {came}", server.name);
+        assert!(!came["transcript"].as_str().unwrap().is_empty());
+        assert!(came["session_id"].is_string());
+        assert_eq!(came["cancelled_without_response"], "response_not_active");
+        let kinds: Vec<&str> = came["events"].as_array().unwrap().iter().flat_map(Value::as_str).collect();
+        assert_eq!(kinds.last(), Some(&"session.closed"), "{}: {kinds:?}", server.name);
+        assert_eq!(kinds.iter().filter(|kind| **kind == "error").count(), 1, "{}: {kinds:?}", server.name);
     }
 }
