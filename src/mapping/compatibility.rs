@@ -18,6 +18,12 @@ pub fn check_compatible(
     dialect: &Arc<UpstreamMapping>,
 ) -> Result<(), String> {
     check_client_with_profile(client, profile)?;
+    if client.relay.as_ref().is_some_and(|relay| !relay.reaches(dialect)) {
+        return Err(format!(
+            "dialect {:?} holds no conversations, so that the messages of client {:?} have no counterpart",
+            dialect.name, client.name
+        ));
+    }
     check_profile_with_dialects(profile, &dialect.clone().into())
 }
 

@@ -9,6 +9,7 @@ mod conversations;
 mod http_upstreams;
 mod llama_cpp_omni;
 mod matrix;
+mod migration;
 mod mixed_upstreams;
 mod observability;
 mod relay;

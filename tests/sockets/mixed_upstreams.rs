@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::json;
 use voxbridge::{
     config::{Config, UpstreamConfig},
     event::LanePurpose,
@@ -98,4 +100,35 @@ async fn dialect_of_each_server_is_found_by_its_pages() {
     assert!(config.has_unknown_dialects());
     // Without an answer, it counts as the server that most users have.
     assert!(config.build_service().is_ok());
+}
+
+#[tokio::test]
+async fn relayed_client_passes_to_its_own_dialect_and_is_translated_to_another() {
+    let legacy = SimDialect::Legacy { follows_document: false };
+    let (first, mut first_server, _) = start_simulator("127.0.0.1:0", simulator(legacy), None).await;
+    let (second, _second, recorder) =
+        start_simulator("127.0.0.1:0", simulator(SimDialect::Current), None).await;
+    let upstream = vec![upstream_of(legacy, first), upstream_of(SimDialect::Current, second)];
+    let config = Config { profile: Some("relay".into()), upstream, ..Config::default() };
+    let bench = Bench::with_config(simulator(SimDialect::Current), config).await;
+    let mut client = bench.dial("/v1/realtime?mode=audio").await;
+    client.send_json(json!({"type": "session.init", "payload": {"system_prompt": "Speak briefly."}})).await;
+    client.wait_for_event("session.created").await;
+    let silence = STANDARD.encode([0; 64_000]);
+    let append = json!({"type": "input.append", "input": {"audio": silence, "number": 1}});
+    client.send_json(append.clone()).await;
+    client.wait_for_event("response.output.delta").await;
+    assert_eq!(recorder.all().len(), 0, "the first upstream has the session, in its own words");
+    first_server.stop();
+    client.wait_for_event("session.created").await;
+    client.send_json(append).await;
+    client.wait_for_event("response.output.delta").await;
+    let messages = format!("{:?}", recorder.all());
+    assert!(messages.contains("Speak briefly.") && messages.contains("number"), "{messages:.2000}");
+    client.send_json(json!({"type": "session.close"})).await;
+    client.read_to_end().await;
+    let errors = events(&client.received, "error");
+    let is_about_number =
+        |error: &serde_json::Value| error["error"]["message"].as_str().unwrap().contains("`number`");
+    assert!(errors.len() == 1 && is_about_number(errors[0]), "{}", client.describe_received());
 }

@@ -29,11 +29,16 @@ impl PackageServer {
         Some(Self::start(installed(ready)?, "sglang_omni_server.py", options))
     }
 
+    /// vLLM-Omni's own client, by `tests/servers/vllm_omni_client.py`. `None` skips the test: the machine has no Python.
+    pub fn vllm_omni_client() -> Option<Command> {
+        static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+        let packages = installed(READY.get_or_init(|| install("vllm-omni")))?;
+        Some(python(packages, "vllm_omni_client.py"))
+    }
+
     fn start(packages: &Path, script: &str, options: &[&str]) -> Self {
-        let mut command = Command::new("python3");
-        // Ignores the user's Python settings and the machine's packages. Compiles no files.
-        command.env_remove("PYTHONHOME").env("PYTHONPATH", packages).args(["-S", "-B"]);
-        command.arg(scripts().join(script)).args(options);
+        let mut command = python(packages, script);
+        command.args(options);
         let mut program = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
         let first: Value = serde_json::from_str(&lines.next().expect("the server ends").unwrap()).unwrap();
@@ -63,6 +68,15 @@ impl Drop for PackageServer {
         let _ended = self.program.kill();
         let _status = self.program.wait();
     }
+}
+
+/// A program of `tests/servers` with these packages.
+fn python(packages: &Path, script: &str) -> Command {
+    let mut command = Command::new("python3");
+    // Ignores the user's Python settings and the machine's packages. Compiles no files.
+    command.env_remove("PYTHONHOME").env("PYTHONPATH", packages).args(["-S", "-B"]);
+    command.arg(scripts().join(script));
+    command
 }
 
 fn scripts() -> PathBuf {

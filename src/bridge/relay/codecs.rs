@@ -14,7 +14,7 @@ use crate::{
     mapping::{
         UpstreamMapping,
         relay::{RelayFieldRole, RelayProtocol},
-        upstream::{CloseBy, SendName, VoiceEncoding},
+        upstream::{CloseBy, VoiceEncoding},
     },
     upstream::{Dialect, relay::RelayUnits},
 };
@@ -48,10 +48,8 @@ impl RelayCodecs {
 
     /// True if the client's messages can be translated to this dialect, in the client's mode.
     pub(in crate::bridge) fn can_translate_to(client: &RelayCodec, dialect: &UpstreamMapping) -> bool {
-        let is_same = client.protocol().is_some_and(|relay| relay.dialect == dialect.name);
-        let has = |name: SendName| dialect.message(name).is_some();
-        dialect.modes.contains_key(&client.mode())
-            && (is_same || dialect.has_relay_messages() || (has(SendName::Converse) && has(SendName::Append)))
+        let has_mode = dialect.modes.contains_key(&client.mode());
+        has_mode && client.protocol().is_some_and(|relay| relay.reaches(dialect))
     }
 
     /// True if the client receives text, audio and the end of a turn in one event.

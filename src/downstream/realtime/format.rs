@@ -29,19 +29,19 @@ impl AudioFormat {
         let name = value.as_str().or_else(|| value["type"].as_str()).unwrap_or_default();
         let telephone = |encoding| Self { encoding, rate_hz: TELEPHONE_RATE_HZ };
         match name {
-            "audio/pcm" | "pcm16" => {
-                let rate = match &value["rate"] {
-                    Value::Null => u64::from(PCM_RATE_HZ),
-                    rate => rate.as_u64().unwrap_or(0),
-                };
-                let rate_hz = u32::try_from(rate).ok().filter(|rate| (8000..=48_000).contains(rate));
-                let rate_hz = rate_hz.ok_or_else(|| wrong_value(&format!("{path}.rate"), "24000"))?;
-                Ok(Self { encoding: Encoding::S16le, rate_hz })
-            }
+            "audio/pcm" | "pcm16" => match &value["rate"] {
+                Value::Null => Ok(Self::default()),
+                rate => Ok(Self { rate_hz: read_rate(rate, &format!("{path}.rate"))?, ..Self::default() }),
+            },
             "audio/pcmu" | "g711_ulaw" => Ok(telephone(Encoding::Mulaw)),
             "audio/pcma" | "g711_alaw" => Ok(telephone(Encoding::Alaw)),
             _ => Err(wrong_value(path, "'audio/pcm', 'audio/pcmu' or 'audio/pcma'")),
         }
+    }
+
+    /// The same encoding at another rate, in hertz.
+    pub(super) fn with_rate(self, rate: &RawValue, path: &str) -> Result<Self, Error> {
+        Ok(Self { rate_hz: read_rate(&read_small(rate, path)?, path)?, ..self })
     }
 
     pub(super) fn to_json(self, is_beta: bool) -> Value {
@@ -54,4 +54,9 @@ impl AudioFormat {
             (_, false) => json!({ "type": "audio/pcm", "rate": self.rate_hz }),
         }
     }
+}
+
+fn read_rate(rate: &Value, path: &str) -> Result<u32, Error> {
+    let rate = rate.as_u64().and_then(|rate| u32::try_from(rate).ok());
+    rate.filter(|rate| (8000..=48_000).contains(rate)).ok_or_else(|| wrong_value(path, "24000"))
 }

@@ -319,12 +319,19 @@ impl Realtime {
 
     fn send_close_reason(&mut self, why: CloseReason, send: &mut dyn FnMut(Message)) {
         let Some(spelling) = self.events.mapping.close(why) else { return };
-        if spelling.reported_as == ReportedAs::Error {
-            let error = json!({
-                "type": "invalid_request_error", "code": spelling.reason, "message": spelling.text,
-                "param": null, "event_id": null,
-            });
-            self.send(RealtimeEvent::Error, json!({ "error": error }), send);
+        match spelling.reported_as {
+            ReportedAs::Error => {
+                let error = json!({
+                    "type": "invalid_request_error", "code": spelling.reason, "message": spelling.text,
+                    "param": null, "event_id": null,
+                });
+                self.send(RealtimeEvent::Error, json!({ "error": error }), send);
+            }
+            ReportedAs::SessionClosed => {
+                let reason = spelling.reason.clone();
+                self.send(RealtimeEvent::SessionClosed, json!({ "reason": reason }), send);
+            }
+            ReportedAs::Nothing => {}
         }
     }
 

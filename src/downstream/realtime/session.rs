@@ -159,6 +159,8 @@ impl SessionConfig {
                     ignored.note(key, format!("model = {model:?}"));
                 }
             }
+            // vLLM-Omni's.
+            "sample_rate_hz" => self.input = self.input.with_rate(value, "session.sample_rate_hz")?,
             "id" | "object" | "client_secret" => {}
             _ => return self.update_without_effect(key, value, ignored),
         }
@@ -208,6 +210,9 @@ impl SessionConfig {
                 "format" if value.get() != "null" => {
                     self.output = AudioFormat::read(value, "session.audio.output.format")?;
                 }
+                "sample_rate_hz" => {
+                    self.output = self.output.with_rate(value, "session.audio.output.sample_rate_hz")?;
+                }
                 "voice" => self.set_voice(value, "session.audio.output.voice")?,
                 "speed" => {
                     let speed = read_small(value, "session.audio.output.speed")?;
@@ -231,6 +236,7 @@ impl SessionConfig {
     ) -> Result<(), Error> {
         match key {
             "format" if value.get() != "null" => self.input = AudioFormat::read(value, path)?,
+            "sample_rate_hz" => self.input = self.input.with_rate(value, path)?,
             "transcription" => {
                 self.transcription = match value.kind() {
                     "null" => None,

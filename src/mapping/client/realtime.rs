@@ -15,6 +15,8 @@ named_enum! {
     pub enum RealtimeEvent {
         /// The session is open.
         SessionCreated = "session_created",
+        /// The session is over. Optional: OpenAI's has no such event.
+        SessionClosed = "session_closed",
         /// Settings were changed.
         SessionUpdated = "session_updated",
         /// The user began to speak.
@@ -103,7 +105,10 @@ impl RealtimeNames {
 
 impl RealtimeFile {
     pub(super) fn compile(self, document: &Document<'_>) -> Result<RealtimeNames, FileError> {
-        let missing = RealtimeEvent::ALL.iter().find(|event| !self.events.contains_key(event));
+        let is_missing = |event: &&RealtimeEvent| {
+            **event != RealtimeEvent::SessionClosed && !self.events.contains_key(event)
+        };
+        let missing = RealtimeEvent::ALL.iter().find(is_missing);
         if let Some(missing) = missing {
             let message = format!("[realtime.events] has no `{}`", missing.name());
             return Err(document.problem_at_key(&["realtime", "events"], message));

@@ -178,6 +178,7 @@ pub(super) fn describe_realtime_event(event: RealtimeEvent, profile: &Profile) -
         }
         E::RateLimits => "the bridge: no limits",
         E::Error => "bad input, or an upstream that is lost for good",
+        E::SessionClosed => "the end of the session, with its reason",
     }
 }
 

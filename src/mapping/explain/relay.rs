@@ -18,7 +18,11 @@ pub(super) fn sent_rows(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec
         ExplainRow::new(RowKind::Audio, "", "an error that ends the session, as on the real server"),
     ];
     for command in &relay.commands {
-        rows.push(ExplainRow::new(RowKind::Command, &command.name, describe_verb(command)));
+        rows.push(ExplainRow::new(
+            RowKind::Command,
+            &command.name,
+            describe_verb(command, gets_commands(relay, dialect)),
+        ));
         let field = |field: &RelayField| {
             ExplainRow::new(RowKind::Field, &field.name, describe_field(field, dialect, native))
         };
@@ -51,8 +55,16 @@ pub(super) fn common_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> 
         .collect()
 }
 
-const fn describe_verb(command: &RelayCommand) -> &'static str {
+/// True if the upstream gets the commands of a conversation, because its dialect has no messages of a relay.
+fn gets_commands(relay: &RelayProtocol, dialect: &UpstreamMapping) -> bool {
+    relay.dialect != dialect.name && !dialect.has_relay_messages()
+}
+
+const fn describe_verb(command: &RelayCommand, gets_commands: bool) -> &'static str {
     match command.verb {
+        RelayVerb::Append if gets_commands => {
+            "made into units of one second, of which each may have one picture; queued while there is no upstream session"
+        }
         RelayVerb::Open => "opens the upstream session; kept to open another when the session is lost",
         RelayVerb::Append => "one step of the model; queued while there is no upstream session",
         RelayVerb::Close => "ends both sessions",
@@ -87,7 +99,8 @@ pub(super) fn received_rows(
     for name in RelayEvent::ALL {
         let Some(template) = relay.event(name) else { continue };
         let spelled = spelled_event(client, template);
-        rows.push(ExplainRow::new(RowKind::Event, &spelled, describe_event(name, native)));
+        let from_commands = gets_commands(relay, dialect);
+        rows.push(ExplainRow::new(RowKind::Event, &spelled, describe_event(name, native, from_commands)));
     }
     let never =
         |(name, why): (&String, &String)| ExplainRow::new(RowKind::Event, name, format!("never_sent: {why}"));
@@ -95,8 +108,12 @@ pub(super) fn received_rows(
     rows
 }
 
-const fn describe_event(name: RelayEvent, native: bool) -> &'static str {
+const fn describe_event(name: RelayEvent, native: bool, from_commands: bool) -> &'static str {
     match name {
+        RelayEvent::Queued | RelayEvent::QueueUpdate if from_commands => {
+            "the line in voxbridge: the upstream has none"
+        }
+        RelayEvent::Speech if from_commands => "part of the model's speech, as float32",
         RelayEvent::Queued | RelayEvent::QueueUpdate => "the upstream's queue, until a worker is assigned",
         RelayEvent::Granted | RelayEvent::Opened => "the upstream; sent once over all attempts",
         RelayEvent::Ended | RelayEvent::EndedWithDetail => "the upstream's own end, or the bridge",

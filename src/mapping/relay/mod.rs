@@ -24,7 +24,7 @@ use super::{
     error_spelling::ErrorSpelling,
     extract::{Extractor, Node},
     template::Template,
-    upstream::Mode,
+    upstream::{Mode, SendName, UpstreamMapping},
 };
 use crate::{error::ErrorKind, named_enum::named_enum};
 
@@ -259,6 +259,15 @@ impl RelayProtocol {
     #[must_use]
     pub fn end(&self, name: RelayEndReason) -> Option<&RelayEndSpelling> {
         self.closes.get(&name).or_else(|| self.closes.get(&name.fallback()?))
+    }
+
+    /// True if its messages reach upstreams of this dialect: unchanged, translated, or as the commands of a conversation.
+    #[must_use]
+    pub fn reaches(&self, dialect: &UpstreamMapping) -> bool {
+        let has = |name: SendName| dialect.message(name).is_some();
+        self.dialect == dialect.name
+            || dialect.has_relay_messages()
+            || (has(SendName::Converse) && has(SendName::Append))
     }
 
     /// True if text, audio and the end of a turn share one event.
