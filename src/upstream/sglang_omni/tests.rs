@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     event::{
-        ConversationInit, DisconnectReason, EndKind, Frame, LaneCommand, Mode, VideoFrame, VoiceEncoding,
-        VoiceSample,
+        ConversationInit, DisconnectReason, EndKind, Frame, LaneCommand, LanePurpose, Mode, VideoFrame,
+        VoiceEncoding, VoiceSample,
     },
     mapping::Library,
     upstream::lane::{LaneCodec, LaneEnd, LaneOpening},
@@ -27,21 +27,21 @@ impl Bench {
             reason = "an Instant has no other source; only differences count"
         )]
         let now = Instant::now();
-        let mut codec = LaneCodec::new(mapping, Mode::Video, crate::event::LanePurpose::Converse);
+        let mut codec = LaneCodec::new(mapping, Mode::Video, LanePurpose::Converse);
         assert_eq!(codec.handle_opened(now), LaneOpening::Granted);
         Self { codec, now, sent_count: 0 }
     }
 
-    fn encode(&mut self, command: &LaneCommand) -> Vec<Value> {
+    fn encode(&mut self, command: LaneCommand) -> Vec<Value> {
         let mut sent = Vec::new();
-        self.codec.encode(self.now, command.clone(), |message| sent.push(parse(&message)));
+        self.codec.encode(self.now, command, |message| sent.push(parse(&message)));
         sent
     }
 
     /// Sends a unit; its id counts from 1.
     fn append(&mut self, force_listen: bool, frame: Option<&[u8]>) -> Vec<Value> {
         self.sent_count += 1;
-        self.encode(&LaneCommand::Append(UnitInput {
+        self.encode(LaneCommand::Append(UnitInput {
             audio: Arc::new(vec![0x100; 16_000]),
             input_id: self.sent_count.to_string().into(),
             force_listen,
@@ -126,7 +126,7 @@ fn opening_names_only_settings_that_the_server_knows() {
     for voice in [None, Some(VoiceSample { samples, encoding: VoiceEncoding::Wav })] {
         let has_voice = voice.is_some();
         let opening = ConversationInit { prompt: "Be brief.".to_owned(), config: config.into(), voice };
-        let sent = bench.encode(&LaneCommand::InitConversation(Box::new(opening)));
+        let sent = bench.encode(LaneCommand::InitConversation(Box::new(opening)));
         let session = &sent[0]["session"];
         assert_eq!(session["sglang"]["sampling"], json!({"listen_prob_scale": 0.5}));
         assert_eq!(session["instructions"], "Be brief.");

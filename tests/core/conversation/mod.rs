@@ -17,6 +17,7 @@ mod reconnect;
 mod rollover;
 mod server_kind;
 mod session_end;
+mod sglang_omni;
 mod silence;
 mod standby;
 mod support;

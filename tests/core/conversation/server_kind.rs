@@ -19,7 +19,7 @@ impl ServerKind {
     pub(crate) const ALL: [Self; 5] =
         [Self::Pytorch, Self::Cpp, Self::Legacy, Self::Documented, Self::SglangOmni];
 
-    /// Kinds that can be made to listen, and may send several units at once.
+    /// Kinds of the Demo, which can be made to listen and tell how full their context is.
     pub(crate) const OF_DEMO: [Self; 4] = [Self::Pytorch, Self::Cpp, Self::Legacy, Self::Documented];
 
     /// Kinds that can speak a given text and transcribe.
