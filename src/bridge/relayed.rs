@@ -25,7 +25,7 @@ use crate::{
     session::{RelaySetup, SessionReport, outbox::Action},
     upstream::{
         Dialect,
-        lane::{LaneCodecs, LaneEnd, LaneOpening},
+        lane::{CodecAction, LaneCodecs, LaneEnd, LaneOpening},
     },
 };
 

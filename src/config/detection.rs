@@ -72,9 +72,8 @@ impl UpstreamConfig {
                 pages.insert(&sign.path, page.ok().map(|page| page.text.to_ascii_lowercase()));
             }
             let page = pages.get(&*sign.path).and_then(Option::as_ref);
-            let has_signs = |page: &String| {
-                sign.contains.iter().all(|text| page.contains(&text.to_ascii_lowercase()))
-            };
+            let has_signs =
+                |page: &String| sign.contains.iter().all(|text| page.contains(&text.to_ascii_lowercase()));
             if page.is_some_and(has_signs) {
                 return Some(mapping.name.clone());
             }

@@ -80,6 +80,8 @@ pub enum UpstreamMessage<'a> {
     Ended(RelayEndReason, UpstreamEnd),
     /// Something failed. True if the session continues.
     Failed(UpstreamEnd, bool),
+    /// Known, and without a meaning.
+    Ignored,
     /// Unknown or unreadable message, described in words.
     Unknown(String),
 }
@@ -142,6 +144,7 @@ impl UpstreamMessage<'_> {
             Self::Output(ModelOutput::Answered(text, _)) => LaneEvent::Done { text: *text, audio: &[] },
             Self::Failed(end, true) => LaneEvent::RecoverableError(&end.detail),
             Self::Ended(_, end) | Self::Failed(end, false) => LaneEvent::Closed(end.clone()),
+            Self::Ignored => LaneEvent::Ignored,
             Self::Unknown(words) => LaneEvent::Unknown(words.clone()),
         }
     }

@@ -55,7 +55,7 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 22] = [
+const EMBEDDED: [(&str, &str); 23] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
@@ -72,6 +72,7 @@ const EMBEDDED: [(&str, &str); 22] = [
     ("upstream/sglang-omni-http.toml", include_str!("../../mappings/upstream/sglang-omni-http.toml")),
     ("upstream/openai-audio.toml", include_str!("../../mappings/upstream/openai-audio.toml")),
     ("upstream/minicpm-o-legacy.toml", include_str!("../../mappings/upstream/minicpm-o-legacy.toml")),
+    ("upstream/vllm-omni.toml", include_str!("../../mappings/upstream/vllm-omni.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
     ("profile/live.toml", include_str!("../../mappings/profile/live.toml")),
     ("profile/assistant.toml", include_str!("../../mappings/profile/assistant.toml")),

@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{Dialect, http::HttpLane};
+use super::{Dialect, http::HttpLane, vllm_omni::VllmOmni};
 use crate::{
     event::{
         AnswerPart, DisconnectReason, EndKind, Frame, HttpRequest, Lane, LaneCommand, LaneEvent, LanePurpose,
@@ -72,6 +72,7 @@ pub struct LaneCodec {
 enum Behaviour {
     Plain,
     Http(Box<HttpLane>),
+    VllmOmni(Box<VllmOmni>),
 }
 
 impl LaneCodec {
@@ -80,12 +81,18 @@ impl LaneCodec {
         let behaviour = match mapping.codec {
             CodecName::Plain => Behaviour::Plain,
             CodecName::Http => Behaviour::Http(Box::default()),
+            CodecName::VllmOmni => Behaviour::VllmOmni(Box::default()),
         };
         Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false, behaviour }
     }
 
     /// The transport is open.
-    pub fn handle_opened(&mut self, _now: Instant) -> LaneOpening {
+    pub fn handle_opened(&mut self, now: Instant) -> LaneOpening {
+        if let Behaviour::VllmOmni(vllm) = &mut self.behaviour
+            && vllm.handle_reopened(now)
+        {
+            return LaneOpening::Resumed;
+        }
         match self.dialect.mapping().has_queue() {
             true => LaneOpening::Waits,
             false => LaneOpening::Granted,
@@ -95,14 +102,17 @@ impl LaneCodec {
     /// Decodes one message of the upstream, which may have several events.
     pub fn decode(
         &mut self,
-        _now: Instant,
+        now: Instant,
         frame: Frame<'_>,
-        emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+        mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
         self.has_answered = true;
         match &mut self.behaviour {
             Behaviour::Plain => self.dialect.decode(frame, emit),
             Behaviour::Http(http) => http.decode(&self.dialect, frame, emit),
+            Behaviour::VllmOmni(vllm) => {
+                self.dialect.decode(frame, |event, meta| vllm.handle_event(now, event, meta, &mut emit));
+            }
         }
     }
 
@@ -114,9 +124,14 @@ impl LaneCodec {
     }
 
     /// Encodes a command. It may take several messages, or the end of the transport.
-    pub fn encode(&mut self, _now: Instant, command: LaneCommand, mut emit: impl FnMut(Message)) {
-        if let Behaviour::Http(http) = &mut self.behaviour {
-            return http.encode(&self.dialect, &command, self.mode);
+    pub fn encode(&mut self, now: Instant, command: LaneCommand, mut emit: impl FnMut(Message)) {
+        match &mut self.behaviour {
+            Behaviour::Plain => {}
+            Behaviour::Http(http) => return http.encode(&self.dialect, &command, self.mode),
+            Behaviour::VllmOmni(vllm) => {
+                let encode = |command: &LaneCommand| self.dialect.encode(command, self.mode);
+                return vllm.encode(now, &command, encode, |text| emit(Message::Text(text)));
+            }
         }
         let closes_socket = self.dialect.mapping().close_by == CloseBy::Socket;
         emit(match command {
@@ -132,16 +147,24 @@ impl LaneCodec {
         match &mut self.behaviour {
             Behaviour::Plain => None,
             Behaviour::Http(http) => http.pop_action(),
+            Behaviour::VllmOmni(vllm) => vllm.pop_action(),
         }
     }
 
     /// When [`LaneCodec::handle_timeout`] must run.
-    pub const fn deadline(&self) -> Option<Instant> {
-        None
+    pub fn deadline(&self) -> Option<Instant> {
+        match &self.behaviour {
+            Behaviour::Plain | Behaviour::Http(_) => None,
+            Behaviour::VllmOmni(vllm) => vllm.deadline(),
+        }
     }
 
     /// The codec's deadline has come.
-    pub const fn handle_timeout(&mut self, _now: Instant) {}
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Behaviour::VllmOmni(vllm) = &mut self.behaviour {
+            vllm.handle_timeout(now);
+        }
+    }
 
     /// Decodes one message of the upstream for a relay.
     pub fn decode_message(
@@ -154,7 +177,12 @@ impl LaneCodec {
     }
 
     /// The transport is gone, or could not be opened.
-    pub fn handle_end(&mut self, _now: Instant, reason: &DisconnectReason) -> LaneEnd {
+    pub fn handle_end(&mut self, now: Instant, reason: &DisconnectReason) -> LaneEnd {
+        if let Behaviour::VllmOmni(vllm) = &mut self.behaviour
+            && vllm.handle_lost(now, reason)
+        {
+            return LaneEnd::Resumes;
+        }
         LaneEnd::Over(self.unreported_end(reason))
     }
 

@@ -11,6 +11,7 @@
 //! - [`Dialect`] is what all lanes share: the mapping file, and the encoding of single messages
 //! - [`lane`] is one lane's codec; the bridge keeps one for each lane
 //! - [`http`] is a lane without a WebSocket: each request is an HTTP request; [`sse`] reads event streams
+//! - [`vllm_omni`] is what vLLM-Omni does beyond its mapping file
 //! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
 
 mod chat;
@@ -18,6 +19,7 @@ mod http;
 pub mod lane;
 mod relay;
 pub mod sse;
+mod vllm_omni;
 
 use std::sync::Arc;
 
@@ -98,12 +100,16 @@ impl Dialect {
         emit(&UpstreamMessage::Unknown(unknown), MessageMeta::default());
     }
 
-    /// True if the dialect takes this voice sample as a WAV file; over HTTP, it is one in a data URL. A session with several
-    /// dialects may have chosen an encoding that this one lacks.
-    fn takes_wav(&self, voice: &VoiceSample) -> bool {
+    /// Encoding in which the dialect takes this voice sample. A session with several dialects may have chosen one that this
+    /// dialect lacks.
+    fn encoding_of(&self, voice: &VoiceSample) -> VoiceEncoding {
         let encodings = &self.mapping.voice_encodings;
-        let encoding = if encodings.contains(&voice.encoding) { voice.encoding } else { encodings[0] };
-        encoding == VoiceEncoding::Wav || self.mapping.is_http()
+        if encodings.contains(&voice.encoding) { voice.encoding } else { encodings[0] }
+    }
+
+    /// True if the dialect takes this voice sample as a WAV file; over HTTP, it is one in a data URL.
+    fn takes_wav(&self, voice: &VoiceSample) -> bool {
+        self.encoding_of(voice) != VoiceEncoding::F32le || self.mapping.is_http()
     }
 
     /// Encodes a command as a text message, for a lane in this mode.
@@ -127,12 +133,14 @@ impl Dialect {
             LaneCommand::Close | LaneCommand::Cancel => 64,
             LaneCommand::RawText(text) => return text.clone(),
         };
+        let is_http = self.mapping.is_http();
         let wav = voice.filter(|voice| self.takes_wav(voice)).map(to_wav);
+        let is_url = is_http || voice.is_some_and(|voice| self.encoding_of(voice) == VoiceEncoding::WavUrl);
         let is_form = self.mapping.is_form(name);
         let mut json = String::with_capacity(capacity);
         if let Some(template) = self.mapping.message(name) {
             template.render(&mut json, |slot| match (name.slots()[slot], &wav) {
-                ("voice", Some(wav)) if self.mapping.is_http() => SlotValue::DataUrl("audio/wav", wav),
+                ("voice", Some(wav)) if is_url => SlotValue::DataUrl("audio/wav", wav),
                 ("voice", Some(wav)) => SlotValue::Base64(wav),
                 // It is the form's file.
                 ("audio", _) if is_form => SlotValue::Null,
@@ -208,11 +216,18 @@ fn known_text(text: &str) -> SlotValue<'_> {
 fn message_meta<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> MessageMeta<'f> {
     let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
     let tokens = rule.context_tokens.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
+    let whole = |slot: Option<usize>| match slot.and_then(|slot| found.get(slot)) {
+        Some(Node::Int(number)) => u64::try_from(*number).ok(),
+        _ => None,
+    };
     MessageMeta {
         response_id: text(rule.response_id),
         input_id: text(rule.input_id),
         context_tokens: tokens.map(|tokens| tokens.clamp(0.0, f64::from(u32::MAX)) as u32),
         backend: text(rule.backend),
+        sequence: whole(rule.sequence),
+        resume_token: text(rule.resume_token),
+        unit_ms: whole(rule.unit_ms).and_then(|ms| u32::try_from(ms).ok()),
     }
 }
 
@@ -249,6 +264,7 @@ fn read_message<'f>(
             let goes_on = code.is_some_and(|code| matches_any(&mapping.meanings.non_fatal, code));
             return UpstreamMessage::Failed(upstream_end(mapping, code, text(rule.detail)), goes_on);
         }
+        ReceiveName::Ignored => return UpstreamMessage::Ignored,
         ReceiveName::Listen => ModelOutput::Listening,
         ReceiveName::Text => ModelOutput::Text(text(rule.text).unwrap_or_default()),
         ReceiveName::Audio => ModelOutput::Speech(text(rule.audio).unwrap_or_default()),
@@ -306,7 +322,10 @@ fn emit_step(
 }
 
 fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
-    rule.when.iter().all(|(slot, value)| found.get(*slot).and_then(Node::as_str) == Some(value))
+    rule.when.iter().all(|(slot, values)| {
+        let found = found.get(*slot).and_then(Node::as_str);
+        found.is_some_and(|found| values.iter().any(|value| value == found))
+    })
 }
 
 /// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`], at the dialect's rate.

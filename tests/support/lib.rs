@@ -6,6 +6,7 @@ pub mod bench;
 pub mod certs;
 pub mod fuzzing;
 pub mod programs;
+pub mod servers;
 pub mod tcp_proxy;
 pub mod wait;
 

@@ -48,7 +48,7 @@ impl Relay {
             UpstreamMessage::Failed(end, goes_on) => {
                 return self.handle_failure(now, event, end, *goes_on, text);
             }
-            UpstreamMessage::Unknown(_) => self.forward_unknown(text),
+            UpstreamMessage::Ignored | UpstreamMessage::Unknown(_) => self.forward_unknown(text),
             UpstreamMessage::Output(output) if self.needs_forwarding() => {
                 self.handle_model_output(now, *output, meta, text);
             }

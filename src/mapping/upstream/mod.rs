@@ -72,6 +72,8 @@ pub enum VoiceEncoding {
     F32le,
     /// A WAV file, int16, 16 kHz mono.
     Wav,
+    /// A WAV file as a data URL.
+    WavUrl,
 }
 
 /// Encoding of the samples in messages, mono, inside base64.
@@ -96,6 +98,8 @@ pub enum CodecName {
     Plain,
     /// No WebSocket: each request is an HTTP request, and its answer may be a stream.
     Http,
+    /// vLLM-Omni: cancellation, heartbeats, playback reports, and sessions that outlast their transport.
+    VllmOmni,
 }
 
 /// How the bridge ends a session.
@@ -130,6 +134,8 @@ struct UpstreamFile {
     request_paths: BTreeMap<SendName, String>,
     #[serde(default)]
     form_requests: BTreeSet<SendName>,
+    #[serde(default)]
+    voice_required: bool,
     #[serde(default)]
     close_by: CloseBy,
     message_max_bytes: usize,
@@ -183,10 +189,18 @@ pub struct DuplexLimits {
 #[serde(deny_unknown_fields)]
 struct RuleFile {
     #[serde(rename = "match")]
-    when: BTreeMap<String, String>,
+    when: BTreeMap<String, OneOrMore>,
     event: ReceiveName,
     #[serde(default)]
     take: TakeFile,
+}
+
+/// Value of a condition, or several of which one must match.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
 }
 
 /// JSON pointers to the parts of a received message.
@@ -208,6 +222,9 @@ struct TakeFile {
     context_tokens: Option<String>,
     ticket: Option<String>,
     backend: Option<String>,
+    sequence: Option<String>,
+    resume_token: Option<String>,
+    unit_ms: Option<String>,
 }
 
 /// `[meanings]`: texts that identify kinds of failure in a dialect.
@@ -267,6 +284,8 @@ pub struct UpstreamMapping {
     pub(crate) request_paths: BTreeMap<SendName, String>,
     /// Requests over HTTP that are sent as forms. Their audio is a file.
     pub(crate) form_requests: BTreeSet<SendName>,
+    /// The upstream opens no session without a voice sample.
+    pub voice_required: bool,
     /// How the bridge ends a session.
     pub close_by: CloseBy,
     /// Largest message in either direction, in bytes.
@@ -297,7 +316,7 @@ pub struct UpstreamMapping {
 /// Compiled rule for one kind of received message: its conditions, then the extractor slots of its parts.
 #[derive(Debug)]
 pub(crate) struct ReceiveRule {
-    pub(crate) when: Vec<(usize, String)>,
+    pub(crate) when: Vec<(usize, Vec<String>)>,
     pub(crate) event: ReceiveName,
     pub(crate) position: Option<usize>,
     pub(crate) length: Option<usize>,
@@ -314,6 +333,9 @@ pub(crate) struct ReceiveRule {
     pub(crate) context_tokens: Option<usize>,
     pub(crate) ticket: Option<usize>,
     pub(crate) backend: Option<usize>,
+    pub(crate) sequence: Option<usize>,
+    pub(crate) resume_token: Option<usize>,
+    pub(crate) unit_ms: Option<usize>,
 }
 
 impl UpstreamMapping {
@@ -350,6 +372,7 @@ impl UpstreamMapping {
             codec: read.codec,
             request_paths: read.request_paths,
             form_requests: read.form_requests,
+            voice_required: read.voice_required,
             close_by: read.close_by,
             message_max_bytes: read.message_max_bytes,
             audio_max_ms: read.audio_max_ms,
@@ -437,7 +460,10 @@ impl UpstreamMapping {
     #[must_use]
     pub fn example(&self, event: ReceiveName, text: &str, audio: &str) -> Option<String> {
         let rule = self.rules.iter().find(|rule| rule.event == event)?;
-        let conditions = rule.when.iter().map(|(slot, value)| (*slot, Value::from(value.as_str())));
+        let conditions = rule
+            .when
+            .iter()
+            .filter_map(|(slot, values)| Some((*slot, Value::from(values.first()?.as_str()))));
         let parts = [(rule.text, text.into()), (rule.audio, audio.into()), (rule.end_of_turn, true.into())];
         let parts = parts.into_iter().filter_map(|(slot, value)| Some((slot?, value)));
         Some(self.extractor.compose(&conditions.chain(parts).collect()).to_string())
@@ -501,7 +527,7 @@ fn voice_encodings(
     let (start, encodings) = (read.span().start, read.into_inner());
     let repeated = encodings.iter().enumerate().any(|(at, one)| encodings[..at].contains(one));
     if encodings.is_empty() || repeated {
-        let words = "voice_encodings: list `f32le`, `wav` or both, each at most once";
+        let words = "voice_encodings: list `f32le`, `wav` or `wav_url`, each at most once";
         return Err(document.problem(start, words));
     }
     Ok(encodings.into())
@@ -520,7 +546,12 @@ impl UpstreamMapping {
 
 impl RuleFile {
     fn compile(self, extractor: &mut Extractor) -> ReceiveRule {
-        let when = self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), value)).collect();
+        let values = |value| match value {
+            OneOrMore::One(value) => vec![value],
+            OneOrMore::More(values) => values,
+        };
+        let when =
+            self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), values(value))).collect();
         let mut slot = |pointer: Option<String>| pointer.map(|pointer| extractor.add(&pointer));
         ReceiveRule {
             when,
@@ -540,6 +571,9 @@ impl RuleFile {
             context_tokens: slot(self.take.context_tokens),
             ticket: slot(self.take.ticket),
             backend: slot(self.take.backend),
+            sequence: slot(self.take.sequence),
+            resume_token: slot(self.take.resume_token),
+            unit_ms: slot(self.take.unit_ms),
         }
     }
 }

@@ -170,4 +170,6 @@ pub enum ReceiveName {
     Closed,
     /// An error: `code`, `detail`.
     Failed,
+    /// Known, and without a meaning for the bridge.
+    Ignored,
 }
