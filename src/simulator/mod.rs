@@ -32,6 +32,7 @@ mod script;
 mod session;
 mod session_context;
 mod session_mode;
+mod vllm_omni;
 
 #[cfg(feature = "io")]
 pub mod engines;
@@ -75,6 +76,8 @@ pub enum SimMode {
     Audio,
     /// Full duplex with audio and video frames; the default of a query without `mode`.
     Video,
+    /// vLLM-Omni: the query names a model, so that a session opens before any message.
+    Autostart,
 }
 
 /// Rejects a handshake with an HTTP status.
@@ -98,6 +101,8 @@ pub enum SimDialect {
     },
     /// llama.cpp-omni without a gateway: the messages of the current dialect at `/backend`, one session, no queue.
     LlamaCppOmni,
+    /// vLLM-Omni in duplex mode: OpenAI's Realtime events, as many sessions as there are workers, no queue.
+    VllmOmni,
 }
 
 impl SimDialect {
@@ -106,10 +111,15 @@ impl SimDialect {
         matches!(self, Self::Legacy { .. })
     }
 
+    /// Sessions at a time of a server that is started without options.
+    pub const fn default_workers(self) -> usize {
+        if matches!(self, Self::VllmOmni) { 4 } else { 1 }
+    }
+
     /// Path of the WebSocket.
     pub const fn path(self) -> &'static str {
         match self {
-            Self::Current | Self::Legacy { .. } => "/v1/realtime",
+            Self::Current | Self::Legacy { .. } | Self::VllmOmni => "/v1/realtime",
             Self::LlamaCppOmni => "/backend",
         }
     }
@@ -125,6 +135,16 @@ impl SimDialect {
             (Self::Current, _) => parse_mode(query),
             // The payload of `session.init` names the mode; pictures are always taken.
             (Self::LlamaCppOmni, _) => Ok(SimMode::Video),
+            (Self::VllmOmni, _) => {
+                let value = |name: &str| {
+                    let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+                    pairs.filter(|(key, _)| key == name).map(|(_, value)| value.into_owned()).last()
+                };
+                let waits = value("autostart").is_some_and(|it| ["0", "false", "no", "off"].contains(&&*it))
+                    || value("resume").is_some_and(|it| ["1", "true", "yes", "on"].contains(&&*it));
+                let names_model = value("model").is_some_and(|model| !model.is_empty());
+                Ok(if names_model && !waits { SimMode::Autostart } else { SimMode::Video })
+            }
             (Self::Legacy { .. }, Some("video")) => Ok(SimMode::Video),
             (Self::Legacy { .. }, Some("audio") | None) | (Self::Legacy { follows_document: false }, _) => {
                 Ok(SimMode::Audio)

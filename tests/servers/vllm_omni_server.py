@@ -1,11 +1,11 @@
 """vLLM-Omni's duplex endpoint without a model: the unchanged WebSocket handler, session manager, session runner and MiniCPM-o
 plug-in of the wheel, over stages that follow a script.
 
-    vllm_omni_server.py DIR [--unit-ms MS] [--max-sessions N] [--grace-s S] [--pending-input-max BYTES]
+    vllm_omni_server.py [--unit-ms MS] [--max-sessions N] [--grace-s S] [--pending-input-max BYTES]
 
-DIR has the packages that `tests/servers/setup` fetches. The first line of the output is the port. The scripted model makes
-one step for each unit of audio. It listens, until a unit was loud and the next is not; then it says three units. What differs
-is asked for by `POST /script`; `GET /record` tells what the model heard.
+Prints one JSON line with the port. The scripted model makes one step for each unit of audio. It listens, until a unit was
+loud and the next is not; then it says three units. What differs is asked for by `POST /script`; `GET /record` tells what the
+model heard.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import dataclasses
 import importlib.abc
 import importlib.machinery
 import io
+import json
 import logging
 import os
 import socket
@@ -23,8 +24,7 @@ import sys
 import types
 import wave
 
-root = sys.argv[1]
-sys.path.insert(0, root)
+root = next(path for path in sys.path if os.path.isdir(f"{path}/vllm_omni"))
 
 
 class _AbsentClass(type):
@@ -347,6 +347,10 @@ def build_app(script, limits):
     async def health():
         return {}
 
+    @app.get("/v1/models")
+    async def models():
+        return {"object": "list", "data": [{"id": "openbmb/MiniCPM-o-4_5", "object": "model", "owned_by": "vllm"}]}
+
     @app.post("/script")
     async def set_script(request: Request):
         for name, value in (await request.json()).items():
@@ -377,7 +381,7 @@ async def serve(args):
     listener = socket.create_server(("127.0.0.1", 0))
     reaper = asyncio.create_task(engine.manager.reaper_loop(stop))
     config = uvicorn.Config(app, log_level="warning", ws="websockets-sansio", ws_max_size=64 << 20)
-    print(listener.getsockname()[1], flush=True)
+    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
     await uvicorn.Server(config).serve(sockets=[listener])
     stop.set()
     await reaper
@@ -387,7 +391,6 @@ def main():
     # A refused client is no fault of this server.
     logging.getLogger("vllm_omni").setLevel(logging.CRITICAL)
     parser = argparse.ArgumentParser()
-    parser.add_argument("dir")
     parser.add_argument("--unit-ms", type=float, default=20)
     # The defaults of the wheel's deploy/minicpmo_4_5.yaml and DuplexSessionRuntimeConfig.
     parser.add_argument("--max-sessions", type=int, default=4)

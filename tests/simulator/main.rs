@@ -17,6 +17,7 @@ mod session_end;
 #[cfg(feature = "io")]
 mod socket;
 mod validation;
+mod vllm_omni;
 
 use std::{
     sync::OnceLock,

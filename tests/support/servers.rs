@@ -1,12 +1,12 @@
-//! Public MiniCPM-o servers without their models: the unchanged protocol side of their packages, in a process of its own.
+//! Public MiniCPM-o servers without their models: the packages that `tests/servers/setup` installs.
 
 use std::{
-    collections::BTreeMap,
     io::{BufRead as _, BufReader},
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    net::SocketAddr,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
+    thread,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -18,43 +18,69 @@ use tokio::{
 
 use crate::programs::{installed, set_up};
 
-/// A running server; it ends with the value.
-pub struct PublicServer {
-    process: Child,
+/// A server that ends with the test.
+pub struct PackageServer {
+    program: Child,
     address: SocketAddr,
+    reports: Arc<Mutex<Vec<Value>>>,
 }
 
-impl PublicServer {
-    /// Starts the server of this name, whose packages are fetched on first use. `None` skips the test.
-    pub fn start(name: &str, args: &[&str]) -> Option<Self> {
-        static READY: Mutex<BTreeMap<String, Result<PathBuf, String>>> = Mutex::new(BTreeMap::new());
-        let mut ready = READY.lock().unwrap_or_else(PoisonError::into_inner);
-        let packages = ready.entry(name.to_owned()).or_insert_with(|| fetch(name));
-        let packages = installed(packages)?.clone();
-        drop(ready);
-        let script = format!("tests/servers/{}_server.py", name.replace('-', "_"));
+impl PackageServer {
+    /// Starts SGLang-Omni's realtime server with these options of `tests/servers/sglang_omni_server.py`. `None` skips the
+    /// test: the machine has no Python.
+    pub fn sglang_omni(options: &[&str]) -> Option<Self> {
+        static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+        let ready = READY.get_or_init(|| install("sglang-omni"));
+        Some(Self::start(installed(ready)?, "sglang_omni_server.py", options))
+    }
+
+    /// Starts vLLM-Omni's duplex endpoint with these options of `tests/servers/vllm_omni_server.py`. `None` skips the test:
+    /// the machine has no Python.
+    pub fn vllm_omni(options: &[&str]) -> Option<Self> {
+        static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+        let ready = READY.get_or_init(|| install("vllm-omni"));
+        Some(Self::start(installed(ready)?, "vllm_omni_server.py", options))
+    }
+
+    fn start(packages: &Path, script: &str, options: &[&str]) -> Self {
         let mut command = Command::new("python3");
-        // Without the machine's own packages, which other machines may not have.
-        command.args(["-S", "-B"]).arg(project().join(script)).arg(packages).args(args);
-        let mut process = command.env_remove("PYTHONHOME").stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port = line.trim().parse().unwrap_or_else(|_| panic!("{name} does not start: {line:?}"));
-        Some(Self { process, address: (Ipv4Addr::LOCALHOST, port).into() })
+        // Ignores the user's Python settings and the machine's packages. Compiles no files.
+        command.env_remove("PYTHONHOME").env("PYTHONPATH", packages).args(["-S", "-B"]);
+        command.arg(scripts().join(script)).args(options);
+        let mut program = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        let first: Value = serde_json::from_str(&lines.next().expect("the server ends").unwrap()).unwrap();
+        let port = first["port"].as_u64().unwrap().try_into().unwrap();
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let shared = reports.clone();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                shared.lock().unwrap().push(serde_json::from_str(&line).unwrap());
+            }
+        });
+        Self { program, address: SocketAddr::from(([127, 0, 0, 1], port)), reports }
     }
 
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Asks the scripted model for something.
+    /// Everything that the server has reported so far: sessions and units.
+    pub fn reports(&self) -> Vec<Value> {
+        self.reports.lock().unwrap().clone()
+    }
+}
+
+/// What vLLM-Omni's scripted model can be asked.
+impl PackageServer {
+    /// Asks the model for something.
     pub async fn script(&self, wishes: Value) {
         let body = wishes.to_string();
         let head = format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
         self.http(&format!("POST /script HTTP/1.1\r\n{head}"), &body).await;
     }
 
-    /// What the scripted model heard, for each session.
+    /// What the model heard, for each session.
     pub async fn record(&self) -> Vec<Value> {
         serde_json::from_str(&self.http("GET /record HTTP/1.1\r\n", "").await).unwrap()
     }
@@ -71,25 +97,26 @@ impl PublicServer {
     }
 }
 
-impl Drop for PublicServer {
-    fn drop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
-    }
-}
-
 /// int16 samples that a record has as base64.
 pub fn recorded_samples(record: &Value) -> Vec<i16> {
     let bytes = STANDARD.decode(record["pcm"].as_str().unwrap()).unwrap();
     bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect()
 }
 
-fn fetch(name: &str) -> Result<PathBuf, String> {
-    let dir = project().join("target/servers").join(name);
-    set_up(Command::new(project().join("tests/servers/setup")).arg(name).arg(&dir))?;
-    Ok(dir)
+impl Drop for PackageServer {
+    fn drop(&mut self) {
+        let _ended = self.program.kill();
+        let _status = self.program.wait();
+    }
 }
 
-fn project() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../servers")
+}
+
+/// Installs a server's packages in `target/servers`, on first use; the error says what is missing.
+fn install(name: &str) -> Result<PathBuf, String> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers").join(name);
+    set_up(Command::new(scripts().join("setup")).arg(name).arg(&dir))?;
+    Ok(dir)
 }

@@ -345,8 +345,7 @@ impl VllmOmni {
         }
         self.held = HeldAudio::default();
         if self.cancelling.replace(unit.into()).is_none() {
-            let cancel = message(&json!({"type": "response.cancel", "event_id": "cancel"}));
-            self.outbox.admit_control(cancel, self.link.is_up()).into_iter().for_each(emit);
+            self.outbox.admit_control(cancellation(), self.link.is_up()).into_iter().for_each(emit);
         }
     }
 
@@ -373,6 +372,10 @@ impl VllmOmni {
     fn continue_session(&mut self, now: Instant) {
         if let Some(unit) = &mut self.unit {
             (unit.sent_at, unit.is_doubtful) = (now, true);
+        }
+        // Whether the server got the cancellation is not known either. A second one does no harm.
+        if self.cancelling.is_some() {
+            self.send(now, cancellation());
         }
         for text in self.outbox.release_all() {
             self.send(now, text);
@@ -458,6 +461,10 @@ impl VllmOmni {
             .is_some_and(|answer| !answer.is_complete && ends_at < answer.last_output_at + ANSWER_PAUSE_MAX);
         (speaks || unit.is_doubtful).then_some(ends_at)
     }
+}
+
+fn cancellation() -> String {
+    message(&json!({"type": "response.cancel", "event_id": "cancel"}))
 }
 
 fn message(json: &Value) -> String {

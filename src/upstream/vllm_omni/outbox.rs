@@ -85,7 +85,7 @@ impl Outbox {
     pub(super) fn release_next(&mut self, now: Instant) -> Option<String> {
         self.refused = self.refused.saturating_sub(1);
         let next = self.waiting.pop_front();
-        self.release_at = self.pause.filter(|_| !self.is_empty()).map(|pause| now + pause);
+        self.release_at = (!self.is_empty()).then(|| now + self.pause.unwrap_or_default());
         next.map(|waiting| self.mark_sent(waiting))
     }
 
