@@ -101,6 +101,15 @@ fn convert_to_f32le<S: Simd>(_: S, samples: &[i16], bytes: &mut [[u8; 4]]) {
     }
 }
 
+/// Appends float32 samples to `out` as base64, little-endian.
+pub fn encode_base64_samples(samples: &[f32], out: &mut String) {
+    if cfg!(target_endian = "little") {
+        return encode_base64(bytemuck::cast_slice(samples), out);
+    }
+    let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    encode_base64(&bytes, out);
+}
+
 /// Appends the samples to `out` as base64 of little-endian int16.
 pub fn encode_base64_s16(samples: &[i16], out: &mut String) {
     if cfg!(target_endian = "little") {

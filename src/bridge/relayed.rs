@@ -17,15 +17,12 @@ use crate::{
         Frame, Lane, Message, MessageMeta,
         relay::{QueuePosition, RelayEndReason, UpstreamMessage},
     },
-    mapping::{
-        ClientMapping,
-        check::quoted_list,
-        upstream::{Dialects, SendName},
-    },
+    mapping::{ClientMapping, check::quoted_list, upstream::Dialects},
     session::{RelaySetup, SessionReport, outbox::Action},
     upstream::{
         Dialect,
-        lane::{CodecAction, LaneCodecs, LaneEnd, LaneOpening},
+        lane::{LaneCodecs, LaneEnd, LaneOpening},
+        relay::to_message,
     },
 };
 
@@ -54,15 +51,19 @@ impl RelayBridge {
         dialects: Dialects,
         setup: RelaySetup,
     ) -> Self {
-        let dialect = dialects.first().clone();
         let codec = |client: &Arc<ClientMapping>| RelayCodec::new(client.clone(), query, setup.unix_s);
         let mut candidates: Vec<_> = candidates.iter().filter_map(codec).take(MAX_CANDIDATES).collect();
-        let matches_dialect =
-            |codec: &RelayCodec| codec.protocol().is_some_and(|relay| relay.dialect == dialect.name);
+        let matches_dialect = |codec: &RelayCodec| {
+            codec.protocol().is_some_and(|relay| dialects.named(&relay.dialect).is_some())
+        };
         let first = candidates.iter().position(matches_dialect).unwrap_or(0);
         let client = (first < candidates.len()).then(|| candidates.remove(first));
+        let codecs = client.map(|client| {
+            let can_serve = |dialect: &&Arc<_>| RelayCodecs::can_translate_to(&client, dialect);
+            let dialect = dialects.iter().find(can_serve).unwrap_or(dialects.first()).clone();
+            RelayCodecs { client, upstream: Dialect::new(dialect) }
+        });
         let lanes = LaneCodecs::new(dialects);
-        let codecs = client.map(|client| RelayCodecs { client, upstream: Dialect::new(dialect) });
         let relay = codecs.and_then(|codecs| Relay::open(now, &setup, codecs));
         let is_client_open = relay.is_some();
         let mut relayed = Self {
@@ -82,18 +83,15 @@ impl RelayBridge {
         let Some(relay) = &mut self.relay else { return };
         let codecs = Arc::clone(relay.codecs());
         let (dialect, mode) = (codecs.upstream.mapping(), codecs.client.mode());
-        let missing = [SendName::RelayOpen, SendName::RelayAppend]
-            .into_iter()
-            .find(|name| dialect.message(*name).is_none() && !codecs.is_passthrough());
-        let error = match missing {
-            Some(name) => format!(
-                "the mapping of the upstream's dialect ({}) cannot carry the messages of {}: `{}` is missing",
+        let error = match dialect.modes.contains_key(&mode) {
+            _ if RelayCodecs::can_translate_to(&codecs.client, dialect) => return relay.set_mode(now, mode),
+            true => format!(
+                "the mapping of the upstream's dialect ({}) cannot carry the messages of {}: `relay_open` or `relay_append` \
+                 is missing, and so is `converse` or `append`",
                 dialect.title,
                 codecs.client.mapping().title,
-                name.name()
             ),
-            None if dialect.modes.contains_key(&mode) => return relay.set_mode(now, mode),
-            None => format!(
+            false => format!(
                 "the upstream's dialect ({}) has no mode {}; it has {}",
                 dialect.title,
                 mode.name(),
@@ -156,9 +154,11 @@ impl RelayBridge {
                 let place = QueuePosition { position: Some(position), ..QueuePosition::default() };
                 report(relay, &UpstreamMessage::Queued(place), lane);
             }
-            // A relay has upstreams of one dialect.
-            Input::LaneDialect(..) => {}
+            Input::LaneDialect(lane, name) => lanes.set_dialect(lane, name),
             Input::LaneOpened(lane) => {
+                if let Some(codec) = lanes.get_mut(lane) {
+                    relay.set_dialect(now, lane, codec.mapping());
+                }
                 let opening = lanes.get_mut(lane).map(|codec| codec.handle_opened(now));
                 if opening != Some(LaneOpening::Resumed) {
                     relay.handle_lane_opened(now, lane);
@@ -169,10 +169,14 @@ impl RelayBridge {
             }
             Input::Lane(lane, frame) => {
                 let text = if let Frame::Text(text) = frame { text } else { "" };
-                if let Some(codec) = lanes.get_mut(lane) {
-                    codec.decode_message(frame, |event, meta| {
-                        relay.handle_upstream_message(now, lane, (event, meta), text);
-                    });
+                let is_passthrough = relay.codecs().is_passthrough();
+                let handle = |event: &UpstreamMessage<'_>, meta: MessageMeta<'_>| {
+                    relay.handle_upstream_message(now, lane, (event, meta), text);
+                };
+                match lanes.get_mut(lane) {
+                    Some(codec) if is_passthrough => codec.decode_message(frame, handle),
+                    Some(codec) => codec.decode_for_relay(now, frame, handle),
+                    None => {}
                 }
             }
             // An upstream that is reached by HTTP has no messages to relay.
@@ -201,8 +205,12 @@ impl RelayBridge {
     fn follow_codecs(&mut self, now: Instant) {
         let Some(relay) = &mut self.relay else { return };
         super::push_codec_outputs(&mut self.lanes, &mut self.ready_outputs, |lane, report| match report {
-            // Dialects that report events by themselves have no relay.
-            CodecReport::Event(_) => {}
+            CodecReport::Event(event) => {
+                let codecs = Arc::clone(relay.codecs());
+                let mut base64 = String::new();
+                let message = to_message(codecs.upstream.mapping(), &event, true, &mut base64);
+                relay.handle_upstream_message(now, lane, (&message, MessageMeta::default()), "");
+            }
             CodecReport::GivenUp(reason) => relay.handle_lane_closed(now, lane, &reason),
         });
     }

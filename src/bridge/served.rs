@@ -15,7 +15,7 @@ use crate::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
         SessionSetup, UplinkCounts, outbox::Action,
     },
-    upstream::lane::{CodecAction, LaneCodecs, LaneEnd, LaneOpening},
+    upstream::lane::{LaneCodecs, LaneEnd, LaneOpening},
 };
 
 /// Codec, session and lane codecs of one client.

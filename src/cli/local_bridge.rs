@@ -124,6 +124,6 @@ mod tests {
         };
         let dialect = |args: &UpstreamArgs| config(args).unwrap().upstream.remove(0).dialect;
         assert_eq!(dialect(&args(Some("llama-cpp-omni"))), "llama-cpp-omni");
-        assert_eq!(dialect(&args(None)), "minicpm-o");
+        assert_eq!(dialect(&args(None)), "auto");
     }
 }

@@ -63,7 +63,7 @@ impl UpstreamConfig {
     async fn find_dialect(&self, library: &Library) -> Option<String> {
         let mut pages: BTreeMap<&str, Option<String>> = BTreeMap::new();
         for mapping in library.upstreams() {
-            let Some(sign) = mapping.detect.as_ref().filter(|_| mapping.is_http() == self.is_http()) else {
+            let Some(sign) = mapping.detect.as_ref() else {
                 continue;
             };
             if !pages.contains_key(&*sign.path) {

@@ -116,9 +116,7 @@ impl PlannedRoute {
         upstreams: &ResolvedUpstreams,
         has_voice: bool,
     ) -> Result<Option<Route>, (&'static str, String)> {
-        let matching = upstreams
-            .matching(&self.file.upstream, self.profile.is_relay())
-            .map_err(|problem| ("upstream", problem))?;
+        let matching = upstreams.matching(&self.file.upstream).map_err(|problem| ("upstream", problem))?;
         match check_profile_with_dialects(&self.profile, &matching.dialects) {
             Err(_) if self.is_fallback => return Ok(None),
             suits => suits.map_err(|problem| ("profile", problem))?,
@@ -184,7 +182,8 @@ fn check_has_clients(
     }
 }
 
-/// Binds all routes to their upstreams, which may need a voice for clients that name none, and adds their mistakes to `problems`.
+/// Binds all routes to their upstreams, which may need a voice for clients that name none, and adds their mistakes to
+/// `problems`.
 pub(super) fn bind_all(
     planned: Vec<PlannedRoute>,
     upstreams: &ResolvedUpstreams,

@@ -66,9 +66,8 @@ fn serialize_redacted_url<S: Serializer>(url: &str, serializer: S) -> Result<S::
 
 /// Name for a dialect that is still to be found.
 pub(super) const AUTO: &str = "auto";
-/// Dialects of an upstream whose dialect is not found: by WebSocket, and by HTTP.
+/// Dialect of an upstream whose dialect is not found.
 const ASSUMED_DIALECT: &str = "minicpm-o";
-const ASSUMED_HTTP_DIALECT: &str = "openai-audio";
 
 fn default_dialect() -> String {
     AUTO.to_owned()
@@ -118,16 +117,12 @@ pub(super) struct ResolvedUpstreams {
 }
 
 impl ResolvedUpstreams {
-    /// Upstreams whose names match `pattern`; for a relay, those of them that speak the dialect of the first.
+    /// Upstreams whose names match `pattern`.
     ///
     /// # Errors
     /// A message that names the key.
-    pub(super) fn matching(&self, pattern: &str, is_relay: bool) -> Result<RouteUpstreams, String> {
-        let mut matching: Vec<_> =
-            self.dialects.iter().filter(|(name, _)| matches_glob(pattern, name)).collect();
-        if is_relay && let Some((_, first)) = matching.first().copied() {
-            matching.retain(|(_, dialect)| dialect.mapping.name == first.mapping.name);
-        }
+    pub(super) fn matching(&self, pattern: &str) -> Result<RouteUpstreams, String> {
+        let matching: Vec<_> = self.dialects.iter().filter(|(name, _)| matches_glob(pattern, name)).collect();
         let names = matching.iter().map(|(name, _)| name.clone()).collect();
         let dialects = Dialects::new(matching.into_iter().map(|(_, dialect)| dialect.clone()).collect());
         let dialects = dialects.ok_or_else(|| {
@@ -214,16 +209,7 @@ impl UpstreamConfig {
     /// # Errors
     /// There is no such dialect.
     pub(crate) fn mapping(&self, library: &Library) -> Result<Arc<UpstreamMapping>, String> {
-        library.upstream(match self.has_unknown_dialect() {
-            false => &self.dialect,
-            true if self.is_http() => ASSUMED_HTTP_DIALECT,
-            true => ASSUMED_DIALECT,
-        })
-    }
-
-    /// True if it is reached by HTTP requests.
-    pub(super) fn is_http(&self) -> bool {
-        self.url.starts_with("http://") || self.url.starts_with("https://")
+        library.upstream(if self.has_unknown_dialect() { ASSUMED_DIALECT } else { &self.dialect })
     }
 
     /// Builds the upstream's dialer; returns it with the upstream's name.
@@ -373,20 +359,19 @@ mod tests {
     }
 
     #[test]
-    fn route_takes_upstreams_of_several_dialects_and_a_relay_those_of_one() {
+    fn route_takes_upstreams_of_several_dialects() {
         let mut library = Library::embedded().unwrap();
         let other = include_str!("../../mappings/upstream/minicpm-o.toml");
         library.add("other", &other.replace("name = \"minicpm-o\"", "name = \"other\"")).unwrap();
         let other = UpstreamConfig { dialect: "other".into(), ..upstream("ws://old-1") };
         let upstreams = [upstream("ws://new-1"), upstream("ws://new-2"), other];
         let all = resolve(&upstreams, &library, &mut ConfigProblems::default()).unwrap();
-        let matching = |pattern, is_relay| all.matching(pattern, is_relay).map(|found| found.names.to_vec());
-        assert_eq!(matching("new-*", false).unwrap(), ["new-1", "new-2"]);
-        assert_eq!(matching("*", false).unwrap(), ["new-1", "new-2", "old-1"]);
-        assert_eq!(matching("*", true).unwrap(), ["new-1", "new-2"]);
-        let dialects = all.matching("*", false).unwrap().dialects;
+        let matching = |pattern| all.matching(pattern).map(|found| found.names.to_vec());
+        assert_eq!(matching("new-*").unwrap(), ["new-1", "new-2"]);
+        assert_eq!(matching("*").unwrap(), ["new-1", "new-2", "old-1"]);
+        let dialects = all.matching("*").unwrap().dialects;
         assert_eq!(dialects.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["minicpm-o", "other"]);
-        let problem = matching("new-3", false).unwrap_err();
+        let problem = matching("new-3").unwrap_err();
         assert!(problem.contains("did you mean `new-"), "{problem}");
     }
 

@@ -171,6 +171,7 @@ fn dialects_configured_first<'t>(
     library: &'t Library,
     failed: &'t FailedAttempt<'_>,
 ) -> impl Iterator<Item = &'t Arc<UpstreamMapping>> {
-    let others = library.upstreams().filter(|dialect| dialect.name != failed.dialect.name);
+    let others =
+        library.upstreams().filter(|dialect| dialect.name != failed.dialect.name && !dialect.is_http());
     std::iter::once(failed.dialect).chain(others)
 }

@@ -96,10 +96,22 @@ pub(crate) fn to_wav_base64(text: &str) -> Result<Cow<'_, str>, String> {
             Cow::Borrowed(text)
         });
     }
+    let samples = to_voice_sample(text)?.samples;
+    Ok(Cow::Owned(STANDARD.encode(wav::with_unaligned_length(wav::write_s16(&samples, SPEECH_RATE_HZ)))))
+}
+
+/// Reads a voice sample: a WAV file, or else raw float32 at 16 kHz.
+///
+/// # Errors
+/// The mistake in the file or in the samples.
+pub(crate) fn to_voice_sample(text: &str) -> Result<VoiceSample, String> {
+    let text = without_data_prefix(text);
+    if let Some(bytes) = wav_bytes(text)? {
+        return voice_sample_from_wav(&bytes);
+    }
     let mut samples = Vec::new();
     pcm::decode_base64_f32(text, &mut samples).map_err(|error| error.to_string())?;
-    let samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
-    Ok(Cow::Owned(STANDARD.encode(wav::with_unaligned_length(wav::write_s16(&samples, SPEECH_RATE_HZ)))))
+    Ok(VoiceSample::new(samples.into_iter().map(pcm::to_i16).collect::<Vec<_>>()))
 }
 
 /// Decodes base64 of a WAV file; `None` for anything else. Letters outside the alphabet are dropped, as servers do.

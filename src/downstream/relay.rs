@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Codec of one relayed connection.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RelayCodec {
     client: Arc<ClientMapping>,
     mode: Mode,

@@ -23,6 +23,7 @@ use super::{
     model::{WorkerModel, WorkerTask},
     session::CurrentSession,
     session_context::{SimContext, SimSessionEnd, random_hex12},
+    sglang::{self, SglangSession},
     vllm_omni::{VllmContext, VllmServer},
 };
 
@@ -101,6 +102,7 @@ impl Gateway {
             // These servers have no other back-end.
             SimDialect::Legacy { .. } | SimDialect::VllmOmni => cfg.backend = Backend::Pytorch,
             SimDialect::LlamaCppOmni => (cfg.backend, cfg.workers) = (Backend::Cpp, 1),
+            SimDialect::SglangOmni => cfg.backend = Backend::Cpp,
         }
         Self {
             clock: UnixClock { started_at: now, unix_at_start: unix_time },
@@ -189,6 +191,9 @@ impl Gateway {
             self.connections.insert(conn, Connection::Unplaced { mode });
             return;
         }
+        if self.cfg.dialect == SimDialect::SglangOmni {
+            return self.admit_connection(conn, mode, now);
+        }
         let is_stuck = self.faults.trigger(FaultKind::StuckQueue);
         if self.faults.trigger(FaultKind::QueueFull) {
             return self.reject_connection(conn, "queue_full", "Queue full");
@@ -202,6 +207,21 @@ impl Gateway {
                 self.reject_connection(conn, "queue_full", "Queue full");
             }
             _ => self.enqueue_connection(conn, mode, is_stuck, now),
+        }
+    }
+
+    /// Gives a connection its session at the handshake, or refuses the handshake.
+    fn admit_connection(&mut self, conn: ConnId, mode: SimMode, now: Instant) {
+        let refuses = self.faults.trigger(FaultKind::Busy);
+        match self.workers.iter().position(Worker::is_idle).filter(|_| !refuses) {
+            Some(worker) => {
+                self.serve_connection(conn, mode, worker, now);
+                self.with_session(conn, now, |session, ctx| {
+                    session.begin(ctx);
+                    Ok(())
+                });
+            }
+            None => self.outputs.push_back(SimOutput::Refuse(conn, sglang::pages::unavailable())),
         }
     }
 
@@ -285,6 +305,7 @@ impl Gateway {
             SimDialect::Legacy { follows_document } => {
                 Box::new(LegacySession::new(mode, follows_document, limit))
             }
+            SimDialect::SglangOmni => Box::new(SglangSession::new(now, &mut self.rng)),
         };
         self.connections.insert(conn, Connection::Serving { worker, session });
     }
@@ -300,7 +321,9 @@ impl Gateway {
     /// Watchdog limit for a session of this mode; chat has none (field notes §1.6).
     fn session_time_limit(&mut self, mode: SimMode) -> Option<Duration> {
         let limit = match mode {
-            _ if self.cfg.dialect == SimDialect::LlamaCppOmni => return None,
+            _ if matches!(self.cfg.dialect, SimDialect::LlamaCppOmni | SimDialect::SglangOmni) => {
+                return None;
+            }
             SimMode::Chat | SimMode::Autostart => return None,
             SimMode::Audio => self.cfg.audio_time_limit,
             SimMode::Video => self.cfg.video_time_limit,
@@ -352,7 +375,7 @@ impl Gateway {
                 self.with_session(conn, now, |session, ctx| session.handle_text(&text, ctx));
             }
             (Some(Connection::Serving { .. }), None) => {
-                self.with_session(conn, now, |session, _| session.handle_binary());
+                self.with_session(conn, now, |session, ctx| session.handle_binary(ctx));
             }
             (None, _) => {}
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::{SimDialect, SimMode, gateway::Gateway, model::WorkerTask};
+use super::{SimDialect, SimMode, gateway::Gateway, model::WorkerTask, sglang};
 use crate::downstream::date;
 
 /// vLLM's list of models, shortened.
@@ -72,7 +72,10 @@ impl Gateway {
             (SimDialect::VllmOmni, _) if method == "GET" && path == "/v1/models" => {
                 HttpPage { status: 200, json: VLLM_MODELS.to_owned() }
             }
-            (SimDialect::LlamaCppOmni | SimDialect::VllmOmni, _) => error_page(404, "Not Found"),
+            (SimDialect::SglangOmni, _) if let Some(page) = sglang::pages::page(method, path) => page,
+            (SimDialect::LlamaCppOmni | SimDialect::VllmOmni | SimDialect::SglangOmni, _) => {
+                error_page(404, "Not Found")
+            }
             _ => self.http_page(now, method, path),
         }
     }

@@ -210,7 +210,7 @@ impl DialectSession for LegacySession {
         self.process_inbox(ctx)
     }
 
-    fn handle_binary(&self) -> Result<(), SimSessionEnd> {
+    fn handle_binary(&mut self, _ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         self.reject_unreadable()
     }
 

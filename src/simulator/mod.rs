@@ -10,8 +10,8 @@
 //!
 //! The core ([`Gateway`]) is sans-IO: inputs and instants in, outputs out, ids from a seed. The sockets are in
 //! `socket`, behind the `io` feature. `session_mode` and `generate` answer `mode=chat`; `duplex` answers the
-//! full-duplex modes. `session` implements the current dialect, with or without a
-//! gateway, `legacy` the legacy one.
+//! full-duplex modes. `session` implements the current dialect, with or without a gateway, `legacy` the legacy one, and
+//! `sglang` SGLang-Omni.
 
 mod backend;
 mod backlog;
@@ -32,6 +32,7 @@ mod script;
 mod session;
 mod session_context;
 mod session_mode;
+mod sglang;
 mod vllm_omni;
 
 #[cfg(feature = "io")]
@@ -103,6 +104,8 @@ pub enum SimDialect {
     LlamaCppOmni,
     /// vLLM-Omni in duplex mode: OpenAI's Realtime events, as many sessions as there are workers, no queue.
     VllmOmni,
+    /// SGLang-Omni's full-duplex deployment.
+    SglangOmni,
 }
 
 impl SimDialect {
@@ -113,15 +116,24 @@ impl SimDialect {
 
     /// Sessions at a time of a server that is started without options.
     pub const fn default_workers(self) -> usize {
-        if matches!(self, Self::VllmOmni) { 4 } else { 1 }
+        match self {
+            Self::VllmOmni => 4,
+            Self::SglangOmni => 2,
+            _ => 1,
+        }
     }
 
     /// Path of the WebSocket.
     pub const fn path(self) -> &'static str {
         match self {
-            Self::Current | Self::Legacy { .. } | Self::VllmOmni => "/v1/realtime",
+            Self::Current | Self::Legacy { .. } | Self::VllmOmni | Self::SglangOmni => "/v1/realtime",
             Self::LlamaCppOmni => "/backend",
         }
+    }
+
+    /// True if the server decides at the handshake whether it has a session for the client, and says the first word.
+    pub(super) const fn admits_at_handshake(self) -> bool {
+        matches!(self, Self::SglangOmni)
     }
 
     /// Reads the mode from the query string. The real legacy server treats every mode but `video` as audio; its
@@ -145,6 +157,10 @@ impl SimDialect {
                 let names_model = value("model").is_some_and(|model| !model.is_empty());
                 Ok(if names_model && !waits { SimMode::Autostart } else { SimMode::Video })
             }
+            (Self::SglangOmni, _) if !sglang::pages::is_own_model(query) => {
+                Err(HandshakeRejected { status: 403 })
+            }
+            (Self::SglangOmni, _) => Ok(SimMode::Video),
             (Self::Legacy { .. }, Some("video")) => Ok(SimMode::Video),
             (Self::Legacy { .. }, Some("audio") | None) | (Self::Legacy { follows_document: false }, _) => {
                 Ok(SimMode::Audio)
@@ -264,7 +280,7 @@ pub struct SimulatorConfig {
     pub http_api: Option<HttpApi>,
     /// Back-end of the workers; the legacy dialect always has PyTorch, llama.cpp-omni always C++.
     pub backend: Backend,
-    /// Maximum number of concurrent sessions; llama.cpp-omni has one.
+    /// Maximum number of concurrent sessions; llama.cpp-omni has one, SGLang-Omni by default two.
     pub workers: usize,
     /// Maximum number of queued connections; the real default is 1000 (field notes §1.2).
     pub queue_limit: usize,
@@ -341,6 +357,8 @@ pub enum SimOutput {
     Close(ConnId, u16, String),
     /// Abort the TCP connection without a close frame, then forget the connection.
     Abort(ConnId),
+    /// Answer the handshake with this page, then forget the connection. The first output of the connection.
+    Refuse(ConnId, HttpPage),
     /// Send a request to the engines.
     AskEngines(JobId, EngineRequest),
     /// The samples of an ASR request, as the back-end decoded them. Only with [`SimulatorConfig::record`].

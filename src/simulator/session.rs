@@ -206,7 +206,7 @@ impl DialectSession for CurrentSession {
         }
     }
 
-    fn handle_binary(&self) -> Result<(), SimSessionEnd> {
+    fn handle_binary(&mut self, _ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         Err(SimSessionEnd::GatewayFailed(BINARY_FRAME_EXCEPTION))
     }
 

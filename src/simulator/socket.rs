@@ -104,7 +104,11 @@ impl Simulator {
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         #[expect(clippy::disallowed_methods, reason = "the time of day, taken once, for server_send_ts")]
         let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let cfg = SimulatorConfig { use_engines: self.engines.is_some(), ..self.cfg };
+        let mut cfg = SimulatorConfig { use_engines: self.engines.is_some(), ..self.cfg };
+        if cfg.http_api.is_some() {
+            // Requests have no worker that cleans up after a session.
+            cfg.timing.cleanup = Duration::ZERO;
+        }
         let owner = GatewayTask {
             record: cfg.record,
             dialect: cfg.dialect,
@@ -224,6 +228,10 @@ impl GatewayTask {
                 }
                 SimOutput::Abort(conn) => {
                     self.send(conn, ConnectionCommand::Abort);
+                    self.clients.remove(&conn);
+                }
+                SimOutput::Refuse(conn, page) => {
+                    self.send(conn, ConnectionCommand::Refuse(page));
                     self.clients.remove(&conn);
                 }
                 SimOutput::AskEngines(job, request) => self.ask_engines(job, request),

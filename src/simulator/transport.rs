@@ -68,6 +68,8 @@ pub(super) enum ConnectionCommand {
     Text(String),
     Close(u16, String),
     Abort,
+    /// Answers the handshake; only the first command.
+    Refuse(HttpPage),
 }
 
 /// Reason why writing ended.
@@ -92,23 +94,40 @@ pub(super) async fn serve_connection(
 ) {
     // Deltas are small; on a broken socket the handshake fails anyway.
     let _unsupported = stream.set_nodelay(true);
-    match timeout(IO_TIMEOUT, peek_head(&stream)).await {
+    let head = match timeout(IO_TIMEOUT, peek_head(&stream)).await {
         Ok(Ok(Some(head))) if !is_handshake(&head) => {
             // The client gets no answer if it leaves, or if the simulator stops.
             let _gone = timeout(IO_TIMEOUT, answer_http(&mut stream, &head, &inbound)).await;
             return;
         }
-        Ok(Ok(_)) => {}
+        Ok(Ok(head)) => head.unwrap_or_default(),
         Ok(Err(_)) | Err(_) => return,
-    }
-    let Ok(Some((socket, mode))) = timeout(IO_TIMEOUT, accept_handshake(stream, dialect)).await else {
-        return;
     };
-    let (outgoing, receiver) = mpsc::channel(OUTBOUND_CAPACITY);
-    if inbound.send(OwnerMessage::Connected(conn, mode, outgoing)).await.is_err() {
+    let (outgoing, mut receiver) = mpsc::channel(OUTBOUND_CAPACITY);
+    let early_mode = requested_mode(&head, dialect).filter(|_| dialect.admits_at_handshake());
+    let mut first = None;
+    if let Some(mode) = early_mode {
+        if inbound.send(OwnerMessage::Connected(conn, mode, outgoing.clone())).await.is_err() {
+            return;
+        }
+        first = receiver.recv().await;
+        if let Some(ConnectionCommand::Refuse(page)) = first {
+            let _gone = timeout(IO_TIMEOUT, write_page(&mut stream, &head, &page)).await;
+            return;
+        }
+    }
+    if let Ok(Some((socket, mode))) = timeout(IO_TIMEOUT, accept_handshake(stream, dialect)).await {
+        if early_mode.is_none()
+            && inbound.send(OwnerMessage::Connected(conn, mode, outgoing.clone())).await.is_err()
+        {
+            return;
+        }
+        // The owner drops a client by dropping its sender.
+        drop(outgoing);
+        relay_frames(socket, conn, &inbound, first, receiver).await;
+    } else if early_mode.is_none() {
         return;
     }
-    relay_frames(socket, conn, &inbound, receiver).await;
     // The send fails only at shutdown.
     let _gone = inbound.send(OwnerMessage::Disconnected(conn)).await;
 }
@@ -138,14 +157,26 @@ fn is_handshake(head: &str) -> bool {
     })
 }
 
+/// The mode for which a handshake asks; `None` if it will be rejected.
+fn requested_mode(head: &str, dialect: SimDialect) -> Option<SimMode> {
+    let target = head.split(' ').nth(1)?;
+    let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+    if path == dialect.path() { dialect.parse_mode(query).ok() } else { None }
+}
+
 async fn answer_http(stream: &mut TcpStream, head: &str, inbound: &Sender<OwnerMessage>) -> Option<()> {
     let mut request = head.split([' ', '\r']);
     let (method, target) = (request.next()?, request.next()?);
     let path = target.split('?').next()?;
     let (reply, page) = oneshot::channel();
     inbound.send(OwnerMessage::Http(method.to_owned(), path.to_owned(), reply)).await.ok()?;
-    let HttpPage { status, json } = page.await.ok()?;
-    let reason = StatusCode::from_u16(status).ok()?.canonical_reason().unwrap_or_default();
+    write_page(stream, head, &page.await.ok()?).await
+}
+
+/// Answers a request whose head is unread.
+async fn write_page(stream: &mut TcpStream, head: &str, page: &HttpPage) -> Option<()> {
+    let HttpPage { status, json } = page;
+    let reason = StatusCode::from_u16(*status).ok()?.canonical_reason().unwrap_or_default();
     let answer = format!(
         "HTTP/1.1 {status} {reason}\r\nserver: uvicorn\r\ncontent-length: {}\r\ncontent-type: application/json\r\n\
          connection: close\r\n\r\n{json}",
@@ -196,6 +227,7 @@ async fn relay_frames(
     socket: ServerSocket,
     conn: ConnId,
     inbound: &Sender<OwnerMessage>,
+    first: Option<ConnectionCommand>,
     mut outgoing: Receiver<ConnectionCommand>,
 ) {
     let (mut sink, mut stream) = socket.split();
@@ -203,7 +235,7 @@ async fn relay_frames(
         let mut reading = pin!(read_frames(&mut stream, conn, inbound));
         let written = tokio::select! {
             read = &mut reading => Err(read),
-            written = write_frames(&mut sink, &mut outgoing) => Ok(written),
+            written = write_frames(&mut sink, first, &mut outgoing) => Ok(written),
         };
         if matches!(written, Ok(WriteEnd::Closed)) {
             // Waits for the client's answer to the close, up to the timeout.
@@ -249,13 +281,17 @@ async fn read_frames(
 
 async fn write_frames(
     sink: &mut SplitSink<ServerSocket, Message>,
+    mut first: Option<ConnectionCommand>,
     outgoing: &mut Receiver<ConnectionCommand>,
 ) -> WriteEnd {
-    while let Some(next) = outgoing.recv().await {
+    while let Some(next) = match first.take() {
+        Some(first) => Some(first),
+        None => outgoing.recv().await,
+    } {
         let (message, is_last) = match next {
             ConnectionCommand::Text(text) => (Message::text(text), false),
             ConnectionCommand::Close(code, reason) => (close_message(code, &reason), true),
-            ConnectionCommand::Abort => return WriteEnd::Aborted,
+            ConnectionCommand::Abort | ConnectionCommand::Refuse(_) => return WriteEnd::Aborted,
         };
         match timeout(IO_TIMEOUT, sink.send(message)).await {
             Ok(Ok(())) if is_last => return WriteEnd::Closed,

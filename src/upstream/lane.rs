@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{Dialect, http::HttpLane, vllm_omni::VllmOmni};
+use super::{Dialect, http::HttpLane, relay, sglang_omni::SglangOmni, vllm_omni::VllmOmni};
 use crate::{
     event::{
         AnswerPart, DisconnectReason, EndKind, Frame, HttpRequest, Lane, LaneCommand, LaneEvent, LanePurpose,
@@ -64,6 +64,8 @@ pub struct LaneCodec {
     purpose: LanePurpose,
     /// The upstream has sent a message.
     has_answered: bool,
+    /// A relay's session is open.
+    is_open: bool,
     behaviour: Behaviour,
 }
 
@@ -73,6 +75,7 @@ enum Behaviour {
     Plain,
     Http(Box<HttpLane>),
     VllmOmni(Box<VllmOmni>),
+    SglangOmni(Box<SglangOmni>),
 }
 
 impl LaneCodec {
@@ -82,8 +85,9 @@ impl LaneCodec {
             CodecName::Plain => Behaviour::Plain,
             CodecName::Http => Behaviour::Http(Box::default()),
             CodecName::VllmOmni => Behaviour::VllmOmni(Box::default()),
+            CodecName::SglangOmni => Behaviour::SglangOmni(Box::default()),
         };
-        Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false, behaviour }
+        Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false, is_open: false, behaviour }
     }
 
     /// The transport is open.
@@ -113,6 +117,9 @@ impl LaneCodec {
             Behaviour::VllmOmni(vllm) => {
                 self.dialect.decode(frame, |event, meta| vllm.handle_event(now, event, meta, &mut emit));
             }
+            Behaviour::SglangOmni(sglang) => {
+                self.dialect.decode(frame, |event, meta| sglang.handle_event(now, event, meta, &mut emit));
+            }
         }
     }
 
@@ -125,13 +132,16 @@ impl LaneCodec {
 
     /// Encodes a command. It may take several messages, or the end of the transport.
     pub fn encode(&mut self, now: Instant, command: LaneCommand, mut emit: impl FnMut(Message)) {
-        match &mut self.behaviour {
-            Behaviour::Plain => {}
-            Behaviour::Http(http) => return http.encode(&self.dialect, &command, self.mode),
-            Behaviour::VllmOmni(vllm) => {
+        match (&mut self.behaviour, &command) {
+            (Behaviour::Http(http), command) => return http.encode(&self.dialect, command, self.mode),
+            (Behaviour::VllmOmni(vllm), command) => {
                 let encode = |command: &LaneCommand| self.dialect.encode(command, self.mode);
-                return vllm.encode(now, &command, encode, |text| emit(Message::Text(text)));
+                return vllm.encode(now, command, encode, |text| emit(Message::Text(text)));
             }
+            (Behaviour::SglangOmni(sglang), LaneCommand::Append(unit)) => {
+                return sglang.send_unit(&self.dialect, unit, |text| emit(Message::Text(text)));
+            }
+            _ => {}
         }
         let closes_socket = self.dialect.mapping().close_by == CloseBy::Socket;
         emit(match command {
@@ -148,6 +158,7 @@ impl LaneCodec {
             Behaviour::Plain => None,
             Behaviour::Http(http) => http.pop_action(),
             Behaviour::VllmOmni(vllm) => vllm.pop_action(),
+            Behaviour::SglangOmni(sglang) => sglang.pop_action(),
         }
     }
 
@@ -156,17 +167,45 @@ impl LaneCodec {
         match &self.behaviour {
             Behaviour::Plain | Behaviour::Http(_) => None,
             Behaviour::VllmOmni(vllm) => vllm.deadline(),
+            Behaviour::SglangOmni(sglang) => sglang.deadline(),
         }
     }
 
     /// The codec's deadline has come.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if let Behaviour::VllmOmni(vllm) = &mut self.behaviour {
-            vllm.handle_timeout(now);
+        match &mut self.behaviour {
+            Behaviour::Plain | Behaviour::Http(_) => {}
+            Behaviour::VllmOmni(vllm) => vllm.handle_timeout(now),
+            Behaviour::SglangOmni(sglang) => sglang.handle_timeout(now, &self.dialect),
         }
     }
 
-    /// Decodes one message of the upstream for a relay.
+    /// Decodes one message of the upstream for a relay of another dialect. What the codec makes of the message becomes the
+    /// messages of a relay, unless the dialect has such messages itself.
+    pub fn decode_for_relay(
+        &mut self,
+        now: Instant,
+        frame: Frame<'_>,
+        mut emit: impl FnMut(&UpstreamMessage<'_>, MessageMeta<'_>),
+    ) {
+        let mapping = Arc::clone(self.dialect.mapping());
+        if mapping.has_relay_messages() {
+            return self.decode_message(frame, emit);
+        }
+        let (mut base64, mut is_open) = (String::new(), self.is_open);
+        self.decode(now, frame, |event, meta| {
+            is_open |= matches!(event, LaneEvent::Ready { .. });
+            emit(&relay::to_message(&mapping, &event, is_open, &mut base64), meta);
+        });
+        self.is_open = is_open;
+    }
+
+    /// Mapping of its dialect.
+    pub const fn mapping(&self) -> &Arc<UpstreamMapping> {
+        self.dialect.mapping()
+    }
+
+    /// Decodes one message of the upstream for a relay of the same dialect.
     pub fn decode_message(
         &mut self,
         frame: Frame<'_>,

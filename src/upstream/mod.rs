@@ -11,13 +11,14 @@
 //! - [`Dialect`] is what all lanes share: the mapping file, and the encoding of single messages
 //! - [`lane`] is one lane's codec; the bridge keeps one for each lane
 //! - [`http`] is a lane without a WebSocket: each request is an HTTP request; [`sse`] reads event streams
-//! - [`vllm_omni`] is what vLLM-Omni does beyond its mapping file
+//! - [`sglang_omni`] and [`vllm_omni`] are what these servers do beyond their mapping files
 //! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
 
 mod chat;
 mod http;
 pub mod lane;
-mod relay;
+pub mod relay;
+mod sglang_omni;
 pub mod sse;
 mod vllm_omni;
 
@@ -112,6 +113,16 @@ impl Dialect {
         self.encoding_of(voice) != VoiceEncoding::F32le || self.mapping.is_http()
     }
 
+    /// The settings of a new conversation that the upstream knows; `None` if it takes all.
+    fn known_config(&self, command: &LaneCommand) -> Option<String> {
+        let LaneCommand::InitConversation(opening) = command else { return None };
+        let known = self.mapping.config_keys.as_ref()?;
+        let mut config: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&opening.config).unwrap_or_default();
+        config.retain(|key, _| known.contains(key));
+        Some(serde_json::Value::Object(config).to_string())
+    }
+
     /// Encodes a command as a text message, for a lane in this mode.
     pub fn encode(&self, command: &LaneCommand, mode: Mode) -> String {
         let voice = command.voice();
@@ -137,6 +148,7 @@ impl Dialect {
         let wav = voice.filter(|voice| self.takes_wav(voice)).map(to_wav);
         let is_url = is_http || voice.is_some_and(|voice| self.encoding_of(voice) == VoiceEncoding::WavUrl);
         let is_form = self.mapping.is_form(name);
+        let config = self.known_config(command);
         let mut json = String::with_capacity(capacity);
         if let Some(template) = self.mapping.message(name) {
             template.render(&mut json, |slot| match (name.slots()[slot], &wav) {
@@ -144,6 +156,9 @@ impl Dialect {
                 ("voice", Some(wav)) => SlotValue::Base64(wav),
                 // It is the form's file.
                 ("audio", _) if is_form => SlotValue::Null,
+                ("config", _) if config.is_some() => {
+                    config.as_deref().map_or(SlotValue::Null, SlotValue::Raw)
+                }
                 ("mode", _) => SlotValue::Str(self.mapping.mode_name(mode)),
                 (slot, _) => match slot_value(command, slot) {
                     SlotValue::Audio(samples) if slot == "audio" => self.mapping.audio_value(samples),

@@ -1,13 +1,110 @@
 //! Upstream codec for relays: relay messages to templates. Audio passes as base64 text and is not decoded.
+//!
+//! A dialect without such templates gets the commands of a conversation instead, so that its lane's codec serves relays, too:
+//! [`RelayUnits`] makes units of a client's input, and [`to_message`] makes messages of the codec's events.
 
-use super::{Dialect, without_data_prefix};
+use std::sync::Arc;
+
+use super::{Dialect, SampleEncoding, decode_audio, end_reason, without_data_prefix};
 use crate::{
+    audio::{SPEECH_RATE_HZ, pcm, scratch},
     event::{
-        Mode,
-        relay::{RelayInput, RelayOpening},
+        EndKind, LaneEvent, Mode, UnitInput, UpstreamEnd, VideoFrame,
+        relay::{ModelOutput, QueuePosition, RelayEndReason, RelayInput, RelayOpening, UpstreamMessage},
     },
-    mapping::{extract::Node, template::SlotValue, upstream::SendName},
+    mapping::{UpstreamMapping, extract::Node, template::SlotValue, upstream::SendName},
 };
+
+/// Samples of a unit.
+const UNIT_SAMPLES: usize = SPEECH_RATE_HZ as usize;
+
+/// Makes units of one second of a client's input, of which each message may be shorter or longer.
+#[derive(Debug, Default)]
+pub struct RelayUnits {
+    /// Input of the next unit. Its audio is shorter than a unit.
+    rest: Vec<i16>,
+    frame: Option<VideoFrame>,
+    force_listen: bool,
+}
+
+impl RelayUnits {
+    /// Adds the input of one message, and emits the units that are complete. A unit has the id of the message that
+    /// completes it, and the last picture.
+    ///
+    /// # Errors
+    /// The mistake in the audio or in a picture.
+    pub fn push(&mut self, input: &RelayInput<'_>, mut emit: impl FnMut(UnitInput)) -> Result<(), String> {
+        let mut samples = scratch::take();
+        let format = (SampleEncoding::F32le, SPEECH_RATE_HZ);
+        let decoded = decode_audio(input.audio.unwrap_or_default(), format, &mut samples);
+        self.rest.extend(samples.iter().map(|sample| pcm::to_i16(*sample)));
+        scratch::put_back(samples);
+        decoded?;
+        if let Some(picture) = input.frames.and_then(<[_]>::last).and_then(Node::as_str) {
+            let mut bytes = Vec::new();
+            pcm::decode_base64(without_data_prefix(picture), &mut bytes)
+                .map_err(|error| format!("the picture: {error}"))?;
+            self.frame = Some(VideoFrame(bytes.into()));
+        }
+        self.force_listen |= input.force_listen == Some(true);
+        while self.rest.len() >= UNIT_SAMPLES {
+            let later = self.rest.split_off(UNIT_SAMPLES);
+            emit(UnitInput {
+                audio: Arc::new(std::mem::replace(&mut self.rest, later)),
+                input_id: input.input_id.unwrap_or_default().into(),
+                force_listen: std::mem::take(&mut self.force_listen),
+                frame: self.frame.take(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What an event of a lane's codec is for a relay. Its audio is written to `base64`.
+pub(crate) fn to_message<'a>(
+    mapping: &UpstreamMapping,
+    event: &'a LaneEvent<'a>,
+    is_open: bool,
+    base64: &'a mut String,
+) -> UpstreamMessage<'a> {
+    UpstreamMessage::Output(match event {
+        LaneEvent::Listen => ModelOutput::Listening,
+        LaneEvent::Text(text) => ModelOutput::Text(text),
+        LaneEvent::Audio(samples) => {
+            base64.clear();
+            pcm::encode_base64_samples(samples, base64);
+            ModelOutput::Speech(base64)
+        }
+        LaneEvent::Done { text, .. } => ModelOutput::Answered(*text, None),
+        LaneEvent::Queued { position, length, wait_s } => {
+            let (position, length, wait_s) = (*position, *length, *wait_s);
+            return UpstreamMessage::Queued(QueuePosition { position, length, wait_s, ticket: None });
+        }
+        LaneEvent::Granted => return UpstreamMessage::Granted,
+        LaneEvent::Ready { session_id } => return UpstreamMessage::Opened(*session_id),
+        LaneEvent::RecoverableError(words) => {
+            let end = UpstreamEnd { kind: EndKind::Other, detail: (*words).to_owned() };
+            return UpstreamMessage::Failed(end, true);
+        }
+        LaneEvent::Closed(end) => return end_message(mapping, end, is_open),
+        LaneEvent::Ignored => return UpstreamMessage::Ignored,
+        LaneEvent::Unknown(words) => return UpstreamMessage::Unknown(words.clone()),
+    })
+}
+
+/// An end without a regular reason, after which another session replaces an open one.
+fn end_message(mapping: &UpstreamMapping, end: &UpstreamEnd, is_open: bool) -> UpstreamMessage<'static> {
+    let reason = match (end_reason(mapping, end.detail.split(": ").next()), end.kind) {
+        (RelayEndReason::Failed, EndKind::LimitReached | EndKind::LimitReachedStillOpen) => {
+            RelayEndReason::ContextFull
+        }
+        (reason, _) => reason,
+    };
+    match is_open && reason == RelayEndReason::Failed {
+        true => UpstreamMessage::Failed(end.clone(), false),
+        false => UpstreamMessage::Ended(reason, end.clone()),
+    }
+}
 
 impl Dialect {
     /// Encodes the message that opens a session in this mode.

@@ -1,5 +1,7 @@
 //! Messages of each dialect, as captured and as documented.
 
+use serde_json::Value;
+
 use super::*;
 use crate::mapping::Library;
 
@@ -97,7 +99,7 @@ fn audio_of_a_far_too_long_message_is_decoded_in_part() {
 #[test]
 fn chat_requests_are_encoded_as_documented() {
     let transcribe = LaneCommand::Transcribe { prompt: "p \"q\"".into(), audio: Arc::new(vec![0, 16384]) };
-    let json: serde_json::Value = serde_json::from_str(&dialect().encode(&transcribe, Mode::Chat)).unwrap();
+    let json: Value = serde_json::from_str(&dialect().encode(&transcribe, Mode::Chat)).unwrap();
     let content = &json["input"]["messages"][0]["content"];
     assert_eq!(content[0]["text"], "p \"q\"");
     assert_eq!(content[1], serde_json::json!({"type": "audio", "data": "AAAAAAAAAD8="}));
@@ -112,10 +114,10 @@ fn chat_requests_are_encoded_as_documented() {
         text: "t".into(),
         voice: Some(voice.clone()),
     };
-    let json: serde_json::Value = serde_json::from_str(&dialect().encode(&speak, Mode::Chat)).unwrap();
+    let json: Value = serde_json::from_str(&dialect().encode(&speak, Mode::Chat)).unwrap();
     assert_eq!(json["input"]["tts"]["ref_audio_data"], "AAAAAA==");
     assert_eq!(json["input"]["messages"][0]["content"][1]["data"], "AAAAAA==");
-    let init: serde_json::Value =
+    let init: Value =
         serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)), Mode::Chat)).unwrap();
     assert_eq!(init["payload"]["voice"]["ref_audio_base64"], "AAAAAA==");
 }
@@ -173,7 +175,7 @@ fn legacy_server_messages_are_decoded() {
 
 #[test]
 fn legacy_commands_are_encoded_as_its_server_expects() {
-    let encoded = |command: &LaneCommand| -> serde_json::Value {
+    let encoded = |command: &LaneCommand| -> Value {
         serde_json::from_str(&legacy().encode(command, Mode::Audio)).unwrap()
     };
     let opening = crate::event::ConversationInit {
@@ -211,8 +213,8 @@ fn voice_as_wav_file_keeps_its_audio_and_cannot_be_mistaken_for_raw_floats() {
         let opening =
             crate::event::ConversationInit { prompt: String::new(), config: "{}".into(), voice: Some(voice) };
         let opening = LaneCommand::InitConversation(Box::new(opening));
-        let json: serde_json::Value = serde_json::from_str(&legacy().encode(&opening, Mode::Audio)).unwrap();
-        let base64 = json.pointer("/session/ref_audio").and_then(serde_json::Value::as_str).unwrap();
+        let json: Value = serde_json::from_str(&legacy().encode(&opening, Mode::Audio)).unwrap();
+        let base64 = json.pointer("/session/ref_audio").and_then(Value::as_str).unwrap();
         let bytes = base64::engine::general_purpose::STANDARD.decode(base64).unwrap();
         assert_eq!(bytes.len() % 4, 2);
         let (read, rate_hz) = wav::read(&bytes, std::time::Duration::from_secs(1)).unwrap();

@@ -693,7 +693,10 @@ impl Harness {
                     self.units.push((lane_of(conn), unit));
                     continue;
                 }
-                SimOutput::Text(conn, _) | SimOutput::Close(conn, ..) | SimOutput::Abort(conn)
+                SimOutput::Text(conn, _)
+                | SimOutput::Close(conn, ..)
+                | SimOutput::Abort(conn)
+                | SimOutput::Refuse(conn, _)
                     if conn.0 >= OTHER_CLIENTS_FROM =>
                 {
                     continue;
@@ -702,6 +705,12 @@ impl Harness {
                 SimOutput::Text(conn, text) => InFlight::ToBridge(lane_of(conn), text),
                 SimOutput::Close(conn, code, reason) => {
                     InFlight::Closed(lane_of(conn), DisconnectReason::Closed(code, reason))
+                }
+                SimOutput::Refuse(conn, page) => {
+                    let lane = lane_of(conn);
+                    self.in_flight
+                        .retain(|(_, frame)| !matches!(frame, InFlight::Opened(known) if *known == lane));
+                    InFlight::Closed(lane, DisconnectReason::HttpRejected(page.status))
                 }
                 SimOutput::Abort(conn) => InFlight::Closed(
                     lane_of(conn),

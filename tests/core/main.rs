@@ -8,6 +8,7 @@ mod conversation;
 mod fuzz_seeds;
 mod golden;
 mod harness;
+mod http_lanes;
 mod openai;
 mod properties;
 mod protocol_checks;

@@ -15,6 +15,8 @@ mod llama_cpp_omni;
 mod queue;
 mod session_end;
 #[cfg(feature = "io")]
+mod sglang_omni;
+#[cfg(feature = "io")]
 mod socket;
 mod validation;
 mod vllm_omni;
@@ -43,6 +45,7 @@ enum ServerOutput {
     Event(Value),
     Close(u16, String),
     Abort,
+    Refuse(u16),
 }
 
 /// A gateway with a virtual clock and all its outputs.
@@ -92,6 +95,7 @@ impl TestGateway {
                 }
                 SimOutput::Close(conn, code, reason) => (*conn, ServerOutput::Close(*code, reason.clone())),
                 SimOutput::Abort(conn) => (*conn, ServerOutput::Abort),
+                SimOutput::Refuse(conn, page) => (*conn, ServerOutput::Refuse(page.status)),
                 SimOutput::AskEngines(..)
                 | SimOutput::AsrAudio(..)
                 | SimOutput::DuplexOpened(..)

@@ -259,38 +259,44 @@ async fn scripted_server(answer: &'static str) -> (UpstreamConfig, UnboundedRece
             let sender = sender.clone();
             tokio::spawn(async move {
                 // A connection that only shows that the server is there has no request.
-                if let Some(request) = answer_by_bytes(stream, answer).await {
-                    let _over = sender.send(request);
-                }
+                let Some((request, stream)) = read_request(stream).await else { return };
+                let _over = sender.send(request);
+                send_by_bytes(stream, answer).await;
             });
         }
     });
     (upstream, received)
 }
 
-/// Reads a request, and sends the answer byte by byte.
-async fn answer_by_bytes(mut stream: TcpStream, answer: &str) -> Option<String> {
-    stream.set_nodelay(true).unwrap();
-    let mut request = Vec::new();
+/// Reads a request: its head and its body.
+async fn read_request(mut stream: TcpStream) -> Option<(String, TcpStream)> {
     let length = |request: &[u8]| {
         let text = String::from_utf8_lossy(request);
         let (head, _) = text.split_once("\r\n\r\n")?;
-        let length = head.lines().find_map(|line| {
+        let field = |line: &str| {
             line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse::<usize>().ok()
-        })?;
-        Some(head.len() + 4 + length)
+        };
+        Some(head.len() + 4 + head.lines().find_map(field)?)
     };
+    let mut request = Vec::new();
     while length(&request).is_none_or(|length| request.len() < length) {
         if stream.read_buf(&mut request).await.ok()? == 0 {
             return None;
         }
     }
+    Some((String::from_utf8_lossy(&request).into_owned(), stream))
+}
+
+/// Sends an answer byte by byte, as long as the client takes it.
+async fn send_by_bytes(mut stream: TcpStream, answer: &str) {
+    stream.set_nodelay(true).unwrap();
     for byte in answer.as_bytes() {
-        stream.write_all(std::slice::from_ref(byte)).await.ok()?;
+        if stream.write_all(std::slice::from_ref(byte)).await.is_err() {
+            return;
+        }
         tokio::task::yield_now().await;
     }
-    stream.shutdown().await.ok()?;
-    Some(String::from_utf8_lossy(&request).into_owned())
+    let _left = stream.shutdown().await;
 }
 
 const STREAM_HEAD: &str =

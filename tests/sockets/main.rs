@@ -16,6 +16,7 @@ mod rest;
 mod rest_break_off;
 mod rest_limits;
 mod server;
+mod sglang_omni;
 mod single_worker;
 mod unneeded_lanes;
 mod upstream_faults;

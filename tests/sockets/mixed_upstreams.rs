@@ -83,7 +83,7 @@ async fn conversation_moves_to_an_upstream_of_another_dialect_when_its_own_is_lo
 async fn dialect_of_each_server_is_found_by_its_pages() {
     let mut servers = Vec::new();
     let mut config = Config::default();
-    for dialect in [SimDialect::Current] {
+    for dialect in [SimDialect::Current, SimDialect::SglangOmni] {
         let (address, server, _) = start_simulator("127.0.0.1:0", simulator(dialect), None).await;
         servers.push(server);
         let url = format!("ws://{address}");
@@ -94,7 +94,7 @@ async fn dialect_of_each_server_is_found_by_its_pages() {
     config.upstream.push(UpstreamConfig { url, ..UpstreamConfig::with_default_dialect() });
     config.detect_dialects().await;
     let found: Vec<&str> = config.upstream.iter().map(|upstream| &*upstream.dialect).collect();
-    assert_eq!(found, ["minicpm-o", "auto"]);
+    assert_eq!(found, ["minicpm-o", "sglang-omni", "auto"]);
     assert!(config.has_unknown_dialects());
     // Without an answer, it counts as the server that most users have.
     assert!(config.build_service().is_ok());

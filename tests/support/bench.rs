@@ -179,6 +179,7 @@ pub fn upstream_of(dialect: SimDialect, address: SocketAddr) -> UpstreamConfig {
         SimDialect::Legacy { .. } => "minicpm-o-legacy",
         SimDialect::LlamaCppOmni => "llama-cpp-omni",
         SimDialect::VllmOmni => "vllm-omni",
+        SimDialect::SglangOmni => "sglang-omni",
     };
     let url = format!("ws://{address}{}", dialect.path());
     UpstreamConfig { url, dialect: name.into(), ..UpstreamConfig::with_default_dialect() }

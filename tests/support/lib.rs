@@ -1,5 +1,6 @@
 //! Support for the test programs: a bridge with a simulated upstream, certificates, a TCP proxy that breaks connections,
-//! waiting for a state, tools that a machine may lack, and the bodies of the fuzz targets.
+//! waiting for a state, tools that a machine may lack, public
+//! servers, and the bodies of the fuzz targets.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 pub mod bench;

@@ -6,14 +6,17 @@ use crate::{
     downstream::{reference, relay::RelayCodec},
     error::{Error, ErrorKind},
     event::{
-        Mode,
-        relay::{ClientNotice, ErrorNotice, NoticeMeta, RelayEndReason, RelayInput, RelayOpening},
+        ConversationInit, LaneCommand, Mode, VoiceSample,
+        relay::{
+            ClientNotice, ErrorNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening,
+        },
     },
     mapping::{
+        UpstreamMapping,
         relay::{RelayFieldRole, RelayProtocol},
         upstream::{CloseBy, SendName, VoiceEncoding},
     },
-    upstream::Dialect,
+    upstream::{Dialect, relay::RelayUnits},
 };
 
 /// Codecs of both ends.
@@ -36,6 +39,19 @@ impl RelayCodecs {
     /// True if client and upstream share a spelling. Messages then pass unchanged.
     pub(in crate::bridge) fn is_passthrough(&self) -> bool {
         self.protocol().is_some_and(|relay| relay.dialect == self.upstream.mapping().name)
+    }
+
+    /// True if the upstream gets the commands of a conversation, because its dialect has no messages of a relay.
+    pub(super) fn uses_commands(&self) -> bool {
+        !self.is_passthrough() && !self.upstream.mapping().has_relay_messages()
+    }
+
+    /// True if the client's messages can be translated to this dialect, in the client's mode.
+    pub(in crate::bridge) fn can_translate_to(client: &RelayCodec, dialect: &UpstreamMapping) -> bool {
+        let is_same = client.protocol().is_some_and(|relay| relay.dialect == dialect.name);
+        let has = |name: SendName| dialect.message(name).is_some();
+        dialect.modes.contains_key(&client.mode())
+            && (is_same || dialect.has_relay_messages() || (has(SendName::Converse) && has(SendName::Append)))
     }
 
     /// True if the client receives text, audio and the end of a turn in one event.
@@ -63,11 +79,26 @@ impl RelayCodecs {
         self.client.close_frame(reason)
     }
 
+    /// Encodes the client's message that opens a session, or the opening of a client that sent none.
+    ///
+    /// # Errors
+    /// If the message is malformed, or the voice sample is unreadable.
+    pub(super) fn encode_opening_text(&self, text: Option<&str>) -> Result<Vec<LaneCommand>, Error> {
+        let Some(text) = text else { return self.encode_opening(&RelayOpening::default()) };
+        if self.is_passthrough() {
+            return Ok(vec![LaneCommand::RawText(text.to_owned())]);
+        }
+        match self.client.decode(text, false)?.to_client_event() {
+            RelayClientEvent::Open(opening) => self.encode_opening(&opening),
+            _ => self.encode_opening(&RelayOpening::default()),
+        }
+    }
+
     /// Encodes the message that opens an upstream session, once per voice encoding that the upstream may accept.
     ///
     /// # Errors
     /// If the voice sample is unreadable.
-    pub(super) fn encode_opening(&self, opening: &RelayOpening<'_>) -> Result<Vec<String>, Error> {
+    pub(super) fn encode_opening(&self, opening: &RelayOpening<'_>) -> Result<Vec<LaneCommand>, Error> {
         let encodings = &self.upstream.mapping().voice_encodings;
         let has_voice = opening.voice.is_some() || opening.speech_voice.is_some();
         let attempts = if has_voice { encodings.len() } else { 1 };
@@ -78,27 +109,47 @@ impl RelayCodecs {
         &self,
         opening: &RelayOpening<'_>,
         encoding: VoiceEncoding,
-    ) -> Result<String, Error> {
+    ) -> Result<LaneCommand, Error> {
+        let default_prompt = || self.protocol().and_then(|relay| relay.default_prompt.as_deref());
+        let prompt = opening.prompt.or_else(default_prompt);
+        if self.uses_commands() {
+            let voice = opening.voice.or(opening.speech_voice).map(reference::to_voice_sample).transpose();
+            return Ok(LaneCommand::InitConversation(Box::new(ConversationInit {
+                prompt: prompt.unwrap_or_default().to_owned(),
+                config: opening.config.unwrap_or("{}").into(),
+                voice: voice.map_err(invalid_voice)?.map(|voice| VoiceSample { encoding, ..voice }),
+            })));
+        }
         let (voice, speech_voice) =
             (encode_voice(opening.voice, encoding)?, encode_voice(opening.speech_voice, encoding)?);
         let (voice, speech_voice) = (voice.as_deref(), speech_voice.as_deref());
-        let default_prompt = || self.protocol().and_then(|relay| relay.default_prompt.as_deref());
-        let prompt = opening.prompt.or_else(default_prompt);
-        Ok(self
-            .upstream
-            .encode_relay_opening(&RelayOpening { prompt, voice, speech_voice, ..*opening }, self.mode()))
+        let opening = RelayOpening { prompt, voice, speech_voice, ..*opening };
+        Ok(LaneCommand::RawText(self.upstream.encode_relay_opening(&opening, self.mode())))
     }
 
     /// True if the upstream's dialect can carry this field.
     pub(in crate::bridge) fn supports(&self, part: RelayFieldRole) -> bool {
         // The session keeps these itself and returns them in its events.
         matches!(part, RelayFieldRole::InputId | RelayFieldRole::ResponseId | RelayFieldRole::Reason)
-            || self.upstream.mapping().has_slot(&[SendName::RelayOpen, SendName::RelayAppend], part.name())
+            || part.is_taken_by(self.upstream.mapping())
     }
 
-    /// Encodes the input of one step.
-    pub(super) fn encode_append(&self, input: &RelayInput<'_>) -> String {
-        self.upstream.encode_relay_append(input)
+    /// Encodes the input of one step. An upstream that gets commands gets the units that `units` has complete.
+    ///
+    /// # Errors
+    /// If the audio or a picture is unreadable.
+    pub(super) fn encode_append(
+        &self,
+        input: &RelayInput<'_>,
+        units: &mut RelayUnits,
+        mut emit: impl FnMut(LaneCommand),
+    ) -> Result<(), Error> {
+        if !self.uses_commands() {
+            emit(LaneCommand::RawText(self.upstream.encode_relay_append(input)));
+            return Ok(());
+        }
+        let pushed = units.push(input, |unit| emit(LaneCommand::Append(unit)));
+        pushed.map_err(|problem| Error::new(ErrorKind::Invalid, problem))
     }
 
     /// The message that closes an upstream session, when the client closes its own by `text`; `None` if the dialect has
@@ -106,6 +157,7 @@ impl RelayCodecs {
     pub(super) fn closing_message(&self, reason: Option<&str>, text: &str) -> Option<String> {
         match self.upstream.mapping().close_by {
             CloseBy::Socket => None,
+            CloseBy::Message if self.uses_commands() => None,
             CloseBy::Message if self.is_passthrough() => Some(text.to_owned()),
             CloseBy::Message => Some(self.upstream.encode_relay_close(reason)),
         }
@@ -125,7 +177,9 @@ fn encode_voice(voice: Option<&str>, encoding: VoiceEncoding) -> Result<Option<C
         VoiceEncoding::Wav | VoiceEncoding::WavUrl => reference::to_wav_base64(voice),
         VoiceEncoding::F32le => reference::to_f32_base64(voice),
     };
-    encoded
-        .map(Some)
-        .map_err(|problem| Error::new(ErrorKind::Invalid, format!("the voice sample: {problem}")))
+    encoded.map(Some).map_err(invalid_voice)
+}
+
+fn invalid_voice(problem: String) -> Error {
+    Error::new(ErrorKind::Invalid, format!("the voice sample: {problem}"))
 }

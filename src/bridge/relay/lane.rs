@@ -118,9 +118,9 @@ impl RelayLane {
     }
 
     /// Opens the upstream session with this message.
-    pub(super) fn initialise(&mut self, now: Instant, init: String, out: &mut Actions) {
+    pub(super) fn initialise(&mut self, now: Instant, init: LaneCommand, out: &mut Actions) {
         if let Some(id) = self.id() {
-            self.lanes.initialise(now, id, LaneCommand::RawText(init), out);
+            self.lanes.initialise(now, id, init, out);
         }
     }
 

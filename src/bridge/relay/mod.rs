@@ -37,7 +37,7 @@ use crate::{
         Lane, LaneCommand, Message, Mode,
         relay::{RelayClientEvent, RelayEndReason, RelayInput, RelayOpening},
     },
-    mapping::relay::RelayRules,
+    mapping::{UpstreamMapping, relay::RelayRules},
     session::{
         Observation, RelaySetup,
         lanes::Lanes,
@@ -45,6 +45,7 @@ use crate::{
         timers::{Timer, Timers},
         tts::voices::VoiceEncodingChoice,
     },
+    upstream::Dialect,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +148,7 @@ impl Relay {
             RelayClientEvent::Append(input) => self.handle_client_append(now, input, text),
             RelayClientEvent::Close(reason) => self.handle_client_close(now, *reason, text),
             RelayClientEvent::Unknown(_) if self.client.codecs.is_passthrough() => {
-                self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None });
+                self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None }, None);
             }
             RelayClientEvent::Unknown(name) => {
                 self.report_error(now, &Error::new(ErrorKind::UnknownCommand, *name));
@@ -156,36 +157,31 @@ impl Relay {
     }
 
     fn handle_client_open(&mut self, now: Instant, opening: &RelayOpening<'_>, text: &str) {
-        let variants = if self.client.codecs.is_passthrough() {
-            Ok(vec![text.to_owned()])
-        } else {
-            self.client.codecs.encode_opening(opening)
-        };
-        let variants = match variants {
-            Ok(variants) => variants,
-            Err(error) => return self.report_error(now, &error),
-        };
-        let (bytes, max_bytes) = (variants.iter().map(String::len).max(), self.rules.buffer_max_bytes);
-        if let Some(bytes) = bytes.filter(|bytes| *bytes > max_bytes && !self.client.codecs.is_passthrough())
-        {
+        let (bytes, max_bytes) = (text.len(), self.rules.buffer_max_bytes);
+        if bytes > max_bytes && !self.client.codecs.is_passthrough() {
             let detail = format!(
                 "the message that opens the session has {bytes} bytes; the limit is {max_bytes} bytes"
             );
             return self.report_error(now, &Error::new(ErrorKind::TooMuch, detail));
         }
+        if !self.client.codecs.is_passthrough()
+            && let Err(error) = self.client.codecs.encode_opening(opening)
+        {
+            return self.report_error(now, &error);
+        }
         if self.opening.start != RelayStart::Unknown && self.client.codecs.is_passthrough() {
             // The server decides on a second opening.
             if matches!(self.opening.start, RelayStart::Init(_)) {
-                self.opening.start = RelayStart::Init(variants);
+                self.opening.start = RelayStart::Init(Some(text.to_owned()));
             } else if self.opening.first_message.as_ref().is_some_and(|first| first.append.is_none()) {
-                return self.replace_first_message(now, variants);
+                return self.replace_first_message(now, text);
             }
-            return self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None });
+            return self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None }, None);
         }
         self.opening.max_slices = opening.slice_max;
         self.opening.prompt_chars = opening.prompt.map_or(0, |prompt| prompt.chars().count() as u64);
         let is_reopening = self.opening.start != RelayStart::Unknown;
-        (self.opening.start, self.opening.init_variant) = (RelayStart::Init(variants), 0);
+        (self.opening.start, self.opening.init_variant) = (RelayStart::Init(Some(text.to_owned())), 0);
         if is_reopening { self.reopen(now) } else { self.initialise(now) }
     }
 
@@ -194,36 +190,19 @@ impl Relay {
             let detail = "the session is not open yet: wait for the event that says so";
             return self.report_error(now, &Error::new(ErrorKind::NotReady, detail));
         }
-        let id = match input.input_id {
-            Some(id) => Some(id.into()),
-            None if self.client.codecs.is_passthrough() => None,
-            None => {
-                self.messages.append_count += 1;
-                Some(format!("a{}", self.messages.append_count).into_boxed_str())
-            }
-        };
-        // Some clients send the limit once, others with every picture.
-        let slice_max = input.slice_max.or(self.opening.max_slices.filter(|_| input.frames.is_some()));
-        let text = if self.client.codecs.is_passthrough() {
-            text.to_owned()
-        } else {
-            self.client.codecs.encode_append(&RelayInput { input_id: id.as_deref(), slice_max, ..*input })
-        };
         let append = AppendMeta {
             is_client_id: input.input_id.is_some(),
-            input_id: id,
+            input_id: input.input_id.map(Into::into),
             response_id: input.response_id.map(Into::into),
             force_listen: input.force_listen == Some(true),
             audio_ms: self.client.codecs.audio_duration_ms(input),
         };
         if self.opening.start == RelayStart::Unknown && !self.client.codecs.is_passthrough() {
-            match self.client.codecs.encode_opening(&RelayOpening::default()) {
-                Ok(variants) => self.opening.start = RelayStart::Init(variants),
-                Err(error) => return self.report_error(now, &error),
-            }
+            self.opening.start = RelayStart::Init(None);
             self.initialise(now);
         }
-        self.send_or_queue(now, ClientMessage { text, append: Some(append) });
+        let message = ClientMessage { text: text.to_owned(), append: Some(append) };
+        self.send_or_queue(now, message, Some(input));
     }
 
     /// Reports an error to the client. Some errors end the session.
@@ -265,10 +244,10 @@ impl Relay {
         }
     }
 
-    /// Sends a message to the upstream, or queues it.
-    fn send_or_queue(&mut self, now: Instant, message: ClientMessage) {
+    /// Sends a message to the upstream, or queues it. `input` is what it holds.
+    fn send_or_queue(&mut self, now: Instant, message: ClientMessage, input: Option<&RelayInput<'_>>) {
         if self.lane.is_open() {
-            return self.send_upstream(message);
+            return self.send_upstream(now, message, input);
         }
         if self.opening.start == RelayStart::Unknown {
             self.opening.start = RelayStart::FirstMessage;
@@ -279,15 +258,73 @@ impl Relay {
         self.limit_pending();
     }
 
-    fn send_upstream(&mut self, message: ClientMessage) {
-        let Some(connection) = self.lane.connection() else { return };
-        let lane = connection.lane;
+    /// Sends a message, translated for this upstream. `input` is what it holds, if it was decoded already.
+    fn send_upstream(&mut self, now: Instant, message: ClientMessage, input: Option<&RelayInput<'_>>) {
+        let Some(lane) = self.lane.connection().map(|connection| connection.lane) else { return };
+        let codecs = Arc::clone(&self.client.codecs);
         let ClientMessage { text, append } = message;
         match append {
+            Some(append) if !codecs.is_passthrough() => {
+                let sent = match input {
+                    Some(input) => self.send_append(lane, input, &text, append),
+                    None => codecs.client.decode(&text, false).and_then(|message| {
+                        match message.to_client_event() {
+                            RelayClientEvent::Append(input) => self.send_append(lane, &input, &text, append),
+                            _ => Ok(()),
+                        }
+                    }),
+                };
+                return sent.unwrap_or_else(|error| self.report_error(now, &error));
+            }
             Some(append) => self.messages.in_flight.push(&text, append),
+            // Came when an upstream of the client's own dialect was expected.
+            None if !codecs.is_passthrough() => return,
             None => self.messages.sent_unchecked = true,
         }
         self.client.out.push(Action::ToLane(lane, LaneCommand::RawText(text)));
+    }
+
+    /// Translates an append and sends it. It gets an id, unless the client gave it one.
+    fn send_append(
+        &mut self,
+        lane: Lane,
+        input: &RelayInput<'_>,
+        text: &str,
+        mut append: AppendMeta,
+    ) -> Result<(), Error> {
+        if append.input_id.is_none() {
+            self.messages.append_count += 1;
+            append.input_id = Some(format!("a{}", self.messages.append_count).into());
+        }
+        // Some clients send the limit once, others with every picture.
+        let slice_max = input.slice_max.or(self.opening.max_slices.filter(|_| input.frames.is_some()));
+        let input = RelayInput { input_id: append.input_id.as_deref(), slice_max, ..*input };
+        let (units, out) = (&mut self.messages.units, &mut self.client.out);
+        let send = |command| out.push(Action::ToLane(lane, command));
+        self.client.codecs.encode_append(&input, units, send)?;
+        self.messages.in_flight.push(text, append);
+        Ok(())
+    }
+
+    /// The upstream of the lane that opens speaks this dialect.
+    pub(crate) fn set_dialect(&mut self, now: Instant, lane: Lane, mapping: &Arc<UpstreamMapping>) {
+        if !self.lane.is(lane) || self.client.codecs.upstream.mapping().name == mapping.name {
+            return;
+        }
+        let client = self.client.codecs.client.clone();
+        self.set_codecs(RelayCodecs { client, upstream: Dialect::new(Arc::clone(mapping)) });
+        match (&self.opening.start, self.client.codecs.is_passthrough()) {
+            (RelayStart::FirstMessage, false) => {
+                let first = self.opening.first_message.take();
+                first.into_iter().for_each(|first| self.messages.pending.push_front(first));
+                self.opening.start = RelayStart::Init(None);
+            }
+            (RelayStart::Init(None), true) => self.opening.start = RelayStart::FirstMessage,
+            _ => {}
+        }
+        self.opening.init_variant = 0;
+        self.initialise(now);
+        self.init_with_first_message(now);
     }
 
     /// Drops the oldest messages of a conversation whose upstream is being replaced.

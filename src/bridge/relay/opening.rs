@@ -1,9 +1,10 @@
 //! What opens the upstream session, what the client knows of it, and the client's messages until then.
 
 use super::{
-    Lane,
+    Lane, RelayCodecs,
     pending::{ClientMessage, InFlightAppends, Pending},
 };
+use crate::{error::Error, event::LaneCommand, upstream::relay::RelayUnits};
 
 /// Message that opens an upstream session.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -11,8 +12,9 @@ pub(super) enum RelayStart {
     /// The client has sent nothing yet.
     #[default]
     Unknown,
-    /// The client's opening, once per variant that upstreams may accept.
-    Init(Vec<String>),
+    /// The client's message that opens the session; `None` if its first message was an append, so that the session has the
+    /// defaults.
+    Init(Option<String>),
     /// The client's first message. The worker completes an append by defaults (field notes §1.4), and the server judges
     /// anything else.
     FirstMessage,
@@ -24,8 +26,9 @@ pub(super) struct Opening {
     pub(super) start: RelayStart,
     /// Message that opens the upstream session, while the session is not open.
     pub(super) first_message: Option<ClientMessage>,
-    /// Index of the opening variant in use.
+    /// Index of the opening variant in use, of those that the upstream may accept.
     pub(super) init_variant: usize,
+    pub(super) variant_count: usize,
     /// How often upstreams ended the session while it was initialised.
     pub(super) refusals: u32,
     /// Length of the client's prompt, characters.
@@ -54,6 +57,8 @@ pub(super) struct Messages {
     /// Lane that is not open yet, and the number of waiting messages already sent on it.
     pub(super) sent_early: Option<(Lane, usize)>,
     pub(super) in_flight: InFlightAppends,
+    /// The client's input on its way to an upstream that gets commands.
+    pub(super) units: RelayUnits,
     /// This upstream session got a message that the server may refuse.
     pub(super) sent_unchecked: bool,
     /// Appends so far that got an id of the relay.
@@ -61,20 +66,27 @@ pub(super) struct Messages {
 }
 
 impl Opening {
-    /// Message that opens the upstream session, if the client has sent one.
-    pub(super) fn message(&self) -> Option<&str> {
-        match &self.start {
-            RelayStart::Init(variants) => {
-                variants.get(self.init_variant % variants.len().max(1)).map(String::as_str)
+    /// Encodes the message that opens the upstream session, if the client has sent one.
+    ///
+    /// # Errors
+    /// If the message is malformed for this upstream.
+    pub(super) fn encode(&mut self, codecs: &RelayCodecs) -> Result<Option<LaneCommand>, Error> {
+        Ok(match &self.start {
+            RelayStart::Init(text) => {
+                let mut variants = codecs.encode_opening_text(text.as_deref())?;
+                self.variant_count = variants.len();
+                Some(variants.swap_remove(self.init_variant % self.variant_count))
             }
-            RelayStart::FirstMessage => self.first_message.as_ref().map(|first| first.text.as_str()),
+            RelayStart::FirstMessage => {
+                self.first_message.as_ref().map(|first| LaneCommand::RawText(first.text.clone()))
+            }
             RelayStart::Unknown => None,
-        }
+        })
     }
 
     /// True if upstreams have refused every variant, and often enough.
     pub(super) fn is_exhausted(&self, attempts: u32) -> bool {
-        let variants = if let RelayStart::Init(variants) = &self.start { variants.len() } else { 1 };
+        let variants = if let RelayStart::Init(_) = &self.start { self.variant_count } else { 1 };
         self.refusals as usize >= variants.max(attempts as usize)
     }
 
@@ -91,8 +103,8 @@ impl Opening {
 
     /// Memory of the messages, bytes.
     pub(super) fn bytes(&self) -> usize {
-        let openings = if let RelayStart::Init(variants) = &self.start { variants.as_slice() } else { &[] };
-        let texts = openings.iter().chain(self.first_message.iter().map(|first| &first.text));
+        let opening = if let RelayStart::Init(text) = &self.start { text.as_ref() } else { None };
+        let texts = opening.into_iter().chain(self.first_message.iter().map(|first| &first.text));
         texts.map(String::len).sum()
     }
 }
@@ -102,6 +114,7 @@ impl Messages {
         Self {
             pending: Pending::default(),
             sent_early: None,
+            units: RelayUnits::default(),
             in_flight: InFlightAppends::new(bytes_max),
             sent_unchecked: false,
             append_count: 0,

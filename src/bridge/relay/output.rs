@@ -130,6 +130,8 @@ impl ClientSide {
         append: &AppendMeta,
     ) {
         let outputs = match output {
+            // The end of a step, which says nothing else.
+            ModelOutput::Answered(None, None) if self.mode != Mode::Chat => return,
             ModelOutput::Step(StepOutput { text, audio, end_of_turn }) => {
                 // An empty step is reported too: some clients wait for it.
                 let is_empty_step = audio.is_none() && !end_of_turn;

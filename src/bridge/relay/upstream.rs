@@ -15,6 +15,7 @@ use crate::{
         outbox::{Action, Observation},
         timers::Timer,
     },
+    upstream::relay::RelayUnits,
 };
 
 impl Relay {
@@ -301,8 +302,10 @@ impl Relay {
 
     /// Initialises the upstream session with the client's opening, if both exist.
     pub(super) fn initialise(&mut self, now: Instant) {
-        if let Some(init) = self.opening.message() {
-            self.lane.initialise(now, init.to_owned(), &mut self.client.out);
+        match self.opening.encode(&self.client.codecs) {
+            Ok(Some(init)) => self.lane.initialise(now, init, &mut self.client.out),
+            Ok(None) => {}
+            Err(error) => self.report_error(now, &error),
         }
     }
 
@@ -318,12 +321,12 @@ impl Relay {
     }
 
     /// Replaces a first message that did not open the session by the client's opening.
-    pub(super) fn replace_first_message(&mut self, now: Instant, variants: Vec<String>) {
+    pub(super) fn replace_first_message(&mut self, now: Instant, text: &str) {
         let sent_early = self.sent_early_count() + usize::from(self.lane.is_initialising());
         if let Some(first) = self.opening.first_message.take() {
             self.messages.pending.push_front(first);
         }
-        self.opening.start = RelayStart::Init(variants);
+        self.opening.start = RelayStart::Init(Some(text.to_owned()));
         if let Some(id) = self.lane.id() {
             self.messages.sent_early = Some((self.lane.lanes.lane(id), sent_early));
             self.lane.lanes.await_init(id);
@@ -364,6 +367,7 @@ impl Relay {
     /// Sends the waiting messages in a session that has opened.
     pub(super) fn handle_session_opened(&mut self, now: Instant) {
         self.opening.refusals = 0;
+        self.messages.units = RelayUnits::default();
         self.messages.sent_unchecked = false;
         self.timers.clear(&[Timer::Resume]);
         if let Some(gap) = self.lane.engage(now) {
@@ -383,7 +387,7 @@ impl Relay {
                     self.messages.in_flight.push(&text, append);
                 }
                 Some(_) if at < sent_early => self.messages.sent_unchecked = true,
-                Some(message) => self.send_upstream(message),
+                Some(message) => self.send_upstream(now, message, None),
                 None => break,
             }
         }

@@ -19,7 +19,7 @@ pub struct SimulateArgs {
         value_parser = complete_address
     )]
     pub listen: String,
-    /// Server to simulate: demo, legacy, vllm or backend
+    /// Server to simulate: demo, legacy, vllm, sglang or backend
     #[arg(long, value_name = "NAME", default_value = "demo", hide_possible_values = true)]
     pub server: ServerArg,
     /// Follow the document of the legacy server where the real one deviates from it
@@ -50,6 +50,8 @@ pub enum ServerArg {
     Vllm,
     /// llama.cpp-omni without a gateway, at /backend
     Backend,
+    /// SGLang-Omni's full-duplex deployment
+    Sglang,
 }
 
 /// Back-end of a MiniCPM-o server.

@@ -209,7 +209,8 @@ fn sessions_to_try(config: &Config, library: &Library) -> Vec<SyntheticSession> 
             let mut chain = library.inheritance_chain(&profile.name).into_iter();
             chain.any(|name| is_own(MappingKind::Profile, &name))
         };
-        let dialects = library.upstreams().filter(|dialect| {
+        // A scripted upstream has a WebSocket.
+        let dialects = library.upstreams().filter(|dialect| !dialect.is_http()).filter(|dialect| {
             let dialect_is_own = is_own(MappingKind::Upstream, &dialect.name);
             (dialect_is_own || pair_is_own && dialect_is_used(dialect))
                 && check_compatible(client, profile, dialect).is_ok()

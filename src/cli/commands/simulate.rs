@@ -28,6 +28,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         (ServerArg::Demo, false) => SimDialect::Current,
         (ServerArg::Vllm, false) => SimDialect::VllmOmni,
         (ServerArg::Backend, false) => SimDialect::LlamaCppOmni,
+        (ServerArg::Sglang, false) => SimDialect::SglangOmni,
         (_, true) => {
             return Err(CommandError::usage("--as-documented works only with --server legacy"));
         }

@@ -9,6 +9,7 @@ use crate::{
         symptom::Symptom,
     },
     event::{EndKind, LaneCommand, UpstreamEnd},
+    mapping::upstream::CloseBy,
 };
 
 /// How long the check waits for the server to end the connection after the session.
@@ -95,7 +96,8 @@ impl SessionCheck {
                 .push_back(CheckOutcome::skipped(DoctorStep::Close, "a queued session needs no close"));
             return self.close_transport(now);
         }
-        let by_socket = self.send(now, LaneCommand::Close);
+        let by_socket = self.plan.dialect.close_by == CloseBy::Socket;
+        self.send(now, LaneCommand::Close);
         self.step_started_at = now;
         let until = readable_at.max(now) + self.plan.limits.close_timeout;
         self.phase = CheckPhase::Closing { until, by_socket };
@@ -107,6 +109,7 @@ impl SessionCheck {
     }
 
     pub(super) fn finish(&mut self) {
+        self.commands.clear();
         self.outgoing.clear();
         self.phase = CheckPhase::Finished;
     }

@@ -22,7 +22,7 @@ use crate::{
         UpstreamEnd,
     },
     mapping::UpstreamMapping,
-    upstream::lane::{LaneCodec, LaneEnd, LaneOpening},
+    upstream::lane::{CodecAction, LaneCodec, LaneEnd, LaneOpening},
 };
 
 /// Duration of one unit of a conversation (field notes minicpm-o.md §1.6).
@@ -103,6 +103,8 @@ pub struct SessionCheck {
     phase: CheckPhase,
     /// Start of the current step.
     step_started_at: Instant,
+    /// Commands that are not encoded yet, each with its instant.
+    commands: VecDeque<(Instant, LaneCommand)>,
     outgoing: VecDeque<String>,
     outcomes: VecDeque<CheckOutcome>,
     /// Step at which the server ended the session, reported once the code of the close frame is known.
@@ -126,6 +128,7 @@ impl SessionCheck {
             plan,
             phase: CheckPhase::Queued,
             step_started_at: now,
+            commands: VecDeque::new(),
             outgoing: VecDeque::new(),
             outcomes: VecDeque::new(),
             unreported_end: None,
@@ -146,6 +149,9 @@ impl SessionCheck {
 
     /// Returns the next action.
     pub fn poll_action(&mut self) -> CheckAction {
+        while let Some((at, command)) = self.commands.pop_front() {
+            self.encode(at, command);
+        }
         if let Some(text) = self.outgoing.pop_front() {
             return CheckAction::Send(text);
         }
@@ -183,11 +189,11 @@ impl SessionCheck {
         if let (Frame::Text(text), true) = (frame, self.received.len() < RECEIVED_MAX_MESSAGES) {
             self.received.extend((text.len() <= RECEIVED_MAX_BYTES).then(|| text.to_owned()));
         }
-        // Decoded events borrow from the codec, so it cannot stay in `self` during decoding. Commands are encoded with a
-        // codec of their own.
+        // Decoded events borrow from the codec, so it cannot stay in `self` during decoding. Commands wait meanwhile.
         let mut codec = std::mem::replace(&mut self.codec, self.plan.new_codec());
         codec.decode(now, frame, |event, meta| self.handle_event(now, &event, meta));
         self.codec = codec;
+        self.take_codec_messages();
     }
 
     fn handle_event(&mut self, now: Instant, event: &LaneEvent<'_>, meta: MessageMeta<'_>) {
@@ -418,14 +424,26 @@ impl SessionCheck {
         self.start_closing(now, now);
     }
 
-    /// Queues the messages of a command. Returns true if the dialect ends the session by the socket in its place.
-    fn send(&mut self, now: Instant, command: LaneCommand) -> bool {
-        let mut closes_socket = false;
-        self.codec.encode(now, command, |message| match message {
-            Message::Text(text) => self.outgoing.push_back(text),
-            _ => closes_socket = true,
+    fn send(&mut self, now: Instant, command: LaneCommand) {
+        self.commands.push_back((now, command));
+    }
+
+    fn encode(&mut self, now: Instant, command: LaneCommand) {
+        self.codec.encode(now, command, |message| {
+            if let Message::Text(text) = message {
+                self.outgoing.push_back(text);
+            }
         });
-        closes_socket
+        self.take_codec_messages();
+    }
+
+    /// Sends what the codec sends by itself. A check neither resumes a session nor asks over HTTP.
+    fn take_codec_messages(&mut self) {
+        while let Some(action) = self.codec.pop_action() {
+            if let CodecAction::Send(Message::Text(text)) = action {
+                self.outgoing.push_back(text);
+            }
+        }
     }
 }
 

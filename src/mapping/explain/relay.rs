@@ -7,7 +7,7 @@ use super::{
 use crate::mapping::{
     ClientMapping, UpstreamMapping,
     relay::{RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayProtocol, RelayVerb},
-    upstream::{Mode, SendName},
+    upstream::Mode,
 };
 
 /// Messages from the client, with their effect on this dialect.
@@ -61,9 +61,6 @@ const fn describe_verb(command: &RelayCommand) -> &'static str {
 
 fn describe_field(field: &RelayField, dialect: &UpstreamMapping, native: bool) -> String {
     let validated = if field.checked || !native { ", validated by the bridge" } else { "" };
-    let takes = |part: RelayFieldRole| {
-        dialect.has_slot(&[SendName::RelayOpen, SendName::RelayAppend, SendName::Close], part.name())
-    };
     match (field.to, &field.because) {
         _ if native => format!("untouched{validated}"),
         (_, Some(because)) => format!("accepted without effect: {because}"),
@@ -71,7 +68,9 @@ fn describe_field(field: &RelayField, dialect: &UpstreamMapping, native: bool) -
         (Some(RelayFieldRole::InputId | RelayFieldRole::ResponseId), _) => {
             "kept by the bridge and returned with the answer".to_owned()
         }
-        (Some(part), _) if takes(part) => format!("`{}` of the upstream's message{validated}", part.name()),
+        (Some(part), _) if part.is_taken_by(dialect) => {
+            format!("`{}` of the upstream's message{validated}", part.name())
+        }
         (Some(RelayFieldRole::Reason), _) => "reported in the last event".to_owned(),
         (Some(_), _) => "accepted without effect: the upstream's dialect has no such field".to_owned(),
     }

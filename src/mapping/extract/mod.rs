@@ -107,13 +107,18 @@ impl KeyTree {
             let own = node.slot.and_then(|slot| values.get(&slot).cloned());
             Some((key.to_string(), node.children.compose(values).or(own)?))
         };
-        let object: Map<String, Value> = self.keys.iter().filter_map(entry).collect();
+        let mut object: Map<String, Value> = self.keys.iter().filter_map(entry).collect();
+        if self.keys.len() == 1
+            && let Some(element) = object.remove("0")
+        {
+            return Some(Value::Array(vec![element]));
+        }
         (!object.is_empty()).then_some(Value::Object(object))
     }
 }
 
 impl Extractor {
-    /// Compiles pointers such as `/input/audio`; equal pointers share a slot's value but keep their own number.
+    /// Compiles pointers such as `/input/audio` or `/choices/0/text`; equal pointers share a slot's value but keep their own number.
     pub fn compile<'p>(pointers: impl IntoIterator<Item = &'p str>) -> Self {
         let mut extractor = Self::default();
         for pointer in pointers {
@@ -327,9 +332,16 @@ impl<'a> Visitor<'a> for NodeVisitor<'_, '_, 'a> {
     fn visit_seq<A: SeqAccess<'a>>(self, mut items: A) -> Result<Node<'a>, A::Error> {
         let empty = KeyTree::default();
         let mut list = Vec::new();
-        while let Some(node) =
-            items.next_element_seed(NodeVisitor { tree: &empty, values: &mut *self.values })?
-        {
+        loop {
+            let is_known = !self.tree.keys.is_empty();
+            let step = if is_known { self.tree.get(&list.len().to_string()) } else { None };
+            let tree = step.map_or(&empty, |step| &step.children);
+            let Some(node) = items.next_element_seed(NodeVisitor { tree, values: &mut *self.values })? else {
+                return Ok(Node::List(list));
+            };
+            if let Some(slot) = step.and_then(|step| step.slot) {
+                self.values.0[slot] = Some(node.clone());
+            }
             self.values.2 += 1;
             if self.values.2 > LIST_ELEMENTS_MAX {
                 return Err(de::Error::custom(format_args!(
@@ -338,7 +350,6 @@ impl<'a> Visitor<'a> for NodeVisitor<'_, '_, 'a> {
             }
             list.push(node);
         }
-        Ok(Node::List(list))
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Node<'a>, A::Error> {

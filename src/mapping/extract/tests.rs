@@ -30,6 +30,20 @@ fn lists_keep_scalars_and_the_last_of_repeated_keys_counts() {
 }
 
 #[test]
+fn elements_of_lists_are_found_by_their_number() {
+    let extractor = Extractor::compile(["/choices/0/delta/text", "/choices/1", "/words/1"]);
+    let text = r#"{"choices":[{"delta":{"text":"a"}},7,{"delta":{"text":"no"}}],"words":["x","y"]}"#;
+    let found = extractor.extract(text).unwrap();
+    assert_eq!(found.get(0).and_then(Node::as_str), Some("a"));
+    assert_eq!(found.get(1), Some(&Node::Int(7)));
+    assert_eq!(found.get(2).and_then(Node::as_str), Some("y"));
+    let none = extractor.extract(r#"{"choices":[],"words":{"1":"z"}}"#).unwrap();
+    assert_eq!((none.get(0), none.get(2).and_then(Node::as_str)), (None, Some("z")));
+    let one = Extractor::compile(["/choices/0/text"]);
+    assert_eq!(one.compose(&[(0, "a".into())].into()).to_string(), r#"{"choices":[{"text":"a"}]}"#);
+}
+
+#[test]
 fn non_object_is_an_error_with_its_type() {
     for (text, name) in [("[1,2]", "array"), ("null", "null"), ("5", "integer"), ("\"x\"", "string")] {
         assert_eq!(test_extractor().extract(text).unwrap_err(), ExtractError::NotAnObject(name));

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::super::{
     extract::{Extractor, Node},
     field::display_node,
+    upstream::{SendName, UpstreamMapping},
 };
 use crate::named_enum::named_enum;
 
@@ -35,6 +36,25 @@ named_enum! {
         ResponseId = "response_id",
         /// Reason for the end of the session.
         Reason = "reason",
+    }
+}
+
+impl RelayFieldRole {
+    /// True if upstreams of this dialect take the field. Those without messages of a relay get the commands of a
+    /// conversation.
+    #[must_use]
+    pub fn is_taken_by(self, dialect: &UpstreamMapping) -> bool {
+        let has = |name: SendName| dialect.message(name).is_some();
+        match self {
+            _ if dialect.has_relay_messages() => {
+                dialect.has_slot(&[SendName::RelayOpen, SendName::RelayAppend, SendName::Close], self.name())
+            }
+            Self::Prompt | Self::Config => dialect.has_slot(&[SendName::Converse], self.name()),
+            Self::Voice => has(SendName::ConverseWithVoice),
+            Self::Frames => has(SendName::AppendWithFrame),
+            Self::Audio | Self::ForceListen => has(SendName::Append),
+            _ => false,
+        }
     }
 }
 

@@ -40,7 +40,7 @@ impl Dialects {
         (!dialects.is_empty()).then(|| Self(dialects.into()))
     }
 
-    /// The dialect of the first upstream: a relay's only one, and the one that messages name.
+    /// The dialect of the first upstream, which messages name.
     #[must_use]
     pub fn first(&self) -> &Arc<UpstreamMapping> {
         &self.0[0].mapping

@@ -100,6 +100,8 @@ pub enum CodecName {
     Http,
     /// vLLM-Omni: cancellation, heartbeats, playback reports, and sessions that outlast their transport.
     VllmOmni,
+    /// SGLang-Omni: numbered units, pictures before their unit, and answers that end with their unit.
+    SglangOmni,
 }
 
 /// How the bridge ends a session.
@@ -134,6 +136,9 @@ struct UpstreamFile {
     request_paths: BTreeMap<SendName, String>,
     #[serde(default)]
     form_requests: BTreeSet<SendName>,
+    config_keys: Option<Vec<String>>,
+    #[serde(default)]
+    picture_max_bytes: Option<usize>,
     #[serde(default)]
     voice_required: bool,
     #[serde(default)]
@@ -286,6 +291,10 @@ pub struct UpstreamMapping {
     pub(crate) form_requests: BTreeSet<SendName>,
     /// The upstream opens no session without a voice sample.
     pub voice_required: bool,
+    /// Settings of a conversation that the upstream knows; `None` if it ignores the others.
+    pub config_keys: Option<Vec<String>>,
+    /// Largest picture, in bytes.
+    pub picture_max_bytes: Option<usize>,
     /// How the bridge ends a session.
     pub close_by: CloseBy,
     /// Largest message in either direction, in bytes.
@@ -373,6 +382,8 @@ impl UpstreamMapping {
             request_paths: read.request_paths,
             form_requests: read.form_requests,
             voice_required: read.voice_required,
+            config_keys: read.config_keys,
+            picture_max_bytes: read.picture_max_bytes,
             close_by: read.close_by,
             message_max_bytes: read.message_max_bytes,
             audio_max_ms: read.audio_max_ms,
@@ -424,6 +435,12 @@ impl UpstreamMapping {
             LanePurpose::Relay => &[],
         };
         self.modes.contains_key(&mode) && needed.iter().all(|name| self.send.contains_key(name))
+    }
+
+    /// True if relays fill the dialect's own templates. In others, they send the commands of a conversation.
+    #[must_use]
+    pub fn has_relay_messages(&self) -> bool {
+        [SendName::RelayOpen, SendName::RelayAppend].iter().all(|name| self.send.contains_key(name))
     }
 
     /// Path of a request over HTTP, after the path of the URL. A request with a voice has the path of the one without.

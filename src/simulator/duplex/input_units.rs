@@ -25,14 +25,14 @@ const MAX_BUFFER_SAMPLES: usize = 600 * UNIT_SAMPLES;
 
 /// A user utterance, including the silent units before and after it.
 #[derive(Debug)]
-pub(super) struct UserUtterance {
-    pub(super) seconds: f64,
-    pub(super) audio: Vec<f32>,
+pub(in super::super) struct UserUtterance {
+    pub(in super::super) seconds: f64,
+    pub(in super::super) audio: Vec<f32>,
 }
 
 /// Collects the user's audio.
 #[derive(Debug)]
-pub(super) struct InputUnits {
+pub(in super::super) struct InputUnits {
     cuts_units: bool,
     has_begun: bool,
     buffer: Vec<f32>,
@@ -43,7 +43,7 @@ pub(super) struct InputUnits {
 }
 
 impl InputUnits {
-    pub(super) fn new(backend: Backend) -> Self {
+    pub(in super::super) fn new(backend: Backend) -> Self {
         Self {
             cuts_units: backend == Backend::Pytorch,
             has_begun: false,
@@ -56,7 +56,7 @@ impl InputUnits {
     }
 
     /// Adds an append; returns the unit it completes, or `None` if a unit's worth of samples is still missing.
-    pub(super) fn push_append(&mut self, samples: Vec<f32>) -> Option<Vec<f32>> {
+    pub(in super::super) fn push_append(&mut self, samples: Vec<f32>) -> Option<Vec<f32>> {
         if !self.cuts_units {
             return Some(samples);
         }
@@ -72,7 +72,7 @@ impl InputUnits {
     }
 
     /// Analyses one unit; returns whether it is audible.
-    pub(super) fn observe_unit(&mut self, unit: Vec<f32>) -> bool {
+    pub(in super::super) fn observe_unit(&mut self, unit: Vec<f32>) -> bool {
         // The look-ahead samples belong to the previous second.
         let own_samples = if self.cuts_units { unit.get(LOOK_AHEAD_SAMPLES..) } else { None };
         let is_audible = rms(own_samples.unwrap_or(&unit)) >= AUDIBLE_RMS;
@@ -91,7 +91,7 @@ impl InputUnits {
     }
 
     /// Returns and removes the utterance once the user is silent.
-    pub(super) fn take_utterance(&mut self) -> Option<UserUtterance> {
+    pub(in super::super) fn take_utterance(&mut self) -> Option<UserUtterance> {
         if !self.has_ended || self.audible_samples == 0 {
             return None;
         }

@@ -22,7 +22,10 @@ use serde_json::{Map, Value};
 pub(super) use init::DEFAULT_PROMPT;
 pub use init::DuplexOpening;
 pub use input::DuplexUnit;
+pub(super) use input_units::InputUnits;
+pub(super) use responder::{ModelAnswer, Responder};
 pub(super) use stepwise::UnitOutput;
+pub(super) use turn::{ModelTurn, TurnFault};
 pub use watermark::{read_watermark, watermark_sample};
 
 use super::{
@@ -31,15 +34,12 @@ use super::{
     session_context::{InitRejected, SimContext, SimSessionEnd, random_hex12},
 };
 use input::DuplexAppend;
-use input_units::InputUnits;
 use reply::{ReplyBuilder, StepEvent};
-use responder::{ModelAnswer, Responder};
-use turn::{ModelTurn, TurnFault};
 
 /// Context positions of an idle unit, a busy unit and a video frame (field notes §7).
-const IDLE_TOKENS: u64 = 13;
-const BUSY_TOKENS: u64 = 28;
-const FRAME_TOKENS: u64 = 64;
+pub(super) const IDLE_TOKENS: u64 = 13;
+pub(super) const BUSY_TOKENS: u64 = 28;
+pub(super) const FRAME_TOKENS: u64 = 64;
 
 /// Context limit of the legacy server (field notes §4); the current one enforces none (§1.6).
 const LEGACY_CONTEXT_TOKENS: u64 = 8192;

@@ -8,15 +8,15 @@ use crate::simulator::session_context::SimContext;
 
 /// An answer for the model to speak.
 #[derive(Debug)]
-pub(super) struct ModelAnswer {
-    pub(super) text: String,
+pub(in super::super) struct ModelAnswer {
+    pub(in super::super) text: String,
     /// Speech from an engine, 24 kHz; without it, the watermark is spoken.
-    pub(super) speech: Option<Vec<f32>>,
+    pub(in super::super) speech: Option<Vec<f32>>,
 }
 
 /// State of the answer. There is at most one answer at a time; further user speech waits in [`super::input_units`].
 #[derive(Debug, Default)]
-pub(super) enum Responder {
+pub(in super::super) enum Responder {
     #[default]
     Idle,
     Recognising(JobId),
@@ -25,12 +25,12 @@ pub(super) enum Responder {
 }
 
 impl Responder {
-    pub(super) const fn is_idle(&self) -> bool {
+    pub(in super::super) const fn is_idle(&self) -> bool {
         matches!(self, Self::Idle)
     }
 
     /// Starts to produce an answer.
-    pub(super) fn begin_answer(&mut self, utterance: UserUtterance, ctx: &mut SimContext<'_>) {
+    pub(in super::super) fn begin_answer(&mut self, utterance: UserUtterance, ctx: &mut SimContext<'_>) {
         if ctx.faults.trigger(FaultKind::EmptyTranscript) {
             return;
         }
@@ -43,7 +43,7 @@ impl Responder {
     }
 
     /// Takes the answer if it is ready.
-    pub(super) fn take_answer(&mut self) -> Option<ModelAnswer> {
+    pub(in super::super) fn take_answer(&mut self) -> Option<ModelAnswer> {
         match std::mem::take(self) {
             Self::Ready(answer) => Some(answer),
             other => {
@@ -54,7 +54,7 @@ impl Responder {
     }
 
     /// Handles the engines' answer; ignores one for another job. An empty transcript produces no answer.
-    pub(super) fn handle_engine_answer(
+    pub(in super::super) fn handle_engine_answer(
         &mut self,
         job: JobId,
         answer: &EngineAnswer,

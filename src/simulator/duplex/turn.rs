@@ -27,7 +27,7 @@ const TAGGED_UNIT_CHARS: usize = 26;
 
 /// Abnormal end of a turn.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum TurnFault {
+pub(in super::super) enum TurnFault {
     Crash,
     Abort,
 }
@@ -44,22 +44,22 @@ enum TurnAudio {
 
 /// Content of one unit.
 #[derive(Debug)]
-pub(super) struct SpokenUnit {
-    pub(super) text: String,
+pub(in super::super) struct SpokenUnit {
+    pub(in super::super) text: String,
     /// Empty if the unit has no waveform.
-    pub(super) audio: Vec<f32>,
+    pub(in super::super) audio: Vec<f32>,
 }
 
 /// A turn in progress.
 #[derive(Debug)]
-pub(super) struct ModelTurn {
-    pub(super) response_id: String,
+pub(in super::super) struct ModelTurn {
+    pub(in super::super) response_id: String,
     /// Ends when the user speaks.
-    pub(super) yields_to_speech: bool,
+    pub(in super::super) yields_to_speech: bool,
     /// Sends `response.done` with the whole text so far after every unit.
-    pub(super) repeats_text: bool,
+    pub(in super::super) repeats_text: bool,
     /// Text spoken so far.
-    pub(super) spoken_text: String,
+    pub(in super::super) spoken_text: String,
     texts: Vec<String>,
     audio: TurnAudio,
     samples: usize,
@@ -73,7 +73,11 @@ pub(super) struct ModelTurn {
 }
 
 impl ModelTurn {
-    pub(super) fn start(answer: ModelAnswer, response_id: String, ctx: &mut SimContext<'_>) -> Self {
+    pub(in super::super) fn start(
+        answer: ModelAnswer,
+        response_id: String,
+        ctx: &mut SimContext<'_>,
+    ) -> Self {
         *ctx.turn_count += 1;
         let burst = ctx.faults.trigger_with(|kind| match kind {
             FaultKind::Burst(units) => Some(units as usize),
@@ -127,30 +131,30 @@ impl ModelTurn {
     }
 
     /// Handles a stop request; returns whether the turn obeys.
-    pub(super) fn try_stop(&mut self) -> bool {
+    pub(in super::super) fn try_stop(&mut self) -> bool {
         let is_ignored = self.ignored_stops_left > 0;
         self.ignored_stops_left = self.ignored_stops_left.saturating_sub(1);
         !is_ignored && !self.is_endless
     }
 
     /// Returns the fault that replaces the next unit. It triggers no later than at the last unit.
-    pub(super) fn due_fault(&self) -> Option<TurnFault> {
+    pub(in super::super) fn due_fault(&self) -> Option<TurnFault> {
         let (after_units, fault) = self.fault?;
         (self.units_spoken >= after_units.min(self.texts.len() - 1)).then_some(fault)
     }
 
     /// Number of units in the next step.
-    pub(super) fn units_in_next_step(&self) -> usize {
+    pub(in super::super) fn units_in_next_step(&self) -> usize {
         let units = if self.units_spoken == 0 { self.burst_units } else { 1 };
         units.min(self.texts.len().saturating_sub(self.units_spoken)).max(1)
     }
 
-    pub(super) const fn is_over(&self) -> bool {
+    pub(in super::super) const fn is_over(&self) -> bool {
         self.units_spoken >= self.texts.len() && !self.is_endless
     }
 
     /// Returns the next unit.
-    pub(super) fn next_unit(&mut self) -> SpokenUnit {
+    pub(in super::super) fn next_unit(&mut self) -> SpokenUnit {
         let text = self.texts.get(self.units_spoken).map_or(ENDLESS_TEXT, String::as_str).to_owned();
         let start = self
             .units_spoken

@@ -219,7 +219,8 @@ async fn ask_gateway(question: Question, context: RequestContext, pieces: Sender
                 Some(words) => Piece::Failed(words.to_owned()),
                 None => Piece::Failed("the engine is gone".to_owned()),
             },
-            "error" => Piece::Busy("Queue is full".to_owned()),
+            "error" if message["error"]["code"] == "queue_full" => Piece::Busy("Queue is full".to_owned()),
+            "error" => Piece::Failed(message["error"]["message"].to_string()),
             _ => continue,
         };
         let is_last = !matches!(piece, Piece::Text(_) | Piece::Audio(_));

@@ -185,7 +185,7 @@ fn unit_is_answered_once_by_the_first_output_after_it() {
 #[test]
 fn unit_is_one_append_and_the_first_begins_with_a_lead() {
     let mut lane = Lane::open();
-    let mut samples = |lane: &mut Lane| {
+    let samples = |lane: &mut Lane| {
         lane.append(false);
         let message = lane.sent.pop().unwrap();
         lane.listen();
@@ -202,7 +202,7 @@ fn unit_in_the_middle_of_an_answer_ends_by_itself_and_a_silent_server_is_noticed
     assert_eq!(lane.take_events(), [""; 0], "a server that says nothing has stalled");
     lane.delta("r", "");
     lane.take_events();
-    for unit in 2..=5 {
+    for _ in 2..=5 {
         lane.append(false);
         lane.wait(MS(1_000));
         assert_eq!(lane.take_events(), ["end"]);

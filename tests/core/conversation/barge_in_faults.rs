@@ -12,7 +12,7 @@ use super::{
     server_kind::ServerKind,
 };
 
-pub(crate) const BACKENDS: [ServerKind; 4] = ServerKind::ALL;
+pub(crate) const BACKENDS: [ServerKind; 5] = ServerKind::ALL;
 
 /// A conversation on a gateway with these faults.
 fn open_conversation(backend: ServerKind, faults: &[&str]) -> (Harness, Microphone) {
@@ -142,7 +142,7 @@ fn late_audio_after_interruption_is_discarded() {
 /// a new turn, which the user can interrupt.
 #[test]
 fn resumed_turn_is_silenced_while_user_speaks() {
-    for backend in BACKENDS {
+    for backend in ServerKind::OF_DEMO {
         let (mut harness, mut microphone) = open_conversation(backend, &["resumes,times=1"]);
         ask_and_await_answer(&mut harness, &mut microphone);
         microphone.silence(&mut harness, 500);

@@ -4,7 +4,7 @@
 use serde_json::json;
 use voxbridge::session::Observation;
 
-use super::{harness::ClientFrame, support::*};
+use super::{harness::ClientFrame, server_kind::ServerKind, support::*};
 
 /// Texts of the model's turns.
 fn finals(conversation: &Conversation) -> Vec<&str> {
@@ -121,7 +121,7 @@ fn burst_of_speech_is_played_in_real_time() {
 
 #[test]
 fn final_transcript_of_an_interrupted_burst_has_the_words_that_were_heard() {
-    for backend in BACKENDS {
+    for backend in ServerKind::OF_DEMO {
         let mut conversation = Conversation::new(config(backend, &["burst=34"]));
         conversation.send_question();
         while conversation.harness.events("tts.speaking_start").is_empty() {

@@ -1,5 +1,5 @@
 //! The servers a conversation runs on: the current dialect's two back-ends, the real legacy server, and the
-//! legacy server as documented.
+//! legacy server as documented, and SGLang-Omni.
 
 use voxbridge::simulator::{Backend, SimDialect};
 
@@ -11,11 +11,16 @@ pub(crate) enum ServerKind {
     Cpp,
     Legacy,
     Documented,
+    SglangOmni,
 }
 
 impl ServerKind {
     /// All kinds.
-    pub(crate) const ALL: [Self; 4] = [Self::Pytorch, Self::Cpp, Self::Legacy, Self::Documented];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Pytorch, Self::Cpp, Self::Legacy, Self::Documented, Self::SglangOmni];
+
+    /// Kinds that can be made to listen, and may send several units at once.
+    pub(crate) const OF_DEMO: [Self; 4] = [Self::Pytorch, Self::Cpp, Self::Legacy, Self::Documented];
 
     /// Kinds that can speak a given text and transcribe.
     pub(crate) const WITH_CHAT: [Self; 2] = [Self::Pytorch, Self::Cpp];
@@ -34,6 +39,7 @@ impl ServerKind {
             Self::Documented => {
                 (SimDialect::Legacy { follows_document: true }, Backend::Pytorch, "minicpm-o-legacy")
             }
+            Self::SglangOmni => (SimDialect::SglangOmni, Backend::Pytorch, "sglang-omni"),
         };
         (config.simulator.dialect, config.simulator.backend, config.upstream) = (dialect, backend, upstream);
     }

@@ -79,7 +79,7 @@ pub(crate) fn config(backend: ServerKind, faults: &[&str]) -> HarnessConfig {
     config
 }
 
-pub(crate) const BACKENDS: [ServerKind; 4] = ServerKind::ALL;
+pub(crate) const BACKENDS: [ServerKind; 5] = ServerKind::ALL;
 
 /// A short, measurable initialisation.
 pub(crate) fn with_init(mut config: HarnessConfig, init_ms: u64) -> HarnessConfig {

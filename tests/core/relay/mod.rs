@@ -2,6 +2,7 @@
 //! sleep.
 
 mod client_errors;
+mod commands;
 mod legacy_client;
 mod legacy_upstream;
 mod open_failures;

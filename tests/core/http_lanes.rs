@@ -1,0 +1,163 @@
+//! Lanes of HTTP requests in virtual time: their traces replay, and a full server is named.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use voxbridge::{
+    bridge::{Bridge, Input, Output},
+    downstream::{Codec, ConnectQuery},
+    event::{AnswerPart, Frame, HttpBody, Lane, Message},
+    mapping::Library,
+    session::SessionSetup,
+    trace::{AudioRetention, Trace, TraceBuffer, TraceHeader, header::SessionParts, replay::replay},
+};
+
+use crate::harness::{bytes_of, recording, zeros};
+
+#[expect(clippy::disallowed_methods, reason = "an instant has no other source; only differences count")]
+fn epoch() -> Instant {
+    Instant::now()
+}
+
+/// A session, and a server that answers each request with these messages.
+struct Session {
+    bridge: Bridge,
+    now: Instant,
+    trace: TraceBuffer,
+    /// Answers to come: status and messages.
+    answers: VecDeque<(u16, Vec<Value>)>,
+    /// Lanes that are dialled, and lanes with a request.
+    dialled: Vec<Lane>,
+    asked: Vec<Lane>,
+    /// Paths of the requests.
+    requests: Vec<String>,
+    events: Vec<Value>,
+}
+
+impl Session {
+    fn open(dialect: &str, answers: Vec<(u16, Vec<Value>)>) -> Self {
+        let library = Library::embedded().unwrap();
+        let (client, dialect) = (library.client("macaw").unwrap(), library.upstream(dialect).unwrap());
+        let setup =
+            SessionSetup::new(&client, library.profile("speech").unwrap(), &dialect.clone().into(), 1);
+        let (now, opened_unix) = (epoch(), Duration::ZERO);
+        let parts = SessionParts {
+            library: &library,
+            client: &client,
+            dialects: &dialect.clone().into(),
+            query: "",
+            opened_unix,
+        };
+        let trace = TraceBuffer::new(now, TraceHeader::new(parts, &setup), AudioRetention::Client);
+        let bridge = Bridge::open(now, Codec::new(client, 0.0), ConnectQuery::default(), dialect, setup);
+        Self {
+            bridge,
+            now,
+            trace,
+            answers: answers.into(),
+            dialled: Vec::new(),
+            asked: Vec::new(),
+            requests: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Handles an input, and then what the server answers.
+    fn input(&mut self, input: Input<'_>) {
+        self.handle(input);
+        while let Some(lane) = self.dialled.pop() {
+            self.handle(Input::LaneOpened(lane));
+        }
+        while let Some(lane) = self.asked.pop() {
+            let (status, messages) = self.answers.pop_front().unwrap();
+            let head = AnswerPart::Head { status, content_type: "text/event-stream".to_owned() };
+            self.handle(Input::Answer(lane, head));
+            for message in messages {
+                self.handle(Input::Lane(lane, Frame::Text(&message.to_string())));
+            }
+            self.handle(Input::Answer(lane, AnswerPart::End));
+        }
+    }
+
+    fn handle(&mut self, input: Input<'_>) {
+        self.trace.record_input(self.now, &input);
+        self.bridge.handle_input(self.now, input);
+        loop {
+            let output = self.bridge.poll_output(self.now);
+            self.trace.record_output(self.now, &output);
+            match output {
+                Output::Wait(_) | Output::Finished => return,
+                Output::ToClient(Message::Text(text), _) => {
+                    self.events.push(serde_json::from_str(&text).unwrap());
+                }
+                Output::OpenLane(lane, ..) => self.dialled.push(lane),
+                Output::Request(lane, request) => {
+                    assert!(matches!(request.body, HttpBody::Json(_)));
+                    self.requests.push(request.path);
+                    self.asked.push(lane);
+                }
+                Output::ToLane(lane, message) => panic!("{lane:?} has no WebSocket: {message:?}"),
+                _ => {}
+            }
+        }
+    }
+
+    fn speak(&mut self) {
+        let samples = [&recording("goforward_16k.wav")[..], &zeros(600)].concat();
+        for frame in samples.chunks(1600) {
+            self.input(Input::Client(Frame::Binary(&bytes_of(frame))));
+            self.now += Duration::from_millis(100);
+            self.input(Input::Timeout);
+        }
+    }
+
+    fn events(&self, kind: &str) -> Vec<&Value> {
+        self.events.iter().filter(|event| event["type"] == kind).collect()
+    }
+}
+
+fn delta(text: &str) -> Value {
+    json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": text}}]})
+}
+
+#[test]
+fn utterance_is_a_request_and_its_record_is_held_back() {
+    let answer = vec![delta("go forward"), delta(" ten\n|"), delta("|{\"wer\""), delta(": 0}")];
+    let mut session = Session::open("vllm-omni-http", vec![(200, answer)]);
+    session.speak();
+    assert_eq!(session.requests, ["/chat/completions"]);
+    let finals = session.events("transcript.final");
+    assert_eq!(finals[0]["text"], "go forward ten");
+    let partials = session.events("transcript.partial");
+    assert!(partials.iter().all(|partial| !partial["text"].as_str().unwrap().contains('|')), "{partials:?}");
+    assert_eq!(session.events("error").len(), 0);
+}
+
+#[test]
+fn trace_of_requests_replays_identically() {
+    let full = (503, vec![json!({"error": {"message": "Queue is full", "code": 503}})]);
+    let mut session = Session::open("vllm-omni-http", vec![full, (200, vec![delta("go forward")])]);
+    session.speak();
+    assert_eq!(session.events("transcript.final")[0]["text"], "go forward");
+    let text = &session.trace.text;
+    assert!(
+        text.contains("\"out\":\"request\"") && text.contains("\"in\":\"answer\"") && !text.contains("UklGR")
+    );
+    let outcome = replay(&Trace::parse(text).unwrap(), Library::embedded().unwrap(), epoch()).unwrap();
+    assert!(outcome.is_same(), "{outcome:?}");
+}
+
+#[test]
+fn full_server_is_asked_twice_and_named_as_full() {
+    let full = || (503, vec![json!({"error": {"message": "Queue is full", "code": 503}})]);
+    let mut session = Session::open("vllm-omni-http", vec![full(), full()]);
+    session.speak();
+    let errors = session.events("error");
+    assert_eq!((errors.len(), session.requests.len()), (1, 2), "{errors:?}");
+    let message = errors[0]["message"].as_str().unwrap();
+    assert!(message.contains("HTTP 503 for /chat/completions: Queue is full"), "{message}");
+    assert_eq!(errors[0]["code"], "service_unavailable");
+}

@@ -1,0 +1,139 @@
+//! Clients of the model's own protocol on an upstream whose dialect has no messages of a relay, so that its lane's codec gets
+//! the commands of a conversation.
+
+use serde_json::{Value, json};
+use voxbridge_test_support::PICTURE;
+
+use super::{
+    harness::{Harness, HarnessConfig, zeros},
+    support::{
+        append_message, base64_of, config, dial_count, init_message, ms, question_seconds, received_texts,
+        text_and_audio, unique_second,
+    },
+};
+
+/// The current dialect under another name, without its messages for relays.
+fn on_commands(config: HarnessConfig) -> HarnessConfig {
+    let file = include_str!("../../../mappings/upstream/minicpm-o.toml");
+    let (before, relay) = file.split_once("relay_open").unwrap();
+    let (_, after) = relay.split_once("\n[[receive]]").unwrap();
+    let file = format!("{before}\n[[receive]]{after}").replace("name = \"minicpm-o\"", "name = \"commands\"");
+    let mut config = HarnessConfig { upstream: "commands", ..config };
+    config.library.add("commands", &file).unwrap();
+    config
+}
+
+fn open_session(client: &str, opening: &Value, config: HarnessConfig) -> Harness {
+    let mut harness = Harness::new_relay(on_commands(config), &[client]);
+    harness.send_json(opening);
+    harness.advance(ms(100));
+    assert_eq!(harness.names(), ["session.queue_done", "session.created"]);
+    harness
+}
+
+fn open_current(config: HarnessConfig) -> Harness {
+    open_session("minicpm-o", &init_message(), config)
+}
+
+fn legacy_append(samples: &[i16]) -> Value {
+    json!({"type": "input_audio_buffer.append", "audio": base64_of(samples)})
+}
+
+#[test]
+fn client_of_either_dialect_gets_all_words_and_audio() {
+    let update = json!({"type": "session.update", "session": {"instructions": "x"}});
+    let clients: [(_, _, fn(&[i16]) -> Value); 2] =
+        [("minicpm-o", init_message(), append_message), ("minicpm-o-legacy", update, legacy_append)];
+    for (client, opening, append) in clients {
+        let mut harness = open_session(client, &opening, config("mode=audio", &[]));
+        let seconds = question_seconds(8);
+        for second in &seconds {
+            harness.send_json(&append(second));
+            harness.advance(ms(1000));
+        }
+        let output = text_and_audio(harness.texts.iter().map(String::as_str));
+        assert_eq!(output, text_and_audio(received_texts(&harness).into_iter()), "{client}");
+        assert!(!output.0.is_empty() && !output.1.is_empty());
+        let sent: Vec<f32> = seconds.concat().iter().map(|sample| f32::from(*sample) / 32768.0).collect();
+        let heard: Vec<f32> = harness.units.iter().flat_map(|(_, unit)| unit.samples.clone()).collect();
+        assert_eq!(heard, sent, "{client}: every sample reaches the model unchanged");
+        harness.send_json(&json!({"type": "session.close"}));
+        harness.advance(ms(1000));
+        assert_eq!(harness.names().last().unwrap(), "close 1000");
+        assert!(harness.finished && harness.events("error").is_empty());
+    }
+}
+
+#[test]
+fn opening_has_prompt_settings_and_voice_of_the_client() {
+    let samples: Vec<i16> = (0..1600).map(|at| at * 7 - 5000).collect();
+    let opening = json!({"type": "session.init", "payload": {
+        "system_prompt": "Speak briefly.", "config": {"temperature": 0.25},
+        "voice": {"ref_audio_base64": base64_of(&samples)}
+    }});
+    let harness = open_session("minicpm-o", &opening, config("mode=audio", &[]));
+    let opened = &harness.openings[0].1;
+    assert_eq!(opened.prompt.as_deref(), Some("Speak briefly."));
+    assert_eq!(opened.config["temperature"], 0.25);
+    let voice = opened.voice.as_ref().unwrap();
+    let expected: Vec<f32> = samples.iter().map(|sample| f32::from(*sample) / 32768.0).collect();
+    assert_eq!(*voice, expected);
+}
+
+#[test]
+fn input_of_any_length_becomes_units_of_one_second() {
+    let mut harness = open_current(config("mode=audio", &[]));
+    let audio: Vec<i16> = (0..4).flat_map(|at| unique_second(at, false)).collect();
+    for (at, part) in [(0, 0..8_000), (1, 8_000..20_000), (2, 20_000..60_000)] {
+        let mut append = append_message(&audio[part]);
+        append["input"]["input_id"] = json!(format!("part{at}"));
+        harness.send_json(&append);
+        harness.advance(ms(1000));
+    }
+    let units: Vec<_> =
+        harness.units.iter().map(|(_, unit)| (unit.samples.len(), unit.input_id.clone().unwrap())).collect();
+    assert_eq!(units, [(16_000, json!("part1")), (16_000, json!("part2")), (16_000, json!("part2"))]);
+    let ids: Vec<_> =
+        harness.events("response.output.delta").iter().map(|delta| delta["input_id"].clone()).collect();
+    assert_eq!(ids, ["part1", "part2", "part2"]);
+}
+
+#[test]
+fn picture_and_forced_silence_reach_the_model() {
+    let mut harness = open_current(config("mode=video", &[]));
+    let mut append = append_message(&zeros(1000));
+    append["input"]["video_frames"] = json!([PICTURE]);
+    append["input"]["force_listen"] = json!(true);
+    harness.send_json(&append);
+    harness.advance(ms(1000));
+    let unit = &harness.units[0].1;
+    assert_eq!((unit.frame_count, unit.force_listen), (1, true));
+    assert_eq!(harness.events("response.output.delta")[0]["kind"], "listen");
+}
+
+#[test]
+fn unreadable_audio_is_reported_and_not_sent() {
+    let mut harness = open_session(
+        "minicpm-o-legacy",
+        &json!({"type": "session.update", "session": {}}),
+        config("mode=audio", &[]),
+    );
+    harness.send_json(&json!({"type": "input_audio_buffer.append", "audio": "AAAAA"}));
+    harness.advance(ms(100));
+    assert_eq!(harness.events("error")[0]["error"]["code"], "invalid_payload");
+    assert_eq!(harness.units.len(), 0);
+}
+
+#[test]
+fn another_session_replaces_a_lost_one() {
+    let mut harness = open_current(config("mode=audio", &[]));
+    for _ in 0..4 {
+        harness.send_json(&append_message(&zeros(1000)));
+        harness.advance(ms(1000));
+    }
+    harness.break_lanes();
+    harness.send_json(&append_message(&zeros(1000)));
+    harness.advance(ms(5000));
+    assert_eq!((dial_count(&harness), harness.openings.len(), harness.units.len()), (2, 2, 5));
+    assert!(!harness.is_closed() && harness.events("error").is_empty());
+}
