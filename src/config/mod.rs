@@ -53,7 +53,7 @@ use crate::{
         tls::TlsConfig,
         trace_files::{self, TraceDirectory},
     },
-    session::VoiceCatalog,
+    session::{DEFAULT_VOICE, VoiceCatalog},
     telemetry::{self, access_log::AccessLog, line_writer::LogTarget},
     trace::AudioRetention,
 };
@@ -310,7 +310,7 @@ impl Config {
         let planned = self.plan_routes(&library, mode, problems);
         let upstreams = upstreams?;
         Some(ServiceConfig {
-            routes: routes::bind_all(planned, &upstreams, problems),
+            routes: routes::bind_all(planned, &upstreams, self.voices.contains_key(DEFAULT_VOICE), problems),
             pool: upstreams.pool,
             voices: Arc::new(voices),
             idle_ms: self.idle_timeout_ms,

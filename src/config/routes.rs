@@ -111,11 +111,24 @@ fn push_route_problem(problems: &mut ConfigProblems, index: Option<usize>, key: 
 impl PlannedRoute {
     /// Binds the route to its upstreams; `None` for a fallback that they cannot serve. The error has the key that it is
     /// about.
-    fn bind(self, upstreams: &ResolvedUpstreams) -> Result<Option<Route>, (&'static str, String)> {
+    fn bind(
+        self,
+        upstreams: &ResolvedUpstreams,
+        has_voice: bool,
+    ) -> Result<Option<Route>, (&'static str, String)> {
         let matching = upstreams.matching(&self.file.upstream).map_err(|problem| ("upstream", problem))?;
         match check_profile_with_dialects(&self.profile, &matching.dialects) {
             Err(_) if self.is_fallback => return Ok(None),
             suits => suits.map_err(|problem| ("profile", problem))?,
+        }
+        let is_conversation = self.profile.dialogue.is_some();
+        let needs_voice = matching.dialects.serving(LanePurpose::Converse, self.profile.mode);
+        let needs_voice = needs_voice.filter(|it| it.voice_required).map(|it| it.title.clone()).last();
+        if let Some(title) = needs_voice.filter(|_| is_conversation && !has_voice) {
+            let message = format!(
+                "a conversation with {title} needs a voice sample; name one: [voices] default = \"FILE.wav\""
+            );
+            return Err(("profile", message));
         }
         Ok(Some(Route {
             path: self.file.path,
@@ -169,15 +182,17 @@ fn check_has_clients(
     }
 }
 
-/// Binds all routes to their upstreams, and adds their mistakes to `problems`.
+/// Binds all routes to their upstreams, which may need a voice for clients that name none, and adds their mistakes to
+/// `problems`.
 pub(super) fn bind_all(
     planned: Vec<PlannedRoute>,
     upstreams: &ResolvedUpstreams,
+    has_voice: bool,
     problems: &mut ConfigProblems,
 ) -> Routes {
     let bind = |planned: PlannedRoute| {
         let index = planned.index;
-        let bound = planned.bind(upstreams);
+        let bound = planned.bind(upstreams, has_voice);
         bound.unwrap_or_else(|(key, message)| {
             push_route_problem(problems, index, key, message);
             None

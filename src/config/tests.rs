@@ -78,6 +78,18 @@ fn dialect_without_chat_serves_profiles_that_need_none() {
 }
 
 #[test]
+fn conversation_with_a_server_that_needs_a_voice_needs_one() {
+    let with = |rest: &str| {
+        let upstream = format!("{UPSTREAM}dialect = \"vllm-omni\"\n");
+        config(&format!("profile = \"conversation\"\n{upstream}{rest}"))
+    };
+    let problem = with("").check().unwrap_err();
+    assert!(problem.contains("needs a voice sample") && problem.contains("[voices] default"), "{problem}");
+    let voice = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/speech/goforward_16k.wav");
+    assert_eq!(with(&format!("[voices]\ndefault = {voice:?}\n")).check(), Ok(()));
+}
+
+#[test]
 fn config_without_upstream_is_still_checked() {
     assert_eq!(config("").check(), Ok(()));
     for toml in ["profile = \"speach\"", "idle_timeout_ms = 99", "[voices]\na = \"/nowhere.wav\""] {

@@ -173,6 +173,7 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
             SimDialect::Current => "minicpm-o",
             SimDialect::Legacy { .. } => "minicpm-o-legacy",
             SimDialect::LlamaCppOmni => "llama-cpp-omni",
+            SimDialect::VllmOmni => "vllm-omni",
             SimDialect::SglangOmni => "sglang-omni",
         };
         let (next, _) = gateway.run_check(plan(dialect_of_server, Depth::Answer), None);

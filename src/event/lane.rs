@@ -57,6 +57,12 @@ pub struct MessageMeta<'a> {
     pub context_tokens: Option<u32>,
     /// Upstream's name for the software that runs the model.
     pub backend: Option<&'a str>,
+    /// Number of the message in its session.
+    pub sequence: Option<u64>,
+    /// Proves to the upstream that a new transport belongs to the session.
+    pub resume_token: Option<&'a str>,
+    /// Length of the units in which the model takes audio, ms.
+    pub unit_ms: Option<u32>,
 }
 
 /// End of an upstream session, in its own words.

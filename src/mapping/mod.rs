@@ -56,7 +56,7 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 24] = [
+const EMBEDDED: [(&str, &str); 25] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
@@ -75,6 +75,7 @@ const EMBEDDED: [(&str, &str); 24] = [
     ("upstream/openai-audio.toml", include_str!("../../mappings/upstream/openai-audio.toml")),
     ("upstream/sglang-omni.toml", include_str!("../../mappings/upstream/sglang-omni.toml")),
     ("upstream/minicpm-o-legacy.toml", include_str!("../../mappings/upstream/minicpm-o-legacy.toml")),
+    ("upstream/vllm-omni.toml", include_str!("../../mappings/upstream/vllm-omni.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
     ("profile/live.toml", include_str!("../../mappings/profile/live.toml")),
     ("profile/assistant.toml", include_str!("../../mappings/profile/assistant.toml")),

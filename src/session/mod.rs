@@ -93,7 +93,7 @@ pub use self::{
     outbox::Observation,
     setup::{RelaySetup, SessionSetup},
     status::SessionReport,
-    tts::voices::VoiceCatalog,
+    tts::voices::{DEFAULT_VOICE, VoiceCatalog},
 };
 use crate::{
     audio::scratch,

@@ -62,6 +62,8 @@ pub enum FaultKind {
     Think,
     /// `inference-fails`: a unit is answered with an error that does not end the session. Legacy dialect only.
     InferenceFails,
+    /// `input-backpressure`: an append is refused, as if too much waited. vLLM-Omni only.
+    InputBackpressure,
     /// `timeout=SECONDS`: the watchdog ends the full-duplex session after SECONDS.
     Timeout(Duration),
     /// `kv=N`: a full-duplex session starts with N context positions in use.
@@ -150,7 +152,7 @@ impl FromStr for Fault {
 type ParseValue = fn(&FaultValue<'_>) -> Result<Fault, ParseFaultError>;
 
 /// Every fault's command-line name and parser.
-const FAULTS: [(&str, ParseValue); 29] = [
+const FAULTS: [(&str, ParseValue); 30] = [
     ("queue-full", |value| value.expect_none(FaultKind::QueueFull)),
     ("busy", |value| value.expect_none(FaultKind::Busy)),
     ("403-after-queue", |value| {
@@ -183,6 +185,7 @@ const FAULTS: [(&str, ParseValue); 29] = [
     ("repeats-text", |value| value.expect_none(FaultKind::RepeatsText)),
     ("think", |value| value.expect_none(FaultKind::Think)),
     ("inference-fails", |value| value.expect_none(FaultKind::InferenceFails)),
+    ("input-backpressure", |value| value.expect_none(FaultKind::InputBackpressure)),
     ("timeout", |value| Ok(FaultKind::Timeout(value.parse_seconds()?).into())),
     ("kv", |value| Ok(FaultKind::KvStart(value.parse_count()?.into()).into())),
     ("context-full", |value| Ok(FaultKind::ContextFull(value.parse_count()?.into()).into())),

@@ -24,6 +24,7 @@ use super::{
     session::CurrentSession,
     session_context::{SimContext, SimSessionEnd, random_hex12},
     sglang::{self, SglangSession},
+    vllm_omni::{VllmContext, VllmServer},
 };
 
 /// Error text of the gateway's own WebSocket client when a worker rejects it (field notes §1.2).
@@ -44,6 +45,8 @@ pub struct Gateway {
     pub(super) workers: Vec<Worker>,
     job_count: u64,
     turn_count: u64,
+    /// Used instead of the connections, queue and workers if the dialect is vLLM-Omni's.
+    vllm: VllmServer,
     outputs: VecDeque<SimOutput>,
 }
 
@@ -96,8 +99,8 @@ impl Gateway {
     pub fn new(mut cfg: SimulatorConfig, now: Instant, unix_time: Duration) -> Self {
         match cfg.dialect {
             SimDialect::Current => {}
-            // The legacy server has no other back-end.
-            SimDialect::Legacy { .. } => cfg.backend = Backend::Pytorch,
+            // These servers have no other back-end.
+            SimDialect::Legacy { .. } | SimDialect::VllmOmni => cfg.backend = Backend::Pytorch,
             SimDialect::LlamaCppOmni => (cfg.backend, cfg.workers) = (Backend::Cpp, 1),
             SimDialect::SglangOmni => cfg.backend = Backend::Cpp,
         }
@@ -110,6 +113,7 @@ impl Gateway {
             workers: std::iter::repeat_with(Worker::default).take(cfg.workers).collect(),
             job_count: 0,
             turn_count: 0,
+            vllm: VllmServer::default(),
             outputs: VecDeque::new(),
             cfg,
         }
@@ -118,6 +122,7 @@ impl Gateway {
     /// Handles one input and all work that is due. Ignores input for a forgotten connection.
     pub fn handle_input(&mut self, now: Instant, input: SimInput<'_>) {
         self.run_due_work(now);
+        let Some(input) = self.handle_vllm_input(now, input) else { return self.run_due_work(now) };
         match input {
             SimInput::Connected(conn, mode) => self.handle_connected(conn, mode, now),
             SimInput::Text(conn, text) => self.handle_frame(conn, Some(text.into()), now),
@@ -140,13 +145,40 @@ impl Gateway {
         self.outputs.pop_front().unwrap_or_else(|| SimOutput::Wait(self.next_deadline()))
     }
 
+    /// Passes an input to vLLM-Omni's server. Returns one that is not for it.
+    fn handle_vllm_input<'i>(&mut self, now: Instant, input: SimInput<'i>) -> Option<SimInput<'i>> {
+        if self.cfg.dialect != SimDialect::VllmOmni {
+            return Some(input);
+        }
+        let (vllm, mut ctx) = self.vllm_parts(now);
+        match input {
+            SimInput::Connected(conn, mode) => vllm.handle_connected(conn, mode, &mut ctx),
+            SimInput::Text(conn, text) => vllm.handle_text(conn, text, &mut ctx),
+            SimInput::Binary(conn) => vllm.handle_binary(conn, &mut ctx),
+            SimInput::Closed(conn) => vllm.handle_closed(conn, &ctx),
+            SimInput::EngineDone(job, answer) => vllm.handle_engine_done(job, &answer, &mut ctx),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// vLLM-Omni's server, and what it uses of the gateway.
+    const fn vllm_parts(&mut self, now: Instant) -> (&mut VllmServer, VllmContext<'_>) {
+        let Self { cfg, clock, rng, faults, job_count, turn_count, outputs, vllm, .. } = self;
+        (vllm, VllmContext { now, cfg, clock, rng, faults, job_count, turn_count, outputs })
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
-        self.pending_deadlines().map(|(at, _)| at).chain(self.next_health_check()).min()
+        self.pending_deadlines()
+            .map(|(at, _)| at)
+            .chain(self.next_health_check())
+            .chain(self.vllm.deadline())
+            .min()
     }
 
     /// Number of sessions and queued connections.
     pub fn connection_count(&self) -> usize {
-        self.connections.len()
+        self.connections.len() + self.vllm.connection_count()
     }
 
     /// Number of workers that stay busy for ever, because their clients left the queue before they were assigned.
@@ -266,7 +298,10 @@ impl Gateway {
         self.workers[worker].task = Some(WorkerTask { mode, started_at: now });
         let limit = self.session_time_limit(mode).map(|limit| now + limit);
         let session: Box<dyn DialectSession> = match self.cfg.dialect {
-            SimDialect::Current | SimDialect::LlamaCppOmni => Box::new(CurrentSession::new(mode, limit)),
+            // vLLM-Omni's sessions are its own.
+            SimDialect::Current | SimDialect::LlamaCppOmni | SimDialect::VllmOmni => {
+                Box::new(CurrentSession::new(mode, limit))
+            }
             SimDialect::Legacy { follows_document } => {
                 Box::new(LegacySession::new(mode, follows_document, limit))
             }
@@ -289,7 +324,7 @@ impl Gateway {
             _ if matches!(self.cfg.dialect, SimDialect::LlamaCppOmni | SimDialect::SglangOmni) => {
                 return None;
             }
-            SimMode::Chat => return None,
+            SimMode::Chat | SimMode::Autostart => return None,
             SimMode::Audio => self.cfg.audio_time_limit,
             SimMode::Video => self.cfg.video_time_limit,
         };
@@ -486,6 +521,10 @@ impl Gateway {
 
     /// Runs all due work, earliest first, each at its own instant. A late call therefore only delays the outputs.
     fn run_due_work(&mut self, now: Instant) {
+        while let Some(at) = self.vllm.deadline().filter(|at| *at <= now) {
+            let (vllm, mut ctx) = self.vllm_parts(at);
+            vllm.handle_deadline(&mut ctx);
+        }
         loop {
             let deadline = self.pending_deadlines().min().filter(|(at, _)| *at <= now);
             let check = self.next_health_check().filter(|at| *at <= now);

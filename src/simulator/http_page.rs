@@ -10,6 +10,10 @@ use serde::Serialize;
 use super::{SimDialect, SimMode, gateway::Gateway, model::WorkerTask, sglang};
 use crate::downstream::date;
 
+/// vLLM's list of models, shortened.
+const VLLM_MODELS: &str =
+    r#"{"object":"list","data":[{"id":"openbmb/MiniCPM-o-4_5","object":"model","owned_by":"vllm"}]}"#;
+
 /// Answer to an HTTP request: status and JSON body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpPage {
@@ -62,8 +66,16 @@ impl Gateway {
             (SimDialect::LlamaCppOmni, _) if method == "GET" && ["/health", "/v1/health"].contains(&path) => {
                 HttpPage { status: 200, json: "{\"status\":\"ok\"}".to_owned() }
             }
+            (SimDialect::VllmOmni, _) if method == "GET" && path == "/health" => {
+                HttpPage { status: 200, json: String::new() }
+            }
+            (SimDialect::VllmOmni, _) if method == "GET" && path == "/v1/models" => {
+                HttpPage { status: 200, json: VLLM_MODELS.to_owned() }
+            }
             (SimDialect::SglangOmni, _) if let Some(page) = sglang::pages::page(method, path) => page,
-            (SimDialect::LlamaCppOmni | SimDialect::SglangOmni, _) => error_page(404, "Not Found"),
+            (SimDialect::LlamaCppOmni | SimDialect::VllmOmni | SimDialect::SglangOmni, _) => {
+                error_page(404, "Not Found")
+            }
             _ => self.http_page(now, method, path),
         }
     }
@@ -146,7 +158,7 @@ const fn task_estimate(mode: SimMode) -> (&'static str, f64) {
     match mode {
         SimMode::Chat => ("chat", 15.0),
         SimMode::Audio => ("audio_duplex", 120.0),
-        SimMode::Video => ("omni_duplex", 90.0),
+        SimMode::Video | SimMode::Autostart => ("omni_duplex", 90.0),
     }
 }
 

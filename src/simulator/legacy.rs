@@ -280,7 +280,7 @@ fn to_current_payload(update: &Map<String, Value>, follows_document: bool) -> Op
 }
 
 /// Converts a 16 kHz WAV file to raw float32, both in base64; `None` for any other input.
-fn decode_wav_to_base64_f32(text: &str) -> Option<String> {
+pub(super) fn decode_wav_to_base64_f32(text: &str) -> Option<String> {
     let bytes = python::decode_base64(text).ok().filter(|bytes| bytes.starts_with(b"RIFF"))?;
     let (samples, rate_hz) = wav::read(&bytes, MAX_VOICE_DURATION).ok()?;
     (rate_hz == SPEECH_RATE_HZ).then(|| messages::base64_f32(&samples))

@@ -33,6 +33,7 @@ mod session;
 mod session_context;
 mod session_mode;
 mod sglang;
+mod vllm_omni;
 
 #[cfg(feature = "io")]
 pub mod engines;
@@ -76,6 +77,8 @@ pub enum SimMode {
     Audio,
     /// Full duplex with audio and video frames; the default of a query without `mode`.
     Video,
+    /// vLLM-Omni: the query names a model, so that a session opens before any message.
+    Autostart,
 }
 
 /// Rejects a handshake with an HTTP status.
@@ -99,6 +102,8 @@ pub enum SimDialect {
     },
     /// llama.cpp-omni without a gateway: the messages of the current dialect at `/backend`, one session, no queue.
     LlamaCppOmni,
+    /// vLLM-Omni in duplex mode: OpenAI's Realtime events, as many sessions as there are workers, no queue.
+    VllmOmni,
     /// SGLang-Omni's full-duplex deployment.
     SglangOmni,
 }
@@ -111,13 +116,17 @@ impl SimDialect {
 
     /// Sessions at a time of a server that is started without options.
     pub const fn default_workers(self) -> usize {
-        if matches!(self, Self::SglangOmni) { 2 } else { 1 }
+        match self {
+            Self::VllmOmni => 4,
+            Self::SglangOmni => 2,
+            _ => 1,
+        }
     }
 
     /// Path of the WebSocket.
     pub const fn path(self) -> &'static str {
         match self {
-            Self::Current | Self::Legacy { .. } | Self::SglangOmni => "/v1/realtime",
+            Self::Current | Self::Legacy { .. } | Self::VllmOmni | Self::SglangOmni => "/v1/realtime",
             Self::LlamaCppOmni => "/backend",
         }
     }
@@ -138,6 +147,16 @@ impl SimDialect {
             (Self::Current, _) => parse_mode(query),
             // The payload of `session.init` names the mode; pictures are always taken.
             (Self::LlamaCppOmni, _) => Ok(SimMode::Video),
+            (Self::VllmOmni, _) => {
+                let value = |name: &str| {
+                    let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+                    pairs.filter(|(key, _)| key == name).map(|(_, value)| value.into_owned()).last()
+                };
+                let waits = value("autostart").is_some_and(|it| ["0", "false", "no", "off"].contains(&&*it))
+                    || value("resume").is_some_and(|it| ["1", "true", "yes", "on"].contains(&&*it));
+                let names_model = value("model").is_some_and(|model| !model.is_empty());
+                Ok(if names_model && !waits { SimMode::Autostart } else { SimMode::Video })
+            }
             (Self::SglangOmni, _) if !sglang::pages::is_own_model(query) => {
                 Err(HandshakeRejected { status: 403 })
             }

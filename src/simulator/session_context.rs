@@ -90,7 +90,10 @@ impl SimContext<'_> {
             SimDialect::LlamaCppOmni if *rejection == AppendRejection::Silent => {
                 return Err(SimSessionEnd::Aborted);
             }
-            SimDialect::Current | SimDialect::LlamaCppOmni | SimDialect::SglangOmni => {}
+            SimDialect::Current
+            | SimDialect::LlamaCppOmni
+            | SimDialect::VllmOmni
+            | SimDialect::SglangOmni => {}
             SimDialect::Legacy { follows_document: false } => return Err(SimSessionEnd::Aborted),
             SimDialect::Legacy { follows_document: true } => {
                 self.send_text(messages::client_error("invalid_payload", "invalid append"));

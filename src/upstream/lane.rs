@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Instant};
 
 pub use super::codec_action::CodecAction;
-use super::{Dialect, http::HttpLane, relay, sglang_omni::SglangOmni};
+use super::{Dialect, http::HttpLane, relay, sglang_omni::SglangOmni, vllm_omni::VllmOmni};
 use crate::{
     event::{
         AnswerPart, DisconnectReason, EndKind, Frame, Lane, LaneCommand, LaneEvent, LanePurpose, Message,
@@ -60,6 +60,7 @@ pub struct LaneCodec {
 enum Behaviour {
     Plain,
     Http(Box<HttpLane>),
+    VllmOmni(Box<VllmOmni>),
     SglangOmni(Box<SglangOmni>),
 }
 
@@ -69,13 +70,19 @@ impl LaneCodec {
         let behaviour = match mapping.codec {
             CodecName::Plain => Behaviour::Plain,
             CodecName::Http => Behaviour::Http(Box::default()),
+            CodecName::VllmOmni => Behaviour::VllmOmni(Box::default()),
             CodecName::SglangOmni => Behaviour::SglangOmni(Box::default()),
         };
         Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false, is_open: false, behaviour }
     }
 
     /// The transport is open.
-    pub fn handle_opened(&mut self, _now: Instant) -> LaneOpening {
+    pub fn handle_opened(&mut self, now: Instant) -> LaneOpening {
+        if let Behaviour::VllmOmni(vllm) = &mut self.behaviour
+            && vllm.handle_reopened(now)
+        {
+            return LaneOpening::Resumed;
+        }
         match self.dialect.mapping().has_queue() {
             true => LaneOpening::Waits,
             false => LaneOpening::Granted,
@@ -93,6 +100,9 @@ impl LaneCodec {
         match &mut self.behaviour {
             Behaviour::Plain => self.dialect.decode(frame, emit),
             Behaviour::Http(http) => http.decode(&self.dialect, frame, emit),
+            Behaviour::VllmOmni(vllm) => {
+                self.dialect.decode(frame, |event, meta| vllm.handle_event(now, event, meta, &mut emit));
+            }
             Behaviour::SglangOmni(sglang) => {
                 self.dialect.decode(frame, |event, meta| sglang.handle_event(now, event, meta, &mut emit));
             }
@@ -107,9 +117,13 @@ impl LaneCodec {
     }
 
     /// Encodes a command. It may take several messages, or the end of the transport.
-    pub fn encode(&mut self, _now: Instant, command: LaneCommand, mut emit: impl FnMut(Message)) {
+    pub fn encode(&mut self, now: Instant, command: LaneCommand, mut emit: impl FnMut(Message)) {
         match (&mut self.behaviour, &command) {
             (Behaviour::Http(http), command) => return http.encode(&self.dialect, command, self.mode),
+            (Behaviour::VllmOmni(vllm), command) => {
+                let encode = |command: &LaneCommand| self.dialect.encode(command, self.mode);
+                return vllm.encode(now, command, encode, |text| emit(Message::Text(text)));
+            }
             (Behaviour::SglangOmni(sglang), LaneCommand::Append(unit)) => {
                 return sglang.send_unit(&self.dialect, unit, |text| emit(Message::Text(text)));
             }
@@ -129,6 +143,7 @@ impl LaneCodec {
         match &mut self.behaviour {
             Behaviour::Plain => None,
             Behaviour::Http(http) => http.pop_action(),
+            Behaviour::VllmOmni(vllm) => vllm.pop_action(),
             Behaviour::SglangOmni(sglang) => sglang.pop_action(),
         }
     }
@@ -137,14 +152,17 @@ impl LaneCodec {
     pub fn deadline(&self) -> Option<Instant> {
         match &self.behaviour {
             Behaviour::Plain | Behaviour::Http(_) => None,
+            Behaviour::VllmOmni(vllm) => vllm.deadline(),
             Behaviour::SglangOmni(sglang) => sglang.deadline(),
         }
     }
 
     /// The codec's deadline has come.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if let Behaviour::SglangOmni(sglang) = &mut self.behaviour {
-            sglang.handle_timeout(now, &self.dialect);
+        match &mut self.behaviour {
+            Behaviour::Plain | Behaviour::Http(_) => {}
+            Behaviour::VllmOmni(vllm) => vllm.handle_timeout(now),
+            Behaviour::SglangOmni(sglang) => sglang.handle_timeout(now, &self.dialect),
         }
     }
 
@@ -184,7 +202,12 @@ impl LaneCodec {
     }
 
     /// The transport is gone, or could not be opened.
-    pub fn handle_end(&mut self, _now: Instant, reason: &DisconnectReason) -> LaneEnd {
+    pub fn handle_end(&mut self, now: Instant, reason: &DisconnectReason) -> LaneEnd {
+        if let Behaviour::VllmOmni(vllm) = &mut self.behaviour
+            && vllm.handle_lost(now, reason)
+        {
+            return LaneEnd::Resumes;
+        }
         LaneEnd::Over(self.unreported_end(reason))
     }
 

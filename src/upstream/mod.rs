@@ -11,7 +11,7 @@
 //! - [`Dialect`] is what all lanes share: the mapping file, and the encoding of single messages
 //! - [`lane`] is one lane's codec; the bridge keeps one for each lane
 //! - [`http`] is a lane without a WebSocket: each request is an HTTP request; [`sse`] reads event streams
-//! - [`sglang_omni`] is what SGLang-Omni does beyond its mapping file
+//! - [`sglang_omni`] and [`vllm_omni`] are what these servers do beyond their mapping files
 //! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
 
 mod chat;
@@ -21,6 +21,7 @@ pub mod lane;
 pub mod relay;
 mod sglang_omni;
 pub mod sse;
+mod vllm_omni;
 
 use std::sync::Arc;
 
@@ -101,12 +102,16 @@ impl Dialect {
         emit(&UpstreamMessage::Unknown(unknown), MessageMeta::default());
     }
 
-    /// True if the dialect takes this voice sample as a WAV file; over HTTP, it is one in a data URL. A session with several
-    /// dialects may have chosen an encoding that this one lacks.
-    fn takes_wav(&self, voice: &VoiceSample) -> bool {
+    /// Encoding in which the dialect takes this voice sample. A session with several dialects may have chosen one that this
+    /// dialect lacks.
+    fn encoding_of(&self, voice: &VoiceSample) -> VoiceEncoding {
         let encodings = &self.mapping.voice_encodings;
-        let encoding = if encodings.contains(&voice.encoding) { voice.encoding } else { encodings[0] };
-        encoding == VoiceEncoding::Wav || self.mapping.is_http()
+        if encodings.contains(&voice.encoding) { voice.encoding } else { encodings[0] }
+    }
+
+    /// True if the dialect takes this voice sample as a WAV file; over HTTP, it is one in a data URL.
+    fn takes_wav(&self, voice: &VoiceSample) -> bool {
+        self.encoding_of(voice) != VoiceEncoding::F32le || self.mapping.is_http()
     }
 
     /// The settings of a new conversation that the upstream knows; `None` if it takes all.
@@ -140,13 +145,15 @@ impl Dialect {
             LaneCommand::Close | LaneCommand::Cancel => 64,
             LaneCommand::RawText(text) => return text.clone(),
         };
+        let is_http = self.mapping.is_http();
         let wav = voice.filter(|voice| self.takes_wav(voice)).map(to_wav);
+        let is_url = is_http || voice.is_some_and(|voice| self.encoding_of(voice) == VoiceEncoding::WavUrl);
         let is_form = self.mapping.is_form(name);
         let config = self.known_config(command);
         let mut json = String::with_capacity(capacity);
         if let Some(template) = self.mapping.message(name) {
             template.render(&mut json, |slot| match (name.slots()[slot], &wav) {
-                ("voice", Some(wav)) if self.mapping.is_http() => SlotValue::DataUrl("audio/wav", wav),
+                ("voice", Some(wav)) if is_url => SlotValue::DataUrl("audio/wav", wav),
                 ("voice", Some(wav)) => SlotValue::Base64(wav),
                 // It is the form's file.
                 ("audio", _) if is_form => SlotValue::Null,
@@ -225,11 +232,18 @@ fn known_text(text: &str) -> SlotValue<'_> {
 fn message_meta<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> MessageMeta<'f> {
     let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
     let tokens = rule.context_tokens.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
+    let whole = |slot: Option<usize>| match slot.and_then(|slot| found.get(slot)) {
+        Some(Node::Int(number)) => u64::try_from(*number).ok(),
+        _ => None,
+    };
     MessageMeta {
         response_id: text(rule.response_id),
         input_id: text(rule.input_id),
         context_tokens: tokens.map(|tokens| tokens.clamp(0.0, f64::from(u32::MAX)) as u32),
         backend: text(rule.backend),
+        sequence: whole(rule.sequence),
+        resume_token: text(rule.resume_token),
+        unit_ms: whole(rule.unit_ms).and_then(|ms| u32::try_from(ms).ok()),
     }
 }
 

@@ -19,6 +19,7 @@ mod sglang_omni;
 #[cfg(feature = "io")]
 mod socket;
 mod validation;
+mod vllm_omni;
 
 use std::{
     sync::OnceLock,

@@ -23,3 +23,4 @@ mod unneeded_lanes;
 mod upstream_faults;
 mod upstream_pool;
 mod upstream_tls;
+mod vllm_omni;

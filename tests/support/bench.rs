@@ -59,7 +59,7 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    fn start<F: Future<Output = ()> + Send + 'static>(
+    pub fn start<F: Future<Output = ()> + Send + 'static>(
         run: impl FnOnce(Box<dyn Future<Output = ()> + Send + Unpin>) -> F,
     ) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
@@ -178,6 +178,7 @@ pub fn upstream_of(dialect: SimDialect, address: SocketAddr) -> UpstreamConfig {
         SimDialect::Current => "minicpm-o",
         SimDialect::Legacy { .. } => "minicpm-o-legacy",
         SimDialect::LlamaCppOmni => "llama-cpp-omni",
+        SimDialect::VllmOmni => "vllm-omni",
         SimDialect::SglangOmni => "sglang-omni",
     };
     let url = format!("ws://{address}{}", dialect.path());

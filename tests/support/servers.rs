@@ -9,7 +9,12 @@ use std::{
     thread,
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use crate::programs::{installed, set_up};
 
@@ -18,6 +23,12 @@ pub struct PackageServer {
     program: Child,
     address: SocketAddr,
     reports: Arc<Mutex<Vec<Value>>>,
+}
+
+/// Where vLLM-Omni's package is installed.
+fn vllm_omni_packages() -> Option<&'static PathBuf> {
+    static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    installed(READY.get_or_init(|| install("vllm-omni")))
 }
 
 impl PackageServer {
@@ -29,11 +40,15 @@ impl PackageServer {
         Some(Self::start(installed(ready)?, "sglang_omni_server.py", options))
     }
 
+    /// Starts vLLM-Omni's duplex endpoint with these options of `tests/servers/vllm_omni_server.py`. `None` skips the test:
+    /// the machine has no Python.
+    pub fn vllm_omni(options: &[&str]) -> Option<Self> {
+        Some(Self::start(vllm_omni_packages()?, "vllm_omni_server.py", options))
+    }
+
     /// vLLM-Omni's own client, by `tests/servers/vllm_omni_client.py`. `None` skips the test: the machine has no Python.
     pub fn vllm_omni_client() -> Option<Command> {
-        static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-        let packages = installed(READY.get_or_init(|| install("vllm-omni")))?;
-        Some(python(packages, "vllm_omni_client.py"))
+        Some(python(vllm_omni_packages()?, "vllm_omni_client.py"))
     }
 
     fn start(packages: &Path, script: &str, options: &[&str]) -> Self {
@@ -61,6 +76,38 @@ impl PackageServer {
     pub fn reports(&self) -> Vec<Value> {
         self.reports.lock().unwrap().clone()
     }
+}
+
+/// What vLLM-Omni's scripted model can be asked.
+impl PackageServer {
+    /// Asks the model for something.
+    pub async fn script(&self, wishes: Value) {
+        let body = wishes.to_string();
+        let head = format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
+        self.http(&format!("POST /script HTTP/1.1\r\n{head}"), &body).await;
+    }
+
+    /// What the model heard, for each session.
+    pub async fn record(&self) -> Vec<Value> {
+        serde_json::from_str(&self.http("GET /record HTTP/1.1\r\n", "").await).unwrap()
+    }
+
+    async fn http(&self, head: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request = format!("{head}host: localhost\r\nconnection: close\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{answer}");
+        body.to_owned()
+    }
+}
+
+/// int16 samples that a record has as base64.
+pub fn recorded_samples(record: &Value) -> Vec<i16> {
+    let bytes = STANDARD.decode(record["pcm"].as_str().unwrap()).unwrap();
+    bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect()
 }
 
 impl Drop for PackageServer {

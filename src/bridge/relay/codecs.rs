@@ -172,7 +172,7 @@ impl RelayCodecs {
 fn encode_voice(voice: Option<&str>, encoding: VoiceEncoding) -> Result<Option<Cow<'_, str>>, Error> {
     let Some(voice) = voice else { return Ok(None) };
     let encoded = match encoding {
-        VoiceEncoding::Wav => reference::to_wav_base64(voice),
+        VoiceEncoding::Wav | VoiceEncoding::WavUrl => reference::to_wav_base64(voice),
         VoiceEncoding::F32le => reference::to_f32_base64(voice),
     };
     encoded.map(Some).map_err(invalid_voice)

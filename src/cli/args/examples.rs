@@ -71,9 +71,10 @@ pub(super) const SIMULATE_EXAMPLES: &str = "\
 Examples:
   voxbridge simulate
   voxbridge simulate --backend cpp --fault slow-init=3
-  voxbridge simulate --dialect minicpm-o-legacy
-  voxbridge simulate --dialect llama-cpp-omni --listen 127.0.0.1:8080
-  voxbridge simulate --dialect sglang-omni --listen 127.0.0.1:18260
+  voxbridge simulate --server legacy
+  voxbridge simulate --server vllm --listen 127.0.0.1:8000
+  voxbridge simulate --server backend --listen 127.0.0.1:8080
+  voxbridge simulate --server sglang --listen 127.0.0.1:18260
   voxbridge simulate --fault queue-full,times=2 --fault die-mid-answer=4
 
 Faults: queue-full, busy, 403-after-queue[=TIMES], stuck-queue, slow-init=SECONDS, die-before-created,
@@ -81,7 +82,7 @@ never-answers, die-mid-answer[=DELTAS], drop-mid-answer[=DELTAS], empty-transcri
 notices-leavers (loses no worker when a client leaves the queue, unlike the real servers).
 In full duplex: slow-steps=SECONDS, burst[=UNITS], never-listens, ignores-force[=TIMES], yields, resumes,
 late-audio, die-mid-turn[=UNITS], drop-mid-turn[=UNITS], double-terminal, repeats-text, think,
-timeout=SECONDS, kv=N, context-full=N.
+timeout=SECONDS, kv=N, context-full=N, input-backpressure (vllm).
 `,times=N` after a fault limits it to N occurrences.";
 
 pub(super) const TRANSCRIBE_EXAMPLES: &str = "\

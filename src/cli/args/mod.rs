@@ -22,7 +22,7 @@ use self::examples::{
     CHECK_EXAMPLES, COMPLETIONS_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAN_EXAMPLES,
     MAPPINGS_EXAMPLES, REPLAY_EXAMPLES, SERVE_EXAMPLES,
 };
-pub use self::simulate::{BackendArg, DialectArg, SimulateArgs};
+pub use self::simulate::{BackendArg, ServerArg, SimulateArgs};
 pub use self::sources::OptionSources;
 use crate::audio::vad::earshot;
 use crate::config::complete_address;
@@ -188,7 +188,7 @@ pub struct ConfigArgs {
     /// CA certificates (PEM) to trust for a wss:// upstream, in addition to the system's
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_UPSTREAM_CA", hide_env_values = true)]
     pub upstream_ca: Option<PathBuf>,
-    /// Protocol dialect of the MiniCPM-o server: minicpm-o, minicpm-o-legacy, llama-cpp-omni, or your own [default: minicpm-o]
+    /// Protocol dialect of the MiniCPM-o server: minicpm-o, minicpm-o-legacy, llama-cpp-omni, vllm-omni, or your own [default: minicpm-o]
     #[arg(long, value_name = "NAME", env = "VOXBRIDGE_UPSTREAM_DIALECT", hide_env_values = true)]
     pub upstream_dialect: Option<String>,
     /// Certificate (PEM) for serving clients over TLS; requires --tls-key

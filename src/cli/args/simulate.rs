@@ -19,10 +19,10 @@ pub struct SimulateArgs {
         value_parser = complete_address
     )]
     pub listen: String,
-    /// Dialect of the simulated server: minicpm-o, minicpm-o-legacy, llama-cpp-omni or sglang-omni
-    #[arg(long, value_name = "NAME", default_value = "minicpm-o", hide_possible_values = true)]
-    pub dialect: DialectArg,
-    /// Follow the document of the legacy dialect where the real server deviates from it
+    /// Server to simulate: demo, legacy, vllm, sglang or backend
+    #[arg(long, value_name = "NAME", default_value = "demo", hide_possible_values = true)]
+    pub server: ServerArg,
+    /// Follow the document of the legacy server where the real one deviates from it
     #[arg(long)]
     pub as_documented: bool,
     /// Back-end whose messages to imitate: pytorch or cpp
@@ -39,17 +39,19 @@ pub struct SimulateArgs {
     pub log: LogArgs,
 }
 
-/// Dialect of the MiniCPM-o Realtime API.
+/// Server for MiniCPM-o.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DialectArg {
-    /// Current dialect
-    MinicpmO,
-    /// Previous dialect
-    MinicpmOLegacy,
+pub enum ServerArg {
+    /// MiniCPM-o-Demo
+    Demo,
+    /// MiniCPM-o-Demo before its current API
+    Legacy,
+    /// vLLM-Omni in duplex mode
+    Vllm,
     /// llama.cpp-omni without a gateway, at /backend
-    LlamaCppOmni,
+    Backend,
     /// SGLang-Omni's full-duplex deployment
-    SglangOmni,
+    Sglang,
 }
 
 /// Back-end of a MiniCPM-o server.

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use super::{CommandError, config_layers::log_config, stop_signal};
 use crate::{
     cli::{
-        args::{BackendArg, DialectArg, SimulateArgs},
+        args::{BackendArg, ServerArg, SimulateArgs},
         output,
     },
     simulator::{
@@ -23,18 +23,18 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         BackendArg::Pytorch => Backend::Pytorch,
         BackendArg::Cpp => Backend::Cpp,
     };
-    let dialect = match (args.dialect, args.as_documented) {
-        (DialectArg::MinicpmOLegacy, documented) => SimDialect::Legacy { follows_document: documented },
-        (DialectArg::MinicpmO, false) => SimDialect::Current,
-        (DialectArg::LlamaCppOmni, false) => SimDialect::LlamaCppOmni,
-        (DialectArg::SglangOmni, false) => SimDialect::SglangOmni,
+    let dialect = match (args.server, args.as_documented) {
+        (ServerArg::Legacy, documented) => SimDialect::Legacy { follows_document: documented },
+        (ServerArg::Demo, false) => SimDialect::Current,
+        (ServerArg::Vllm, false) => SimDialect::VllmOmni,
+        (ServerArg::Backend, false) => SimDialect::LlamaCppOmni,
+        (ServerArg::Sglang, false) => SimDialect::SglangOmni,
         (_, true) => {
-            let message = "--as-documented works only with --dialect minicpm-o-legacy";
-            return Err(CommandError::usage(message));
+            return Err(CommandError::usage("--as-documented works only with --server legacy"));
         }
     };
-    if dialect.is_legacy() && args.backend == BackendArg::Cpp {
-        return Err(CommandError::usage("--backend cpp does not support --dialect minicpm-o-legacy"));
+    if matches!(args.server, ServerArg::Legacy | ServerArg::Vllm) && args.backend == BackendArg::Cpp {
+        return Err(CommandError::usage("--backend cpp works only with --server demo or backend"));
     }
     let stop = stop_signal()?;
     let engines = match &args.engines {

@@ -136,7 +136,7 @@ fn diagnose_with_clue(server: &CheckedServer, symptom: &Symptom, clue: &Clue) ->
 const fn encoding_name(encoding: VoiceEncoding) -> &'static str {
     match encoding {
         VoiceEncoding::F32le => "raw float32",
-        VoiceEncoding::Wav => "a WAV file",
+        VoiceEncoding::Wav | VoiceEncoding::WavUrl => "a WAV file",
     }
 }
 

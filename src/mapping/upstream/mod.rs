@@ -72,6 +72,8 @@ pub enum VoiceEncoding {
     F32le,
     /// A WAV file, int16, 16 kHz mono.
     Wav,
+    /// A WAV file as a data URL.
+    WavUrl,
 }
 
 /// Encoding of the samples in messages, mono, inside base64.
@@ -96,6 +98,8 @@ pub enum CodecName {
     Plain,
     /// No WebSocket: each request is an HTTP request, and its answer may be a stream.
     Http,
+    /// vLLM-Omni: cancellation, heartbeats, playback reports, and sessions that outlast their transport.
+    VllmOmni,
     /// SGLang-Omni: numbered units, pictures before their unit, and answers that end with their unit.
     SglangOmni,
 }
@@ -135,6 +139,8 @@ struct UpstreamFile {
     config_keys: Option<Vec<String>>,
     #[serde(default)]
     picture_max_bytes: Option<usize>,
+    #[serde(default)]
+    voice_required: bool,
     #[serde(default)]
     close_by: CloseBy,
     message_max_bytes: usize,
@@ -221,6 +227,9 @@ struct TakeFile {
     context_tokens: Option<String>,
     ticket: Option<String>,
     backend: Option<String>,
+    sequence: Option<String>,
+    resume_token: Option<String>,
+    unit_ms: Option<String>,
 }
 
 /// `[meanings]`: texts that identify kinds of failure in a dialect.
@@ -280,6 +289,8 @@ pub struct UpstreamMapping {
     pub(crate) request_paths: BTreeMap<SendName, String>,
     /// Requests over HTTP that are sent as forms. Their audio is a file.
     pub(crate) form_requests: BTreeSet<SendName>,
+    /// The upstream opens no session without a voice sample.
+    pub voice_required: bool,
     /// Settings of a conversation that the upstream knows; `None` if it ignores the others.
     pub config_keys: Option<Vec<String>>,
     /// Largest picture, in bytes.
@@ -331,6 +342,9 @@ pub(crate) struct ReceiveRule {
     pub(crate) context_tokens: Option<usize>,
     pub(crate) ticket: Option<usize>,
     pub(crate) backend: Option<usize>,
+    pub(crate) sequence: Option<usize>,
+    pub(crate) resume_token: Option<usize>,
+    pub(crate) unit_ms: Option<usize>,
 }
 
 impl UpstreamMapping {
@@ -367,6 +381,7 @@ impl UpstreamMapping {
             codec: read.codec,
             request_paths: read.request_paths,
             form_requests: read.form_requests,
+            voice_required: read.voice_required,
             config_keys: read.config_keys,
             picture_max_bytes: read.picture_max_bytes,
             close_by: read.close_by,
@@ -535,7 +550,7 @@ fn voice_encodings(
     let (start, encodings) = (read.span().start, read.into_inner());
     let repeated = encodings.iter().enumerate().any(|(at, one)| encodings[..at].contains(one));
     if encodings.is_empty() || repeated {
-        let words = "voice_encodings: list `f32le`, `wav` or both, each at most once";
+        let words = "voice_encodings: list `f32le`, `wav` or `wav_url`, each at most once";
         return Err(document.problem(start, words));
     }
     Ok(encodings.into())
@@ -579,6 +594,9 @@ impl RuleFile {
             context_tokens: slot(self.take.context_tokens),
             ticket: slot(self.take.ticket),
             backend: slot(self.take.backend),
+            sequence: slot(self.take.sequence),
+            resume_token: slot(self.take.resume_token),
+            unit_ms: slot(self.take.unit_ms),
         }
     }
 }

@@ -29,7 +29,7 @@ fn dialect_must_define_messages_of_its_modes() {
 #[test]
 fn voice_encodings_must_be_non_empty_and_distinct() {
     for (new, words) in [
-        ("[]", "list `f32le`, `wav` or both"),
+        ("[]", "list `f32le`, `wav` or `wav_url`"),
         ("[\"wav\", \"wav\"]", "each at most once"),
         ("[\"wave\"]", "did you mean `wav`"),
     ] {

@@ -19,7 +19,7 @@ pub struct VoiceCatalog {
 }
 
 /// Name of the voice for clients that name none.
-const DEFAULT_VOICE: &str = "default";
+pub const DEFAULT_VOICE: &str = "default";
 
 /// Result of choosing a voice.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ mod input_units;
 mod legacy;
 mod reply;
 mod responder;
+mod stepwise;
 mod turn;
 mod watermark;
 
@@ -23,6 +24,7 @@ pub use init::DuplexOpening;
 pub use input::DuplexUnit;
 pub(super) use input_units::InputUnits;
 pub(super) use responder::{ModelAnswer, Responder};
+pub(super) use stepwise::UnitOutput;
 pub(super) use turn::{ModelTurn, TurnFault};
 pub use watermark::{read_watermark, watermark_sample};
 
@@ -138,7 +140,7 @@ impl DuplexSession {
         ctx: &mut SimContext<'_>,
     ) -> Result<(), SimSessionEnd> {
         self.append_count += 1;
-        let mut append = match DuplexAppend::parse(ctx.cfg.backend, self.has_video, input) {
+        let append = match DuplexAppend::parse(ctx.cfg.backend, self.has_video, input) {
             Ok(append) => append,
             Err(rejection) => return ctx.reject_append(id, &rejection),
         };
@@ -150,6 +152,12 @@ impl DuplexSession {
             self.step = Some(DuplexStep::silent(ctx.now + ctx.cfg.timing.listen_step, StepOutcome::Failed));
             return Ok(());
         }
+        self.begin_step(id, append, ctx);
+        Ok(())
+    }
+
+    /// Starts the model's step for an append.
+    fn begin_step(&mut self, id: &str, mut append: DuplexAppend, ctx: &mut SimContext<'_>) {
         let mut reply = ReplyBuilder::new(id, self.append_count, ctx);
         let samples = std::mem::take(&mut append.unit.samples);
         let (duration, outcome) = match self.input_units.push_append(samples) {
@@ -161,7 +169,6 @@ impl DuplexSession {
             }
         };
         self.step = Some(self.build_step(append, reply, duration, outcome, ctx));
-        Ok(())
     }
 
     /// Processes one whole unit: listens, starts a turn, continues or interrupts it.

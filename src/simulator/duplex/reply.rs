@@ -26,7 +26,7 @@ const CPP_AUDIO_CHUNK_SAMPLES: std::ops::Range<usize> = 1_920..11_520;
 /// One event of a step.
 #[derive(Debug, Clone)]
 pub(super) struct StepEvent {
-    response_id: Option<String>,
+    pub(super) response_id: Option<String>,
     pub(super) kind: StepEventKind,
 }
 

@@ -85,7 +85,7 @@ pub(super) fn upstream(dialect: &Dialect, data: &[u8]) {
 }
 
 fn assert_notice_encodes(codec: &RelayCodec, event: &UpstreamMessage<'_>, meta: MessageMeta<'_>) {
-    let MessageMeta { response_id, input_id, context_tokens, backend: _ } = meta;
+    let MessageMeta { response_id, input_id, context_tokens, .. } = meta;
     let notice_meta = NoticeMeta { response_id, input_id, context_tokens, ..NoticeMeta::default() };
     let notice = match event {
         UpstreamMessage::Queued(place) => ClientNotice::Queued { queue: *place, is_update: true },

@@ -23,12 +23,11 @@ use crate::{
     mapping::{Library, Profile, UpstreamMapping, profile::PromptRequest, upstream::Mode},
     secret::redacted_url,
     server::{ServiceConfig, upstream_pool::dial::Dialer},
+    session::DEFAULT_VOICE,
 };
 
 /// Upper bound of the number of steps of one check.
 const STEPS_MAX: usize = 32;
-/// Name of the default voice.
-const DEFAULT_VOICE: &str = "default";
 
 pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
     let mut config = load_config(args.config)?;

@@ -1,0 +1,602 @@
+//! One session: its input, its answers, the journal of its events, and its transports.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    VllmContext,
+    events::{self, Answer},
+};
+use crate::simulator::{
+    ConnId, EngineAnswer, FaultKind, JobId, SimOutput,
+    duplex::{DuplexSession, DuplexUnit, UnitOutput},
+    legacy::decode_wav_to_base64_f32,
+    model::WorkerModel,
+    picture::check_picture,
+    python,
+};
+
+/// Samples of a unit.
+const UNIT_SAMPLES: usize = 16_000;
+
+/// Length of a unit; the server adds silence by itself that long after the last one.
+const UNIT: Duration = Duration::from_secs(1);
+
+/// Loudness from which an append counts as speech (`overlap_silence_rms`).
+const SPEECH_RMS: f64 = 0.003;
+
+/// Time for which sent events can be repeated (`resume_replay_ttl_s`).
+const REPLAY_TTL: Duration = Duration::from_secs(60);
+
+/// Time without activity after which the session ends (`idle_ttl_s`), and default of `idle_timeout_s`.
+const IDLE: Duration = Duration::from_secs(300);
+
+/// Code and message of an error.
+pub(super) type Refusal = (&'static str, String);
+
+/// An event that was sent, and may be repeated.
+#[derive(Debug)]
+struct Sent {
+    sequence: u64,
+    at: Instant,
+    text: String,
+}
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct VllmSession {
+    id: String,
+    config: Map<String, Value>,
+    conn: ConnId,
+    /// Since when the session has no transport.
+    detached_at: Option<Instant>,
+    token: String,
+    generation: u64,
+    epoch: u64,
+    opens_at: Option<Instant>,
+    journal: VecDeque<Sent>,
+    sequence: u64,
+    acknowledged: u64,
+    idle_timeout: Duration,
+    last_frame_at: Instant,
+    last_activity_at: Instant,
+    model: DuplexSession,
+    worker: WorkerModel,
+    /// Audio that is no whole unit yet, and the pictures of the appends.
+    buffer: Vec<f32>,
+    pictures: VecDeque<usize>,
+    waiting: VecDeque<DuplexUnit>,
+    submitted_at: Instant,
+    has_heard_speech: bool,
+    answer: Option<Answer>,
+    /// The last answer that is over, and the length of its audio.
+    last_answer: Option<(String, u64)>,
+    last_item: Option<String>,
+    is_over: bool,
+}
+
+impl VllmSession {
+    /// Opens a session. Its first events follow after the time of an initialisation.
+    pub(super) fn open(
+        conn: ConnId,
+        config: &Map<String, Value>,
+        ctx: &mut VllmContext<'_>,
+    ) -> Result<Self, Refusal> {
+        check_config(config)?;
+        let voice = config.get("ref_audio").and_then(Value::as_str).map(|url| {
+            let (_, base64) = url.split_once(";base64,").unwrap_or_default();
+            decode_wav_to_base64_f32(base64)
+                .ok_or(("invalid_duplex_runtime_config", "bad ref_audio".to_owned()))
+        });
+        let mut worker = WorkerModel::default();
+        let mut payload = json!({"system_prompt": config.get("instructions")});
+        if let Some(voice) = voice.transpose()? {
+            payload["ref_audio"] = voice.into();
+        }
+        let payload = payload.as_object().cloned().unwrap_or_default();
+        let model = DuplexSession::prepare(true, &payload, &mut ctx.for_model(conn, &mut worker));
+        let mut model = model.map_err(|_| ("invalid_duplex_runtime_config", "bad ref_audio".to_owned()))?;
+        let forced = config.get("extra_body").and_then(|extra| extra["force_listen_count"].as_u64());
+        model.force_listen_for(u32::try_from(forced.unwrap_or(0)).unwrap_or(u32::MAX));
+        let slow = ctx.faults.trigger_with(|kind| match kind {
+            FaultKind::SlowInit(by) => Some(by),
+            _ => None,
+        });
+        let idle_s = config.get("idle_timeout_s").and_then(Value::as_f64).filter(|seconds| *seconds > 0.0);
+        Ok(Self {
+            id: format!("duplex-{:032x}", ctx.rng.u128(..)),
+            config: config.clone(),
+            conn,
+            detached_at: None,
+            token: events::resume_token(ctx.rng),
+            generation: 1,
+            epoch: 0,
+            opens_at: Some(ctx.now + ctx.cfg.timing.init + slow.unwrap_or_default()),
+            journal: VecDeque::new(),
+            sequence: 0,
+            acknowledged: 0,
+            idle_timeout: idle_s.map_or(IDLE, Duration::from_secs_f64),
+            last_frame_at: ctx.now,
+            last_activity_at: ctx.now,
+            model,
+            worker,
+            buffer: Vec::new(),
+            pictures: VecDeque::new(),
+            waiting: VecDeque::new(),
+            submitted_at: ctx.now,
+            has_heard_speech: false,
+            answer: None,
+            last_answer: None,
+            last_item: None,
+            is_over: false,
+        })
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The connection that the session is attached to.
+    pub(super) fn attached(&self) -> Option<ConnId> {
+        self.detached_at.is_none().then_some(self.conn)
+    }
+
+    pub(super) const fn note_frame(&mut self, now: Instant) {
+        (self.last_frame_at, self.last_activity_at) = (now, now);
+    }
+
+    pub(super) fn detach(&mut self, conn: ConnId, now: Instant) {
+        if self.attached() == Some(conn) {
+            self.detached_at = Some(now);
+        }
+    }
+
+    /// Attaches the session to another connection; returns the one that it replaces. `Err(None)`: the reason was sent.
+    pub(super) fn resume(
+        &mut self,
+        conn: ConnId,
+        token: &str,
+        last: u64,
+        ctx: &mut VllmContext<'_>,
+    ) -> Result<Option<ConnId>, Option<Refusal>> {
+        if token != self.token {
+            return Err(Some(("invalid_resume_token", "Invalid duplex session resume token".to_owned())));
+        }
+        while self.journal.front().is_some_and(|sent| sent.at + REPLAY_TTL <= ctx.now) {
+            self.acknowledged = self.journal.pop_front().map_or(self.acknowledged, |sent| sent.sequence);
+        }
+        if last < self.acknowledged {
+            let event = [("session_id", self.id.as_str().into()), ("reason", "journal_gap".into())];
+            ctx.send_event(conn, "session.resync_required", event);
+            return Err(None);
+        }
+        if last > self.sequence {
+            let words = format!("requested sequence {last} is newer than journal head {}", self.sequence);
+            return Err(Some(("session_resume_conflict", words)));
+        }
+        let replaced = self.attached();
+        (self.conn, self.detached_at, self.token) = (conn, None, events::resume_token(ctx.rng));
+        self.note_frame(ctx.now);
+        let members = [
+            ("session_id", self.id.as_str().into()),
+            ("session", self.public_session()),
+            ("attachment_generation", (self.generation + 1).into()),
+            ("resume_token", self.token.as_str().into()),
+        ];
+        ctx.send_event(conn, "session.resumed", members);
+        for sent in self.journal.iter().filter(|sent| sent.sequence > last) {
+            ctx.send(conn, sent.text.clone());
+        }
+        if let Some(replaced) = replaced {
+            let members =
+                [("session_id", self.id.as_str().into()), ("attachment_generation", self.generation.into())];
+            ctx.send_event(replaced, "session.replaced", members);
+            ctx.outputs.push_back(SimOutput::Close(replaced, 1000, "session_replaced".to_owned()));
+        }
+        self.generation += 1;
+        Ok(replaced)
+    }
+
+    /// Sends an event, and keeps it for a client that resumes.
+    fn emit<'n>(
+        &mut self,
+        kind: &str,
+        members: impl IntoIterator<Item = (&'n str, Value)>,
+        ctx: &mut VllmContext<'_>,
+    ) {
+        self.sequence += 1;
+        let text = events::event(kind, &events::event_id(ctx.rng), members, Some(self.sequence));
+        if let Some(conn) = self.attached() {
+            ctx.send(conn, text.clone());
+        }
+        self.journal.push_back(Sent { sequence: self.sequence, at: ctx.now, text });
+    }
+
+    fn emit_error(&mut self, code: &str, message: &str, event_id: Option<&str>, ctx: &mut VllmContext<'_>) {
+        let error = events::error_members(code, message, event_id);
+        self.emit("error", [("error", error)], ctx);
+    }
+
+    fn public_session(&self) -> Value {
+        events::public_session(&self.id, self.epoch, &self.config)
+    }
+
+    /// Handles a message of the client.
+    pub(super) fn handle_message(
+        &mut self,
+        conn: ConnId,
+        message: &Map<String, Value>,
+        ctx: &mut VllmContext<'_>,
+    ) {
+        let text = |key: &str| message.get(key).and_then(Value::as_str);
+        let event_id = text("event_id");
+        match text("type").unwrap_or_default() {
+            "session.event_ack" => self.acknowledge(conn, message, ctx),
+            "session.resume" => {
+                let words = "session.resume must be the first message of a new connection";
+                ctx.send_error(conn, "unsupported_session_resume", words, event_id);
+            }
+            "session.update" => self.update(message, ctx),
+            "session.heartbeat" => {
+                self.emit("session.heartbeat_ack", [("session_id", self.id.clone().into())], ctx);
+            }
+            "session.close" => self.close(text("reason").unwrap_or("client_close"), ctx),
+            "input_audio_buffer.append" => self.append(conn, message, ctx),
+            "input_audio_buffer.clear" | "input.cancel" | "barge_in" => {
+                self.buffer.clear();
+                self.waiting.clear();
+                self.emit("input_audio_buffer.cleared", [], ctx);
+            }
+            "response.cancel" => self.cancel(text("response_id"), event_id, ctx),
+            "playback.ack" => self.acknowledge_playback(conn, message, ctx),
+            "input.text.append" => {
+                let words = "The selected native duplex runtime accepts audio append only";
+                self.emit_error("native_text_append_unsupported", words, event_id, ctx);
+            }
+            "input_audio_buffer.commit" if !self.has_heard_speech => {
+                let words = "input_audio_buffer.commit requires a non-empty input audio buffer";
+                self.emit_error("input_audio_buffer_empty", words, event_id, ctx);
+            }
+            "response.create" => {
+                let words = "Duplex response.create requires committed audio to answer.";
+                self.emit_error("response_create_without_input", words, None, ctx);
+            }
+            other => {
+                let words = format!("Unknown duplex event type: {other}");
+                ctx.send_error(conn, "unknown_event", &words, event_id);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, conn: ConnId, message: &Map<String, Value>, ctx: &mut VllmContext<'_>) {
+        let event_id = message.get("event_id").and_then(Value::as_str);
+        let Some(sequence) = message.get("server_event_seq").and_then(Value::as_u64) else {
+            let words = "session.event_ack requires a non-negative server_event_seq";
+            return ctx.send_error(conn, "invalid_event_ack", words, event_id);
+        };
+        if sequence > self.sequence {
+            let words =
+                format!("acknowledged sequence {sequence} is newer than journal head {}", self.sequence);
+            return ctx.send_error(conn, "invalid_event_ack", &words, event_id);
+        }
+        self.acknowledged = self.acknowledged.max(sequence);
+        self.journal.retain(|sent| sent.sequence > sequence);
+    }
+
+    /// Nothing that the model was initialised with can change.
+    fn update(&mut self, message: &Map<String, Value>, ctx: &mut VllmContext<'_>) {
+        let patch = message.get("session").and_then(Value::as_object).unwrap_or(message);
+        let event_id = message.get("event_id").and_then(Value::as_str);
+        if patch.get("ref_audio").is_some_and(Value::is_string) {
+            let words = "session.update cannot change ref_audio after the session is open";
+            return self.emit_error("ref_audio_update_unsupported", words, event_id, ctx);
+        }
+        if patch.get("instructions").is_some_and(|given| Some(given) != self.config.get("instructions")) {
+            let words = "instructions cannot be changed after the session is created";
+            return self.emit_error("instructions_update_unsupported", words, event_id, ctx);
+        }
+        self.emit("session.updated", [("session", self.public_session())], ctx);
+    }
+
+    fn append(&mut self, conn: ConnId, message: &Map<String, Value>, ctx: &mut VllmContext<'_>) {
+        let event_id = message.get("event_id").and_then(Value::as_str);
+        let frames = message.get("video_frames").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        if let Err(words) = check_frames(frames) {
+            return ctx.send_error(conn, "invalid_video_frames", words, event_id);
+        }
+        let Some(audio) = message.get("audio").and_then(Value::as_str) else {
+            let words = "input_audio_buffer.append requires audio and/or video_frames";
+            return ctx.send_error(conn, "bad_event", words, event_id);
+        };
+        if ctx.faults.trigger(FaultKind::InputBackpressure) {
+            let words = "Duplex session has too many pending input bytes";
+            return self.emit_error("input_backpressure", words, event_id, ctx);
+        }
+        let bytes = python::decode_base64(audio).unwrap_or_default();
+        if bytes.is_empty() || !bytes.len().is_multiple_of(2) {
+            let words = "input_audio_buffer.append pcm16 audio could not be decoded";
+            return self.emit_error("bad_audio", words, None, ctx);
+        }
+        let samples: Vec<f32> = bytes
+            .chunks_exact(2)
+            .map(|two| f32::from(i16::from_le_bytes([two[0], two[1]])) / 32768.0)
+            .collect();
+        if !self.has_heard_speech && rms(&samples) >= SPEECH_RMS {
+            self.has_heard_speech = true;
+            let item = format!("item_{:032x}", ctx.rng.u128(..));
+            let members = [("audio_start_ms", 0.into()), ("item_id", item.into())];
+            self.emit("input_audio_buffer.speech_started", members, ctx);
+        }
+        self.buffer.extend(samples);
+        self.pictures.extend(Some(frames.len()).filter(|count| *count > 0));
+        // At most one unit for each append.
+        if self.buffer.len() >= UNIT_SAMPLES {
+            let samples = self.buffer.drain(..UNIT_SAMPLES).collect();
+            let frame_count = self.pictures.pop_front().unwrap_or(0);
+            self.waiting.push_back(DuplexUnit { samples, force_listen: false, frame_count, input_id: None });
+        }
+        self.start_steps(ctx);
+    }
+
+    fn start_steps(&mut self, ctx: &mut VllmContext<'_>) {
+        while !self.model.is_busy()
+            && self.opens_at.is_none()
+            && let Some(unit) = self.waiting.pop_front()
+        {
+            let mut context = ctx.for_model(self.conn, &mut self.worker);
+            context.record(|conn| SimOutput::DuplexUnit(conn, unit.clone()));
+            self.model.begin_unit(unit, &mut context);
+            self.submitted_at = ctx.now;
+        }
+    }
+
+    /// The server adds a unit of silence while the model speaks and no audio waits.
+    fn silence_due_at(&self) -> Option<Instant> {
+        let is_waiting = self.model.is_busy() || !self.buffer.is_empty() || !self.waiting.is_empty();
+        (self.answer.is_some() && !is_waiting).then(|| self.submitted_at + UNIT)
+    }
+
+    fn cancel(&mut self, named: Option<&str>, event_id: Option<&str>, ctx: &mut VllmContext<'_>) {
+        let active = self.answer.as_ref().map(|answer| answer.id.clone());
+        let last = self.last_answer.as_ref().map(|(id, _)| id.clone());
+        let target = named.map(str::to_owned).or(active.clone()).or(last.clone());
+        let words = match (&active, target) {
+            (None, Some(id)) if last.as_ref() == Some(&id) => format!("Response is already complete: {id}"),
+            // The server says nothing about an answer that it does not know.
+            (None, _) if named.is_some() => return,
+            (None, _) => "response.cancel requires an active response".to_owned(),
+            (Some(active), Some(id)) if *active != id => format!("Response is not active: {id}"),
+            _ => return self.end_cancelled(ctx),
+        };
+        self.emit_error("response_not_active", &words, event_id, ctx);
+    }
+
+    /// Cancels the answer. What the model computed for the old epoch is dropped.
+    fn end_cancelled(&mut self, ctx: &mut VllmContext<'_>) {
+        self.epoch += 1;
+        let late = self.model.cancel_turn();
+        self.end_answer("cancelled", ctx);
+        if ctx.faults.trigger(FaultKind::LateAudio)
+            && let (Some(samples), Some((id, _))) = (late, &self.last_answer)
+        {
+            let mut answer = Answer::new(id.clone());
+            let events = answer.delta("", &samples, self.epoch);
+            events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
+        }
+    }
+
+    fn acknowledge_playback(
+        &mut self,
+        conn: ConnId,
+        message: &Map<String, Value>,
+        ctx: &mut VllmContext<'_>,
+    ) {
+        let Some(played) = message.get("played_ms").and_then(Value::as_f64) else {
+            let event_id = message.get("event_id").and_then(Value::as_str);
+            return ctx.send_error(conn, "bad_event", "playback.ack requires numeric played_ms", event_id);
+        };
+        let named = message.get("response_id").and_then(Value::as_str);
+        let active = self.answer.as_ref().map(|answer| (answer.id.clone(), answer.audio_ms()));
+        let known = active.into_iter().chain(self.last_answer.clone());
+        let known = named.and_then(|named| known.into_iter().find(|(id, _)| *id == named));
+        if let (Some(named), None) = (named, &known) {
+            let words = format!("No assistant response item is registered for {named}.");
+            return self.emit_error("playback_item_not_found", &words, None, ctx);
+        }
+        let event = events::playback_acknowledged(&self.id, self.epoch, known.as_ref(), played as u64);
+        self.emit("playback.acknowledged", [("event", event)], ctx);
+    }
+
+    /// Ends the session at the client's wish, or for this reason.
+    fn close(&mut self, reason: &str, ctx: &mut VllmContext<'_>) {
+        let members =
+            [("session_id", self.id.clone().into()), ("reason", reason.into()), ("event", json!({}))];
+        self.emit("session.closed", members, ctx);
+        self.end(reason, ctx);
+    }
+
+    fn expire(&mut self, reason: &str, ctx: &mut VllmContext<'_>) {
+        self.emit(
+            "session.expired",
+            [("session_id", self.id.clone().into()), ("reason", reason.into())],
+            ctx,
+        );
+        self.end(reason, ctx);
+    }
+
+    fn end(&mut self, reason: &str, ctx: &mut VllmContext<'_>) {
+        self.is_over = true;
+        if let Some(conn) = self.attached() {
+            ctx.outputs.push_back(SimOutput::Close(conn, 1000, reason.to_owned()));
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        if let Some(opens_at) = self.opens_at {
+            return Some(opens_at);
+        }
+        let transport = match self.detached_at {
+            Some(at) => at + super::DISCONNECT_GRACE,
+            None => self.last_frame_at + self.idle_timeout,
+        };
+        [
+            self.model.step_deadline(),
+            self.silence_due_at(),
+            Some(transport),
+            Some(self.last_activity_at + IDLE),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Does what is due. Returns the connection that the server left, because nothing came on it.
+    pub(super) fn handle_deadline(&mut self, ctx: &mut VllmContext<'_>) -> Option<ConnId> {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
+        if is_due(self.opens_at) {
+            self.opens_at = None;
+            self.announce(ctx);
+        } else if is_due(self.model.step_deadline()) {
+            self.finish_step(ctx);
+        } else if is_due(self.silence_due_at()) {
+            let samples = vec![0.0; UNIT_SAMPLES];
+            let unit = DuplexUnit { samples, force_listen: false, frame_count: 0, input_id: None };
+            self.model.begin_unit(unit, &mut ctx.for_model(self.conn, &mut self.worker));
+            self.submitted_at = ctx.now;
+        } else if self.detached_at.is_some_and(|at| at + super::DISCONNECT_GRACE <= ctx.now) {
+            self.expire("disconnect_grace_expired", ctx);
+        } else if self.last_activity_at + IDLE <= ctx.now {
+            self.expire("idle_ttl_expired", ctx);
+        } else if let Some(conn) =
+            self.attached().filter(|_| self.last_frame_at + self.idle_timeout <= ctx.now)
+        {
+            self.detached_at = Some(ctx.now);
+            ctx.outputs.push_back(SimOutput::Abort(conn));
+            return Some(conn);
+        }
+        if !self.is_over {
+            self.start_steps(ctx);
+        }
+        None
+    }
+
+    fn announce(&mut self, ctx: &mut VllmContext<'_>) {
+        let session = self.public_session();
+        let members = [
+            ("session", session.clone()),
+            ("attachment_generation", self.generation.into()),
+            ("resume_token", self.token.as_str().into()),
+        ];
+        if let Some(conn) = self.attached() {
+            ctx.send_event(conn, "session.created", members);
+        }
+        self.emit("session.updated", [("session", session)], ctx);
+    }
+
+    fn finish_step(&mut self, ctx: &mut VllmContext<'_>) {
+        self.last_activity_at = ctx.now;
+        for output in self.model.take_step() {
+            match output {
+                UnitOutput::Listen if self.answer.is_none() => {
+                    let members = events::listen_members(&self.id, self.epoch);
+                    self.emit("response.listen", members, ctx);
+                }
+                // A model that listens during its answer says nothing.
+                UnitOutput::Listen => {}
+                UnitOutput::Speech(text, audio) => self.speak(&text, &audio, ctx),
+                UnitOutput::TurnEnd => self.end_answer("completed", ctx),
+                UnitOutput::Crash(words) => return self.crash(&words, ctx),
+                UnitOutput::Drop => {
+                    if let Some(conn) = self.attached() {
+                        self.detached_at = Some(ctx.now);
+                        ctx.outputs.push_back(SimOutput::Abort(conn));
+                    }
+                }
+            }
+        }
+    }
+
+    fn speak(&mut self, text: &str, audio: &[f32], ctx: &mut VllmContext<'_>) {
+        if self.answer.is_none() {
+            let id = format!("resp-{}-{}-{:08x}", self.id, self.epoch, ctx.rng.u32(..));
+            let answer = Answer::new(id);
+            let previous = self.last_item.replace(answer.item_id());
+            let events = answer.opening(&self.id, self.epoch, previous.as_deref());
+            events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
+            self.answer = Some(answer);
+        }
+        let Some(answer) = &mut self.answer else { return };
+        let events = answer.delta(text, audio, self.epoch);
+        events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
+    }
+
+    fn end_answer(&mut self, status: &'static str, ctx: &mut VllmContext<'_>) {
+        let Some(answer) = self.answer.take() else { return };
+        self.last_answer = Some((answer.id.clone(), answer.audio_ms()));
+        let events = answer.ending(status);
+        events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
+    }
+
+    /// A stage of the model failed, which ends the session.
+    fn crash(&mut self, words: &str, ctx: &mut VllmContext<'_>) {
+        let message = format!("Stage-1 input processor failed: RuntimeError: {words}");
+        self.emit_error("runtime_data_plane_stream_failed", &message, None, ctx);
+        self.end_answer("failed", ctx);
+        self.expire("request_cleanup", ctx);
+    }
+
+    pub(super) fn handle_engine_answer(
+        &mut self,
+        job: JobId,
+        answer: &EngineAnswer,
+        ctx: &mut VllmContext<'_>,
+    ) {
+        self.model.handle_engine_answer(job, answer, &mut ctx.for_model(self.conn, &mut self.worker));
+    }
+}
+
+/// Checks what the server checks before it opens a session.
+fn check_config(config: &Map<String, Value>) -> Result<(), Refusal> {
+    let format = config.get("input_audio_format").and_then(Value::as_str).unwrap_or("pcm16");
+    if !["pcm16", "pcm_s16le", "s16le"].contains(&format) {
+        return Err(("invalid_session_config", format!("Unsupported input_audio_format: {format}")));
+    }
+    let detection = config.get("turn_detection").and_then(|detection| detection["type"].as_str());
+    if detection.is_some_and(|kind| kind != "server_vad") {
+        return Err(("invalid_session_config", "turn_detection.type must be 'server_vad'".to_owned()));
+    }
+    let modalities = config.get("modalities").and_then(Value::as_array);
+    let has_audio = modalities.is_none_or(|list| list.iter().any(|one| one == "audio"));
+    if has_audio && !config.get("ref_audio").is_some_and(Value::is_string) {
+        return Err(("ref_audio_required", "MiniCPM-o duplex audio output requires ref_audio".to_owned()));
+    }
+    Ok(())
+}
+
+fn check_frames(frames: &[Value]) -> Result<(), &'static str> {
+    if frames.len() > 2 {
+        return Err("video_frames carries more than 2 frames for one append; send ~1 frame per 1 s chunk");
+    }
+    let is_picture = |frame: &Value| {
+        let bytes = frame.as_str().and_then(|frame| python::decode_base64(frame).ok());
+        bytes.is_some_and(|bytes| check_picture(&bytes).is_ok())
+    };
+    if frames.iter().all(is_picture) {
+        Ok(())
+    } else {
+        Err("video_frames entries must be JPEG or PNG images")
+    }
+}
+
+fn rms(samples: &[f32]) -> f64 {
+    let power: f64 = samples.iter().map(|sample| f64::from(*sample).powi(2)).sum();
+    (power / samples.len().max(1) as f64).sqrt()
+}

@@ -1,0 +1,119 @@
+//! Link between a session of the server and its transports. The server keeps a session for 30 s after its transport is gone,
+//! and gives a new token to each transport (entrypoints/duplex/session_attachment.py).
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::event::DisconnectReason;
+
+/// Time for which the server keeps a session without a transport (`disconnect_grace_s`).
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Wait before the second attempt to connect; it doubles up to the longest. Those of the server's own client.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(4);
+
+/// Normal closure (RFC 6455 §7.4.1): the server ended the session, or gave it to another client.
+const NORMAL_CLOSURE: u16 = 1000;
+
+/// State of the transport.
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Up,
+    /// Gone. Another attempt is due at `redial_at`, or in progress.
+    Lost { since: Instant, wait: Duration, redial_at: Option<Instant> },
+    /// The session is over.
+    Over,
+}
+
+/// The session's id and token, and the state of its transport.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    session_id: Option<Box<str>>,
+    token: Option<Box<str>>,
+    state: State,
+}
+
+impl Link {
+    pub(super) const fn is_up(&self) -> bool {
+        matches!(self.state, State::Up)
+    }
+
+    pub(super) const fn has_session(&self) -> bool {
+        self.session_id.is_some()
+    }
+
+    /// The server named the session of this transport, and its token. True if the session existed before.
+    pub(super) fn attach(&mut self, session_id: Option<&str>, token: Option<&str>) -> bool {
+        let continues = !self.is_up();
+        self.session_id = session_id.map(Into::into);
+        self.token = token.map(Into::into);
+        self.state = State::Up;
+        continues
+    }
+
+    /// The server can no longer resume the session.
+    pub(super) fn forget_token(&mut self) {
+        self.token = None;
+    }
+
+    /// The session is over.
+    pub(super) fn close(&mut self) {
+        self.state = State::Over;
+    }
+
+    /// The transport is gone, or another attempt failed. True if the session is to be resumed.
+    pub(super) fn handle_lost(&mut self, now: Instant, reason: &DisconnectReason) -> bool {
+        let was_ended = matches!(reason, DisconnectReason::Closed(NORMAL_CLOSURE, _));
+        match &mut self.state {
+            State::Up if self.token.is_some() && !was_ended => {
+                self.state = State::Lost { since: now, wait: FIRST_WAIT, redial_at: Some(now) };
+                true
+            }
+            State::Lost { since, wait, redial_at } if now < *since + GRACE => {
+                *redial_at = Some((now + *wait).min(*since + GRACE));
+                *wait = (2 * *wait).min(LONGEST_WAIT);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The message that resumes the session; `None` if there is none to resume.
+    pub(super) fn resume_message(&self, last_sequence: u64) -> Option<Value> {
+        let State::Lost { .. } = self.state else { return None };
+        Some(json!({
+            "type": "session.resume", "session_id": self.session_id, "resume_token": self.token,
+            "last_received_server_event_seq": last_sequence,
+        }))
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Lost { redial_at, .. } => redial_at,
+            _ => None,
+        }
+    }
+
+    /// True if an attempt to connect is due; it counts as begun.
+    pub(super) fn take_due_redial(&mut self, now: Instant) -> bool {
+        match &mut self.state {
+            State::Lost { since, redial_at, .. } if now < *since + GRACE => {
+                redial_at.take_if(|at| *at <= now).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// The reason to give the session up, once the server does not keep it any longer.
+    pub(super) fn take_given_up(&mut self, now: Instant) -> Option<DisconnectReason> {
+        let State::Lost { since, redial_at: Some(at), .. } = self.state else { return None };
+        if now < at || now < since + GRACE {
+            return None;
+        }
+        self.state = State::Over;
+        Some(DisconnectReason::Lost("the session could not be resumed in time".to_owned()))
+    }
+}

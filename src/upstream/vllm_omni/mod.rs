@@ -1,0 +1,475 @@
+//! What vLLM-Omni's duplex endpoint needs beyond its mapping file: units and their answers, cancellation, playback reports,
+//! heartbeats, a slower pace on request, and sessions that outlast their transport.
+//!
+//! Source: entrypoints/duplex and engine/duplex of the package vllm-omni 0.30.0, as they answer without a model
+//! (tests/servers/vllm_omni_server.py). To change here: how that server behaves. Not here: its names and fields, which are in
+//! `mappings/upstream/vllm-omni.toml`.
+//!
+//! - The server confirms no append, and names none in its answers. A unit counts as answered by the first output or `listen`
+//!   after it was sent. A model that listens during its own answer says nothing: the unit then ends with its second.
+//! - The user's unit is one append, so that it arrives whole or not at all. [`LEAD_SAMPLES`] stay in the server's buffer.
+//! - A forced `listen` is `response.cancel`. What arrives until its answer belongs to the cancelled epoch and is dropped.
+//! - [`Link`] resumes a session whose transport is gone; [`Outbox`] keeps what cannot be sent yet.
+
+mod link;
+mod outbox;
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use self::{link::Link, outbox::Outbox};
+use super::codec_action::CodecAction;
+use crate::{
+    audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ},
+    event::{DisconnectReason, LaneCommand, LaneEvent, Message, MessageMeta, UnitInput},
+};
+
+/// Silence before a session's first unit. As long as some audio waits for the rest of its unit, the server adds no silence of
+/// its own while the model speaks (`_real_input_waiting` in session/runner.py).
+const LEAD_SAMPLES: usize = SPEECH_RATE_HZ as usize / 50;
+
+/// Length of a unit of MiniCPM-o, where the session names none.
+const UNIT_MS: u32 = 1000;
+
+/// Time after which the unit in flight ends while the model says nothing in the middle of its answer.
+const QUIET_UNIT: Duration = Duration::from_secs(1);
+
+/// Time without output after which an answer no longer excuses missing answers to units.
+const ANSWER_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Time without a message after which the server hears a heartbeat; that of its own client.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Ends a unit, and adds nothing to the answer.
+const UNIT_END: LaneEvent<'static> = LaneEvent::Done { text: None, audio: &[] };
+
+/// Unit that the server has not answered.
+#[derive(Debug)]
+struct PendingUnit {
+    id: Box<str>,
+    sent_at: Instant,
+    /// It was sent before the transport broke, so that the server may not know it.
+    is_doubtful: bool,
+}
+
+/// Answer of the model, until it has been played.
+#[derive(Debug)]
+struct Answer {
+    id: Box<str>,
+    began_at: Instant,
+    last_output_at: Instant,
+    samples: u64,
+    is_complete: bool,
+}
+
+impl Answer {
+    fn ends_at(&self) -> Instant {
+        self.began_at + Duration::from_millis(self.length_ms())
+    }
+
+    const fn length_ms(&self) -> u64 {
+        self.samples * 1000 / MODEL_RATE_HZ as u64
+    }
+
+    /// How much of it the user has heard by now, as far as the clock can tell.
+    fn heard_ms(&self, now: Instant) -> u64 {
+        let since_begin = (now - self.began_at).as_millis();
+        u64::try_from(since_begin).map_or(self.length_ms(), |ms| ms.min(self.length_ms()))
+    }
+}
+
+/// Audio that waits for its words, which follow it.
+#[derive(Debug, Default)]
+struct HeldAudio {
+    response_id: Box<str>,
+    samples: Vec<f32>,
+}
+
+/// Behaviour of one lane.
+#[derive(Debug)]
+pub(super) struct VllmOmni {
+    link: Link,
+    outbox: Outbox,
+    actions: VecDeque<CodecAction>,
+    /// Number of the last event that was handled, and of the last that was acknowledged.
+    last_sequence: u64,
+    acknowledged: u64,
+    unit_ms: u32,
+    has_appended: bool,
+    unit: Option<PendingUnit>,
+    /// Unit that asked for the cancellation whose answer is due.
+    cancelling: Option<Box<str>>,
+    answer: Option<Answer>,
+    held: HeldAudio,
+    last_sent_at: Option<Instant>,
+}
+
+impl Default for VllmOmni {
+    fn default() -> Self {
+        Self {
+            link: Link::default(),
+            outbox: Outbox::default(),
+            actions: VecDeque::new(),
+            last_sequence: 0,
+            acknowledged: 0,
+            unit_ms: UNIT_MS,
+            has_appended: false,
+            unit: None,
+            cancelling: None,
+            answer: None,
+            held: HeldAudio::default(),
+            last_sent_at: None,
+        }
+    }
+}
+
+impl VllmOmni {
+    /// Handles an event of the upstream, and emits what it means for the session.
+    pub(super) fn handle_event(
+        &mut self,
+        now: Instant,
+        event: LaneEvent<'_>,
+        meta: MessageMeta<'_>,
+        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        // The server repeats events after a resumption.
+        if meta.sequence.is_some_and(|sequence| sequence <= self.last_sequence) {
+            return;
+        }
+        self.last_sequence = meta.sequence.unwrap_or(self.last_sequence);
+        match event {
+            LaneEvent::Audio(_) | LaneEvent::Text(_) if self.cancelling.is_some() => {}
+            LaneEvent::Audio(samples) => self.hold_audio(now, samples, meta, emit),
+            LaneEvent::Text(text) => self.speak(now, text, meta.response_id, emit),
+            event => {
+                self.emit_held(now, emit);
+                self.handle_other(now, event, meta, emit);
+            }
+        }
+    }
+
+    fn handle_other(
+        &mut self,
+        now: Instant,
+        event: LaneEvent<'_>,
+        meta: MessageMeta<'_>,
+        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        match event {
+            LaneEvent::Ready { session_id } => {
+                self.unit_ms = meta.unit_ms.filter(|ms| *ms > 0).unwrap_or(self.unit_ms);
+                match self.link.attach(session_id, meta.resume_token) {
+                    true => self.continue_session(now),
+                    false => emit(event, meta),
+                }
+            }
+            LaneEvent::Listen if meta.response_id.is_some() => self.end_answer(meta.response_id, emit),
+            LaneEvent::Listen => self.answer_unit(LaneEvent::Listen, None, emit),
+            LaneEvent::RecoverableError(words) => self.handle_error(now, words, meta.input_id, emit),
+            LaneEvent::Ignored => {}
+            LaneEvent::Closed(_) => {
+                self.link.close();
+                emit(event, meta);
+            }
+            event => emit(event, meta),
+        }
+    }
+
+    /// Keeps audio until its words are known, so that the session gets the words first, as from other servers.
+    fn hold_audio(
+        &mut self,
+        now: Instant,
+        samples: &[f32],
+        meta: MessageMeta<'_>,
+        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        self.emit_held(now, emit);
+        self.held =
+            HeldAudio { response_id: meta.response_id.unwrap_or_default().into(), samples: samples.to_vec() };
+    }
+
+    fn emit_held(&mut self, now: Instant, emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        if !self.held.samples.is_empty() {
+            let id = self.held.response_id.clone();
+            self.speak(now, "", Some(&id), emit);
+        }
+    }
+
+    /// Emits words of the model and the audio that came before them.
+    fn speak(
+        &mut self,
+        now: Instant,
+        text: &str,
+        response_id: Option<&str>,
+        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        let samples = std::mem::take(&mut self.held).samples;
+        self.answer_unit(UNIT_END, None, emit);
+        self.note_output(now, response_id.unwrap_or_default(), samples.len());
+        let meta = MessageMeta { response_id, ..MessageMeta::default() };
+        if !text.is_empty() {
+            emit(LaneEvent::Text(text), meta);
+        }
+        if !samples.is_empty() {
+            emit(LaneEvent::Audio(&samples), meta);
+        }
+    }
+
+    /// Counts the unit in flight as answered, by this event.
+    fn answer_unit(
+        &mut self,
+        event: LaneEvent<'_>,
+        response_id: Option<&str>,
+        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        if let Some(unit) = self.unit.take() {
+            self.outbox.note_accepted();
+            emit(event, MessageMeta { input_id: Some(&unit.id), response_id, ..MessageMeta::default() });
+        }
+    }
+
+    fn note_output(&mut self, now: Instant, id: &str, samples: usize) {
+        if self.answer.as_ref().is_none_or(|answer| *answer.id != *id) {
+            self.report_playback(now);
+            let id = id.into();
+            self.answer =
+                Some(Answer { id, began_at: now, last_output_at: now, samples: 0, is_complete: false });
+        }
+        if let Some(answer) = &mut self.answer {
+            answer.samples += samples as u64;
+            answer.last_output_at = now;
+        }
+    }
+
+    /// The server has ended an answer: the model has, or a cancellation.
+    fn end_answer(
+        &mut self,
+        response_id: Option<&str>,
+        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        let cancelled_by = self.cancelling.take();
+        if let Some(answer) = &mut self.answer {
+            answer.is_complete = true;
+        }
+        let unit = self.unit.take();
+        let input_id = cancelled_by.or(unit.map(|unit| unit.id));
+        emit(
+            LaneEvent::Listen,
+            MessageMeta { input_id: input_id.as_deref(), response_id, ..MessageMeta::default() },
+        );
+    }
+
+    /// Handles an error that does not end the session. Those of messages that the session knows nothing of stay here.
+    fn handle_error(
+        &mut self,
+        now: Instant,
+        words: &str,
+        input_id: Option<&str>,
+        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        let code = words.split(':').next().unwrap_or_default();
+        match code {
+            "input_backpressure" => self.outbox.put_back_refused(now, input_id),
+            // The model had ended its answer before the server read the cancellation.
+            "response_not_active" if self.cancelling.is_some() => self.end_answer(None, emit),
+            "journal_overflow" => self.link.forget_token(),
+            _ if code.starts_with("runtime_") || code == "internal_error" => {
+                self.unit = None;
+                emit(LaneEvent::RecoverableError(words), MessageMeta::default());
+            }
+            _ => {}
+        }
+    }
+
+    /// Encodes a command. `encode` fills its template.
+    pub(super) fn encode(
+        &mut self,
+        now: Instant,
+        command: &LaneCommand,
+        encode: impl Fn(&LaneCommand) -> String,
+        mut emit: impl FnMut(String),
+    ) {
+        self.last_sent_at = Some(now);
+        let unit = match command {
+            LaneCommand::Append(unit) => unit,
+            LaneCommand::Cancel => return,
+            LaneCommand::Close => {
+                self.link.close();
+                return emit(encode(command));
+            }
+            command => return emit(encode(command)),
+        };
+        if self.last_sequence > self.acknowledged && self.link.is_up() {
+            self.acknowledged = self.last_sequence;
+            emit(message(&json!({"type": "session.event_ack", "server_event_seq": self.last_sequence})));
+        }
+        if unit.force_listen {
+            self.cancel_answer(now, &unit.input_id, &mut emit);
+        }
+        for part in self.split_unit(unit) {
+            let id = part.input_id.clone();
+            let text = encode(&LaneCommand::Append(part));
+            if let Some(text) = self.outbox.admit(id, text, self.link.is_up()) {
+                emit(text);
+            }
+        }
+        self.unit = Some(PendingUnit { id: unit.input_id.clone(), sent_at: now, is_doubtful: false });
+    }
+
+    /// Cuts a unit into pieces that the model takes at once. The picture goes with the first.
+    fn split_unit(&mut self, unit: &UnitInput) -> Vec<UnitInput> {
+        let lead = if std::mem::replace(&mut self.has_appended, true) { 0 } else { LEAD_SAMPLES };
+        let audio = [&vec![0; lead][..], &unit.audio].concat();
+        let piece = (u64::from(SPEECH_RATE_HZ) * u64::from(self.unit_ms) / 1000).max(1) as usize;
+        if piece >= unit.audio.len() {
+            return vec![UnitInput { audio: Arc::new(audio), force_listen: false, ..unit.clone() }];
+        }
+        let pieces = audio.chunks(piece).enumerate().map(|(at, audio)| UnitInput {
+            audio: Arc::new(audio.to_vec()),
+            input_id: format!("{}.{at}", unit.input_id).into(),
+            force_listen: false,
+            frame: unit.frame.clone().filter(|_| at == 0),
+        });
+        pieces.collect()
+    }
+
+    /// Stops the model. The server may have begun an answer that has not arrived, so that the message names none.
+    fn cancel_answer(&mut self, now: Instant, unit: &str, emit: &mut impl FnMut(String)) {
+        if let Some(report) = self.take_playback_report(now) {
+            self.outbox.admit_control(report, self.link.is_up()).into_iter().for_each(&mut *emit);
+        }
+        self.held = HeldAudio::default();
+        if self.cancelling.replace(unit.into()).is_none() {
+            self.outbox.admit_control(cancellation(), self.link.is_up()).into_iter().for_each(emit);
+        }
+    }
+
+    /// Tells the server how much of the answer was heard. It keeps in its history only that, and frees the rest.
+    fn report_playback(&mut self, now: Instant) {
+        if let Some(report) = self.take_playback_report(now)
+            && let Some(report) = self.outbox.admit_control(report, self.link.is_up())
+        {
+            self.send(now, report);
+        }
+    }
+
+    fn take_playback_report(&mut self, now: Instant) -> Option<String> {
+        let answer = self.answer.take().filter(|answer| answer.samples > 0)?;
+        let heard_ms = answer.heard_ms(now);
+        Some(message(&json!({
+            "type": "playback.ack", "response_id": answer.id, "item_id": format!("item_{}", answer.id),
+            "played_ms": heard_ms, "committed_ms": heard_ms,
+        })))
+    }
+
+    /// The server continues the session on a new transport. Whether it got the unit in flight is not known; it is not sent
+    /// again, because it must not be heard twice.
+    fn continue_session(&mut self, now: Instant) {
+        if let Some(unit) = &mut self.unit {
+            (unit.sent_at, unit.is_doubtful) = (now, true);
+        }
+        // Whether the server got the cancellation is not known either. A second one does no harm.
+        if self.cancelling.is_some() {
+            self.send(now, cancellation());
+        }
+        for text in self.outbox.release_all() {
+            self.send(now, text);
+        }
+    }
+
+    fn send(&mut self, now: Instant, text: String) {
+        self.last_sent_at = Some(now);
+        self.actions.push_back(CodecAction::Send(Message::Text(text)));
+    }
+
+    /// The transport is open. True if it continues a session.
+    pub(super) fn handle_reopened(&mut self, now: Instant) -> bool {
+        let Some(resume) = self.link.resume_message(self.last_sequence) else { return false };
+        self.send(now, message(&resume));
+        true
+    }
+
+    /// The transport is gone. True if the session is resumed.
+    pub(super) fn handle_lost(&mut self, now: Instant, reason: &DisconnectReason) -> bool {
+        let resumes = self.link.handle_lost(now, reason);
+        if self.link.take_due_redial(now) {
+            self.actions.push_back(CodecAction::Redial);
+        }
+        resumes
+    }
+
+    pub(super) fn pop_action(&mut self) -> Option<CodecAction> {
+        self.actions.pop_front()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let on_line =
+            [self.heartbeat_at(), self.quiet_unit_ends_at(), self.outbox.release_at(), self.played_at()];
+        let on_line = on_line.into_iter().flatten().filter(|_| self.link.is_up());
+        on_line.chain(self.link.deadline()).min()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.link.take_due_redial(now) {
+            self.actions.push_back(CodecAction::Redial);
+        }
+        if let Some(reason) = self.link.take_given_up(now) {
+            self.actions.push_back(CodecAction::End(reason));
+        }
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if !self.link.is_up() {
+            return;
+        }
+        if is_due(self.quiet_unit_ends_at()) {
+            self.actions.extend(self.unit.take().map(|_| CodecAction::Event(UNIT_END)));
+        }
+        if is_due(self.outbox.release_at())
+            && let Some(text) = self.outbox.release_next(now)
+        {
+            self.send(now, text);
+        }
+        if is_due(self.played_at()) {
+            self.report_playback(now);
+        }
+        if is_due(self.heartbeat_at()) {
+            self.send(now, message(&json!({"type": "session.heartbeat"})));
+        }
+    }
+
+    fn heartbeat_at(&self) -> Option<Instant> {
+        Some(self.last_sent_at.filter(|_| self.link.has_session())? + HEARTBEAT_INTERVAL)
+    }
+
+    /// When the answer has been played, as far as the clock can tell.
+    fn played_at(&self) -> Option<Instant> {
+        self.answer.as_ref().filter(|answer| answer.is_complete).map(Answer::ends_at)
+    }
+
+    /// When the unit in flight ends without an answer: the model does not answer every unit while it speaks, and cannot answer
+    /// one that was lost.
+    fn quiet_unit_ends_at(&self) -> Option<Instant> {
+        let unit = self.unit.as_ref().filter(|_| self.outbox.is_empty())?;
+        let ends_at = unit.sent_at + QUIET_UNIT;
+        let speaks = self
+            .answer
+            .as_ref()
+            .is_some_and(|answer| !answer.is_complete && ends_at < answer.last_output_at + ANSWER_PAUSE_MAX);
+        (speaks || unit.is_doubtful).then_some(ends_at)
+    }
+}
+
+fn cancellation() -> String {
+    message(&json!({"type": "response.cancel", "event_id": "cancel"}))
+}
+
+fn message(json: &Value) -> String {
+    json.to_string()
+}
+
+#[cfg(test)]
+mod tests;

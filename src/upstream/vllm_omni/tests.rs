@@ -1,0 +1,380 @@
+//! Unit tests of the behaviour, in virtual time.
+
+use super::*;
+use crate::{
+    event::{ConversationInit, Frame, Mode},
+    mapping::{Library, upstream::LanePurpose},
+    upstream::lane::{LaneCodec, LaneEnd, LaneOpening},
+};
+
+/// A codec with a clock, and everything that it sent or emitted.
+struct Lane {
+    codec: LaneCodec,
+    now: Instant,
+    sequence: u64,
+    unit: u64,
+    sent: Vec<Value>,
+    events: Vec<String>,
+    actions: Vec<CodecAction>,
+}
+
+impl Lane {
+    fn open() -> Self {
+        let mapping = Library::embedded().unwrap().upstream("vllm-omni").unwrap();
+        #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
+        let now = Instant::now();
+        let codec = LaneCodec::new(mapping, Mode::Audio, LanePurpose::Converse);
+        let mut lane = Self {
+            codec,
+            now,
+            sequence: 0,
+            unit: 0,
+            sent: Vec::new(),
+            events: Vec::new(),
+            actions: Vec::new(),
+        };
+        assert_eq!(lane.codec.handle_opened(now), LaneOpening::Granted);
+        let init = ConversationInit { prompt: "p".to_owned(), config: "{}".into(), voice: None };
+        lane.command(LaneCommand::InitConversation(Box::new(init)));
+        lane.created("session.created", "token-1");
+        assert_eq!(lane.take_events(), ["ready"]);
+        lane.sent.clear();
+        lane
+    }
+
+    fn created(&mut self, kind: &str, token: &str) {
+        let capabilities = json!({"chunk_period_ms": 1000});
+        let session = json!({"id": "duplex-1", "capabilities": capabilities});
+        self.receive(&json!({"type": kind, "session": session, "resume_token": token}));
+    }
+
+    fn command(&mut self, command: LaneCommand) {
+        let sent = &mut self.sent;
+        self.codec.encode(self.now, command, |message| match message {
+            Message::Text(text) => sent.push(serde_json::from_str(&text).unwrap()),
+            other => panic!("{other:?}"),
+        });
+        self.follow();
+    }
+
+    fn append(&mut self, force_listen: bool) {
+        self.unit += 1;
+        let audio = Arc::new(vec![self.unit as i16; 16_000]);
+        let input_id = self.unit.to_string().into();
+        self.command(LaneCommand::Append(UnitInput { audio, input_id, force_listen, frame: None }));
+    }
+
+    /// A message without a number.
+    fn receive(&mut self, message: &Value) {
+        let events = &mut self.events;
+        let text = message.to_string();
+        self.codec.decode(self.now, Frame::Text(&text), |event, meta| events.push(describe(&event, meta)));
+        self.follow();
+    }
+
+    fn receive_numbered(&mut self, mut message: Value) {
+        self.sequence += 1;
+        message["server_event_seq"] = self.sequence.into();
+        self.receive(&message);
+    }
+
+    fn listen(&mut self) {
+        self.receive_numbered(json!({"type": "response.listen", "epoch": 0, "response": {}}));
+    }
+
+    fn delta(&mut self, id: &str, text: &str) {
+        let audio = "AAAA".repeat(2 * 24_000 / 3);
+        self.receive_numbered(
+            json!({"type": "response.output_audio.delta", "response_id": id, "delta": audio}),
+        );
+        self.receive_numbered(
+            json!({"type": "response.output_audio_transcript.delta", "response_id": id, "delta": text}),
+        );
+    }
+
+    fn done(&mut self, id: &str) {
+        self.receive_numbered(json!({"type": "response.done", "response_id": id, "response": {}}));
+    }
+
+    fn error(&mut self, code: &str, event_id: Option<&str>) {
+        self.receive_numbered(
+            json!({"type": "error", "error": {"code": code, "message": "words", "event_id": event_id}}),
+        );
+    }
+
+    fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.codec.deadline().filter(|at| *at <= end) {
+            self.now = at.max(self.now);
+            self.codec.handle_timeout(self.now);
+            self.follow();
+        }
+        self.now = end;
+    }
+
+    fn lose(&mut self) -> LaneEnd {
+        let end = self.codec.handle_end(self.now, &DisconnectReason::Lost("reset".to_owned()));
+        self.follow();
+        end
+    }
+
+    fn follow(&mut self) {
+        while let Some(action) = self.codec.pop_action() {
+            match action {
+                CodecAction::Send(Message::Text(text)) => {
+                    self.sent.push(serde_json::from_str(&text).unwrap())
+                }
+                CodecAction::Event(_) => self.events.push("end".to_owned()),
+                other => self.actions.push(other),
+            }
+        }
+    }
+
+    fn take_events(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Types of the messages that were sent; appends with their ids.
+    fn take_sent(&mut self) -> Vec<String> {
+        let sent = std::mem::take(&mut self.sent);
+        let name = |message: Value| {
+            let kind = message["type"].as_str().unwrap().to_owned();
+            match kind.as_str() {
+                "input_audio_buffer.append" => format!("append {}", message["event_id"].as_str().unwrap()),
+                "playback.ack" => format!("played {}", message["played_ms"]),
+                _ => kind,
+            }
+        };
+        sent.into_iter().map(name).filter(|name| name != "session.event_ack").collect()
+    }
+}
+
+fn describe(event: &LaneEvent<'_>, meta: MessageMeta<'_>) -> String {
+    let unit = meta.input_id.map(|id| format!(" {id}")).unwrap_or_default();
+    match event {
+        LaneEvent::Ready { .. } => "ready".to_owned(),
+        LaneEvent::Listen => format!("listen{unit}"),
+        LaneEvent::Done { .. } => format!("done{unit}"),
+        LaneEvent::Text(text) => format!("text {text}"),
+        LaneEvent::Audio(samples) => format!("audio {}", samples.len()),
+        LaneEvent::RecoverableError(words) => format!("error {words}"),
+        LaneEvent::Closed(end) => format!("closed {:?} {}", end.kind, end.detail),
+        other => format!("{other:?}"),
+    }
+}
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+#[test]
+fn unit_is_answered_once_by_the_first_output_after_it() {
+    let mut lane = Lane::open();
+    lane.append(false);
+    lane.listen();
+    lane.append(false);
+    lane.delta("r", "One.");
+    lane.delta("r", "Two.");
+    lane.append(false);
+    lane.done("r");
+    lane.listen();
+    assert_eq!(
+        lane.take_events(),
+        ["listen 1", "done 2", "text One.", "audio 24000", "text Two.", "audio 24000", "listen 3",]
+    );
+}
+
+#[test]
+fn unit_is_one_append_and_the_first_begins_with_a_lead() {
+    let mut lane = Lane::open();
+    let samples = |lane: &mut Lane| {
+        lane.append(false);
+        let message = lane.sent.pop().unwrap();
+        lane.listen();
+        message["audio"].as_str().unwrap().len() * 3 / 4 / 2
+    };
+    assert_eq!([samples(&mut lane), samples(&mut lane)], [LEAD_SAMPLES + 16_000, 16_000]);
+}
+
+#[test]
+fn unit_in_the_middle_of_an_answer_ends_by_itself_and_a_silent_server_is_noticed() {
+    let mut lane = Lane::open();
+    lane.append(false);
+    lane.wait(MS(9_000));
+    assert_eq!(lane.take_events(), [""; 0], "a server that says nothing has stalled");
+    lane.delta("r", "");
+    lane.take_events();
+    for _ in 2..=5 {
+        lane.append(false);
+        lane.wait(MS(1_000));
+        assert_eq!(lane.take_events(), ["end"]);
+    }
+    lane.append(false);
+    lane.wait(MS(9_000));
+    assert_eq!(lane.take_events(), [""; 0], "the answer has stalled");
+}
+
+#[test]
+fn forced_listen_cancels_and_fences_what_was_in_flight() {
+    let mut lane = Lane::open();
+    lane.append(false);
+    lane.delta("r", "One.");
+    lane.wait(MS(400));
+    lane.take_events();
+    lane.take_sent();
+    lane.append(true);
+    assert_eq!(lane.take_sent(), ["played 400", "response.cancel", "append 2"]);
+    lane.delta("r", "Stale.");
+    lane.append(true);
+    assert_eq!(lane.take_sent(), ["append 3"], "one cancellation at a time");
+    lane.done("r");
+    lane.delta("s", "New.");
+    assert_eq!(lane.take_events(), ["listen 3", "text New.", "audio 24000"]);
+}
+
+#[test]
+fn cancellation_that_comes_too_late_is_an_answer_too() {
+    let mut lane = Lane::open();
+    lane.append(true);
+    assert_eq!(lane.take_sent(), ["response.cancel", "append 1"]);
+    lane.error("response_not_active", Some("cancel"));
+    lane.error("response_not_active", Some("cancel"));
+    assert_eq!(lane.take_events(), ["listen 1"]);
+}
+
+#[test]
+fn playback_is_reported_when_the_answer_has_been_played() {
+    let mut lane = Lane::open();
+    lane.append(false);
+    lane.delta("r", "One.");
+    lane.delta("r", "Two.");
+    lane.done("r");
+    lane.take_sent();
+    lane.wait(MS(1_999));
+    assert_eq!(lane.take_sent(), [""; 0]);
+    lane.wait(MS(1));
+    assert_eq!(lane.take_sent(), ["played 2000"]);
+}
+
+#[test]
+fn quiet_session_sends_heartbeats() {
+    let mut lane = Lane::open();
+    lane.wait(MS(59_000));
+    assert_eq!(lane.take_sent(), ["session.heartbeat"]);
+}
+
+#[test]
+fn refused_append_is_sent_again_before_the_next_and_more_slowly() {
+    let mut lane = Lane::open();
+    lane.append(false);
+    lane.error("input_backpressure", Some("1"));
+    lane.take_sent();
+    lane.append(false);
+    assert_eq!(lane.take_sent(), [""; 0], "the next one waits");
+    lane.wait(MS(500));
+    assert_eq!(lane.take_sent(), ["append 1"]);
+    lane.error("input_backpressure", None);
+    lane.wait(MS(499));
+    assert_eq!(lane.take_sent(), [""; 0]);
+    lane.wait(MS(1_501));
+    assert_eq!(lane.take_sent(), ["append 1", "append 2"]);
+    lane.listen();
+    lane.append(false);
+    assert_eq!(lane.take_sent(), ["append 3"], "the server has room");
+}
+
+#[test]
+fn lost_transport_is_replaced_and_repeated_events_are_dropped() {
+    let mut lane = Lane::open();
+    lane.append(false);
+    lane.listen();
+    lane.append(false);
+    lane.take_events();
+    assert_eq!(lane.lose(), LaneEnd::Resumes);
+    assert_eq!(lane.actions, [CodecAction::Redial]);
+    lane.append(false);
+    lane.take_sent();
+    assert_eq!(lane.codec.handle_opened(lane.now), LaneOpening::Resumed);
+    lane.follow();
+    let resume = lane.sent.pop().unwrap();
+    assert_eq!(
+        resume,
+        json!({
+            "type": "session.resume", "session_id": "duplex-1", "resume_token": "token-1",
+            "last_received_server_event_seq": 1,
+        })
+    );
+    lane.created("session.resumed", "token-2");
+    assert_eq!(
+        lane.take_sent(),
+        ["append 3"],
+        "what was never sent follows; the unit in flight is not repeated"
+    );
+    lane.sequence = 0;
+    lane.listen();
+    assert_eq!(lane.take_events(), [""; 0], "an event that was handled before");
+    lane.wait(MS(1_000));
+    assert_eq!(lane.take_events(), ["end"]);
+    lane.lose();
+    lane.codec.handle_opened(lane.now);
+    lane.follow();
+    assert_eq!(lane.sent.pop().unwrap()["resume_token"], "token-2");
+}
+
+#[test]
+fn cancellation_that_may_be_lost_is_repeated() {
+    let mut lane = Lane::open();
+    lane.append(true);
+    lane.lose();
+    lane.codec.handle_opened(lane.now);
+    lane.follow();
+    lane.take_sent();
+    lane.created("session.resumed", "token-2");
+    assert_eq!(lane.take_sent(), ["response.cancel"]);
+    lane.delta("r", "Stale.");
+    lane.done("r");
+    assert_eq!(lane.take_events(), ["listen 1"]);
+}
+
+#[test]
+fn messages_that_wait_follow_although_the_server_has_room_again() {
+    let mut lane = Lane::open();
+    lane.append(false);
+    lane.error("input_backpressure", Some("1"));
+    lane.append(false);
+    lane.append(false);
+    lane.take_sent();
+    lane.wait(MS(500));
+    lane.listen();
+    lane.wait(MS(500));
+    assert_eq!(lane.take_sent(), ["append 1", "append 2", "append 3"]);
+}
+
+#[test]
+fn session_is_given_up_when_the_server_has_forgotten_it() {
+    let mut lane = Lane::open();
+    assert_eq!(lane.lose(), LaneEnd::Resumes);
+    let (mut redials, lost_at) = (0, lane.now);
+    while lane.actions == [CodecAction::Redial] {
+        redials += 1;
+        lane.actions.clear();
+        lane.lose();
+        lane.wait(lane.codec.deadline().unwrap() - lane.now);
+    }
+    assert_eq!((redials, lane.now - lost_at), (11, MS(30_000)));
+    assert!(matches!(lane.actions[..], [CodecAction::End(_)]), "{:?}", lane.actions);
+    let mut refused = Lane::open();
+    refused.lose();
+    refused.codec.handle_opened(refused.now);
+    refused.receive(&json!({"type": "error", "error": {"code": "invalid_resume_token", "message": "m"}}));
+    assert_eq!(refused.take_events(), ["closed Other invalid_resume_token: m"]);
+    assert_eq!(refused.lose(), LaneEnd::Over(None));
+}
+
+#[test]
+fn end_of_the_session_is_no_loss_and_a_full_server_is_busy() {
+    let mut lane = Lane::open();
+    lane.command(LaneCommand::Close);
+    assert_eq!(lane.lose(), LaneEnd::Over(None));
+    let mut full = Lane::open();
+    full.receive(&json!({"type": "error", "error": {"code": "resource_exhausted", "message": "m"}}));
+    assert_eq!(full.take_events(), ["closed QueueFull resource_exhausted: m"]);
+}
