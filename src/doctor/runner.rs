@@ -14,7 +14,7 @@ use super::{
     connect_check::{OutcomeLog, connect, unexpected_extension, upgrade_failure_symptom},
     diagnosis::CheckedServer,
     experiments::{Clue, Experiment, FailedAttempt, plan_experiments},
-    fingerprint,
+    fingerprint, http_check,
     report::CheckReport,
     session_check::{CheckPlan, Depth, SessionCheck},
     session_driver::{now, run_session},
@@ -162,6 +162,14 @@ impl UpstreamCheck<'_> {
         let Some(connected) = connect(dialer.endpoint(), &self.limits, self.stop, log).await else {
             return no_session;
         };
+        if experiment.dialect.is_http() {
+            let socket = dialer.http_socket(connected.transport);
+            let outcome =
+                http_check::ask(socket, &self.check_plan(experiment), self.limits.step_timeout).await;
+            let reached = outcome.failure().is_none().then_some(Depth::Answer);
+            log.push(outcome);
+            return AttemptResult { reached, received: Vec::new() };
+        }
         let start = Instant::now();
         // An interrupt does not stop the upgrade, because an open session must be closed cleanly.
         let upgrade = dialer.upgrade(connected.transport, experiment.mode);

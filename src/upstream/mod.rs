@@ -221,7 +221,8 @@ fn emit_events(
         ReceiveName::Listen => emit(LaneEvent::Listen),
         ReceiveName::Text => {
             emit(LaneEvent::Text(text(rule.text).unwrap_or_default()));
-            if let Some(base64) = text(rule.audio) {
+            // A chunk of a chat completion may have either.
+            if let Some(base64) = text(rule.audio).filter(|_| mapping.is_http()) {
                 emit(audio_event(Some(base64), encoding, samples));
             }
         }

@@ -19,7 +19,7 @@ pub struct SimulateArgs {
         value_parser = complete_address
     )]
     pub listen: String,
-    /// Dialect of the simulated server: minicpm-o, minicpm-o-legacy or llama-cpp-omni
+    /// Dialect of the simulated server: minicpm-o, minicpm-o-legacy, llama-cpp-omni, vllm-omni-http, sglang-omni-http or openai-audio
     #[arg(long, value_name = "NAME", default_value = "minicpm-o", hide_possible_values = true)]
     pub dialect: DialectArg,
     /// Follow the document of the legacy dialect where the real server deviates from it
@@ -48,6 +48,12 @@ pub enum DialectArg {
     MinicpmOLegacy,
     /// llama.cpp-omni without a gateway, at /backend
     LlamaCppOmni,
+    /// HTTP requests of vLLM-Omni
+    VllmOmniHttp,
+    /// HTTP requests of SGLang-Omni
+    SglangOmniHttp,
+    /// OpenAI's API for transcripts and speech
+    OpenaiAudio,
 }
 
 /// Back-end of a MiniCPM-o server.

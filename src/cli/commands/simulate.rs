@@ -9,9 +9,13 @@ use crate::{
         output,
     },
     simulator::{
-        Backend, Fault, SimDialect, SimulatorConfig, engines::SpeechEngines, process::EngineProcess, socket,
+        Backend, Fault, HttpApi, SimDialect, SimulatorConfig, engines::SpeechEngines, process::EngineProcess,
+        socket,
     },
 };
+
+/// Requests that a simulated server answers at a time; vLLM-Omni's deployment takes four.
+const HTTP_WORKERS: usize = 4;
 
 pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let faults = args.faults.iter().map(|fault| fault.parse::<Fault>());
@@ -23,10 +27,17 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         BackendArg::Pytorch => Backend::Pytorch,
         BackendArg::Cpp => Backend::Cpp,
     };
+    let http_api = match args.dialect {
+        DialectArg::VllmOmniHttp => Some(HttpApi::VllmOmni),
+        DialectArg::SglangOmniHttp => Some(HttpApi::SglangOmni),
+        DialectArg::OpenaiAudio => Some(HttpApi::OpenaiAudio),
+        _ => None,
+    };
     let dialect = match (args.dialect, args.as_documented) {
         (DialectArg::MinicpmOLegacy, documented) => SimDialect::Legacy { follows_document: documented },
         (DialectArg::MinicpmO, false) => SimDialect::Current,
         (DialectArg::LlamaCppOmni, false) => SimDialect::LlamaCppOmni,
+        (_, false) => SimDialect::Current,
         (_, true) => {
             let message = "--as-documented works only with --dialect minicpm-o-legacy";
             return Err(CommandError::usage(message));
@@ -40,7 +51,10 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         Some(dir) => Some(start_engines(dir).await?),
         None => None,
     };
-    let config = SimulatorConfig { dialect, backend, faults, ..SimulatorConfig::default() };
+    // A server of requests answers several at a time.
+    let workers = if http_api.is_some() { HTTP_WORKERS } else { SimulatorConfig::default().workers };
+    let config =
+        SimulatorConfig { dialect, http_api, workers, backend, faults, ..SimulatorConfig::default() };
     let mut simulator = socket::bind(&args.listen, config)
         .await
         .map_err(|error| CommandError::failed(format!("cannot listen on {}: {error}", args.listen)))?;

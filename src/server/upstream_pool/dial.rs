@@ -202,6 +202,11 @@ impl Dialer {
         self.target.upgrade(transport, mode, None).await
     }
 
+    /// A lane of HTTP requests on an open connection.
+    pub(crate) fn http_socket(&self, transport: Box<dyn Transport>) -> HttpSocket {
+        HttpSocket::new(self.target.http_target(None), transport)
+    }
+
     /// True if both dialers have the same URL.
     pub(crate) fn has_same_url(&self, other: &Self) -> bool {
         self.target.url == other.target.url

@@ -131,7 +131,7 @@ fn request_that_a_dialect_lacks_ends_the_lane() {
     codec.encode(now(), &LaneCommand::Chat(Box::new(turn())), |message| panic!("{message:?}"));
     let words = format!("{:?}", actions(&mut codec));
     assert!(
-        words.contains("the dialect openai-audio has no request `chat`") && words.contains("End("),
+        words.contains("the dialect openai-audio has no request `chat_with_voice`") && words.contains("End("),
         "{words}"
     );
 }
@@ -299,7 +299,7 @@ fn body_of_audio_is_played_as_it_comes() {
     let file = wav::write_s16(&[100; 1000], 24_000);
     let pieces: Vec<_> = file.chunks(999).map(|piece| Piece::Binary(piece.to_vec())).collect();
     let (events, _) = answered(&mut codec, (200, "audio/wav"), &pieces);
-    assert_eq!(events, ["Audio(477)", "Audio(499)", "Audio(24)", "Done(None, 0)"]);
+    assert_eq!(events, ["Audio(477)", "Audio(500)", "Audio(23)", "Done(None, 0)"]);
     request(&mut codec, &speak(None));
     let (_, actions) = answered(&mut codec, (200, "audio/mpeg"), &[Piece::Binary(vec![0; 100])]);
     assert!(format!("{actions:?}").contains("answered with audio/mpeg"), "{actions:?}");
