@@ -171,7 +171,9 @@ fn dialects_configured_first<'t>(
     library: &'t Library,
     failed: &'t FailedAttempt<'_>,
 ) -> impl Iterator<Item = &'t Arc<UpstreamMapping>> {
-    let others =
-        library.upstreams().filter(|dialect| dialect.name != failed.dialect.name && !dialect.is_http());
+    // No server of requests opens a WebSocket.
+    let is_other =
+        |dialect: &&Arc<UpstreamMapping>| dialect.name != failed.dialect.name && !dialect.is_http();
+    let others = library.upstreams().filter(is_other);
     std::iter::once(failed.dialect).chain(others)
 }

@@ -49,6 +49,8 @@ pub(crate) mod check_target;
 #[cfg(feature = "io")]
 pub(crate) mod connect_check;
 #[cfg(feature = "io")]
+mod http_check;
+#[cfg(feature = "io")]
 pub(crate) mod runner;
 #[cfg(feature = "io")]
 mod session_driver;

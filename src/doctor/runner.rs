@@ -14,7 +14,7 @@ use super::{
     connect_check::{OutcomeLog, await_upgrade, connect, unexpected_extension},
     diagnosis::CheckedServer,
     experiments::{Clue, Experiment, FailedAttempt, plan_experiments},
-    fingerprint,
+    fingerprint, http_check,
     report::CheckReport,
     session_check::{CheckPlan, Depth, SessionCheck},
     session_driver::{now, run_session},
@@ -162,6 +162,15 @@ impl UpstreamCheck<'_> {
         let Some(connected) = connect(dialer.endpoint(), &self.limits, self.stop, log).await else {
             return no_session;
         };
+        if experiment.dialect.is_http() {
+            let socket = dialer.http_socket(connected.transport);
+            let outcome =
+                http_check::ask(socket, &self.check_plan(experiment), self.limits.step_timeout).await;
+            let reached = outcome.failure().is_none().then_some(Depth::Answer);
+            log.push(outcome);
+            return AttemptResult { reached, received: Vec::new() };
+        }
+        // An interrupt does not stop the upgrade, because an open session must be closed cleanly.
         let upgrade = dialer.upgrade(connected.transport, experiment.mode).fuse();
         tokio::pin!(upgrade);
         let (endpoint, addresses) = (dialer.endpoint(), &connected.addresses);

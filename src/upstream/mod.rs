@@ -87,7 +87,8 @@ impl Dialect {
                     Some(rule) => {
                         let meta = message_meta(rule, &found);
                         emit(&read_message(&self.mapping, rule, &found), meta);
-                        if let (ReceiveName::Text, Some(audio)) = (rule.event, rule.audio)
+                        if let (true, ReceiveName::Text, Some(audio)) =
+                            (self.mapping.is_http(), rule.event, rule.audio)
                             && let Some(audio) = found.get(audio).and_then(Node::as_str)
                         {
                             emit(&UpstreamMessage::Output(ModelOutput::Speech(audio)), meta);

@@ -188,7 +188,7 @@ pub struct ConfigArgs {
     /// CA certificates (PEM) to trust for a wss:// upstream, in addition to the system's
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_UPSTREAM_CA", hide_env_values = true)]
     pub upstream_ca: Option<PathBuf>,
-    /// Protocol dialect of the MiniCPM-o server: minicpm-o, minicpm-o-legacy, llama-cpp-omni, vllm-omni, or your own [default: minicpm-o]
+    /// Protocol dialect of the MiniCPM-o server: auto, minicpm-o, minicpm-o-legacy, sglang-omni, vllm-omni, llama-cpp-omni, sglang-omni-http, vllm-omni-http, openai-audio, or your own [default: auto]
     #[arg(long, value_name = "NAME", env = "VOXBRIDGE_UPSTREAM_DIALECT", hide_env_values = true)]
     pub upstream_dialect: Option<String>,
     /// Certificate (PEM) for serving clients over TLS; requires --tls-key

@@ -19,7 +19,7 @@ pub struct SimulateArgs {
         value_parser = complete_address
     )]
     pub listen: String,
-    /// Server to simulate: demo, legacy, vllm, sglang or backend
+    /// Server to simulate: demo, legacy, sglang, vllm, backend, sglang-http, vllm-http or openai-audio
     #[arg(long, value_name = "NAME", default_value = "demo", hide_possible_values = true)]
     pub server: ServerArg,
     /// Follow the document of the legacy server where the real one deviates from it
@@ -52,6 +52,12 @@ pub enum ServerArg {
     Backend,
     /// SGLang-Omni's full-duplex deployment
     Sglang,
+    /// HTTP requests of vLLM-Omni
+    VllmHttp,
+    /// HTTP requests of SGLang-Omni
+    SglangHttp,
+    /// OpenAI's API for transcripts and speech
+    OpenaiAudio,
 }
 
 /// Back-end of a MiniCPM-o server.

@@ -210,11 +210,12 @@ fn sessions_to_try(config: &Config, library: &Library) -> Vec<SyntheticSession> 
             chain.any(|name| is_own(MappingKind::Profile, &name))
         };
         // The script has one message for each command.
-        let dialects = library.upstreams().filter(|dialect| dialect.is_plain()).filter(|dialect| {
-            let dialect_is_own = is_own(MappingKind::Upstream, &dialect.name);
-            (dialect_is_own || pair_is_own && dialect_is_used(dialect))
-                && check_compatible(client, profile, dialect).is_ok()
-        });
+        let dialects =
+            library.upstreams().filter(|dialect| dialect.is_plain() || dialect.is_http()).filter(|dialect| {
+                let dialect_is_own = is_own(MappingKind::Upstream, &dialect.name);
+                (dialect_is_own || pair_is_own && dialect_is_used(dialect))
+                    && check_compatible(client, profile, dialect).is_ok()
+            });
         sessions.extend(dialects.map(|dialect| SyntheticSession {
             client: client.clone(),
             profile: profile.clone(),

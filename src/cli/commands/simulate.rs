@@ -9,9 +9,13 @@ use crate::{
         output,
     },
     simulator::{
-        Backend, Fault, SimDialect, SimulatorConfig, engines::SpeechEngines, process::EngineProcess, socket,
+        Backend, Fault, HttpApi, SimDialect, SimulatorConfig, engines::SpeechEngines, process::EngineProcess,
+        socket,
     },
 };
+
+/// Requests that a simulated server answers at a time; vLLM-Omni's deployment takes four.
+const HTTP_WORKERS: usize = 4;
 
 pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let faults = args.faults.iter().map(|fault| fault.parse::<Fault>());
@@ -23,12 +27,18 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         BackendArg::Pytorch => Backend::Pytorch,
         BackendArg::Cpp => Backend::Cpp,
     };
+    let http_api = match args.server {
+        ServerArg::VllmHttp => Some(HttpApi::VllmOmni),
+        ServerArg::SglangHttp => Some(HttpApi::SglangOmni),
+        ServerArg::OpenaiAudio => Some(HttpApi::OpenaiAudio),
+        _ => None,
+    };
     let dialect = match (args.server, args.as_documented) {
         (ServerArg::Legacy, documented) => SimDialect::Legacy { follows_document: documented },
-        (ServerArg::Demo, false) => SimDialect::Current,
         (ServerArg::Vllm, false) => SimDialect::VllmOmni,
         (ServerArg::Backend, false) => SimDialect::LlamaCppOmni,
         (ServerArg::Sglang, false) => SimDialect::SglangOmni,
+        (_, false) => SimDialect::Current,
         (_, true) => {
             return Err(CommandError::usage("--as-documented works only with --server legacy"));
         }
@@ -41,8 +51,10 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         Some(dir) => Some(start_engines(dir).await?),
         None => None,
     };
-    let workers = dialect.default_workers();
-    let config = SimulatorConfig { dialect, backend, workers, faults, ..SimulatorConfig::default() };
+    // A server of requests answers several at a time.
+    let workers = if http_api.is_some() { HTTP_WORKERS } else { dialect.default_workers() };
+    let config =
+        SimulatorConfig { dialect, http_api, workers, backend, faults, ..SimulatorConfig::default() };
     let mut simulator = socket::bind(&args.listen, config)
         .await
         .map_err(|error| CommandError::failed(format!("cannot listen on {}: {error}", args.listen)))?;

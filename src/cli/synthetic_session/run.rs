@@ -14,11 +14,11 @@ use crate::{
     cli::demo::RECORDING,
     downstream::Codec,
     error::ErrorKind,
-    event::{DisconnectReason, Frame, Lane, LaneCommand, Message, Mode},
+    event::{AnswerPart, DisconnectReason, Frame, Lane, LaneCommand, Message, Mode},
     mapping::{
         client::{EventName, EventSlot, Slot, Verb},
         template::SlotValue,
-        upstream::ReceiveName,
+        upstream::{ReceiveName, SendName},
     },
     session::{Observation, SessionSetup},
     upstream::Dialect,
@@ -49,6 +49,9 @@ struct ScriptedLane {
 enum Reply {
     Opened(Lane),
     Text(Lane, String),
+    /// A second of speech in a body.
+    Speech(Lane),
+    Answer(Lane, AnswerPart),
     Closed(Lane),
 }
 
@@ -207,9 +210,15 @@ impl<'s> SessionRun<'s> {
         let input = match reply {
             Reply::Opened(lane) => Input::LaneOpened(*lane),
             Reply::Text(lane, text) => Input::Lane(*lane, Frame::Text(text)),
+            Reply::Speech(lane) => Input::Lane(*lane, Frame::Binary(&[15; 48_000])),
+            Reply::Answer(lane, part) => Input::Answer(*lane, part.clone()),
             Reply::Closed(lane) => Input::LaneClosed(*lane, DisconnectReason::Closed(1000, String::new())),
         };
-        let (Reply::Opened(lane) | Reply::Text(lane, _) | Reply::Closed(lane)) = reply;
+        let (Reply::Opened(lane)
+        | Reply::Text(lane, _)
+        | Reply::Speech(lane)
+        | Reply::Answer(lane, _)
+        | Reply::Closed(lane)) = reply;
         if self.lanes.contains_key(lane) {
             self.feed(input);
         }
@@ -231,6 +240,7 @@ impl<'s> SessionRun<'s> {
             }
             Output::ToLane(lane, Message::Text(text)) => self.answer(lane, &text),
             Output::ToLane(lane, Message::Close(..)) => self.push_reply(Reply::Closed(lane)),
+            Output::Request(lane, request) => self.answer_request(lane, &request.path),
             Output::CloseLane(lane) => drop(self.lanes.remove(&lane)),
             // The detector may have ended the utterance before the commit.
             Output::Observe(Observation::ErrorTold(error)) if error.kind == ErrorKind::EmptyCommit => {}
@@ -275,6 +285,26 @@ impl<'s> SessionRun<'s> {
             self.reply(lane, event, &audio);
         }
         self.reply(lane, ReceiveName::Done, "");
+    }
+
+    /// Answers an HTTP request: by a body of speech where only texts to speak go, otherwise by a stream.
+    fn answer_request(&mut self, lane: Lane, path: &str) {
+        self.requests += 1;
+        let is_for = |name| self.session.dialect.request_path(name) == Some(path);
+        let is_speech = is_for(SendName::Speak) && !is_for(SendName::Transcribe) && !is_for(SendName::Chat);
+        let content_type = if is_speech { "audio/pcm" } else { "text/event-stream" };
+        let head = AnswerPart::Head { status: 200, content_type: content_type.to_owned() };
+        self.push_reply(Reply::Answer(lane, head));
+        if is_speech {
+            self.push_reply(Reply::Speech(lane));
+        } else {
+            let mut audio = String::new();
+            pcm::encode_base64_s16(&[4000; 12_000], &mut audio);
+            for event in [ReceiveName::Text, ReceiveName::Audio] {
+                self.reply(lane, event, &audio);
+            }
+        }
+        self.push_reply(Reply::Answer(lane, AnswerPart::End));
     }
 
     fn reply(&mut self, lane: Lane, event: ReceiveName, audio: &str) {

@@ -24,7 +24,7 @@ fn built_in_mappings_work() {
     let library = Library::embedded().unwrap();
     for client in library.clients().filter(|client| !client.is_relayed()) {
         for profile in library.profiles() {
-            for dialect in library.upstreams().filter(|dialect| dialect.is_plain()) {
+            for dialect in library.upstreams().filter(|dialect| dialect.is_plain() || dialect.is_http()) {
                 if check_compatible(client, profile, dialect).is_ok() {
                     let names = [client.name.as_str(), &profile.name, &dialect.name];
                     assert_eq!(problems(&library, names), [""; 0], "{names:?}");
@@ -46,7 +46,7 @@ fn mistakes_that_compile_are_found() {
     for (source, old, new, names, problem) in [
         (MINICPM_O, r#"event = "ready""#, r#"event = "granted""#, speech, not_ready),
         (MINICPM_O, r#"event = "done""#, r#"event = "listen""#, speech, no_effect),
-        (MINICPM_O, r#"event = "audio""#, r#"event = "listen""#, speech, not_spoken),
+        (MINICPM_O, r#"event = "audio""#, r#"event = "text""#, speech, not_spoken),
         (SPEECH, "threshold = 0.55", "threshold = 1.0", speech, not_heard),
         (SPEECH, "start_ms = 250", "start_ms = 25000", speech, not_heard),
         (SPEECH, "init_max_ms = 60000", "init_max_ms = 0", speech, not_ready),

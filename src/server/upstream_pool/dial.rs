@@ -233,6 +233,11 @@ impl Dialer {
         fetch_page(&mut transport, path, &endpoint.authority, token.as_ref(), bytes_min).await
     }
 
+    /// A lane of HTTP requests on an open connection.
+    pub(crate) fn http_socket(&self, transport: Box<dyn Transport>) -> HttpSocket {
+        HttpSocket::new(self.target.http_target(None), transport)
+    }
+
     /// True if both dialers have the same URL.
     pub(crate) fn has_same_url(&self, other: &Self) -> bool {
         self.target.url == other.target.url
