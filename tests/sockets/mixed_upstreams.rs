@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures_util::future::join_all;
 use serde_json::json;
 use voxbridge::{
     config::{Config, UpstreamConfig},
@@ -10,8 +11,8 @@ use voxbridge::{
     simulator::{SimDialect, SimTiming, SimulatorConfig, socket::RecordedInput},
 };
 use voxbridge_test_support::bench::{
-    Bench, ClientFrame, assert_pairs_closed, audio, conversation_profile_with, events, recording,
-    start_simulator, upstream_of,
+    Bench, Client, ClientFrame, assert_pairs_closed, audio, conversation_profile_with, events, recording,
+    speech_dir, start_simulator, upstream_of,
 };
 
 fn simulator(dialect: SimDialect) -> SimulatorConfig {
@@ -85,7 +86,9 @@ async fn conversation_moves_to_an_upstream_of_another_dialect_when_its_own_is_lo
 async fn dialect_of_each_server_is_found_by_its_pages() {
     let mut servers = Vec::new();
     let mut config = Config::default();
-    for dialect in [SimDialect::Current, SimDialect::LlamaCppOmni, SimDialect::SglangOmni] {
+    let dialects =
+        [SimDialect::Current, SimDialect::LlamaCppOmni, SimDialect::SglangOmni, SimDialect::VllmOmni];
+    for dialect in dialects {
         let (address, server, _) = start_simulator("127.0.0.1:0", simulator(dialect), None).await;
         servers.push(server);
         let url = format!("ws://{address}");
@@ -96,9 +99,10 @@ async fn dialect_of_each_server_is_found_by_its_pages() {
     config.upstream.push(UpstreamConfig { url, ..UpstreamConfig::with_default_dialect() });
     config.detect_dialects().await;
     let found: Vec<&str> = config.upstream.iter().map(|upstream| &*upstream.dialect).collect();
-    assert_eq!(found, ["minicpm-o", "llama-cpp-omni", "sglang-omni", "auto"]);
+    assert_eq!(found, ["minicpm-o", "llama-cpp-omni", "sglang-omni", "vllm-omni", "auto"]);
     assert!(config.has_unknown_dialects());
     // Without an answer, it counts as the server that most users have.
+    config.voices = [("default".to_owned(), speech_dir().join("goforward_16k.wav"))].into();
     assert!(config.build_service().is_ok());
 }
 
@@ -131,4 +135,41 @@ async fn relayed_client_passes_to_its_own_dialect_and_is_translated_to_another()
     let is_about_number =
         |error: &serde_json::Value| error["error"]["message"].as_str().unwrap().contains("`number`");
     assert!(errors.len() == 1 && is_about_number(errors[0]), "{}", client.describe_received());
+}
+
+/// Each client asks its question, and is answered.
+async fn ask_all(clients: &mut [Client]) {
+    let question = recording("goforward");
+    join_all(clients.iter_mut().map(|client| client.stream_until(&question, ends_speech))).await;
+}
+
+#[tokio::test]
+async fn conversations_go_on_although_servers_of_two_kinds_are_lost() {
+    const CLIENTS: usize = 6;
+    let (mut servers, mut upstream) = (Vec::new(), Vec::new());
+    for dialect in [SimDialect::SglangOmni, SimDialect::VllmOmni, SimDialect::Current] {
+        let config = SimulatorConfig { workers: 2 * CLIENTS, ..simulator(dialect) };
+        let (address, server, recorder) = start_simulator("127.0.0.1:0", config, None).await;
+        servers.push((server, recorder));
+        upstream.push(upstream_of(dialect, address));
+    }
+    let voices = [("default".to_owned(), speech_dir().join("goforward_16k.wav"))].into();
+    let config = Config { profile: Some("conversation".into()), upstream, voices, ..Config::default() };
+    let bench = Bench::with_config(simulator(SimDialect::Current), config).await;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(bench.client("model=x").await);
+    }
+    ask_all(&mut clients).await;
+    assert!(servers.iter().all(|(_, recorder)| !recorder.all().is_empty()), "each kind has conversations");
+    for lost in 0..2 {
+        servers[lost].0.stop();
+        ask_all(&mut clients).await;
+    }
+    for client in clients {
+        let frames = client.close().await;
+        assert_pairs_closed(&frames);
+        assert!(events(&frames, "tts.speaking_end").len() >= 3, "{frames:?}");
+        assert!(events(&frames, "error").iter().all(|error| error["recoverable"] == true), "{frames:?}");
+    }
 }
