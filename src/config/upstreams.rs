@@ -352,6 +352,15 @@ mod tests {
                 UpstreamConfig { status_path: Some("status".into()), ..upstream("ws://b") },
                 ["ws://b", "status_path"],
             ),
+            (upstream("http://b"), ["the scheme must be ws or wss", "ws://HOST:8006/v1/realtime"]),
+            (
+                UpstreamConfig { dialect: "openai-audio".into(), ..upstream("ws://b") },
+                ["the scheme must be http or https", "http://HOST:8006/v1"],
+            ),
+            (
+                UpstreamConfig { model: Some("m".into()), ..upstream("ws://b") },
+                ["model has no effect", "minicpm-o"],
+            ),
         ] {
             let problem = problem(&[a.clone(), other]);
             assert!(words.iter().all(|words| problem.contains(words)), "{problem}");

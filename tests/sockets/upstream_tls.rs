@@ -4,7 +4,10 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use voxbridge::config::{Config, UpstreamConfig};
+use voxbridge::{
+    config::{Config, UpstreamConfig},
+    simulator::{HttpApi, SimulatorConfig},
+};
 use voxbridge_test_support::bench::{Bench, instant_simulator, scratch, start_simulator};
 use voxbridge_test_support::certs::{acceptor, self_signed, serve_tls};
 
@@ -31,6 +34,25 @@ async fn named_self_signed_certificate_is_trusted() {
     let certificate = self_signed("localhost");
     let port = serve_tls(upstream, acceptor(&certificate)).await.port();
     let bench = start_bridge(port, Some(write_pem("own.pem", &certificate.0))).await;
+    let mut client = bench.client("model=m").await;
+    client.send_json(json!({"type": "tts.speak", "text": "All is well."})).await;
+    client.wait_for_event("tts.speaking_end").await;
+}
+
+#[tokio::test]
+async fn requests_over_http_use_tls() {
+    let simulator = SimulatorConfig { http_api: Some(HttpApi::SglangOmni), ..instant_simulator() };
+    let (upstream, _running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
+    let certificate = self_signed("localhost");
+    let port = serve_tls(upstream, acceptor(&certificate)).await.port();
+    let upstream = UpstreamConfig {
+        url: format!("https://localhost:{port}"),
+        dialect: HttpApi::SglangOmni.dialect().into(),
+        ca: Some(write_pem("https.pem", &certificate.0)),
+        ..UpstreamConfig::default()
+    };
+    let config = Config { upstream: vec![upstream], ..Config::default() };
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let mut client = bench.client("model=m").await;
     client.send_json(json!({"type": "tts.speak", "text": "All is well."})).await;
     client.wait_for_event("tts.speaking_end").await;

@@ -108,9 +108,8 @@ impl Dialer {
         let invalid_url = |problem: String| {
             let scheme = if mapping.is_http() { "http" } else { "ws" };
             format!(
-                "{:?}: {problem}; an upstream URL of the dialect {} looks like {scheme}://HOST:8006{}",
+                "{:?}: {problem}; an upstream URL looks like {scheme}://HOST:8006{}",
                 redacted_url(url),
-                mapping.name,
                 mapping.path
             )
         };
