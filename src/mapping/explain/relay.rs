@@ -155,4 +155,22 @@ mod tests {
         assert!(explain_markdown(&own, &speech, &current).contains("has no [relay]"));
         assert!(explain_markdown(&macaw, &profile, &current).contains("profile \"relay\" relays"));
     }
+
+    #[test]
+    fn relay_reaches_servers_that_converse_and_no_others() {
+        let library = Library::embedded().unwrap();
+        let profile = library.profile("relay").unwrap();
+        for client in ["minicpm-o", "minicpm-o-legacy"] {
+            let explain = |dialect| {
+                let client = library.client(client).unwrap();
+                explain_markdown(&client, &profile, &library.upstream(dialect).unwrap())
+            };
+            for dialect in ["sglang-omni", "vllm-omni"] {
+                let text = explain(dialect);
+                assert!(text.contains("units of one second") && text.contains("no such field"), "{text}");
+                assert!(!text.contains("do not work together"), "{text}");
+            }
+            assert!(explain("sglang-omni-http").contains("do not work together"));
+        }
+    }
 }
