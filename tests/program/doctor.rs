@@ -466,7 +466,7 @@ async fn serve_unoffered_extension() -> (String, tokio::sync::mpsc::UnboundedRec
 #[tokio::test]
 async fn unoffered_extension_is_reported_and_connection_closed() {
     let (url, mut receiver) = serve_unoffered_extension().await;
-    Report::run(&["--upstream", &url])
+    Report::run(&["--upstream", &url, "--upstream-dialect", "minicpm-o"])
         .await
         .assert_failed("upgrade", &["permessage-deflate", "was not offered"]);
     let message = timeout(PATIENCE, receiver.recv()).await.expect("no message was received").unwrap();

@@ -209,7 +209,7 @@ async fn start_logs_url_of_each_served_protocol() {
         assert!(line.contains(&format!("profile=\"{profile}\"")), "{line}");
     }
     let line = server.wait_for_log("upstream cannot be reached: connection refused").await;
-    assert!(line.contains("ws://127.0.0.1:9/v1/realtime") && line.contains("minicpm-o"), "{line}");
+    assert!(line.contains("ws://127.0.0.1:9/v1/realtime") && line.contains("auto"), "{line}");
 }
 
 #[tokio::test]

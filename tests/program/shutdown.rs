@@ -262,6 +262,7 @@ async fn only_stop_signals_end_the_server() {
     let (url, _simulator) = upstream().await;
     let server = Server::start(&url, &[]).await;
     let mut client = server.client().await;
+    server.request_until("/readyz", |answer| answer.status == 200).await;
     for ignored in ["-USR1", "-USR2", "-XFSZ", "-PIPE"] {
         server.signal(ignored).await;
         assert_eq!(server.request("GET", "/readyz").await.status, 200, "{ignored}");
