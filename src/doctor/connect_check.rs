@@ -170,7 +170,7 @@ impl ConnectSteps<'_> {
         tcp: tokio::net::TcpStream,
     ) -> Option<Box<dyn Transport>> {
         if !endpoint.is_secure() {
-            self.log.push(CheckOutcome::skipped(DoctorStep::Tls, "the URL begins with ws://"));
+            self.log.push(CheckOutcome::skipped(DoctorStep::Tls, "the URL has no TLS"));
         }
         let (secured, took) = self.run_step(DoctorStep::Tls, endpoint.connect_tls(tcp)).await?;
         match secured {

@@ -167,7 +167,12 @@ impl UpstreamCheck<'_> {
             let outcome =
                 http_check::ask(socket, &self.check_plan(experiment), self.limits.step_timeout).await;
             let reached = outcome.failure().is_none().then_some(Depth::Answer);
+            let skipped = |step| CheckOutcome::skipped(step, "the upstream takes HTTP requests");
+            for step in [DoctorStep::Upgrade, DoctorStep::Queue, DoctorStep::Init] {
+                log.push(skipped(step));
+            }
             log.push(outcome);
+            log.push(skipped(DoctorStep::Close));
             return AttemptResult { reached, received: Vec::new() };
         }
         // An interrupt does not stop the upgrade, because an open session must be closed cleanly.
