@@ -159,7 +159,7 @@ impl ServedBridge {
             Input::Answer(lane, part) => {
                 if let Some(codec) = self.lanes.get_mut(lane) {
                     codec.handle_answer(part, |event, meta| {
-                        session.handle_lane_event(now, lane, &event, meta)
+                        session.handle_lane_event(now, lane, &event, meta);
                     });
                 }
             }

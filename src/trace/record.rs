@@ -323,7 +323,7 @@ impl TraceRecord {
             InputKind::ClientClosed => handle(Input::ClientClosed),
             InputKind::LaneQueued => handle(Input::LaneQueued(lane()?, self.position.unwrap_or(1))),
             InputKind::LaneDialect => {
-                handle(Input::LaneDialect(lane()?, self.words.as_deref().unwrap_or_default()))
+                handle(Input::LaneDialect(lane()?, self.words.as_deref().unwrap_or_default()));
             }
             InputKind::LaneOpened => handle(Input::LaneOpened(lane()?)),
             InputKind::Answer => handle(Input::Answer(lane()?, self.answer_part())),

@@ -78,7 +78,7 @@ impl Dialect {
         match part {
             EntryPart::Text(text) => self.encode_element(SendName::ChatText, SlotValue::Str(text), out),
             EntryPart::Audio(audio) => {
-                self.encode_element(SendName::ChatAudio, self.mapping.audio_value(audio), out)
+                self.encode_element(SendName::ChatAudio, self.mapping.audio_value(audio), out);
             }
             EntryPart::Picture(file) if self.mapping.is_http() => {
                 let media_type = if file.starts_with(b"\x89PNG") { "image/png" } else { "image/jpeg" };

@@ -179,12 +179,8 @@ impl SglangOmni {
 
     /// Removes the unit with this number, and those before it, which the server has passed over.
     fn take_answered(&mut self, seq: u64) -> Option<SentUnit> {
-        while let Some(unit) = self.unanswered.pop_front_if(|unit| unit.seq <= seq) {
-            if unit.seq == seq {
-                return Some(unit);
-            }
-        }
-        None
+        let passed = self.unanswered.iter().take_while(|unit| unit.seq <= seq).count();
+        self.unanswered.drain(..passed).next_back().filter(|unit| unit.seq == seq)
     }
 
     /// Handles an error that the session survives.

@@ -162,8 +162,8 @@ async fn conversations_go_on_although_servers_of_two_kinds_are_lost() {
     }
     ask_all(&mut clients).await;
     assert!(servers.iter().all(|(_, recorder)| !recorder.all().is_empty()), "each kind has conversations");
-    for lost in 0..2 {
-        servers[lost].0.stop();
+    for (lost, _) in &mut servers[..2] {
+        lost.stop();
         ask_all(&mut clients).await;
     }
     for client in clients {

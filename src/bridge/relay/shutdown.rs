@@ -49,7 +49,7 @@ impl Relay {
         }
         match (self.lane.id(), self.client.codecs.closing_message(reason, text)) {
             (Some(id), Some(message)) => {
-                self.lane.lanes.close_with_message(now, id, message, &mut self.client.out)
+                self.lane.lanes.close_with_message(now, id, message, &mut self.client.out);
             }
             (Some(_), None) => self.lane.close(now, &mut self.client.out),
             (None, _) => {}

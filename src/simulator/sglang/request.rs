@@ -84,7 +84,7 @@ pub(super) enum Form {
     AnyObject,
     Object(&'static [Field]),
     /// Null is also allowed.
-    Nullable(&'static Form),
+    Nullable(&'static Self),
 }
 
 /// Member of an object.

@@ -122,7 +122,7 @@ impl Lane {
         while let Some(action) = self.codec.pop_action() {
             match action {
                 CodecAction::Send(Message::Text(text)) => {
-                    self.sent.push(serde_json::from_str(&text).unwrap())
+                    self.sent.push(serde_json::from_str(&text).unwrap());
                 }
                 CodecAction::Event(_) => self.events.push("end".to_owned()),
                 other => self.actions.push(other),
