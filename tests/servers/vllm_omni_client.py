@@ -1,6 +1,6 @@
 """Talks through the unchanged DuplexClient of the package vllm-omni: vllm_omni_client.py URL RECORDING.wav
 
-Says three seconds of silence, the recording and silence until the answer is complete, in appends of 200 ms. Prints one JSON line.
+Says a second of silence, the recording and silence until the answer is complete, in appends of 200 ms at the pace of speech. Prints one JSON line.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from vllm_omni.clients.duplex import DuplexClient, DuplexProtocolError, audio_da
 from vllm_omni.clients.minicpmo_4_5 import create_duplex_session_config  # noqa: E402
 
 APPEND_BYTES = 2 * 16_000 // 5
-PACE_S = 0.02
+PACE_S = 0.2
 
 
 async def speak(client, pcm, is_over):
@@ -49,7 +49,7 @@ async def talk(url, recording):
                 came["events"].append(event.type)
 
         noting = asyncio.create_task(note())
-        speaking = asyncio.create_task(speak(client, bytes(96_000) + pcm, is_over))
+        speaking = asyncio.create_task(speak(client, bytes(32_000) + pcm, is_over))
         async for response in client.responses():
             if response.decision == "listen":
                 came["listened"] += 1
