@@ -132,6 +132,7 @@ impl SimDialect {
     }
 
     /// True if the server decides at the handshake whether it has a session for the client, and says the first word.
+    #[cfg(feature = "io")]
     pub(super) const fn admits_at_handshake(self) -> bool {
         matches!(self, Self::SglangOmni)
     }
