@@ -29,10 +29,10 @@ pub struct UpstreamConfig {
     /// `ws://` or `wss://` URL; `http://` or `https://` for a dialect of HTTP requests. Its secrets are redacted when it is serialized.
     #[serde(serialize_with = "serialize_redacted_url")]
     pub url: String,
-    /// Name of its dialect; `auto` if it is to be found.
+    /// Name of its dialect; `auto` to have voxbridge find it.
     #[serde(default = "default_dialect")]
     pub dialect: String,
-    /// What it serves; everything that its dialect can, if not set.
+    /// The purposes that it serves; all of its dialect, if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<Vec<LanePurpose>>,
     /// Model that requests over HTTP name. Without it they name none, and the server takes its own.

@@ -153,7 +153,7 @@ impl LaneCommand {
     }
 }
 
-/// What an upstream is told about speech to transcribe.
+/// Instructions for an upstream about speech to transcribe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TranscribePrompt {
     /// Instruction to a model that answers questions, with the language and the hints in it.

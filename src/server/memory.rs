@@ -110,7 +110,7 @@ impl HeldMemory {
     }
 }
 
-/// What a connection holds memory for.
+/// Purpose of a connection's memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Held {
     /// The message that the peer is sending.

@@ -197,7 +197,7 @@ impl TraceHeader {
         Ok(Bridge::open(now, codec, connect, dialects, setup))
     }
 
-    /// Dialects of the upstreams, each of which serves what it can.
+    /// Dialects of the upstreams. Each serves everything that it can.
     fn dialects(&self, library: &Library) -> Result<Dialects, String> {
         let names = std::iter::once(&self.dialect).chain(&self.other_dialects);
         let dialect = |name: &String| Ok(ServedDialect { mapping: library.upstream(name)?, serves: None });

@@ -1,8 +1,8 @@
-//! What a lane's codec does by itself.
+//! Actions of a lane's codec, in addition to the session's commands.
 
 use crate::event::{DisconnectReason, HttpRequest, LaneEvent, Message};
 
-/// What a codec does by itself, in addition to the session's commands.
+/// An action of a codec, in addition to the session's commands.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CodecAction {
     /// Sends a message.

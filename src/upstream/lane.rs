@@ -22,7 +22,7 @@ use crate::{
 /// Close code of a lane whose upstream takes no closing message (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
 
-/// What the end of a transport means for its lane.
+/// Meaning of a transport's end for its lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LaneEnd {
     /// The lane is over. The codec adds the end that the upstream did not report.
@@ -31,7 +31,7 @@ pub enum LaneEnd {
     Resumes,
 }
 
-/// What an open transport means for its lane.
+/// Meaning of an open transport for its lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LaneOpening {
     /// The upstream says when it has a place for the session.
@@ -55,7 +55,7 @@ pub struct LaneCodec {
     behaviour: Behaviour,
 }
 
-/// What a dialect does beyond its mapping file.
+/// Behaviour of a dialect beyond its mapping file.
 #[derive(Debug)]
 enum Behaviour {
     Plain,

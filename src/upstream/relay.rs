@@ -60,7 +60,7 @@ impl RelayUnits {
     }
 }
 
-/// What an event of a lane's codec is for a relay. Its audio is written to `base64`.
+/// The relay's message for an event of a lane's codec. Its audio is written to `base64`.
 pub(crate) fn to_message<'a>(
     mapping: &UpstreamMapping,
     event: &'a LaneEvent<'a>,

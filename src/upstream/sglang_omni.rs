@@ -1,4 +1,4 @@
-//! What SGLang-Omni needs beyond its mapping file: numbered units, pictures before their unit, one end for each unit, and
+//! SGLang-Omni's needs beyond its mapping file: numbered units, pictures before their unit, one end for each unit, and
 //! barge-in without a command for it.
 //!
 //! Source: serve/realtime of the package sglang-omni 0.1.9 (tests/golden/sglang-omni). To change here: how that server

@@ -78,7 +78,7 @@ impl PackageServer {
     }
 }
 
-/// What vLLM-Omni's scripted model can be asked.
+/// Requests to vLLM-Omni's scripted model.
 impl PackageServer {
     /// Asks the model for something.
     pub async fn script(&self, wishes: Value) {
@@ -87,7 +87,7 @@ impl PackageServer {
         self.http(&format!("POST /script HTTP/1.1\r\n{head}"), &body).await;
     }
 
-    /// What the model heard, for each session.
+    /// The audio that the model heard, for each session.
     pub async fn record(&self) -> Vec<Value> {
         serde_json::from_str(&self.http("GET /record HTTP/1.1\r\n", "").await).unwrap()
     }

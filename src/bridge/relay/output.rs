@@ -15,7 +15,7 @@ use crate::{
     session::outbox::{Action, Actions},
 };
 
-/// What the client receives.
+/// The client's side of a relay.
 #[derive(Debug)]
 pub(super) struct ClientSide {
     pub(super) codecs: Arc<RelayCodecs>,

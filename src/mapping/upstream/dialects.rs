@@ -15,7 +15,7 @@ pub struct Dialects(Arc<[ServedDialect]>);
 pub struct ServedDialect {
     /// The dialect.
     pub mapping: Arc<UpstreamMapping>,
-    /// What the configuration lets its upstreams serve; `None` for all that the dialect can.
+    /// Purposes that the configuration lets its upstreams serve; `None` for all of the dialect.
     pub serves: Option<Arc<[LanePurpose]>>,
 }
 

@@ -200,7 +200,7 @@ struct RuleFile {
     take: TakeFile,
 }
 
-/// Value of a condition, or several of which one must match.
+/// Value of a condition, or several; one must match.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum OneOrMore {
@@ -283,7 +283,7 @@ pub struct UpstreamMapping {
     pub modes: BTreeMap<Mode, String>,
     /// Most sessions at a time; `None` if the upstream queues further ones itself.
     pub sessions_max: Option<NonZero<u32>>,
-    /// What the dialect does beyond its file.
+    /// Behaviour of the dialect beyond its file.
     pub codec: CodecName,
     /// Paths of requests over HTTP, after the path of the URL.
     pub(crate) request_paths: BTreeMap<SendName, String>,

@@ -84,7 +84,7 @@ struct DialTarget {
     status_path: Option<String>,
     /// Header sent with every request. Its value is marked sensitive and never printed.
     token: Option<(HeaderName, HeaderValue)>,
-    /// What it serves; `None` for all that its dialect can.
+    /// The purposes that it serves; `None` for all of its dialect.
     serves: Option<Arc<[LanePurpose]>>,
     /// Model that requests over HTTP name.
     model: Option<String>,

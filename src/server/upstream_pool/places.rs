@@ -1,7 +1,7 @@
 //! Places of an upstream that has no queue of its own: lanes wait here, first come, first served.
 //!
 //! The number of places is configured, or learnt: an upstream that refuses a session has as many places as lanes are open then.
-//! What was learnt is forgotten after a while, because the upstream may serve others too.
+//! A learnt number is forgotten after a while, because the upstream may serve others too.
 
 use std::{
     collections::VecDeque,

@@ -62,7 +62,7 @@ enum Piece {
     Aborted,
 }
 
-/// What one request needs.
+/// Context of one request.
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub(super) api: HttpApi,

@@ -77,7 +77,7 @@ struct Step {
     output: StepOutput,
 }
 
-/// What the model makes of a unit.
+/// The model's output for a unit.
 #[derive(Debug)]
 enum StepOutput {
     Listen,

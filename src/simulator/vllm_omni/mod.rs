@@ -29,7 +29,7 @@ const CONFIG_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest message (`MAX_EVENT_BYTES`).
 const MAX_EVENT_BYTES: usize = 15 << 20;
 
-/// What every session of the server uses.
+/// Parts that all sessions of the server use.
 pub(super) struct VllmContext<'a> {
     pub(super) now: Instant,
     pub(super) cfg: &'a SimulatorConfig,

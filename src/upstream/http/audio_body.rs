@@ -139,7 +139,7 @@ fn read_header(bytes: &[u8], bare_rate_hz: u32) -> Result<Option<(PcmFormat, usi
         let start = at + 8;
         if head.starts_with(b"data") {
             let mut format: PcmFormat = format.ok_or("its WAV file has no format")?;
-            // Who writes a file while it is generated does not know its length, and writes 0 or a very large one.
+            // A writer that generates a file as it goes does not know its length, and writes 0 or a very large one.
             format.left = Some(u64::from(length)).filter(|length| (1..0x7fff_0000).contains(length));
             return Ok(Some((format, start)));
         }

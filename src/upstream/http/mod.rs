@@ -39,7 +39,7 @@ pub(super) struct HttpLane {
     actions: VecDeque<CodecAction>,
 }
 
-/// What has come of an answer.
+/// The part of an answer that has come.
 #[derive(Debug, Default)]
 struct Answer {
     path: String,

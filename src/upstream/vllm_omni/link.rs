@@ -64,7 +64,7 @@ impl Link {
         self.state = State::Over;
     }
 
-    /// The transport is gone, or another attempt failed. True if the session is to be resumed.
+    /// The transport is gone, or another attempt failed. True if the codec resumes the session.
     pub(super) fn handle_lost(&mut self, now: Instant, reason: &DisconnectReason) -> bool {
         let was_ended = matches!(reason, DisconnectReason::Closed(NORMAL_CLOSURE, _));
         match &mut self.state {

@@ -1,4 +1,4 @@
-//! What vLLM-Omni's duplex endpoint needs beyond its mapping file: units and their answers, cancellation, playback reports,
+//! Needs of vLLM-Omni's duplex endpoint beyond its mapping file: units and their answers, cancellation, playback reports,
 //! heartbeats, a slower pace on request, and sessions that outlast their transport.
 //!
 //! Source: entrypoints/duplex and engine/duplex of the package vllm-omni 0.30.0, as they answer without a model

@@ -1,4 +1,4 @@
-//! What waits to be sent: because the transport is gone, or because the server has refused an append for want of room.
+//! Messages that wait: because the transport is gone, or because the server has refused an append for want of room.
 //!
 //! The server names a refused append only if its manager refused it, not if its runner did (`input_backpressure`); without a
 //! name, the last one is meant. Everything keeps its order.
