@@ -152,7 +152,9 @@ class Contestants:
     def bridge_command(self, name, listen, upstream_url):
         listen_options = ["--listen", listen, "--upstream", upstream_url]
         return {
-            "voxbridge": [self.program, "serve", "--log", "error", *listen_options],
+            "voxbridge": [
+                self.program, "serve", "--log", "error", "--upstream-dialect", "minicpm-o", *listen_options
+            ],
             "rust": [self.plain_bridge, listen, upstream_url],
             "python": [self.python_interpreter, HERE / "bridge.py", *listen_options],
         }[name]

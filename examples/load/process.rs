@@ -41,6 +41,8 @@ impl Bridge {
             None => Command::new(&program),
         };
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--upstream", upstream]);
+        // The generator's upstream has no pages that show its dialect.
+        command.args(["--upstream-dialect", "minicpm-o"]);
         // Standing sessions plus short ones.
         let most = 2 * options.sessions + 2_000;
         command.args(["--profile", &options.profile, "--sessions-max", &most.to_string()]);
