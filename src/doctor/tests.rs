@@ -453,6 +453,15 @@ fn voice_server_is_distinguished_from_model() {
 }
 
 #[test]
+fn refused_http_request_is_no_crash_of_the_back_end() {
+    let detail = "HTTP 422 for /audio/transcriptions: Field required (body.model)".to_owned();
+    let refused = Symptom::SessionEnded { detail, kind: EndKind::Other, code: None, had_voice: false };
+    let diagnosis = diagnose(&CheckedServer::default(), DoctorStep::Answer, &refused, None);
+    let text = format_diagnosis(DoctorStep::Answer, &diagnosis).replace('\n', " ");
+    assert!(text.contains("refuses the request: HTTP 422") && text.contains("set `model`"), "{text}");
+}
+
+#[test]
 fn step_lines_are_short_without_control_characters() {
     let control_text = format!("\u{1b}[31m{}\n", "x".repeat(1000));
     let failed = CheckOutcome::failed(

@@ -189,6 +189,12 @@ fn diagnose_answer(server: &CheckedServer, symptom: &Symptom) -> Diagnosis {
             "The model failed during inference.",
             "Check the back-end's log.",
         ),
+        // A server over HTTP that reads the request and refuses it.
+        Symptom::SessionEnded { detail, .. } if detail.starts_with("HTTP 4") => Diagnosis::new(
+            format!("{address} refuses the request: {detail}."),
+            "The server needs a model's name, or knows no such request.",
+            "Set `model` of the [[upstream]] to one of the server's models (/v1/models), or `dialect` to that of the server.",
+        ),
         other => Diagnosis::new(
             format!("{address} ended the session instead of answering: {}.", other.summary()),
             "The back-end died during inference, because it ran out of memory or crashed.",
