@@ -121,7 +121,7 @@ fn push_lane_output(now: Instant, lanes: &mut LaneCodecs, action: Action, ready:
     }
 }
 
-/// What a lane's codec reports by itself.
+/// A report of a lane's codec by itself.
 enum CodecReport {
     /// An event that no message of the upstream stands for.
     Event(LaneEvent<'static>),

@@ -136,7 +136,7 @@ fn not_zero(samples: &[i16]) -> Vec<i16> {
     samples.iter().copied().filter(|sample| *sample != 0).collect()
 }
 
-/// What a client sends of a recording: whole frames.
+/// The part of a recording that a client sends: whole frames.
 fn sent(name: &str) -> Vec<i16> {
     let samples = recording(name);
     samples[..samples.len() / 320 * 320].to_vec()

@@ -1,4 +1,4 @@
-//! What opens the upstream session, what the client knows of it, and the client's messages until then.
+//! The opening of the upstream session, the client's knowledge of it, and the client's messages until then.
 
 use super::{
     Lane, RelayCodecs,

@@ -317,6 +317,15 @@ impl UpstreamMapping {
         self.send.get(&name)
     }
 
+    /// True if one of these messages has this slot.
+    #[must_use]
+    pub fn has_slot(&self, names: &[SendName], slot: &str) -> bool {
+        names.iter().any(|name| {
+            let at = name.slots().iter().position(|known| *known == slot);
+            at.zip(self.message(*name)).is_some_and(|(at, template)| template.uses_slot(at))
+        })
+    }
+
     /// The dialect's name of a mode; empty if it lacks the mode.
     #[must_use]
     pub fn mode_name(&self, mode: Mode) -> &str {
@@ -400,17 +409,6 @@ impl UpstreamMapping {
         let parts = [(rule.text, text.into()), (rule.audio, audio.into()), (rule.end_of_turn, true.into())];
         let parts = parts.into_iter().filter_map(|(slot, value)| Some((slot?, value)));
         Some(self.extractor.compose(&conditions.chain(parts).collect()).to_string())
-    }
-}
-
-impl UpstreamMapping {
-    /// True if one of these messages has this slot.
-    #[must_use]
-    pub fn has_slot(&self, names: &[SendName], slot: &str) -> bool {
-        names.iter().any(|name| {
-            let at = name.slots().iter().position(|known| *known == slot);
-            at.zip(self.message(*name)).is_some_and(|(at, template)| template.uses_slot(at))
-        })
     }
 }
 

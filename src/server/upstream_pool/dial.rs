@@ -117,7 +117,13 @@ impl Dialer {
         let websocket_url = match (mapping.is_http(), url.strip_prefix("http")) {
             (true, Some(rest)) => format!("ws{rest}"),
             (true, None) => return Err(invalid_url("the scheme must be http or https".to_owned())),
-            (false, _) => url.to_owned(),
+            (false, Some(_)) => {
+                return Err(invalid_url(
+                    "the scheme must be ws or wss, unless `dialect` names a server of HTTP requests, such as openai-audio"
+                        .to_owned(),
+                ));
+            }
+            (false, None) => url.to_owned(),
         };
         let uri: Uri =
             websocket_url.parse().map_err(|error| invalid_url(format!("invalid URL ({error})")))?;

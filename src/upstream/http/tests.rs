@@ -216,7 +216,7 @@ fn answer_is_asked_for_with_the_conversation_and_the_voice_beside_it() {
     }
 }
 
-/// What vLLM-Omni streams for an answer with speech.
+/// The stream of vLLM-Omni for an answer with speech.
 fn vllm_omni_stream() -> Vec<Value> {
     let chunk = |modality: &str, delta: Value, finish: Value| {
         json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
