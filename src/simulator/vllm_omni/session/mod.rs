@@ -1,4 +1,11 @@
-//! One session: its input, its answers, the journal of its events, and its transports.
+//! One session: its beginning, its input, what it does in time, and its end.
+//!
+//! `transport` is the connection that it has, and the journal of its events; `answers` are what the model says; `checks` are
+//! those of a configuration and of an append.
+
+mod answers;
+mod checks;
+mod transport;
 
 use std::{
     collections::VecDeque,
@@ -7,16 +14,19 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
+use self::{
+    checks::{check_config, check_frames},
+    transport::Sent,
+};
 use super::{
     VllmContext,
     events::{self, Answer},
 };
 use crate::simulator::{
     ConnId, EngineAnswer, FaultKind, JobId, SimOutput,
-    duplex::{DuplexSession, DuplexUnit, UnitOutput},
+    duplex::{DuplexSession, DuplexUnit},
     legacy::decode_wav_to_base64_f32,
     model::WorkerModel,
-    picture::check_picture,
     python,
 };
 
@@ -29,22 +39,11 @@ const UNIT: Duration = Duration::from_secs(1);
 /// Loudness from which an append counts as speech (`overlap_silence_rms`).
 const SPEECH_RMS: f64 = 0.003;
 
-/// Time for which sent events can be repeated (`resume_replay_ttl_s`).
-const REPLAY_TTL: Duration = Duration::from_secs(60);
-
 /// Time without activity after which the session ends (`idle_ttl_s`), and default of `idle_timeout_s`.
 const IDLE: Duration = Duration::from_secs(300);
 
 /// Code and message of an error.
 pub(super) type Refusal = (&'static str, String);
-
-/// An event that was sent, and may be repeated.
-#[derive(Debug)]
-struct Sent {
-    sequence: u64,
-    at: Instant,
-    text: String,
-}
 
 /// One session.
 #[derive(Debug)]
@@ -144,85 +143,8 @@ impl VllmSession {
         self.is_over
     }
 
-    /// The connection that the session is attached to.
-    pub(super) fn attached(&self) -> Option<ConnId> {
-        self.detached_at.is_none().then_some(self.conn)
-    }
-
     pub(super) const fn note_frame(&mut self, now: Instant) {
         (self.last_frame_at, self.last_activity_at) = (now, now);
-    }
-
-    pub(super) fn detach(&mut self, conn: ConnId, now: Instant) {
-        if self.attached() == Some(conn) {
-            self.detached_at = Some(now);
-        }
-    }
-
-    /// Attaches the session to another connection; returns the one that it replaces. `Err(None)`: the reason was sent.
-    pub(super) fn resume(
-        &mut self,
-        conn: ConnId,
-        token: &str,
-        last: u64,
-        ctx: &mut VllmContext<'_>,
-    ) -> Result<Option<ConnId>, Option<Refusal>> {
-        if token != self.token {
-            return Err(Some(("invalid_resume_token", "Invalid duplex session resume token".to_owned())));
-        }
-        while self.journal.front().is_some_and(|sent| sent.at + REPLAY_TTL <= ctx.now) {
-            self.acknowledged = self.journal.pop_front().map_or(self.acknowledged, |sent| sent.sequence);
-        }
-        if last < self.acknowledged {
-            let event = [("session_id", self.id.as_str().into()), ("reason", "journal_gap".into())];
-            ctx.send_event(conn, "session.resync_required", event);
-            return Err(None);
-        }
-        if last > self.sequence {
-            let words = format!("requested sequence {last} is newer than journal head {}", self.sequence);
-            return Err(Some(("session_resume_conflict", words)));
-        }
-        let replaced = self.attached();
-        (self.conn, self.detached_at, self.token) = (conn, None, events::resume_token(ctx.rng));
-        self.note_frame(ctx.now);
-        let members = [
-            ("session_id", self.id.as_str().into()),
-            ("session", self.public_session()),
-            ("attachment_generation", (self.generation + 1).into()),
-            ("resume_token", self.token.as_str().into()),
-        ];
-        ctx.send_event(conn, "session.resumed", members);
-        for sent in self.journal.iter().filter(|sent| sent.sequence > last) {
-            ctx.send(conn, sent.text.clone());
-        }
-        if let Some(replaced) = replaced {
-            let members =
-                [("session_id", self.id.as_str().into()), ("attachment_generation", self.generation.into())];
-            ctx.send_event(replaced, "session.replaced", members);
-            ctx.outputs.push_back(SimOutput::Close(replaced, 1000, "session_replaced".to_owned()));
-        }
-        self.generation += 1;
-        Ok(replaced)
-    }
-
-    /// Sends an event, and keeps it for a client that resumes.
-    fn emit<'n>(
-        &mut self,
-        kind: &str,
-        members: impl IntoIterator<Item = (&'n str, Value)>,
-        ctx: &mut VllmContext<'_>,
-    ) {
-        self.sequence += 1;
-        let text = events::event(kind, &events::event_id(ctx.rng), members, Some(self.sequence));
-        if let Some(conn) = self.attached() {
-            ctx.send(conn, text.clone());
-        }
-        self.journal.push_back(Sent { sequence: self.sequence, at: ctx.now, text });
-    }
-
-    fn emit_error(&mut self, code: &str, message: &str, event_id: Option<&str>, ctx: &mut VllmContext<'_>) {
-        let error = events::error_members(code, message, event_id);
-        self.emit("error", [("error", error)], ctx);
     }
 
     fn public_session(&self) -> Value {
@@ -274,21 +196,6 @@ impl VllmSession {
                 ctx.send_error(conn, "unknown_event", &words, event_id);
             }
         }
-    }
-
-    fn acknowledge(&mut self, conn: ConnId, message: &Map<String, Value>, ctx: &mut VllmContext<'_>) {
-        let event_id = message.get("event_id").and_then(Value::as_str);
-        let Some(sequence) = message.get("server_event_seq").and_then(Value::as_u64) else {
-            let words = "session.event_ack requires a non-negative server_event_seq";
-            return ctx.send_error(conn, "invalid_event_ack", words, event_id);
-        };
-        if sequence > self.sequence {
-            let words =
-                format!("acknowledged sequence {sequence} is newer than journal head {}", self.sequence);
-            return ctx.send_error(conn, "invalid_event_ack", &words, event_id);
-        }
-        self.acknowledged = self.acknowledged.max(sequence);
-        self.journal.retain(|sent| sent.sequence > sequence);
     }
 
     /// Nothing that the model was initialised with can change.
@@ -362,57 +269,6 @@ impl VllmSession {
     fn silence_due_at(&self) -> Option<Instant> {
         let is_waiting = self.model.is_busy() || !self.buffer.is_empty() || !self.waiting.is_empty();
         (self.answer.is_some() && !is_waiting).then(|| self.submitted_at + UNIT)
-    }
-
-    fn cancel(&mut self, named: Option<&str>, event_id: Option<&str>, ctx: &mut VllmContext<'_>) {
-        let active = self.answer.as_ref().map(|answer| answer.id.clone());
-        let last = self.last_answer.as_ref().map(|(id, _)| id.clone());
-        let target = named.map(str::to_owned).or(active.clone()).or(last.clone());
-        let words = match (&active, target) {
-            (None, Some(id)) if last.as_ref() == Some(&id) => format!("Response is already complete: {id}"),
-            // The server says nothing about an answer that it does not know.
-            (None, _) if named.is_some() => return,
-            (None, _) => "response.cancel requires an active response".to_owned(),
-            (Some(active), Some(id)) if *active != id => format!("Response is not active: {id}"),
-            _ => return self.end_cancelled(ctx),
-        };
-        self.emit_error("response_not_active", &words, event_id, ctx);
-    }
-
-    /// Cancels the answer. What the model computed for the old epoch is dropped.
-    fn end_cancelled(&mut self, ctx: &mut VllmContext<'_>) {
-        self.epoch += 1;
-        let late = self.model.cancel_turn();
-        self.end_answer("cancelled", ctx);
-        if ctx.faults.trigger(FaultKind::LateAudio)
-            && let (Some(samples), Some((id, _))) = (late, &self.last_answer)
-        {
-            let mut answer = Answer::new(id.clone());
-            let events = answer.delta("", &samples, self.epoch);
-            events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
-        }
-    }
-
-    fn acknowledge_playback(
-        &mut self,
-        conn: ConnId,
-        message: &Map<String, Value>,
-        ctx: &mut VllmContext<'_>,
-    ) {
-        let Some(played) = message.get("played_ms").and_then(Value::as_f64) else {
-            let event_id = message.get("event_id").and_then(Value::as_str);
-            return ctx.send_error(conn, "bad_event", "playback.ack requires numeric played_ms", event_id);
-        };
-        let named = message.get("response_id").and_then(Value::as_str);
-        let active = self.answer.as_ref().map(|answer| (answer.id.clone(), answer.audio_ms()));
-        let known = active.into_iter().chain(self.last_answer.clone());
-        let known = named.and_then(|named| known.into_iter().find(|(id, _)| *id == named));
-        if let (Some(named), None) = (named, &known) {
-            let words = format!("No assistant response item is registered for {named}.");
-            return self.emit_error("playback_item_not_found", &words, None, ctx);
-        }
-        let event = events::playback_acknowledged(&self.id, self.epoch, known.as_ref(), played as u64);
-        self.emit("playback.acknowledged", [("event", event)], ctx);
     }
 
     /// Ends the session at the client's wish, or for this reason.
@@ -501,58 +357,6 @@ impl VllmSession {
         self.emit("session.updated", [("session", session)], ctx);
     }
 
-    fn finish_step(&mut self, ctx: &mut VllmContext<'_>) {
-        self.last_activity_at = ctx.now;
-        for output in self.model.take_step() {
-            match output {
-                UnitOutput::Listen if self.answer.is_none() => {
-                    let members = events::listen_members(&self.id, self.epoch);
-                    self.emit("response.listen", members, ctx);
-                }
-                // A model that listens during its answer says nothing.
-                UnitOutput::Listen => {}
-                UnitOutput::Speech(text, audio) => self.speak(&text, &audio, ctx),
-                UnitOutput::TurnEnd => self.end_answer("completed", ctx),
-                UnitOutput::Crash(words) => return self.crash(&words, ctx),
-                UnitOutput::Drop => {
-                    if let Some(conn) = self.attached() {
-                        self.detached_at = Some(ctx.now);
-                        ctx.outputs.push_back(SimOutput::Abort(conn));
-                    }
-                }
-            }
-        }
-    }
-
-    fn speak(&mut self, text: &str, audio: &[f32], ctx: &mut VllmContext<'_>) {
-        if self.answer.is_none() {
-            let id = format!("resp-{}-{}-{:08x}", self.id, self.epoch, ctx.rng.u32(..));
-            let answer = Answer::new(id);
-            let previous = self.last_item.replace(answer.item_id());
-            let events = answer.opening(&self.id, self.epoch, previous.as_deref());
-            events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
-            self.answer = Some(answer);
-        }
-        let Some(answer) = &mut self.answer else { return };
-        let events = answer.delta(text, audio, self.epoch);
-        events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
-    }
-
-    fn end_answer(&mut self, status: &'static str, ctx: &mut VllmContext<'_>) {
-        let Some(answer) = self.answer.take() else { return };
-        self.last_answer = Some((answer.id.clone(), answer.audio_ms()));
-        let events = answer.ending(status);
-        events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
-    }
-
-    /// A stage of the model failed, which ends the session.
-    fn crash(&mut self, words: &str, ctx: &mut VllmContext<'_>) {
-        let message = format!("Stage-1 input processor failed: RuntimeError: {words}");
-        self.emit_error("runtime_data_plane_stream_failed", &message, None, ctx);
-        self.end_answer("failed", ctx);
-        self.expire("request_cleanup", ctx);
-    }
-
     pub(super) fn handle_engine_answer(
         &mut self,
         job: JobId,
@@ -560,39 +364,6 @@ impl VllmSession {
         ctx: &mut VllmContext<'_>,
     ) {
         self.model.handle_engine_answer(job, answer, &mut ctx.for_model(self.conn, &mut self.worker));
-    }
-}
-
-/// Checks what the server checks before it opens a session.
-fn check_config(config: &Map<String, Value>) -> Result<(), Refusal> {
-    let format = config.get("input_audio_format").and_then(Value::as_str).unwrap_or("pcm16");
-    if !["pcm16", "pcm_s16le", "s16le"].contains(&format) {
-        return Err(("invalid_session_config", format!("Unsupported input_audio_format: {format}")));
-    }
-    let detection = config.get("turn_detection").and_then(|detection| detection["type"].as_str());
-    if detection.is_some_and(|kind| kind != "server_vad") {
-        return Err(("invalid_session_config", "turn_detection.type must be 'server_vad'".to_owned()));
-    }
-    let modalities = config.get("modalities").and_then(Value::as_array);
-    let has_audio = modalities.is_none_or(|list| list.iter().any(|one| one == "audio"));
-    if has_audio && !config.get("ref_audio").is_some_and(Value::is_string) {
-        return Err(("ref_audio_required", "MiniCPM-o duplex audio output requires ref_audio".to_owned()));
-    }
-    Ok(())
-}
-
-fn check_frames(frames: &[Value]) -> Result<(), &'static str> {
-    if frames.len() > 2 {
-        return Err("video_frames carries more than 2 frames for one append; send ~1 frame per 1 s chunk");
-    }
-    let is_picture = |frame: &Value| {
-        let bytes = frame.as_str().and_then(|frame| python::decode_base64(frame).ok());
-        bytes.is_some_and(|bytes| check_picture(&bytes).is_ok())
-    };
-    if frames.iter().all(is_picture) {
-        Ok(())
-    } else {
-        Err("video_frames entries must be JPEG or PNG images")
     }
 }
 

@@ -1,0 +1,39 @@
+//! What the server checks in a configuration and in an append.
+
+use serde_json::{Map, Value};
+
+use super::Refusal;
+use crate::simulator::{picture::check_picture, python};
+
+/// Checks what the server checks before it opens a session.
+pub(super) fn check_config(config: &Map<String, Value>) -> Result<(), Refusal> {
+    let format = config.get("input_audio_format").and_then(Value::as_str).unwrap_or("pcm16");
+    if !["pcm16", "pcm_s16le", "s16le"].contains(&format) {
+        return Err(("invalid_session_config", format!("Unsupported input_audio_format: {format}")));
+    }
+    let detection = config.get("turn_detection").and_then(|detection| detection["type"].as_str());
+    if detection.is_some_and(|kind| kind != "server_vad") {
+        return Err(("invalid_session_config", "turn_detection.type must be 'server_vad'".to_owned()));
+    }
+    let modalities = config.get("modalities").and_then(Value::as_array);
+    let has_audio = modalities.is_none_or(|list| list.iter().any(|one| one == "audio"));
+    if has_audio && !config.get("ref_audio").is_some_and(Value::is_string) {
+        return Err(("ref_audio_required", "MiniCPM-o duplex audio output requires ref_audio".to_owned()));
+    }
+    Ok(())
+}
+
+pub(super) fn check_frames(frames: &[Value]) -> Result<(), &'static str> {
+    if frames.len() > 2 {
+        return Err("video_frames carries more than 2 frames for one append; send ~1 frame per 1 s chunk");
+    }
+    let is_picture = |frame: &Value| {
+        let bytes = frame.as_str().and_then(|frame| python::decode_base64(frame).ok());
+        bytes.is_some_and(|bytes| check_picture(&bytes).is_ok())
+    };
+    if frames.iter().all(is_picture) {
+        Ok(())
+    } else {
+        Err("video_frames entries must be JPEG or PNG images")
+    }
+}
