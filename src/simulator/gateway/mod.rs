@@ -1,0 +1,175 @@
+//! Simulated gateway: connections, the queue, worker assignment, and the cleanup after an impolite end.
+//!
+//! `admission` leads a connection to its session, `sessions` are those in progress, and `due_work` is what happens in time.
+//!
+//! Source: field notes §1.2. The gateway considers a worker free as soon as its socket ends. Only after
+//! `session.queue_done` does it learn whether the worker accepts the next session.
+//!
+//! Both real gateways learn that a queued client has left when they next send to it. A queue update takes the client out
+//! of the queue. `session.queue_done` is sent outside their `try`: it raises, and the worker stays busy for ever.
+
+mod admission;
+mod due_work;
+mod sessions;
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use super::{
+    Backend, ConnId, SimDialect, SimInput, SimMode, SimOutput, SimulatorConfig,
+    backlog::Backlog,
+    dialect_session::DialectSession,
+    fault::Faults,
+    messages::UnixClock,
+    model::{WorkerModel, WorkerTask},
+    vllm_omni::{VllmContext, VllmServer},
+};
+
+/// The simulated gateway with its workers; sans-IO.
+#[derive(Debug)]
+pub struct Gateway {
+    pub(super) cfg: SimulatorConfig,
+    pub(super) clock: UnixClock,
+    rng: fastrand::Rng,
+    faults: Faults,
+    connections: BTreeMap<ConnId, Connection>,
+    pub(super) queue: VecDeque<ConnId>,
+    pub(super) workers: Vec<Worker>,
+    job_count: u64,
+    turn_count: u64,
+    /// Used instead of the connections, queue and workers if the dialect is vLLM-Omni's.
+    vllm: VllmServer,
+    outputs: VecDeque<SimOutput>,
+}
+
+#[derive(Debug)]
+enum Connection {
+    Queued {
+        mode: SimMode,
+        next_update_at: Instant,
+        is_stuck: bool,
+        /// The client's transport has ended, and the gateway has not noticed.
+        has_left: bool,
+        held_frames: Backlog<ClientFrame<'static>>,
+    },
+    /// Connected to a server without a queue, before the first message.
+    Unplaced {
+        mode: SimMode,
+    },
+    Serving {
+        worker: usize,
+        session: Box<dyn DialectSession>,
+    },
+}
+
+/// A client frame; `None` is a binary one, whose content does not matter.
+type ClientFrame<'a> = Option<Cow<'a, str>>;
+
+#[derive(Debug, Default)]
+pub(super) struct Worker {
+    serving: Option<ConnId>,
+    /// Its task for that connection.
+    pub(super) task: Option<WorkerTask>,
+    rejects_until: Option<Instant>,
+    /// A health check took it for busy, although the gateway gave it no task; until the next check.
+    reported_busy_until: Option<Instant>,
+    /// Assigned to a client that had left the queue: busy for ever.
+    is_lost: bool,
+    model: WorkerModel,
+}
+
+impl Worker {
+    /// True if the gateway considers the worker idle.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.serving.is_none() && self.reported_busy_until.is_none() && !self.is_lost
+    }
+}
+
+impl Gateway {
+    /// Creates a gateway. `unix_time` is the time of day at `now`; together with the seed it makes every run
+    /// deterministic.
+    pub fn new(mut cfg: SimulatorConfig, now: Instant, unix_time: Duration) -> Self {
+        match cfg.dialect {
+            SimDialect::Current => {}
+            // These servers have no other back-end.
+            SimDialect::Legacy { .. } | SimDialect::VllmOmni => cfg.backend = Backend::Pytorch,
+            SimDialect::LlamaCppOmni => (cfg.backend, cfg.workers) = (Backend::Cpp, 1),
+            SimDialect::SglangOmni => cfg.backend = Backend::Cpp,
+        }
+        Self {
+            clock: UnixClock { started_at: now, unix_at_start: unix_time },
+            rng: fastrand::Rng::with_seed(cfg.seed),
+            faults: Faults::new(&cfg.faults),
+            connections: BTreeMap::new(),
+            queue: VecDeque::new(),
+            workers: std::iter::repeat_with(Worker::default).take(cfg.workers).collect(),
+            job_count: 0,
+            turn_count: 0,
+            vllm: VllmServer::default(),
+            outputs: VecDeque::new(),
+            cfg,
+        }
+    }
+
+    /// Handles one input and all work that is due. Ignores input for a forgotten connection.
+    pub fn handle_input(&mut self, now: Instant, input: SimInput<'_>) {
+        self.run_due_work(now);
+        let Some(input) = self.handle_vllm_input(now, input) else { return self.run_due_work(now) };
+        match input {
+            SimInput::Connected(conn, mode) => self.handle_connected(conn, mode, now),
+            SimInput::Text(conn, text) => self.handle_frame(conn, Some(text.into()), now),
+            SimInput::Binary(conn) => self.handle_frame(conn, None, now),
+            SimInput::Closed(conn) => self.handle_closed(conn, now),
+            SimInput::EngineDone(job, answer) => self.handle_engine_done(job, &answer, now),
+            SimInput::AddFault(fault) => self.faults.add(fault),
+            SimInput::ClearFaults => self.faults.clear(),
+            SimInput::Timeout => {}
+        }
+        self.assign_queued(now);
+        self.run_due_work(now);
+    }
+
+    /// Returns the next output; [`SimOutput::Wait`] is the last one before the next input.
+    pub fn poll_output(&mut self, now: Instant) -> SimOutput {
+        if self.outputs.is_empty() {
+            self.run_due_work(now);
+        }
+        self.outputs.pop_front().unwrap_or_else(|| SimOutput::Wait(self.next_deadline()))
+    }
+
+    /// Passes an input to vLLM-Omni's server. Returns one that is not for it.
+    fn handle_vllm_input<'i>(&mut self, now: Instant, input: SimInput<'i>) -> Option<SimInput<'i>> {
+        if self.cfg.dialect != SimDialect::VllmOmni {
+            return Some(input);
+        }
+        let (vllm, mut ctx) = self.vllm_parts(now);
+        match input {
+            SimInput::Connected(conn, mode) => vllm.handle_connected(conn, mode, &mut ctx),
+            SimInput::Text(conn, text) => vllm.handle_text(conn, text, &mut ctx),
+            SimInput::Binary(conn) => vllm.handle_binary(conn, &mut ctx),
+            SimInput::Closed(conn) => vllm.handle_closed(conn, &ctx),
+            SimInput::EngineDone(job, answer) => vllm.handle_engine_done(job, &answer, &mut ctx),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// vLLM-Omni's server, and what it uses of the gateway.
+    const fn vllm_parts(&mut self, now: Instant) -> (&mut VllmServer, VllmContext<'_>) {
+        let Self { cfg, clock, rng, faults, job_count, turn_count, outputs, vllm, .. } = self;
+        (vllm, VllmContext { now, cfg, clock, rng, faults, job_count, turn_count, outputs })
+    }
+
+    /// Number of sessions and queued connections.
+    pub fn connection_count(&self) -> usize {
+        self.connections.len() + self.vllm.connection_count()
+    }
+
+    /// Number of workers that stay busy for ever, because their clients left the queue before they were assigned.
+    pub fn lost_worker_count(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.is_lost).count()
+    }
+}

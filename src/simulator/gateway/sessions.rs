@@ -1,0 +1,156 @@
+//! Sessions in progress: what reaches them, how they end, and what their workers do then.
+
+use std::time::{Duration, Instant};
+
+use super::{ClientFrame, Connection, Gateway};
+use crate::simulator::{
+    ConnId, EngineAnswer, FaultKind, JobId, SimDialect, SimOutput,
+    dialect_session::DialectSession,
+    messages,
+    session_context::{SimContext, SimSessionEnd},
+};
+
+/// Time between two health checks of a worker (`HEALTH_CHECK_INTERVAL` in gateway_modules/worker_pool.py).
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Gateway {
+    pub(super) fn handle_frame(&mut self, conn: ConnId, frame: ClientFrame<'_>, now: Instant) {
+        match (self.connections.get_mut(&conn), frame) {
+            (Some(Connection::Unplaced { mode }), frame) => {
+                let mode = *mode;
+                self.place_connection(conn, mode, frame, now);
+            }
+            (Some(Connection::Queued { held_frames, .. }), frame) => {
+                let bytes = frame.as_ref().map_or(0, |text| text.len());
+                if !held_frames.try_push(frame.map(|text| text.into_owned().into()), bytes) {
+                    self.fail_queued(conn);
+                }
+            }
+            (Some(Connection::Serving { .. }), Some(text)) => {
+                self.with_session(conn, now, |session, ctx| session.handle_text(&text, ctx));
+            }
+            (Some(Connection::Serving { .. }), None) => {
+                self.with_session(conn, now, |session, ctx| session.handle_binary(ctx));
+            }
+            (None, _) => {}
+        }
+    }
+
+    pub(super) fn handle_closed(&mut self, conn: ConnId, now: Instant) {
+        if let Some(Connection::Queued { has_left, .. }) = self.connections.get_mut(&conn)
+            && !self.faults.trigger(FaultKind::NoticesLeavers)
+        {
+            *has_left = true;
+            return;
+        }
+        match self.connections.remove(&conn) {
+            Some(Connection::Queued { .. }) => self.queue.retain(|queued| *queued != conn),
+            Some(Connection::Serving { worker, session }) => {
+                // llama.cpp-omni takes the end of the transport as the end of the session, once it is idle.
+                let is_polite =
+                    self.cfg.dialect == SimDialect::LlamaCppOmni && session.next_deadline().is_none();
+                self.release_worker(worker, session, !is_polite, now);
+            }
+            Some(Connection::Unplaced { .. }) | None => {}
+        }
+    }
+
+    pub(super) fn handle_engine_done(&mut self, job: JobId, answer: &EngineAnswer, now: Instant) {
+        for worker in &mut self.workers {
+            worker.model.drop_orphan_awaiting(job);
+        }
+        let serving: Vec<ConnId> = self.workers.iter().filter_map(|worker| worker.serving).collect();
+        for conn in serving {
+            self.with_session(conn, now, |session, ctx| {
+                session.handle_engine_answer(job, answer, ctx);
+                Ok(())
+            });
+        }
+    }
+
+    /// Runs an action on a session, and ends the session if the action ended it.
+    pub(super) fn with_session(
+        &mut self,
+        conn: ConnId,
+        now: Instant,
+        action: impl FnOnce(&mut dyn DialectSession, &mut SimContext<'_>) -> Result<(), SimSessionEnd>,
+    ) {
+        let Some(Connection::Serving { worker, session }) = self.connections.get_mut(&conn) else { return };
+        let worker = *worker;
+        let mut ctx = SimContext {
+            now,
+            conn,
+            cfg: &self.cfg,
+            clock: &self.clock,
+            rng: &mut self.rng,
+            faults: &mut self.faults,
+            model: &mut self.workers[worker].model,
+            job_count: &mut self.job_count,
+            turn_count: &mut self.turn_count,
+            outputs: &mut self.outputs,
+        };
+        if let Err(ending) = action(session.as_mut(), &mut ctx) {
+            self.end_session(conn, &ending, now);
+        }
+    }
+
+    fn end_session(&mut self, conn: ConnId, ending: &SimSessionEnd, now: Instant) {
+        let Some(Connection::Serving { worker, session }) = self.connections.remove(&conn) else { return };
+        match ending {
+            SimSessionEnd::Closed | SimSessionEnd::Unanswered => {
+                self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
+            }
+            SimSessionEnd::GatewayFailed(message) => {
+                self.outputs.push_back(SimOutput::Text(conn, messages::error("session_failed", message)));
+                self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
+            }
+            SimSessionEnd::UnsupportedData => {
+                self.outputs.push_back(SimOutput::Close(conn, 1003, "unsupported data".to_owned()));
+            }
+            SimSessionEnd::Aborted => self.outputs.push_back(SimOutput::Abort(conn)),
+        }
+        let is_polite = matches!(ending, SimSessionEnd::Closed | SimSessionEnd::Unanswered);
+        self.release_worker(worker, session, !is_polite, now);
+    }
+
+    /// Ends the session with this id at once, as a client of llama.cpp-omni may request. False if there is none.
+    pub(in crate::simulator) fn end_session_by_id(&mut self, id: &str, now: Instant) -> bool {
+        let has_id = |connection: &Connection| match connection {
+            Connection::Serving { session, .. } => session.id() == Some(id),
+            _ => false,
+        };
+        let Some(conn) = self.connections.iter().find_map(|(conn, it)| has_id(it).then_some(*conn)) else {
+            return false;
+        };
+        self.with_session(conn, now, |_, ctx| {
+            ctx.send_text(ctx.session_closed(id, "client_closed", None));
+            Err(SimSessionEnd::Closed)
+        });
+        true
+    }
+
+    fn release_worker(
+        &mut self,
+        worker: usize,
+        session: Box<dyn DialectSession>,
+        impolite: bool,
+        now: Instant,
+    ) {
+        let released = &mut self.workers[worker];
+        (released.serving, released.task) = (None, None);
+        if impolite {
+            // A step in progress is completed first (field notes §2).
+            let clean_at = now + self.cfg.timing.cleanup;
+            released.rejects_until = Some(session.step_end_time().map_or(clean_at, |end| end.max(clean_at)));
+            if self.faults.trigger(FaultKind::HealthCheckStall) {
+                released.reported_busy_until = Some(now + HEALTH_CHECK_INTERVAL);
+            }
+        }
+        // llama.cpp-omni stops the generation before it takes the next session.
+        if self.cfg.dialect != SimDialect::LlamaCppOmni
+            && let Some(generation) = session.into_orphaned_generation()
+        {
+            released.model.adopt_orphan(generation);
+        }
+    }
+}
