@@ -3,6 +3,7 @@
 //! Order, ids, checks and errors are those of the package's `serve/realtime` and `models/minicpm_o`; where the two differ, the
 //! package is right. The model is the rule of [`duplex`](super::duplex).
 //!
+//! - [`opening`] opens a session, and [`steps`] are the model's
 //! - [`request`] checks the form of a client's event, [`negotiation`] a session's configuration
 //! - [`input`] is the audio and the pictures that wait for their unit
 //! - [`response`] writes the events of a turn
@@ -10,41 +11,33 @@
 
 mod input;
 mod negotiation;
+mod opening;
 pub(super) mod pages;
 mod request;
 mod response;
+mod steps;
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
 use self::{
-    input::{Input, Unit},
+    input::Input,
     negotiation::Negotiated,
+    opening::Opening,
     request::{Rejected, Request},
     response::OpenResponse,
+    steps::{CONTEXT_TOKENS, OPENING_TOKENS, Step},
 };
 use super::{
-    Backend, DuplexOpening, DuplexUnit, EngineAnswer, FaultKind, JobId, SimOutput,
+    Backend, EngineAnswer, JobId,
     backlog::Backlog,
     dialect_session::DialectSession,
-    duplex::{
-        BUSY_TOKENS, FRAME_TOKENS, IDLE_TOKENS, InputUnits, ModelAnswer, ModelTurn, Responder, TurnFault,
-    },
+    duplex::{InputUnits, ModelTurn, Responder},
     messages::to_json,
     python,
     session_context::{SimContext, SimSessionEnd},
 };
-use crate::audio::pcm;
-
-/// Context length of the model (`THINKER_CONTEXT_LENGTH` in native_config.py).
-const CONTEXT_TOKENS: u64 = 8192;
-
-/// Code of the error that ends a full session.
-const CONTEXT_EXHAUSTED: &str = "context_exhausted";
-
-/// Context of the prompt and the voice, as in the other dialects.
-const OPENING_TOKENS: u64 = 75;
 
 /// Time for the `session.update` that opens the session (`session_update_timeout_s`).
 const UPDATE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -58,39 +51,6 @@ enum State {
     Open,
     /// `session.closed` was sent.
     Closed,
-}
-
-/// A configuration that the model prepares. The server reads no message meanwhile.
-#[derive(Debug)]
-struct Opening {
-    ready_at: Instant,
-    event_id: String,
-    session: Map<String, Value>,
-    negotiated: Negotiated,
-}
-
-/// Unit in the model.
-#[derive(Debug)]
-struct Step {
-    ends_at: Instant,
-    unit: Unit,
-    output: StepOutput,
-}
-
-/// The model's output for a unit.
-#[derive(Debug)]
-enum StepOutput {
-    Listen,
-    Speak {
-        text: String,
-        audio: Vec<f32>,
-        ends_turn: bool,
-    },
-    /// The model's failure: code and message.
-    Failed(&'static str, String),
-    Abort,
-    /// The unit is never answered.
-    Lost,
 }
 
 /// One session.
@@ -218,202 +178,6 @@ impl SglangSession {
             State::Open => Ok(()),
             _ => Err(Rejected::state("session is not OPEN")),
         }
-    }
-
-    /// Opens the session, or changes what may change later: the output modalities.
-    fn update(
-        &mut self,
-        patch: &Map<String, Value>,
-        event_id: &str,
-        ctx: &mut SimContext<'_>,
-    ) -> Result<(), Rejected> {
-        let is_open = self.state == State::Open;
-        let (session, negotiated) = negotiation::negotiate(&self.session, is_open, patch)?;
-        if is_open {
-            self.adopt(session, negotiated, event_id, ctx);
-            return Ok(());
-        }
-        let extra_delay = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::SlowInit(by) => Some(by),
-            _ => None,
-        });
-        let ready_at = ctx.now + ctx.cfg.timing.init + extra_delay.unwrap_or_default();
-        self.opening = Some(Opening { ready_at, event_id: event_id.to_owned(), session, negotiated });
-        Ok(())
-    }
-
-    fn finish_opening(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        let Some(Opening { event_id, session, negotiated, .. }) = self.opening.take() else { return Ok(()) };
-        if ctx.faults.trigger(FaultKind::DieBeforeCreated) {
-            let rejected = Rejected {
-                code: "admission_rejected",
-                message: "no capacity for another session".to_owned(),
-                param: None,
-            };
-            let members = error_members(false, "invalid_request_error", &rejected, Some(&event_id));
-            send(ctx, "error", members);
-        } else {
-            self.begin_model(&session, ctx);
-            self.adopt(session, negotiated, &event_id, ctx);
-            self.state = State::Open;
-        }
-        while self.opening.is_none()
-            && self.closes.is_none()
-            && let Some(frame) = self.unread.pop()
-        {
-            self.read(frame.as_deref(), ctx)?;
-        }
-        Ok(())
-    }
-
-    fn begin_model(&mut self, session: &Map<String, Value>, ctx: &mut SimContext<'_>) {
-        let sampling = session.get("sglang").and_then(|extension| extension.get("sampling"));
-        let config = sampling.and_then(Value::as_object).cloned().unwrap_or_default();
-        let count = config.get("force_listen_count").and_then(Value::as_u64);
-        self.listens_left = count.unwrap_or_else(|| ctx.cfg.force_listen_count.into());
-        self.context_max = ctx
-            .faults
-            .trigger_with(|kind| match kind {
-                FaultKind::ContextFull(limit) => Some(limit),
-                _ => None,
-            })
-            .unwrap_or(CONTEXT_TOKENS);
-        let start = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::KvStart(start) => Some(start),
-            _ => None,
-        });
-        self.tokens = start.unwrap_or(OPENING_TOKENS);
-        let prompt = session.get("instructions").and_then(Value::as_str).map(str::to_owned);
-        let voice = negotiation::voice(session);
-        ctx.record(|conn| {
-            SimOutput::DuplexOpened(conn, DuplexOpening { has_video: true, prompt, config, voice })
-        });
-    }
-
-    fn adopt(
-        &mut self,
-        session: Map<String, Value>,
-        negotiated: Negotiated,
-        event_id: &str,
-        ctx: &mut SimContext<'_>,
-    ) {
-        let shown = negotiation::wire_session(&session, &negotiated, &self.id);
-        send(ctx, "session.updated", [("client_event_id", event_id.into()), ("session", shown)]);
-        (self.session, self.negotiated) = (session, negotiated);
-    }
-
-    /// Gives the model the next unit, if it is free.
-    fn process_input(&mut self, ctx: &mut SimContext<'_>) {
-        if self.state != State::Open || self.step.is_some() || self.closes.is_some() {
-            return;
-        }
-        let Some(unit) = self.input.cut_unit() else { return };
-        let samples: Vec<f32> = unit.pcm.iter().map(|sample| pcm::to_f32(*sample)).collect();
-        let recorded = DuplexUnit {
-            samples: samples.clone(),
-            force_listen: false,
-            frame_count: unit.images,
-            input_id: Some(unit.index.into()),
-        };
-        let output = self.run_model(&unit, samples, ctx);
-        // A unit that the context has no room for is not heard.
-        if !matches!(output, StepOutput::Failed(CONTEXT_EXHAUSTED, _)) {
-            ctx.record(|conn| SimOutput::DuplexUnit(conn, recorded));
-        }
-        let timing = &ctx.cfg.timing;
-        let time =
-            if matches!(output, StepOutput::Speak { .. }) { timing.speak_step } else { timing.listen_step };
-        let extra_time = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::SlowSteps(by) => Some(by),
-            _ => None,
-        });
-        self.step = Some(Step { ends_at: ctx.now + time + extra_time.unwrap_or_default(), unit, output });
-    }
-
-    fn run_model(&mut self, unit: &Unit, samples: Vec<f32>, ctx: &mut SimContext<'_>) -> StepOutput {
-        if ctx.faults.trigger(FaultKind::NeverAnswers) {
-            return StepOutput::Lost;
-        }
-        let is_audible = self.utterances.observe_unit(samples);
-        let is_busy = is_audible || self.turn.is_some();
-        self.tokens += if is_busy { BUSY_TOKENS } else { IDLE_TOKENS } + unit.images as u64 * FRAME_TOKENS;
-        if self.tokens > self.context_max {
-            let message = format!(
-                "{CONTEXT_EXHAUSTED}: the session reached the thinker context length of {} tokens (the next unit needs {} \
-                 tokens, limit {}). Start a new session.",
-                self.context_max, self.tokens, self.context_max
-            );
-            return StepOutput::Failed(CONTEXT_EXHAUSTED, message);
-        }
-        if is_audible && self.turn.as_ref().is_some_and(|turn| turn.yields_to_speech) {
-            self.turn = None;
-            return StepOutput::Speak { text: String::new(), audio: Vec::new(), ends_turn: true };
-        }
-        let must_listen = self.listens_left > 0;
-        self.listens_left = self.listens_left.saturating_sub(1);
-        if self.turn.is_none()
-            && !is_audible
-            && let Some(answer) = self.take_answer(must_listen, ctx)
-        {
-            self.turn = Some(ModelTurn::start(answer, String::new(), ctx));
-        }
-        self.speak()
-    }
-
-    fn take_answer(&mut self, must_listen: bool, ctx: &mut SimContext<'_>) -> Option<ModelAnswer> {
-        if (!must_listen || ctx.cfg.use_engines) && self.responder.is_idle() {
-            let utterance = self.utterances.take_utterance()?;
-            self.responder.begin_answer(utterance, ctx);
-        }
-        if must_listen { None } else { self.responder.take_answer() }
-    }
-
-    /// The next second of the turn.
-    fn speak(&mut self) -> StepOutput {
-        let Some(turn) = &mut self.turn else { return StepOutput::Listen };
-        match turn.due_fault() {
-            Some(TurnFault::Crash) => {
-                return StepOutput::Failed("internal", "simulated: the generator died".into());
-            }
-            Some(TurnFault::Abort) => return StepOutput::Abort,
-            None => {}
-        }
-        let unit = turn.next_unit();
-        let ends_turn = turn.is_over();
-        if ends_turn {
-            self.turn = None;
-        }
-        StepOutput::Speak { text: unit.text, audio: unit.audio, ends_turn }
-    }
-
-    fn finish_step(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        let Some(Step { unit, output, .. }) = self.step.take() else { return Ok(()) };
-        let modality = self.negotiated.output_modality;
-        match output {
-            StepOutput::Listen => {}
-            StepOutput::Speak { text, audio, ends_turn } => {
-                self.response.push_unit(&self.id, &text, &audio, modality, &unit, ctx);
-                if ends_turn {
-                    self.response.finish("completed", "stop", Some(&unit), ctx);
-                }
-            }
-            StepOutput::Failed(code, message) => return self.fail(code, message, ctx),
-            StepOutput::Abort => return Err(SimSessionEnd::Aborted),
-            StepOutput::Lost => {
-                self.step = Some(Step { ends_at: ctx.now + Duration::from_secs(86_400), unit, output });
-                return Ok(());
-            }
-        }
-        if unit.is_last {
-            self.response.finish("completed", "stop", Some(&unit), ctx);
-        }
-        let members = [("unit_id", unit.id().into()), ("sglang", unit.metadata(0))];
-        send(ctx, "sglang.unit.done", members);
-        if let Some(event_id) = self.input.consume(&unit) {
-            send(ctx, "sglang.input_audio.drained", self.input.drained(&event_id));
-        }
-        self.process_input(ctx);
-        Ok(())
     }
 
     /// Ends the session after an error of the server.
