@@ -288,22 +288,22 @@ fn run_cases(seeds: std::ops::Range<u64>, backend: ServerKind) {
 
 #[test]
 fn interruptions_on_pytorch() {
-    run_cases(0..400, ServerKind::Pytorch);
+    run_cases(0..150, ServerKind::Pytorch);
 }
 
 #[test]
 fn interruptions_on_cpp() {
-    run_cases(500..900, ServerKind::Cpp);
+    run_cases(500..650, ServerKind::Cpp);
 }
 
 #[test]
 fn interruptions_on_legacy_server() {
-    run_cases(1000..1100, ServerKind::Legacy);
+    run_cases(1000..1060, ServerKind::Legacy);
 }
 
 #[test]
 fn interruptions_on_documented_legacy_server() {
-    run_cases(1100..1200, ServerKind::Documented);
+    run_cases(1100..1160, ServerKind::Documented);
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn never_yielding_model_is_replaced_and_question_kept() {
 #[test]
 fn late_audio_after_interruption_is_discarded() {
     for backend in BACKENDS {
-        for after_ms in (0..2000).step_by(130) {
+        for after_ms in (0..2000).step_by(290) {
             let (mut harness, mut microphone) = open_conversation(backend, &["late-audio"]);
             ask_and_await_answer(&mut harness, &mut microphone);
             microphone.silence(&mut harness, after_ms);

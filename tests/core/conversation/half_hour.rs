@@ -1,5 +1,5 @@
 //! Half an hour of conversation in virtual time: both back-ends and the legacy dialect, with and without
-//! pictures, with one worker and with two.
+//! pictures, with one worker and with two. Each pair of these has a run of its own.
 //!
 //! Every user sample reaches a model once and in order. Every model sample reaches the user once and in
 //! order. Every question is answered. A rollover costs nothing with a standby session, and the close and
@@ -69,22 +69,20 @@ fn run_half_hour(backend: ServerKind, profile: &'static str, standby: bool) {
     conversation.close_and_check();
 }
 
-#[test]
-fn half_hour_of_audio_with_one_worker() {
-    ServerKind::ALL.into_iter().for_each(|server_kind| run_half_hour(server_kind, "conversation", false));
+/// Runs each kind of server with pictures in one of the two tests, and without in the other.
+fn run_in_pairs(profile_of_even: &'static str, profile_of_odd: &'static str, standby: bool) {
+    for (number, server_kind) in ServerKind::ALL.into_iter().enumerate() {
+        let profile = if number % 2 == 0 { profile_of_even } else { profile_of_odd };
+        run_half_hour(server_kind, profile, standby);
+    }
 }
 
 #[test]
-fn half_hour_of_audio_with_standby() {
-    ServerKind::ALL.into_iter().for_each(|server_kind| run_half_hour(server_kind, "conversation", true));
+fn half_hour_with_one_worker() {
+    run_in_pairs("conversation", "video", false);
 }
 
 #[test]
-fn half_hour_of_video_with_one_worker() {
-    ServerKind::ALL.into_iter().for_each(|server_kind| run_half_hour(server_kind, "video", false));
-}
-
-#[test]
-fn half_hour_of_video_with_standby() {
-    ServerKind::ALL.into_iter().for_each(|server_kind| run_half_hour(server_kind, "video", true));
+fn half_hour_with_standby() {
+    run_in_pairs("video", "conversation", true);
 }
