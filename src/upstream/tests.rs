@@ -3,7 +3,11 @@
 use serde_json::Value;
 
 use super::*;
-use crate::mapping::Library;
+use crate::{
+    audio::{pcm, wav},
+    event::{Frame, LaneCommand, LaneEvent, Mode, UnitInput, VoiceEncoding, VoiceSample},
+    mapping::Library,
+};
 
 fn dialect() -> Dialect {
     Dialect::new(Library::embedded().unwrap().upstream("minicpm-o").unwrap())
