@@ -39,7 +39,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     let client = library.client(protocol).map_err(CommandError::failed)?;
     let printed = SideBySide::stdout(client.audio_in.rate_hz);
     let view = Arc::new(DemoTap::new(printed, SessionPicture::new(&client)));
-    let servers = DemoServers::start(args.stay, engines, config, Some(view.clone())).await?;
+    let servers = DemoServers::start(&args, engines, config, Some(view.clone())).await?;
     let url = format!("ws://{}/v1/realtime", servers.address);
 
     view.printed.header();
