@@ -3,6 +3,8 @@
 //! `cargo run --release --example load -- --sessions 500 --seconds 30 --rate 48000 --frame-ms 20 --profile
 //! conversation`
 //!
+//! `--server` names the MiniCPM-o server whose dialect the upstream speaks, as for `voxbridge simulate`.
+//!
 //! Clients and upstream run in one thread of this process, so the figures of the other process belong to the bridge
 //! alone. Without `--url` it is `voxbridge serve`, from beside this example. All clients send for some seconds before
 //! the measurement. Measured values:
@@ -42,6 +44,7 @@ mod report;
 mod run;
 mod run_context;
 mod sample_tracker;
+mod server_dialect;
 mod statistics;
 mod test_audio;
 mod transcript_check;

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-use voxbridge::audio::{encoding::Encoding, input_converter::InputConverter};
+use voxbridge::{
+    audio::{encoding::Encoding, input_converter::InputConverter},
+    cli::args::ServerArg,
+};
 
 use crate::openai;
 
@@ -63,6 +66,9 @@ pub(crate) struct Options {
     /// Process id of that program, children included; may be repeated
     #[arg(long)]
     pub(crate) pid: Vec<u32>,
+    /// Server whose dialect the upstream stub speaks: demo, legacy, sglang, vllm or backend
+    #[arg(long, value_enum, default_value = "demo", hide_possible_values = true)]
+    pub(crate) server: ServerArg,
     /// Listen address of the upstream stub
     #[arg(long, default_value = "127.0.0.1:0")]
     pub(crate) upstream_listen: String,
@@ -148,6 +154,18 @@ impl Options {
         require(
             self.path == BridgeKind::Bridge || self.url.is_some(),
             "--path relay needs --url: which relay is to be measured?",
+        )?;
+        require(
+            self.path == BridgeKind::Bridge || self.server == ServerArg::Demo,
+            "--path relay needs --server demo: a relay copies the messages of any server",
+        )?;
+        require(
+            !self.server.url("").starts_with("http:"),
+            "--server must be demo, legacy, sglang, vllm or backend: the stub holds conversations, which no server does over HTTP",
+        )?;
+        require(
+            self.profile == "conversation" || matches!(self.server, ServerArg::Demo | ServerArg::Backend),
+            "--profile speech and assistant need --server demo or backend: the others only converse",
         )?;
         require(
             self.path == BridgeKind::Bridge || self.churn.is_none(),

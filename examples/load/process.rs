@@ -13,6 +13,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use voxbridge::cli::args::ServerArg;
+
 use crate::options::Options;
 
 /// Clock ticks per second in /proc/PID/stat, on every Linux system.
@@ -42,7 +44,12 @@ impl Bridge {
         };
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--upstream", upstream]);
         // The generator's upstream has no pages that show its dialect.
-        command.args(["--upstream-dialect", "minicpm-o"]);
+        command.args(["--upstream-dialect", options.server.dialect()]);
+        let voice = (options.server == ServerArg::Vllm).then(VoiceConfig::write).transpose();
+        let voice = voice.map_err(|error| format!("cannot write the configuration: {error}"))?;
+        if let Some(VoiceConfig(file)) = &voice {
+            command.arg("--config").arg(file);
+        }
         // Standing sessions plus short ones.
         let most = 2 * options.sessions + 2_000;
         command.args(["--profile", &options.profile, "--sessions-max", &most.to_string()]);
@@ -89,6 +96,25 @@ impl Drop for Bridge {
             let _gone = child.kill();
             let _gone = child.wait();
         }
+    }
+}
+
+/// A configuration file with a voice, without which vLLM-Omni opens no session. The program has read it when it listens.
+struct VoiceConfig(PathBuf);
+
+impl VoiceConfig {
+    fn write() -> std::io::Result<Self> {
+        let voice = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/speech/goforward_16k.wav");
+        let file = std::env::temp_dir().join(format!("voxbridge-load-{}.toml", std::process::id()));
+        fs::write(&file, format!("[voices]\ndefault = {voice:?}\n"))?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for VoiceConfig {
+    fn drop(&mut self) {
+        // The file is of no use to anyone, so that one that stays does no harm.
+        let _stays = fs::remove_file(&self.0);
     }
 }
 

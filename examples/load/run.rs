@@ -47,7 +47,7 @@ pub(crate) async fn run(options: Options, sound: Rc<TestAudio>) -> Result<Outcom
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", options.upstream_listen))?;
     let local = listener.local_addr().map_err(|error| error.to_string())?;
-    let bridge = Bridge::start(&options, &format!("ws://{local}/v1/realtime"))?;
+    let bridge = Bridge::start(&options, &options.server.url(local))?;
     let context = Rc::new(RunContext::new(options, sound));
     let serving = spawn_local(upstream_stub::accept_connections(Rc::clone(&context), listener));
     sleep(Duration::from_millis(200)).await;

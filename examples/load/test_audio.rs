@@ -44,6 +44,8 @@ pub(crate) struct TestAudio {
     pub(crate) model_voice: Vec<u8>,
     /// Model's voice as base64 of float32, by second.
     pub(crate) model_voice_base64: Vec<String>,
+    /// The same of int16.
+    pub(crate) model_voice_base64_s16: Vec<String>,
 }
 
 impl TestAudio {
@@ -69,6 +71,10 @@ impl TestAudio {
             client_bytes,
             model_input,
             speech_seconds,
+            model_voice_base64_s16: model_voice
+                .chunks(2 * MODEL_SECOND_SAMPLES)
+                .map(|second| STANDARD.encode(second))
+                .collect(),
             model_voice,
             model_voice_base64,
         })

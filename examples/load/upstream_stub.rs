@@ -1,11 +1,13 @@
-//! Upstream stub: the part of MiniCPM-o's Realtime API (current dialect) that sessions under load need, answered at
-//! once.
+//! Upstream stub: the part of a MiniCPM-o server that sessions under load need, answered at once, in the dialect that
+//! `server_dialect` knows.
 //!
 //! Full duplex: every second of audio is identified (`audio_matcher`) and answered by `listen`, or by a second of
 //! speech where the user is silent. Chat: every utterance is answered with its loop position. Behind a relay: frames
 //! and long messages are counted and answered likewise. Nothing here takes time, so the measured time is the bridge's.
 
 use std::rc::Rc;
+
+use voxbridge::mapping::upstream::SampleEncoding;
 
 use tokio::{
     net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},
@@ -21,6 +23,7 @@ use crate::{
     options::BridgeKind,
     relay_upstream::RelayConnection,
     run_context::RunContext,
+    server_dialect::{Received, ServerDialect, SpokenSecond},
     test_audio::{MODEL_SECOND_SAMPLES, MODEL_SECONDS, SECOND_SAMPLES},
     transcript_check::TRANSCRIPT_PREFIX,
     websocket::{self, FrameReader, TEXT},
@@ -50,14 +53,15 @@ async fn serve_connection(context: Rc<RunContext>, tcp: TcpStream, number: usize
     if let Some(client) = relayed.and_then(|number| number.parse::<usize>().ok()) {
         return RelayConnection::new(context, write, client).serve(inbox).await;
     }
-    let is_chat = path.contains("mode=chat");
+    let is_chat = path.contains("mode=chat") || context.options.profile != "conversation";
+    let id = format!("sess_{number}");
     let mut session = UpstreamSession {
+        dialect: ServerDialect::new(context.options.server, id.clone(), is_chat),
         context,
         write,
-        id: format!("sess_{number}"),
+        id,
         is_chat,
         client: None,
-        turn_count: 0,
         is_in_turn: false,
         message_began_us: 0,
     };
@@ -68,11 +72,11 @@ async fn serve_connection(context: Rc<RunContext>, tcp: TcpStream, number: usize
 struct UpstreamSession {
     context: Rc<RunContext>,
     write: OwnedWriteHalf,
+    dialect: ServerDialect,
     id: String,
     is_chat: bool,
     /// The client of the session, as identified by its audio.
     client: Option<Rc<Client>>,
-    turn_count: u64,
     is_in_turn: bool,
     /// When the first bytes of the current message came, µs.
     message_began_us: u64,
@@ -80,7 +84,8 @@ struct UpstreamSession {
 
 impl UpstreamSession {
     async fn serve(&mut self, mut inbox: FrameReader) -> std::io::Result<()> {
-        self.send_text(r#"{"type":"session.queue_done"}"#).await?;
+        let greeting = self.dialect.greeting();
+        self.send_texts(greeting).await?;
         while let Some(frame) = inbox.next_frame().await {
             let now = self.context.now_us();
             self.message_began_us = self.context.micros_at(inbox.began_at());
@@ -104,48 +109,59 @@ impl UpstreamSession {
         websocket::write_all(&self.write, &[&websocket::text_frame(text, false)]).await
     }
 
-    async fn handle_message(&mut self, payload: &[u8], now: u64) -> std::io::Result<()> {
-        let id = &self.id;
-        if crate::append::has_type(payload, "input.append") {
-            return self.handle_append(payload, now).await;
-        }
-        if crate::append::has_type(payload, "session.init") {
-            self.context.upstream_sessions_created.set(self.context.upstream_sessions_created.get() + 1);
-            let mode = if self.is_chat { "turn_based" } else { "full_duplex" };
-            return self
-                .send_text(&format!(
-                    r#"{{"type":"session.created","session_id":"{id}","mode":"{mode}","metrics":{{"backend":"pytorch","kv_cache_length":300}},"server_send_ts":1700000000.5}}"#
-                ))
-                .await;
-        }
-        if crate::append::has_type(payload, "session.close") {
-            self.send_text(&format!(
-                r#"{{"type":"session.closed","session_id":"{id}","reason":"client_closed","server_send_ts":1700000000.5}}"#
-            ))
-            .await?;
-            return websocket::write_all(&self.write, &[&websocket::SERVER_CLOSE]).await;
+    async fn send_texts(&self, texts: impl IntoIterator<Item = String>) -> std::io::Result<()> {
+        for text in texts {
+            self.send_text(&text).await?;
         }
         Ok(())
     }
 
-    async fn handle_append(&mut self, payload: &[u8], now: u64) -> std::io::Result<()> {
+    async fn handle_message(&mut self, payload: &[u8], now: u64) -> std::io::Result<()> {
+        match self.dialect.read(payload) {
+            Received::Append(append) => self.handle_append(payload, append, now).await,
+            Received::Opening => {
+                self.context.upstream_sessions_created.set(self.context.upstream_sessions_created.get() + 1);
+                let opened = self.dialect.opened();
+                self.send_texts(opened).await
+            }
+            Received::Closing => {
+                let closed = self.dialect.closed();
+                self.send_text(&closed).await?;
+                websocket::write_all(&self.write, &[&websocket::SERVER_CLOSE]).await
+            }
+            Received::Cancellation => {
+                let answer = self.dialect.not_cancelled();
+                self.send_texts(answer).await
+            }
+            Received::Other => Ok(()),
+        }
+    }
+
+    async fn handle_append(
+        &mut self,
+        payload: &[u8],
+        append: Option<Append<'_>>,
+        now: u64,
+    ) -> std::io::Result<()> {
         if self.is_chat && self.context.options.is_assistant() {
             return self.answer(payload, now).await;
         }
-        let Some(append) = Append::parse(payload) else {
-            self.context.tally.borrow_mut().record_error("input.append without audio");
+        let Some(append) = append else {
+            self.context.tally.borrow_mut().record_error("an append without audio");
             return Ok(());
         };
         if self.is_chat {
             return self.transcribe(&append).await;
         }
+        let accepted = self.dialect.accepted(payload);
+        self.send_texts(accepted).await?;
         self.match_unit(&append, now);
-        let has_answer = !self.context.is_stopping.get() && self.is_answered_after(0);
-        if has_answer {
-            self.send_speech(append.input_id).await
-        } else {
-            self.send_listen(append.input_id).await
+        if !self.context.is_stopping.get() && self.is_answered_after(0) {
+            return self.send_speech(append.input_id).await;
         }
+        self.is_in_turn = false;
+        let listen = self.dialect.listen(append.input_id);
+        self.send_texts(listen).await
     }
 
     /// True if the model speaks after the unit that ends this many samples later.
@@ -204,55 +220,34 @@ impl UpstreamSession {
         }
     }
 
-    async fn send_listen(&mut self, input_id: &str) -> std::io::Result<()> {
-        self.is_in_turn = false;
-        let id = &self.id;
-        self.send_text(&format!(
-            r#"{{"type":"response.output.delta","kind":"listen","session_id":"{id}","input_id":"{input_id}","metrics":{{"backend":"pytorch","kv_cache_length":400}},"server_send_ts":1700000000.5}}"#
-        ))
-        .await
-    }
-
     /// Sends a second of speech: text, audio, and in full duplex the end of the turn if no speech follows.
     async fn send_speech(&mut self, input_id: &str) -> std::io::Result<()> {
         let Some(client) = self.client.clone() else { return Ok(()) };
         let starts_turn = !std::mem::replace(&mut self.is_in_turn, true);
-        self.turn_count += u64::from(starts_turn);
         if client.has_injected_faults() && !starts_turn && client.receiver.borrow().next_second() == 1 {
             client.receiver.borrow_mut().skip_second();
         }
         let second = client.receiver.borrow().next_second();
-        let ids = format!(
-            r#""session_id":"{}","response_id":"resp_{}_{}","input_id":"{input_id}""#,
-            self.id, self.id, self.turn_count
-        );
-        let metrics =
-            r#""metrics":{"backend":"pytorch","kv_cache_length":500},"server_send_ts":1700000000.5}"#;
-        let text = format!(
-            r#"{{"type":"response.output.delta","kind":"text",{ids},"text":"word {second} ",{metrics}"#
-        );
-        let text = websocket::text_frame(&text, false);
-        let begin = format!(r#"{{"type":"response.output.delta","kind":"audio",{ids},"audio":""#);
-        let end = format!(r#"",{metrics}"#);
+        self.is_in_turn = self.is_chat || self.is_answered_after(SECOND_SAMPLES as u64);
+        let places = (starts_turn, !self.is_in_turn);
+        let SpokenSecond { before, around: (begin, end), after } =
+            self.dialect.speak(&format!("word {second} "), input_id, places);
+        let before: Vec<u8> = before.iter().flat_map(|text| websocket::text_frame(text, false)).collect();
+        let after: Vec<u8> = after.iter().flat_map(|text| websocket::text_frame(text, false)).collect();
         let sound = Rc::clone(&self.context.sound);
-        let audio = sound.model_voice_base64[second as usize % MODEL_SECONDS].as_bytes();
+        let voice = match self.dialect.encoding() {
+            SampleEncoding::S16le => &sound.model_voice_base64_s16,
+            _ => &sound.model_voice_base64,
+        };
+        let audio = voice[second as usize % MODEL_SECONDS].as_bytes();
         let head = websocket::frame_header(TEXT, begin.len() + audio.len() + end.len(), false);
-        let mut listen_frame = Vec::new();
-        if !self.is_chat && !self.is_answered_after(SECOND_SAMPLES as u64) {
-            self.is_in_turn = false;
-            let text = format!(r#"{{"type":"response.output.delta","kind":"listen",{ids},{metrics}"#);
-            listen_frame = websocket::text_frame(&text, false);
-        }
         client.receiver.borrow_mut().expect_delta(
             MODEL_SECOND_SAMPLES as u64,
             self.context.now_us(),
             starts_turn,
         );
-        websocket::write_all(
-            &self.write,
-            &[&text, &head, begin.as_bytes(), audio, end.as_bytes(), &listen_frame],
-        )
-        .await
+        websocket::write_all(&self.write, &[&before, &head, begin.as_bytes(), audio, end.as_bytes(), &after])
+            .await
     }
 
     /// Answers a question of an assistant with two seconds of speech.

@@ -29,6 +29,7 @@ mod picture;
 mod read_input;
 mod recording;
 mod running_server;
+mod simulated_server;
 mod speech_audio;
 mod stream_recording;
 mod synthetic_session;

@@ -70,6 +70,7 @@ impl UpstreamCheck<'_> {
         let mut server = CheckedServer {
             dialect: dialect.name.clone(),
             dialect_title: dialect.title.clone(),
+            start: dialect.start.clone().filter(|_| !config.has_unknown_dialect()),
             has_ca: config.ca.is_some(),
             ..CheckedServer::default()
         };

@@ -35,9 +35,12 @@ const APPENDS_PER_SECOND: Option<f64> = Some(10.0);
 const HOPS_PER_SECOND: Option<f64> = Some(62.5);
 const UNITS_PER_SECOND: Option<f64> = Some(1.0);
 
+/// A second of the model's answer, with all its messages.
+const ANSWER: [StepKind; 3] = [StepKind::ModelDelta, StepKind::ModelEvent, StepKind::PlayoutSent];
+
 /// Frames are 20 ms of int16 at 48 kHz, or at 24 kHz where the name says so and for clients of OpenAI's protocol; units and
 /// deltas are one second.
-static BENCHMARKS: [Benchmark; 29] = [
+static BENCHMARKS: [Benchmark; 36] = [
     benchmark("speech-frame-quiet", FRAMES_PER_SECOND, || {
         count_steps(Scenario::transcription(audio_input::quiet_room), &[StepKind::ClientFrame])
     }),
@@ -64,6 +67,25 @@ static BENCHMARKS: [Benchmark; 29] = [
     }),
     benchmark("talk-delta", UNITS_PER_SECOND, || {
         count_steps(Scenario::model_turn(), &[StepKind::ModelDelta, StepKind::PlayoutSent])
+    }),
+    benchmark("talk-answer", UNITS_PER_SECOND, || count_steps(Scenario::model_turn(), &ANSWER)),
+    benchmark("sglang-talk-frame-quiet", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::quiet_room).on_sglang(), &[StepKind::ClientFrame])
+    }),
+    benchmark("sglang-talk-unit", UNITS_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::quiet_room).on_sglang(), &[StepKind::UpstreamAudio])
+    }),
+    benchmark("sglang-talk-answer", UNITS_PER_SECOND, || {
+        count_steps(Scenario::model_turn().on_sglang(), &ANSWER)
+    }),
+    benchmark("vllm-talk-frame-quiet", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::quiet_room).on_vllm(), &[StepKind::ClientFrame])
+    }),
+    benchmark("vllm-talk-unit", UNITS_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::quiet_room).on_vllm(), &[StepKind::UpstreamAudio])
+    }),
+    benchmark("vllm-talk-answer", UNITS_PER_SECOND, || {
+        count_steps(Scenario::model_turn().on_vllm(), &ANSWER)
     }),
     benchmark("talk-24k-frame-quiet", FRAMES_PER_SECOND, || {
         count_steps(Scenario::conversation(audio_input::quiet_room).at_24k(), &[StepKind::ClientFrame])

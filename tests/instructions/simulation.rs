@@ -4,8 +4,8 @@
 //! steps of one kind are counted. A step is one input and all the outputs it leads to, as the driver takes them.
 
 use std::{
-    collections::BTreeSet,
-    sync::OnceLock,
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -13,9 +13,9 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
-    event::{Frame, Lane, Message, Mode},
+    event::{Frame, Lane, Message, Mode, VoiceEncoding, VoiceSample},
     mapping::Library,
-    session::SessionSetup,
+    session::{SessionSetup, VoiceCatalog},
     simulator::{ConnId, Gateway, SimDialect, SimInput, SimOutput, SimulatorConfig},
 };
 
@@ -27,9 +27,8 @@ use crate::{
 /// Time of day at the start of virtual time.
 const UNIX_START: Duration = Duration::from_secs(1_795_148_864);
 
-/// Lower bounds of messages that contain audio, and of those that contain a whole second of the model's audio.
+/// Lower bound of messages that contain audio.
 const AUDIO_BYTES: usize = 10_000;
-const MODEL_DELTA_BYTES: usize = 128_000;
 
 /// Kind of work in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,15 +40,32 @@ pub(crate) enum StepKind {
     UpstreamAudio,
     /// Received a second of the model's audio.
     ModelDelta,
+    /// Received another message of the model.
+    ModelEvent,
     /// Sent audio to the client when it was due.
     PlayoutSent,
     /// Any other work.
     Other,
 }
 
+/// Server of the model.
+#[derive(Debug, Clone, Copy)]
+struct Server {
+    dialect: &'static str,
+    simulated: SimDialect,
+    /// Lower bound of messages that contain a whole second of the model's audio, bytes.
+    delta_bytes: usize,
+}
+
+const DEMO: Server = Server { dialect: "minicpm-o", simulated: SimDialect::Current, delta_bytes: 128_000 };
+const SGLANG: Server =
+    Server { dialect: "sglang-omni", simulated: SimDialect::SglangOmni, delta_bytes: 64_000 };
+const VLLM: Server = Server { dialect: "vllm-omni", simulated: SimDialect::VllmOmni, delta_bytes: 64_000 };
+
 /// Script of a simulated session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scenario {
+    server: Server,
     client: &'static str,
     profile: &'static str,
     rate_hz: usize,
@@ -79,6 +95,7 @@ impl Scenario {
     /// Conversation with a model that only listens.
     pub(crate) fn conversation(microphone: fn(usize) -> Vec<i16>) -> Self {
         Self {
+            server: DEMO,
             client: "macaw",
             profile: "conversation",
             rate_hz: RATE_HZ,
@@ -109,6 +126,16 @@ impl Scenario {
         Self { client: "openai-realtime", frame_ms, ..self.at_24k() }
     }
 
+    /// The same with SGLang-Omni.
+    pub(crate) fn on_sglang(self) -> Self {
+        Self { server: SGLANG, ..self }
+    }
+
+    /// The same with vLLM-Omni.
+    pub(crate) fn on_vllm(self) -> Self {
+        Self { server: VLLM, ..self }
+    }
+
     /// Conversation while the model speaks.
     pub(crate) fn model_turn() -> Self {
         Self { count_from: Duration::from_secs(4), ..Self::conversation(audio_input::speech_then_quiet) }
@@ -136,9 +163,15 @@ pub(crate) fn count_steps(scenario: Scenario, kinds: &[StepKind]) -> usize {
 /// Creates a session like the server does.
 pub(crate) fn new_bridge(library: &Library, scenario: Scenario) -> Bridge {
     let client = library.client(scenario.client).unwrap();
-    let upstream = library.upstream("minicpm-o").unwrap();
-    let setup =
+    let upstream = library.upstream(scenario.server.dialect).unwrap();
+    let mut setup =
         SessionSetup::new(&client, library.profile(scenario.profile).unwrap(), &upstream.clone().into(), 1);
+    if upstream.voice_required {
+        let samples = audio_input::recording_16k()[..32_000].into();
+        let voice = VoiceSample { samples, encoding: VoiceEncoding::WavUrl };
+        let voices = BTreeMap::from([("default".to_owned(), voice)]);
+        setup.voice_catalog = Arc::new(VoiceCatalog::new(voices, Vec::new()));
+    }
     let mut codec = Codec::new(client, UNIX_START.as_secs_f64());
     let connect = codec.decode_query(&format!("model=any&sample_rate={}", scenario.rate_hz));
     Bridge::open(epoch(), codec, connect, upstream, setup)
@@ -157,7 +190,8 @@ struct Simulation {
 
 impl Simulation {
     fn new(library: &Library, scenario: Scenario, counted_steps: BTreeSet<usize>) -> Self {
-        let simulator = SimulatorConfig { turn_units: 6, ..SimulatorConfig::default() };
+        let dialect = scenario.server.simulated;
+        let simulator = SimulatorConfig { dialect, turn_units: 6, ..SimulatorConfig::default() };
         let mut simulation = Self {
             bridge: new_bridge(library, scenario),
             gateway: Gateway::new(simulator, epoch(), UNIX_START),
@@ -215,7 +249,7 @@ impl Simulation {
     fn bridge_input(&mut self, input: Input<'_>) {
         let now = self.now;
         let is_counted = self.counted_steps.contains(&self.step_kinds.len());
-        let kind = kind_of_input(&input);
+        let kind = kind_of_input(&input, self.scenario.server.delta_bytes);
         let mut outputs = Vec::with_capacity(100);
         let mut input = Some(input);
         let mut step = || {
@@ -241,7 +275,7 @@ impl Simulation {
         match output {
             Output::OpenLane(lane, mode, _) => {
                 let query = if mode == Mode::Chat { "mode=chat" } else { "mode=audio" };
-                let mode = SimDialect::Current.parse_mode(Some(query)).unwrap();
+                let mode = self.scenario.server.simulated.parse_mode(Some(query)).unwrap();
                 self.bridge_input(Input::LaneOpened(lane));
                 self.gateway_input(SimInput::Connected(ConnId(lane.0.into()), mode));
             }
@@ -269,11 +303,12 @@ impl Simulation {
 }
 
 /// Kind of a step, as far as its input determines it.
-fn kind_of_input(input: &Input<'_>) -> StepKind {
+fn kind_of_input(input: &Input<'_>, delta_bytes: usize) -> StepKind {
     match input {
         Input::Client(Frame::Binary(_)) => StepKind::ClientFrame,
         Input::Client(Frame::Text(text)) if text.contains("append") => StepKind::ClientFrame,
-        Input::Lane(_, Frame::Text(text)) if text.len() > MODEL_DELTA_BYTES => StepKind::ModelDelta,
+        Input::Lane(_, Frame::Text(text)) if text.len() > delta_bytes => StepKind::ModelDelta,
+        Input::Lane(..) => StepKind::ModelEvent,
         Input::Timeout => StepKind::PlayoutSent,
         _ => StepKind::Other,
     }

@@ -3,8 +3,7 @@
 use std::{path::Path, process::Output, process::Stdio, time::Duration};
 
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::TcpStream,
+    io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
     time::timeout,
 };
@@ -610,35 +609,6 @@ async fn ctrl_c_stops_the_demo() {
     }
     assert_eq!(timeout(PATIENCE, demo.wait()).await.unwrap().unwrap().code(), Some(130), "{rest:#?}");
     assert!(!rest.iter().any(|line| line.starts_with("heard")), "{rest:#?}");
-}
-
-#[tokio::test]
-async fn browser_demo_prints_the_url_of_its_page_and_stops_on_ctrl_c() {
-    let mut demo = voxbridge(&["demo", "--browser"]);
-    // No desktop: no browser may open in a test.
-    demo.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY");
-    let mut demo = demo.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
-    let address = loop {
-        let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().expect("no URL is printed");
-        if let Some(url) = line.strip_prefix("the playground is at http://") {
-            break url.split('/').next().unwrap().to_owned();
-        }
-    };
-    for (path, expected) in [
-        ("/playground", "<title>voxbridge playground</title>"),
-        ("/playground/settings", "conversation"),
-        ("/playground/settings", r#""simulated":true"#),
-    ] {
-        let mut stream = TcpStream::connect(&address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(expected), "{answer}");
-    }
-    send_signal(demo.id().unwrap(), "-INT");
-    assert_eq!(timeout(PATIENCE, demo.wait()).await.unwrap().unwrap().code(), Some(0));
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ use voxbridge::{
     },
 };
 use voxbridge_test_support::bench::{
-    Bench, RunningServer, instant_simulator, open_websocket, scratch, start_simulator,
+    Bench, RunningServer, instant_simulator, open_websocket, scratch, speech_dir, start_simulator,
 };
 use voxbridge_test_support::certs::{acceptor, authority, serve_tls, signed_with};
 use voxbridge_test_support::programs::send_signal;
@@ -280,6 +280,33 @@ async fn held_worker_is_detected_and_next_session_served() {
     hold_worker(address).await.close().await;
     Report::run(&["--upstream", &format!("ws://{address}")]).await.assert_healthy();
     hold_worker(address).await.close().await;
+}
+
+#[tokio::test]
+async fn advice_names_the_start_options_of_the_server() {
+    let config = SimulatorConfig { dialect: SimDialect::SglangOmni, workers: 1, ..instant_simulator() };
+    let (address, _running, _) = start_simulator("127.0.0.1:0", config, None).await;
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (head, _held) = open_websocket(stream, "/v1/realtime", "", &[]).await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let url = format!("ws://{address}");
+    let report = Report::run(&[&["--upstream", &url][..], &CONVERSATION_ARGS].concat()).await;
+    report.assert_failed("upgrade", &["`max_sessions`", "sgl-omni serve"]);
+
+    let turn_based = r#"{"type":"error","error":"Realtime API is not available","code":"unsupported"}"#;
+    let url = serve_text(turn_based).await;
+    let voice = speech_dir().join("goforward_16k.wav");
+    let config = scratch("program").join("doctor-vllm.toml");
+    std::fs::write(&config, format!("[voices]\ndefault = {voice:?}\n")).unwrap();
+    let args = ["--upstream", &url, "--upstream-dialect", "vllm-omni", "--config", config.to_str().unwrap()];
+    let report = Report::run(&[&args[..], &CONVERSATION_ARGS].concat()).await;
+    report
+        .assert_failed("init", &["Realtime API is not available", "session_mode: duplex", "vllm-omni serve"]);
+
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("ws://{free}");
+    let args = ["--upstream", &url, "--upstream-dialect", "sglang-omni", "--profile", "conversation"];
+    Report::run(&args).await.assert_failed("tcp", &["Nothing listens", "--enable-realtime"]);
 }
 
 #[tokio::test]

@@ -73,6 +73,28 @@ async fn bridge_loses_no_samples_under_load() {
 }
 
 #[tokio::test]
+async fn bridge_loses_no_samples_with_any_server() {
+    for server in ["sglang", "vllm", "legacy", "backend"] {
+        // One session is all that a back-end without a gateway has.
+        let sessions = if server == "backend" { "1" } else { "4" };
+        let options = ["--server", server, "--sessions", sessions, "--speech", "0.1", "--seconds", "4"];
+        let (run, clean) = run_generator(server, &options).await;
+        assert!(clean && run["errors"] == 0 && run["units"]["strange"] == 0, "{server}: {run:#}");
+        for direction in ["up", "down"] {
+            assert!(run["samples"][direction]["received"].as_u64() >= Some(48_000), "{server}: {run:#}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn server_without_conversations_is_refused() {
+    let mut command = Command::new(generator_path());
+    let output = command.args(["--server", "sglang-http"]).output().await.unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && stderr.contains("the stub holds conversations"), "{stderr}");
+}
+
+#[tokio::test]
 async fn clients_of_openai_are_answered_in_both_profiles() {
     let openai = ["--client", "openai-realtime", "--rate", "24000"];
     let (run, clean) = run_generator("openai", &[&SHORT_CONVERSATION[..], &openai].concat()).await;

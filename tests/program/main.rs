@@ -4,6 +4,7 @@
 
 mod admin;
 mod commands;
+mod demo;
 mod doctor;
 mod edge_cases;
 mod fd_limit;

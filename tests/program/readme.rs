@@ -42,6 +42,17 @@ fn first_pages_are_short() {
     }
 }
 
+#[test]
+fn readme_has_the_start_line_of_each_server() {
+    let readme = read("README.md");
+    let library = Library::embedded().unwrap();
+    let starts: Vec<&str> = library.upstreams().filter_map(|upstream| upstream.start.as_deref()).collect();
+    assert!(starts.len() >= 5, "{starts:?}");
+    for start in starts {
+        assert!(readme.contains(&format!("`{start}`")), "README.md lacks {start}");
+    }
+}
+
 /// The anchor of a heading, as GitHub derives it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim_start_matches('#').trim().to_lowercase();

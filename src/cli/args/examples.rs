@@ -22,6 +22,8 @@ Examples:
   voxbridge demo --talk                      hold a full-duplex conversation with the model
   voxbridge demo --openai                    show a client of OpenAI's Realtime API, and interrupt the answer
   voxbridge demo --browser                   try it in the browser, with your microphone
+  voxbridge demo --talk --server sglang      simulate another server: legacy, sglang, vllm, backend; for speech alone
+                                             also sglang-http, vllm-http or openai-audio
   voxbridge demo --stay                      keep the servers running for your own client";
 
 pub(super) const SERVE_EXAMPLES: &str = "\

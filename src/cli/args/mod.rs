@@ -105,6 +105,10 @@ pub struct DemoArgs {
     /// Recording to play instead of the built-in one
     #[arg(value_name = "WAV")]
     pub recording: Option<PathBuf>,
+    /// Server to simulate, as for simulate. Beside sglang and vllm, which only converse, the demo simulates their deployment
+    /// for speech
+    #[arg(long, value_name = "NAME", default_value = "demo", hide_possible_values = true)]
+    pub server: ServerArg,
     /// Directory with real speech engines for the simulated model, as created by examples/engines/setup
     #[arg(long, value_name = "DIR")]
     pub engines: Option<PathBuf>,

@@ -18,7 +18,13 @@ pub(super) fn diagnose(server: &CheckedServer, symptom: &Symptom) -> Diagnosis {
         Symptom::ConnectionRefused => Diagnosis::new(
             format!("{address} is reachable but refuses the connection."),
             "Nothing listens on this port: the server is not running, uses another port, or listens only on 127.0.0.1 of its own machine.",
-            "Start the server, or correct the port; the default port of a MiniCPM-o gateway is 8006.",
+            match &server.start {
+                Some(start) => format!("Start the server, or correct the port. It is started by: {start}"),
+                None => {
+                    "Start the server, or correct the port; the default port of a MiniCPM-o gateway is 8006."
+                        .to_owned()
+                }
+            },
         ),
         Symptom::Unreachable(detail) => Diagnosis::new(
             format!("{address} cannot be reached: {detail}."),
@@ -176,7 +182,7 @@ pub(super) fn diagnose_http_status(
         ),
         502..=504 => (
             "A proxy answers, but the gateway behind it does not: it is down, starting, or at another address.",
-            "Start the gateway, and check the target address of the proxy.",
+            "Start the gateway, and check the target address of the proxy. If the server is SGLang-Omni, its model may still be loading.",
         ),
         500..=599 => ("The server has an internal error.", "Check the server's log."),
         300..=399 => (

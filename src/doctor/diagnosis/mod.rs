@@ -5,6 +5,7 @@
 mod connection;
 mod listener;
 mod session;
+mod start_options;
 
 use super::{
     experiments::Clue,
@@ -23,6 +24,8 @@ pub struct CheckedServer {
     pub dialect: String,
     /// Title of the dialect.
     pub dialect_title: String,
+    /// Command that starts the server, if the dialect is known and names one.
+    pub start: Option<String>,
     /// True if a `ca` file is configured.
     pub has_ca: bool,
     /// True for the client path: the server is a voxbridge.
@@ -64,6 +67,11 @@ pub fn diagnose(
     }
     if server.is_voxbridge
         && let Some(diagnosis) = listener::diagnose(server, symptom)
+    {
+        return diagnosis;
+    }
+    if matches!(clue, None | Some(Clue::StillQueued))
+        && let Some(diagnosis) = start_options::diagnose(server, symptom)
     {
         return diagnosis;
     }

@@ -42,6 +42,9 @@ pub struct Explanation {
     pub because: Option<String>,
     /// Notes of the three mapping files.
     pub notes: Vec<String>,
+    /// Command that starts the upstream; absent if the dialect names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
     /// Messages and fields from the client, with their effect.
     pub sends: Vec<ExplainRow>,
     /// Messages to the client, with their origin.
@@ -101,6 +104,7 @@ pub fn build_explanation(
             .cloned()
             .chain(language_note)
             .collect(),
+        start: dialect.start.clone(),
         sends,
         gets,
         paths: client.paths.clone(),

@@ -44,6 +44,9 @@ pub fn markdown(explanation: &Explanation) -> String {
         place_list(&explanation.paths, "`"),
         mode_list(modes, "`")
     );
+    if let Some(start) = &explanation.start {
+        let _ = writeln!(out, "\nThe upstream is started by `{start}`.");
+    }
     out
 }
 
@@ -85,6 +88,9 @@ pub fn text(explanation: &Explanation) -> String {
         place_list(&explanation.paths, ""),
         mode_list(modes, "")
     );
+    if let Some(start) = &explanation.start {
+        let _ = writeln!(out, "The upstream is started by: {start}");
+    }
     out
 }
 

@@ -28,6 +28,7 @@ pub(super) struct UpstreamFile {
     pub(super) title: String,
     #[serde(default)]
     pub(super) notes: Vec<String>,
+    pub(super) start: Option<String>,
     pub(super) path: String,
     #[serde(default)]
     pub(super) mode_key: Option<String>,

@@ -185,6 +185,8 @@ pub struct UpstreamMapping {
     pub title: String,
     /// Notes for readers, one line each.
     pub notes: Vec<String>,
+    /// Command that starts such a server, for people.
+    pub start: Option<String>,
     /// Default URL path.
     pub path: String,
     /// Query parameter that names the mode; `None` if only the messages name it.
@@ -284,6 +286,7 @@ impl UpstreamMapping {
             name: read.name,
             title: read.title,
             notes: read.notes,
+            start: read.start,
             path: read.path,
             mode_key: read.mode_key,
             modes: read.modes,

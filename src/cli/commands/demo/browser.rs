@@ -5,26 +5,26 @@ use std::process::Stdio;
 use super::servers::{DemoServers, load_engines};
 use crate::{
     cli::{
-        args::DemoArgs,
+        args::{DemoArgs, ServerArg},
         commands::{CommandError, stop_signal},
         output,
     },
     config::{Config, env_var},
+    mapping::{
+        compatibility::check_profile_with_dialects,
+        upstream::{Dialects, ServedDialect},
+    },
     server::{playground, route::RouteConfig},
 };
 
-/// Profiles that the page offers beside the usual one of each protocol; models of the same name lead to them.
+/// Profiles that the page offers where the server can; models of the same name lead to them. The first is the usual one.
 const PROFILES: [&str; 4] = ["speech", "assistant", "conversation", "video"];
 
 pub(super) async fn run(args: &DemoArgs) -> Result<(), CommandError> {
     let engines = load_engines(args.engines.as_deref()).await?;
     let stop = stop_signal()?;
-    let named = PROFILES.map(|name| RouteConfig { model: name.to_owned(), ..RouteConfig::catch_all(name) });
-    let openai = RouteConfig { client: "openai-realtime".to_owned(), ..RouteConfig::catch_all("assistant") };
-    let routes = named.into_iter().chain([openai]).collect();
-    let profile = Some("speech".to_owned());
-    let config = Config { playground: Some(true), profile, routes, ..Config::default() };
-    let servers = DemoServers::start(args.stay, engines, config, None).await?;
+    let config = page_config(args.server).map_err(CommandError::failed)?;
+    let servers = DemoServers::start(args, engines, config, None).await?;
     let url = format!("http://{}{}", servers.address, playground::PATH);
     let printed = output::print_line(format_args!("the playground is at {url}; Ctrl-C stops"));
     if printed.is_ok() {
@@ -33,6 +33,24 @@ pub(super) async fn run(args: &DemoArgs) -> Result<(), CommandError> {
     }
     servers.stop().await;
     printed.map_err(CommandError::from)
+}
+
+/// The configuration with a route for each profile that the simulated server can serve.
+fn page_config(server: ServerArg) -> Result<Config, String> {
+    let library = Config::default().load_library().map_err(|error| error.to_string())?;
+    let served = server.deployments().map(|server| {
+        Ok::<_, String>(ServedDialect { mapping: library.upstream(server.dialect())?, serves: None })
+    });
+    let dialects = Dialects::new(served.collect::<Result<_, _>>()?).ok_or("the demo has no upstream")?;
+    let is_served = |name: &str| {
+        library.profile(name).is_ok_and(|profile| check_profile_with_dialects(&profile, &dialects).is_ok())
+    };
+    let names: Vec<&str> = PROFILES.into_iter().filter(|name| is_served(name)).collect();
+    let named = |name: &&str| RouteConfig { model: (*name).to_owned(), ..RouteConfig::catch_all(name) };
+    let openai = RouteConfig { client: "openai-realtime".to_owned(), ..RouteConfig::catch_all("assistant") };
+    let routes = names.iter().map(named).chain(is_served("assistant").then_some(openai)).collect();
+    let profile = names.first().map(|name| (*name).to_owned());
+    Ok(Config { playground: Some(true), profile, routes, ..Config::default() })
 }
 
 /// Opens the page where there is a desktop. Anybody else has the printed URL.

@@ -32,14 +32,18 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     };
     let engines = load_engines(args.engines.as_deref()).await?;
     let stop = stop_signal()?;
-    let profile = args.talk.then(|| "conversation".to_owned());
-    let config = Config { profile, ..Config::default() };
+    let profile = match (args.talk, args.openai) {
+        (true, _) => "conversation",
+        (false, true) => "assistant",
+        (false, false) => "speech",
+    };
+    let config = Config { profile: Some(profile.to_owned()), ..Config::default() };
     let protocol = if args.openai { "openai-realtime" } else { "macaw" };
     let library = config.load_library().map_err(CommandError::failed)?;
     let client = library.client(protocol).map_err(CommandError::failed)?;
     let printed = SideBySide::stdout(client.audio_in.rate_hz);
     let view = Arc::new(DemoTap::new(printed, SessionPicture::new(&client)));
-    let servers = DemoServers::start(args.stay, engines, config, Some(view.clone())).await?;
+    let servers = DemoServers::start(&args, engines, config, Some(view.clone())).await?;
     let url = format!("ws://{}/v1/realtime", servers.address);
 
     view.printed.header();

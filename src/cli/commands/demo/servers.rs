@@ -1,4 +1,4 @@
-//! The servers of a demo: a simulated MiniCPM-o, and the bridge in front of it.
+//! The servers of a demo: simulated MiniCPM-o servers, and the bridge in front of them.
 
 use std::{
     net::SocketAddr,
@@ -11,18 +11,22 @@ use indicatif::ProgressBar;
 
 use crate::{
     cli::{
-        commands::{CommandError, simulate::start_engines},
+        args::{DemoArgs, ServerArg},
+        commands::CommandError,
+        demo::RECORDING,
         output,
         running_server::RunningServer,
+        simulated_server,
     },
     config::{Config, UpstreamConfig},
-    server::{Server, tap::Tap},
-    simulator::{SimulatorConfig, engines::SpeechEngines, process, socket},
+    server::{Server, ServiceConfig, tap::Tap},
+    session::DEFAULT_VOICE,
+    simulator::{engines::SpeechEngines, process},
 };
 
 /// Addresses of the bridge and the simulated model with `--stay`, for clients that are configured once.
 const STAY_ADDRESSES: (&str, &str) = ("127.0.0.1:8000", "127.0.0.1:8006");
-const ANY_ADDRESSES: (&str, &str) = ("127.0.0.1:0", "127.0.0.1:0");
+const ANY_ADDRESS: &str = "127.0.0.1:0";
 /// Default output directory of `examples/engines/setup`.
 const DEFAULT_ENGINES_DIR: &str = "target/engines";
 
@@ -33,44 +37,74 @@ pub(super) struct DemoServers {
     /// URL of the simulated model.
     pub(super) upstream: String,
     bridge: RunningServer,
-    simulator: RunningServer,
+    simulators: Vec<RunningServer>,
 }
 
 impl DemoServers {
-    /// Starts both. `config` is that of the bridge, without its upstream.
+    /// Starts all. `config` is that of the bridge, without its upstreams.
     pub(super) async fn start(
-        fixed_addresses: bool,
+        args: &DemoArgs,
         engines: Option<Arc<dyn SpeechEngines>>,
         mut config: Config,
         tap: Option<Arc<dyn Tap>>,
     ) -> Result<Self, CommandError> {
-        let (listen, listen_simulator) = if fixed_addresses { STAY_ADDRESSES } else { ANY_ADDRESSES };
-        let mut simulator = socket::bind(listen_simulator, SimulatorConfig::default())
-            .await
-            .map_err(|error| bind_error(listen_simulator, &error))?;
-        if let Some(engines) = engines {
-            simulator = simulator.with_engines(engines);
+        let (listen, listen_simulator) = if args.stay { STAY_ADDRESSES } else { (ANY_ADDRESS, ANY_ADDRESS) };
+        let mut simulators = Vec::new();
+        let addresses = [listen_simulator, ANY_ADDRESS];
+        for (server, address) in args.server.deployments().zip(addresses) {
+            let simulator = simulated_server::bind(address, server.simulator_config(), engines.clone());
+            let simulator = simulator.await.map_err(|error| bind_error(address, &error))?;
+            config.upstream.push(UpstreamConfig {
+                url: server.url(simulator.local_addr()),
+                dialect: server.dialect().to_owned(),
+                // Servers of this API require one.
+                model: (server == ServerArg::OpenaiAudio).then(|| "simulated".to_owned()),
+                ..UpstreamConfig::with_default_dialect()
+            });
+            simulators.push(simulator);
         }
-        let upstream = format!("ws://{}/v1/realtime", simulator.local_addr());
-        config.upstream =
-            vec![UpstreamConfig { url: upstream.clone(), ..UpstreamConfig::with_default_dialect() }];
-        let mut service = config.build_service().map_err(CommandError::failed)?;
+        let upstream = config.upstream[0].url.clone();
+        let mut service = build_service(args.server, config)?;
         service.tap = tap;
         service.simulated = true;
         let server = Server::bind(listen, service).await.map_err(|error| bind_error(listen, &error))?;
+        let simulators = simulators
+            .into_iter()
+            .map(|simulator| RunningServer::start(|stopped| simulator.run(async { drop(stopped.await) })));
         Ok(Self {
             address: server.local_addr().map_err(CommandError::failed)?,
             upstream,
+            simulators: simulators.collect(),
             bridge: RunningServer::start(|stopped| server.run(async { drop(stopped.await) })),
-            simulator: RunningServer::start(|stopped| simulator.run(async { drop(stopped.await) })),
         })
     }
 
     /// Stops the bridge first, so that its lanes close their simulator sessions cleanly.
     pub(super) async fn stop(self) {
         self.bridge.stop().await;
-        self.simulator.stop().await;
+        for simulator in self.simulators {
+            simulator.stop().await;
+        }
     }
+}
+
+/// Builds the bridge's service. Where the simulated server speaks only with a voice, that is the voice of the built-in
+/// recording.
+fn build_service(server: ServerArg, mut config: Config) -> Result<ServiceConfig, CommandError> {
+    let voice = std::env::temp_dir().join(format!("voxbridge-demo-{}.wav", std::process::id()));
+    if server == ServerArg::Vllm {
+        std::fs::write(&voice, RECORDING).map_err(CommandError::failed)?;
+        config.voices.insert(DEFAULT_VOICE.to_owned(), voice.clone());
+    }
+    let service = config.build_service();
+    // Most servers need no voice, so that there is no file.
+    let _ = std::fs::remove_file(&voice);
+    service.map_err(|problem| {
+        CommandError::usage(format!(
+            "this demo cannot run on the simulated server: {problem}; --talk uses the profile conversation, --openai \
+             assistant, and the plain demo speech"
+        ))
+    })
 }
 
 fn bind_error(address: &str, error: &std::io::Error) -> CommandError {
@@ -97,7 +131,7 @@ pub(super) async fn load_engines(
     // The spinner is invisible without a terminal.
     let spinner = ProgressBar::new_spinner().with_message("loading the speech engines");
     spinner.enable_steady_tick(Duration::from_millis(100));
-    let engines = start_engines(&dir).await;
+    let engines = simulated_server::start_engines(&dir).await;
     spinner.finish_and_clear();
-    engines.map(Some)
+    Ok(Some(engines?))
 }

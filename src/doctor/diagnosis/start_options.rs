@@ -1,0 +1,100 @@
+//! Diagnoses that name the option with which a server must be started, by its dialect.
+//!
+//! Source: the command lines and deployment files of the packages sglang-omni 0.1.9 and vllm-omni 0.30.0.
+
+use super::{CheckedServer, Diagnosis};
+use crate::{doctor::symptom::Symptom, event::EndKind};
+
+/// `None` where the general diagnosis says all.
+pub(super) fn diagnose(server: &CheckedServer, symptom: &Symptom) -> Option<Diagnosis> {
+    let seen = format!("{} opened no session: {}.", server.authority, symptom.summary());
+    let (cause, advice) = match server.dialect.as_str() {
+        "sglang-omni" => sglang_omni(symptom)?,
+        "vllm-omni" => vllm_omni(symptom)?,
+        _ => return None,
+    };
+    let start = server.start.as_ref().map_or_else(String::new, |start| format!(" It is started by: {start}"));
+    Some(Diagnosis::new(seen, cause, format!("{advice}{start}")))
+}
+
+const fn sglang_omni(symptom: &Symptom) -> Option<(&'static str, &'static str)> {
+    Some(match symptom {
+        Symptom::HttpStatus { status: 503, is_html: false, .. } => (
+            "All sessions of the server are taken (two, unless its file says otherwise), or its model is still loading.",
+            "Wait until GET /v1/realtime/capabilities answers 200. If it does, raise `max_sessions` in the file named by the server's --config.",
+        ),
+        Symptom::HttpStatus { status: 403 | 404, .. } => (
+            "The server was started without --enable-realtime, it is the deployment for speech over HTTP, or the URL names `session_id` or another `model`.",
+            "Start the full-duplex deployment with --enable-realtime, and leave the query out of the URL.",
+        ),
+        _ => return None,
+    })
+}
+
+fn vllm_omni(symptom: &Symptom) -> Option<(&'static str, &'static str)> {
+    let Symptom::SessionEnded { kind, detail, .. } = symptom else { return None };
+    Some(match kind {
+        EndKind::QueueFull => (
+            "All sessions of the server are taken: four, unless its deployment says otherwise.",
+            "Raise `max_sessions` under `duplex_session`, and `max_num_seqs` of the stages, in a copy of the deployment's file, and name the copy with --deploy-config.",
+        ),
+        _ if detail.contains("not available") || detail.contains("not enabled") => (
+            "The server runs a turn-based deployment, or the URL has ?duplex=0.",
+            "Start the server without --deploy-config minicpmo_4_5_turn.yaml (its file must say `session_mode: duplex`), and leave the query out of the URL.",
+        ),
+        _ if detail.contains("ref_audio") => (
+            "The model speaks only with a voice sample, and the configuration has none.",
+            "Name one: [voices] default = \"FILE.wav\". The server itself has no option for it.",
+        ),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{diagnosis::diagnose, step::DoctorStep};
+
+    fn advice(dialect: &str, step: DoctorStep, symptom: &Symptom) -> String {
+        let server = CheckedServer {
+            dialect: dialect.to_owned(),
+            start: Some("serve --port 1".to_owned()),
+            ..CheckedServer::default()
+        };
+        diagnose(&server, step, symptom, None).advice
+    }
+
+    #[test]
+    fn advice_names_the_server_s_own_options() {
+        let status = |status| Symptom::HttpStatus { status, server: None, is_html: false };
+        let ended = |kind, detail: &str| Symptom::SessionEnded {
+            detail: detail.to_owned(),
+            kind,
+            code: None,
+            had_voice: false,
+        };
+        let (upgrade, init) = (DoctorStep::Upgrade, DoctorStep::Init);
+        for (dialect, step, symptom, option) in [
+            ("sglang-omni", upgrade, status(503), "`max_sessions`"),
+            ("sglang-omni", upgrade, status(403), "--enable-realtime"),
+            ("vllm-omni", init, ended(EndKind::QueueFull, "resource_exhausted"), "--deploy-config"),
+            (
+                "vllm-omni",
+                init,
+                ended(EndKind::Other, "Realtime API is not available"),
+                "session_mode: duplex",
+            ),
+            ("vllm-omni", init, ended(EndKind::Other, "VAD realtime is not enabled"), "session_mode: duplex"),
+            ("vllm-omni", init, ended(EndKind::Other, "ref_audio_required: x"), "[voices] default"),
+            ("llama-cpp-omni", DoctorStep::Tcp, Symptom::ConnectionRefused, "correct the port"),
+        ] {
+            let advice = advice(dialect, step, &symptom);
+            assert!(advice.contains(option), "{dialect}, {symptom:?}: {advice}");
+            assert!(advice.ends_with("started by: serve --port 1"), "{dialect}, {symptom:?}: {advice}");
+        }
+        assert!(
+            advice("vllm-omni", upgrade, &status(503)).contains("the proxy"),
+            "not the server's own answer"
+        );
+    }
+}
