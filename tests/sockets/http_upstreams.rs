@@ -181,14 +181,25 @@ async fn record_behind_a_transcript_reaches_no_client() {
 #[tokio::test]
 async fn busy_server_is_asked_again_and_named_when_it_stays_busy() {
     for api in APIS {
-        let faults = vec!["queue-full,times=1".parse().unwrap()];
+        // More refusals than a request has attempts.
+        let faults = vec!["queue-full,times=3".parse().unwrap()];
         let bench = Bench::with_config(SimulatorConfig { faults, ..simulator(api) }, Config::default()).await;
         let mut client = bench.client("model=x").await;
-        assert_transcribed(&transcribe(&mut client).await);
+        let frames = match api {
+            HttpApi::VllmOmni => transcribe(&mut client).await,
+            _ => speak(&mut client, "Good morning, and a fine day to you.").await,
+        };
+        match api {
+            HttpApi::VllmOmni => assert_transcribed(&frames),
+            _ => assert!(!audio(&frames).is_empty(), "{api:?}: {frames:#?}"),
+        }
         assert!(events(&client.close().await, "error").is_empty(), "{api:?}");
+        assert_eq!(requests(&bench.recorder).len(), 4, "{api:?}");
 
         let faults = vec!["queue-full".parse().unwrap()];
-        let bench = Bench::with_config(SimulatorConfig { faults, ..simulator(api) }, Config::default()).await;
+        let mappings = Some(profile_with_numbers("http_busy", &[("queue_max_ms", 120_000, 300)]));
+        let config = Config { mappings, ..Config::default() };
+        let bench = Bench::with_config(SimulatorConfig { faults, ..simulator(api) }, config).await;
         let mut client = bench.client("model=x").await;
         let frames = transcribe(&mut client).await;
         let error = events(&frames, "error")[0];

@@ -19,7 +19,7 @@ use hyper::{
     Request, Response,
     body::{Body as _, Incoming},
     client::conn::http1,
-    header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT},
+    header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
@@ -69,6 +69,8 @@ pub struct HttpSocket {
     exchange: Exchange,
     /// Pieces of the answer that are ready.
     events: VecDeque<HttpEvent>,
+    /// The time after which the last answer wants the request again: its header `Retry-After`, if that is in seconds.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// A piece of an answer.
@@ -123,6 +125,7 @@ impl HttpSocket {
             idle: Some((transport, Instant::now())),
             exchange: Exchange::None,
             events: VecDeque::new(),
+            retry_after: None,
         }
     }
 
@@ -189,6 +192,8 @@ impl HttpSocket {
         let content_type = content_type.unwrap_or_default().to_owned();
         let reader = BodyReader::for_answer(answer.status().is_success(), &content_type);
         let status = answer.status().as_u16();
+        let seconds = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        self.retry_after = seconds.map(Duration::from_secs);
         self.events.push_back(HttpEvent::Part(AnswerPart::Head { status, content_type }));
         self.exchange = Exchange::Answering { connection, body: answer.into_body(), reader };
     }

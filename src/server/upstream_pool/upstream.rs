@@ -74,8 +74,8 @@ impl PooledUpstream {
     }
 
     /// Takes a place, or joins the line for it; `None` if the upstream queues sessions itself.
-    pub(super) fn request_place(&self) -> Option<PlaceRequest> {
-        self.places.as_ref().map(Places::request)
+    pub(super) fn request_place(&self, was_refused: bool) -> Option<PlaceRequest> {
+        self.places.as_ref().map(|places| places.request(was_refused))
     }
 
     /// Replaces the probe after the connection settings changed. Failures under the old settings are forgotten.
