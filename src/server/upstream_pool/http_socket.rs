@@ -54,6 +54,9 @@ pub(crate) struct HttpTarget {
     pub(super) token: Option<(HeaderName, HeaderValue)>,
     /// Model that requests name.
     pub(super) model: Option<String>,
+    /// Voice that requests to speak name, and their path.
+    pub(super) voice: Option<String>,
+    pub(super) speak_path: Option<String>,
     /// Longest message of an answer, bytes.
     pub(super) message_max_bytes: usize,
     pub(super) trace: Option<Arc<TraceContext>>,
@@ -255,7 +258,11 @@ impl BodyReader {
 impl HttpTarget {
     /// Adds what only the configuration knows. Returns the request with the length of its body.
     fn build_request(&self, request: HttpRequest) -> Result<(Request<Full<Bytes>>, usize), String> {
-        let members: Vec<_> = self.model.iter().map(|model| ("model".to_owned(), model.clone())).collect();
+        let speaks = self.speak_path.as_ref() == Some(&request.path);
+        let model = self.model.iter().map(|model| ("model", model));
+        let voice = self.voice.iter().filter(|_| speaks).map(|voice| ("voice", voice));
+        let members: Vec<_> =
+            model.chain(voice).map(|(name, value)| (name.to_owned(), value.clone())).collect();
         let (content_type, body) = request.body.into_bytes(&members);
         let length = body.len();
         let built = Request::post(format!("{}{}", self.base, request.path))
