@@ -39,7 +39,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tower::load::Load;
 use tracing::debug;
 
-pub use self::{health::UpstreamLoad, upstream::UpstreamStatus};
+pub use self::{health::UpstreamLoad, places::PlacesStatus, upstream::UpstreamStatus};
 use self::{
     lease::{AvoidedUpstream, Lease},
     places::{LineView, PlaceInLine},

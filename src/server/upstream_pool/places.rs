@@ -56,6 +56,15 @@ struct Line {
     tickets: VecDeque<u64>,
 }
 
+/// Places of an upstream, for reports.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct PlacesStatus {
+    /// The configured number or the learnt one; `None` if it is unknown.
+    pub max: Option<u32>,
+    /// Lanes in line.
+    pub waiting: u32,
+}
+
 /// Result of a request for a place.
 #[derive(Debug)]
 pub(super) enum PlaceRequest {
@@ -108,6 +117,15 @@ impl Places {
         let (learnt, not_before, tickets) = (None, None, VecDeque::new());
         let line = Line { max, learnt, not_before, taken: 0, next_ticket: 0, tickets };
         Some(Self { line: Arc::new(Mutex::new(line)), changed: Arc::default() })
+    }
+
+    /// The number of places, and how many lanes wait for one.
+    pub(super) fn status(&self) -> PlacesStatus {
+        let mut line = self.line();
+        line.has_place(Instant::now());
+        let max = line.learnt.map_or(line.max, |(count, _)| count);
+        let waiting = u32::try_from(line.tickets.len()).unwrap_or(u32::MAX);
+        PlacesStatus { max: Some(max).filter(|max| *max != u32::MAX), waiting }
     }
 
     /// True if the next lane would wait.

@@ -514,6 +514,10 @@ async fn number_of_places_is_learnt_from_a_refusal_and_forgotten_later() {
     let mut third = pool.clone().call(request());
     assert_eq!(position(&mut third).await, None);
     assert!((&mut third).now_or_never().is_none(), "it has two places");
+    assert_eq!(position(&mut third).await, Some(1), "the refused lane waits in line");
+    dialer.set_behavior(FakeBehavior::Up);
+    let status = pool.statuses()[0].1;
+    assert_eq!((status.sessions, status.places), (2, PlacesStatus { max: Some(2), waiting: 1 }));
     drop(second);
     let third = third.now_or_never().expect("a place is free").unwrap().lease;
     let mut fourth = pool.clone().call(request());
