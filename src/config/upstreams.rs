@@ -37,6 +37,8 @@ pub struct UpstreamConfig {
     pub serves: Option<Vec<LanePurpose>>,
     /// Model that requests over HTTP name. Without it they name none, and the server takes its own.
     pub model: Option<String>,
+    /// Voice that speaks, by the server's own name for it; the dialect's voice by default.
+    pub voice: Option<String>,
     /// CA certificates (PEM) to trust besides those of the system.
     pub ca: Option<PathBuf>,
     /// HTTP path for health checks of a failed upstream. Without it, a TCP connect is the check.
@@ -240,6 +242,10 @@ impl UpstreamConfig {
         };
         let dialer = match &self.model {
             Some(model) => dialer.with_model(model).map_err(bad)?,
+            None => dialer,
+        };
+        let dialer = match &self.voice {
+            Some(voice) => dialer.with_voice(voice).map_err(bad)?,
             None => dialer,
         };
         Ok((self.name.clone().unwrap_or_else(|| dialer.authority().to_owned()), dialer))

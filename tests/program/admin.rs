@@ -49,6 +49,10 @@ async fn admin_listener_reports_everything() {
     );
     assert_eq!((&ready["sessions"], &ready["sessions_max"]), (&json!(1), &json!(1000)));
     assert_eq!((&ready["upstreams"], &ready["upstreams_usable"]), (&json!(1), &json!(1)));
+    let listed = &ready["upstream"][0];
+    assert_eq!((&listed["dialect"], &listed["in_service"]), (&json!("minicpm-o"), &json!(true)), "{ready}");
+    assert_eq!((&listed["sessions_max"], &listed["waiting"]), (&json!(null), &json!(0)), "{ready}");
+    assert!(listed["sessions"].is_u64() && !ready.to_string().contains("s3cr3t"), "{ready}");
 
     let sessions = server.request("GET", "/sessions").await.json();
     let session = &sessions["sessions"][0];

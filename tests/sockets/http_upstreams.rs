@@ -20,7 +20,7 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::{
     Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, events, http_upstream,
-    instant_simulator, profile_with_numbers, recording, scratch,
+    instant_simulator, profile_with_numbers, recording, scratch, start_simulator,
 };
 
 const APIS: [HttpApi; 3] = [HttpApi::VllmOmni, HttpApi::SglangOmni, HttpApi::OpenaiAudio];
@@ -181,14 +181,25 @@ async fn record_behind_a_transcript_reaches_no_client() {
 #[tokio::test]
 async fn busy_server_is_asked_again_and_named_when_it_stays_busy() {
     for api in APIS {
-        let faults = vec!["queue-full,times=1".parse().unwrap()];
+        // More refusals than a request has attempts.
+        let faults = vec!["queue-full,times=3".parse().unwrap()];
         let bench = Bench::with_config(SimulatorConfig { faults, ..simulator(api) }, Config::default()).await;
         let mut client = bench.client("model=x").await;
-        assert_transcribed(&transcribe(&mut client).await);
+        let frames = match api {
+            HttpApi::VllmOmni => transcribe(&mut client).await,
+            _ => speak(&mut client, "Good morning, and a fine day to you.").await,
+        };
+        match api {
+            HttpApi::VllmOmni => assert_transcribed(&frames),
+            _ => assert!(!audio(&frames).is_empty(), "{api:?}: {frames:#?}"),
+        }
         assert!(events(&client.close().await, "error").is_empty(), "{api:?}");
+        assert_eq!(requests(&bench.recorder).len(), 4, "{api:?}");
 
         let faults = vec!["queue-full".parse().unwrap()];
-        let bench = Bench::with_config(SimulatorConfig { faults, ..simulator(api) }, Config::default()).await;
+        let mappings = Some(profile_with_numbers("http_busy", &[("queue_max_ms", 120_000, 300)]));
+        let config = Config { mappings, ..Config::default() };
+        let bench = Bench::with_config(SimulatorConfig { faults, ..simulator(api) }, config).await;
         let mut client = bench.client("model=x").await;
         let frames = transcribe(&mut client).await;
         let error = events(&frames, "error")[0];
@@ -247,6 +258,28 @@ async fn cancelled_text_drops_its_request_and_the_next_one_is_spoken() {
         assert!(!audio(&short).is_empty() && events(&short, "error").is_empty(), "{api:?}");
         assert_pairs_closed(&client.close().await);
     }
+}
+
+#[tokio::test]
+async fn voice_of_the_configuration_speaks() {
+    let api = HttpApi::OpenaiAudio;
+    for voice in [None, Some("af_heart".to_owned())] {
+        let (address, _simulator, recorder) = start_simulator("127.0.0.1:0", simulator(api), None).await;
+        let upstream = UpstreamConfig { voice: voice.clone(), ..http_upstream(api, address) };
+        let bench =
+            Bench::with_config(instant_simulator(), Config { upstream: vec![upstream], ..Config::default() })
+                .await;
+        let mut client = bench.client("model=x").await;
+        assert!(!audio(&speak(&mut client, "Yes.").await).is_empty());
+        client.close().await;
+        let (_, body) = requests(&recorder).remove(0);
+        assert_eq!(body["voice"], voice.as_deref().unwrap_or("alloy"), "{body}");
+    }
+    // A server that clones a voice has no names for voices.
+    let upstream = http_upstream(HttpApi::VllmOmni, "127.0.0.1:1".parse().unwrap());
+    let upstream = vec![UpstreamConfig { voice: Some("x".to_owned()), ..upstream }];
+    let refused = Config { upstream, ..Config::default() }.build_service().map(drop).unwrap_err();
+    assert!(refused.to_string().contains("voice has no effect on the dialect vllm-omni-http"), "{refused}");
 }
 
 /// A server of one answer, written by hand; gives the heads and bodies of its requests.

@@ -188,14 +188,15 @@ async fn server_that_another_program_uses_is_named() {
     let (_, mut other) = open_websocket(stream, "/backend", "", &[]).await;
     other.send_json(json!({"type": "session.init", "payload": {}})).await;
     other.wait_for_event("session.created").await;
-    let dir = profile_with_numbers("llama_cpp_omni_taken", &[("retry_total_ms", 10_000, 300)]);
+    let dir = profile_with_numbers("llama_cpp_omni_taken", &[("queue_max_ms", 120_000, 300)]);
     let config =
         Config { upstream: vec![upstream_of(DIALECT, address)], mappings: Some(dir), ..Config::default() };
     let bench = Bench::with_config(simulator(), config).await;
     let mut client = bench.client("model=x").await;
     client.send_utterance(&recording("goforward")).await;
     let error = client.wait_for_event("error").await;
-    assert!(error["message"].as_str().unwrap().contains("while another client uses it"), "{error}");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("another client may hold the worker"), "{error}");
     // It is served as soon as the other program has left.
     other.send(Message::Close(None)).await;
     other.read_to_end().await;

@@ -41,6 +41,7 @@ pub(super) struct UpstreamFile {
     pub(super) request_paths: BTreeMap<SendName, String>,
     #[serde(default)]
     pub(super) form_requests: BTreeSet<SendName>,
+    pub(super) default_voice: Option<String>,
     pub(super) config_keys: Option<Vec<String>>,
     #[serde(default)]
     pub(super) picture_max_bytes: Option<usize>,
@@ -130,6 +131,7 @@ pub(super) fn request_path_problems(document: &Document<'_>, read: &UpstreamFile
         let keys = [
             ("request_paths", read.request_paths.is_empty()),
             ("form_requests", read.form_requests.is_empty()),
+            ("default_voice", read.default_voice.is_none()),
         ];
         let unused = keys.into_iter().filter(|(_, is_empty)| !is_empty);
         return unused

@@ -201,6 +201,8 @@ pub struct UpstreamMapping {
     pub(crate) request_paths: BTreeMap<SendName, String>,
     /// Requests over HTTP that are sent as forms. Their audio is a file.
     pub(crate) form_requests: BTreeSet<SendName>,
+    /// For requests over HTTP: the member `voice` of requests to speak, unless the upstream's configuration names another.
+    pub(crate) default_voice: Option<String>,
     /// The upstream opens no session without a voice sample.
     pub voice_required: bool,
     /// Settings of a conversation that the upstream knows; `None` if it ignores the others.
@@ -294,6 +296,7 @@ impl UpstreamMapping {
             codec: read.codec,
             request_paths: read.request_paths,
             form_requests: read.form_requests,
+            default_voice: read.default_voice,
             voice_required: read.voice_required,
             config_keys: read.config_keys,
             picture_max_bytes: read.picture_max_bytes,

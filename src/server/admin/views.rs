@@ -9,6 +9,7 @@ use super::AdminContext;
 use crate::server::{
     process::lifecycle::LifecycleState,
     registry::{LiveSession, LiveSessionView, SessionRegistry},
+    upstream_pool::{Pool, UpstreamStatus},
 };
 
 /// Readiness for new sessions.
@@ -24,8 +25,23 @@ pub(super) struct Readiness {
     sessions_max: usize,
     upstreams: usize,
     upstreams_usable: usize,
+    /// Each upstream, without its URL, which may contain secrets.
+    upstream: Vec<UpstreamView>,
     /// Lanes in upstreams' queues that nothing needs any more. They close once they have a worker.
     lanes_unneeded: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct UpstreamView {
+    name: String,
+    dialect: String,
+    in_service: bool,
+    /// Open sessions.
+    sessions: u32,
+    /// Sessions at a time, as configured or learnt from a refusal; `null` if unknown, or if the upstream queues sessions.
+    sessions_max: Option<u32>,
+    /// Sessions that wait for a place.
+    waiting: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,8 +88,21 @@ pub(super) fn readiness(context: &AdminContext) -> Readiness {
         sessions_max: context.room.max,
         upstreams,
         upstreams_usable,
+        upstream: upstream_views(&context.current.get().pool),
         lanes_unneeded: context.current.get().pool.unneeded_count(),
     }
+}
+
+fn upstream_views(pool: &Pool) -> Vec<UpstreamView> {
+    let view = |((name, status), (_, dialect)): ((String, UpstreamStatus), (_, &str))| UpstreamView {
+        name,
+        dialect: dialect.to_owned(),
+        in_service: status.load.ejected_until.is_none(),
+        sessions: status.sessions,
+        sessions_max: status.places.max,
+        waiting: status.places.waiting,
+    };
+    pool.statuses().into_iter().zip(pool.dialects()).map(view).collect()
 }
 
 /// Lists all live sessions that match the filters of a query string.

@@ -55,7 +55,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             Wakeup::Answer(lane, part) => {
                 // A server that is busy is not broken.
                 if let AnswerPart::Head { status: 429 | 503, .. } = part {
-                    self.lane_leases.report_busy(lane);
+                    let socket = self.lanes.iter().find(|(known, _)| *known == lane);
+                    let retry_after = socket.and_then(|(_, socket)| socket.retry_after());
+                    self.lane_leases.report_busy(lane, retry_after);
                 }
                 self.feed_bridge(Input::Answer(lane, part));
             }

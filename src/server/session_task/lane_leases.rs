@@ -1,5 +1,7 @@
 //! The leases of a session's lanes: reports to the upstream pool how each lane fares.
 
+use std::time::Duration;
+
 use crate::server::upstream_pool::lease::Lease;
 use crate::{
     event::{DisconnectReason, Lane},
@@ -33,9 +35,9 @@ impl LaneLeases {
         self.with_lease(lane, |lease| lease.report_disconnect(reason));
     }
 
-    /// A lane's upstream takes no request for now.
-    pub(crate) fn report_busy(&mut self, lane: Lane) {
-        self.with_lease(lane, Lease::report_busy);
+    /// A lane's upstream takes no request for now, or for as long as it says.
+    pub(crate) fn report_busy(&mut self, lane: Lane, retry_after: Option<Duration>) {
+        self.with_lease(lane, |lease| lease.report_busy(retry_after));
     }
 
     /// Drops the lease of a lane.
@@ -51,7 +53,7 @@ impl LaneLeases {
                 self.with_lease(*lane, |lease| lease.report_queued(*position));
             }
             Observation::LaneUnneeded { lane, .. } => self.with_lease(*lane, Lease::report_unneeded),
-            Observation::LaneRetry { lane, is_busy: true, .. } => self.with_lease(*lane, Lease::report_busy),
+            Observation::LaneRetry { lane, is_busy: true, .. } => self.report_busy(*lane, None),
             Observation::LaneRetry { lane, words, .. } | Observation::LaneFailed { lane, words } => {
                 self.with_lease(*lane, |lease| lease.report_failure(words));
             }

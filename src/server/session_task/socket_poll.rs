@@ -84,6 +84,11 @@ impl LaneSocket {
         matches!(self, Self::Connected(socket) if socket.outbox.bytes() > LANE_OUTBOX_PAUSES_CLIENT_BYTES)
     }
 
+    /// When a busy server of HTTP requests wants the request again.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        if let Self::Http(socket) = self { socket.retry_after } else { None }
+    }
+
     pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
         match self {
             Self::Dialling(_) | Self::Http(_) => None,

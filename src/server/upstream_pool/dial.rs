@@ -35,7 +35,7 @@ use super::{
 use crate::server::websocket::{WebSocket, http_head::HttpHeadStream, session_socket::websocket_config};
 use crate::{
     event::{DisconnectReason, LanePurpose, Mode},
-    mapping::UpstreamMapping,
+    mapping::{UpstreamMapping, upstream::SendName},
     net::{ClientIdentity, CountedStream, Endpoint, Transport},
     secret::{Secret, redacted_url},
     telemetry::context::TraceContext,
@@ -88,6 +88,8 @@ struct DialTarget {
     serves: Option<Arc<[LanePurpose]>>,
     /// Model that requests over HTTP name.
     model: Option<String>,
+    /// Voice that requests to speak name.
+    voice: Option<String>,
 }
 
 impl Dialer {
@@ -144,8 +146,16 @@ impl Dialer {
         };
         let url = format!("{scheme}://{}{path}{mark}{}", endpoint.authority, query.join("&"));
         let status_path = status_path.map(str::to_owned);
-        let target =
-            DialTarget { endpoint, url, mapping, status_path, token: None, serves: None, model: None };
+        let target = DialTarget {
+            endpoint,
+            url,
+            mapping,
+            status_path,
+            token: None,
+            serves: None,
+            model: None,
+            voice: None,
+        };
         Ok(Self { target: Arc::new(target) })
     }
 
@@ -165,6 +175,19 @@ impl Dialer {
         }
         let model = Some(model.to_owned());
         Ok(Self { target: Arc::new(DialTarget { model, ..(*self.target).clone() }) })
+    }
+
+    /// Sets the voice that requests to speak name.
+    ///
+    /// # Errors
+    /// The dialect's requests to speak name no voice.
+    pub fn with_voice(self, voice: &str) -> Result<Self, String> {
+        let mapping = &self.target.mapping;
+        if mapping.default_voice.is_none() {
+            return Err(format!("voice has no effect on the dialect {}", mapping.name));
+        }
+        let voice = Some(voice.to_owned());
+        Ok(Self { target: Arc::new(DialTarget { voice, ..(*self.target).clone() }) })
     }
 
     /// Adds a token in this header, by default `Authorization: Bearer`.
@@ -253,6 +276,7 @@ impl Dialer {
         let (this, other) = (&self.target, &other.target);
         this.status_path == other.status_path
             && this.model == other.model
+            && this.voice == other.voice
             && this.token == other.token
             && this.endpoint.has_same_credentials(&other.endpoint)
     }
@@ -371,6 +395,8 @@ impl DialTarget {
             base: base.split('?').next().unwrap_or_default().trim_end_matches('/').to_owned(),
             token: self.token.clone(),
             model: self.model.clone(),
+            voice: self.voice.clone().or_else(|| self.mapping.default_voice.clone()),
+            speak_path: self.mapping.request_path(SendName::Speak).map(str::to_owned),
             message_max_bytes: self.mapping.message_max_bytes,
             trace,
         }

@@ -62,6 +62,11 @@ impl Health {
         }
     }
 
+    /// Open lanes.
+    pub(super) const fn lanes(&self) -> u32 {
+        self.lanes
+    }
+
     /// Instant of the next probe, if ejected.
     pub(super) const fn ejected_until(&self) -> Option<Instant> {
         self.ejected_until

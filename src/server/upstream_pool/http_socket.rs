@@ -19,7 +19,7 @@ use hyper::{
     Request, Response,
     body::{Body as _, Incoming},
     client::conn::http1,
-    header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT},
+    header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
@@ -54,6 +54,9 @@ pub(crate) struct HttpTarget {
     pub(super) token: Option<(HeaderName, HeaderValue)>,
     /// Model that requests name.
     pub(super) model: Option<String>,
+    /// Voice that requests to speak name, and their path.
+    pub(super) voice: Option<String>,
+    pub(super) speak_path: Option<String>,
     /// Longest message of an answer, bytes.
     pub(super) message_max_bytes: usize,
     pub(super) trace: Option<Arc<TraceContext>>,
@@ -69,6 +72,8 @@ pub struct HttpSocket {
     exchange: Exchange,
     /// Pieces of the answer that are ready.
     events: VecDeque<HttpEvent>,
+    /// The time after which the last answer wants the request again: its header `Retry-After`, if that is in seconds.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// A piece of an answer.
@@ -123,6 +128,7 @@ impl HttpSocket {
             idle: Some((transport, Instant::now())),
             exchange: Exchange::None,
             events: VecDeque::new(),
+            retry_after: None,
         }
     }
 
@@ -189,6 +195,8 @@ impl HttpSocket {
         let content_type = content_type.unwrap_or_default().to_owned();
         let reader = BodyReader::for_answer(answer.status().is_success(), &content_type);
         let status = answer.status().as_u16();
+        let seconds = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        self.retry_after = seconds.map(Duration::from_secs);
         self.events.push_back(HttpEvent::Part(AnswerPart::Head { status, content_type }));
         self.exchange = Exchange::Answering { connection, body: answer.into_body(), reader };
     }
@@ -250,7 +258,11 @@ impl BodyReader {
 impl HttpTarget {
     /// Adds what only the configuration knows. Returns the request with the length of its body.
     fn build_request(&self, request: HttpRequest) -> Result<(Request<Full<Bytes>>, usize), String> {
-        let members: Vec<_> = self.model.iter().map(|model| ("model".to_owned(), model.clone())).collect();
+        let speaks = self.speak_path.as_ref() == Some(&request.path);
+        let model = self.model.iter().map(|model| ("model", model));
+        let voice = self.voice.iter().filter(|_| speaks).map(|voice| ("voice", voice));
+        let members: Vec<_> =
+            model.chain(voice).map(|(name, value)| (name.to_owned(), value.clone())).collect();
         let (content_type, body) = request.body.into_bytes(&members);
         let length = body.len();
         let built = Request::post(format!("{}{}", self.base, request.path))

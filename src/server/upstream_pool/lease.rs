@@ -60,9 +60,11 @@ impl Lease {
         Self { upstream, avoided, stage, had_waited: false, is_unneeded: false, place: None }
     }
 
-    /// Takes a place at an upstream without a queue; returns the wait for it if all are taken.
-    pub(super) fn request_place(&mut self) -> Option<PlaceInLine> {
-        match self.upstream.request_place()? {
+    /// Takes a place at an upstream without a queue; returns the wait for it if all are taken. A lane that this upstream
+    /// has just refused waits before the others.
+    pub(super) fn request_place(&mut self, refused_by: Option<&Arc<PooledUpstream>>) -> Option<PlaceInLine> {
+        let was_refused = refused_by.is_some_and(|refused_by| Arc::ptr_eq(refused_by, &self.upstream));
+        match self.upstream.request_place(was_refused)? {
             PlaceRequest::Granted(place) => {
                 self.place = Some(place);
                 None
@@ -89,14 +91,18 @@ impl Lease {
         self.stage = LeaseStage::Opening;
     }
 
-    pub(super) fn dial_failed(&mut self, reason: &DisconnectReason) {
-        match reason {
-            // An upstream without a queue refuses further sessions like this.
-            DisconnectReason::HttpRejected(429 | 503) if self.place.is_some() => return self.report_busy(),
-            DisconnectReason::HttpRejected(_) => self.stage = LeaseStage::Opening,
-            _ => {}
+    /// Reports a dial that failed. Returns the upstream if it only has no place: one without a queue refuses further
+    /// sessions like this.
+    pub(super) fn dial_failed(&mut self, reason: &DisconnectReason) -> Option<Arc<PooledUpstream>> {
+        if let DisconnectReason::HttpRejected(status) = reason {
+            if matches!(status, 429 | 503) && self.place.is_some() {
+                self.report_busy(None);
+                return Some(self.upstream.clone());
+            }
+            self.stage = LeaseStage::Opening;
         }
         self.report_failure(&format!("it {reason}"));
+        None
     }
 
     /// Reports the lane's position in the upstream's queue.
@@ -127,15 +133,17 @@ impl Lease {
     }
 
     /// Reports that the upstream accepts no session for now. That is not a failure, but other upstreams are preferred
-    /// for a while.
-    pub fn report_busy(&mut self) {
+    /// for a while, or for as long as it asks for.
+    pub fn report_busy(&mut self, retry_after: Option<Duration>) {
         if self.stage == LeaseStage::Reported {
             return;
         }
         self.stage = LeaseStage::Reported;
         self.avoided.set(&self.upstream);
         self.upstream.mark_busy();
-        self.place.iter().for_each(Place::report_refused);
+        if let Some(place) = &self.place {
+            place.report_refused(retry_after);
+        }
     }
 
     /// Reports a failure of the upstream.
@@ -144,7 +152,7 @@ impl Lease {
             LeaseStage::InLine | LeaseStage::Reported => return,
             // An upstream without a queue ends a session like this while another program uses it.
             LeaseStage::Broken { was_ready: false } if self.has_numbered_place() => {
-                return self.report_busy();
+                return self.report_busy(None);
             }
             LeaseStage::Dialling(_) => LaneFailure::Unreachable,
             LeaseStage::Opening | LeaseStage::Broken { was_ready: false } => LaneFailure::Refused,
@@ -164,7 +172,7 @@ impl Lease {
     pub fn report_disconnect(&mut self, reason: &DisconnectReason) {
         match (reason, self.stage) {
             (_, LeaseStage::Reported) => {}
-            (DisconnectReason::Closed(TRY_AGAIN_LATER, _), _) => self.report_busy(),
+            (DisconnectReason::Closed(TRY_AGAIN_LATER, _), _) => self.report_busy(None),
             (DisconnectReason::Closed(..), LeaseStage::Opening) if self.has_numbered_place() => {
                 self.stage = LeaseStage::Broken { was_ready: false };
             }

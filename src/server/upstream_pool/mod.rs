@@ -30,7 +30,7 @@ mod tests;
 use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -39,7 +39,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tower::load::Load;
 use tracing::debug;
 
-pub use self::{health::UpstreamLoad, upstream::UpstreamStatus};
+pub use self::{health::UpstreamLoad, places::PlacesStatus, upstream::UpstreamStatus};
 use self::{
     lease::{AvoidedUpstream, Lease},
     places::{LineView, PlaceInLine},
@@ -69,7 +69,14 @@ pub struct DialledLane<S> {
 /// A lane on its way to an upstream.
 pub struct Dial<S> {
     line: Option<LineReports>,
-    dial: BoxFuture<'static, Result<DialledLane<S>, DisconnectReason>>,
+    attempt: BoxFuture<'static, Result<Attempt<S>, DisconnectReason>>,
+}
+
+/// Result of an attempt that has not failed.
+enum Attempt<S> {
+    Dialled(DialledLane<S>),
+    /// The upstream has no place. The lane goes to another, or waits.
+    Refused(Dial<S>),
 }
 
 /// Reports of where a lane waits for a place, at the pace of a gateway's.
@@ -115,7 +122,8 @@ impl<S> Dial<S> {
         S: Send + 'static,
     {
         if self.line.take().is_some_and(|line| line.view.position().is_some()) {
-            self.dial = Box::pin(async { Err(DisconnectReason::Lost("it is no longer needed".to_owned())) });
+            self.attempt =
+                Box::pin(async { Err(DisconnectReason::Lost("it is no longer needed".to_owned())) });
         }
     }
 }
@@ -124,7 +132,16 @@ impl<S> Future for Dial<S> {
     type Output = Result<DialledLane<S>, DisconnectReason>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.dial.as_mut().poll(cx)
+        loop {
+            match ready!(self.attempt.as_mut().poll(cx))? {
+                Attempt::Dialled(lane) => return Poll::Ready(Ok(lane)),
+                Attempt::Refused(next) => *self = next,
+            }
+            // The caller asks for the position first.
+            if self.line.is_some() {
+                cx.waker().wake_by_ref();
+            }
+        }
     }
 }
 
@@ -233,7 +250,7 @@ impl Pool {
 
 impl<D> tower::Service<DialRequest> for Pool<D>
 where
-    D: tower::Service<DialRequest, Error = DisconnectReason> + Probe + Clone + Send + 'static,
+    D: tower::Service<DialRequest, Error = DisconnectReason> + Probe + Clone + Send + Sync + 'static,
     D::Future: Send + 'static,
 {
     type Response = DialledLane<D::Response>;
@@ -246,38 +263,52 @@ where
     }
 
     fn call(&mut self, request: DialRequest) -> Self::Future {
+        self.dial(request, None)
+    }
+}
+
+impl<D> Pool<D>
+where
+    D: tower::Service<DialRequest, Error = DisconnectReason> + Probe + Clone + Send + Sync + 'static,
+    D::Future: Send + 'static,
+{
+    /// Dials an upstream. One that refuses the lane for lack of room is no failure: the lane goes to another that has room,
+    /// or waits in line.
+    fn dial(&self, request: DialRequest, refused_by: Option<&Arc<PooledUpstream>>) -> Dial<D::Response> {
         let Some((mut dialer, mut lease)) =
             self.shared.choose(self.names.as_deref(), &request, &self.avoided)
         else {
             let words =
                 format!("no upstream serves `{}` (mode {})", request.purpose.name(), request.mode.name());
             let error = DisconnectReason::Unreachable(words);
-            return Dial { line: None, dial: Box::pin(async { Err(error) }) };
+            return Dial { line: None, attempt: Box::pin(async { Err(error) }) };
         };
         debug!(upstream = lease.upstream(), "upstream chosen");
-        let line = lease.request_place();
+        let line = lease.request_place(refused_by);
         let reports = line.as_ref().map(LineReports::new);
-        let dial = Box::pin(async move {
+        let this = Self { avoided: self.avoided.clone(), ..self.clone() };
+        let attempt = Box::pin(async move {
             let dialled = match line {
-                None => dialer.call(request).await,
+                None => dialer.call(request.clone()).await,
                 Some(line) => {
                     lease.wait_for_place(line).await;
-                    let dialled = timeout(DIAL_AFTER_WAIT_MAX, dialer.call(request)).await;
+                    let dialled = timeout(DIAL_AFTER_WAIT_MAX, dialer.call(request.clone())).await;
                     dialled.unwrap_or_else(|_| Err(DisconnectReason::Unreachable(UNANSWERED_DIAL.to_owned())))
                 }
             };
             match dialled {
                 Ok(socket) => {
                     lease.mark_connected();
-                    Ok(DialledLane { socket, lease })
+                    Ok(Attempt::Dialled(DialledLane { socket, lease }))
                 }
                 Err(reason) => {
-                    lease.dial_failed(&reason);
-                    Err(reason)
+                    let full = lease.dial_failed(&reason).ok_or(reason)?;
+                    drop(lease);
+                    Ok(Attempt::Refused(this.dial(request, Some(&full))))
                 }
             }
         });
-        Dial { line: reports, dial }
+        Dial { line: reports, attempt }
     }
 }
 

@@ -29,8 +29,10 @@ pub enum Capacity {
 
 /// Time after which a learnt number of places is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
-/// Pause before the next attempt at an upstream that refused a session although no lane was open: others use it.
-const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// Pause before the next attempt at an upstream that refused a session although it had places: others use it.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Longest pause that an upstream may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// Places of one upstream.
 #[derive(Debug, Clone)]
@@ -52,6 +54,15 @@ struct Line {
     next_ticket: u64,
     /// Tickets of the lanes that wait, in order.
     tickets: VecDeque<u64>,
+}
+
+/// Places of an upstream, for reports.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct PlacesStatus {
+    /// The configured number or the learnt one; `None` if it is unknown.
+    pub max: Option<u32>,
+    /// Lanes in line.
+    pub waiting: u32,
 }
 
 /// Result of a request for a place.
@@ -108,22 +119,34 @@ impl Places {
         Some(Self { line: Arc::new(Mutex::new(line)), changed: Arc::default() })
     }
 
+    /// The number of places, and how many lanes wait for one.
+    pub(super) fn status(&self) -> PlacesStatus {
+        let mut line = self.line();
+        line.has_place(Instant::now());
+        let max = line.learnt.map_or(line.max, |(count, _)| count);
+        let waiting = u32::try_from(line.tickets.len()).unwrap_or(u32::MAX);
+        PlacesStatus { max: Some(max).filter(|max| *max != u32::MAX), waiting }
+    }
+
     /// True if the next lane would wait.
     pub(super) fn are_taken(&self) -> bool {
         let mut line = self.line();
         !line.tickets.is_empty() || !line.has_place(Instant::now())
     }
 
-    /// Takes a place, or joins the line.
-    pub(super) fn request(&self) -> PlaceRequest {
+    /// Takes a place, or joins the line: at its front if the upstream has just refused the lane.
+    pub(super) fn request(&self, was_refused: bool) -> PlaceRequest {
         let mut line = self.line();
-        if line.tickets.is_empty() && line.has_place(Instant::now()) {
+        if (was_refused || line.tickets.is_empty()) && line.has_place(Instant::now()) {
             line.taken += 1;
             return PlaceRequest::Granted(Place(self.clone()));
         }
         let ticket = line.next_ticket;
         line.next_ticket += 1;
-        line.tickets.push_back(ticket);
+        match was_refused {
+            true => line.tickets.push_front(ticket),
+            false => line.tickets.push_back(ticket),
+        }
         PlaceRequest::Waiting(PlaceInLine { places: self.clone(), ticket })
     }
 
@@ -139,14 +162,17 @@ impl Place {
         self.0.line().max != u32::MAX
     }
 
-    /// Learns from the refusal of the session that took this place.
-    pub(super) fn report_refused(&self) {
+    /// Learns from the refusal of the session that took this place. The upstream may ask for a pause.
+    pub(super) fn report_refused(&self, retry_after: Option<Duration>) {
         let (mut line, now) = (self.0.line(), Instant::now());
         let others = line.taken.saturating_sub(1);
-        if line.max == u32::MAX {
+        let is_numbered = line.max != u32::MAX;
+        if !is_numbered {
             line.learnt = Some((others.max(1), now + FORGET_AFTER));
-            line.not_before = (others == 0).then_some(now + RETRY_AFTER);
         }
+        let own_pause = (others == 0 || is_numbered).then_some(RETRY_AFTER);
+        let pause = retry_after.map(|pause| pause.min(RETRY_AFTER_MAX)).or(own_pause);
+        line.not_before = pause.map(|pause| now + pause);
     }
 }
 

@@ -196,7 +196,7 @@ async fn reported_queue_counts_as_load_for_ten_seconds() {
     assert_eq!(open_lanes(&pool, 4, 2).0, [0, 4]);
     advance(Duration::from_secs(10)).await;
     assert_eq!(open_lanes(&pool, 4, 2).0, [2, 2]);
-    leases[0].report_busy();
+    leases[0].report_busy(None);
     assert_eq!(open_lanes(&pool, 16, 2).0, [0, 16], "a busy upstream is avoided");
 }
 
@@ -471,7 +471,7 @@ async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
     assert!(pool.statuses().iter().all(|(_, status)| status.load.lanes == 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn upstream_that_another_program_uses_is_busy_and_not_ejected() {
     let dialer = FakeDialer::default();
     dialer.state().capacity = NonZero::new(1).map(Capacity::AtMost);
@@ -480,6 +480,11 @@ async fn upstream_that_another_program_uses_is_busy_and_not_ejected() {
         let mut lease = open_lane(&pool).unwrap();
         lease.report_disconnect(&DisconnectReason::Closed(1000, String::new()));
         lease.report_failure("the upstream ended the session");
+        drop(lease);
+        let mut next = pool.clone().call(request());
+        assert_eq!(position(&mut next).await, Some(1));
+        advance(Duration::from_secs(1)).await;
+        assert!(next.now_or_never().is_some());
     }
     let status = pool.statuses()[0].1;
     assert_eq!((status.failures, status.load.ejected_until), (0, None));
@@ -506,11 +511,13 @@ async fn number_of_places_is_learnt_from_a_refusal_and_forgotten_later() {
     let first = open_lane(&pool).unwrap();
     let second = open_lane(&pool).unwrap();
     dialer.set_behavior(FakeBehavior::Full);
-    assert_eq!(open_lane(&pool).map(drop), Err(DisconnectReason::HttpRejected(503)));
-    dialer.set_behavior(FakeBehavior::Up);
     let mut third = pool.clone().call(request());
-    assert_eq!(position(&mut third).await, Some(1));
+    assert_eq!(position(&mut third).await, None);
     assert!((&mut third).now_or_never().is_none(), "it has two places");
+    assert_eq!(position(&mut third).await, Some(1), "the refused lane waits in line");
+    dialer.set_behavior(FakeBehavior::Up);
+    let status = pool.statuses()[0].1;
+    assert_eq!((status.sessions, status.places), (2, PlacesStatus { max: Some(2), waiting: 1 }));
     drop(second);
     let third = third.now_or_never().expect("a place is free").unwrap().lease;
     let mut fourth = pool.clone().call(request());
@@ -523,17 +530,82 @@ async fn number_of_places_is_learnt_from_a_refusal_and_forgotten_later() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lane_goes_to_the_least_busy_upstream_with_room_whatever_its_kind() {
+    for seed in 0..50 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(4).collect();
+        let places = [None, NonZero::new(2), NonZero::new(5), NonZero::new(9)];
+        for (dialer, places) in dialers.iter().zip(places) {
+            dialer.state().capacity = places.map(Capacity::AtMost);
+        }
+        let pool = Pool::new(dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone())));
+        let mut leases: Vec<Lease> = Vec::new();
+        for _ in 0..200 {
+            if !leases.is_empty() && rng.u8(..) < 110 {
+                leases.swap_remove(rng.usize(..leases.len()));
+                continue;
+            }
+            let busy_at = |at: usize| leases.iter().filter(|it| it.upstream() == at.to_string()).count();
+            let has_room = |at: &usize| places[*at].is_none_or(|count| busy_at(*at) < count.get() as usize);
+            let least = (0..4).filter(has_room).map(busy_at).min().unwrap();
+            let lease = open_lane(&pool).unwrap();
+            let chosen: usize = lease.upstream().parse().unwrap();
+            assert!(has_room(&chosen) && busy_at(chosen) == least, "seed {seed}: upstream {chosen}");
+            leases.push(lease);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn lane_waits_for_an_upstream_that_others_use() {
     let dialer = FakeDialer::default();
     dialer.state().capacity = Some(Capacity::Unknown);
     let pool = Pool::new([("0".to_owned(), dialer.clone())]);
     dialer.set_behavior(FakeBehavior::Full);
-    assert!(open_lane(&pool).is_err());
-    let mut next = pool.clone().call(request());
-    assert_eq!(position(&mut next).await, Some(1));
-    let dials = dialer.dials();
+    let mut first = pool.clone().call(request());
+    assert!((&mut first).now_or_never().is_none());
+    assert_eq!(position(&mut first).await, Some(1));
+    let mut second = pool.clone().call(request());
+    assert_eq!(position(&mut second).await, Some(2));
+    // The first is refused again and again, but stays the first.
+    for _ in 0..3 {
+        advance(Duration::from_secs(1)).await;
+        assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+        assert_eq!(position(&mut first).await, Some(1));
+    }
+    assert_eq!(dialer.dials(), 4);
     dialer.set_behavior(FakeBehavior::Up);
     let begun = Instant::now();
-    assert!(next.await.is_ok());
-    assert_eq!((dialer.dials(), begun.elapsed().as_secs()), (dials + 1, 2));
+    let first = first.await.unwrap();
+    assert_eq!((dialer.dials(), begun.elapsed().as_secs()), (5, 1));
+    assert!((&mut second).now_or_never().is_none(), "it has one place as far as is known");
+    drop(first);
+    assert!(second.await.is_ok());
+    assert_eq!(pool.statuses()[0].1.failures, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_lane_goes_to_an_upstream_with_room() {
+    let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(2).collect();
+    dialers.iter().for_each(|dialer| dialer.state().capacity = Some(Capacity::Unknown));
+    let pool = Pool::new(dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone())));
+    dialers[0].set_behavior(FakeBehavior::Full);
+    for _ in 0..3 {
+        let lane = open_lane_in(&mut session_starting_at_first(&pool)).unwrap();
+        assert_eq!(lane.upstream(), "1");
+    }
+    assert_eq!(dialers[0].dials(), 1, "a full upstream is left alone for a while");
+}
+
+#[tokio::test(start_paused = true)]
+async fn busy_server_is_asked_again_after_the_time_that_it_names() {
+    let dialer = FakeDialer::default();
+    dialer.state().capacity = Some(Capacity::Unknown);
+    let pool = Pool::new([("0".to_owned(), dialer)]);
+    for (named_s, waited_s) in [(7, 7), (1_000_000, 60)] {
+        open_lane(&pool).unwrap().report_busy(Some(Duration::from_secs(named_s)));
+        let begun = Instant::now();
+        assert!(pool.clone().call(request()).await.is_ok());
+        assert_eq!(begun.elapsed().as_secs(), waited_s);
+    }
 }

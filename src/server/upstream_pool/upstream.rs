@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     health::{Health, LaneFailure, UpstreamLoad},
-    places::{PlaceRequest, Places},
+    places::{PlaceRequest, Places, PlacesStatus},
     probe::Probe,
 };
 
@@ -54,6 +54,10 @@ struct UpstreamState {
 pub struct UpstreamStatus {
     /// Load, and whether the upstream is ejected.
     pub load: UpstreamLoad,
+    /// Open sessions.
+    pub sessions: u32,
+    /// Places, if the upstream has no queue of its own.
+    pub places: PlacesStatus,
     /// Failed lanes since the start.
     pub failures: u64,
     /// Ejections since the start.
@@ -74,8 +78,8 @@ impl PooledUpstream {
     }
 
     /// Takes a place, or joins the line for it; `None` if the upstream queues sessions itself.
-    pub(super) fn request_place(&self) -> Option<PlaceRequest> {
-        self.places.as_ref().map(Places::request)
+    pub(super) fn request_place(&self, was_refused: bool) -> Option<PlaceRequest> {
+        self.places.as_ref().map(|places| places.request(was_refused))
     }
 
     /// Replaces the probe after the connection settings changed. Failures under the old settings are forgotten.
@@ -98,10 +102,13 @@ impl PooledUpstream {
     }
 
     pub(super) fn status(&self) -> UpstreamStatus {
+        let places = self.places.as_ref().map(Places::status).unwrap_or_default();
         let state = self.state();
         let load = state.health.load(Instant::now());
         UpstreamStatus {
             load,
+            sessions: state.health.lanes().saturating_sub(places.waiting),
+            places,
             failures: state.failures,
             ejections: state.ejections,
             unneeded: state.unneeded,

@@ -26,7 +26,7 @@ pub(super) struct Answer {
     pub(super) lane: Option<LaneId>,
     /// When it was first requested.
     pub(super) requested_at: Option<Instant>,
-    attempts: u32,
+    pub(super) attempts: u32,
     /// Nothing more of it will be made.
     is_made: bool,
 }
@@ -159,13 +159,12 @@ impl Answer {
         &mut self,
         now: Instant,
         failure: ConnectionFailure,
-        attempts_max: u32,
+        may_ask_again: bool,
         floor: &mut Floor,
         out: &mut Actions,
     ) {
-        self.attempts += 1;
         let is_unheard = self.turn.text.is_empty() && self.turn.playing.is_none();
-        if failure.was_in_use && is_unheard && self.attempts < attempts_max {
+        if may_ask_again && is_unheard {
             self.filter.clear();
             return out.observe(Observation::AskedAgain(failure.detail));
         }

@@ -243,7 +243,10 @@ impl Assistant {
             if let Some(id) = answer.lane.take() {
                 tools.lanes.retire(now, id, &mut tools.out);
             }
-            answer.fail(now, failure, attempts_max, &mut tools.floor, &mut tools.out);
+            answer.attempts += 1;
+            let may_ask_again = tools.lanes.may_ask_again(now, Owner::Assistant, &failure)
+                || failure.was_in_use && answer.attempts < attempts_max;
+            answer.fail(now, failure, may_ask_again, &mut tools.floor, &mut tools.out);
         }
         self.advance(now, tools);
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{error::ErrorKind, mapping::profile::LaneTimeouts};
+use crate::{error::ErrorKind, event::LanePurpose, mapping::profile::LaneTimeouts};
 
 /// Why a connection failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +16,11 @@ pub(crate) struct ConnectionFailure {
 }
 
 impl ConnectionFailure {
+    /// True if the server was too busy for the request.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.was_in_use && self.kind == ErrorKind::QueueFull
+    }
+
     /// Kind and cause for the client: `used_kind` if the connection was in use, with the number of the attempts since the
     /// first request if there were several.
     pub(crate) fn after_attempts(
@@ -62,6 +67,11 @@ impl RetryState {
         self.kind == ErrorKind::QueueFull
     }
 
+    /// True if there was one attempt, and the upstream had no place for the session.
+    pub(crate) fn is_first_refusal(&self) -> bool {
+        self.is_busy() && self.attempts == 1
+    }
+
     /// Cause of the last failure.
     pub(crate) fn last_error(&self) -> &str {
         &self.detail
@@ -86,11 +96,55 @@ impl RetryState {
             let detail = describe_attempts(&self.detail, self.attempts, spent);
             return Err(ConnectionFailure { kind: self.kind, detail, was_in_use: false });
         }
+        // The last attempt is made exactly at the limit.
+        Ok((now + self.pause(times, rng)).min(self.since + cap))
+    }
+
+    /// A pause that doubles with each attempt, with jitter.
+    fn pause(&self, times: &LaneTimeouts, rng: &mut fastrand::Rng) -> Duration {
         let doubled = times.retry_first_ms.saturating_mul(1 << (self.attempts - 1).min(16));
         let longest_pause = doubled.min(times.retry_max_ms) as f64;
-        let pause = Duration::from_secs_f64(longest_pause * (0.5 + rng.f64() / 2.0) / 1000.0);
-        // The last attempt is made exactly at the limit.
-        Ok((now + pause).min(self.since + cap))
+        Duration::from_secs_f64(longest_pause * (0.5 + rng.f64() / 2.0) / 1000.0)
+    }
+}
+
+/// Servers of requests that were too busy for the last one, one for each purpose. The request waits, and is sent again.
+#[derive(Debug, Default)]
+pub(crate) struct BusyServers(Vec<(LanePurpose, RetryState, Instant)>);
+
+impl BusyServers {
+    /// Counts a refused request.
+    pub(super) fn record_refusal(
+        &mut self,
+        now: Instant,
+        purpose: LanePurpose,
+        detail: &str,
+        times: &LaneTimeouts,
+        rng: &mut fastrand::Rng,
+    ) {
+        let mut retry = self.forget(purpose);
+        RetryState::record_failure(&mut retry, now, ErrorKind::QueueFull, detail.to_owned());
+        if let Some(retry) = retry {
+            let next_at = now + retry.pause(times, rng);
+            self.0.push((purpose, retry, next_at));
+        }
+    }
+
+    /// Forgets refusals, because a request was served.
+    pub(super) fn forget(&mut self, purpose: LanePurpose) -> Option<RetryState> {
+        let at = self.0.iter().position(|(refused, ..)| *refused == purpose)?;
+        Some(self.0.swap_remove(at).1)
+    }
+
+    /// When the next lane for this purpose may be dialled; `None` for at once.
+    pub(super) fn next_at(&self, purpose: LanePurpose) -> Option<Instant> {
+        self.0.iter().find(|(refused, ..)| *refused == purpose).map(|(.., at)| *at)
+    }
+
+    /// True if a request that was refused may be sent again, because it has waited no longer than a queue may last.
+    pub(super) fn may_ask_again(&self, now: Instant, purpose: LanePurpose, times: &LaneTimeouts) -> bool {
+        let longest_wait = Duration::from_millis(times.queue_max_ms);
+        self.0.iter().any(|(refused, retry, _)| *refused == purpose && now < retry.since + longest_wait)
     }
 }
 

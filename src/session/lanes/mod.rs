@@ -18,7 +18,7 @@ mod queue_notice;
 use std::time::Instant;
 
 use self::{
-    backoff::{ConnectionFailure, RetryState},
+    backoff::{BusyServers, ConnectionFailure, RetryState},
     connection::{ConnectionChange, UpstreamConnection},
 };
 use super::{outbox::Actions, tts::voices::VoiceEncodingChoice};
@@ -85,6 +85,7 @@ struct Slot {
 pub(crate) struct LaneShared {
     times: LaneTimeouts,
     voice_encoding: VoiceEncodingChoice,
+    busy: BusyServers,
     rng: fastrand::Rng,
     next_lane: u32,
 }
@@ -115,7 +116,7 @@ impl Lanes {
         let rng = fastrand::Rng::with_seed(seed);
         Self {
             slots: Vec::new(),
-            shared: LaneShared { times, voice_encoding, rng, next_lane: 0 },
+            shared: LaneShared { times, voice_encoding, busy: BusyServers::default(), rng, next_lane: 0 },
             next_id: 0,
             reports_queue: false,
             drain_deadline: None,
@@ -165,8 +166,16 @@ impl Lanes {
         let id = LaneId(self.next_id);
         self.next_id += 1;
         let lane = self.shared.allocate_lane();
-        let connection =
-            UpstreamConnection::dial_first(now, owner.purpose(), mode, init, (lane, &self.shared.times), out);
+        let not_before = self.shared.busy.next_at(owner.purpose());
+        let connection = UpstreamConnection::dial_first(
+            now,
+            owner.purpose(),
+            mode,
+            init,
+            not_before,
+            (lane, &self.shared.times),
+            out,
+        );
         self.slots.reserve_exact(1);
         self.slots.push(Slot { id, owner, connection });
         id
@@ -250,9 +259,17 @@ impl Lanes {
 
     /// Marks the answer on a lane as complete.
     pub(crate) fn complete_reply(&mut self, id: LaneId) {
-        if let Some((connection, _)) = self.get_mut(id) {
+        if let Some((connection, shared)) = self.get_mut(id) {
+            shared.busy.forget(connection.purpose);
             connection.complete_reply();
         }
+    }
+
+    /// True if this owner's request failed only because the server was busy, and may be sent again on another lane. That
+    /// lane is dialled after a pause.
+    pub(crate) fn may_ask_again(&self, now: Instant, owner: Owner, failure: &ConnectionFailure) -> bool {
+        let LaneShared { busy, times, .. } = &self.shared;
+        failure.is_refusal() && busy.may_ask_again(now, owner.purpose(), times)
     }
 
     /// Puts a ready lane to use until it ends. Its end then is a failure without a retry.
@@ -330,6 +347,12 @@ impl Lanes {
         let (id, owner) = (slot.id, slot.owner);
         let was_awaiting_reply = slot.connection.is_awaiting_reply();
         let change = slot.connection.handle_event(now, event, &mut self.shared, out);
+        if let ConnectionChange::Failed(failure) = &change
+            && failure.is_refusal()
+        {
+            let LaneShared { busy, times, rng, .. } = &mut self.shared;
+            busy.record_refusal(now, owner.purpose(), &failure.detail, times, rng);
+        }
         if owner == Owner::Closing {
             self.forget_if_gone(id);
         }

@@ -40,7 +40,9 @@ impl Lanes {
             timers.set(Timer::QueueNotice, now + QUEUE_NOTICE_INTERVAL);
             out.push_client(self.notice(now, place));
         }
-        timers.set_if_clear(Timer::QueueNotice, now + FIRST_QUEUE_NOTICE);
+        // A lane that was refused after its wait may have waited for long.
+        let since = id.and_then(|id| self.get(id)?.queued_since).unwrap_or(now);
+        timers.set_if_clear(Timer::QueueNotice, now.max(since + FIRST_QUEUE_NOTICE));
     }
 
     fn notice(&self, now: Instant, (position, since): (u32, Instant)) -> ClientCommand {

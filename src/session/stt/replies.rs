@@ -9,7 +9,7 @@ use super::{
 use crate::session::{
     effects::Effects,
     growing_text::TEXT_MAX_BYTES,
-    lanes::{LaneId, LaneSignal, Lanes, backoff::ConnectionFailure, connection::ConnectionChange},
+    lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
     outbox::{Actions, Observation},
     tools::Tools,
 };
@@ -145,14 +145,22 @@ impl Transcriber {
             ConnectionChange::QueueStuck(words) => out.push_error(Error::new(ErrorKind::QueueStuck, words)),
             ConnectionChange::EmptyAnswer => self.complete_reply(now, lane, Some(""), lanes, out),
             ConnectionChange::Failed(failure) => {
-                self.handle_failure(now, lane, failure, out);
+                let may_ask_again = lanes.may_ask_again(now, Owner::Transcriber, &failure);
+                self.handle_failure(now, lane, failure, may_ask_again, out);
                 self.retire(now, lane, lanes, out);
             }
         }
         true
     }
 
-    fn handle_failure(&mut self, now: Instant, lane: LaneId, failure: ConnectionFailure, out: &mut Actions) {
+    fn handle_failure(
+        &mut self,
+        now: Instant,
+        lane: LaneId,
+        failure: ConnectionFailure,
+        may_ask_again: bool,
+        out: &mut Actions,
+    ) {
         if self.recognition_mut(lane).is_some_and(|recognition| recognition.interim.take().is_some()) {
             return;
         }
@@ -171,7 +179,7 @@ impl Transcriber {
         };
         utterance.attempts += 1;
         if let UtteranceState::Requested(_, audio, _) = &utterance.state
-            && utterance.attempts < max_attempts
+            && (may_ask_again || utterance.attempts < max_attempts)
         {
             utterance.state = UtteranceState::Waiting(audio.clone());
             out.observe(Observation::AskedAgain(failure.detail));

@@ -192,10 +192,9 @@ impl Synthesizer {
             tools.lanes.retire(now, id, &mut tools.out);
         }
         active.attempts += 1;
-        if failure.was_in_use
-            && !tools.floor.is_announced(active.speech)
-            && active.attempts < self.profile.speak.attempts
-        {
+        let may_ask_again = tools.lanes.may_ask_again(now, Owner::Synthesizer, &failure)
+            || failure.was_in_use && active.attempts < self.profile.speak.attempts;
+        if may_ask_again && !tools.floor.is_announced(active.speech) {
             tools.out.observe(Observation::AskedAgain(failure.detail));
             // No audio was audible yet, so the text is repeated from its start.
             (active.part_has_audio, active.parts_done, active.silent_parts) = (false, 0, 0);

@@ -52,6 +52,46 @@ fn missing(field: &str) -> HttpPage {
     HttpPage { status: 422, json: json!({"detail": [problem]}).to_string() }
 }
 
+/// FastAPI's page for a field of the wrong type, or outside its range.
+fn invalid(field: &str, kind: &str, words: &str) -> HttpPage {
+    let problem = json!({"type": kind, "loc": ["body", field], "msg": words});
+    HttpPage { status: 422, json: json!({"detail": [problem]}).to_string() }
+}
+
+/// Checks the types of fields as SGLang-Omni's models have them (`serve/protocol.py`). Unknown fields are ignored.
+fn check_types(body: &Map<String, Value>) -> Result<(), HttpPage> {
+    let texts = ["model", "input", "voice", "response_format", "language", "instructions", "ref_audio"];
+    for (name, value) in body.iter().filter(|(_, value)| !value.is_null()) {
+        match name.as_str() {
+            name if texts.contains(&name) && !value.is_string() => {
+                return Err(invalid(name, "string_type", "Input should be a valid string"));
+            }
+            "stream" if value.is_array() || value.is_object() => {
+                return Err(invalid(name, "bool_type", "Input should be a valid boolean"));
+            }
+            "messages" if !value.is_array() => {
+                return Err(invalid(name, "list_type", "Input should be a valid list"));
+            }
+            "messages" if value.as_array().is_some_and(Vec::is_empty) => {
+                let words = "messages must not be empty without audios, images or videos";
+                return Err(invalid(name, "value_error", words));
+            }
+            "modalities" if !value.as_array().is_some_and(|all| all.iter().all(Value::is_string)) => {
+                return Err(invalid(name, "list_type", "Input should be a valid list"));
+            }
+            "audio" if !value.is_object() => {
+                return Err(invalid(name, "dict_type", "Input should be a valid dictionary"));
+            }
+            "max_tokens" if value.as_f64().is_some_and(|count| count < 1.0) => {
+                let words = "Input should be greater than or equal to 1";
+                return Err(invalid(name, "greater_than_equal", words));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn json_object(body: &[u8]) -> Result<Map<String, Value>, HttpPage> {
     serde_json::from_slice(body).map_err(|error| bad(&format!("the body is no JSON object: {error}")))
 }
@@ -68,6 +108,9 @@ fn check_model(api: HttpApi, model: Option<&str>) -> Result<(), HttpPage> {
 }
 
 fn chat(api: HttpApi, body: &Map<String, Value>) -> Result<Question, HttpPage> {
+    if api == HttpApi::SglangOmni {
+        check_types(body)?;
+    }
     check_model(api, body.get("model").and_then(Value::as_str))?;
     let messages = body.get("messages").and_then(Value::as_array).ok_or_else(|| missing("messages"))?;
     let messages = messages.iter().map(chat_message).collect::<Result<Vec<_>, _>>()?;
@@ -167,7 +210,17 @@ fn transcription(api: HttpApi, fields: &[(String, Vec<u8>)]) -> Result<Question,
 
 fn speech(api: HttpApi, body: &Map<String, Value>) -> Result<Question, HttpPage> {
     let text = |name: &str| body.get(name).and_then(Value::as_str);
+    if api == HttpApi::SglangOmni {
+        check_types(body)?;
+    }
     check_model(api, text("model"))?;
+    if !body.contains_key("input") {
+        return Err(missing("input"));
+    }
+    let speed = body.get("speed").and_then(Value::as_f64).unwrap_or(1.0);
+    if !(0.25..=4.0).contains(&speed) {
+        return Err(bad("speed must be between 0.25 and 4.0"));
+    }
     let Some(words) = text("input").filter(|words| !words.trim().is_empty()) else {
         return Err(bad("input must be a non-empty string"));
     };
@@ -220,4 +273,43 @@ fn form_fields(content_type: &str, body: &[u8]) -> Result<Vec<(String, Vec<u8>)>
         Some((name.to_owned(), part[head + 4..].to_vec()))
     };
     Ok(parts.filter_map(field).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Status and words of the refusal; 200 for a request that is taken.
+    fn answer(api: HttpApi, path: &str, body: &Value) -> (u16, String) {
+        let answer = read(api, path, "application/json", body.to_string().as_bytes());
+        answer.map_or_else(|page| (page.status, page.json), |_| (200, String::new()))
+    }
+
+    #[test]
+    fn fields_that_the_servers_refuse_are_named() {
+        let hello = json!([{"role": "user", "content": "Hello"}]);
+        let (chat, speech) = ("/v1/chat/completions", "/v1/audio/speech");
+        for (path, body, status, words) in [
+            (chat, json!({"messages": hello}), 200, ""),
+            (chat, json!({}), 422, "messages"),
+            (chat, json!({"messages": []}), 422, "must not be empty"),
+            (chat, json!({"messages": "Hello"}), 422, "messages"),
+            (chat, json!({"messages": hello, "max_tokens": 0}), 422, "max_tokens"),
+            (chat, json!({"messages": hello, "modalities": "text"}), 422, "modalities"),
+            (chat, json!({"messages": hello, "stream": []}), 422, "stream"),
+            (chat, json!({"messages": hello, "audio": "wav"}), 422, "audio"),
+            (chat, json!({"messages": hello, "unknown": 1}), 200, ""),
+            (speech, json!({"input": "Yes."}), 200, ""),
+            (speech, json!({}), 422, "input"),
+            (speech, json!({"input": " "}), 400, "non-empty"),
+            (speech, json!({"input": "Yes.", "voice": 1}), 422, "voice"),
+            (speech, json!({"input": "Yes.", "speed": 9}), 400, "speed"),
+            (speech, json!({"input": "Yes.", "stream": true}), 400, "stream"),
+        ] {
+            let given = answer(HttpApi::SglangOmni, path, &body);
+            assert!(given.0 == status && given.1.contains(words), "{body}: {given:?}");
+        }
+        let (status, words) = answer(HttpApi::OpenaiAudio, speech, &json!({"model": "x", "input": "Yes."}));
+        assert!(status == 422 && words.contains("voice"), "{words}");
+    }
 }

@@ -183,9 +183,11 @@ async fn client_waits_while_the_server_has_no_place() {
         first.stream_until(&recording("goforward"), is("tts.speaking_end")).await;
         let mut second = bench.client("model=x").await;
         second.send_audio(&[0; 640], 640).await;
+        assert_eq!(second.wait_for_event("session.hold").await["queue_position"], 1, "{}", server.name());
         first.close().await;
         second.stream_until(&recording("goforward"), is("tts.speaking_end")).await;
         let frames = second.close().await;
+        assert!(events(&frames, "error").is_empty(), "{}: {frames:?}", server.name());
         assert_eq!(finals(&frames).len(), 1, "{}: {frames:?}", server.name());
     }
 }

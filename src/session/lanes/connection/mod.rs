@@ -81,7 +81,7 @@ struct QueueState {
 #[derive(Debug)]
 pub(crate) struct UpstreamConnection {
     pub(crate) lane: Lane,
-    purpose: LanePurpose,
+    pub(super) purpose: LanePurpose,
     mode: Mode,
     /// Initialisation, once it is known.
     init: Option<LaneCommand>,
@@ -91,6 +91,8 @@ pub(crate) struct UpstreamConnection {
     /// When the phase times out. Set with every phase.
     deadline: Option<Instant>,
     opened_at: Instant,
+    /// Since when it waits in a queue, over all attempts.
+    pub(super) queued_since: Option<Instant>,
     /// When a worker was assigned in this attempt. The upstream's time limit counts from this instant (field notes §1.6).
     pub(crate) granted_at: Option<Instant>,
     /// Outstanding answers, if there may be more than one.
@@ -101,17 +103,18 @@ pub(crate) struct UpstreamConnection {
 }
 
 impl UpstreamConnection {
-    /// Dials for the first time.
+    /// Dials for the first time, now or later.
     pub(super) fn dial_first(
         now: Instant,
         purpose: LanePurpose,
         mode: Mode,
         init: Option<LaneCommand>,
+        not_before: Option<Instant>,
         (lane, times): (Lane, &LaneTimeouts),
         out: &mut Actions,
     ) -> Self {
         let mut connection = Self {
-            lane: Lane(0),
+            lane,
             purpose,
             mode,
             init,
@@ -119,12 +122,16 @@ impl UpstreamConnection {
             phase: ConnectionPhase::Gone,
             deadline: None,
             opened_at: now,
+            queued_since: None,
             granted_at: None,
             pending_replies: 0,
             reply_wait_ms: 0,
             retry: None,
         };
-        connection.dial(now, lane, times, out);
+        match not_before.filter(|at| *at > now) {
+            Some(at) => connection.enter(ConnectionPhase::BackingOff, Some(at)),
+            None => connection.dial(now, lane, times, out),
+        }
         connection
     }
 
@@ -237,9 +244,10 @@ impl UpstreamConnection {
         is_unused && self.init.as_ref() == Some(init)
     }
 
-    /// Cause of the last failed attempt since the last success.
+    /// Cause of the last failed attempt since the last success. The first refusal for lack of room is no error, because
+    /// the next attempt may wait in line.
     pub(crate) fn last_error(&self) -> Option<&str> {
-        self.retry.as_ref().map(RetryState::last_error)
+        self.retry.as_ref().filter(|retry| !retry.is_first_refusal()).map(RetryState::last_error)
     }
 
     /// True while it is in use until it ends.

@@ -52,6 +52,7 @@ impl UpstreamConnection {
                     }
                 }
                 self.retry = None;
+                self.queued_since.get_or_insert(now);
                 let detail = describe_queue(*position, *length, *wait_s);
                 out.observe(Observation::LaneQueued { lane: self.lane, position: *position, words: detail });
                 ConnectionChange::Queued
@@ -73,7 +74,7 @@ impl UpstreamConnection {
             }
             (ConnectionPhase::Initialising, LaneEvent::Ready { session_id }) => {
                 self.enter(ConnectionPhase::Ready, None);
-                self.retry = None;
+                (self.retry, self.queued_since) = (None, None);
                 if let Some(granted_at) = self.granted_at {
                     let after = now - granted_at;
                     out.measure(Measurement::LaneInitialised { lane: self.lane, after });
