@@ -49,12 +49,19 @@ const AUDIO_MAX_CHARS: usize = 120 * 24_000 * 4 / 3 * 4;
 #[derive(Debug, Clone)]
 pub struct Dialect {
     mapping: Arc<UpstreamMapping>,
+    /// Mode of the lane, if there is one.
+    mode: Option<Mode>,
 }
 
 impl Dialect {
     /// The dialect of a mapping file.
     pub const fn new(mapping: Arc<UpstreamMapping>) -> Self {
-        Self { mapping }
+        Self { mapping, mode: None }
+    }
+
+    /// The dialect on a lane of this mode.
+    const fn in_mode(mapping: Arc<UpstreamMapping>, mode: Mode) -> Self {
+        Self { mapping, mode: Some(mode) }
     }
 
     /// Mapping that defines the dialect.
@@ -86,6 +93,12 @@ impl Dialect {
                 Ok(found) => match self.mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
                     Some(rule) => {
                         let meta = message_meta(rule, &found);
+                        if let Some(problem) =
+                            rule.require.iter().find_map(|it| it.problem(&found, self.mode))
+                        {
+                            let end = UpstreamEnd { kind: EndKind::UnfitStillOpen, detail: problem };
+                            return emit(&UpstreamMessage::Failed(end, false), meta);
+                        }
                         emit(&read_message(&self.mapping, rule, &found), meta);
                         if let (true, ReceiveName::Text, Some(audio)) =
                             (self.mapping.is_http(), rule.event, rule.audio)
