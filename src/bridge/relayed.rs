@@ -269,7 +269,9 @@ fn handle_client_text(now: Instant, text: &str, relay: &mut Relay, noted_no_effe
         Ok(message) => {
             if !codecs.is_passthrough() {
                 let notes = message.ineffective_fields(|part| codecs.supports(part));
-                let unreported = notes.into_iter().filter(|note| super::mark_noted(noted_no_effect, note));
+                let lost = codecs.lost_settings(&message.to_client_event());
+                let unreported =
+                    notes.into_iter().chain(lost).filter(|note| super::mark_noted(noted_no_effect, note));
                 unreported.for_each(|note| relay.report_no_effect(now, note));
             }
             relay.handle_client_message(now, &message.to_client_event(), text);

@@ -10,7 +10,7 @@ use crate::{
     downstream::{Codec, ConnectQuery, IgnoredField},
     error::Error,
     event::{ClientCommand, CloseReason, Frame, Lane, LaneEvent, Message, MessageMeta},
-    mapping::upstream::Dialects,
+    mapping::upstream::{Dialects, Mode},
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
         SessionSetup, UplinkCounts, outbox::Action,
@@ -49,7 +49,7 @@ impl ServedBridge {
             return Self::reject(now, codec, dialects, &problem);
         }
         if setup.profile.answers.is_none() {
-            codec.set_full_duplex();
+            codec.set_full_duplex(setup.profile.mode == Mode::Video);
         }
         let model = connect.model.unwrap_or_default();
         let seed = setup.seed;

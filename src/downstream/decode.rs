@@ -73,6 +73,7 @@ impl Codec {
         match &mut self.kind {
             CodecKind::Mapped => {}
             CodecKind::Realtime(realtime) => {
+                realtime.check_numbered((&command.name, command.verbs.first().map(|it| it.verb)), text)?;
                 if let Some(verb) = verbs.find(|verb| verb.is_realtime() || *verb == Verb::Commit) {
                     return realtime.decode(verb, text, &mut handle);
                 }
@@ -85,7 +86,11 @@ impl Codec {
                 _ => {}
             },
         }
-        self.pass_verbs(command, &found, handle)
+        self.pass_verbs(command, &found, handle)?;
+        if let (CodecKind::Realtime(realtime), Some(verb)) = (&mut self.kind, command.verbs.first()) {
+            realtime.acknowledge(verb.verb, self.audio_bytes.len());
+        }
+        Ok(())
     }
 
     /// Reads a command's fields and passes on an event for each verb that applies.
@@ -148,6 +153,7 @@ impl Codec {
             | Verb::ItemDelete
             | Verb::ResponseCreate
             | Verb::ResponseCancel
+            | Verb::EndInput
             | Verb::LiveStart
             | Verb::LiveMute
             | Verb::LiveUnmute

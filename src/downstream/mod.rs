@@ -109,10 +109,10 @@ impl Codec {
         }
     }
 
-    /// Notes that the session answers no requests, because its model speaks unasked.
-    pub(crate) fn set_full_duplex(&mut self) {
+    /// Notes that the session answers no requests, because its model speaks unasked; and whether it sees pictures.
+    pub(crate) fn set_full_duplex(&mut self, sees: bool) {
         if let Some(realtime) = self.realtime_mut() {
-            realtime.takes_turns = false;
+            realtime.set_full_duplex(sees);
         }
     }
 

@@ -104,6 +104,7 @@ mod tests {
                 ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1, is_transcribed: true }
             }
             EventName::AudioCleared => ClientCommand::AudioCleared,
+            EventName::AudioAnswered => ClientCommand::AudioAnswered { samples: 1 },
             EventName::AnswerStarted => ClientCommand::AnswerStarted { segment_id: 1, by_client: true },
             EventName::AnswerEnded => {
                 ClientCommand::AnswerEnded { segment_id: 1, cancelled: true, audio_ms: 1 }

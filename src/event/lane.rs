@@ -89,6 +89,8 @@ pub enum EndKind {
     LimitReached,
     /// Like `LimitReached`, but the connection stays open until the bridge closes the session.
     LimitReachedStillOpen,
+    /// The server opened a session that the lane cannot use. It stays open until the bridge closes it.
+    UnfitStillOpen,
 }
 
 /// Message to an upstream.

@@ -56,7 +56,7 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 25] = [
+const EMBEDDED: [(&str, &str); 26] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
@@ -66,6 +66,7 @@ const EMBEDDED: [(&str, &str); 25] = [
     ("client/openai-live.toml", include_str!("../../mappings/client/openai-live.toml")),
     ("client/openai-realtime.toml", include_str!("../../mappings/client/openai-realtime.toml")),
     ("client/minicpm-o.toml", include_str!("../../mappings/client/minicpm-o.toml")),
+    ("client/sglang-omni.toml", include_str!("../../mappings/client/sglang-omni.toml")),
     ("client/vllm-omni.toml", include_str!("../../mappings/client/vllm-omni.toml")),
     ("client/minicpm-o-legacy.toml", include_str!("../../mappings/client/minicpm-o-legacy.toml")),
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),

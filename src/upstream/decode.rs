@@ -44,6 +44,12 @@ impl Dialect {
                 Ok(found) => match self.mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
                     Some(rule) => {
                         let meta = message_meta(rule, &found);
+                        if let Some(problem) =
+                            rule.require.iter().find_map(|it| it.problem(&found, self.mode))
+                        {
+                            let end = UpstreamEnd { kind: EndKind::UnfitStillOpen, detail: problem };
+                            return emit(&UpstreamMessage::Failed(end, false), meta);
+                        }
                         emit(&read_message(&self.mapping, rule, &found), meta);
                         if let (true, ReceiveName::Text, Some(audio)) =
                             (self.mapping.is_http(), rule.event, rule.audio)

@@ -73,7 +73,14 @@ impl LaneCodec {
             CodecName::VllmOmni => Behaviour::VllmOmni(Box::default()),
             CodecName::SglangOmni => Behaviour::SglangOmni(Box::default()),
         };
-        Self { dialect: Dialect::new(mapping), mode, purpose, has_answered: false, is_open: false, behaviour }
+        Self {
+            dialect: Dialect::in_mode(mapping, mode),
+            mode,
+            purpose,
+            has_answered: false,
+            is_open: false,
+            behaviour,
+        }
     }
 
     /// The transport is open.

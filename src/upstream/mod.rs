@@ -27,18 +27,25 @@ mod vllm_omni;
 
 use std::sync::Arc;
 
-use crate::mapping::UpstreamMapping;
+use crate::{event::Mode, mapping::UpstreamMapping};
 
 /// Messages of a dialect, without the state of a lane.
 #[derive(Debug, Clone)]
 pub struct Dialect {
     mapping: Arc<UpstreamMapping>,
+    /// Mode of the lane, if there is one.
+    mode: Option<Mode>,
 }
 
 impl Dialect {
     /// The dialect of a mapping file.
     pub const fn new(mapping: Arc<UpstreamMapping>) -> Self {
-        Self { mapping }
+        Self { mapping, mode: None }
+    }
+
+    /// The dialect on a lane of this mode.
+    const fn in_mode(mapping: Arc<UpstreamMapping>, mode: Mode) -> Self {
+        Self { mapping, mode: Some(mode) }
     }
 
     /// Mapping that defines the dialect.

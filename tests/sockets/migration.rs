@@ -1,8 +1,11 @@
 //! Applications written for one server of MiniCPM-o on the other servers, over real sockets: each client speaks its own
 //! protocol, and only its URL has changed.
 
+use std::process::Command;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use voxbridge::{
     config::{Config, UpstreamConfig},
     simulator::{SimDialect, SimTiming, SimulatorConfig, read_watermark},
@@ -189,23 +192,29 @@ async fn application_for_the_older_demo_gets_a_whole_answer_from_other_servers()
     }
 }
 
-/// vLLM-Omni's own client, unchanged; `None` without Python.
-fn run_duplex_client(url: &str) -> Option<Value> {
-    let mut client = PackageServer::vllm_omni_client()?;
-    let output = client.arg(url).arg(speech_dir().join("goforward_16k.wav")).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+/// Talks through a client's program; `None` without Python.
+fn run_client(client: Option<Command>, url: &str) -> Option<Value> {
+    let output = client?.arg(url).arg(speech_dir().join("goforward_16k.wav")).output().unwrap();
+    assert!(output.status.success(), "{url}: {}", String::from_utf8_lossy(&output.stderr));
     Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// Talks through a client's program on every server, all at once, because the client speaks at the pace of speech.
+async fn talk_on_every_server(
+    client: fn() -> Option<Command>,
+    path: &str,
+) -> Vec<(Server, JoinHandle<Option<Value>>)> {
+    let start = |server: Server| {
+        let url = format!("ws://{}{path}", server.bench.address());
+        (server, tokio::task::spawn_blocking(move || run_client(client(), &url)))
+    };
+    conversing_servers().await.into_iter().map(start).collect()
 }
 
 #[tokio::test]
 async fn duplex_client_of_vllm_omni_gets_a_whole_answer_from_every_other_server() {
-    // All at once, because the client speaks at the pace of speech.
-    let start = |server: Server| {
-        let url = format!("ws://{}/vllm/v1/realtime", server.bench.address());
-        (server, tokio::task::spawn_blocking(move || run_duplex_client(&url)))
-    };
-    let talks: Vec<_> = conversing_servers().await.into_iter().map(start).collect();
-    for (server, talk) in talks {
+    let path = "/vllm/v1/realtime";
+    for (server, talk) in talk_on_every_server(PackageServer::vllm_omni_client, path).await {
         let Some(came) = talk.await.unwrap() else { return };
         let audio = STANDARD.decode(came["audio"].as_str().unwrap()).unwrap();
         assert_whole_answer(&samples(&audio), server.name);
@@ -217,4 +226,28 @@ async fn duplex_client_of_vllm_omni_gets_a_whole_answer_from_every_other_server(
         assert_eq!(kinds.last(), Some(&"session.closed"), "{}: {kinds:?}", server.name);
         assert_eq!(kinds.iter().filter(|kind| **kind == "error").count(), 1, "{}: {kinds:?}", server.name);
     }
+}
+
+#[tokio::test]
+async fn strict_client_of_sglang_omni_gets_a_whole_answer_from_every_server() {
+    let path = "/sglang/v1/realtime";
+    for (server, talk) in talk_on_every_server(PackageServer::sglang_omni_client, path).await {
+        let Some(came) = talk.await.unwrap() else { return };
+        let audio = STANDARD.decode(came["audio"].as_str().unwrap()).unwrap();
+        assert_whole_answer(&samples(&audio), server.name);
+        assert_eq!(came["statuses"], json!(["completed"]), "{}: {came}", server.name);
+        assert!(!came["transcript"].as_str().unwrap().is_empty());
+        let kinds = came["events"].as_array().unwrap();
+        assert_eq!(kinds.last().unwrap(), "session.closed", "{}: {kinds:?}", server.name);
+    }
+}
+
+#[tokio::test]
+async fn strict_client_of_sglang_omni_finds_no_fault_in_its_own_server() {
+    let Some(package) = PackageServer::sglang_omni(&[]) else { return };
+    let url = format!("ws://{}/v1/realtime", package.address());
+    let talk = tokio::task::spawn_blocking(move || run_client(PackageServer::sglang_omni_client(), &url));
+    let came = talk.await.unwrap().unwrap();
+    let audio = STANDARD.decode(came["audio"].as_str().unwrap()).unwrap();
+    assert_whole_answer(&samples(&audio), "SGLang-Omni's package");
 }

@@ -31,13 +31,17 @@ fn vllm_omni_packages() -> Option<&'static PathBuf> {
     installed(READY.get_or_init(|| install("vllm-omni")))
 }
 
+/// Where SGLang-Omni's package is installed.
+fn sglang_omni_packages() -> Option<&'static PathBuf> {
+    static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    installed(READY.get_or_init(|| install("sglang-omni")))
+}
+
 impl PackageServer {
     /// Starts SGLang-Omni's realtime server with these options of `tests/servers/sglang_omni_server.py`. `None` skips the
     /// test: the machine has no Python.
     pub fn sglang_omni(options: &[&str]) -> Option<Self> {
-        static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-        let ready = READY.get_or_init(|| install("sglang-omni"));
-        Some(Self::start(installed(ready)?, "sglang_omni_server.py", options))
+        Some(Self::start(sglang_omni_packages()?, "sglang_omni_server.py", options))
     }
 
     /// Starts vLLM-Omni's duplex endpoint with these options of `tests/servers/vllm_omni_server.py`. `None` skips the test:
@@ -49,6 +53,12 @@ impl PackageServer {
     /// vLLM-Omni's own client, by `tests/servers/vllm_omni_client.py`. `None` skips the test: the machine has no Python.
     pub fn vllm_omni_client() -> Option<Command> {
         Some(python(vllm_omni_packages()?, "vllm_omni_client.py"))
+    }
+
+    /// A client that keeps to SGLang-Omni's rules, by `tests/servers/sglang_omni_client.py`. `None` skips the test: the machine
+    /// has no Python.
+    pub fn sglang_omni_client() -> Option<Command> {
+        Some(python(sglang_omni_packages()?, "sglang_omni_client.py"))
     }
 
     fn start(packages: &Path, script: &str, options: &[&str]) -> Self {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::{
-    downstream::{reference, relay::RelayCodec},
+    downstream::{json_text::Fields, reference, relay::RelayCodec},
     error::{Error, ErrorKind},
     event::{
         ConversationInit, LaneCommand, Mode, VoiceSample,
@@ -11,6 +11,7 @@ use crate::{
             ClientNotice, ErrorNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening,
         },
     },
+    foreign::shortened,
     mapping::{
         UpstreamMapping,
         relay::{RelayFieldRole, RelayProtocol},
@@ -18,6 +19,9 @@ use crate::{
     },
     upstream::{Dialect, relay::RelayUnits},
 };
+
+/// Most settings that a note names.
+const LOST_SETTINGS_MAX: usize = 20;
 
 /// Codecs of both ends.
 #[derive(Debug)]
@@ -111,7 +115,15 @@ impl RelayCodecs {
         let default_prompt = || self.protocol().and_then(|relay| relay.default_prompt.as_deref());
         let prompt = opening.prompt.or_else(default_prompt);
         if self.uses_commands() {
-            let voice = opening.voice.or(opening.speech_voice).map(reference::to_voice_sample).transpose();
+            let voice = opening.voice.or(opening.speech_voice);
+            if voice.is_none() && self.upstream.mapping().voice_required {
+                let title = &self.upstream.mapping().title;
+                let detail = format!(
+                    "ref_audio_required: {title} opens a session only with a voice sample, and the client sent none"
+                );
+                return Err(Error::new(ErrorKind::NoSuchMode, detail));
+            }
+            let voice = voice.map(reference::to_voice_sample).transpose();
             return Ok(LaneCommand::InitConversation(Box::new(ConversationInit {
                 prompt: prompt.unwrap_or_default().to_owned(),
                 config: opening.config.unwrap_or("{}").into(),
@@ -123,6 +135,23 @@ impl RelayCodecs {
         let (voice, speech_voice) = (voice.as_deref(), speech_voice.as_deref());
         let opening = RelayOpening { prompt, voice, speech_voice, ..*opening };
         Ok(LaneCommand::RawText(self.upstream.encode_relay_opening(&opening, self.mode())))
+    }
+
+    /// A note with the names of the settings that an upstream which gets commands does not know.
+    pub(in crate::bridge) fn lost_settings(&self, event: &RelayClientEvent<'_>) -> Option<String> {
+        let RelayClientEvent::Open(RelayOpening { config: Some(config), .. }) = event else { return None };
+        let mapping = self.upstream.mapping();
+        let knows = |name: &str| match &mapping.config_keys {
+            _ if !self.supports(RelayFieldRole::Config) => false,
+            Some(known) => known.iter().any(|known| known == name),
+            None => true,
+        };
+        let settings: Fields<'_> = serde_json::from_str(config).ok().filter(|_| self.uses_commands())?;
+        let lost = settings.iter().map(|(name, _)| shortened(name)).filter(|name| !knows(name));
+        let lost = lost.take(LOST_SETTINGS_MAX).collect::<Vec<_>>().join(", ");
+        let note =
+            format!("each of these settings has no effect: {lost}. {} does not know them", mapping.title);
+        (!lost.is_empty()).then_some(note)
     }
 
     /// True if the upstream's dialect can carry this field.

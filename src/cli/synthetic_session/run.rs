@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::SyntheticSession;
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     error::ErrorKind,
     event::{AnswerPart, DisconnectReason, Frame, Lane, LaneCommand, Message, Mode},
     mapping::{
-        client::{EventName, EventSlot, Slot, Verb},
+        client::{EventName, EventSlot, RealtimeNames, Slot, Verb},
         template::SlotValue,
         upstream::{ReceiveName, SendName},
     },
@@ -67,6 +67,7 @@ pub(super) struct SessionRun<'s> {
     replies: VecDeque<(Instant, Reply)>,
     opened_lanes: usize,
     requests: usize,
+    sent_appends: usize,
     pub(super) has_transcript: bool,
     pub(super) has_audio: bool,
     pub(super) is_finished: bool,
@@ -91,6 +92,7 @@ impl<'s> SessionRun<'s> {
             replies: VecDeque::new(),
             opened_lanes: 0,
             requests: 0,
+            sent_appends: 0,
             has_transcript: false,
             has_audio: false,
             is_finished: false,
@@ -111,9 +113,25 @@ impl<'s> SessionRun<'s> {
 
     /// Sends the first of these commands that the protocol has.
     pub(super) fn send_first(&mut self, verbs: &[Verb]) -> bool {
-        let client = &self.session.client;
-        let message = verbs.iter().find_map(|verb| client.example(*verb, WORDS, ""));
+        let message = verbs.iter().find_map(|verb| self.example(*verb, ""));
         message.map(|message| self.feed(Input::Client(Frame::Text(&message)))).is_some()
+    }
+
+    /// A message of the client. Where the input is numbered, it has its number.
+    fn example(&self, verb: Verb, audio: &str) -> Option<String> {
+        let client = &self.session.client;
+        let message = client.example(verb, WORDS, audio)?;
+        if !client.realtime.as_ref().is_some_and(RealtimeNames::numbers_input) {
+            return Some(message);
+        }
+        let mut message: Value = serde_json::from_str(&message).ok()?;
+        message["event_id"] = "synthetic".into();
+        match verb {
+            Verb::Audio => message["sglang"] = json!({"seq": self.sent_appends}),
+            Verb::SessionUpdate => message["session"] = json!({}),
+            _ => {}
+        }
+        Some(message.to_string())
     }
 
     /// Sends the client's speech in real time.
@@ -150,7 +168,13 @@ impl<'s> SessionRun<'s> {
         }
         let mut audio = String::new();
         pcm::encode_base64(bytes, &mut audio);
-        let message = self.session.client.example(Verb::Audio, WORDS, &audio);
+        if self.sent_appends == 0
+            && self.session.client.realtime.as_ref().is_some_and(RealtimeNames::numbers_input)
+        {
+            self.send_first(&[Verb::SessionUpdate]);
+        }
+        let message = self.example(Verb::Audio, &audio);
+        self.sent_appends += 1;
         message.into_iter().for_each(|message| self.feed(Input::Client(Frame::Text(&message))));
     }
 

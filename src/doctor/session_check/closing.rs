@@ -41,7 +41,7 @@ impl SessionCheck {
                 self.outcomes.push_back(outcome);
             }
             // The server keeps the connection and the worker until the client closes the session.
-            _ if end.kind == EndKind::LimitReachedStillOpen => {
+            _ if matches!(end.kind, EndKind::LimitReachedStillOpen | EndKind::UnfitStillOpen) => {
                 let symptom = Symptom::RecoverableError(end.detail.clone());
                 return self.fail(now, symptom);
             }

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::{Realtime, response::Response, with};
+use super::{Realtime, numbered_input::NumberedInput, response::Response, with};
 use crate::{
     event::{ClientAudio, EntryId, Message, SpeechId},
     mapping::client::RealtimeEvent,
@@ -65,8 +65,9 @@ impl Realtime {
         self.begin_output(&mut |message| send(message, None));
         let Some(response) = self.responses.front_mut() else { return };
         response.has_audio = true;
+        let position = self.events.numbered.as_mut().map(NumberedInput::label);
         let Some((name, event_id)) = self.events.begin(RealtimeEvent::AudioDelta) else { return };
-        let delta = response.audio_delta(name, &event_id, &audio.bytes);
+        let delta = response.audio_delta(name, &event_id, (&audio.bytes, position));
         send(Message::Text(delta), Some(audio.turn));
     }
 

@@ -54,6 +54,10 @@ impl Realtime {
             Verb::ItemDelete => self.delete_item(&message, handle),
             Verb::ResponseCreate => self.create_response(&message, handle),
             Verb::ResponseCancel => self.cancel_response(&message, handle),
+            Verb::EndInput => {
+                self.end_input();
+                Ok(())
+            }
             Verb::Commit => {
                 self.commit_event_id = event_id_of(text);
                 handle(ClientEvent::Commit { may_be_empty: false });
@@ -63,7 +67,7 @@ impl Realtime {
         }
     }
 
-    fn reply(&mut self, event: RealtimeEvent, fields: Value) {
+    pub(super) fn reply(&mut self, event: RealtimeEvent, fields: Value) {
         let message = self.events.message(event, fields);
         self.replies.extend(message);
     }
@@ -89,6 +93,7 @@ impl Realtime {
             self.session.is_transcription = true;
         }
         self.update_settings("session.update", &update)?;
+        self.open_input()?;
         handle(ClientEvent::Configure(self.session.settings()));
         Ok(())
     }

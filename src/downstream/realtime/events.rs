@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::numbered_input::NumberedInput;
 use crate::{
     downstream::json_text::write_field,
     event::{EntryId, Message},
-    mapping::{ClientMapping, client::RealtimeEvent},
+    mapping::{
+        ClientMapping,
+        client::{RealtimeEvent, RealtimeNames},
+    },
 };
 
 /// Writer of one connection's events.
@@ -18,11 +22,15 @@ pub(super) struct EventWriter {
     /// Makes the ids of sessions differ.
     pub(super) seed: u32,
     count: u32,
+    /// Number and position of the client's input, in protocols that have them.
+    pub(super) numbered: Option<NumberedInput>,
 }
 
 impl EventWriter {
-    pub(super) const fn new(mapping: Arc<ClientMapping>) -> Self {
-        Self { mapping, is_beta: false, seed: 0, count: 0 }
+    pub(super) fn new(mapping: Arc<ClientMapping>) -> Self {
+        let numbers_input = mapping.realtime.as_ref().is_some_and(RealtimeNames::numbers_input);
+        let numbered = numbers_input.then(NumberedInput::default);
+        Self { mapping, is_beta: false, seed: 0, count: 0, numbered }
     }
 
     /// Name of an event, and its id; `None` for an event that this shape does not have.
@@ -38,7 +46,21 @@ impl EventWriter {
         let (name, id) = self.begin(event)?;
         fields["type"] = name.into();
         fields["event_id"] = id.into();
+        self.add_position(event, &mut fields);
         Some(Message::Text(fields.to_string()))
+    }
+
+    /// Adds the position in the client's input, and the client's name for the message that an event answers.
+    fn add_position(&mut self, event: RealtimeEvent, fields: &mut Value) {
+        let Some(input) = &mut self.numbered else { return };
+        if event.is_output()
+            && let Ok(label) = serde_json::from_str(&input.label())
+        {
+            fields["sglang"] = label;
+        }
+        if event.is_answer() && fields["client_event_id"].is_null() {
+            fields["client_event_id"] = input.event_id.as_str().into();
+        }
     }
 
     /// A message with these fields, and one more that is given as JSON.
@@ -51,6 +73,7 @@ impl EventWriter {
         let (name, id) = self.begin(event)?;
         fields["type"] = name.into();
         fields["event_id"] = id.into();
+        self.add_position(event, &mut fields);
         let fields = fields.to_string();
         let mut text = String::with_capacity(key.len() + json.len() + fields.len() + 8);
         write_field(&mut text, key, json);

@@ -4,6 +4,7 @@
 //! utterances and answers by number; here they become items and responses with ids. [`session`] holds the client's settings
 //! ([`detection`] those of turn detection), [`items`] the conversation, and [`response`] the answer in progress. [`answers`] sends
 //! answers, [`commands`] reads the client's messages, with [`added_item`] and [`requests`], by [`fields`].
+//! [`numbered_input`] is for the protocol of this kind whose input is numbered.
 
 mod added_item;
 mod answers;
@@ -13,6 +14,7 @@ mod events;
 mod fields;
 mod format;
 mod items;
+mod numbered_input;
 mod requests;
 mod response;
 mod session;
@@ -29,7 +31,10 @@ use self::{
     response::{RequestedResponse, Response},
     session::{SessionConfig, WithoutEffect},
 };
-use super::{IgnoredField, json_text::Fields};
+use super::{
+    IgnoredField,
+    json_text::{Fields, write_field},
+};
 use crate::{
     error::{Error, ErrorKind, Origin},
     event::{ClientCommand, CloseReason, EntryId, Message, Setting, Speaker, SpeechId},
@@ -59,7 +64,7 @@ pub(super) struct Realtime {
     /// Answers, oldest first. Only the first is sent to the client; the others wait for its end.
     responses: VecDeque<Response>,
     /// The session answers requests. In full duplex, the model speaks unasked.
-    pub(super) takes_turns: bool,
+    takes_turns: bool,
     /// The client's requests, until their answers begin.
     requests: VecDeque<RequestedResponse>,
     /// The client asked to stop the answer in progress.
@@ -76,11 +81,16 @@ pub(super) struct Realtime {
 
 impl Realtime {
     pub(super) fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
+        let mut session = SessionConfig::default();
+        let events = EventWriter::new(mapping);
+        if events.numbered.is_some() {
+            session.input.rate_hz = events.mapping.audio_in.rate_hz;
+        }
         Self {
-            events: EventWriter::new(mapping),
+            events,
             session_id: String::new(),
             opened_unix_s,
-            session: SessionConfig::default(),
+            session,
             items: ItemStore::default(),
             responses: VecDeque::new(),
             takes_turns: true,
@@ -98,6 +108,14 @@ impl Realtime {
         session_id.clone_into(&mut self.session_id);
         model.clone_into(&mut self.session.model);
         self.events.seed = fastrand::Rng::with_seed(seed).u32(..);
+    }
+
+    /// The model speaks unasked; and may see pictures.
+    pub(super) const fn set_full_duplex(&mut self, sees: bool) {
+        self.takes_turns = false;
+        if let Some(input) = &mut self.events.numbered {
+            input.sees = sees;
+        }
     }
 
     /// Uses the older shape of the protocol.
@@ -171,7 +189,13 @@ impl Realtime {
             ClientCommand::AudioCommitted { segment_id, is_transcribed, .. } => {
                 self.add_utterance(*segment_id, *is_transcribed, send);
             }
-            ClientCommand::AudioCleared => self.send(E::BufferCleared, json!({}), send),
+            ClientCommand::AudioCleared => {
+                // The model hears all audio, so that none is discarded.
+                let discarded = json!({ "sglang": { "discarded_ms": 0.0 } });
+                let fields = if self.events.numbered.is_some() { discarded } else { json!({}) };
+                self.send(E::BufferCleared, fields, send);
+            }
+            ClientCommand::AudioAnswered { samples } => self.report_units(*samples, send),
             ClientCommand::TranscriptPartial { speaker: Speaker::User, text, segment_id, .. } => {
                 self.send_user_words(*segment_id, text, send);
             }
@@ -189,6 +213,7 @@ impl Realtime {
             }
             ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms } => {
                 self.end_response(*segment_id, (*cancelled, *audio_ms), send);
+                self.report_units(0, send);
             }
             ClientCommand::Error(error) => self.send_error(error, send),
             ClientCommand::SessionClosed { reason, .. } => self.send_close_reason(*reason, send),
@@ -211,7 +236,12 @@ impl Realtime {
     }
 
     fn send_session(&mut self, event: RealtimeEvent, send: &mut dyn FnMut(Message)) {
-        let session = self.session.to_text(&self.session_id, self.opened_unix_s, self.events.is_beta);
+        let mut session = self.session.to_text(&self.session_id, self.opened_unix_s, self.events.is_beta);
+        if let Some(granted) = self.granted() {
+            session.pop();
+            write_field(&mut session, "sglang", &json!({ "granted": granted }).to_string());
+            session.push('}');
+        }
         self.send_with(event, json!({}), ("session", &session), send);
     }
 
@@ -301,14 +331,15 @@ impl Realtime {
             ErrorKind::EmptyCommit => self.commit_event_id.take(),
             _ => error.request_id.clone(),
         };
-        self.send(
-            RealtimeEvent::Error,
-            json!({ "error": {
-                "type": error_type(error.kind), "code": code, "message": message, "param": error.param,
-                "event_id": event_id,
-            } }),
-            send,
-        );
+        let mut fields = json!({ "error": {
+            "type": error_type(error.kind), "code": code, "message": message, "param": error.param,
+            "event_id": event_id,
+        } });
+        if self.events.numbered.is_some() {
+            let spelling = self.events.mapping.error(error.kind);
+            fields["sglang"] = json!({ "fatal": spelling.is_some_and(|spelling| !spelling.recoverable) });
+        }
+        self.send(RealtimeEvent::Error, fields, send);
     }
 
     /// Code and message of an error.

@@ -6,7 +6,7 @@ use super::{
     items::{Item, MessageContents},
     session::SessionConfig,
 };
-use crate::{audio::pcm, event::EntryId};
+use crate::{audio::pcm, downstream::json_text::write_field, event::EntryId};
 
 /// Request of the client: `response.create`.
 #[derive(Debug, Default)]
@@ -91,8 +91,14 @@ impl Response {
         &self.text[sent..]
     }
 
-    /// A message with audio. Written by hand, because it is most of what a client gets.
-    pub(super) fn audio_delta(&self, name: &str, event_id: &str, bytes: &[u8]) -> String {
+    /// A message with audio, and with its position in the client's input if there is one. Written by hand, because it is most
+    /// of what a client gets.
+    pub(super) fn audio_delta(
+        &self,
+        name: &str,
+        event_id: &str,
+        (bytes, position): (&[u8], Option<String>),
+    ) -> String {
         let mut json = String::with_capacity(256 + bytes.len().div_ceil(3) * 4);
         for piece in [
             r#"{"type":""#,
@@ -108,7 +114,11 @@ impl Response {
             json.push_str(piece);
         }
         pcm::encode_base64(bytes, &mut json);
-        json.push_str(r#""}"#);
+        json.push('"');
+        if let Some(position) = position {
+            write_field(&mut json, "sglang", &position);
+        }
+        json.push('}');
         json
     }
 

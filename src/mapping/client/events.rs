@@ -184,6 +184,13 @@ client_events! {
     AudioCleared from "the bridge, when the audio is discarded"
     [UnixS];
 
+    /// The model has answered the user's audio up to here. In full duplex only.
+    AudioAnswered {
+        /// Received audio that it has answered or that was dropped, samples at 16 kHz.
+        samples: u64,
+    } from "the model's answer to a second of audio"
+    [UnixS];
+
     /// The model begins an answer.
     AnswerStarted {
         /// Answer.

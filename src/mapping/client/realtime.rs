@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::{
     mapping::check::{Document, FileError},
@@ -71,6 +72,59 @@ named_enum! {
         RateLimits = "rate_limits",
         /// An error.
         Error = "error",
+        /// Numbered audio was taken. This event and the next four are optional, and make a protocol one of numbered input.
+        InputAccepted = "input_accepted",
+        /// A picture was taken.
+        PictureAccepted = "picture_accepted",
+        /// The client's input has ended.
+        InputEnded = "input_ended",
+        /// The model has answered all input.
+        InputDrained = "input_drained",
+        /// The model has answered a second of the input.
+        UnitDone = "unit_done",
+    }
+}
+
+impl RealtimeEvent {
+    /// True for an event that files may leave out.
+    const fn is_optional(self) -> bool {
+        matches!(
+            self,
+            Self::SessionClosed
+                | Self::InputAccepted
+                | Self::PictureAccepted
+                | Self::InputEnded
+                | Self::InputDrained
+                | Self::UnitDone
+        )
+    }
+
+    /// True for output of the model.
+    pub(crate) const fn is_output(self) -> bool {
+        matches!(
+            self,
+            Self::ResponseCreated
+                | Self::ResponseDone
+                | Self::AudioDone
+                | Self::AudioTranscriptDelta
+                | Self::AudioTranscriptDone
+                | Self::TextDelta
+                | Self::TextDone
+                | Self::UnitDone
+        )
+    }
+
+    /// True for the answer to a message of the client.
+    pub(crate) const fn is_answer(self) -> bool {
+        matches!(
+            self,
+            Self::SessionUpdated
+                | Self::SessionClosed
+                | Self::BufferCleared
+                | Self::InputAccepted
+                | Self::PictureAccepted
+                | Self::InputEnded
+        )
     }
 }
 
@@ -83,6 +137,7 @@ pub(super) struct RealtimeFile {
     beta: BTreeMap<RealtimeEvent, String>,
     #[serde(default)]
     without_effect: BTreeMap<String, String>,
+    capabilities: Option<String>,
 }
 
 /// Names of the server's events, in the current shape of the protocol and in its beta shape, and the settings without effect.
@@ -92,9 +147,17 @@ pub struct RealtimeNames {
     beta: Vec<String>,
     /// Settings of the client that have no effect, with the reason.
     pub without_effect: BTreeMap<String, String>,
+    /// Capabilities that the session grants, and that `PATH/capabilities` answers.
+    pub capabilities: Option<Value>,
 }
 
 impl RealtimeNames {
+    /// True if the client numbers its input, and learns which seconds of it were answered.
+    #[must_use]
+    pub fn numbers_input(&self) -> bool {
+        !self.event(RealtimeEvent::UnitDone, false).is_empty()
+    }
+
     /// Name of an event; empty for an event that is not sent.
     #[must_use]
     pub fn event(&self, event: RealtimeEvent, is_beta: bool) -> &str {
@@ -105,9 +168,7 @@ impl RealtimeNames {
 
 impl RealtimeFile {
     pub(super) fn compile(self, document: &Document<'_>) -> Result<RealtimeNames, FileError> {
-        let is_missing = |event: &&RealtimeEvent| {
-            **event != RealtimeEvent::SessionClosed && !self.events.contains_key(event)
-        };
+        let is_missing = |event: &&RealtimeEvent| !event.is_optional() && !self.events.contains_key(event);
         let missing = RealtimeEvent::ALL.iter().find(is_missing);
         if let Some(missing) = missing {
             let message = format!("[realtime.events] has no `{}`", missing.name());
@@ -124,6 +185,10 @@ impl RealtimeFile {
             return Err(document.problem_at_key(&["realtime"], message));
         }
         let (current, beta) = (names(None), names(Some(&self.beta)));
-        Ok(RealtimeNames { current, beta, without_effect: self.without_effect })
+        let capabilities = self.capabilities.as_deref().map(serde_json::from_str).transpose();
+        let capabilities = capabilities.map_err(|error| {
+            document.problem_at_key(&["realtime", "capabilities"], format!("no JSON: {error}"))
+        })?;
+        Ok(RealtimeNames { current, beta, without_effect: self.without_effect, capabilities })
     }
 }

@@ -36,7 +36,7 @@ pub enum Verb {
     Frame,
     /// Discards the audio of the current utterance.
     ClearAudio,
-    /// Changes a session of OpenAI's kind. This verb and the next six need `[realtime]`.
+    /// Changes a session of OpenAI's kind. This verb and the next seven need `[realtime]`.
     SessionUpdate,
     /// Adds an item to the conversation.
     ItemCreate,
@@ -50,6 +50,8 @@ pub enum Verb {
     ResponseCreate,
     /// Stops the answer.
     ResponseCancel,
+    /// Ends the numbered input; the session goes on until it is closed.
+    EndInput,
     /// Begins a session of OpenAI's Live protocol. This verb and the next three need `live = true`.
     LiveStart,
     /// Drops the client's audio until it is unmuted.
@@ -77,6 +79,7 @@ impl Verb {
                 | Self::ItemDelete
                 | Self::ResponseCreate
                 | Self::ResponseCancel
+                | Self::EndInput
         )
     }
 

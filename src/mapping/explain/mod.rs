@@ -266,6 +266,9 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
     }
     for event in client.realtime.iter().flat_map(|_| RealtimeEvent::ALL) {
         let spelled = client.realtime.as_ref().map_or("", |names| names.event(event, false));
+        if spelled.is_empty() {
+            continue;
+        }
         let origin = match event {
             RealtimeEvent::AudioDelta => voice.as_str(),
             event => phrases::describe_realtime_event(event, profile),

@@ -62,6 +62,7 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
         Verb::LiveMute => "drops the client's audio from now on",
         Verb::LiveUnmute => "takes the client's audio again",
         Verb::LiveAppend => "acknowledged without effect: the model takes no text while it converses",
+        Verb::EndInput => "fills the last second up with silence; the answer in progress is still heard",
         Verb::ResponseCancel => "stops the answer at once; its rest is discarded",
         Verb::Close | Verb::CancelSession if talk => "drops the current speech and ends the session",
         Verb::Close | Verb::CancelSession => {
@@ -178,6 +179,9 @@ pub(super) fn describe_realtime_event(event: RealtimeEvent, profile: &Profile) -
         }
         E::RateLimits => "the bridge: no limits",
         E::Error => "bad input, or an upstream that is lost for good",
+        E::InputAccepted | E::PictureAccepted | E::InputEnded => "the bridge, for each of these messages",
+        E::UnitDone => "the model's answer to a second of the input",
+        E::InputDrained => "the model's answer to the last second, after the end of playback",
         E::SessionClosed => "the end of the session, with its reason",
     }
 }

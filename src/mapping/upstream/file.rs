@@ -11,7 +11,7 @@ use toml::Spanned;
 
 use super::{
     CloseBy, CodecName, DialectSign, DuplexLimits, FailureMeanings, Mode, ReceiveName, ReceiveRule,
-    SampleEncoding, SendName, VoiceEncoding,
+    SampleEncoding, SendName, VoiceEncoding, requirement::RequirementFile,
 };
 use crate::mapping::{
     MappingKind,
@@ -79,6 +79,8 @@ pub(super) struct RuleFile {
     event: ReceiveName,
     #[serde(default)]
     take: TakeFile,
+    #[serde(default)]
+    require: Vec<RequirementFile>,
 }
 
 /// Value of a condition, or several; one must match.
@@ -185,6 +187,7 @@ impl RuleFile {
         };
         let when =
             self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), values(value))).collect();
+        let require = self.require.into_iter().map(|it| it.compile(extractor)).collect();
         let mut slot = |pointer: Option<String>| pointer.map(|pointer| extractor.add(&pointer));
         ReceiveRule {
             when,
@@ -207,6 +210,7 @@ impl RuleFile {
             sequence: slot(self.take.sequence),
             resume_token: slot(self.take.resume_token),
             unit_ms: slot(self.take.unit_ms),
+            require,
         }
     }
 }

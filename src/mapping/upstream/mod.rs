@@ -3,6 +3,7 @@
 mod dialects;
 mod file;
 mod names;
+mod requirement;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::file::{UpstreamFile, duplex_limits, missing_messages, request_path_problems, voice_encodings};
+use self::requirement::Requirement;
 pub use self::{
     dialects::{Dialects, ServedDialect},
     names::{ReceiveName, SendName},
@@ -259,6 +261,8 @@ pub(crate) struct ReceiveRule {
     pub(crate) sequence: Option<usize>,
     pub(crate) resume_token: Option<usize>,
     pub(crate) unit_ms: Option<usize>,
+    /// What the session must be like.
+    pub(crate) require: Vec<Requirement>,
 }
 
 impl UpstreamMapping {

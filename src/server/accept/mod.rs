@@ -1,6 +1,7 @@
 //! Accepts a client's connection: TLS and HTTP, up to the upgrade.
 //!
 //! - [`admission`]: the checks that may reject a request
+//! - [`capabilities`]: pages of what a protocol's sessions can do
 //! - [`client_signs`]: signs of the client's protocol in its request
 //! - [`failure_log`]: the log of connections that could not be accepted
 //! - [`host`]: the host that a request names, and the page that it comes from
@@ -13,6 +14,7 @@
 //! - [`upgrade`]: the WebSocket handshake; [`session_start`]: the session after it, whose bridge [`session_opening`] opens
 
 mod admission;
+mod capabilities;
 pub(crate) mod client_signs;
 pub(super) mod failure_log;
 mod host;
@@ -190,10 +192,12 @@ async fn answer_request(
     }
     let config = server.config();
     let secret_request = SecretRequest::of(&request, &config);
+    let capabilities = capabilities::page(&request, &config);
     let answered = match secret_request {
         _ if config.playground && playground::is_addressed_by(&request) => {
             playground::answer(request, (peer, server), &config)
         }
+        _ if let Some(page) = capabilities => capabilities::answer(page, &request, (peer, server), &config),
         Some(secret_request) => secret_request.answer(request, peer, server).await,
         None => admit(request, peer, server),
     };

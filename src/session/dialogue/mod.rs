@@ -47,7 +47,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{LaneEvent, MessageMeta, Mode, Speaker, VideoFrame, VoiceSample},
+    event::{ClientCommand, LaneEvent, MessageMeta, Mode, Speaker, VideoFrame, VoiceSample},
     mapping::{
         profile::{AssistantText, DialogueRules},
         upstream::DuplexLimits,
@@ -234,6 +234,15 @@ impl Dialogue {
         if self.turns.open.is_some() {
             self.uplink.clear_unanswered();
         }
+        if answered.is_some() {
+            self.report_answered(&mut tools.out);
+        }
+    }
+
+    /// Reports how much of the user's audio has been answered: all that was sent, because only one unit is in flight.
+    fn report_answered(&self, out: &mut Actions) {
+        let UplinkCounts { appended, silenced, dropped, .. } = self.uplink.counts();
+        out.push_client(ClientCommand::AudioAnswered { samples: appended + silenced + dropped });
     }
 
     /// Handles what happened on the standby's lane.
@@ -254,6 +263,7 @@ impl Dialogue {
         {
             session.end_reply(now, &self.limits, &tools.lanes, &mut tools.out);
             self.arm_reply(&mut tools.timers);
+            self.report_answered(&mut tools.out);
         }
     }
 

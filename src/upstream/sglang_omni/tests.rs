@@ -272,3 +272,40 @@ fn ends_are_told_apart() {
     assert!(busy.kind == EndKind::QueueFull && busy.detail.contains("HTTP 503"), "{busy:?}");
     assert_eq!(end(403), LaneEnd::Over(None));
 }
+
+#[test]
+fn session_that_is_granted_otherwise_than_needed_is_refused_with_the_reason() {
+    // As the package grants it (tests/golden/sglang-omni/empty_end.txt).
+    let usual = json!({
+        "interaction": "native", "native_full_duplex": true, "turn_control": [null],
+        "input_modalities": ["audio", "image"], "output_modalities": ["audio"],
+        "input_audio_format": {"type": "audio/pcm", "rate": 16000},
+        "output_audio_format": {"type": "audio/pcm", "rate": 24000},
+        "native_unit_ms": 1000, "limits": {"max_input_bytes": 1_920_000}, "rejections": [],
+    });
+    for (pointer, other, problem) in [
+        ("/interaction", json!("native"), ""),
+        ("/interaction", json!("turn_based"), "interaction is turn_based"),
+        (
+            "/input_audio_format/rate",
+            json!(8000),
+            "audio is sent at 16000 Hz: input_audio_format.rate is 8000",
+        ),
+        ("/input_audio_format/type", json!("audio/pcmu"), "input_audio_format.type is audio/pcmu"),
+        ("/output_audio_format/rate", json!(48000), "output_audio_format.rate is 48000"),
+        ("/output_audio_format/type", json!("audio/opus"), "output_audio_format.type is audio/opus"),
+        ("/native_unit_ms", json!(80), "units have 1000 ms: native_unit_ms is 80"),
+        ("/limits/max_input_bytes", json!(6400), "limits.max_input_bytes is 6400"),
+        ("/input_modalities", json!(["audio"]), "takes pictures: input_modalities is audio"),
+        ("/output_modalities", json!(["text"]), "the model must speak: output_modalities is text"),
+    ] {
+        let mut granted = usual.clone();
+        *granted.pointer_mut(pointer).unwrap() = other;
+        let session = json!({"id": "s", "model": "m", "sglang": {"granted": granted}});
+        let events = Bench::new().receive(&json!({"type": "session.updated", "session": session}));
+        let [(event, _)] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!(event.starts_with("Ready"), problem.is_empty(), "{event}");
+        assert!(event.contains(problem), "{event}");
+        assert_eq!(event.contains("UnfitStillOpen"), !problem.is_empty(), "{event}");
+    }
+}

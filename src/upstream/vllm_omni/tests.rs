@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    event::{ConversationInit, Frame, Mode},
+    event::{ConversationInit, EndKind, Frame, Mode},
     mapping::{Library, upstream::LanePurpose},
     upstream::lane::{LaneCodec, LaneEnd, LaneOpening},
 };
@@ -377,4 +377,60 @@ fn end_of_the_session_is_no_loss_and_a_full_server_is_busy() {
     let mut full = Lane::open();
     full.receive(&json!({"type": "error", "error": {"code": "resource_exhausted", "message": "m"}}));
     assert_eq!(full.take_events(), ["closed QueueFull resource_exhausted: m"]);
+}
+
+/// What a lane of this mode makes of a session with these capabilities.
+fn first_event(mode: Mode, capabilities: &Value) -> LaneEvent<'static> {
+    let mapping = Library::embedded().unwrap().upstream("vllm-omni").unwrap();
+    #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
+    let now = Instant::now();
+    let mut codec = LaneCodec::new(mapping, mode, LanePurpose::Converse);
+    let session = json!({"id": "duplex-1", "capabilities": capabilities});
+    let created = json!({"type": "session.created", "session": session, "resume_token": "t"}).to_string();
+    let mut first = None;
+    codec.decode(now, Frame::Text(&created), |event, _| {
+        first = Some(match event {
+            LaneEvent::Ready { .. } => LaneEvent::Ready { session_id: None },
+            LaneEvent::Closed(end) => LaneEvent::Closed(end),
+            other => panic!("{other:?}"),
+        });
+    });
+    first.unwrap()
+}
+
+#[test]
+fn session_of_a_model_that_the_lane_cannot_use_is_refused_with_the_reason() {
+    // The capabilities of MiniCPM-o 4.5, PersonaPlex and Nemotron VoiceChat, AURA, and Qwen3-Omni.
+    let native = |inputs: Value, unit_ms: u32| {
+        json!({
+            "implementation_level": "model_native_duplex", "required_input_modalities": inputs,
+            "chunk_period_ms": unit_ms,
+        })
+    };
+    let committed = |inputs: Value| {
+        json!({
+            "implementation_level": "turn_based_duplex", "required_input_modalities": inputs, "chunk_period_ms": 1000,
+        })
+    };
+    for (mode, capabilities, problem) in [
+        (Mode::Audio, native(json!(["audio"]), 1000), None),
+        (Mode::Video, native(json!(["audio"]), 1000), None),
+        (Mode::Audio, native(json!(["audio"]), 80), None),
+        (Mode::Audio, json!({}), None),
+        (Mode::Video, native(json!(["video"]), 1000), None),
+        (Mode::Audio, native(json!(["video"]), 1000), Some("the model requires video")),
+        (Mode::Audio, native(json!(["audio", "text"]), 1000), Some("the model requires text")),
+        (Mode::Video, committed(json!(["video"])), Some("implementation_level is turn_based_duplex")),
+        (Mode::Audio, committed(json!(["audio"])), Some("the model must speak unasked")),
+        (Mode::Audio, native(json!(["audio"]), 0), Some("chunk_period_ms is 0")),
+    ] {
+        match (first_event(mode, &capabilities), problem) {
+            (LaneEvent::Ready { .. }, None) => {}
+            (LaneEvent::Closed(end), Some(problem)) => {
+                assert_eq!(end.kind, EndKind::UnfitStillOpen);
+                assert!(end.detail.contains(problem), "{}", end.detail);
+            }
+            (event, _) => panic!("{capabilities}: {event:?}"),
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //! the commands of a conversation.
 
 use serde_json::{Value, json};
+use voxbridge::session::Observation;
 use voxbridge_test_support::PICTURE;
 
 use super::{
@@ -12,13 +13,25 @@ use super::{
     },
 };
 
-/// The current dialect under another name, without its messages for relays.
-fn on_commands(config: HarnessConfig) -> HarnessConfig {
+/// The current dialect's file under another name, without its messages for relays.
+fn commands_file() -> String {
     let file = include_str!("../../../mappings/upstream/minicpm-o.toml");
     let (before, relay) = file.split_once("relay_open").unwrap();
     let (_, after) = relay.split_once("\n[[receive]]").unwrap();
-    let file = format!("{before}\n[[receive]]{after}").replace("name = \"minicpm-o\"", "name = \"commands\"");
+    format!("{before}\n[[receive]]{after}").replace("name = \"minicpm-o\"", "name = \"commands\"")
+}
+
+/// On that dialect.
+fn on_commands(config: HarnessConfig) -> HarnessConfig {
     let mut config = HarnessConfig { upstream: "commands", ..config };
+    config.library.add("commands", &commands_file()).unwrap();
+    config
+}
+
+/// The same with this text of its file replaced.
+fn changed(config: HarnessConfig, old: &str, new: &str) -> HarnessConfig {
+    let mut config = on_commands(config);
+    let file = commands_file().replacen(old, new, 1);
     config.library.add("commands", &file).unwrap();
     config
 }
@@ -138,4 +151,47 @@ fn another_session_replaces_a_lost_one() {
     harness.advance(ms(5000));
     assert_eq!((harness.openings.len(), harness.units.len()), (2, 5));
     assert!(!harness.is_closed() && harness.events("error").is_empty());
+}
+
+#[test]
+fn missing_voice_sample_is_an_error_in_the_clients_own_protocol() {
+    let close = |code: u64| json!(code);
+    let update = json!({"type": "session.update", "session": {}});
+    for (client, opening, code, closed) in [
+        ("minicpm-o", init_message(), "session_failed", close(1000)),
+        ("minicpm-o-legacy", update, "service_unavailable", close(1013)),
+    ] {
+        let config = changed(config("mode=audio", &[]), "path = ", "voice_required = true\npath = ");
+        let mut harness = Harness::new_relay(config, &[client]);
+        harness.send_json(&opening);
+        harness.advance(ms(1000));
+        let error = &harness.events("error")[0]["error"];
+        assert_eq!(error["code"], code, "{error}");
+        assert!(
+            error["message"].as_str().unwrap().contains("opens a session only with a voice sample"),
+            "{error}"
+        );
+        assert!(
+            harness.names().last().unwrap().contains(&format!("close {closed}")),
+            "{:?}",
+            harness.names()
+        );
+        assert!(harness.openings.is_empty());
+    }
+}
+
+#[test]
+fn settings_that_the_upstream_does_not_know_are_named_once() {
+    let opening = json!({"type": "session.init", "payload": {
+        "system_prompt": "x", "config": {"temperature": 0.25, "length_penalty": 1.1, "top_k": 3}
+    }});
+    let config = changed(config("mode=audio", &[]), "path = ", "config_keys = [\"temperature\"]\npath = ");
+    let mut harness = Harness::new_relay(config, &["minicpm-o"]);
+    harness.send_json(&opening);
+    harness.advance(ms(100));
+    let notes: Vec<_> =
+        harness.observations.iter().filter(|it| matches!(it, Observation::NoEffect(_))).collect();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    let Observation::NoEffect(note) = notes[0] else { unreachable!() };
+    assert!(note.contains("no effect: length_penalty, top_k."), "{note}");
 }

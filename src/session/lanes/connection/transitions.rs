@@ -216,6 +216,9 @@ impl UpstreamConnection {
             }
             (true, _) => self.fail_in_use(detail, out),
             (false, kind) => {
+                if kind == EndKind::UnfitStillOpen {
+                    out.push(Action::ToLane(self.lane, LaneCommand::Close));
+                }
                 let is_full = kind == EndKind::QueueFull;
                 let kind = if is_full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
                 RetryState::record_failure(&mut self.retry, now, kind, detail);
