@@ -229,7 +229,7 @@ async fn wrong_path_and_mode_are_distinguished_from_authentication() {
 #[tokio::test]
 async fn voice_is_checked_locally_and_on_server() {
     let dir = scratch("doctor-voice");
-    let wav = voxbridge_test_support::bench::speech_dir().join("goforward_16k.wav");
+    let wav = speech_dir().join("goforward_16k.wav");
     let mapping = include_str!("../../mappings/upstream/minicpm-o.toml");
     let small = mapping.replace("message_max_bytes = 134217728", "message_max_bytes = 100000");
     std::fs::write(dir.join("small.toml"), small).unwrap();
@@ -576,7 +576,7 @@ async fn client_key_is_sent_and_rejection_explained() {
     }
     let header = |set: Option<&str>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
-        let wav = voxbridge_test_support::bench::speech_dir().join("goforward_16k.wav");
+        let wav = speech_dir().join("goforward_16k.wav");
         command.arg("transcribe").arg(wav).args(["--url", &url]).env_remove("VOXBRIDGE_KEY");
         if let Some(key) = set {
             command.env("VOXBRIDGE_KEY", key);
