@@ -1,6 +1,6 @@
 //! Encodes a turn of a conversation in turns: every message of the conversation, then the request around them.
 
-use super::{Dialect, to_wav};
+use super::{Dialect, encode::to_wav};
 use crate::{
     audio::pcm,
     event::{ChatMessage, ChatTurn, EntryPart, Role},

@@ -5,14 +5,22 @@
 
 use std::sync::Arc;
 
-use super::{Dialect, SampleEncoding, decode_audio, end_reason, without_data_prefix};
+use super::{
+    Dialect,
+    decode::{decode_audio, end_reason, without_data_prefix},
+};
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, scratch},
     event::{
         EndKind, LaneEvent, Mode, UnitInput, UpstreamEnd, VideoFrame,
         relay::{ModelOutput, QueuePosition, RelayEndReason, RelayInput, RelayOpening, UpstreamMessage},
     },
-    mapping::{UpstreamMapping, extract::Node, template::SlotValue, upstream::SendName},
+    mapping::{
+        UpstreamMapping,
+        extract::Node,
+        template::SlotValue,
+        upstream::{SampleEncoding, SendName},
+    },
 };
 
 /// Samples of a unit.

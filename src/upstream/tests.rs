@@ -2,8 +2,12 @@
 
 use serde_json::Value;
 
-use super::*;
-use crate::mapping::Library;
+use super::{decode::AUDIO_MAX_CHARS, *};
+use crate::{
+    audio::{SPEECH_RATE_HZ, pcm, wav},
+    event::{Frame, LaneCommand, LaneEvent, Mode, UnitInput, VoiceEncoding, VoiceSample},
+    mapping::Library,
+};
 
 fn dialect() -> Dialect {
     Dialect::new(Library::embedded().unwrap().upstream("minicpm-o").unwrap())

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use self::audio_body::AudioBody;
 pub(super) use self::audio_body::decode_base64_wav;
-use super::{Dialect, codec_action::CodecAction, message_name};
+use super::{Dialect, codec_action::CodecAction, encode::message_name};
 use crate::{
     audio::{SPEECH_RATE_HZ, wav},
     event::{
