@@ -5,6 +5,7 @@
 
 mod clients;
 mod examples;
+mod mappings;
 mod simulate;
 mod sources;
 
@@ -20,8 +21,9 @@ pub use self::clients::{
 };
 use self::examples::{
     CHECK_EXAMPLES, COMPLETIONS_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAN_EXAMPLES,
-    MAPPINGS_EXAMPLES, REPLAY_EXAMPLES, SERVE_EXAMPLES,
+    SERVE_EXAMPLES,
 };
+pub use self::mappings::{ExplainFormat, KindArg, MappingsArgs, MappingsCommand, ReplayArgs, TryFormat};
 pub use self::simulate::{BackendArg, ServerArg, SimulateArgs};
 pub use self::sources::OptionSources;
 use crate::audio::vad::earshot;
@@ -332,125 +334,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line
     Json,
-}
-
-/// Arguments of `voxbridge replay`.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-#[command(after_help = REPLAY_EXAMPLES)]
-pub struct ReplayArgs {
-    /// Trace file, as written by serve --trace
-    #[arg(value_name = "TRACE")]
-    pub trace: PathBuf,
-    /// Replay with another profile, given by name or file
-    #[arg(long, value_name = "FILE|NAME", conflicts_with = "svg")]
-    pub profile: Option<String>,
-    /// Draw the session as a timeline: audio, messages, latencies and upstream sessions. Needs a trace with audio for the
-    /// envelopes
-    #[arg(long, value_name = "OUT.svg")]
-    pub svg: Option<PathBuf>,
-    /// Directory with mapping files; the mappings in the trace take precedence
-    #[arg(long, value_name = "DIR", env = "VOXBRIDGE_MAPPINGS", hide_env_values = true)]
-    pub mappings: Option<PathBuf>,
-}
-
-/// Arguments of `voxbridge mappings`.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-#[command(after_help = MAPPINGS_EXAMPLES, disable_help_subcommand = true)]
-pub struct MappingsArgs {
-    /// Directory with mapping files that extend or override the built-in ones
-    #[arg(long, value_name = "DIR", global = true, env = "VOXBRIDGE_MAPPINGS", hide_env_values = true)]
-    pub mappings: Option<PathBuf>,
-    /// Subcommand.
-    #[command(subcommand)]
-    pub command: MappingsCommand,
-}
-
-/// Subcommands of `voxbridge mappings`.
-#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
-pub enum MappingsCommand {
-    /// List the kind, name and file of each mapping
-    List,
-    /// Print the source of a mapping
-    Show {
-        /// Name of the mapping
-        name: String,
-        /// Kind, needed if several mappings have this name
-        #[arg(long, value_name = "KIND")]
-        kind: Option<KindArg>,
-    },
-    /// Show which clients, profiles and dialects are compatible; if all three are given, show how each command, field and
-    /// event is translated
-    Explain {
-        /// Client protocol, such as macaw
-        client: Option<String>,
-        /// Profile, such as speech
-        profile: Option<String>,
-        /// Upstream dialect, such as minicpm-o
-        dialect: Option<String>,
-        /// Output format
-        #[arg(long, value_name = "FORMAT", default_value = "text")]
-        format: ExplainFormat,
-    },
-    /// Write a starting point for your own mapping file
-    New {
-        /// Name of the new mapping
-        name: String,
-        /// Kind: client, upstream or profile [default: client, or the kind of --from]
-        #[arg(long, value_name = "KIND")]
-        kind: Option<KindArg>,
-        /// Mapping to copy; a profile extends it instead
-        #[arg(long, value_name = "NAME")]
-        from: Option<String>,
-        /// File to write [default: standard output]
-        #[arg(short, long, value_name = "FILE")]
-        output: Option<PathBuf>,
-        /// Overwrite the file if it exists
-        #[arg(long)]
-        force: bool,
-    },
-    /// Replay a recorded session (serve --trace) with a mapping file and show what differs
-    Try {
-        /// Mapping file
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// Trace of the session
-        #[arg(long, value_name = "TRACE")]
-        trace: PathBuf,
-        /// Output format
-        #[arg(long, value_name = "FORMAT", default_value = "text")]
-        format: TryFormat,
-    },
-}
-
-/// Output format of `mappings explain`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ExplainFormat {
-    /// Columns for a terminal
-    Text,
-    /// Markdown tables
-    Markdown,
-    /// JSON; mappings/reference.md describes it
-    Json,
-}
-
-/// Output format of `mappings try`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TryFormat {
-    /// Plain text lines
-    Text,
-    /// JSON; mappings/reference.md describes it
-    Json,
-}
-
-/// Kind of a mapping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum KindArg {
-    /// Message format of a client protocol
-    Client,
-    /// Message format of an upstream dialect
-    Upstream,
-    /// How client commands become upstream sessions
-    Profile,
 }
 
 #[cfg(test)]
