@@ -2,9 +2,10 @@
 //!
 //! The check returns messages to send, deadlines and the outcome of each step. It always ends within a bounded time. If it
 //! has a worker, or may have one, it closes the session and waits for the acknowledgement ([`closing`]). A queued session just
-//! disconnects.
+//! disconnects. [`steps`] are those that succeed.
 
 mod closing;
+mod steps;
 
 use std::{
     collections::VecDeque,
@@ -13,22 +14,17 @@ use std::{
 };
 
 use super::{
-    step::{CheckOutcome, DoctorStep, StepLimits, StepVerdict},
-    symptom::{Symptom, format_queue_position},
+    step::{CheckOutcome, DoctorStep, StepLimits},
+    symptom::Symptom,
 };
 use crate::{
     event::{
-        DisconnectReason, Frame, LaneCommand, LaneEvent, LanePurpose, Message, MessageMeta, Mode, UnitInput,
-        UpstreamEnd,
+        DisconnectReason, Frame, LaneCommand, LaneEvent, LanePurpose, Message, MessageMeta, Mode, UpstreamEnd,
     },
     mapping::UpstreamMapping,
     upstream::lane::{CodecAction, LaneCodec, LaneEnd, LaneOpening},
 };
 
-/// Duration of one unit of a conversation (field notes minicpm-o.md §1.6).
-const UNIT_DURATION: Duration = Duration::from_secs(1);
-/// Maximum number of units to measure: the first one may be slow because of a warm-up.
-const QUESTIONS_MAX: u32 = 3;
 /// Limits of the stored messages, which serve to recognise the server.
 const RECEIVED_MAX_MESSAGES: usize = 3;
 const RECEIVED_MAX_BYTES: usize = 16 * 1024;
@@ -320,11 +316,6 @@ impl SessionCheck {
         }
     }
 
-    /// True if the plan checks a conversation, not a chat.
-    const fn is_conversation(&self) -> bool {
-        matches!(self.plan.question, LaneCommand::Append(_))
-    }
-
     const fn current_step(&self) -> DoctorStep {
         match self.phase {
             CheckPhase::Queued => DoctorStep::Queue,
@@ -335,86 +326,6 @@ impl SessionCheck {
             | CheckPhase::ClosingTransport { .. }
             | CheckPhase::Finished => DoctorStep::Close,
         }
-    }
-
-    fn handle_granted(&mut self, now: Instant) {
-        self.has_worker = true;
-        self.reached = Some(Depth::Queue);
-        let note = self
-            .queue_position
-            .map_or_else(String::new, |(position, length)| format_queue_position(position, length));
-        let took = now - self.step_started_at;
-        let mut outcome =
-            CheckOutcome::completed(DoctorStep::Queue, took, self.plan.limits.queue_usual, note);
-        if let (StepVerdict::Slow(symptom), Some((position, length))) =
-            (&mut outcome.verdict, self.queue_position)
-        {
-            *symptom = Symptom::StillQueued { position, length, waited: took };
-        }
-        self.outcomes.push_back(outcome);
-        if self.plan.depth == Depth::Queue {
-            return self.start_closing(now, now);
-        }
-        self.send(now, self.plan.init.clone());
-        (self.phase, self.step_started_at) = (CheckPhase::Initialising, now);
-    }
-
-    fn handle_ready(&mut self, now: Instant, note: String) {
-        self.reached = Some(Depth::Init);
-        self.outcomes.push_back(CheckOutcome::completed(
-            DoctorStep::Init,
-            now - self.step_started_at,
-            self.plan.limits.init_usual,
-            note,
-        ));
-        if self.plan.depth == Depth::Init {
-            return self.start_closing(now, now);
-        }
-        self.send_question(now);
-    }
-
-    fn send_question(&mut self, now: Instant) {
-        self.questions_sent += 1;
-        let mut question = self.plan.question.clone();
-        if let LaneCommand::Append(UnitInput { input_id, .. }) = &mut question {
-            *input_id = format!("doctor-{}", self.questions_sent).into();
-        }
-        self.send(now, question);
-        (self.phase, self.step_started_at) = (CheckPhase::AwaitingAnswer, now);
-    }
-
-    fn handle_answer(&mut self, now: Instant) {
-        let took = now - self.step_started_at;
-        self.fastest_answer = self.fastest_answer.min(took);
-        if self.is_conversation()
-            && self.fastest_answer > UNIT_DURATION
-            && self.questions_sent < QUESTIONS_MAX
-        {
-            return self.send_question(now);
-        }
-        let took = self.fastest_answer;
-        let outcome = if !self.is_conversation() {
-            CheckOutcome::completed(DoctorStep::Answer, took, self.plan.limits.question_usual, "one question")
-        } else if took > UNIT_DURATION {
-            CheckOutcome::failed(
-                DoctorStep::Answer,
-                took,
-                Symptom::SlowerThanRealTime { took, unit: UNIT_DURATION },
-            )
-        } else {
-            let ratio = took.as_secs_f64() / UNIT_DURATION.as_secs_f64();
-            CheckOutcome::completed(
-                DoctorStep::Answer,
-                took,
-                UNIT_DURATION,
-                format!("one silent second, {ratio:.2} times real time"),
-            )
-        };
-        if outcome.failure().is_none() {
-            self.reached = Some(Depth::Answer);
-        }
-        self.outcomes.push_back(outcome);
-        self.start_closing(now, now);
     }
 
     /// Fails the current step and closes the session.
