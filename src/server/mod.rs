@@ -44,7 +44,7 @@ pub(crate) use self::accept::{
         local::LocalSessions,
         session::{Commands as RestCommands, Event as RestEvent, RestSession},
     },
-    session_start::unix_now,
+    session_opening::unix_now,
     upgrade::ANSWERS_HEADER,
 };
 

@@ -26,7 +26,8 @@ use super::{
     http_error::{HttpError, HttpResponse},
     not_found,
     protocol_detection::{self, NotServed},
-    session_start::{Admission, ConnectRequest, run_session, unix_now},
+    session_opening::{ConnectRequest, unix_now},
+    session_start::{Admission, run_session},
     upgrade::{ANSWERS_HEADER, answers_header, check_upgrade, handshake_response, negotiate_subprotocol},
 };
 use crate::{

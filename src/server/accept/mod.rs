@@ -10,7 +10,7 @@
 //! - [`request_stream`]: the stream before the upgrade, one request at a time
 //! - [`rest`]: requests that are served without an upgrade: recordings to transcribe, texts to speak
 //! - [`secret_request`]: requests for a client secret
-//! - [`upgrade`]: the WebSocket handshake; [`session_start`]: the session after it
+//! - [`upgrade`]: the WebSocket handshake; [`session_start`]: the session after it, whose bridge [`session_opening`] opens
 
 mod admission;
 pub(crate) mod client_signs;
@@ -23,6 +23,7 @@ pub(crate) mod protocol_detection;
 mod request_stream;
 pub(crate) mod rest;
 mod secret_request;
+pub(crate) mod session_opening;
 pub(crate) mod session_start;
 pub(crate) mod upgrade;
 

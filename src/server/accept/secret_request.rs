@@ -20,7 +20,7 @@ use super::{
     host::check_page,
     http_error::{HttpError, HttpResponse, answer_with},
     rest::read_short_body,
-    session_start::unix_now,
+    session_opening::unix_now,
 };
 use crate::{
     downstream::check_session,

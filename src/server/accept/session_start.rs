@@ -1,11 +1,7 @@
-//! Starts a client's session after the upgrade: detects its protocol, finds its route, opens the bridge and runs the
-//! task.
+//! Starts a client's session after the upgrade: detects its protocol, registers the session and runs its task.
+//! `session_opening` opens its bridge.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -14,12 +10,13 @@ use tokio_tungstenite::tungstenite::{
     Message,
     protocol::{Role, frame::coding::CloseCode},
 };
-use tracing::{Instrument as _, Span, debug, error_span, info};
+use tracing::{Instrument as _, Span, debug, error_span};
 
 use super::{
     client_signs::DetectedBy,
     protocol_detection::{self, close_unidentified},
     request_stream::RequestStream,
+    session_opening::{ConnectRequest, OpenedSession, open_relay_session, open_session, unix_now},
 };
 use crate::server::{
     ServerContext, ServiceConfig,
@@ -29,7 +26,6 @@ use crate::server::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
     },
-    route::{Route, RouteUpstreams},
     session_task::{
         FindProtocol, OtherClient, SessionContext, SessionRegistration, SessionTask, wait_for_drain_order,
     },
@@ -39,30 +35,7 @@ use crate::server::{
         stream::ClientStream,
     },
 };
-use crate::{
-    bridge::Bridge,
-    downstream::Codec,
-    error::{Error, ErrorKind},
-    mapping::ClientMapping,
-    session::{RelaySetup, SessionSetup},
-    telemetry::{context::TraceContext, metrics::RejectReason},
-    trace::{TraceHeader, header::SessionParts},
-};
-
-/// A connection's request.
-pub(crate) struct ConnectRequest {
-    pub(crate) path: String,
-    pub(crate) query: String,
-    pub(crate) peer: SocketAddr,
-    /// The trace context of the request.
-    pub(crate) trace_context: Arc<TraceContext>,
-    /// The protocols the client may speak, the likeliest first.
-    pub(crate) candidates: Vec<Arc<ClientMapping>>,
-    /// The sign that decided on the protocol.
-    pub(crate) detected_by: DetectedBy,
-    /// The name by which the playground watches the session.
-    pub(crate) watch_name: Option<String>,
-}
+use crate::{bridge::Bridge, downstream::Codec, mapping::ClientMapping, telemetry::metrics::RejectReason};
 
 /// Everything a session was admitted with. Dropping it releases the session slot and the quota.
 pub(crate) struct Admission {
@@ -354,100 +327,4 @@ async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(ClientStre
     let parts = upgraded.downcast::<TokioIo<RequestStream>>().ok()?;
     let (stream, waiting) = parts.io.into_inner().into_parts();
     Some((stream, [&parts.read_buf[..], &waiting].concat()))
-}
-
-/// A session that was opened, or a rejected connection.
-struct OpenedSession {
-    bridge: Bridge,
-    /// The upstreams that serve it.
-    upstreams: RouteUpstreams,
-    /// The profile's name; `None` if the connection is rejected.
-    profile: Option<String>,
-    /// The header of its trace, if it is traced.
-    start: Option<(Instant, TraceHeader)>,
-    /// Why the connection is rejected.
-    rejection: Option<RejectReason>,
-}
-
-/// Opens the bridge of a session. Without a route, the bridge answers with the error; that is no session and has no
-/// trace.
-fn open_session(
-    mapping: &Arc<ClientMapping>,
-    request: &ConnectRequest,
-    config: &ServiceConfig,
-    limits: ClientLimits,
-    is_traced: bool,
-) -> Option<OpenedSession> {
-    let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
-    let mut codec = Codec::new(mapping.clone(), opened_unix.as_secs_f64());
-    let connect = codec.decode_query(&request.query);
-    let found = match &connect.model {
-        None => Err(Error::new(ErrorKind::NoModel, "")),
-        Some(model) => config
-            .routes
-            .find(&request.path, mapping, model)
-            .filter(|_| !model.is_empty())
-            .ok_or_else(|| Error::new(ErrorKind::UnknownModel, model.clone())),
-    };
-    let route = match found {
-        Ok(route) => route,
-        Err(error) => {
-            info!(%error, "rejected: no route for the requested model");
-            let rejection = Some(RejectReason::UnknownModel);
-            let upstreams = config.routes.iter().next()?.upstreams.clone();
-            let bridge = Bridge::reject(now, codec, upstreams.dialects.clone(), &error);
-            return Some(OpenedSession { bridge, upstreams, profile: None, start: None, rejection });
-        }
-    };
-    let dialects = &route.upstreams.dialects;
-    let mut setup = SessionSetup::new(mapping, route.profile.clone(), dialects, fastrand::u64(..));
-    setup.audio_in.idle_ms = config.idle_ms.unwrap_or(setup.audio_in.idle_ms);
-    setup.session_max_ms = limits.session_duration_max_ms;
-    setup.voice_catalog = config.voices.clone();
-    let start = is_traced.then(|| {
-        let parts = SessionParts {
-            library: &config.library,
-            client: mapping,
-            dialects,
-            query: &request.query,
-            opened_unix,
-        };
-        (now, TraceHeader::new(parts, &setup))
-    });
-    let bridge = Bridge::open(now, codec, connect, dialects.clone(), setup);
-    let profile = Some(route.profile.name.clone());
-    Some(OpenedSession { bridge, upstreams: route.upstreams.clone(), profile, start, rejection: None })
-}
-
-/// Opens the bridge of a relayed client. Its request was checked before the upgrade.
-fn open_relay_session(
-    request: &ConnectRequest,
-    config: &ServiceConfig,
-    limits: ClientLimits,
-    is_traced: bool,
-) -> Option<OpenedSession> {
-    let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
-    let client = request.candidates.first()?;
-    let Route { profile, upstreams, .. } = config.routes.find(&request.path, client, "")?;
-    let setup = RelaySetup {
-        profile: profile.clone(),
-        idle_ms: config.idle_ms,
-        session_max_ms: limits.session_duration_max_ms,
-        unix_s: opened_unix.as_secs_f64(),
-        seed: fastrand::u64(..),
-    };
-    let start = is_traced.then(|| {
-        let (library, dialects, query) = (&config.library, &upstreams.dialects, request.query.as_str());
-        let parts = SessionParts { library, client, dialects, query, opened_unix };
-        (now, TraceHeader::relayed(parts, &request.candidates[1..], &setup))
-    });
-    let bridge =
-        Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialects.clone(), setup);
-    let profile = Some(profile.name.clone());
-    Some(OpenedSession { bridge, upstreams: upstreams.clone(), profile, start, rejection: None })
-}
-
-#[expect(clippy::disallowed_methods, reason = "the only place where a session reads the wall clock")]
-pub(crate) fn unix_now() -> Duration {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }

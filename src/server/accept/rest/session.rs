@@ -21,7 +21,8 @@ use crate::server::{
     accept::{
         admission::{Caller, authorize, spawn_session},
         client_signs::DetectedBy,
-        session_start::{Admission, ConnectRequest, run_session_on},
+        session_opening::ConnectRequest,
+        session_start::{Admission, run_session_on},
     },
     memory::MemoryShare,
     websocket::stream::ClientStream,

@@ -1,0 +1,136 @@
+//! Opens the bridge of a session whose protocol is known: finds its route, and says what its trace begins with.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tracing::info;
+
+use super::client_signs::DetectedBy;
+use crate::{
+    bridge::Bridge,
+    downstream::Codec,
+    error::{Error, ErrorKind},
+    mapping::ClientMapping,
+    server::{
+        ServiceConfig,
+        access::ClientLimits,
+        route::{Route, RouteUpstreams},
+    },
+    session::{RelaySetup, SessionSetup},
+    telemetry::{context::TraceContext, metrics::RejectReason},
+    trace::{TraceHeader, header::SessionParts},
+};
+
+/// A connection's request.
+pub(crate) struct ConnectRequest {
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) peer: SocketAddr,
+    /// The trace context of the request.
+    pub(crate) trace_context: Arc<TraceContext>,
+    /// The protocols the client may speak, the likeliest first.
+    pub(crate) candidates: Vec<Arc<ClientMapping>>,
+    /// The sign that decided on the protocol.
+    pub(crate) detected_by: DetectedBy,
+    /// The name by which the playground watches the session.
+    pub(crate) watch_name: Option<String>,
+}
+
+/// A session that was opened, or a rejected connection.
+pub(super) struct OpenedSession {
+    pub(super) bridge: Bridge,
+    /// The upstreams that serve it.
+    pub(super) upstreams: RouteUpstreams,
+    /// The profile's name; `None` if the connection is rejected.
+    pub(super) profile: Option<String>,
+    /// The header of its trace, if it is traced.
+    pub(super) start: Option<(Instant, TraceHeader)>,
+    /// Why the connection is rejected.
+    pub(super) rejection: Option<RejectReason>,
+}
+
+/// Opens the bridge of a session. Without a route, the bridge answers with the error; that is no session and has no
+/// trace.
+pub(super) fn open_session(
+    mapping: &Arc<ClientMapping>,
+    request: &ConnectRequest,
+    config: &ServiceConfig,
+    limits: ClientLimits,
+    is_traced: bool,
+) -> Option<OpenedSession> {
+    let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
+    let mut codec = Codec::new(mapping.clone(), opened_unix.as_secs_f64());
+    let connect = codec.decode_query(&request.query);
+    let found = match &connect.model {
+        None => Err(Error::new(ErrorKind::NoModel, "")),
+        Some(model) => config
+            .routes
+            .find(&request.path, mapping, model)
+            .filter(|_| !model.is_empty())
+            .ok_or_else(|| Error::new(ErrorKind::UnknownModel, model.clone())),
+    };
+    let route = match found {
+        Ok(route) => route,
+        Err(error) => {
+            info!(%error, "rejected: no route for the requested model");
+            let rejection = Some(RejectReason::UnknownModel);
+            let upstreams = config.routes.iter().next()?.upstreams.clone();
+            let bridge = Bridge::reject(now, codec, upstreams.dialects.clone(), &error);
+            return Some(OpenedSession { bridge, upstreams, profile: None, start: None, rejection });
+        }
+    };
+    let dialects = &route.upstreams.dialects;
+    let mut setup = SessionSetup::new(mapping, route.profile.clone(), dialects, fastrand::u64(..));
+    setup.audio_in.idle_ms = config.idle_ms.unwrap_or(setup.audio_in.idle_ms);
+    setup.session_max_ms = limits.session_duration_max_ms;
+    setup.voice_catalog = config.voices.clone();
+    let start = is_traced.then(|| {
+        let parts = SessionParts {
+            library: &config.library,
+            client: mapping,
+            dialects,
+            query: &request.query,
+            opened_unix,
+        };
+        (now, TraceHeader::new(parts, &setup))
+    });
+    let bridge = Bridge::open(now, codec, connect, dialects.clone(), setup);
+    let profile = Some(route.profile.name.clone());
+    Some(OpenedSession { bridge, upstreams: route.upstreams.clone(), profile, start, rejection: None })
+}
+
+/// Opens the bridge of a relayed client. Its request was checked before the upgrade.
+pub(super) fn open_relay_session(
+    request: &ConnectRequest,
+    config: &ServiceConfig,
+    limits: ClientLimits,
+    is_traced: bool,
+) -> Option<OpenedSession> {
+    let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
+    let client = request.candidates.first()?;
+    let Route { profile, upstreams, .. } = config.routes.find(&request.path, client, "")?;
+    let setup = RelaySetup {
+        profile: profile.clone(),
+        idle_ms: config.idle_ms,
+        session_max_ms: limits.session_duration_max_ms,
+        unix_s: opened_unix.as_secs_f64(),
+        seed: fastrand::u64(..),
+    };
+    let start = is_traced.then(|| {
+        let (library, dialects, query) = (&config.library, &upstreams.dialects, request.query.as_str());
+        let parts = SessionParts { library, client, dialects, query, opened_unix };
+        (now, TraceHeader::relayed(parts, &request.candidates[1..], &setup))
+    });
+    let bridge =
+        Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialects.clone(), setup);
+    let profile = Some(profile.name.clone());
+    Some(OpenedSession { bridge, upstreams: upstreams.clone(), profile, start, rejection: None })
+}
+
+#[expect(clippy::disallowed_methods, reason = "the only place where a session reads the wall clock")]
+pub(crate) fn unix_now() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}
