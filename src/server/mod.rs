@@ -16,6 +16,7 @@
 //! - [`registry`]: the running sessions, their statistics and operator orders; [`registry::observer`] keeps metrics
 //!   and the access log
 //! - [`playground`]: the page in the browser that talks to this server and shows the messages of its sessions
+//! - [`loops`]: accepts connections, and waits for the last sessions
 //! - [`process`]: lifecycle, worker threads, file descriptors, service manager
 //! - [`admin`]: the listener for operators, on an address of its own
 //! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk
@@ -26,6 +27,7 @@ mod active_config;
 pub(crate) mod adaptive_read;
 pub mod admin;
 mod cut_off;
+mod loops;
 pub(crate) mod memory;
 pub mod playground;
 pub mod process;
@@ -49,25 +51,23 @@ pub(crate) use self::accept::{
 };
 
 use std::{
-    future::poll_fn,
     io,
     net::SocketAddr,
     sync::{Arc, OnceLock},
-    task::Poll,
     time::Duration,
 };
 
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::{Semaphore, mpsc, oneshot, watch},
-    time::{Instant, timeout},
+    time::timeout,
 };
 use tracing::{info, warn};
 
 pub use self::active_config::{ActiveConfig, ServiceConfig};
 use self::{
-    accept::failure_log::FailureLog,
     access::{client_secrets::ClientSecrets, handshakes::Handshakes, quota::Quotas},
+    loops::{accept_until, wait_for_sessions},
     process::{
         lifecycle::{DrainPolicy, Lifecycle, LifecycleState, ShutdownOutcome},
         workers::Workers,
@@ -79,7 +79,7 @@ use crate::telemetry::{
     access_log::AccessLog,
     line_writer::FLUSH_TIMEOUT,
     metrics::{
-        Metrics, RejectReason,
+        Metrics,
         scrape::{ServerSnapshot, UpstreamSnapshot},
     },
 };
@@ -330,94 +330,6 @@ impl Server {
         }
         outcome
     }
-}
-
-/// Pause after a failed accept: an immediate retry would fail again and flood the log.
-const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Shorter pause when an evicted handshake has freed a file descriptor.
-const ACCEPT_RETRY_DELAY_AFTER_EVICTION: Duration = Duration::from_millis(10);
-
-/// Accepts connections until `until` completes.
-async fn accept_until(
-    listeners: &[TcpListener],
-    server: &Arc<ServerContext>,
-    pings: &mut mpsc::Receiver<PingReply>,
-    until: impl Future<Output = ()>,
-) {
-    tokio::pin!(until);
-    let mut failure_log = FailureLog::default();
-    let mut next = 0;
-    loop {
-        tokio::select! {
-            () = &mut until => return,
-            Some(reply) = pings.recv() => drop(reply.send(())),
-            accepted = accept_next(listeners, &mut next) => match accepted {
-                Ok((stream, peer)) => accept::spawn_connection(stream, peer, server.clone()),
-                Err(error) => {
-                    // Usually the process is out of file descriptors. Sessions go on, and the oldest pending
-                    // handshake makes room.
-                    let evicted = server.handshakes.abort_oldest();
-                    if evicted {
-                        server.metrics.record_rejection(RejectReason::HandshakeOverflow);
-                    }
-                    if let Some(failures) = failure_log.count(Instant::now().into_std()) {
-                        warn!(%error, failures, evicted_handshake = evicted, "cannot accept connections; retrying");
-                    }
-                    tokio::time::sleep(if evicted { ACCEPT_RETRY_DELAY_AFTER_EVICTION } else { ACCEPT_RETRY_DELAY }).await;
-                }
-            },
-        }
-    }
-}
-
-/// Accepts a connection at any of the addresses, in turn.
-async fn accept_next(listeners: &[TcpListener], next: &mut usize) -> io::Result<(TcpStream, SocketAddr)> {
-    poll_fn(|context| {
-        for _ in listeners {
-            let listener = &listeners[*next % listeners.len()];
-            *next = (*next + 1) % listeners.len();
-            if let Poll::Ready(accepted) = listener.poll_accept(context) {
-                return Poll::Ready(accepted);
-            }
-        }
-        Poll::Pending
-    })
-    .await
-}
-
-/// Waits for the running sessions, at most for the drain timeout.
-async fn wait_for_sessions(
-    (mut all_gone, drain_timeout): (mpsc::Receiver<()>, Duration),
-    registry: &SessionRegistry,
-    pings: &mut mpsc::Receiver<PingReply>,
-    lifecycle: &Lifecycle,
-) -> ShutdownOutcome {
-    let deadline = tokio::time::sleep(drain_timeout);
-    tokio::pin!(deadline);
-    loop {
-        tokio::select! {
-            biased;
-            _ = all_gone.recv() => return drain_outcome(registry.cut_off_count(), drain_timeout),
-            () = lifecycle.wait_for(LifecycleState::Stopped) => {
-                warn!(sessions = registry.len(), "forced stop: sessions are cut off");
-                return ShutdownOutcome::Forced(registry.len());
-            }
-            () = &mut deadline => {
-                // Connections without a session may still wait for clients that do not read their close frame.
-                let left = registry.len();
-                if left > 0 {
-                    warn!(sessions = left, timeout_s = drain_timeout.as_secs_f64(), "drain timeout: sessions are cut off");
-                }
-                return drain_outcome(left + registry.cut_off_count(), drain_timeout);
-            }
-            Some(reply) = pings.recv() => drop(reply.send(())),
-        }
-    }
-}
-
-/// The outcome of a drain that cut off this number of sessions.
-const fn drain_outcome(cut_off: usize, within: Duration) -> ShutdownOutcome {
-    if cut_off == 0 { ShutdownOutcome::Drained } else { ShutdownOutcome::TimedOut(cut_off, within) }
 }
 
 /// The state of sessions and upstreams when metrics are scraped.

@@ -1,0 +1,107 @@
+//! The loops of a server: it accepts connections, and in the end waits for the sessions that still run.
+
+use std::{future::poll_fn, io, net::SocketAddr, sync::Arc, task::Poll, time::Duration};
+
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    time::Instant,
+};
+use tracing::warn;
+
+use super::{
+    PingReply, ServerContext,
+    accept::{failure_log::FailureLog, spawn_connection},
+    process::lifecycle::{Lifecycle, LifecycleState, ShutdownOutcome},
+    registry::SessionRegistry,
+};
+use crate::telemetry::metrics::RejectReason;
+
+/// Pause after a failed accept: an immediate retry would fail again and flood the log.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Shorter pause when an evicted handshake has freed a file descriptor.
+const ACCEPT_RETRY_DELAY_AFTER_EVICTION: Duration = Duration::from_millis(10);
+
+/// Accepts connections until `until` completes.
+pub(super) async fn accept_until(
+    listeners: &[TcpListener],
+    server: &Arc<ServerContext>,
+    pings: &mut mpsc::Receiver<PingReply>,
+    until: impl Future<Output = ()>,
+) {
+    tokio::pin!(until);
+    let mut failure_log = FailureLog::default();
+    let mut next = 0;
+    loop {
+        tokio::select! {
+            () = &mut until => return,
+            Some(reply) = pings.recv() => drop(reply.send(())),
+            accepted = accept_next(listeners, &mut next) => match accepted {
+                Ok((stream, peer)) => spawn_connection(stream, peer, server.clone()),
+                Err(error) => {
+                    // Usually the process is out of file descriptors. Sessions go on, and the oldest pending
+                    // handshake makes room.
+                    let evicted = server.handshakes.abort_oldest();
+                    if evicted {
+                        server.metrics.record_rejection(RejectReason::HandshakeOverflow);
+                    }
+                    if let Some(failures) = failure_log.count(Instant::now().into_std()) {
+                        warn!(%error, failures, evicted_handshake = evicted, "cannot accept connections; retrying");
+                    }
+                    tokio::time::sleep(if evicted { ACCEPT_RETRY_DELAY_AFTER_EVICTION } else { ACCEPT_RETRY_DELAY }).await;
+                }
+            },
+        }
+    }
+}
+
+/// Accepts a connection at any of the addresses, in turn.
+async fn accept_next(listeners: &[TcpListener], next: &mut usize) -> io::Result<(TcpStream, SocketAddr)> {
+    poll_fn(|context| {
+        for _ in listeners {
+            let listener = &listeners[*next % listeners.len()];
+            *next = (*next + 1) % listeners.len();
+            if let Poll::Ready(accepted) = listener.poll_accept(context) {
+                return Poll::Ready(accepted);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Waits for the running sessions, at most for the drain timeout.
+pub(super) async fn wait_for_sessions(
+    (mut all_gone, drain_timeout): (mpsc::Receiver<()>, Duration),
+    registry: &SessionRegistry,
+    pings: &mut mpsc::Receiver<PingReply>,
+    lifecycle: &Lifecycle,
+) -> ShutdownOutcome {
+    let deadline = tokio::time::sleep(drain_timeout);
+    tokio::pin!(deadline);
+    loop {
+        tokio::select! {
+            biased;
+            _ = all_gone.recv() => return drain_outcome(registry.cut_off_count(), drain_timeout),
+            () = lifecycle.wait_for(LifecycleState::Stopped) => {
+                warn!(sessions = registry.len(), "forced stop: sessions are cut off");
+                return ShutdownOutcome::Forced(registry.len());
+            }
+            () = &mut deadline => {
+                // Connections without a session may still wait for clients that do not read their close frame.
+                let left = registry.len();
+                if left > 0 {
+                    warn!(sessions = left, timeout_s = drain_timeout.as_secs_f64(), "drain timeout: sessions are cut off");
+                }
+                return drain_outcome(left + registry.cut_off_count(), drain_timeout);
+            }
+            Some(reply) = pings.recv() => drop(reply.send(())),
+        }
+    }
+}
+
+/// The outcome of a drain that cut off this number of sessions.
+const fn drain_outcome(cut_off: usize, within: Duration) -> ShutdownOutcome {
+    if cut_off == 0 { ShutdownOutcome::Drained } else { ShutdownOutcome::TimedOut(cut_off, within) }
+}
