@@ -1,0 +1,224 @@
+//! Carries out what the bridge orders: messages to the client and the lanes, dials, closes, and observations.
+
+use std::time::Duration;
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::mpsc,
+    time::Instant,
+};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tower::Service as _;
+use tracing::{debug, info, trace};
+
+use super::{LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, socket_poll::LaneSocket, std_now};
+use crate::{
+    bridge::Output,
+    error::Origin,
+    event::{HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
+    server::{
+        memory::Held,
+        registry::observer::FrameDirection,
+        tap::{TapFrame, TapPoint},
+        upstream_pool::dial::{DialRequest, UpstreamSocket},
+        websocket::{
+            pausable_stream::PausableRead,
+            session_socket::{OUT_OF_MEMORY, SessionSocket},
+        },
+    },
+    session::Observation,
+};
+
+/// Time for a client to read the end of its session.
+const CLIENT_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time for a connection that is no longer needed to be established, so that it can be closed.
+const DIAL_FINISH_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
+    /// Carries out the bridge's outputs. Returns its next deadline, or `None` when the session is over.
+    pub(super) fn drain_bridge(&mut self) -> Option<Option<Instant>> {
+        loop {
+            let now = std_now();
+            let output = self.bridge.poll_output(now);
+            for trace in &mut self.traces {
+                trace.record_output(now, &output);
+            }
+            match output {
+                Output::ToClient(message, turn) => self.send_client(message, turn),
+                Output::DropTurn { turn, .. } => {
+                    if let Some(client) = &mut self.client {
+                        client.drop_turn(turn);
+                    }
+                }
+                Output::ReopenLane(lane, mode, purpose) => self.redial(lane, mode, purpose),
+                Output::ToLane(lane, message) => self.send_lane(lane, message),
+                Output::Request(lane, request) => self.send_request(lane, request),
+                Output::OpenLane(lane, mode, purpose) => {
+                    debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
+                    let request = self.dial_request(mode, purpose);
+                    self.lanes.reserve_exact(1);
+                    self.lanes.push((lane, LaneSocket::Dialling(self.pool.call(request))));
+                }
+                Output::CloseLane(lane) => {
+                    self.with_observer(|observer| observer.lane_closed(lane, None));
+                    if let Some(socket) = self.take_lane_socket(lane) {
+                        close_lane(socket, self.drain_guard.clone());
+                    }
+                }
+                Output::Observe(observation) => self.handle_observation(&observation),
+                Output::Wait(due) => {
+                    self.report = self.bridge.report(now);
+                    let kept = self.backlog.bytes + self.report.kept_bytes;
+                    let has_room =
+                        |client: &mut SessionSocket<C>| client.stream.memory.hold(Held::Kept, kept);
+                    if !self.client.as_mut().is_none_or(has_room) {
+                        self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
+                        continue;
+                    }
+                    let Self { bridge, lane_leases, left_lanes, .. } = self;
+                    left_lanes.retain(|lane| {
+                        let goes_on = bridge.has_lane(*lane);
+                        if !goes_on {
+                            lane_leases.remove(*lane);
+                        }
+                        goes_on
+                    });
+                    if let Some(registration) = &mut self.registration {
+                        registration.observer.publish_if_due(
+                            Instant::from_std(now),
+                            self.report.state,
+                            &self.bridge,
+                        );
+                    }
+                    return Some(due.map(Instant::from_std));
+                }
+                Output::Finished => return None,
+            }
+        }
+    }
+
+    fn dial_request(&self, mode: Mode, purpose: LanePurpose) -> DialRequest {
+        DialRequest { mode, purpose, trace: Some(self.trace_context.clone()) }
+    }
+
+    /// Dials a lane's upstream again. The lane keeps its lease meanwhile.
+    fn redial(&mut self, lane: Lane, mode: Mode, purpose: LanePurpose) {
+        let Some(upstream) = self.lane_leases.upstream(lane) else { return };
+        debug!(lane = lane.0, upstream, "dialling the upstream again");
+        let mut pool = self.pool.subset([upstream.to_owned()].into());
+        let dial = pool.call(self.dial_request(mode, purpose));
+        self.lanes.push((lane, LaneSocket::Dialling(dial)));
+    }
+
+    fn handle_observation(&mut self, observation: &Observation) {
+        if let Observation::Measured(figure) = observation {
+            return self.with_observer(|observer| observer.record_measurement(*figure));
+        }
+        self.lane_leases.handle_observation(observation);
+        self.with_observer(|observer| observer.observe(observation));
+        // Only an upstream's own queue has to be waited for; the line for a place is voxbridge's.
+        if let Observation::LaneUnneeded { lane, .. } = observation
+            && let Some((_, LaneSocket::Dialling(dial))) =
+                self.lanes.iter_mut().find(|(known, _)| known == lane)
+        {
+            dial.give_up();
+        }
+        match observation {
+            // Logged once per kind. The detail may quote the client, so it is only traced.
+            Observation::ErrorTold(error) if error.kind.origin() == Origin::Client => {
+                if self.logged_errors.insert(error.kind) {
+                    info!(error = error.kind.name(), "client error");
+                }
+                trace!("{}", error.detail);
+            }
+            other => crate::telemetry::log_observation(other),
+        }
+    }
+
+    pub(super) fn send_client(&mut self, message: Message, turn: Option<SpeechId>) {
+        self.show_tap(TapPoint::ToClient, &message);
+        let close_code = if let Message::Close(code, _) = message { Some(code) } else { None };
+        if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+            match close_code {
+                Some(_) => observer.client_closed(false, close_code),
+                None => observer.counts.client_frames[FrameDirection::Out as usize] += 1,
+            }
+        }
+        if let Some(client) = &mut self.client {
+            client.send_tagged(message, turn);
+        }
+        if close_code.is_some() {
+            self.close_client();
+        }
+    }
+
+    /// Starts the closing handshake with the client, which the session does not wait for. A request gets the whole outbox
+    /// first, as slowly as its own client reads: the rest of a speech may be in it.
+    pub(super) fn close_client(&mut self) {
+        let Some(mut client) = self.client.take() else { return };
+        client.set_read_paused(false);
+        let guard = self.drain_guard.clone();
+        match self.eviction.take_if(|_| self.client_is_request) {
+            Some(eviction) => client.deliver_in_background(eviction, CLIENT_CLOSE_TIMEOUT, guard),
+            None => client.close_in_background(CLIENT_CLOSE_TIMEOUT, guard),
+        }
+    }
+
+    fn send_lane(&mut self, lane: Lane, message: Message) {
+        self.show_tap(TapPoint::ToLane(lane), &message);
+        if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+            observer.counts.upstream_frames[FrameDirection::Out as usize] += 1;
+        }
+        if let Some((_, LaneSocket::Connected(socket))) =
+            self.lanes.iter_mut().find(|(known, _)| *known == lane)
+        {
+            socket.send(message);
+        }
+    }
+
+    fn send_request(&mut self, lane: Lane, request: HttpRequest) {
+        let shown = match &request.body {
+            HttpBody::Json(json) => TapFrame::Text(json),
+            HttpBody::Form { file, .. } => TapFrame::Binary(file),
+        };
+        self.show_tap(TapPoint::ToLane(lane), shown);
+        if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+            observer.counts.upstream_frames[FrameDirection::Out as usize] += 1;
+        }
+        if let Some((_, LaneSocket::Http(socket))) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
+            socket.send(request);
+        }
+    }
+
+    pub(super) fn take_lane_socket(&mut self, lane: Lane) -> Option<LaneSocket> {
+        let index = self.lanes.iter().position(|(known, _)| *known == lane)?;
+        if !self.left_lanes.contains(&lane) {
+            self.left_lanes.push(lane);
+        }
+        Some(self.lanes.swap_remove(index).1)
+    }
+}
+
+/// Closes a lane politely, which the session does not wait for. A connection that is still being dialled would reach an
+/// upstream that then waits for its session: it is finished first.
+fn close_lane(lane_socket: LaneSocket, drain_guard: mpsc::Sender<()>) {
+    let close = |mut socket: SessionSocket<_>, drain_guard| {
+        socket.send(Message::Close(1000, String::new()));
+        socket.close_in_background(LANE_CLOSE_TIMEOUT, drain_guard);
+    };
+    match lane_socket {
+        LaneSocket::Connected(socket) => close(*socket, drain_guard),
+        // Dropping it ends the request.
+        LaneSocket::Http(_) => {}
+        LaneSocket::Dialling(dial) => {
+            tokio::spawn(async move {
+                if let Ok(Ok(dialled)) = tokio::time::timeout(DIAL_FINISH_TIMEOUT, dial).await
+                    && let UpstreamSocket::WebSocket(socket) = dialled.socket.socket
+                {
+                    close(SessionSocket::new(*socket), drain_guard);
+                }
+            });
+        }
+    }
+}
