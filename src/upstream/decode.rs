@@ -17,7 +17,7 @@ use crate::{
 
 /// Longest audio of one message that is decoded, characters of base64: 120 s at 24 kHz. A model sends 1 s. The player takes
 /// less and reports that the rest is dropped.
-const AUDIO_MAX_CHARS: usize = 120 * 24_000 * 4 / 3 * 4;
+pub(super) const AUDIO_MAX_CHARS: usize = 120 * 24_000 * 4 / 3 * 4;
 
 impl Dialect {
     /// Decodes one frame. An unreadable frame becomes [`LaneEvent::Unknown`], never an error.

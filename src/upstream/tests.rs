@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::*;
+use super::{decode::AUDIO_MAX_CHARS, *};
 use crate::{
-    audio::{pcm, wav},
+    audio::{SPEECH_RATE_HZ, pcm, wav},
     event::{Frame, LaneCommand, LaneEvent, Mode, UnitInput, VoiceEncoding, VoiceSample},
     mapping::Library,
 };

@@ -1,7 +1,7 @@
 //! Tests of the argument definitions and of the examples in the help texts.
 
 use super::{
-    examples::{SIMULATE_EXAMPLES, SPEAK_EXAMPLES, TRANSCRIBE_EXAMPLES},
+    examples::{MAPPINGS_EXAMPLES, SIMULATE_EXAMPLES, SPEAK_EXAMPLES, TRANSCRIBE_EXAMPLES},
     *,
 };
 use clap::error::ErrorKind;

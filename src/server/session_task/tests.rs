@@ -8,7 +8,7 @@ use super::{socket_poll::CLIENT_OUTBOX_MAX_BYTES, *};
 use crate::{
     bridge::Input,
     downstream::{Codec, ConnectQuery},
-    event::DisconnectReason,
+    event::{DisconnectReason, Message},
     mapping::Library,
     net::Transport,
     server::websocket::{WebSocket, session_socket::websocket_config, stream::ClientStream},

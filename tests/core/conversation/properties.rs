@@ -288,6 +288,10 @@ proptest! {
             prop_assert!(accounted <= harness.sent_bytes / 2 + 1, "{:?}, {} bytes", account, harness.sent_bytes);
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn same_conversation_is_identical_to_the_byte(scenario in any_scenario(8)) {

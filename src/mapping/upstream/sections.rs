@@ -1,0 +1,68 @@
+//! Sections of an upstream's file that are used as written: how its server is recognised, its limits, and the meanings of its
+//! failures.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::Mode;
+
+/// `[detect]`: how a server shows that it speaks the dialect.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DialectSign {
+    /// Path of a page of its HTTP server.
+    pub path: String,
+    /// Texts that are all in the head or body of that page, in any case.
+    pub contains: Vec<String>,
+}
+
+/// `[duplex]`: limits of a full-duplex conversation.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DuplexLimits {
+    /// Longest upstream session by mode, in ms; a missing mode has no limit.
+    pub session_max_ms: BTreeMap<Mode, u32>,
+    /// Size of the model's context in tokens.
+    pub context_max_tokens: u32,
+    /// Tokens per unit of silence, where the upstream does not report them.
+    pub idle_unit_tokens: u32,
+    /// Tokens per unit of speech, of the user or the model.
+    pub busy_unit_tokens: u32,
+    /// Tokens per picture.
+    pub frame_tokens: u32,
+}
+
+/// `[meanings]`: texts that identify kinds of failure in a dialect.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailureMeanings {
+    /// Details of a closed session whose answer was empty, which is no failure.
+    pub empty_answer: Vec<String>,
+    /// Error codes of a full queue.
+    pub queue_full: Vec<String>,
+    /// Reasons of a session closed because its time or the model's context was used up, which is no failure.
+    pub limit_reached: Vec<String>,
+    /// For relayed clients: reasons of a session that, closed without a detail, may have lost its back-end.
+    #[serde(default)]
+    pub backend_lost: Vec<String>,
+    /// For relayed clients: reasons of a session closed at the client's request.
+    #[serde(default)]
+    pub client_close: Vec<String>,
+    /// For relayed clients: reasons of a session closed at its time limit.
+    #[serde(default)]
+    pub timeout: Vec<String>,
+    /// For relayed clients: reasons of a session closed because the model's context was full.
+    #[serde(default)]
+    pub context_full: Vec<String>,
+    /// For relayed clients: reasons of a session closed because the server stops.
+    #[serde(default)]
+    pub shutdown: Vec<String>,
+    /// Those of the reasons after which the connection and its worker stay occupied until the bridge closes
+    /// them.
+    #[serde(default)]
+    pub stays_open: Vec<String>,
+    /// Error codes that do not end the session.
+    #[serde(default)]
+    pub non_fatal: Vec<String>,
+}
