@@ -197,7 +197,7 @@ async fn busy_server_is_asked_again_and_named_when_it_stays_busy() {
         assert_eq!(requests(&bench.recorder).len(), 4, "{api:?}");
 
         let faults = vec!["queue-full".parse().unwrap()];
-        let mappings = Some(profile_with_numbers("http_busy", &[("queue_max_ms", 120_000, 300)]));
+        let mappings = Some(profile_with_numbers("http_busy", &[("queue_max_ms", 120_000, 2_500)]));
         let config = Config { mappings, ..Config::default() };
         let bench = Bench::with_config(SimulatorConfig { faults, ..simulator(api) }, config).await;
         let mut client = bench.client("model=x").await;
