@@ -285,15 +285,15 @@ fn session_that_is_granted_otherwise_than_needed_is_refused_with_the_reason() {
     });
     for (pointer, other, problem) in [
         ("/interaction", json!("native"), ""),
-        ("/interaction", json!("turn_based"), "interaction is turn_based"),
+        ("/interaction", json!("turn_based"), "interaction is 'turn_based'"),
         (
             "/input_audio_format/rate",
             json!(8000),
             "audio is sent at 16000 Hz: input_audio_format.rate is 8000",
         ),
-        ("/input_audio_format/type", json!("audio/pcmu"), "input_audio_format.type is audio/pcmu"),
+        ("/input_audio_format/type", json!("audio/pcmu"), "input_audio_format.type is 'audio/pcmu'"),
         ("/output_audio_format/rate", json!(48000), "output_audio_format.rate is 48000"),
-        ("/output_audio_format/type", json!("audio/opus"), "output_audio_format.type is audio/opus"),
+        ("/output_audio_format/type", json!("audio/opus"), "output_audio_format.type is 'audio/opus'"),
         ("/native_unit_ms", json!(80), "units have 1000 ms: native_unit_ms is 80"),
         ("/limits/max_input_bytes", json!(6400), "limits.max_input_bytes is 6400"),
         ("/input_modalities", json!(["audio"]), "takes pictures: input_modalities is audio"),

@@ -420,7 +420,7 @@ fn session_of_a_model_that_the_lane_cannot_use_is_refused_with_the_reason() {
         (Mode::Video, native(json!(["video"]), 1000), None),
         (Mode::Audio, native(json!(["video"]), 1000), Some("the model requires video")),
         (Mode::Audio, native(json!(["audio", "text"]), 1000), Some("the model requires text")),
-        (Mode::Video, committed(json!(["video"])), Some("implementation_level is turn_based_duplex")),
+        (Mode::Video, committed(json!(["video"])), Some("implementation_level is 'turn_based_duplex'")),
         (Mode::Audio, committed(json!(["audio"])), Some("the model must speak unasked")),
         (Mode::Audio, native(json!(["audio"]), 0), Some("chunk_period_ms is 0")),
     ] {
