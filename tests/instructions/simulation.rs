@@ -276,8 +276,10 @@ impl Simulation {
             Output::OpenLane(lane, mode, _) => {
                 let query = if mode == Mode::Chat { "mode=chat" } else { "mode=audio" };
                 let mode = self.scenario.server.simulated.parse_mode(Some(query)).unwrap();
+                // A lane without a queue sends its first message at once.
+                self.gateway.handle_input(self.now, SimInput::Connected(ConnId(lane.0.into()), mode));
                 self.bridge_input(Input::LaneOpened(lane));
-                self.gateway_input(SimInput::Connected(ConnId(lane.0.into()), mode));
+                self.deliver_gateway_outputs();
             }
             Output::ToLane(lane, Message::Text(text)) => {
                 self.gateway_input(SimInput::Text(ConnId(lane.0.into()), &text));
@@ -289,6 +291,10 @@ impl Simulation {
 
     fn gateway_input(&mut self, input: SimInput<'_>) {
         self.gateway.handle_input(self.now, input);
+        self.deliver_gateway_outputs();
+    }
+
+    fn deliver_gateway_outputs(&mut self) {
         loop {
             match self.gateway.poll_output(self.now) {
                 SimOutput::Wait(until) => break self.gateway_wait = until,
