@@ -181,7 +181,7 @@ impl Realtime {
         let id = message.event_id.and_then(crate::downstream::json_text::read_str);
         let id = id.filter(|id| !id.is_empty() && id.len() <= EVENT_ID_MAX_BYTES).ok_or_else(|| {
             let detail = format!("an event_id of 1 to {EVENT_ID_MAX_BYTES} bytes is required");
-            Error::new(ErrorKind::Invalid, detail).of_field(&format!("{command}.event_id"))
+            Error::new(ErrorKind::Invalid, detail).of_field(format!("{command}.event_id"))
         })?;
         input.event_id = id.into_owned();
         match verb {
@@ -258,7 +258,7 @@ impl Realtime {
         ] {
             if format != (AudioFormat { encoding: Encoding::S16le, rate_hz }) {
                 let error = Error::new(ErrorKind::Invalid, "unsupported PCM format or sample rate");
-                return Err(error.of_field(&format!("session.audio.{direction}.format")));
+                return Err(error.of_field(format!("session.audio.{direction}.format")));
             }
         }
         input.is_open = true;
