@@ -185,13 +185,12 @@ impl Uplink {
         self.catch_up_allowance = self.units.len();
     }
 
-    /// Drops the oldest audio above the limit.
+    /// Drops the oldest audio above the limit. Audio kept during an outage counts extra, so that a slow step of the model
+    /// while it catches up costs none of it.
     pub(super) fn drop_excess(&mut self, is_upstream_waiting: bool, rules: &ConverseRules) {
         let samples = |ms: u64| ms.saturating_mul(u64::from(SPEECH_RATE_HZ) / 1000) as usize;
         let max_samples = if is_upstream_waiting {
-            samples(rules.backlog_max_ms)
-                .max(self.catch_up_allowance + UNIT_SAMPLES)
-                .min(samples(rules.replay_max_ms))
+            (samples(rules.backlog_max_ms) + self.catch_up_allowance).min(samples(rules.replay_max_ms))
         } else {
             samples(rules.replay_max_ms)
         };
@@ -274,6 +273,26 @@ mod tests {
         uplink.resend_unanswered();
         let resent: Vec<i16> = (0..5).flat_map(|_| uplink.take(true).audio.to_vec()).collect();
         assert!(resent == said);
+    }
+
+    #[test]
+    fn slow_step_after_an_outage_drops_none_of_the_kept_audio() {
+        let profile = Library::embedded().unwrap().profile("conversation").unwrap();
+        let rules = &profile.dialogue.as_ref().unwrap().converse;
+        let backlog_units = rules.backlog_max_ms / 1000;
+        let mut uplink = uplink(None);
+        (0..10).for_each(|at| uplink.push(&mut one_second(at), false));
+        uplink.allow_catch_up();
+        // Each step takes as long as three units, until more than usual is behind.
+        for _ in 0..backlog_units / 2 {
+            uplink.take(false);
+            (0..3).for_each(|at| uplink.push(&mut one_second(at), false));
+            uplink.drop_excess(true, rules);
+        }
+        assert_eq!(uplink.counts().dropped, 0);
+        (0..2 * backlog_units).for_each(|_| uplink.push(&mut one_second(9), false));
+        uplink.drop_excess(true, rules);
+        assert!(uplink.counts().dropped > 0, "the model is too slow for good");
     }
 
     #[test]
