@@ -188,7 +188,7 @@ async fn server_that_another_program_uses_is_named() {
     let (_, mut other) = open_websocket(stream, "/backend", "", &[]).await;
     other.send_json(json!({"type": "session.init", "payload": {}})).await;
     other.wait_for_event("session.created").await;
-    let dir = profile_with_numbers("llama_cpp_omni_taken", &[("queue_max_ms", 120_000, 300)]);
+    let dir = profile_with_numbers("llama_cpp_omni_taken", &[("queue_max_ms", 120_000, 3_000)]);
     let config =
         Config { upstream: vec![upstream_of(DIALECT, address)], mappings: Some(dir), ..Config::default() };
     let bench = Bench::with_config(simulator(), config).await;

@@ -38,7 +38,7 @@ fn assert_finishes(harness: &mut Harness) {
     let closed = harness.run_until(Harness::is_closed, secs(3600));
     assert!(closed.is_some(), "the session does not end: {:?}", harness.names());
     harness.advance(secs(120));
-    assert!(harness.finished && harness.connections() == 0, "{:?}", harness.names());
+    assert!(harness.is_over(), "{:?}", harness.names());
 }
 
 /// A sentence of speech without the silence around it, 6.5 s.
