@@ -5,6 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::engines::{normalise, start_engines, word_errors};
+use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::{
@@ -15,7 +16,7 @@ use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
     audio::wav::resample_all,
     config::Config,
-    simulator::{SimulatorConfig, process::EngineProcess},
+    simulator::{HttpApi, SimulatorConfig, process::EngineProcess},
 };
 use voxbridge_test_support::bench::{
     Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, bytes, conversation_profile_with,
@@ -106,7 +107,7 @@ fn recordings() -> Vec<(Recording, Vec<f32>)> {
     recordings.into_iter().map(samples).collect()
 }
 
-async fn bench(engines: Arc<EngineProcess>) -> Bench {
+async fn bench(engines: Arc<EngineProcess>, http_api: Option<HttpApi>) -> Bench {
     // On a busy machine the last words take longer than a closing session waits.
     let mappings = Some(profile_with_numbers(
         "patient",
@@ -114,7 +115,7 @@ async fn bench(engines: Arc<EngineProcess>) -> Bench {
     ));
     Bench::with_options(Options {
         config: Config { mappings, ..Config::default() },
-        simulator: SimulatorConfig { workers: SESSIONS, record: false, ..instant_simulator() },
+        simulator: SimulatorConfig { workers: SESSIONS, record: false, http_api, ..instant_simulator() },
         engines: Some(engines),
         ..Options::default()
     })
@@ -143,9 +144,33 @@ async fn transcribe_through_bridge(bench: &Bench, format: Format, samples: &[f32
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transcripts_over_http_have_no_more_word_errors_than_those_of_the_demo() {
+    let Some(engines) = start_engines().await.map(Arc::new) else { return };
+    let mut errors = Vec::new();
+    for api in [None, Some(HttpApi::VllmOmni), Some(HttpApi::SglangOmni), Some(HttpApi::OpenaiAudio)] {
+        let bench = bench(engines.clone(), api).await;
+        let of_one = |(recording, samples): (Recording, Vec<f32>)| {
+            let bench = &bench;
+            async move {
+                let format = Format { rate_hz: 16_000, channels: 1, frame: FRAMES[0] };
+                let text = transcribe_through_bridge(bench, format, &samples).await;
+                let expected = normalise(&recording.transcript);
+                (word_errors(&expected, &normalise(&text)), expected.len())
+            }
+        };
+        let counted = join_all(recordings().into_iter().map(of_one)).await;
+        let (wrong, words): (Vec<_>, Vec<_>) = counted.into_iter().unzip();
+        let (wrong, words) = (wrong.iter().sum::<usize>(), words.iter().sum::<usize>());
+        println!("{api:?}: {wrong} of {words} words wrong");
+        errors.push(wrong);
+    }
+    assert!(errors.iter().all(|wrong| *wrong <= errors[0]), "{errors:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bridge_does_not_increase_word_error_rate() {
     let Some(engines) = start_engines().await.map(Arc::new) else { return };
-    let bench = Arc::new(bench(engines.clone()).await);
+    let bench = Arc::new(bench(engines.clone(), None).await);
     let mut cases = Vec::new();
     let mut directly = Vec::new();
     for (at, (recording, samples)) in recordings().into_iter().enumerate() {
@@ -201,7 +226,7 @@ async fn bridge_does_not_increase_word_error_rate() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn synthesized_speech_is_understood() {
     let Some(engines) = start_engines().await.map(Arc::new) else { return };
-    let bench = bench(engines.clone()).await;
+    let bench = bench(engines.clone(), None).await;
     for (rate_hz, text) in [
         (24_000, "The train to London leaves at half past nine."),
         (48_000, "She opened the window and looked out over the garden."),

@@ -73,8 +73,13 @@ impl RunningServer {
     }
 
     /// Waits for the end.
-    pub async fn wait_for_end(self) {
-        timeout(PATIENCE, self.task).await.expect("the server does not stop").unwrap();
+    pub async fn wait_for_end(mut self) {
+        self.wait_until_ended().await;
+    }
+
+    /// Waits for the end, once.
+    pub async fn wait_until_ended(&mut self) {
+        timeout(PATIENCE, &mut self.task).await.expect("the server does not stop").unwrap();
     }
 }
 
