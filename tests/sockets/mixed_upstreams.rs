@@ -161,7 +161,7 @@ async fn conversations_go_on_although_servers_of_two_kinds_are_lost() {
     let bench = Bench::with_config(simulator(SimDialect::Current), config).await;
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(bench.client("model=x").await);
+        clients.push(bench.client("model=x&rollover_events=true").await);
     }
     ask_all(&mut clients).await;
     assert!(servers.iter().all(|(_, recorder)| !recorder.all().is_empty()), "each kind has conversations");
@@ -275,7 +275,7 @@ async fn thirty_conversations_lose_no_sample_although_each_kind_of_server_is_kil
     let bench = Bench::with_config(simulator(SimDialect::Current), config).await;
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(bench.client("model=x").await);
+        clients.push(bench.client("model=x&rollover_events=true").await);
     }
     for (round, victim) in servers.iter_mut().enumerate() {
         let life = victim.lives[0].clone();
