@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Instant};
 
 use crate::session::{
-    floor::{Floor, TurnTranscript},
+    floor::{Floor, SpeechSource, TurnTranscript},
     outbox::Actions,
     output_filter::OutputFilter,
     tools::Tools,
@@ -117,6 +117,14 @@ impl AssistantTurn {
             floor.begin_turn(now, self.segment_id, id, text)
         });
         floor.push_audio(now, turn, samples, out);
+    }
+
+    /// Puts a turn without audio behind the turns that are still played, so that the ends of turns keep their order.
+    pub(super) fn follow_earlier(&mut self, now: Instant, floor: &mut Floor) {
+        if self.playing.is_none() && floor.is_busy_with(SpeechSource::Model) {
+            self.playing =
+                Some(floor.begin_turn(now, self.segment_id, self.request_id.clone(), String::new()));
+        }
     }
 
     /// Reports a complete turn: its words now, and its final transcript when it has been played. A turn that was never

@@ -203,11 +203,16 @@ impl Turns {
         timers: &mut Timers,
         out: &mut Actions,
     ) {
-        if let Some(unheard) = self.open.take_if(|turn| turn.playing.is_none()) {
+        if let Some(mut unheard) = self.open.take_if(|turn| turn.playing.is_none()) {
             self.filter.clear();
             self.ended_at = Some(now);
+            unheard.follow_earlier(now, floor);
             unheard.report_cut(options, floor, out);
             unheard.report_end(true, out);
+            if let Some(playing) = unheard.playing {
+                floor.truncate(playing);
+                floor.finish(now, playing, out);
+            }
         } else if let Some(turn) = self.open.as_ref().and_then(|turn| turn.playing) {
             floor.truncate(turn);
         }
@@ -225,6 +230,7 @@ impl Turns {
         self.filter.finish(&mut turn.text);
         self.ended_at = Some(now);
         self.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
+        turn.follow_earlier(now, floor);
         turn.report_complete(options, floor, out);
         turn.report_end(false, out);
         if let Some(playing) = turn.playing {
@@ -258,12 +264,13 @@ impl Turns {
         for id in self.last_ended.take().into_iter().flat_map(|ended| ended.response_ids) {
             self.remember_stale(id);
         }
-        let Some(turn) = self.open.take() else { return };
+        let Some(mut turn) = self.open.take() else { return };
         self.filter.clear();
         self.ended_at = Some(now);
         if turn.playing.is_some() {
             self.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
         }
+        turn.follow_earlier(now, floor);
         turn.report_cut(options, floor, out);
         turn.report_end(true, out);
         for id in turn.response_ids {

@@ -322,9 +322,16 @@ impl Floor {
     fn report_end(&self, now: Instant, speech: Speech, cancelled: bool, out: &mut Actions) {
         let (segment_id, is_incomplete) = (speech.segment_id, cancelled || speech.truncated);
         let audio_ms = speech.made_ms();
-        if let Some(transcript) = &speech.transcript {
-            let heard_ms = if cancelled { self.heard_ms(now, &speech) } else { audio_ms };
-            transcript.report_heard(heard_ms, audio_ms, out);
+        match &speech.transcript {
+            // A turn without audio.
+            Some(transcript) if audio_ms == 0 && transcript.audio_ms == 0 && !is_incomplete => {
+                transcript.report_all(out);
+            }
+            Some(transcript) => {
+                let heard_ms = if cancelled { self.heard_ms(now, &speech) } else { audio_ms };
+                transcript.report_heard(heard_ms, audio_ms, out);
+            }
+            None => {}
         }
         if speech.start_reported {
             self.report_speaking_end(now, speech, cancelled, out);
