@@ -146,7 +146,7 @@ pub struct UpstreamMapping {
     /// Requests over HTTP that are sent as forms. Their audio is a file.
     pub(crate) form_requests: BTreeSet<SendName>,
     /// For requests over HTTP: the member `voice` of requests to speak, unless the upstream's configuration names another.
-    pub(crate) default_voice: Option<String>,
+    pub default_voice: Option<String>,
     /// The upstream opens no session without a voice sample.
     pub voice_required: bool,
     /// Settings of a conversation that the upstream knows; `None` if it ignores the others.
