@@ -265,7 +265,7 @@ impl Realtime {
         Ok(())
     }
 
-    /// What the session grants, for its own settings; `None` for protocols that grant nothing.
+    /// Capabilities that the session grants, for its own settings; `None` for protocols that grant nothing.
     pub(super) fn granted(&self) -> Option<Value> {
         let input = self.events.numbered.as_ref()?;
         let mut granted = self.events.mapping.realtime.as_ref()?.capabilities.clone()?;

@@ -203,7 +203,7 @@ pub(crate) struct ReceiveRule {
     pub(crate) sequence: Option<usize>,
     pub(crate) resume_token: Option<usize>,
     pub(crate) unit_ms: Option<usize>,
-    /// What the session must be like.
+    /// Requirements that the session must meet.
     pub(crate) require: Vec<Requirement>,
 }
 

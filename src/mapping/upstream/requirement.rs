@@ -36,7 +36,7 @@ impl RequirementFile {
 }
 
 impl Requirement {
-    /// What the message says instead, for people; `None` if it meets the requirement.
+    /// The value that the message has instead, in words; `None` if it meets the requirement.
     pub(crate) fn problem(&self, found: &ExtractedValues<'_>, mode: Option<Mode>) -> Option<String> {
         let RequirementFile { at, equals, at_least, has, lacks, mode: only, because } = &self.file;
         let node = found.get(self.slot).filter(|node| !matches!(node, Node::Null | Node::Object))?;

@@ -1,4 +1,4 @@
-//! What the gateway does in time: queue updates, the sessions' own deadlines, and health checks of the workers.
+//! Timed work of the gateway: queue updates, deadlines of the sessions, and health checks of the workers.
 
 use std::time::{Duration, Instant};
 

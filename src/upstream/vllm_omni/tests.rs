@@ -379,7 +379,7 @@ fn end_of_the_session_is_no_loss_and_a_full_server_is_busy() {
     assert_eq!(full.take_events(), ["closed QueueFull resource_exhausted: m"]);
 }
 
-/// What a lane of this mode makes of a session with these capabilities.
+/// Events of a lane of this mode that is given a session with these capabilities.
 fn first_event(mode: Mode, capabilities: &Value) -> LaneEvent<'static> {
     let mapping = Library::embedded().unwrap().upstream("vllm-omni").unwrap();
     #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]

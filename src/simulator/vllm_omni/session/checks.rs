@@ -1,4 +1,4 @@
-//! What the server checks in a configuration and in an append.
+//! Checks of the server: in a configuration and in an append.
 
 use serde_json::{Map, Value};
 
