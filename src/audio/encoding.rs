@@ -1,14 +1,13 @@
-//! Sample encodings of raw audio in client messages: int16, float32, G.711 μ-law and A-law (ITU-T G.711, tables 1
-//! and 2).
+//! Encodings of audio in client messages: int16, float32, G.711 μ-law and A-law (ITU-T G.711, tables 1 and 2), and Opus.
 //!
-//! Every sample is encoded on its own. Containers and stateful codecs are not supported.
+//! All but Opus encode every sample on its own. Its packets belong to [`super::opus`]; containers are not supported.
 
 use fearless_simd::{Level, Simd, dispatch};
 use serde::Deserialize;
 
 use super::pcm;
 
-/// Encoding of one sample.
+/// Encoding of audio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
@@ -21,12 +20,19 @@ pub enum Encoding {
     Mulaw,
     /// G.711 A-law, eight bits.
     Alaw,
+    /// Opus, one packet in a message. Its samples are int16 before they are encoded.
+    Opus,
 }
 
 impl Encoding {
     /// Every encoding with its name in mapping files.
-    pub const ALL: [(&'static str, Self); 4] =
-        [("s16le", Self::S16le), ("f32le", Self::F32le), ("mulaw", Self::Mulaw), ("alaw", Self::Alaw)];
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("s16le", Self::S16le),
+        ("f32le", Self::F32le),
+        ("mulaw", Self::Mulaw),
+        ("alaw", Self::Alaw),
+        ("opus", Self::Opus),
+    ];
 
     /// Largest size of a sample in any encoding.
     pub const MAX_BYTES_PER_SAMPLE: usize = 4;
@@ -43,13 +49,14 @@ impl Encoding {
             Self::F32le => "float32 PCM",
             Self::Mulaw => "G.711 μ-law",
             Self::Alaw => "G.711 A-law",
+            Self::Opus => "Opus packets",
         }
     }
 
     /// Size of a sample.
     pub const fn bytes_per_sample(self) -> usize {
         match self {
-            Self::S16le => 2,
+            Self::S16le | Self::Opus => 2,
             Self::F32le => 4,
             Self::Mulaw | Self::Alaw => 1,
         }
@@ -58,7 +65,7 @@ impl Encoding {
     /// Decodes the first sample; silence if there are too few bytes for one.
     pub fn decode_first(self, bytes: &[u8]) -> i16 {
         match (self, bytes) {
-            (Self::S16le, [a, b, ..]) => i16::from_le_bytes([*a, *b]),
+            (Self::S16le | Self::Opus, [a, b, ..]) => i16::from_le_bytes([*a, *b]),
             (Self::F32le, [a, b, c, d, ..]) => pcm::to_i16(f32::from_le_bytes([*a, *b, *c, *d])),
             (Self::Mulaw, [code, ..]) => from_mulaw(*code),
             (Self::Alaw, [code, ..]) => from_alaw(*code),
@@ -84,7 +91,7 @@ impl Encoding {
     /// Encodes float32 samples, rounded and clipped, and appends them to `out`.
     pub fn encode(self, samples: &[f32], out: &mut Vec<u8>) {
         match self {
-            Self::S16le => pcm::encode_s16le(samples, out),
+            Self::S16le | Self::Opus => pcm::encode_s16le(samples, out),
             Self::F32le => out.extend(samples.iter().flat_map(|sample| sample.to_le_bytes())),
             Self::Mulaw => out.extend(samples.iter().map(|sample| to_mulaw(pcm::to_i16(*sample)))),
             Self::Alaw => out.extend(samples.iter().map(|sample| to_alaw(pcm::to_i16(*sample)))),

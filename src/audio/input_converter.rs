@@ -1,15 +1,16 @@
 //! Converts client audio to the internal format: interleaved bytes in any [`Encoding`] and at any rate in, int16
 //! mono at 16 kHz ([`SPEECH_RATE_HZ`]) out.
 //!
-//! Only the first channel is used, as in Macaw. Frames may end anywhere, even within a sample: incomplete bytes
+//! Only the first channel is used, as in Macaw; of Opus, the average of both. Frames may end anywhere, even within a sample: incomplete bytes
 //! are carried over to the next frame (design §4.8). Mono int16 at 16 kHz passes through bit for bit. Every
 //! sample group (one sample of each channel) is accounted for as pending, output or skipped.
 
 use std::collections::VecDeque;
 
 use super::encoding::Encoding;
+use super::opus::{self, DECODED_RATE_HZ, PacketDecoder, PacketError};
 use super::resample::{BLOCK_SAMPLES, Resampler, UnsupportedRate};
-use super::{SPEECH_RATE_HZ, pcm};
+use super::{SPEECH_RATE_HZ, pcm, scratch};
 
 /// Most channels a client may send. All but the first one are ignored.
 pub const MAX_CHANNELS: u16 = 8;
@@ -26,14 +27,24 @@ pub enum FormatError {
         /// The requested number of channels.
         actual: u16,
     },
+    /// Opus at a sample rate that it does not have.
+    #[error("Opus has no sample rate of {actual} Hz (it has 8000, 12000, 16000, 24000 and 48000 Hz)")]
+    OpusRate {
+        /// The requested rate in Hz.
+        actual: u32,
+    },
 }
 
 /// Converter for the audio of one client.
 #[derive(Debug)]
 pub struct InputConverter {
     resampler: Resampler,
+    /// Sample groups per second: the client's, and those of decoded Opus.
+    rate_hz: u32,
     /// The rate is [`SPEECH_RATE_HZ`]: samples are copied, not resampled.
     passthrough: bool,
+    /// Decoder of a client that sends Opus.
+    packets: Option<PacketDecoder>,
     encoding: Encoding,
     group_bytes: usize,
     carry: Carry,
@@ -55,7 +66,8 @@ impl InputConverter {
     /// Converter for interleaved int16 at `rate_hz` with `channels` channels.
     ///
     /// # Errors
-    /// [`FormatError`] for a rate outside 8 to 192 kHz, for zero channels and for more than [`MAX_CHANNELS`].
+    /// [`FormatError`] for a rate outside 8 to 192 kHz or one that Opus does not have, for zero channels and for more than
+    /// [`MAX_CHANNELS`].
     pub fn new(rate_hz: u32, channels: u16) -> Result<Self, FormatError> {
         Self::with_encoding(Encoding::S16le, rate_hz, channels)
     }
@@ -68,9 +80,12 @@ impl InputConverter {
         if !(1..=MAX_CHANNELS).contains(&channels) {
             return Err(FormatError::Channels { actual: channels });
         }
+        let rate_hz = group_rate(encoding, rate_hz)?;
         Ok(Self {
             resampler: Resampler::new(rate_hz, SPEECH_RATE_HZ)?,
+            rate_hz,
             passthrough: rate_hz == SPEECH_RATE_HZ,
+            packets: (encoding == Encoding::Opus).then(PacketDecoder::default),
             encoding,
             group_bytes: usize::from(channels) * encoding.bytes_per_sample(),
             carry: Carry::default(),
@@ -86,13 +101,16 @@ impl InputConverter {
     /// # Errors
     /// As for [`InputConverter::new`].
     pub fn live(encoding: Encoding, rate_hz: u32, channels: u16) -> Result<Self, FormatError> {
-        let resampler = Resampler::with_lead_in(rate_hz, SPEECH_RATE_HZ)?;
+        let resampler = Resampler::with_lead_in(group_rate(encoding, rate_hz)?, SPEECH_RATE_HZ)?;
         Ok(Self { resampler, ..Self::with_encoding(encoding, rate_hz, channels)? })
     }
 
     /// Converts a frame and appends the samples that are ready to `out`. Held audio is to be released before.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<i16>) {
         debug_assert!(!self.is_holding(), "held audio comes first");
+        if self.packets.is_some() {
+            return self.push_packet(bytes, out);
+        }
         let (encoding, group_bytes) = (self.encoding, self.group_bytes);
         let (completed, whole) = self.carry.split(bytes, group_bytes);
         self.input_samples += (completed.is_some() as usize + whole.len() / group_bytes) as u64;
@@ -106,6 +124,25 @@ impl InputConverter {
             self.resampler.push_with(1, |block| block.fill(sample), out);
         }
         self.resample(whole, out);
+    }
+
+    /// Decodes and converts a packet, and the audio that was lost before it.
+    fn push_packet(&mut self, packet: &[u8], out: &mut Vec<i16>) {
+        let mut audio = scratch::take::<f32>();
+        if let Some(decoder) = &mut self.packets {
+            decoder.decode(packet, &mut audio);
+        }
+        self.input_samples += audio.len() as u64;
+        self.resampler.push(&audio, out);
+        scratch::put_back(audio);
+    }
+
+    /// Notes that this many sample groups were lost before the next packet, which fills the gap as far as it is short
+    /// ([`PacketDecoder::note_lost`]). Other encodings cannot fill one.
+    pub fn note_lost(&mut self, groups: usize) {
+        if let Some(decoder) = &mut self.packets {
+            decoder.note_lost(groups);
+        }
     }
 
     /// Resamples whole sample groups.
@@ -177,15 +214,48 @@ impl InputConverter {
     /// of sample groups. Call [`flush`](Self::flush) before muting, or pending samples come out after the
     /// gap.
     pub fn skip_muted(&mut self, bytes: &[u8]) -> usize {
-        let (completed, whole) = self.carry.split(bytes, self.group_bytes);
-        let groups = completed.is_some() as usize + whole.len() / self.group_bytes;
+        let groups = match &mut self.packets {
+            None => {
+                let (completed, whole) = self.carry.split(bytes, self.group_bytes);
+                completed.is_some() as usize + whole.len() / self.group_bytes
+            }
+            Some(decoder) => {
+                decoder.skip();
+                opus::packet_samples(bytes).unwrap_or(0)
+            }
+        };
         self.skipped_samples += groups as u64;
         groups
     }
 
     /// Drops a frame: keeps the byte alignment and counts nothing.
     pub fn discard(&mut self, bytes: &[u8]) {
-        self.carry.split(bytes, self.group_bytes);
+        match &mut self.packets {
+            None => drop(self.carry.split(bytes, self.group_bytes)),
+            Some(decoder) => decoder.skip(),
+        }
+    }
+
+    /// Number of sample groups that a frame completes.
+    ///
+    /// # Errors
+    /// What is wrong with a frame that is no Opus packet. One without a byte is no audio.
+    pub fn groups_of(&self, frame: &[u8]) -> Result<usize, PacketError> {
+        match self.packets {
+            Some(_) if !frame.is_empty() => opus::packet_samples(frame),
+            Some(_) => Ok(0),
+            None => Ok(self.completed_groups(frame.len())),
+        }
+    }
+
+    /// Sample groups per second: at the client's rate, and at [`DECODED_RATE_HZ`] for Opus.
+    pub const fn rate_hz(&self) -> u32 {
+        self.rate_hz
+    }
+
+    /// True if frames may be joined to one, because their boundaries carry no meaning.
+    pub const fn can_join_frames(&self) -> bool {
+        self.packets.is_none()
     }
 
     /// Number of sample groups that a frame of `bytes` bytes completes.
@@ -224,6 +294,14 @@ impl InputConverter {
     /// Sample groups taken in but neither output nor held, at the client's rate: at most 50 ms, zero after a flush.
     pub fn pending_groups(&self) -> u64 {
         if self.passthrough { 0 } else { self.resampler.pending_samples() }
+    }
+}
+
+/// Sample groups per second of audio in this format.
+fn group_rate(encoding: Encoding, rate_hz: u32) -> Result<u32, FormatError> {
+    match encoding {
+        Encoding::Opus => opus::check_rate(rate_hz).map(|()| DECODED_RATE_HZ),
+        _ => Ok(rate_hz),
     }
 }
 

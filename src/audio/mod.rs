@@ -11,6 +11,7 @@ pub mod agc;
 pub mod delta_pack;
 pub mod encoding;
 pub mod input_converter;
+pub mod opus;
 pub mod output_converter;
 pub mod pcm;
 pub mod playout;

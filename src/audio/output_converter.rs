@@ -5,8 +5,10 @@ use bytes::Bytes;
 use super::{
     MODEL_RATE_HZ,
     encoding::Encoding,
+    input_converter::FormatError,
+    opus::{PacketEncoder, PacketOptions},
     playout_queue::PlayoutQueue,
-    resample::{Resampler, UnsupportedRate},
+    resample::Resampler,
 };
 
 /// Converter for one client.
@@ -14,6 +16,8 @@ use super::{
 pub struct OutputConverter {
     resampler: Resampler,
     encoding: Encoding,
+    /// Encoder of a client that plays Opus. Its samples wait as int16, so that only those that leave are encoded.
+    packets: Option<PacketEncoder>,
     /// Samples per second of the converted audio.
     pub(crate) rate_hz: u32,
     /// Size of a converted sample.
@@ -32,10 +36,26 @@ impl OutputConverter {
     /// A converter to this encoding at `rate_hz` samples per second; [`MODEL_RATE_HZ`] needs no resampling.
     ///
     /// # Errors
-    /// [`UnsupportedRate`] outside 8 to 192 kHz.
-    pub fn new(encoding: Encoding, rate_hz: u32) -> Result<Self, UnsupportedRate> {
+    /// [`FormatError`] for a rate outside 8 to 192 kHz, or one that Opus does not have.
+    pub fn new(encoding: Encoding, rate_hz: u32) -> Result<Self, FormatError> {
+        Self::with_packets(encoding, rate_hz, PacketOptions::default())
+    }
+
+    /// Like [`OutputConverter::new`], with these options if the encoding is Opus.
+    ///
+    /// # Errors
+    /// As for [`OutputConverter::new`].
+    pub fn with_packets(
+        encoding: Encoding,
+        rate_hz: u32,
+        options: PacketOptions,
+    ) -> Result<Self, FormatError> {
         Ok(Self {
             resampler: Resampler::new(MODEL_RATE_HZ, rate_hz)?,
+            packets: match encoding {
+                Encoding::Opus => Some(PacketEncoder::new(rate_hz, options)?),
+                _ => None,
+            },
             encoding,
             rate_hz,
             bytes_per_sample: encoding.bytes_per_sample(),
@@ -45,11 +65,18 @@ impl OutputConverter {
     /// A converter to the same format, with nothing in its resampler.
     #[must_use]
     pub fn renewed(&self) -> Self {
-        Self { resampler: self.resampler.renewed(), ..*self }
+        Self {
+            resampler: self.resampler.renewed(),
+            packets: self.packets.as_ref().map(PacketEncoder::renewed),
+            ..*self
+        }
     }
 
     /// Converts samples of the model and appends those that are ready to `out`.
     pub fn push(&mut self, samples: &[f32], out: &mut PlayoutQueue) {
+        if let Some(packets) = &mut self.packets {
+            packets.note_audio();
+        }
         if self.rate_hz == MODEL_RATE_HZ {
             return out.push(self.encode(samples));
         }
@@ -62,12 +89,28 @@ impl OutputConverter {
     pub fn flush(&mut self, out: &mut PlayoutQueue) {
         let mut rest = Vec::new();
         self.resampler.flush(&mut rest);
+        if let Some(packets) = &mut self.packets {
+            rest.resize(rest.len() + packets.take_tail_samples(), 0.0);
+        }
         out.push(self.encode(&rest));
     }
 
     /// Discards everything that is still in the resampler, because the turn was cancelled.
     pub fn clear(&mut self) {
         self.resampler.reset();
+    }
+
+    /// Samples of each packet of a client that plays Opus.
+    pub fn packet_samples(&self) -> Option<usize> {
+        self.packets.as_ref().map(PacketEncoder::packet_samples)
+    }
+
+    /// Encodes a frame that leaves to a packet, for a client that plays Opus. A short one is filled up with silence.
+    pub fn encode_packet(&mut self, frame: Bytes) -> Bytes {
+        match &mut self.packets {
+            Some(packets) => packets.encode(&frame),
+            None => frame,
+        }
     }
 
     /// Fills a frame up with silence.

@@ -10,7 +10,10 @@ use super::{
     measurement::AudioTotals,
     outbox::Actions,
 };
-use crate::event::ClientCommand;
+use crate::{
+    error::{Error, ErrorKind},
+    event::ClientCommand,
+};
 
 /// The client's audio, from its arrival to the events found in it.
 #[derive(Debug)]
@@ -45,9 +48,15 @@ impl AudioIntake {
         is_muted: bool,
         out: &mut Actions,
     ) -> TakenFrame {
-        let groups = self.speech_input.converter.completed_groups(bytes.len()) as u64;
-        let rate_hz = self.speech_input.settings.rate_hz.max(1);
-        let length = Duration::from_secs_f64(groups as f64 / f64::from(rate_hz));
+        let converter = &self.speech_input.converter;
+        let groups = match converter.groups_of(bytes) {
+            Ok(groups) => groups as u64,
+            Err(error) => {
+                out.push_error(Error::new(ErrorKind::Invalid, error.to_string()));
+                return TakenFrame { length: Duration::ZERO, is_dropped: false, has_speech: false };
+            }
+        };
+        let length = Duration::from_secs_f64(groups as f64 / f64::from(converter.rate_hz().max(1)));
         self.audio_totals.received += length;
         let mut frame = TakenFrame { length, is_dropped: false, has_speech: false };
         if groups > 0 {

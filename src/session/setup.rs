@@ -103,6 +103,7 @@ impl SessionSetup {
             has_fixed_frames: self.audio_out.frame_ms.is_some(),
             confirms_playback: self.confirms_playback,
             playout: self.playout(),
+            packets: self.audio_out.packet_options(),
         }
     }
 }

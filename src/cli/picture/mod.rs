@@ -9,7 +9,11 @@ use serde_json::Value;
 
 use self::drawing::Drawing;
 use crate::{
-    audio::{encoding::Encoding, pcm},
+    audio::{
+        encoding::Encoding,
+        opus::{DECODED_RATE_HZ, PacketDecoder},
+        pcm,
+    },
     mapping::ClientMapping,
     server::tap::{TapFrame, TapPoint},
 };
@@ -23,6 +27,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Audio of one direction.
 struct AudioTrack {
     encoding: Encoding,
+    /// Decoder of Opus, which becomes float32.
+    packets: Option<PacketDecoder>,
     bytes_per_second: f64,
     /// End of the audio so far.
     end: Duration,
@@ -168,12 +174,33 @@ impl SessionPicture {
 
 impl AudioTrack {
     fn new(encoding: Encoding, rate_hz: u32, channels: u16) -> Self {
+        let packets = (encoding == Encoding::Opus).then(PacketDecoder::default);
+        let (encoding, rate_hz, channels) = match packets {
+            Some(_) => (Encoding::F32le, DECODED_RATE_HZ, 1),
+            None => (encoding, rate_hz, channels),
+        };
         let bytes_per_second = encoding.bytes_per_sample() as f64 * f64::from(rate_hz) * f64::from(channels);
-        Self { encoding, bytes_per_second, end: Duration::ZERO, peaks: Vec::new(), arrivals: Vec::new() }
+        Self {
+            encoding,
+            packets,
+            bytes_per_second,
+            end: Duration::ZERO,
+            peaks: Vec::new(),
+            arrivals: Vec::new(),
+        }
     }
 
     /// Adds a frame: recorded audio ends when it arrives, played audio begins then or after the audio before.
     fn push(&mut self, at: Duration, bytes: &[u8], is_recorded: bool) {
+        let decoded: Vec<u8> = match &mut self.packets {
+            None => Vec::new(),
+            Some(packets) => {
+                let mut audio = Vec::new();
+                packets.decode(bytes, &mut audio);
+                audio.iter().flat_map(|sample| sample.to_le_bytes()).collect()
+            }
+        };
+        let bytes = if self.packets.is_some() { &decoded } else { bytes };
         let duration = Duration::from_secs_f64(bytes.len() as f64 / self.bytes_per_second.max(1.0));
         let start = if is_recorded { at.saturating_sub(duration) } else { at };
         if start > self.end + PAUSE || self.arrivals.is_empty() {

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::ClientMapping;
-use crate::audio::{
-    encoding::Encoding,
-    input_converter::{FormatError, InputConverter},
-    output_converter::OutputConverter,
+use super::{AudioOut, ClientMapping};
+use crate::{
+    audio::{
+        encoding::Encoding,
+        input_converter::{FormatError, InputConverter},
+        opus::PacketOptions,
+        output_converter::OutputConverter,
+    },
+    mapping::field::FieldRole,
 };
 
 impl ClientMapping {
@@ -30,12 +34,60 @@ impl ClientMapping {
                     .map(|error| ("audio_out", key, error.to_string())),
             );
         }
+        problems.extend(self.packet_problems().map(|(key, message)| ("audio_out", key, message)));
         if input.message_max_bytes == 0 {
             let message = "`message_max_bytes` is 0, and every message would end its connection";
             problems.push(("audio_in", "message_max_bytes", message.to_owned()));
         }
         problems.dedup();
         problems
+    }
+}
+
+impl ClientMapping {
+    /// Settings of Opus that no encoder has, or that have no effect: key and message.
+    fn packet_problems(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let AudioOut { bit_rate, complexity, frame_ms, frame_max_bytes, .. } = self.audio_out;
+        let (rates, options) = (PacketOptions::BIT_RATES, self.audio_out.packet_options());
+        let plays_opus = self.plays_opus();
+        let without_opus = |key| format!("`{key}` is for Opus, and no audio to the client is");
+        let one_of = PacketOptions::FRAMES_MS;
+        [
+            (bit_rate.is_some() && !plays_opus).then(|| ("bit_rate", without_opus("bit_rate"))),
+            (complexity.is_some() && !plays_opus).then(|| ("complexity", without_opus("complexity"))),
+            bit_rate.filter(|rate| !rates.contains(rate)).map(|rate| {
+                ("bit_rate", format!("`bit_rate` is {rate} (expected {} to {})", rates.start(), rates.end()))
+            }),
+            complexity.filter(|it| *it > PacketOptions::COMPLEXITY_MAX).map(|it| {
+                (
+                    "complexity",
+                    format!("`complexity` is {it} (expected 0 to {})", PacketOptions::COMPLEXITY_MAX),
+                )
+            }),
+            frame_ms.filter(|ms| self.audio_out.encoding == Encoding::Opus && !one_of.contains(ms)).map(
+                |ms| ("frame_ms", format!("`frame_ms` is {ms}, and packets of Opus last 20, 40 or 60 ms")),
+            ),
+            (plays_opus && (1..options.mean_bytes() * 2).contains(&frame_max_bytes)).then(|| {
+                let least = options.mean_bytes() * 2;
+                (
+                    "frame_max_bytes",
+                    format!("`frame_max_bytes` is too little for packets of Opus: {least} or more"),
+                )
+            }),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// True if the client may get Opus: by default, with a rate of its own, or by the value of a field.
+    fn plays_opus(&self) -> bool {
+        let fields = self.commands.iter().flat_map(|command| &command.fields).chain(&self.query);
+        let mut chosen = fields
+            .filter(|field| field.file.to == Some(FieldRole::OutputEncoding))
+            .flat_map(|field| field.file.values.iter().chain(field.file.value_map.values()));
+        self.audio_out.encoding == Encoding::Opus
+            || self.audio_out.rates_hz.contains_key(&Encoding::Opus)
+            || chosen.any(|name| Encoding::from_name(name) == Some(Encoding::Opus))
     }
 }
 

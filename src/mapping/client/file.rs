@@ -10,7 +10,7 @@ use super::{
     verbs::VerbsFile,
 };
 use crate::{
-    audio::encoding::Encoding,
+    audio::{encoding::Encoding, opus::PacketOptions},
     error::ErrorKind,
     mapping::{
         MappingKind,
@@ -110,8 +110,26 @@ pub struct AudioOut {
     pub frame_max_bytes: usize,
     /// Length of every message's audio, ms; the last of a text or turn is filled up with silence. `None` for any length.
     pub frame_ms: Option<u32>,
+    /// Bits per second of Opus.
+    pub bit_rate: Option<u32>,
+    /// Effort of encoding Opus, 0 to 10.
+    pub complexity: Option<u8>,
     /// Pace, in place of the profile's.
     pub pace: Option<PlayoutPace>,
+}
+
+impl AudioOut {
+    /// How Opus is encoded.
+    pub(crate) fn packet_options(&self) -> PacketOptions {
+        let default = PacketOptions::default();
+        let frame_ms = self.frame_ms.filter(|ms| PacketOptions::FRAMES_MS.contains(ms));
+        PacketOptions {
+            bit_rate: self.bit_rate.unwrap_or(default.bit_rate),
+            complexity: self.complexity.unwrap_or(default.complexity),
+            frame_ms: frame_ms.unwrap_or(default.frame_ms),
+            max_bytes: self.frame_max_bytes,
+        }
+    }
 }
 
 /// `[transcripts]`: how the utterances of these clients are transcribed.

@@ -17,12 +17,13 @@ pub use self::row::{ExplainRow, RowKind};
 use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
-    client::{CommandVerb, EventName, RealtimeEvent, Verb},
+    client::{AudioOut, CommandVerb, EventName, RealtimeEvent, Verb},
     compatibility::check_compatible,
     field::ProtocolField,
     template::{SlotValue, Template},
     upstream::Mode,
 };
+use crate::audio::{encoding::Encoding, opus::PacketOptions};
 
 /// Explanation of one client protocol with one profile on one dialect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -240,15 +241,25 @@ fn field_row(is: RowKind, field: &ProtocolField, profile: &Profile) -> ExplainRo
     ExplainRow::new(is, &field.name, becomes)
 }
 
+/// How Opus is encoded, if it is the encoding.
+fn describe_packets(audio: &AudioOut) -> String {
+    let PacketOptions { bit_rate, complexity, frame_ms, .. } = audio.packet_options();
+    match audio.encoding {
+        Encoding::Opus => format!("; {frame_ms} ms in each, {bit_rate} bit/s, complexity {complexity}"),
+        _ => String::new(),
+    }
+}
+
 fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
     let mut rows = Vec::new();
     let audio = &client.audio_out;
     let voice = match audio.frame_max_bytes {
         0 => "never: in this protocol, the client receives no audio".to_owned(),
         _ => format!(
-            "the model's voice, {}, {} Hz unless set otherwise",
+            "the model's voice, {}, {} Hz unless set otherwise{}",
             audio.encoding.description(),
-            audio.rate_hz
+            audio.rate_hz,
+            describe_packets(audio)
         ),
     };
     for (name, message) in

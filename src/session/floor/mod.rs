@@ -38,8 +38,8 @@ use crate::session::{
 };
 use crate::{
     audio::{
-        MODEL_RATE_HZ, encoding::Encoding, output_converter::OutputConverter, playout::PlayoutPacer,
-        resample::UnsupportedRate,
+        MODEL_RATE_HZ, encoding::Encoding, input_converter::FormatError, opus::PacketOptions,
+        output_converter::OutputConverter, playout::PlayoutPacer,
     },
     event::{ClientCommand, SpeechId},
     mapping::profile::{PlayoutPace, PlayoutRules},
@@ -61,6 +61,8 @@ pub(crate) struct FloorOptions {
     pub(crate) confirms_playback: bool,
     /// Pace, lead and frame length.
     pub(crate) playout: PlayoutRules,
+    /// How Opus is encoded, and in packets of which length.
+    pub(crate) packets: PacketOptions,
 }
 
 /// What wants to be heard. A text that the client wants spoken at once always may.
@@ -124,9 +126,9 @@ impl Floor {
     /// Sets encoding and rate from the next speech on.
     ///
     /// # Errors
-    /// [`UnsupportedRate`] for a rate out of range; the old one stays.
-    pub(crate) fn set_format(&mut self, encoding: Encoding, rate_hz: u32) -> Result<(), UnsupportedRate> {
-        self.format = OutputConverter::new(encoding, rate_hz)?;
+    /// [`FormatError`] for a rate out of range; the old one stays.
+    pub(crate) fn set_format(&mut self, encoding: Encoding, rate_hz: u32) -> Result<(), FormatError> {
+        self.format = OutputConverter::with_packets(encoding, rate_hz, self.options.packets)?;
         Ok(())
     }
 
@@ -344,8 +346,7 @@ impl Floor {
     fn report_speaking_end(&self, now: Instant, speech: Speech, cancelled: bool, out: &mut Actions) {
         let mut audio_ms = speech.sent_samples * 1000 / u64::from(speech.converter.rate_hz);
         if cancelled {
-            let audio_bytes = speech.sent_samples * speech.converter.bytes_per_sample as u64;
-            out.push(Action::DropTurn(speech.id, audio_bytes));
+            out.push(Action::DropTurn(speech.id, speech.sent_bytes));
             audio_ms = self.heard_ms(now, &speech);
         }
         out.push_client(ClientCommand::SpeakingEnded {

@@ -118,10 +118,7 @@ impl Floor {
             if self.pace.earliest_send(now, length) > now {
                 return;
             }
-            let mut frame = speech.unsent.take(samples * speech.converter.bytes_per_sample);
-            if self.options.has_fixed_frames {
-                frame = speech.converter.fill_up(frame, samples);
-            }
+            let frame = speech.take_frame(samples, self.options.has_fixed_frames);
             if self.pace.record_sent(now, length) {
                 out.observe(Observation::Underrun);
             }
@@ -141,7 +138,7 @@ impl Floor {
                 };
                 out.measure(Measurement::FirstAudio { origin, after: now - at });
             }
-            speech.send_frame(now, frame, out);
+            speech.send_frame(now, samples, frame, out);
         }
     }
 }

@@ -54,6 +54,7 @@ pub(super) struct Speech {
     /// The rest of it will never be made.
     pub(super) truncated: bool,
     pub(super) sent_samples: u64,
+    pub(super) sent_bytes: u64,
     /// When its first audio was sent.
     pub(super) first_sent_at: Option<Instant>,
     /// [`ClientCommand::AudioComplete`] was sent.
@@ -88,6 +89,7 @@ impl Speech {
             overflowed: false,
             truncated: false,
             sent_samples: 0,
+            sent_bytes: 0,
             first_sent_at: None,
             complete_reported: false,
             confirmed: false,
@@ -167,6 +169,10 @@ impl Speech {
 
     /// Samples of the next frame, and its length; `None` if there is none.
     pub(super) fn next_frame(&self, options: &FloorOptions) -> Option<(usize, Duration)> {
+        if let Some(samples) = self.converter.packet_samples() {
+            let is_ready = self.unsent_samples() >= samples || (self.complete && !self.unsent.is_empty());
+            return is_ready.then(|| (samples, self.length_of(samples as u64)));
+        }
         let FloorOptions { frame_max_bytes, has_fixed_frames, playout, .. } = options;
         let frame_samples = (u64::from(self.converter.rate_hz) * u64::from(playout.frame_ms) / 1000).max(1);
         // Frames hold whole samples.
@@ -185,13 +191,21 @@ impl Speech {
         Some((samples, self.length_of(samples as u64)))
     }
 
-    /// Sends a frame, after its announcement.
-    pub(super) fn send_frame(&mut self, now: Instant, bytes: Bytes, out: &mut Actions) {
+    /// Takes out the next frame, as it leaves for the client.
+    pub(super) fn take_frame(&mut self, samples: usize, is_fixed: bool) -> Bytes {
+        let frame = self.unsent.take(samples * self.converter.bytes_per_sample);
+        let frame = if is_fixed { self.converter.fill_up(frame, samples) } else { frame };
+        self.converter.encode_packet(frame)
+    }
+
+    /// Sends a frame of this many samples, after its announcement.
+    pub(super) fn send_frame(&mut self, now: Instant, samples: usize, bytes: Bytes, out: &mut Actions) {
         if !self.start_reported {
             self.announce(now, out);
         }
         self.first_sent_at.get_or_insert(now);
-        self.sent_samples += (bytes.len() / self.converter.bytes_per_sample) as u64;
+        self.sent_samples += samples as u64;
+        self.sent_bytes += bytes.len() as u64;
         out.push_client(ClientCommand::Audio(ClientAudio { bytes, turn: self.id }));
     }
 

@@ -12,8 +12,13 @@ fn floor_with_hold(hold_max_ms: u32) -> (Floor, Instant, Actions) {
     let playout = PlayoutRules { pace: PlayoutPace::RealTime, lead_ms: 300, frame_ms: 100, hold_max_ms };
     #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
     let now = Instant::now();
-    let options =
-        FloorOptions { frame_max_bytes: 65_536, has_fixed_frames: false, confirms_playback: false, playout };
+    let options = FloorOptions {
+        frame_max_bytes: 65_536,
+        has_fixed_frames: false,
+        confirms_playback: false,
+        playout,
+        ..FloorOptions::default()
+    };
     (Floor::new(options), now, Actions::default())
 }
 

@@ -22,7 +22,8 @@ pub struct ReadWindow {
     pub last_frame_length: Duration,
     /// How much more audio the next decision needs.
     pub until_decision: Duration,
-    /// Size limit for frames that are joined into one, bytes; no frame of the client protocol is longer.
+    /// Size limit for frames that are joined into one, bytes; no frame of the client protocol is longer. 0 if each frame is a
+    /// packet.
     pub frame_max_bytes: usize,
     /// Longest time the client may stay unread, because a command may follow the audio.
     pub max_delay: Duration,
@@ -51,7 +52,10 @@ impl ReadWindow {
             received: session.intake.audio_totals.received,
             last_frame_length: session.activity.last_frame_length,
             until_decision: until_edge.min(until_unit),
-            frame_max_bytes: session.setup.audio_in.frame_max_bytes,
+            frame_max_bytes: match session.intake.speech_input.converter.can_join_frames() {
+                true => session.setup.audio_in.frame_max_bytes,
+                false => 0,
+            },
             max_delay,
         })
     }

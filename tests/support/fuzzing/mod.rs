@@ -14,7 +14,10 @@ use serde::de::IgnoredAny;
 pub use self::access::access;
 pub use self::conversation::bridge_inputs;
 use voxbridge::{
-    audio::{SPEECH_RATE_HZ, wav as wav_file},
+    audio::{
+        SPEECH_RATE_HZ, encoding::Encoding, input_converter::InputConverter, opus::packet_samples,
+        wav as wav_file,
+    },
     downstream::Codec,
     error::Error,
     event::{ClientCommand, Frame, LaneCommand, LaneEvent, Message, Mode, VoiceSample},
@@ -122,6 +125,32 @@ pub fn wav(data: &[u8]) {
     if samples.len() < 20_000 {
         let _ = wav_file::resample_all(&samples, rate_hz, SPEECH_RATE_HZ);
     }
+}
+
+/// Decodes Opus packets, each after its length in one byte. A length of 0 is a lost packet, and one of 255 a muted one.
+pub fn opus(data: &[u8]) {
+    const LOST: usize = 960;
+    const LOST_MAX: usize = 5_760;
+    let mut converter = InputConverter::live(Encoding::Opus, 16_000, 1).expect("Opus has this rate");
+    let (mut rest, mut out) = (data, Vec::new());
+    while let [length, tail @ ..] = rest {
+        let (packet, after) = tail.split_at(tail.len().min(usize::from(*length)));
+        rest = after;
+        match length {
+            0 => converter.note_lost(LOST),
+            255 => drop(converter.skip_muted(packet)),
+            _ => {
+                out.clear();
+                let before = converter.input_samples();
+                converter.push(packet, &mut out);
+                let given = (converter.input_samples() - before) as usize;
+                let stated = packet_samples(packet).unwrap_or(0);
+                assert!((stated..=stated + LOST_MAX).contains(&given), "{given} of {stated} samples");
+                assert!(out.len() <= given / 3 + 1_600, "{} samples at 16 kHz", out.len());
+            }
+        }
+    }
+    converter.flush(&mut out);
 }
 
 fn codec(library: &Library, name: &str) -> Codec {
