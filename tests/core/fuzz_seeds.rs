@@ -48,6 +48,11 @@ proptest! {
     }
 
     #[test]
+    fn opus_decoder_accepts_changed_seeds(bytes in changed_seed("opus")) {
+        fuzzing::opus(&bytes);
+    }
+
+    #[test]
     fn bridge_inputs_accept_changed_seeds(bytes in changed_seed("bridge_inputs")) {
         fuzzing::bridge_inputs(&bytes);
     }
@@ -76,6 +81,11 @@ fn mapping_file_reader_accepts_seeds() {
 #[test]
 fn wav_reader_accepts_seeds() {
     run_seeds("wav", fuzzing::wav);
+}
+
+#[test]
+fn opus_decoder_accepts_seeds() {
+    run_seeds("opus", fuzzing::opus);
 }
 
 #[test]

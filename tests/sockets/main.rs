@@ -12,6 +12,7 @@ mod matrix;
 mod migration;
 mod mixed_upstreams;
 mod observability;
+mod opus;
 mod relay;
 mod rest;
 mod rest_break_off;

@@ -9,6 +9,7 @@ mod engines;
 mod macaw_clients;
 mod media_files;
 mod openai_clients;
+mod opus_packets;
 mod phone_calls;
 mod playground;
 mod readme_rows;

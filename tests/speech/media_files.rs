@@ -53,19 +53,19 @@ const DELAY_MAX: usize = 1024;
 const EDITED: [&str; 4] = ["stereo.m4a", "moov_first.m4a", "quicktime.mov", "opus.mp4"];
 
 /// Installs ffmpeg if necessary, as root on Debian. False skips the test.
-fn has_ffmpeg() -> bool {
+pub(super) fn has_ffmpeg() -> bool {
     static READY: OnceLock<Result<(), String>> = OnceLock::new();
     let ensure = || ensure("command -v ffmpeg", "ffmpeg", "install it with the system package manager");
     installed(READY.get_or_init(ensure)).is_some()
 }
 
-fn ffmpeg() -> Command {
+pub(super) fn ffmpeg() -> Command {
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg.args(["-nostdin", "-v", "warning", "-y"]);
     ffmpeg
 }
 
-fn recording(name: &str) -> PathBuf {
+pub(super) fn recording(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/speech").join(name)
 }
 
