@@ -53,13 +53,12 @@ fn have_many_frames_room(bytes: &[u8]) -> Option<bool> {
     let (head, mut rest) = bytes.split_first()?;
     let (frames, has_padding, has_lengths) = (usize::from(head & 0x3f), head & 0x40 != 0, head & 0x80 != 0);
     let mut padding = 0;
-    while has_padding {
+    let mut is_padding_open = has_padding;
+    while is_padding_open {
         let (length, tail) = rest.split_first()?;
         rest = tail;
         padding += usize::from(*length).min(254);
-        if *length < 255 {
-            break;
-        }
+        is_padding_open = *length == 255;
     }
     let mut described = 0;
     for _ in 1..frames {

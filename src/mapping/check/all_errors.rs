@@ -217,7 +217,7 @@ mod tests {
                 "expected a verb, a table with a verb, or a list of these, not 5",
             ),
             ("verb = \"speak\"", "verb = { verb = \"speak\", when = 5 }", "a JSON pointer, or a table"),
-            ("encoding = \"s16le\"", "encoding = \"opusss\"", "unknown value `opusss`; known are"),
+            ("encoding = \"s16le\"", "encoding = \"flac\"", "unknown value `flac`; known are"),
             ("channels = 1", "channels = \"1\"", "from 0 to 65535, not \"1\": remove the quotes"),
             (
                 "recoverable = true",
