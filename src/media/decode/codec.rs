@@ -11,7 +11,7 @@ use symphonia::core::packet::Packet;
 use symphonia::core::units::TimeBase;
 
 use super::vorbis;
-use crate::audio::SPEECH_RATE_HZ;
+use crate::audio::opus::DECODED_RATE_HZ;
 
 /// Decoder of one track.
 pub(super) enum Codec {
@@ -106,7 +106,8 @@ fn mix(interleaved: &[f32], channels: usize, mono: &mut Vec<f32>) {
     }
 }
 
-/// Opus track. The decoder mixes stereo to mono and resamples by itself, at less cost than afterwards.
+/// Opus track. The decoder mixes stereo to mono by itself. Its rate is the one at which it is right ([`DECODED_RATE_HZ`]), and
+/// that of pre-skip and granule positions (RFC 7845 §4).
 pub(super) struct OpusTrack {
     decoder: OpusDecoder,
     channels: usize,
@@ -119,12 +120,12 @@ pub(super) struct OpusTrack {
 impl OpusTrack {
     fn new(params: &AudioCodecParameters, time_base: Option<TimeBase>) -> Option<Self> {
         let head = params.extra_data.as_deref().and_then(OpusHead::parse)?;
-        let mut decoder = OpusDecoder::new(SPEECH_RATE_HZ as i32, 1).ok()?;
+        let mut decoder = OpusDecoder::new(DECODED_RATE_HZ as i32, 1).ok()?;
         decoder.gain_q8 = i32::from(head.gain_q8);
         Some(Self {
             decoder,
             channels: head.channels,
-            skip_samples: usize::from(head.pre_skip) * SPEECH_RATE_HZ as usize / OPUS_CLOCK_HZ,
+            skip_samples: usize::from(head.pre_skip),
             time_base,
             packet: vec![0.0; MAX_PACKET_SAMPLES],
         })
@@ -140,18 +141,15 @@ impl OpusTrack {
         let start = self.skip_samples.min(decoded);
         self.skip_samples -= start;
         mono.extend_from_slice(self.packet.get(start..end).unwrap_or_default());
-        Ok(Spec { rate_hz: SPEECH_RATE_HZ, channels: self.channels })
+        Ok(Spec { rate_hz: DECODED_RATE_HZ, channels: self.channels })
     }
 
     fn trimmed_samples(&self, ticks: u64) -> usize {
         let Some(base) = self.time_base else { return 0 };
-        let samples = u128::from(ticks) * u128::from(base.numer.get()) * u128::from(SPEECH_RATE_HZ);
+        let samples = u128::from(ticks) * u128::from(base.numer.get()) * u128::from(DECODED_RATE_HZ);
         usize::try_from(samples / u128::from(base.denom.get())).unwrap_or(usize::MAX)
     }
 }
-
-/// Clock of pre-skip and granule positions, at any sample rate (RFC 7845 §4).
-const OPUS_CLOCK_HZ: usize = 48_000;
 
 /// Identification header of Ogg and WebM (RFC 7845 §5.1).
 struct OpusHead {

