@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::{CodecReport, Input, Output};
@@ -28,6 +28,8 @@ pub(super) struct ServedBridge {
     opened_at: Instant,
     /// Instant of the last input.
     last_input_at: Instant,
+    /// Instant of the last message to the client.
+    last_message_at: Instant,
     ready_outputs: VecDeque<Output>,
     is_client_open: bool,
     /// Settings without effect that operators know about already.
@@ -79,6 +81,7 @@ impl ServedBridge {
             session,
             opened_at: now,
             last_input_at: now,
+            last_message_at: now,
             ready_outputs: VecDeque::new(),
             noted_no_effect: BTreeSet::new(),
         }
@@ -224,12 +227,25 @@ impl ServedBridge {
                 Action::Observe(observation) => return Output::Observe(observation),
             }
         }
-        match &self.session {
-            Some(session) if !session.is_finished() => {
-                Output::Wait(session.tools.timers.next().into_iter().chain(self.lanes.deadline()).min())
+        let still_here_at = self.still_here_at();
+        if still_here_at.is_some_and(|at| at <= now) {
+            self.send_command(now, &ClientCommand::StillHere);
+            if let Some(output) = self.ready_outputs.pop_front() {
+                return output;
             }
+        }
+        match &self.session {
+            Some(session) if !session.is_finished() => Output::Wait(
+                session.tools.timers.next().into_iter().chain(self.lanes.deadline()).chain(still_here_at).min(),
+            ),
             _ => Output::Finished,
         }
+    }
+
+    /// When the client gets a message although there is nothing to say.
+    fn still_here_at(&self) -> Option<Instant> {
+        let wait = Duration::from_millis(self.codec.mapping().idle_event_ms);
+        Some(self.last_message_at + wait).filter(|_| !wait.is_zero() && self.is_client_open)
     }
 
     /// Does what the lanes' codecs want by themselves.
@@ -254,6 +270,7 @@ impl ServedBridge {
     /// Queues the messages for a command, and what follows from it.
     fn send_command(&mut self, now: Instant, command: &ClientCommand) {
         let at_s = (now - self.opened_at).as_secs_f64();
+        self.last_message_at = now;
         match command {
             // A fatal error of the protocol is the last event before the close frame.
             ClientCommand::Error(error) if self.codec.error_close_frame(error).is_some() => {

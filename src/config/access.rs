@@ -1,6 +1,7 @@
 //! Access configuration: client authentication and limits, and the security warnings for the operator.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::Read as _,
     os::unix::fs::PermissionsExt as _,
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Config;
 use crate::{
     mapping::check::MAX_MS,
-    secret::redacted_url,
+    secret::{Secret, redacted_url},
     server::{
         access::{
             AccessPolicy, ClientLimits,
@@ -33,6 +34,9 @@ use crate::{
 pub struct AccessConfig {
     /// File of API keys.
     pub keys: Option<PathBuf>,
+    /// File of keys that devices get at the page where they ask for their server: a key by device id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_keys: Option<PathBuf>,
     /// Rejects clients without a key. Defaults to true if `keys` is set.
     pub required: Option<bool>,
     /// Query parameter that may carry a key. None by default, because URLs end up in logs.
@@ -117,6 +121,13 @@ impl AccessConfig {
         }
         let proxies = TrustedProxies::new(&self.trusted_proxies, self.proxy_header.unwrap_or_default());
         Ok(AccessPolicy {
+            device_keys: self
+                .device_keys
+                .as_deref()
+                .map(read_device_keys)
+                .transpose()
+                .map_err(bad("device_keys"))?
+                .unwrap_or_default(),
             keys,
             required: self.required.unwrap_or(self.keys.is_some()),
             query_parameter: self.query_parameter.clone(),
@@ -139,6 +150,15 @@ fn read_keys(path: &Path) -> Result<ApiKeys, String> {
     let source = read_key_file(path)?;
     ApiKeys::parse(&path.display().to_string(), &source, super::env_var)
         .map_err(|problem| problem.to_string())
+}
+
+/// Reads a file of keys by device id. Ids are compared in lower case.
+fn read_device_keys(path: &Path) -> Result<BTreeMap<String, Secret>, String> {
+    let keys: BTreeMap<String, Secret> = toml::from_str(&read_key_file(path)?).map_err(|_| {
+        // The parser's own words may quote a key.
+        format!("{}: expected lines such as \"aa:bb:cc:dd:ee:ff\" = \"KEY\"", path.display())
+    })?;
+    Ok(keys.into_iter().map(|(id, key)| (id.to_ascii_lowercase(), key)).collect())
 }
 
 /// Reads a key file of at most [`KEYS_MAX_BYTES`].
@@ -224,7 +244,7 @@ impl Config {
         let upstream_files =
             self.upstream.iter().flat_map(|upstream| upstream.token_file.iter().chain(&upstream.client_key));
         let signature = self.access.signature.iter().flat_map(|signature| &signature.token_file);
-        let client_files = self.access.keys.iter().chain(signature).chain(&self.tls.key);
+        let client_files = self.access.keys.iter().chain(&self.access.device_keys).chain(signature).chain(&self.tls.key);
         client_files.chain(&self.admin.token_file).chain(&self.admin.tls.key).chain(upstream_files)
     }
 

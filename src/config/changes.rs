@@ -131,6 +131,7 @@ impl ReferencedFiles {
             files.map(|(words, path)| Some((format!("{words} of [[upstream]] {}", at + 1), path.as_ref()?)))
         });
         let tls = [
+            ("the keys of devices", &config.access.device_keys),
             ("the certificate", &config.tls.cert),
             ("the certificate's key", &config.tls.key),
             ("the authorities of clients", &config.tls.client_ca),

@@ -2,11 +2,18 @@
 
 use std::time::Duration;
 
-use super::{Codec, CodecKind, IgnoredField, picture, realtime, reference};
+use super::{
+    Codec, CodecKind, IgnoredField,
+    frame_header::{FrameContent, FrameHeader},
+    picture, realtime, reference,
+};
 use crate::{
     audio::{encoding::Encoding, pcm, vad::Sensitivity},
     error::{Error, ErrorKind},
-    event::{ClientEvent, CloseReason, Frame, MicrophoneMode, Setting, SpeakRequest, SpeechId, VideoFrame},
+    event::{
+        AnswerRequest, ClientEvent, CloseReason, Entry, EntryId, EntryPart, EntryPlace, Frame, MicrophoneMode,
+        Role, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame,
+    },
     mapping::{
         client::{EmptyMessage, ProtocolCommand, Verb},
         extract::{ExtractError, ExtractedValues, Node},
@@ -28,11 +35,14 @@ impl Codec {
                 let detail = "binary frame: this protocol carries audio in JSON".to_owned();
                 Err(Error::new(ErrorKind::Invalid, detail))
             }
-            Frame::Binary(bytes) => {
-                self.check_audio_size(bytes.len())?;
-                handle(ClientEvent::Audio(bytes));
-                Ok(())
-            }
+            Frame::Binary(bytes) => match self.frame_header.read(bytes)? {
+                FrameContent::Json(text) => self.decode_command(text, handle),
+                FrameContent::Audio(bytes) => {
+                    self.check_audio_size(bytes.len())?;
+                    handle(ClientEvent::Audio(bytes));
+                    Ok(())
+                }
+            },
             Frame::Text("") if self.has_empty(EmptyMessage::Text) => {
                 self.decode_empty(EmptyMessage::Text, handle)
             }
@@ -122,6 +132,9 @@ impl Codec {
         values: Vec<(FieldRole, FieldValue)>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
+        if matches!(verb, Verb::Configure | Verb::Adjust) {
+            self.set_frame_header(&values);
+        }
         handle(match verb {
             Verb::Audio => match self.decode_audio(command, found)? {
                 Some(bytes) => ClientEvent::Audio(bytes),
@@ -132,6 +145,11 @@ impl Codec {
                 None => return Ok(()),
             },
             Verb::Configure => ClientEvent::Configure(to_settings(values)),
+            Verb::Adjust => ClientEvent::Adjust(to_settings(values)),
+            Verb::Ask => match find_text(values) {
+                Some(text) => return self.pass_question(text, handle),
+                None => return Ok(()),
+            },
             Verb::Speak => ClientEvent::Speak(Box::new(to_speak_request(values)?)),
             Verb::CancelSpeech => ClientEvent::CancelSpeech,
             Verb::AppendText => ClientEvent::AppendText(to_speak_request(values)?.text),
@@ -160,6 +178,25 @@ impl Codec {
             | Verb::LiveAppend => return Ok(()),
         });
         Ok(())
+    }
+
+    /// Adds a text of the user to the conversation and asks for its answer.
+    fn pass_question(&mut self, text: String, handle: &mut impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
+        let id = EntryId(EntryId::FIRST_ADDED.0 + self.asked);
+        self.asked += 1;
+        let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Text(text)] };
+        handle(ClientEvent::AddEntry(Box::new(entry), EntryPlace::End));
+        handle(ClientEvent::Answer(Box::new(AnswerRequest { by_client: true, ..AnswerRequest::default() })));
+        Ok(())
+    }
+
+    /// Sets the header of binary messages, if a value names one.
+    pub(super) fn set_frame_header(&mut self, values: &[(FieldRole, FieldValue)]) {
+        for value in values {
+            if let (FieldRole::FrameHeader, FieldValue::Text(name)) = value {
+                self.frame_header = FrameHeader::from_name(name).unwrap_or_default();
+            }
+        }
     }
 
     /// Decodes the base64 audio of a command; `None` for a command without audio, or with none.
@@ -234,6 +271,14 @@ fn json_error(error: ExtractError) -> Error {
         ExtractError::Json(detail) => Error::new(ErrorKind::MalformedJson, detail),
         ExtractError::NotAnObject(found) => Error::new(ErrorKind::NotAnObject, found),
     }
+}
+
+/// The text of a message, unless it is blank.
+fn find_text(values: Vec<(FieldRole, FieldValue)>) -> Option<String> {
+    values.into_iter().find_map(|value| match value {
+        (FieldRole::Text, FieldValue::Text(text)) => Some(text).filter(|text| !text.trim().is_empty()),
+        _ => None,
+    })
 }
 
 /// The turn that a message says was played.
@@ -321,6 +366,10 @@ pub(super) fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> 
         (FieldRole::Microphone, FieldValue::Text(name)) => Setting::Microphone(match name.as_str() {
             "muted" => MicrophoneMode::Muted,
             _ => MicrophoneMode::Open,
+        }),
+        (FieldRole::UtteranceEnd, FieldValue::Text(name)) => Setting::TurnDetection(TurnDetection {
+            is_automatic: name != "client",
+            ..TurnDetection::default()
         }),
         (FieldRole::RolloverEvents, FieldValue::Flag(on)) => Setting::RolloverEvents(on),
         _ => return None,

@@ -4,7 +4,7 @@ use super::{Codec, CodecKind, slot_values::EventSource};
 use crate::{
     audio::word_times::WordTime,
     error::Error,
-    event::{ClientCommand, CloseReason, Message, SpeechId},
+    event::{ClientCommand, CloseReason, Message, Speaker, SpeechId},
     mapping::{
         client::{CloseSpelling, EventName, EventSlot, ReportedAs},
         error_spelling::ErrorSpelling,
@@ -31,7 +31,7 @@ impl Codec {
         }
         match command {
             ClientCommand::Audio(audio) if self.mapping.event(EventName::Audio).is_empty() => {
-                return send(Message::Binary(audio.bytes.clone()));
+                return send(Message::Binary(self.frame_header.write(&audio.bytes, at_s)));
             }
             ClientCommand::Error(error) => return self.encode_error(error, at_s, send),
             ClientCommand::SessionClosed { reason: why, .. }
@@ -46,7 +46,16 @@ impl Codec {
             }
             _ => {}
         }
+        self.send_sentences(command, at_s, &mut send);
         let event = match command {
+            ClientCommand::TranscriptFinal { speaker: Speaker::User, text, .. }
+                if !self.mapping.event(EventName::UserTranscript).is_empty() =>
+            {
+                if text.is_empty() {
+                    return;
+                }
+                EventName::UserTranscript
+            }
             ClientCommand::SpeakingEnded { cancelled: true, .. }
                 if !self.mapping.event(EventName::SpeakingCancelled).is_empty() =>
             {
@@ -78,6 +87,26 @@ impl Codec {
                 EventSlot::Value(at) => self.values.get(at),
             });
             send(Message::Text(json));
+        }
+    }
+
+    /// Sends the sentences that are new in the model's words.
+    fn send_sentences(&mut self, command: &ClientCommand, at_s: f64, send: &mut impl FnMut(Message)) {
+        if self.mapping.event(EventName::AnswerSentence).is_empty() {
+            return;
+        }
+        let (text, segment_id, is_final) = match command {
+            ClientCommand::TranscriptPartial { speaker: Speaker::Assistant, text, segment_id, .. } => {
+                (text, *segment_id, false)
+            }
+            ClientCommand::TranscriptFinal { speaker: Speaker::Assistant, text, segment_id, .. } => {
+                (text, *segment_id, true)
+            }
+            _ => return,
+        };
+        while let Some(sentence) = self.sentences.next(segment_id, text, is_final) {
+            let source = EventSource::Sentence { text: sentence, segment_id };
+            self.render_event(EventName::AnswerSentence, &source, at_s, &mut *send);
         }
     }
 

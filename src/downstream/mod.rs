@@ -10,6 +10,7 @@
 pub(crate) mod date;
 mod decode;
 mod encode;
+mod frame_header;
 pub(crate) mod json_text;
 mod live;
 mod picture;
@@ -17,6 +18,7 @@ mod query;
 mod realtime;
 pub mod reference;
 pub mod relay;
+mod sentences;
 mod slot_values;
 mod values;
 
@@ -25,7 +27,10 @@ use std::sync::{Arc, OnceLock};
 pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
 pub(crate) use self::realtime::check_session;
-use self::{live::Live, realtime::Realtime, values::ConnectionValues};
+use self::{
+    frame_header::FrameHeader, live::Live, realtime::Realtime, sentences::Sentences,
+    values::ConnectionValues,
+};
 use crate::{event::Message, mapping::ClientMapping};
 
 /// One connection's codec.
@@ -45,6 +50,12 @@ pub struct Codec {
     audio_bytes: Vec<u8>,
     /// The words of a final transcript, as elements of a JSON array.
     words_json: String,
+    /// Header of binary messages in both directions.
+    frame_header: FrameHeader,
+    /// The model's words, for protocols with [`crate::mapping::client::EventName::AnswerSentence`].
+    sentences: Sentences,
+    /// Texts of the user so far.
+    asked: u32,
     /// Fields without effect since the last [`Codec::take_ignored_fields`].
     ignored: Vec<IgnoredField>,
     kind: CodecKind,
@@ -87,6 +98,9 @@ impl Codec {
             values: ConnectionValues::new(&mapping.values, 0),
             audio_bytes: Vec::new(),
             words_json: String::new(),
+            frame_header: FrameHeader::default(),
+            sentences: Sentences::default(),
+            asked: 0,
             kind,
             mapping,
             opened_unix_s,

@@ -97,6 +97,7 @@ impl Codec {
                     realtime.set_transcription();
                 }
             }
+            (Some(role @ FieldRole::FrameHeader), value) => self.set_frame_header(&[(role, value)]),
             (Some(role), value) => connect.settings.extend(to_setting(role, value)),
             (None, _) => {}
         }

@@ -17,6 +17,13 @@ pub(super) enum EventSource<'e> {
     Command(&'e ClientCommand),
     /// A word of a final transcript.
     Word(&'e WordTime),
+    /// A sentence of the model's words.
+    Sentence {
+        /// The sentence.
+        text: &'e str,
+        /// The turn or answer.
+        segment_id: u32,
+    },
     /// An error in the protocol's spelling.
     Error {
         /// Code of the error.
@@ -50,6 +57,11 @@ impl Codec {
             EventSource::Command(_) if slot == Slot::Words => Some(SlotValue::Elements(&self.words_json)),
             EventSource::Command(command) => command.value(slot),
             EventSource::Word(word) => word_value(word, slot),
+            EventSource::Sentence { text, segment_id } => match slot {
+                Slot::Text => Some(SlotValue::Str(text)),
+                Slot::SegmentId => Some(SlotValue::Int((*segment_id).into())),
+                _ => None,
+            },
             EventSource::Error { code, message, recoverable, segment_id, request_id } => match slot {
                 Slot::Code => Some(SlotValue::Str(code)),
                 Slot::Message => Some(SlotValue::Str(message)),
@@ -110,14 +122,14 @@ mod tests {
                 ClientCommand::AnswerEnded { segment_id: 1, cancelled: true, audio_ms: 1 }
             }
             EventName::SpeechEnded => ClientCommand::SpeechEnded { at_ms: 1, segment_id: 1 },
-            EventName::TranscriptPartial => ClientCommand::TranscriptPartial {
+            EventName::TranscriptPartial | EventName::AnswerSentence => ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
                 text: text(),
                 segment_id: 1,
                 audio_ms: 1,
                 start_ms: 1,
             },
-            EventName::TranscriptFinal => ClientCommand::TranscriptFinal {
+            EventName::TranscriptFinal | EventName::UserTranscript => ClientCommand::TranscriptFinal {
                 speaker: Speaker::User,
                 text: text(),
                 segment_id: 1,
@@ -144,6 +156,7 @@ mod tests {
             EventName::Flushed => ClientCommand::Flushed { sequence: 1 },
             EventName::Cleared => ClientCommand::Cleared { sequence: 1 },
             EventName::Configured => ClientCommand::Configured,
+            EventName::StillHere => ClientCommand::StillHere,
             EventName::Queued => ClientCommand::Queued { position: 1, waited_ms: 1, wait_max_ms: 1 },
             EventName::RateLimited => ClientCommand::RateLimited { delay_ms: 1 },
             EventName::FramesDropped => ClientCommand::FramesDropped { dropped_ms: 1 },

@@ -67,6 +67,8 @@ pub enum ClientEvent<'a> {
     Played(SpeechId),
     /// Changes settings for the rest of the session.
     Configure(Vec<Setting>),
+    /// The same, without an answer.
+    Adjust(Vec<Setting>),
     /// Speaks a text. Cancels the text being spoken.
     Speak(Box<SpeakRequest>),
     /// Stops speaking.

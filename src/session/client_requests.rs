@@ -123,7 +123,7 @@ impl Session {
         let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Audio(audio)] };
         assistant.entries.add(entry, EntryPlace::End);
         let detection = assistant.settings.detection;
-        if detection.is_automatic && detection.answers {
+        if detection.answers {
             assistant.request(now, AnswerRequest::default(), &mut self.tools);
         }
     }

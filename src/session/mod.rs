@@ -204,6 +204,7 @@ impl Session {
                 self.apply_settings(now, settings);
                 self.tools.out.push_client(ClientCommand::Configured);
             }
+            ClientEvent::Adjust(settings) => self.apply_settings(now, settings),
             ClientEvent::AppendText(text) => self.update_tts_queue(now, |queue| queue.append(&text)),
             ClientEvent::Flush => self.update_tts_queue(now, TtsQueue::flush),
             ClientEvent::Clear => {

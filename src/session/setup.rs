@@ -83,6 +83,7 @@ impl SessionSetup {
         PlayoutRules {
             pace: self.audio_out.pace.unwrap_or(rules.pace),
             frame_ms: self.audio_out.frame_ms.unwrap_or(rules.frame_ms),
+            lead_ms: self.audio_out.lead_ms.unwrap_or(rules.lead_ms),
             ..rules
         }
     }
@@ -104,6 +105,7 @@ impl SessionSetup {
             confirms_playback: self.confirms_playback,
             playout: self.playout(),
             packets: self.audio_out.packet_options(),
+            tail: Duration::from_millis(self.audio_out.tail_ms.into()),
         }
     }
 }

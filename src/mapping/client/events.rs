@@ -5,7 +5,7 @@
 //! - the event with its fields, which become a variant of [`ClientCommand`], and its name, a variant of [`EventName`];
 //! - after `from`, its origin, for `mappings explain`, which knows the profiles where it differs;
 //! - in brackets, the slots of its templates with their values. The codec knows the value of a slot that has none here;
-//! - after `and`, a second name that protocol files can spell, for a part or a special case of the event.
+//! - after `and`, another name that protocol files can spell, for a part or a special case of the event.
 //!
 //! Times are relative as on the Macaw server (field notes macaw.md §1.3).
 
@@ -25,7 +25,7 @@ macro_rules! client_events {
         $Event:ident $({ $($(#[$field_doc:meta])* $field:ident: $field_type:ty,)+ })? $(($content:ident: $content_type:ty))?
         from $origin:literal
         [$($slot:ident $(= $value:expr)?),*]
-        $(and $(#[$other_doc:meta])* $Other:ident from $other_origin:literal [$($other_slot:ident),*])?;
+        $(and $(#[$other_doc:meta])* $Other:ident from $other_origin:literal [$($other_slot:ident),*])*;
     )+) => {
         /// Event for the client.
         #[derive(Debug, Clone, PartialEq)]
@@ -59,26 +59,26 @@ macro_rules! client_events {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
         #[serde(rename_all = "snake_case")]
         pub enum EventName {
-            $($(#[$doc])* $Event, $($(#[$other_doc])* $Other,)?)+
+            $($(#[$doc])* $Event, $($(#[$other_doc])* $Other,)*)+
         }
 
         impl EventName {
             /// Every event.
-            pub const ALL: [Self; [$(Self::$Event, $(Self::$Other,)?)+].len()] =
-                [$(Self::$Event, $(Self::$Other,)?)+];
+            pub const ALL: [Self; [$(Self::$Event, $(Self::$Other,)*)+].len()] =
+                [$(Self::$Event, $(Self::$Other,)*)+];
 
             /// The slots that its template may use, beside [`Slot::COMMON`].
             #[must_use]
             pub const fn own_slots(self) -> &'static [Slot] {
                 match self {
-                    $(Self::$Event => &[$(Slot::$slot),*], $(Self::$Other => &[$(Slot::$other_slot),*],)?)+
+                    $(Self::$Event => &[$(Slot::$slot),*], $(Self::$Other => &[$(Slot::$other_slot),*],)*)+
                 }
             }
 
             /// Origin of the event, in most profiles.
             pub(in crate::mapping) const fn origin(self) -> &'static str {
                 match self {
-                    $(Self::$Event => $origin, $(Self::$Other => $other_origin,)?)+
+                    $(Self::$Event => $origin, $(Self::$Other => $other_origin,)*)+
                 }
             }
         }
@@ -121,7 +121,11 @@ client_events! {
         Text = Str(text), SegmentId = int(*segment_id), AtMs = int(*audio_ms), FromS = seconds(*start_ms),
         ToS = seconds(start_ms + audio_ms), DurationS = seconds(*audio_ms), Speaker = Str(speaker.name()),
         Source = Str(speaker.source()), UnixS
-    ];
+    ]
+    and
+    /// A sentence of the model's words, as soon as it is complete.
+    AnswerSentence from "the model's words, a sentence at a time"
+    [Text, SegmentId, UnixS];
 
     /// Final transcript.
     TranscriptFinal {
@@ -158,7 +162,11 @@ client_events! {
     /// One word of a final transcript: not a message, but an element of [`Slot::Words`].
     TranscriptWord from "an element of the user's final transcripts. Its times are estimated: the words share the voiced parts \
         of the utterance by their letters"
-    [Word, BareWord, FromS, ToS];
+    [Word, BareWord, FromS, ToS]
+    and
+    /// The user's final words; without a template, [`EventName::TranscriptFinal`] is sent.
+    UserTranscript from "the user's words, if they are transcribed"
+    [Text, SegmentId, Language, UnixS];
 
     /// The user stopped speaking.
     SpeechEnded {
@@ -276,6 +284,10 @@ client_events! {
 
     /// Settings have changed.
     Configured from "the bridge"
+    [UnixS];
+
+    /// The client got no message for `idle_event_ms`.
+    StillHere from "the bridge, when it has had nothing to say for `idle_event_ms`"
     [UnixS];
 
     /// A conversation waits for a model, because all workers are taken. Repeated while it waits.

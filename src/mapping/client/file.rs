@@ -48,6 +48,11 @@ pub(super) struct ClientFile {
     pub(super) rest: bool,
     #[serde(default)]
     pub(super) lock_step: bool,
+    #[serde(default, deserialize_with = "check::deserialize_ms")]
+    pub(super) idle_event_ms: u64,
+    pub(super) setup_page: Option<UrlPath>,
+    #[serde(default)]
+    pub(super) headers: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) query: BTreeMap<Spanned<String>, FieldFile>,
     pub(super) audio_in: AudioIn,
@@ -116,6 +121,11 @@ pub struct AudioOut {
     pub complexity: Option<u8>,
     /// Pace, in place of the profile's.
     pub pace: Option<PlayoutPace>,
+    /// Audio sent ahead, in place of the profile's, ms.
+    pub lead_ms: Option<u32>,
+    /// Time from the estimated end of a text or turn to its reported end, ms.
+    #[serde(default, deserialize_with = "check::deserialize_ms")]
+    pub tail_ms: u32,
 }
 
 impl AudioOut {

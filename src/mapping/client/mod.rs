@@ -64,6 +64,12 @@ pub struct ClientMapping {
     pub command_key: String,
     /// Transcripts are sent as answers only: one for each binary frame, and one for a command that makes them final.
     pub lock_step: bool,
+    /// A client that gets no message for this long gets [`EventName::StillHere`], ms; 0 disables.
+    pub idle_event_ms: u64,
+    /// Path of the page that tells devices where to connect.
+    pub setup_page: Option<String>,
+    /// Headers of the request and the query parameters that they stand for.
+    pub headers: BTreeMap<String, String>,
     /// Query parameters.
     pub query: Vec<ProtocolField>,
     /// Audio from the client.
@@ -152,6 +158,9 @@ impl ClientMapping {
             signature_header: read.signature_header,
             command_key: command_key.to_owned(),
             lock_step: read.lock_step,
+            idle_event_ms: read.idle_event_ms,
+            setup_page: read.setup_page.map(|path| path.0),
+            headers: read.headers,
             query: compile_fields(read.query, &mut Extractor::default(), &[], true, document)?,
             audio_in: read.audio_in,
             audio_out: read.audio_out,
@@ -255,6 +264,12 @@ impl ClientMapping {
             if is_missing {
                 let message = format!("a command has a verb that needs {what}; see mappings/reference.md");
                 problems.push(error_at_key(&[needs], message));
+            }
+        }
+        for (header, parameter) in &self.headers {
+            if !self.query.iter().any(|field| field.name == *parameter) {
+                let message = format!("the header `{header}` stands for `{parameter}`, which [query] does not have");
+                problems.push(error_at_key(&["headers"], message));
             }
         }
         if self.paths.is_empty() && !self.is_rest {

@@ -14,6 +14,10 @@ pub enum Verb {
     Played,
     /// Changes settings.
     Configure,
+    /// Changes settings without an answer.
+    Adjust,
+    /// Adds the user's text to the conversation, and has the model answer.
+    Ask,
     /// Speaks a text.
     Speak,
     /// Stops speaking.

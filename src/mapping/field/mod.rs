@@ -78,6 +78,10 @@ pub enum FieldRole {
     Shape,
     /// The first settings of a session of OpenAI's kind, as JSON.
     Session,
+    /// What ends an utterance: `silence`, or the `client` with a commit.
+    UtteranceEnd,
+    /// Header of binary messages: `none`, or the name of a format.
+    FrameHeader,
 }
 
 /// Longest item of a list of texts: longer than any name or phrase.
@@ -283,7 +287,10 @@ impl ProtocolField {
                 }
             };
         }
-        let mapped = node.as_str().and_then(|word| means.get(word));
+        let mapped = match node {
+            Node::Int(number) => means.get(&number.to_string()),
+            node => node.as_str().and_then(|word| means.get(word)),
+        };
         mapped.map(|mapped| FieldValue::Text(mapped.clone())).ok_or_else(|| {
             let words: Vec<String> = means.keys().cloned().collect();
             format!("Input should be {}, got {}", one_of(&words), display_node(node))

@@ -141,6 +141,7 @@ pub(super) fn admit(
     let asks_for_keys = config.access.keys.is_some();
     let by_sign = client_signs::narrow_by_signs(&mut candidates, headers, &query, asks_for_keys);
     let query = client_signs::add_shape(&candidates, headers, query);
+    let query = client_signs::add_headers(&candidates, headers, query);
     let session = secret_session(&config, headers, &query_keys, &path, &server.client_secrets);
     let query = client_signs::add_session(&candidates, session.as_deref(), query);
     let was_open = candidates.len() > 1;

@@ -94,6 +94,18 @@ pub(super) fn add_shape(candidates: &[Arc<ClientMapping>], headers: &HeaderMap, 
     }
 }
 
+/// The query, with the parameters that headers of the request stand for, unless the query has them.
+pub(super) fn add_headers(candidates: &[Arc<ClientMapping>], headers: &HeaderMap, query: String) -> String {
+    let named = candidates.iter().flat_map(|client| &client.headers);
+    named.fold(query, |query, (header, parameter)| {
+        let value = headers.get(header.as_str()).and_then(|value| value.to_str().ok());
+        match value.filter(|_| split_query_parameter(&query, parameter).1.is_empty()) {
+            Some(value) => form_urlencoded::Serializer::new(query).append_pair(parameter, value).finish(),
+            None => query,
+        }
+    })
+}
+
 /// The query, with the settings of the request's client secret for protocols that know them, and with their model if the query
 /// names none.
 pub(super) fn add_session(candidates: &[Arc<ClientMapping>], session: Option<&str>, query: String) -> String {

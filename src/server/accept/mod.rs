@@ -3,6 +3,7 @@
 //! - [`admission`]: the checks that may reject a request
 //! - [`capabilities`]: pages of what a protocol's sessions can do
 //! - [`client_signs`]: signs of the client's protocol in its request
+//! - [`device_setup`]: pages that tell devices where to connect
 //! - [`failure_log`]: the log of connections that could not be accepted
 //! - [`host`]: the host that a request names, and the page that it comes from
 //! - [`not_found`]: the answer to requests for unknown paths
@@ -16,6 +17,7 @@
 mod admission;
 mod capabilities;
 pub(crate) mod client_signs;
+mod device_setup;
 pub(super) mod failure_log;
 mod host;
 pub(crate) mod http_error;
@@ -193,11 +195,15 @@ async fn answer_request(
     let config = server.config();
     let secret_request = SecretRequest::of(&request, &config);
     let capabilities = capabilities::page(&request, &config);
+    let device_protocol = device_setup::protocol(&request, &config);
     let answered = match secret_request {
         _ if config.playground && playground::is_addressed_by(&request) => {
             playground::answer(request, (peer, server), &config)
         }
         _ if let Some(page) = capabilities => capabilities::answer(page, &request, (peer, server), &config),
+        _ if let Some(client) = device_protocol => {
+            device_setup::answer(&client, request, server, &config).await
+        }
         Some(secret_request) => secret_request.answer(request, peer, server).await,
         None => admit(request, peer, server),
     };

@@ -18,7 +18,7 @@ pub mod origin;
 pub(super) mod quota;
 pub mod signature;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use hyper::{
     HeaderMap,
@@ -26,6 +26,7 @@ use hyper::{
 };
 
 use super::memory::MemoryBudget;
+use crate::secret::Secret;
 
 use self::{
     address::TrustedProxies,
@@ -41,6 +42,8 @@ use self::{
 pub struct AccessPolicy {
     /// API keys; without a key file, every client is admitted.
     pub keys: Option<ApiKeys>,
+    /// Keys that devices get at the page where they ask for their server, by device id in lower case.
+    pub device_keys: BTreeMap<String, Secret>,
     /// Rejects clients without a key.
     pub required: bool,
     /// Checks the requests of protocols that sign them; a valid signature replaces a key.
@@ -112,6 +115,11 @@ pub(super) struct Credentials<'r> {
 }
 
 impl AccessPolicy {
+    /// The key of a device with this id.
+    pub(super) fn device_key(&self, id: &str) -> Option<&str> {
+        self.device_keys.get(&id.to_ascii_lowercase()).map(Secret::expose)
+    }
+
     /// Determines the client's address.
     pub(super) fn client_address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let lines = headers.get_all(self.proxies.header.name()).into_iter();

@@ -63,6 +63,8 @@ pub(crate) struct FloorOptions {
     pub(crate) playout: PlayoutRules,
     /// How Opus is encoded, and in packets of which length.
     pub(crate) packets: PacketOptions,
+    /// Time from the estimated end of a speech to its reported end.
+    pub(crate) tail: Duration,
 }
 
 /// What wants to be heard. A text that the client wants spoken at once always may.

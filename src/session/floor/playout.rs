@@ -88,7 +88,7 @@ impl Floor {
     fn played_at(&self, now: Instant) -> Option<Instant> {
         let speech = self.speeches.front()?;
         if !self.options.confirms_playback || !speech.start_reported {
-            return self.pace.playout_end();
+            return self.pace.playout_end().map(|end| end + self.options.tail);
         }
         // A client that plays from a buffer began with the first audio at the earliest.
         let estimated_end = speech.first_sent_at.unwrap_or(now) + speech.length_of(speech.sent_samples);

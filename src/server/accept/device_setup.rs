@@ -1,0 +1,141 @@
+//! The page that tells devices where to connect, at the `setup_page` of their protocol. The answer has the form of xiaozhi's
+//! servers, which call it OTA: the device's own version and no URL, so that it updates nothing, and the URL of the WebSocket.
+//!
+//! The page is open to everybody. Only a device whose id stands in `[access] device_keys` gets a key.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    HeaderMap, Method, Request, StatusCode,
+    body::Incoming,
+    header::{
+        ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ALLOW,
+        CACHE_CONTROL, HeaderValue, ORIGIN, VARY,
+    },
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    host::host,
+    http_error::{HttpError, HttpResponse, answer_with},
+    rest::read_short_body,
+    session_opening::unix_now,
+};
+use crate::{
+    mapping::ClientMapping,
+    server::{ServerContext, ServiceConfig},
+    telemetry::metrics::RejectReason,
+};
+
+/// Longest description of a device.
+const BODY_MAX_BYTES: usize = 64 * 1024;
+/// Longest version that is echoed.
+const VERSION_MAX_BYTES: usize = 64;
+/// Methods of the page.
+const METHODS: &str = "GET, POST";
+
+/// What a device says about itself, as far as it matters.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Device {
+    application: Application,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Application {
+    version: String,
+}
+
+/// The protocol whose page this is; `None` for any other request, and without a route for the protocol.
+pub(super) fn protocol<B>(request: &Request<B>, config: &ServiceConfig) -> Option<Arc<ClientMapping>> {
+    let path = request.uri().path().trim_end_matches('/');
+    let is_page = |page: &String| page.trim_end_matches('/') == path;
+    let mut clients = config.library.clients();
+    let found = clients.find(|client| client.setup_page.as_ref().is_some_and(is_page));
+    found.filter(|client| config.routes.can_serve(client)).cloned()
+}
+
+/// Answers a request for the page.
+pub(super) async fn answer(
+    client: &ClientMapping,
+    request: Request<Incoming>,
+    server: &ServerContext,
+    config: &ServiceConfig,
+) -> Result<HttpResponse, Box<HttpError>> {
+    let origin = request.headers().get(ORIGIN).cloned();
+    let origin = origin.filter(|_| config.access.is_origin_allowed(request.headers()));
+    let mut response = match *request.method() {
+        Method::GET => answer_with("text/plain", format!("Connect at {}\n", socket_url(client, &request, config)?)),
+        Method::OPTIONS => preflight_response(),
+        Method::POST => {
+            let url = socket_url(client, &request, config)?;
+            let key = config.access.device_key(device_id(request.headers())).unwrap_or_default().to_owned();
+            let body = read_short_body(request.into_body(), BODY_MAX_BYTES, server).await?;
+            setup(&url, &key, &body)
+        }
+        _ => {
+            let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
+            let message = "This page answers GET and POST";
+            return Err(
+                HttpError::new(reason, status, "method_not_allowed", message).with_header(ALLOW, METHODS)
+            );
+        }
+    };
+    if let Some(origin) = origin {
+        response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        response.headers_mut().insert(VARY, HeaderValue::from_static("origin"));
+    }
+    Ok(response)
+}
+
+/// The answer to a device.
+fn setup(url: &str, key: &str, body: &[u8]) -> HttpResponse {
+    let device: Device = serde_json::from_slice(body).unwrap_or_default();
+    let version = Some(device.application.version);
+    let version = version.filter(|text| (1..=VERSION_MAX_BYTES).contains(&text.len()));
+    let answer = json!({
+        "server_time": {"timestamp": unix_now().as_millis() as u64, "timezone_offset": 0},
+        "firmware": {"version": version.as_deref().unwrap_or("0.0.0"), "url": ""},
+        "websocket": {"url": url, "token": key, "version": 1},
+    });
+    let mut response = answer_with("application/json", answer.to_string());
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn device_id(headers: &HeaderMap) -> &str {
+    headers.get("device-id").and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// The URL of the protocol's WebSocket at the host that the request names, with the request's query.
+fn socket_url<B>(
+    client: &ClientMapping,
+    request: &Request<B>,
+    config: &ServiceConfig,
+) -> Result<String, Box<HttpError>> {
+    let host = host(request.headers()).filter(|host| !host.is_empty());
+    let host = host.ok_or_else(|| HttpError::bad_request("The request names no host"))?;
+    // A sender that lies changes its own answer only.
+    let proxied = request.headers().get("x-forwarded-proto").is_some_and(|value| value == "https");
+    let scheme = if config.tls.is_some() || proxied { "wss" } else { "ws" };
+    let path = client.paths.first().map_or("/", String::as_str);
+    let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
+    Ok(format!("{scheme}://{host}{path}{query}"))
+}
+
+/// Answers a browser that asks whether a page may send the request.
+fn preflight_response() -> HttpResponse {
+    let mut response = HttpResponse::new(Full::new(Bytes::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
+    headers.insert(
+        ACCESS_CONTROL_ALLOW_HEADERS,
+        HeaderValue::from_static("authorization, content-type, device-id, client-id, activation-version, *"),
+    );
+    response
+}
