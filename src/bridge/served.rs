@@ -236,7 +236,14 @@ impl ServedBridge {
         }
         match &self.session {
             Some(session) if !session.is_finished() => Output::Wait(
-                session.tools.timers.next().into_iter().chain(self.lanes.deadline()).chain(still_here_at).min(),
+                session
+                    .tools
+                    .timers
+                    .next()
+                    .into_iter()
+                    .chain(self.lanes.deadline())
+                    .chain(still_here_at)
+                    .min(),
             ),
             _ => Output::Finished,
         }

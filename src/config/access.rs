@@ -244,7 +244,8 @@ impl Config {
         let upstream_files =
             self.upstream.iter().flat_map(|upstream| upstream.token_file.iter().chain(&upstream.client_key));
         let signature = self.access.signature.iter().flat_map(|signature| &signature.token_file);
-        let client_files = self.access.keys.iter().chain(&self.access.device_keys).chain(signature).chain(&self.tls.key);
+        let client_files =
+            self.access.keys.iter().chain(&self.access.device_keys).chain(signature).chain(&self.tls.key);
         client_files.chain(&self.admin.token_file).chain(&self.admin.tls.key).chain(upstream_files)
     }
 

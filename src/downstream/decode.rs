@@ -11,8 +11,8 @@ use crate::{
     audio::{encoding::Encoding, pcm, vad::Sensitivity},
     error::{Error, ErrorKind},
     event::{
-        AnswerRequest, ClientEvent, CloseReason, Entry, EntryId, EntryPart, EntryPlace, Frame, MicrophoneMode,
-        Role, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame,
+        AnswerRequest, ClientEvent, CloseReason, Entry, EntryId, EntryPart, EntryPlace, Frame,
+        MicrophoneMode, Role, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame,
     },
     mapping::{
         client::{EmptyMessage, ProtocolCommand, Verb},

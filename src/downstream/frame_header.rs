@@ -41,11 +41,9 @@ impl FrameHeader {
     pub(super) fn read(self, message: &[u8]) -> Result<FrameContent<'_>, Error> {
         let (kind, length, payload) = match (self, message) {
             (Self::None, _) => return Ok(FrameContent::Audio(message)),
-            (Self::Stamped, [_, _, t1, t0, _, _, _, _, _, _, _, _, l3, l2, l1, l0, payload @ ..]) => (
-                u16::from_be_bytes([*t1, *t0]),
-                u32::from_be_bytes([*l3, *l2, *l1, *l0]) as usize,
-                payload,
-            ),
+            (Self::Stamped, [_, _, t1, t0, _, _, _, _, _, _, _, _, l3, l2, l1, l0, payload @ ..]) => {
+                (u16::from_be_bytes([*t1, *t0]), u32::from_be_bytes([*l3, *l2, *l1, *l0]) as usize, payload)
+            }
             (Self::Sized, [kind, _, l1, l0, payload @ ..]) => {
                 (u16::from(*kind), usize::from(u16::from_be_bytes([*l1, *l0])), payload)
             }

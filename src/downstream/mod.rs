@@ -28,8 +28,7 @@ pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
 pub(crate) use self::realtime::check_session;
 use self::{
-    frame_header::FrameHeader, live::Live, realtime::Realtime, sentences::Sentences,
-    values::ConnectionValues,
+    frame_header::FrameHeader, live::Live, realtime::Realtime, sentences::Sentences, values::ConnectionValues,
 };
 use crate::{event::Message, mapping::ClientMapping};
 

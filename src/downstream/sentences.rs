@@ -46,7 +46,9 @@ fn sentence_length(text: &str) -> Option<usize> {
         let is_end = ENDS.contains(letter)
             || ENDS_BEFORE_SPACE.contains(letter)
                 && follows.map_or(!before.is_ascii_digit(), char::is_whitespace);
-        let goes_on = |next: char| ENDS.contains(next) || ENDS_BEFORE_SPACE.contains(next) || "\"'”’」』)）".contains(next);
+        let goes_on = |next: char| {
+            ENDS.contains(next) || ENDS_BEFORE_SPACE.contains(next) || "\"'”’」』)）".contains(next)
+        };
         if is_end && !follows.is_some_and(goes_on) {
             return Some(end);
         }
@@ -81,10 +83,10 @@ mod tests {
         assert_eq!(cut(&partials, "你好！今天天气很好。明天呢"), ["你好！", "今天天气很好。", "明天呢"]);
         let partials = ["It is 3.", "It is 3.14 here", "It is 3.14 here. And"];
         assert_eq!(cut(&partials, "It is 3.14 here. And so on"), ["It is 3.14 here.", "And so on"]);
-        assert_eq!(cut(&["He said: \"Yes!\" Then"], "He said: \"Yes!\" Then he left..."), [
-            "He said: \"Yes!\"",
-            "Then he left..."
-        ]);
+        assert_eq!(
+            cut(&["He said: \"Yes!\" Then"], "He said: \"Yes!\" Then he left..."),
+            ["He said: \"Yes!\"", "Then he left..."]
+        );
     }
 
     #[test]

@@ -20,3 +20,4 @@ mod session;
 mod telephony;
 mod traces;
 mod uploads;
+mod xiaozhi;

@@ -268,7 +268,8 @@ impl ClientMapping {
         }
         for (header, parameter) in &self.headers {
             if !self.query.iter().any(|field| field.name == *parameter) {
-                let message = format!("the header `{header}` stands for `{parameter}`, which [query] does not have");
+                let message =
+                    format!("the header `{header}` stands for `{parameter}`, which [query] does not have");
                 problems.push(error_at_key(&["headers"], message));
             }
         }

@@ -69,7 +69,9 @@ pub(super) async fn answer(
     let origin = request.headers().get(ORIGIN).cloned();
     let origin = origin.filter(|_| config.access.is_origin_allowed(request.headers()));
     let mut response = match *request.method() {
-        Method::GET => answer_with("text/plain", format!("Connect at {}\n", socket_url(client, &request, config)?)),
+        Method::GET => {
+            answer_with("text/plain", format!("Connect at {}\n", socket_url(client, &request, config)?))
+        }
         Method::OPTIONS => preflight_response(),
         Method::POST => {
             let url = socket_url(client, &request, config)?;

@@ -1,0 +1,187 @@
+//! A xiaozhi device in virtual time: packets of Opus both ways.
+
+use std::time::Duration;
+
+use opus_pure::{Application, OpusEncoder};
+use serde_json::{Value, json};
+
+use crate::harness::{ClientFrame, Harness, HarnessConfig, recording, zeros};
+
+const PACKET: Duration = Duration::from_millis(60);
+/// Packets that a device can hold.
+const BUFFER_PACKETS: usize = 40;
+
+struct Device {
+    harness: Harness,
+    encoder: OpusEncoder,
+    version: u8,
+}
+
+impl Device {
+    fn connect(profile: &'static str, version: u8) -> Self {
+        let query = String::new();
+        let config = HarnessConfig { client: "xiaozhi", query, profile, ..HarnessConfig::default() };
+        let encoder = OpusEncoder::new(16_000, 1, Application::Voip).unwrap();
+        let mut device = Self { harness: Harness::new(config), encoder, version };
+        device.harness.send_json(&json!({
+            "type": "hello", "version": version, "features": {"mcp": true}, "transport": "websocket",
+            "audio_params": {"format": "opus", "sample_rate": 16000, "channels": 1, "frame_duration": 60},
+        }));
+        let hello = device.harness.events("hello")[0].clone();
+        assert_eq!(hello["transport"], "websocket");
+        assert!(hello["session_id"].as_str().is_some_and(|id| !id.is_empty()), "{hello}");
+        assert_eq!(
+            hello["audio_params"],
+            json!({"format": "opus", "sample_rate": 24000, "channels": 1, "frame_duration": 60})
+        );
+        device
+    }
+
+    fn listen(&mut self, members: &Value) {
+        let mut message = json!({"type": "listen"});
+        message.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        self.harness.send_json(&message);
+    }
+
+    /// Sends speech in real time.
+    fn say(&mut self, samples: &[i16]) {
+        for frame in samples.chunks_exact(960) {
+            let mut packet = [0; 1500];
+            let length = self.encoder.encode_s16(frame, frame.len(), &mut packet).unwrap();
+            let header = match self.version {
+                2 => [&[0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &(length as u32).to_be_bytes()].concat(),
+                3 => [&[0, 0][..], &(length as u16).to_be_bytes()].concat(),
+                _ => Vec::new(),
+            };
+            self.harness.send_binary(&[&header, &packet[..length]].concat());
+            self.harness.advance(PACKET);
+        }
+    }
+
+    fn states(&self) -> Vec<&str> {
+        let states = self.harness.events("tts").into_iter().map(|event| event["state"].as_str().unwrap());
+        states.filter(|state| *state != "sentence_start").collect()
+    }
+
+    fn wait_for_state(&mut self, state: &str, count: usize) {
+        let seen = self.harness.run_until(
+            |harness| harness.events("tts").iter().filter(|event| event["state"] == state).count() >= count,
+            Duration::from_secs(60),
+        );
+        assert!(seen.is_some(), "no {state}: {:?}", self.harness.names());
+    }
+
+    /// Checks that audio came between start and stop only, and plays it from a device's buffer. Returns the packets played,
+    /// underruns within a turn and overruns.
+    fn play(&self) -> (usize, usize, usize) {
+        let (mut is_speaking, mut ends, mut total, mut dry, mut over) = (false, None, 0, 0, 0);
+        for (at, frame) in &self.harness.log {
+            match frame {
+                ClientFrame::Event(event) if event["type"] == "tts" && event["state"] == "start" => {
+                    assert!(!std::mem::replace(&mut is_speaking, true), "a second start");
+                    ends = None;
+                }
+                ClientFrame::Event(event) if event["type"] == "tts" && event["state"] == "stop" => {
+                    assert!(std::mem::take(&mut is_speaking), "a stop without a start");
+                    assert!(ends.is_none_or(|end| end <= *at), "a stop before the end of playback");
+                }
+                ClientFrame::Binary(_) => {
+                    assert!(is_speaking, "a packet that the device drops");
+                    dry += usize::from(ends.is_some_and(|end| end < *at));
+                    let end = ends.map_or(*at, |end: Duration| end.max(*at)) + PACKET;
+                    over += usize::from(end - *at > PACKET * BUFFER_PACKETS as u32);
+                    (ends, total) = (Some(end), total + 1);
+                }
+                _ => {}
+            }
+        }
+        (total, dry, over)
+    }
+}
+
+fn speech() -> Vec<i16> {
+    recording("jfk_16k.wav")[..32_000].to_vec()
+}
+
+#[test]
+fn auto_mode_is_answered_with_every_frame_version() {
+    for version in 1..=3 {
+        let mut device = Device::connect("assistant", version);
+        device.listen(&json!({"state": "start", "mode": "auto"}));
+        device.say(&speech());
+        device.say(&zeros(1200));
+        device.wait_for_state("stop", 1);
+        assert_eq!(device.states(), ["start", "stop"]);
+        let (packets, dry, over) = device.play();
+        assert!(packets > 3 && (dry, over) == (0, 0), "version {version}: {packets} {dry} {over}");
+        assert_eq!(device.harness.events("stt").len(), 1, "{:?}", device.harness.names());
+        assert!(device.harness.events("tts").iter().any(|event| event["state"] == "sentence_start"));
+        assert_eq!(device.harness.events("hello").len(), 1);
+        let frame = device.harness.log.iter().find_map(|(_, frame)| match frame {
+            ClientFrame::Binary(bytes) => Some(bytes.clone()),
+            _ => None,
+        });
+        let frame = frame.unwrap();
+        match version {
+            2 => assert_eq!(u32::from_be_bytes(frame[12..16].try_into().unwrap()) as usize, frame.len() - 16),
+            3 => assert_eq!(u16::from_be_bytes(frame[2..4].try_into().unwrap()) as usize, frame.len() - 4),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn manual_mode_is_answered_when_the_button_is_released() {
+    let mut device = Device::connect("assistant", 1);
+    device.listen(&json!({"state": "start", "mode": "manual"}));
+    device.say(&speech());
+    // A pause with the button held is part of the utterance.
+    device.say(&zeros(2400));
+    assert_eq!(device.states(), Vec::<&str>::new());
+    device.listen(&json!({"state": "stop"}));
+    device.wait_for_state("stop", 1);
+    assert_eq!(device.states(), ["start", "stop"]);
+}
+
+#[test]
+fn typed_text_is_answered_and_abort_stops_the_answer() {
+    let mut device = Device::connect("assistant", 1);
+    device.listen(&json!({"state": "detect", "text": "Tell me a story."}));
+    device.wait_for_state("start", 1);
+    device.harness.send_json(&json!({"type": "abort", "reason": "wake_word_detected"}));
+    device.wait_for_state("stop", 1);
+    device.harness.advance(Duration::from_secs(5));
+    assert_eq!(device.states(), ["start", "stop"]);
+    assert!(
+        matches!(device.harness.log.last(), Some((_, ClientFrame::Event(event))) if event["state"] == "stop")
+    );
+}
+
+#[test]
+fn silent_device_gets_a_message_before_it_gives_up() {
+    let mut device = Device::connect("assistant", 1);
+    device.harness.advance(Duration::from_secs(250));
+    let mut last = Duration::ZERO;
+    for (at, _) in &device.harness.log {
+        assert!(*at - last < Duration::from_secs(120));
+        last = *at;
+    }
+    assert_eq!(device.harness.events("ping").len(), 4);
+}
+
+#[test]
+fn ten_minutes_of_turns_never_empty_or_fill_the_devices_buffer() {
+    let mut device = Device::connect("assistant", 1);
+    let mut turns = 0;
+    while device.harness.now() < Duration::from_secs(600) {
+        turns += 1;
+        device.listen(&json!({"state": "start", "mode": "auto"}));
+        device.say(&speech());
+        device.say(&zeros(1200));
+        device.wait_for_state("stop", turns);
+        device.harness.advance(Duration::from_millis(137));
+    }
+    let (packets, dry, over) = device.play();
+    assert!(turns > 20 && packets > 20 * turns, "{turns} turns, {packets} packets");
+    assert_eq!((dry, over), (0, 0), "underruns and overruns in {packets} packets");
+}
