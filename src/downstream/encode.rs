@@ -212,7 +212,7 @@ mod tests {
         let json = encoded_text(ClientCommand::SpeechStarted { at_ms: 920, from_ms: 670, segment_id: 0 });
         assert_eq!(json, r#"{"type":"vad.speech_start","timestamp_ms":920,"timestamp":1234567890.123}"#);
         let json = encoded_text(ClientCommand::TranscriptFinal {
-            speaker: crate::event::Speaker::User,
+            speaker: Speaker::User,
             text: "hello \"you\"".into(),
             segment_id: 3,
             duration_ms: 3420,
