@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Codec, CodecKind, IgnoredField,
-    frame_header::{FrameContent, FrameHeader},
+    frame_header::FrameContent,
     picture, realtime, reference,
 };
 use crate::{
@@ -132,9 +132,6 @@ impl Codec {
         values: Vec<(FieldRole, FieldValue)>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
-        if matches!(verb, Verb::Configure | Verb::Adjust) {
-            self.set_frame_header(&values);
-        }
         handle(match verb {
             Verb::Audio => match self.decode_audio(command, found)? {
                 Some(bytes) => ClientEvent::Audio(bytes),
@@ -188,15 +185,6 @@ impl Codec {
         handle(ClientEvent::AddEntry(Box::new(entry), EntryPlace::End));
         handle(ClientEvent::Answer(Box::new(AnswerRequest { by_client: true, ..AnswerRequest::default() })));
         Ok(())
-    }
-
-    /// Sets the header of binary messages, if a value names one.
-    pub(super) fn set_frame_header(&mut self, values: &[(FieldRole, FieldValue)]) {
-        for value in values {
-            if let (FieldRole::FrameHeader, FieldValue::Text(name)) = value {
-                self.frame_header = FrameHeader::from_name(name).unwrap_or_default();
-            }
-        }
     }
 
     /// Decodes the base64 audio of a command; `None` for a command without audio, or with none.

@@ -5,6 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use super::{
     Codec,
     decode::{invalid_error, to_setting},
+    frame_header::FrameHeader,
 };
 use crate::{
     audio::encoding::Encoding,
@@ -97,7 +98,9 @@ impl Codec {
                     realtime.set_transcription();
                 }
             }
-            (Some(role @ FieldRole::FrameHeader), value) => self.set_frame_header(&[(role, value)]),
+            (Some(FieldRole::FrameHeader), FieldValue::Text(name)) => {
+                self.frame_header = FrameHeader::from_name(&name).unwrap_or_default();
+            }
             (Some(role), value) => connect.settings.extend(to_setting(role, value)),
             (None, _) => {}
         }

@@ -36,11 +36,7 @@ impl ConnectionValues {
     pub(super) fn renew(&mut self, rules: &[ValueRule], at: usize) {
         let content = &mut self.contents[at];
         match &rules[at].source {
-            ValueSource::Remembered { default } => {
-                if let (ValueContent::None, Some(text)) = (&content, default) {
-                    *content = ValueContent::Text(text.clone());
-                }
-            }
+            ValueSource::Remembered => {}
             ValueSource::Generated { prefix, .. } => {
                 *content = ValueContent::Text(format!("{prefix}{:016x}", self.random.u64(..)));
             }

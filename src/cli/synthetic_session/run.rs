@@ -9,7 +9,12 @@ use serde_json::{Value, json};
 
 use super::SyntheticSession;
 use crate::{
-    audio::{SPEECH_RATE_HZ, pcm, wav},
+    audio::{
+        SPEECH_RATE_HZ,
+        encoding::Encoding,
+        opus::{PacketEncoder, PacketOptions},
+        pcm, wav,
+    },
     bridge::{Bridge, Input, Output},
     cli::demo::RECORDING,
     downstream::Codec,
@@ -149,14 +154,21 @@ impl<'s> SessionRun<'s> {
         samples.truncate(count(SPEECH, rate_hz));
         samples.resize(count(SPEECH + SILENCE, rate_hz), 0.0);
         let samples = wav::resample_all(&samples, rate_hz, format.rate_hz).unwrap_or_default();
+        let packets = PacketEncoder::new(format.rate_hz, PacketOptions::default());
+        let mut packets = packets.ok().filter(|_| format.encoding == Encoding::Opus);
         for frame in samples.chunks(count(FRAME, format.rate_hz).max(1)) {
             let channels = usize::from(format.channels);
             let interleaved: Vec<f32> =
                 frame.iter().flat_map(|sample| std::iter::repeat_n(*sample, channels)).collect();
             let mut bytes = Vec::new();
             format.encoding.encode(&interleaved, &mut bytes);
-            for part in bytes.chunks(format.frame_max_bytes) {
-                self.send_audio(part);
+            match &mut packets {
+                Some(encoder) => {
+                    for part in bytes.chunks(2 * encoder.packet_samples()) {
+                        self.send_audio(&encoder.encode(part));
+                    }
+                }
+                None => bytes.chunks(format.frame_max_bytes).for_each(|part| self.send_audio(part)),
             }
             self.advance(FRAME);
         }

@@ -287,10 +287,7 @@ impl ProtocolField {
                 }
             };
         }
-        let mapped = match node {
-            Node::Int(number) => means.get(&number.to_string()),
-            node => node.as_str().and_then(|word| means.get(word)),
-        };
+        let mapped = node.as_str().and_then(|word| means.get(word));
         mapped.map(|mapped| FieldValue::Text(mapped.clone())).ok_or_else(|| {
             let words: Vec<String> = means.keys().cloned().collect();
             format!("Input should be {}, got {}", one_of(&words), display_node(node))
