@@ -1,7 +1,7 @@
 //! The key in a request. [`super::keys`] looks it up.
 //!
 //! A request has at most one key. Sources: `Authorization: Bearer KEY`, `Token KEY` or `KEY`, `X-API-Key: KEY`, a subprotocol, and the configured
-//! query parameter. Browsers cannot set headers, so a page offers the subprotocols `voxbridge` and `voxbridge.key.KEY`.
+//! query parameter, also as `Bearer KEY`. Browsers cannot set headers, so a page offers the subprotocols `voxbridge` and `voxbridge.key.KEY`.
 //! The server selects the first and never sends the key back. Pages written for other servers offer their own
 //! protocol's name and the key behind it; these names are in the mapping file (`subprotocols`). A key in a subprotocol
 //! consists of the characters allowed there: letters, digits and `!#$%&'*+-.^_|~` (RFC 9110 §5.6.2).
@@ -61,7 +61,8 @@ pub fn find_key(
         .chain(KEY_HEADERS.into_iter().flat_map(header_values))
         .chain(prefixed)
         .chain(following.map(|pair| pair[1]))
-        .chain(query_keys.iter().map(String::as_str));
+        // Pages for xiaozhi's servers put the whole header into the query.
+        .chain(query_keys.iter().map(|key| key.strip_prefix("Bearer ").unwrap_or(key)));
     let mut all = all.filter(|key| !key.is_empty());
     let first = all.next();
     match all.all(|key| Some(key) == first) {
@@ -136,7 +137,7 @@ mod tests {
         ] {
             assert_eq!(key(&[(name, value)], &[]), one, "{name}: {value}");
         }
-        assert_eq!(key(&[], &["k"]), one);
+        assert_eq!((key(&[], &["k"]), key(&[], &["Bearer k"])), (one.clone(), one.clone()));
         let two = [("sec-websocket-protocol", "token"), ("sec-websocket-protocol", "k")];
         assert_eq!(key(&two, &[]), one, "lists may be cut into lines");
         assert_eq!(key(&[("x-api-key", "k"), ("authorization", "Bearer k")], &["k", "k"]), one);
