@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    Codec, CodecKind, IgnoredField,
-    frame_header::FrameContent,
-    picture, realtime, reference,
-};
+use super::{Codec, CodecKind, IgnoredField, frame_header::FrameContent, picture, realtime, reference};
 use crate::{
     audio::{encoding::Encoding, pcm, vad::Sensitivity},
     error::{Error, ErrorKind},

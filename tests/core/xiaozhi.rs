@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use opus_pure::{Application, OpusEncoder};
 use serde_json::{Value, json};
+use voxbridge::audio::opus::packet_samples;
 
 use crate::harness::{ClientFrame, Harness, HarnessConfig, recording, zeros};
 
@@ -27,6 +28,7 @@ impl Device {
             "type": "hello", "version": version, "features": {"mcp": true}, "transport": "websocket",
             "audio_params": {"format": "opus", "sample_rate": 16000, "channels": 1, "frame_duration": 60},
         }));
+        assert_eq!(device.harness.now(), Duration::ZERO, "the hello waits for nothing");
         let hello = device.harness.events("hello")[0].clone();
         assert_eq!(hello["transport"], "websocket");
         assert!(hello["session_id"].as_str().is_some_and(|id| !id.is_empty()), "{hello}");
@@ -71,8 +73,9 @@ impl Device {
         assert!(seen.is_some(), "no {state}: {:?}", self.harness.names());
     }
 
-    /// Checks that audio came between start and stop only, and plays it from a device's buffer. Returns the packets played,
-    /// underruns within a turn and overruns.
+    /// Checks that audio came between start and stop only, and plays it as a device does: it begins with the first packet of a
+    /// turn and takes one each 60 ms. Returns the packets, the underruns within a turn, and how often more than
+    /// [`BUFFER_PACKETS`] were held.
     fn play(&self) -> (usize, usize, usize) {
         let (mut is_speaking, mut ends, mut total, mut dry, mut over) = (false, None, 0, 0, 0);
         for (at, frame) in &self.harness.log {
@@ -85,8 +88,10 @@ impl Device {
                     assert!(std::mem::take(&mut is_speaking), "a stop without a start");
                     assert!(ends.is_none_or(|end| end <= *at), "a stop before the end of playback");
                 }
-                ClientFrame::Binary(_) => {
+                ClientFrame::Binary(bytes) => {
                     assert!(is_speaking, "a packet that the device drops");
+                    let header = [0, 16, 4][usize::from(self.version) - 1];
+                    assert_eq!(packet_samples(&bytes[header..]), Ok(2_880), "60 ms at 48 kHz");
                     dry += usize::from(ends.is_some_and(|end| end < *at));
                     let end = ends.map_or(*at, |end: Duration| end.max(*at)) + PACKET;
                     over += usize::from(end - *at > PACKET * BUFFER_PACKETS as u32);
@@ -166,7 +171,10 @@ fn silent_device_gets_a_message_before_it_gives_up() {
         assert!(*at - last < Duration::from_secs(120));
         last = *at;
     }
-    assert_eq!(device.harness.events("ping").len(), 4);
+    let messages = device.harness.events("llm");
+    assert_eq!(messages.len(), 4);
+    // A page shows this message's text, and a device its face.
+    assert_eq!((&messages[0]["emotion"], &messages[0]["text"]), (&json!("neutral"), &json!("")));
 }
 
 #[test]

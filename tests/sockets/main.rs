@@ -25,3 +25,4 @@ mod upstream_faults;
 mod upstream_pool;
 mod upstream_tls;
 mod vllm_omni;
+mod xiaozhi;

@@ -188,6 +188,22 @@ mod tests {
     }
 
     #[test]
+    fn headers_stand_for_query_parameters_unless_the_query_has_them() {
+        let library = Library::embedded().unwrap();
+        let candidates = [library.client("xiaozhi").unwrap()];
+        let query = |headers: &[(&'static str, &'static str)], query: &str| {
+            let pairs = headers
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            add_headers(&candidates, &pairs.collect(), query.to_owned())
+        };
+        assert_eq!(query(&[("protocol-version", "3")], ""), "version=3");
+        assert_eq!(query(&[("protocol-version", "2&model=x")], "model=m"), "model=m&version=2%26model%3Dx");
+        assert_eq!(query(&[("protocol-version", "3")], "version=1"), "version=1");
+        assert_eq!(query(&[("device-id", "a")], "model=m"), "model=m");
+    }
+
+    #[test]
     fn macaw_clients_show_no_sign() {
         let both = vec!["macaw".to_owned(), "openai-realtime".to_owned()];
         for line in

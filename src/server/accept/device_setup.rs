@@ -96,17 +96,21 @@ pub(super) async fn answer(
 
 /// The answer to a device.
 fn setup(url: &str, key: &str, body: &[u8]) -> HttpResponse {
-    let device: Device = serde_json::from_slice(body).unwrap_or_default();
-    let version = Some(device.application.version);
-    let version = version.filter(|text| (1..=VERSION_MAX_BYTES).contains(&text.len()));
     let answer = json!({
         "server_time": {"timestamp": unix_now().as_millis() as u64, "timezone_offset": 0},
-        "firmware": {"version": version.as_deref().unwrap_or("0.0.0"), "url": ""},
+        "firmware": {"version": version_of(body), "url": ""},
         "websocket": {"url": url, "token": key, "version": 1},
     });
     let mut response = answer_with("application/json", answer.to_string());
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// The version that a device says it has, so that it updates nothing.
+fn version_of(body: &[u8]) -> String {
+    let device: Device = serde_json::from_slice(body).unwrap_or_default();
+    let version = Some(device.application.version);
+    version.filter(|text| (1..=VERSION_MAX_BYTES).contains(&text.len())).unwrap_or_else(|| "0.0.0".to_owned())
 }
 
 fn device_id(headers: &HeaderMap) -> &str {
@@ -140,4 +144,20 @@ fn preflight_response() -> HttpResponse {
         HeaderValue::from_static("authorization, content-type, device-id, client-id, activation-version, *"),
     );
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_of_the_device_is_echoed_if_it_is_one() {
+        let body =
+            |version: &str| json!({"application": {"name": "xiaozhi", "version": version}}).to_string();
+        assert_eq!(version_of(body("2.0.3").as_bytes()), "2.0.3");
+        assert_eq!(version_of(body(&"9".repeat(64)).as_bytes()), "9".repeat(64));
+        for body in [body(""), body(&"9".repeat(65)), "{}".to_owned(), "[]".to_owned(), "{".to_owned()] {
+            assert_eq!(version_of(body.as_bytes()), "0.0.0", "{body}");
+        }
+    }
 }
