@@ -15,3 +15,4 @@ mod playground;
 mod readme_rows;
 mod rest_clients;
 mod word_accuracy;
+mod xiaozhi_clients;
