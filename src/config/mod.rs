@@ -205,7 +205,8 @@ impl Config {
         config.upstream.iter_mut().flat_map(UpstreamConfig::file_paths).for_each(resolve);
         let signature_token =
             config.access.signature.iter_mut().flat_map(|signature| &mut signature.token_file);
-        let access_files = config.access.keys.iter_mut().chain(signature_token);
+        let access_files =
+            config.access.keys.iter_mut().chain(&mut config.access.device_keys).chain(signature_token);
         access_files.chain(config.tls.file_paths().map(|(_, path)| path)).for_each(resolve);
         config.admin.file_paths().for_each(resolve);
     }
