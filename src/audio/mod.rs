@@ -10,6 +10,7 @@
 pub mod agc;
 pub mod delta_pack;
 pub mod encoding;
+pub mod g722;
 pub mod input_converter;
 pub mod opus;
 pub mod output_converter;
