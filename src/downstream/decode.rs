@@ -27,7 +27,7 @@ impl Codec {
             Frame::Binary([]) if self.has_empty(EmptyMessage::Binary) => {
                 self.decode_empty(EmptyMessage::Binary, handle)
             }
-            Frame::Binary(_) if self.mapping.has_audio_in_json => {
+            Frame::Binary(_) if self.mapping.has_audio_in_json && !self.is_call() => {
                 let detail = "binary frame: this protocol carries audio in JSON".to_owned();
                 Err(Error::new(ErrorKind::Invalid, detail))
             }
@@ -47,6 +47,11 @@ impl Codec {
                 (decoded, _) => decoded,
             },
         }
+    }
+
+    /// True for a session whose audio is a call's.
+    fn is_call(&self) -> bool {
+        matches!(&self.kind, CodecKind::Realtime(realtime) if realtime.is_call)
     }
 
     fn check_audio_size(&self, bytes: usize) -> Result<(), Error> {
@@ -129,6 +134,10 @@ impl Codec {
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
         handle(match verb {
+            Verb::Audio if self.is_call() => {
+                let detail = "the audio of a call comes by its track".to_owned();
+                return Err(Error::new(ErrorKind::Invalid, detail).of_field("type"));
+            }
             Verb::Audio => match self.decode_audio(command, found)? {
                 Some(bytes) => ClientEvent::Audio(bytes),
                 None => return Ok(()),

@@ -93,6 +93,11 @@ impl Codec {
                 let applied = self.realtime_mut().map(|realtime| realtime.apply_session(&session));
                 connect.problems.extend(applied.and_then(Result::err));
             }
+            (Some(FieldRole::Transport), FieldValue::Text(_)) => {
+                if let Some(realtime) = self.realtime_mut() {
+                    realtime.set_call();
+                }
+            }
             (Some(FieldRole::Intent), FieldValue::Text(intent)) => {
                 if let Some(realtime) = self.realtime_mut().filter(|_| intent == "transcription") {
                     realtime.set_transcription();

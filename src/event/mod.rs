@@ -161,6 +161,16 @@ pub enum Setting {
     TranscribeUser(bool),
 }
 
+impl Setting {
+    /// True for the format of the audio, in either direction.
+    pub(crate) const fn is_audio_format(&self) -> bool {
+        matches!(
+            self,
+            Self::InputEncoding(_) | Self::InputRate(_) | Self::OutputEncoding(_) | Self::OutputRate(_)
+        )
+    }
+}
+
 /// Text to speak.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SpeakRequest {

@@ -65,10 +65,21 @@ impl Realtime {
         self.begin_output(&mut |message| send(message, None));
         let Some(response) = self.responses.front_mut() else { return };
         response.has_audio = true;
+        if self.is_call {
+            return send(Message::Binary(audio.bytes.clone()), Some(audio.turn));
+        }
         let position = self.events.numbered.as_mut().map(NumberedInput::label);
         let Some((name, event_id)) = self.events.begin(RealtimeEvent::AudioDelta) else { return };
         let delta = response.audio_delta(name, &event_id, (&audio.bytes, position));
         send(Message::Text(delta), Some(audio.turn));
+    }
+
+    /// Tells the client of a call about the playback of the first response.
+    pub(super) fn send_playback(&mut self, event: RealtimeEvent, send: &mut dyn FnMut(Message)) {
+        if self.is_call {
+            let response_id = self.responses.front().map(Response::id);
+            self.send(event, json!({ "response_id": response_id }), send);
+        }
     }
 
     /// Announces the response's item, once and without words: clients add the words of the deltas to those of the item.

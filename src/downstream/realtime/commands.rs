@@ -94,7 +94,7 @@ impl Realtime {
         }
         self.update_settings("session.update", &update)?;
         self.open_input()?;
-        handle(ClientEvent::Configure(self.session.settings()));
+        handle(ClientEvent::Configure(self.settings()));
         Ok(())
     }
 

@@ -63,6 +63,8 @@ pub(super) struct Realtime {
     items: ItemStore,
     /// Answers, oldest first. Only the first is sent to the client; the others wait for its end.
     responses: VecDeque<Response>,
+    /// The session is a call: its audio is binary, in the format of the call.
+    pub(super) is_call: bool,
     /// The session answers requests. In full duplex, the model speaks unasked.
     takes_turns: bool,
     /// The client's requests, until their answers begin.
@@ -93,6 +95,7 @@ impl Realtime {
             session,
             items: ItemStore::default(),
             responses: VecDeque::new(),
+            is_call: false,
             takes_turns: true,
             requests: VecDeque::new(),
             cancel_requested: false,
@@ -121,6 +124,11 @@ impl Realtime {
     /// Uses the older shape of the protocol.
     pub(super) const fn use_beta(&mut self) {
         self.events.is_beta = true;
+    }
+
+    /// The session is a call.
+    pub(super) const fn set_call(&mut self) {
+        self.is_call = true;
     }
 
     /// The session only transcribes.
@@ -160,7 +168,12 @@ impl Realtime {
 
     /// Settings that differ from those of other protocols.
     pub(super) fn settings(&self) -> Vec<Setting> {
-        self.session.settings()
+        let mut settings = self.session.settings();
+        if self.is_call {
+            // The call has agreed on its own format.
+            settings.retain(|setting| !setting.is_audio_format());
+        }
+        settings
     }
 
     /// Encodes a command. Commands that these clients do not know have no message. Only audio is discarded at an
@@ -211,6 +224,11 @@ impl Realtime {
             | ClientCommand::TranscriptFinal { speaker: Speaker::Assistant, text, segment_id, .. } => {
                 self.add_words(*segment_id, text, send);
             }
+            ClientCommand::SpeakingStarted { .. } => self.send_playback(E::CallAudioStarted, send),
+            ClientCommand::SpeakingEnded { cancelled: false, .. } => {
+                self.send_playback(E::CallAudioStopped, send);
+            }
+            ClientCommand::SpeakingEnded { .. } => self.send_playback(E::CallAudioCleared, send),
             ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms } => {
                 self.end_response(*segment_id, (*cancelled, *audio_ms), send);
                 self.report_units(0, send);

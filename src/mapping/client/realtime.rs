@@ -82,6 +82,12 @@ named_enum! {
         InputDrained = "input_drained",
         /// The model has answered a second of the input.
         UnitDone = "unit_done",
+        /// In a call, the audio of an answer begins to play. Optional, as the next two: OpenAI has them by WebRTC only.
+        CallAudioStarted = "call_audio_started",
+        /// In a call, the audio of an answer has been played.
+        CallAudioStopped = "call_audio_stopped",
+        /// In a call, the rest of an answer's audio was discarded.
+        CallAudioCleared = "call_audio_cleared",
     }
 }
 
@@ -96,6 +102,9 @@ impl RealtimeEvent {
                 | Self::InputEnded
                 | Self::InputDrained
                 | Self::UnitDone
+                | Self::CallAudioStarted
+                | Self::CallAudioStopped
+                | Self::CallAudioCleared
         )
     }
 

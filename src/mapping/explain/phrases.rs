@@ -194,6 +194,9 @@ pub(super) fn describe_realtime_event(event: RealtimeEvent, profile: &Profile) -
         E::UnitDone => "the model's answer to a second of the input",
         E::InputDrained => "the model's answer to the last second, after the end of playback",
         E::SessionClosed => "the end of the session, with its reason",
+        E::CallAudioStarted | E::CallAudioStopped | E::CallAudioCleared => {
+            "in calls by WebRTC: playback begins, has ended, or is interrupted"
+        }
     }
 }
 
@@ -243,6 +246,7 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::Shape => "`beta`: the older shape of the protocol",
         FieldRole::UtteranceEnd => "what ends an utterance: silence, or the client",
         FieldRole::FrameHeader => "header of the binary frames, in both directions",
+        FieldRole::Transport => "`webrtc`: the audio is a call's, beside the messages (extension)",
         FieldRole::Session => {
             "the first settings, as JSON; voxbridge takes them from a client secret (extension)"
         }

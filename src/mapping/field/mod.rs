@@ -82,6 +82,8 @@ pub enum FieldRole {
     UtteranceEnd,
     /// Header of binary messages: `none`, or the name of a format.
     FrameHeader,
+    /// `webrtc` for a client whose audio comes beside the messages, as binary frames of the session.
+    Transport,
 }
 
 /// Longest item of a list of texts: longer than any name or phrase.
