@@ -20,6 +20,7 @@ mod reload;
 mod routes;
 mod self_signed;
 mod upstreams;
+mod webrtc;
 
 use std::{
     collections::BTreeMap,
@@ -42,6 +43,7 @@ pub use self::{
     problems::ConfigProblem,
     reload::{ConfigReloader, FindConfig, ReloadTargets},
     upstreams::{NO_UPSTREAM, UpstreamConfig},
+    webrtc::WebRtcConfig,
 };
 use crate::{
     downstream::reference,
@@ -108,6 +110,9 @@ pub struct Config {
     /// TLS for clients; off unless a certificate is set.
     #[serde(default, skip_serializing_if = "TlsConfig::is_empty")]
     pub tls: TlsConfig,
+    /// Calls by WebRTC.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub webrtc: WebRtcConfig,
     /// Session traces.
     #[serde(default, skip_serializing_if = "is_default")]
     pub trace: TraceConfig,
@@ -305,6 +310,7 @@ impl Config {
         let limits = problems.take_named(self.limits.build());
         let tls = problems.take_named(self.tls_acceptor());
         let playground = problems.take_named(self.allows_playground());
+        problems.take_named(self.webrtc.addresses());
         let voices = self.load_voices(problems);
         let upstreams = upstreams::resolve(&self.upstream, &library, problems);
         let mode = upstreams.as_ref().and_then(|upstreams| upstreams.mode.as_deref());

@@ -9,6 +9,7 @@
 //!   its profile and upstreams
 //! - [`session_task`]: the one task of a session, between its sockets and the [`crate::bridge`]; [`adaptive_read`]
 //!   says when to read a client that streams
+//! - [`webrtc`]: calls, whose sessions are like any other
 //! - [`websocket`]: the WebSockets and the byte streams under them; [`tls`] encrypts those of clients
 //! - [`upstream_pool`]: chooses and dials upstreams; [`session_task::lane_leases`] reports to it how each lane fares
 //! - [`queue_keeper`]: ended sessions whose lanes wait in a queue; [`cut_off`]: the order that ends what still runs
@@ -39,6 +40,11 @@ pub mod tap;
 pub mod tls;
 pub mod trace_files;
 pub mod upstream_pool;
+#[cfg(feature = "webrtc")]
+mod webrtc;
+#[cfg(not(feature = "webrtc"))]
+#[path = "webrtc/off.rs"]
+mod webrtc;
 mod websocket;
 
 pub(crate) use self::accept::{
@@ -52,7 +58,7 @@ pub(crate) use self::accept::{
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -74,6 +80,7 @@ use self::{
     },
     queue_keeper::QueueKeeper,
     registry::SessionRegistry,
+    webrtc::Calls,
 };
 use crate::telemetry::{
     access_log::AccessLog,
@@ -96,6 +103,23 @@ pub struct Server {
     lifecycle: Lifecycle,
     liveness: (LivenessProbe, mpsc::Receiver<PingReply>),
     local_sessions: LocalSessions,
+    calls: Option<Calls>,
+}
+
+/// Where calls by WebRTC are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WebRtcAddresses {
+    /// Address and port of the UDP socket.
+    pub listen: SocketAddr,
+    /// The address that clients send to, and its port if that is another one.
+    pub advertise: (IpAddr, Option<u16>),
+}
+
+/// Sample rates of a call's audio, from and to the client, Hz.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CallRates {
+    in_hz: u32,
+    out_hz: u32,
 }
 
 /// Completed by the accept loop, as proof that it runs.
@@ -173,6 +197,7 @@ impl Server {
             lifecycle: Lifecycle::default(),
             liveness: (LivenessProbe(ping_sender), pings),
             local_sessions: LocalSessions::default(),
+            calls: None,
         }
     }
 
@@ -188,6 +213,17 @@ impl Server {
     pub async fn bind_address(&mut self, listen: &str) -> io::Result<()> {
         self.listeners.push(TcpListener::bind(listen).await?);
         Ok(())
+    }
+
+    /// Serves calls by WebRTC as well. Returns the address that clients send to.
+    ///
+    /// # Errors
+    /// Fails with the system's error, such as an address in use, or if the program was built without WebRTC.
+    pub async fn bind_calls(&mut self, addresses: WebRtcAddresses) -> io::Result<SocketAddr> {
+        let calls = Calls::bind(addresses, self.metrics.clone()).await?;
+        let advertised = calls.advertised();
+        self.calls = Some(calls);
+        Ok(advertised)
     }
 
     /// The addresses, with the ports that the system chose.
@@ -273,6 +309,7 @@ impl Server {
             lifecycle,
             liveness,
             local_sessions,
+            calls,
         } = self;
         let (_, mut pings) = liveness;
         let ((drain_sender, drain), (cut_off_sender, cut_off)) =
@@ -280,7 +317,9 @@ impl Server {
         let (drain_guard, all_gone) = mpsc::channel::<()>(1);
         let access_log = access_log.get().cloned();
         let (slots, log) = (session_slots.clone(), access_log.clone());
+        let receiving = calls.clone().map(|calls| tokio::spawn(calls.run()));
         let server = Arc::new(ServerContext {
+            calls,
             session_slots: session_slots.semaphore.clone(),
             config: config.clone(),
             registry: registry.clone(),
@@ -321,6 +360,9 @@ impl Server {
         let outcome = wait_for_sessions((all_gone, drain_timeout), &registry, &mut pings, &lifecycle).await;
         cut_off_sender.send_replace(true);
         lifecycle.stop();
+        if let Some(receiving) = receiving {
+            receiving.abort();
+        }
         // Sessions that were cut off still write their lines.
         let _ = timeout(FLUSH_TIMEOUT, slots.wait_until_all_free()).await;
         if let Some(log) = log
@@ -366,6 +408,8 @@ fn metrics_snapshot(
 
 /// State shared by every connection.
 struct ServerContext {
+    /// Calls by WebRTC, if they are served.
+    calls: Option<Calls>,
     config: ActiveConfig,
     session_slots: Arc<Semaphore>,
     registry: SessionRegistry,

@@ -5,6 +5,8 @@
 mod access;
 mod audio_fidelity;
 mod batched_reads;
+#[cfg(feature = "webrtc")]
+mod calls;
 mod conversations;
 mod http_upstreams;
 mod llama_cpp_omni;

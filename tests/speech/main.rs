@@ -2,6 +2,8 @@
 #![cfg(feature = "io")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
+#[cfg(feature = "webrtc")]
+mod calls;
 mod client_libraries;
 mod client_programs;
 mod engine_quality;

@@ -118,6 +118,9 @@ impl Bench {
         service.tap = options.tap;
         let mut server = Server::bind("127.0.0.1:0", service).await.unwrap();
         config.access_log.open().unwrap().into_iter().for_each(|log| server.set_access_log(log));
+        if let Some(addresses) = config.webrtc.addresses().unwrap() {
+            server.bind_calls(addresses).await.unwrap();
+        }
         let address = server.local_addr().unwrap();
         let (metrics, sessions) = (server.metrics(), server.registry());
         let bridge = RunningServer::start(|stop| server.run(stop));

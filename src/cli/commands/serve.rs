@@ -59,6 +59,12 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     for listen in config.listen_addresses() {
         server.bind_address(&listen).await.map_err(|error| bind_error(&listen, "--listen", &error))?;
     }
+    if let Some(addresses) = config.webrtc.addresses().map_err(CommandError::usage)? {
+        let listen = addresses.listen.to_string();
+        let bound = server.bind_calls(addresses).await;
+        let advertised = bound.map_err(|error| bind_error(&listen, "webrtc.listen", &error))?;
+        info!(%advertised, "calls by WebRTC are served");
+    }
     server.set_workers(workers);
     if let Some(log) = &access_log {
         server.set_access_log(log.clone());

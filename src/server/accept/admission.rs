@@ -252,7 +252,7 @@ fn authenticate(
 }
 
 /// Settings of the client secret in an admitted request.
-fn secret_session(
+pub(super) fn secret_session(
     config: &ServiceConfig,
     headers: &HeaderMap,
     query_keys: &[String],

@@ -189,7 +189,8 @@ async fn answer_request(
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
-    if let Some(endpoint) = rest::Endpoint::of(request.method(), request.uri().path()) {
+    let endpoint = rest::Endpoint::of(request.method(), request.uri().path());
+    if let Some(endpoint) = endpoint.filter(|endpoint| server.calls.is_some() || !endpoint.is_call()) {
         return rest::answer(endpoint, request, (peer, server), (served, answering)).await;
     }
     let config = server.config();

@@ -19,7 +19,7 @@ pub(super) const REST_PATHS: [&str; 7] = [
 const INSTEAD: [(&str, &str); 5] = [
     (
         "/v1/realtime/calls",
-        "OpenAI's Realtime API by WebRTC and SIP is not served; open a WebSocket at /v1/realtime instead",
+        "calls by WebRTC are off ([webrtc] in the configuration), and SIP is not served; open a WebSocket at /v1/realtime instead",
     ),
     (
         "/v1/chat/completions",

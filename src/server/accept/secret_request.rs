@@ -183,6 +183,11 @@ fn parse_session(json: &str) -> Result<Map<String, Value>, Box<HttpError>> {
     })
 }
 
+/// The session in a request for a call, as a secret would keep it.
+pub(super) fn checked_session(json: &str) -> Result<Option<Arc<str>>, Box<HttpError>> {
+    settings_json(&parse_session(json)?)
+}
+
 /// The session as the secret keeps it, if it has settings. A session that no client could update to is rejected.
 fn settings_json(session: &Map<String, Value>) -> Result<Option<Arc<str>>, Box<HttpError>> {
     let rejected = |error: Error| invalid(&error.detail, "invalid_value", Some("session"));

@@ -8,8 +8,8 @@ use prometheus_client::{
 };
 
 use super::labels::{
-    CertificateLabel, CloseLabels, ErrorLabels, LaneLabels, ReasonLabel, RejectionLabels, ResultLabel,
-    SessionEndLabels, SessionLabels, StageLabel, TrafficLabels, TriggerLabel, UpstreamLabels,
+    CertificateLabel, CloseLabels, ErrorLabels, FateLabel, LaneLabels, ReasonLabel, RejectionLabels,
+    ResultLabel, SessionEndLabels, SessionLabels, StageLabel, TrafficLabels, TriggerLabel, UpstreamLabels,
 };
 
 /// Counter of seconds.
@@ -38,6 +38,9 @@ const GAP_BUCKETS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0,
 const TOKEN_BUCKETS: [f64; 9] = [500.0, 1000.0, 2000.0, 4000.0, 5000.0, 6000.0, 7000.0, 8000.0, 16000.0];
 /// Buckets of session durations, from a single question to a working day.
 const DURATION_BUCKETS: [f64; 10] = [1.0, 5.0, 15.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0, 28800.0];
+
+/// Buckets of network times: a good line has 20 ms, and above 150 ms a conversation suffers (ITU-T G.114).
+const NETWORK_BUCKETS: [f64; 9] = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.3, 1.0];
 
 /// All metrics updated as events happen.
 #[derive(Debug)]
@@ -70,6 +73,10 @@ pub(crate) struct Families {
     pub(super) realtime_factor: HistogramFamily<UpstreamLabels>,
     pub(super) context_peak_tokens: HistogramFamily<UpstreamLabels>,
     pub(super) certificate_expiry: Family<CertificateLabel, FloatGauge>,
+    pub(super) call_packets: Family<FateLabel, Counter>,
+    pub(super) call_concealed: SecondsCounter,
+    pub(super) call_round_trip: Histogram,
+    pub(super) call_jitter: Histogram,
     config_reloads: Family<ResultLabel, Counter>,
     config_reloaded_at: FloatGauge,
 }
@@ -135,6 +142,10 @@ impl Families {
                 || Histogram::new(TOKEN_BUCKETS),
             ),
             certificate_expiry: r.seconds("certificate_expiry_timestamp", "Expiry of a certificate, since 1970"),
+            call_packets: r.register("call_packets", "Packets of audio from the clients of calls, by their fate"),
+            call_concealed: r.seconds("call_audio_concealed", "Audio of calls that was made up because packets were lost"),
+            call_round_trip: r.seconds_plain_histogram("call_round_trip", "Time from a call's server to its client and back"),
+            call_jitter: r.seconds_plain_histogram("call_jitter", "Jitter of the packets from the clients of calls"),
             config_reloads: r.register("config_reloads", "Configuration reloads, by result"),
             config_reloaded_at: r.seconds(
                 "config_last_reload_success_timestamp",
@@ -185,6 +196,13 @@ impl Registrar<'_> {
     fn bytes<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
         let metric = M::default();
         self.0.register_with_unit(name, help, Unit::Bytes, metric.clone());
+        metric
+    }
+
+    /// A histogram of network times, without labels.
+    fn seconds_plain_histogram(&mut self, name: &str, help: &str) -> Histogram {
+        let metric = Histogram::new(NETWORK_BUCKETS);
+        self.0.register_with_unit(name, help, Unit::Seconds, metric.clone());
         metric
     }
 

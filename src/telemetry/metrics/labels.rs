@@ -23,6 +23,12 @@ pub(crate) struct LaneLabels {
     pub(crate) purpose: &'static str,
 }
 
+/// Label of a packet of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct FateLabel {
+    pub(super) fate: &'static str,
+}
+
 /// Labels of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct UpstreamLabels {

@@ -75,6 +75,24 @@ impl Metrics {
         self.0.families.record_reload(is_ok, scrape::unix_now_s());
     }
 
+    /// Records what a call's jitter buffer did: packets by their fate, and the audio that was made up, seconds.
+    pub fn record_call_audio(&self, packets: [(&'static str, u64); 4], concealed_s: f64) {
+        for (fate, count) in packets {
+            self.0.families.call_packets.get_or_create(&labels::FateLabel { fate }).inc_by(count);
+        }
+        self.0.families.call_concealed.inc_by(concealed_s);
+    }
+
+    /// Records the round trip of a call's packets, seconds.
+    pub fn record_call_round_trip(&self, seconds: f64) {
+        self.0.families.call_round_trip.observe(seconds);
+    }
+
+    /// Records the jitter of a call's packets, seconds.
+    pub fn record_call_jitter(&self, seconds: f64) {
+        self.0.families.call_jitter.observe(seconds);
+    }
+
     /// Sets the expiry of the certificate shown to clients, in seconds since 1970.
     pub fn set_certificate_expiry(&self, unix_s: f64) {
         self.0

@@ -31,6 +31,9 @@ fn metrics_with_every_event() -> Metrics {
         access_log_lines_lost: 8,
         log_lines_lost: 9,
     });
+    metrics.record_call_audio([("received", 5), ("lost", 1), ("late", 0), ("reordered", 0)], 0.02);
+    metrics.record_call_round_trip(0.03);
+    metrics.record_call_jitter(0.004);
     let meters = SessionMeters::begin(&metrics, "macaw", "speech");
     let second = std::time::Duration::from_secs(1);
     meters.record_first_transcript(second);

@@ -25,6 +25,12 @@ pub(crate) enum Endpoint {
     Listen,
     /// Deepgram: `POST /v1/speak`.
     DeepgramSpeak,
+    /// OpenAI: `POST /v1/realtime/calls`, and `POST /v1/realtime` of its beta.
+    Call,
+    /// OpenAI: `POST /v1/realtime/calls/{id}/hangup`.
+    HangUp(String),
+    /// `DELETE /v1/realtime/calls/{id}`, as some servers have it.
+    DeleteCall(String),
 }
 
 impl Endpoint {
@@ -44,6 +50,14 @@ impl Endpoint {
             "voices" => Self::Voices,
             "listen" if !is_upgrade => Self::Listen,
             "speak" if !is_upgrade => Self::DeepgramSpeak,
+            "realtime" | "realtime/calls" if !is_upgrade => Self::Call,
+            other if other.starts_with("realtime/calls/") => {
+                let id = &other["realtime/calls/".len()..];
+                match id.strip_suffix("/hangup") {
+                    Some(id) => Self::HangUp(id.to_owned()),
+                    None => Self::DeleteCall(id.to_owned()),
+                }
+            }
             other => {
                 let cancelled = other.strip_prefix("audio/transcriptions/");
                 match cancelled.and_then(|rest| rest.strip_suffix("/cancel")) {
@@ -54,17 +68,27 @@ impl Endpoint {
         })
     }
 
+    /// True for the paths of calls by WebRTC.
+    pub(crate) const fn is_call(&self) -> bool {
+        matches!(self, Self::Call | Self::HangUp(_) | Self::DeleteCall(_))
+    }
+
     /// The only method of the path, beside a browser's preflight request.
     pub(super) fn method(&self) -> Method {
         match self {
             Self::Models | Self::Model(_) | Self::Voices | Self::Health => Method::GET,
+            Self::DeleteCall(_) => Method::DELETE,
             _ => Method::POST,
         }
     }
 
     /// The name of the only method.
     pub(super) fn method_name(&self) -> &'static str {
-        if self.method() == Method::GET { "GET" } else { "POST" }
+        match self.method() {
+            Method::GET => "GET",
+            Method::DELETE => "DELETE",
+            _ => "POST",
+        }
     }
 }
 
@@ -97,6 +121,15 @@ mod tests {
         );
         assert_eq!(of(Method::GET, "/v1/models/a/b"), Some(Endpoint::Model("a/b".into())));
         assert_eq!(of(Method::POST, "/v1/listen"), Some(Endpoint::Listen));
+        assert_eq!(of(Method::POST, "/v1/realtime"), Some(Endpoint::Call));
+        assert_eq!(
+            of(Method::POST, "/v1/realtime/calls/rtc_1/hangup"),
+            Some(Endpoint::HangUp("rtc_1".into()))
+        );
+        assert_eq!(
+            of(Method::DELETE, "/v1/realtime/calls/rtc_1"),
+            Some(Endpoint::DeleteCall("rtc_1".into()))
+        );
         for (method, path) in [
             (Method::GET, "/v1/listen"),
             (Method::GET, "/v1/speak"),

@@ -14,10 +14,12 @@
 //! - [`speak`]: a text to speech
 //! - [`codec_threads`] decodes and encodes outside of the sessions' threads; [`streamed_body`] is sent as it is made
 //! - [`deepgram`]: requests and answers in Deepgram's form
+//! - [`calls`]: begins and ends calls by WebRTC
 //! - [`models`]: lists of models and voices, and the server's state
 
 pub(crate) mod bodies;
 mod body;
+mod calls;
 pub(crate) mod codec_threads;
 mod deepgram;
 mod endpoint;
@@ -43,8 +45,8 @@ use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
     header::{
-        ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ALLOW,
-        HeaderValue, ORIGIN, VARY,
+        ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+        ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, HeaderValue, LOCATION, ORIGIN, VARY,
     },
 };
 use serde_json::json;
@@ -107,6 +109,11 @@ pub(super) async fn answer(
     if let Some(origin) = origin.filter(|_| is_allowed) {
         response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         response.headers_mut().insert(VARY, HeaderValue::from_static("origin"));
+        if response.headers().contains_key(LOCATION) {
+            response
+                .headers_mut()
+                .insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("location"));
+        }
     }
     response
 }
@@ -143,6 +150,8 @@ async fn answer_checked(
         Endpoint::Speak => speak::answer(request, style, opening).await,
         Endpoint::Listen => deepgram::answer_listen(request, opening).await,
         Endpoint::DeepgramSpeak => deepgram::answer_speak(request, opening).await,
+        Endpoint::Call => calls::begin(request, opening).await,
+        Endpoint::HangUp(id) | Endpoint::DeleteCall(id) => calls::end(&id, &opening).map(complete),
         Endpoint::CancelTranscription(id) => Ok(complete(models::nothing_to_cancel(&id))),
         Endpoint::Models => Ok(complete(models::list(&config, style))),
         Endpoint::Model(id) => models::one(&config, style, &id).map(complete),

@@ -31,6 +31,7 @@ impl Style {
     ) -> Self {
         match endpoint {
             Endpoint::Listen | Endpoint::DeepgramSpeak => Self::Deepgram,
+            Endpoint::Call | Endpoint::HangUp(_) | Endpoint::DeleteCall(_) => Self::OpenAi,
             _ => {
                 let mut candidates: Vec<_> = ["macaw", "openai-realtime"]
                     .into_iter()

@@ -1,0 +1,189 @@
+//! Begins and ends calls by WebRTC: `POST /v1/realtime/calls` with an offer (SDP), alone or in a form with the session's
+//! settings, and the same at `POST /v1/realtime`, as OpenAI's beta had it. Sources: OpenAI API reference, "Create call" and
+//! "Hang up call"; field notes clients.md §2.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::{
+    HeaderMap, Request, Response, StatusCode,
+    body::Incoming,
+    header::{CONTENT_TYPE, HeaderValue, LOCATION},
+};
+use tracing::info;
+
+use super::{Body, body::read_body, form, models, session::Opening, style::Failure};
+use crate::{
+    downstream::Codec,
+    mapping::ClientMapping,
+    server::{
+        CallRates, ServiceConfig,
+        accept::{
+            admission::{authorize, secret_session, spawn_session},
+            client_signs::{self, DetectedBy},
+            http_error::{HttpError, HttpResponse},
+            secret_request,
+            session_start::{ConnectRequest, run_session_on},
+        },
+        webrtc::{AcceptedCall, CallRejection, Calls, OpenSession},
+        websocket::stream::ClientStream,
+    },
+    telemetry::metrics::RejectReason,
+};
+
+/// Longest offer, bytes. Browsers' offers of one audio track and a channel have 2 to 7 KiB.
+const OFFER_MAX_BYTES: usize = 32 * 1024;
+/// Longest form: an offer, and a session with long instructions.
+const FORM_MAX_BYTES: usize = 128 * 1024;
+/// Room in each direction between a call and its session, bytes: some packets of audio.
+const STREAM_BYTES: usize = 8 * 1024;
+
+/// What a client posts.
+struct Offer {
+    sdp: String,
+    /// The session's settings as JSON.
+    session: Option<Arc<str>>,
+}
+
+/// Begins a call.
+pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Result<Response<Body>, Failure> {
+    let calls = calls(&opening)?;
+    let (head, body) = request.into_parts();
+    let offer = read_offer(&head.headers, body, &opening).await?;
+    let (path, client) = protocol(&opening.config, &opening.path)?;
+    let (query, query_keys) = opening.config.access.extract_query_keys(head.uri.query().unwrap_or_default());
+    let candidates = [client.clone()];
+    let query = client_signs::add_shape(&candidates, &head.headers, query);
+    let of_secret =
+        || secret_session(&opening.config, &head.headers, &query_keys, &path, &opening.server.client_secrets);
+    let session = offer.session.or_else(of_secret);
+    let query = client_signs::add_session(&candidates, session.as_deref(), query);
+    authorize(&opening.config, opening.caller.key.as_deref(), &path, &query, candidates.into())?;
+    let model = Codec::new(client.clone(), 0.0).decode_query(&query).model.unwrap_or_default();
+    if model.is_empty() || opening.config.routes.find(&path, &client, &model).is_none() {
+        return Err(models::not_found(&model));
+    }
+    let admission = opening.admit()?;
+    let Opening { server, config, caller, served, .. } = opening;
+    let (address, key) = (caller.address, caller.key.as_ref().map(|key| Arc::from(&*key.name)));
+    let (context, location) = ((server.clone(), config), format!("{path}/calls/"));
+    let open_session: OpenSession = Box::new(move |rates| {
+        let (near, far) = tokio::io::duplex(STREAM_BYTES);
+        let request = ConnectRequest {
+            path,
+            query: call_query(query, rates),
+            peer: caller.address,
+            trace_context: caller.trace_context,
+            candidates: vec![client],
+            detected_by: DetectedBy::Path,
+            watch_name: None,
+        };
+        let cut_off = context.0.cut_off.clone();
+        let stream = (ClientStream::Memory(far), Vec::new());
+        spawn_session(Box::pin(run_session_on(stream, request, context, admission)), cut_off);
+        near
+    });
+    let accepted = calls.accept(&offer.sdp, (address.ip(), key), open_session);
+    let AcceptedCall { id, answer, task } = accepted.map_err(failure)?;
+    server.workers.spawn(task);
+    drop(served);
+    info!(call = id, peer = %address, "call accepted");
+    Ok(created(&format!("{location}{id}"), answer))
+}
+
+/// The query of a call's session.
+fn call_query(query: String, rates: CallRates) -> String {
+    let [rate_in, rate_out] = [rates.in_hz, rates.out_hz].map(|rate| rate.to_string());
+    let call = [("transport", "webrtc"), ("call_rate_in", &rate_in), ("call_rate_out", &rate_out)];
+    form_urlencoded::Serializer::new(query).extend_pairs(call).finish()
+}
+
+fn created(location: &str, answer: String) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::new(Bytes::from(answer))));
+    *response.status_mut() = StatusCode::CREATED;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/sdp"));
+    response.headers_mut().extend(HeaderValue::from_str(location).ok().map(|value| (LOCATION, value)));
+    response
+}
+
+/// Ends a call. Only the key that began it may.
+pub(super) fn end(id: &str, opening: &Opening) -> Result<HttpResponse, Failure> {
+    let key = opening.caller.key.as_ref().map(|key| &*key.name);
+    match calls(opening)?.hang_up(id, key) {
+        true => Ok(Response::new(Full::default())),
+        false => {
+            Err(Failure::new(StatusCode::NOT_FOUND, "call_not_found", format!("There is no call '{id}'")))
+        }
+    }
+}
+
+/// The calls; requests for them come here only where they are served.
+fn calls(opening: &Opening) -> Result<Calls, Failure> {
+    let off =
+        || HttpError::new(RejectReason::NotFound, StatusCode::NOT_FOUND, "not_found", "There are no calls");
+    opening.server.calls.clone().ok_or_else(|| off().into())
+}
+
+/// The path and protocol of the WebSocket clients for which the call stands.
+fn protocol(config: &ServiceConfig, path: &str) -> Result<(String, Arc<ClientMapping>), Failure> {
+    let path = path.strip_suffix("/calls").unwrap_or(path);
+    let mut at_path = config.routes.forced_protocol(path).into_iter().chain(config.library.clients_at(path));
+    let client = at_path.find(|client| client.realtime.is_some()).cloned();
+    let missing =
+        || Failure::new(StatusCode::NOT_FOUND, "not_found", format!("No calls are served at {path}"));
+    client.map(|client| (path.to_owned(), client)).ok_or_else(missing)
+}
+
+/// Reads the body: an offer, or a form with one.
+async fn read_offer(headers: &HeaderMap, body: Incoming, opening: &Opening) -> Result<Offer, Failure> {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let boundary = form::boundary_of(content_type);
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
+    let max_bytes = match &boundary {
+        Some(_) => FORM_MAX_BYTES,
+        None if kind.eq_ignore_ascii_case("application/sdp") => OFFER_MAX_BYTES,
+        None => {
+            let message = "The body must be application/sdp, or multipart/form-data with 'sdp' and 'session'";
+            return Err(Failure::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_content_type",
+                message,
+            ));
+        }
+    };
+    let mut memory = opening.memory_share();
+    let body = read_body(body, max_bytes, (&mut memory, &opening.server.bodies)).await?;
+    let Some(boundary) = boundary else { return Ok(Offer { sdp: text(&body)?, session: None }) };
+    let broken = |problem| Failure::invalid(format!("The body is not a form: {problem}"));
+    let (mut sdp, mut session) = (None, None);
+    for part in form::parts(&body, &boundary).map_err(broken)? {
+        match part.name.as_str() {
+            "sdp" if part.contents.len() > OFFER_MAX_BYTES => {
+                return Err(super::body::too_large(OFFER_MAX_BYTES));
+            }
+            "sdp" => sdp = Some(text(&part.contents)?),
+            "session" => session = secret_request::checked_session(&text(&part.contents)?)?,
+            _ => {}
+        }
+    }
+    let sdp = sdp.ok_or_else(|| Failure::parameter("sdp", "Missing required parameter: 'sdp'."))?;
+    Ok(Offer { sdp, session })
+}
+
+fn text(bytes: &[u8]) -> Result<String, Failure> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Failure::invalid("The offer is not UTF-8"));
+    text.map(str::to_owned)
+}
+
+fn failure(rejection: CallRejection) -> Failure {
+    match rejection {
+        CallRejection::Full(message) => {
+            HttpError::service_unavailable(RejectReason::TooManySessions, message).into()
+        }
+        CallRejection::Offer(message) => Failure::new(StatusCode::BAD_REQUEST, "invalid_offer", message),
+        CallRejection::Internal(message) => {
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+        }
+    }
+}

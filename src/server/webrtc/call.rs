@@ -1,0 +1,348 @@
+//! The task of one call: str0m between the network and an ordinary session.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{SinkExt as _, StreamExt as _, stream::SplitStream};
+use memchr::memmem;
+use str0m::{
+    Event, IceConnectionState, Input, Output, Rtc, RtcError,
+    channel::{ChannelData, ChannelId},
+    media::{MediaKind, Mid, Pt},
+    net::{Protocol, Receive},
+    rtp::RtpWrite,
+};
+use tokio::{
+    io::DuplexStream,
+    sync::{Notify, mpsc},
+    time::{Instant, sleep_until},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, protocol::Role},
+};
+use tracing::{debug, info};
+
+use super::{
+    OpenSession, Packet, Place, codec::Codec, downlink::Downlink, jitter::JitterStats, uplink::Uplink,
+};
+
+/// Interval of str0m's statistics.
+pub(super) const STATS_INTERVAL: Duration = Duration::from_secs(5);
+/// Time for a client to connect, and then the longest silence of its network.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Messages to the session that wait. A client that sends more at once is cut off.
+const QUEUED_MESSAGES_MAX: usize = 256;
+/// Above this much unsent text, no message of the session is taken.
+const UNSENT_MAX_BYTES: usize = 256 * 1024;
+/// Marks the message after which the rest of an answer must not be heard. In a text of the client, its quotes were escaped.
+const CLEARED: &[u8] = br#""type":"output_audio_buffer.cleared""#;
+
+/// One call.
+pub(super) struct Call {
+    rtc: Rtc,
+    place: Place,
+    packets: mpsc::Receiver<Packet>,
+    hang_up: Arc<Notify>,
+    /// Opens the session; `None` once it is open.
+    open_session: Option<OpenSession>,
+    session: Option<Session>,
+    audio: Option<Audio>,
+    channel: Option<ChannelId>,
+    /// A message that the channel has no room for.
+    unsent: Option<String>,
+    /// When the call ends unless the client is heard of.
+    silent_until: Instant,
+    /// Why the call ends, once it does.
+    end: Option<&'static str>,
+}
+
+/// The audio track.
+struct Audio {
+    mid: Mid,
+    pt: Pt,
+    codec: Codec,
+    uplink: Uplink,
+    downlink: Downlink,
+}
+
+/// The session's side of the call.
+struct Session {
+    commands: mpsc::Sender<Message>,
+    events: SplitStream<WebSocketStream<DuplexStream>>,
+}
+
+/// What the task wakes up for.
+enum Wakeup {
+    Packet(Option<Packet>),
+    Session(Option<Message>),
+    HangUp,
+    Timer,
+}
+
+impl Call {
+    pub(super) fn new(
+        rtc: Rtc,
+        place: Place,
+        packets: mpsc::Receiver<Packet>,
+        hang_up: Arc<Notify>,
+        open_session: OpenSession,
+    ) -> Self {
+        Self {
+            rtc,
+            place,
+            packets,
+            hang_up,
+            open_session: Some(open_session),
+            session: None,
+            audio: None,
+            channel: None,
+            unsent: None,
+            silent_until: Instant::now() + SILENCE_MAX,
+            end: None,
+        }
+    }
+
+    /// Runs the call to its end.
+    pub(super) async fn run(mut self) {
+        let end = match self.run_to_end().await {
+            Ok(end) => end,
+            Err(error) => {
+                debug!(%error, "call failed");
+                "failed"
+            }
+        };
+        self.report(end);
+        // The client hears of the end if it still listens; nothing waits for its answer.
+        let _ = self.rtc.close();
+        let _ = self.drain_rtc();
+    }
+
+    /// Reports what became of the client's audio.
+    fn report(&self, end: &'static str) {
+        let stats = self.audio.as_ref().map(|audio| audio.uplink.stats()).unwrap_or_default();
+        let concealed_s = self.audio.as_ref().map_or(0.0, |audio| audio.uplink.concealed_s());
+        let JitterStats { received, lost, late, reordered } = stats;
+        let packets = [("received", received), ("lost", lost), ("late", late), ("reordered", reordered)];
+        self.place.calls.0.metrics.record_call_audio(packets, concealed_s);
+        info!(reason = end, received, lost, late, reordered, concealed_s, "call ended");
+    }
+
+    async fn run_to_end(&mut self) -> Result<&'static str, RtcError> {
+        loop {
+            let mut due = self.drain_rtc()?;
+            if self.unsent.is_some() {
+                self.write_unsent()?;
+                due = self.drain_rtc()?;
+            }
+            self.pass_on_speech();
+            if self.play() {
+                continue;
+            }
+            if let Some(end) = self.end.or((!self.rtc.is_alive()).then_some("closed")) {
+                return Ok(end);
+            }
+            match self.next_wakeup(due).await {
+                Wakeup::Packet(Some(packet)) => self.receive(&packet)?,
+                Wakeup::Session(Some(message)) => self.take_message(message)?,
+                Wakeup::Timer if Instant::now() >= self.silent_until => return Ok("silence"),
+                Wakeup::Timer => self.rtc.handle_input(Input::Timeout(Instant::now().into_std()))?,
+                Wakeup::HangUp => return Ok("hang-up"),
+                Wakeup::Packet(None) => return Ok("shutdown"),
+                Wakeup::Session(None) => return Ok("session ended"),
+            }
+        }
+    }
+
+    async fn next_wakeup(&mut self, due: Instant) -> Wakeup {
+        let audio = self.audio.as_ref();
+        let due_audio =
+            audio.filter(|_| self.session.is_some()).map(|audio| Instant::from_std(audio.downlink.due()));
+        let due_speech = audio.and_then(|audio| audio.uplink.deadline()).map(Instant::from_std);
+        let due = [Some(due), due_audio, due_speech, Some(self.silent_until)].into_iter().flatten().min();
+        let has_room = self.unsent.is_none();
+        let events = self.session.as_mut().filter(|_| has_room).map(|session| &mut session.events);
+        let message = async {
+            match events {
+                Some(events) => events.next().await.and_then(Result::ok),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            packet = self.packets.recv() => Wakeup::Packet(packet),
+            message = message => Wakeup::Session(message),
+            () = self.hang_up.notified() => Wakeup::HangUp,
+            () = sleep_until(due.unwrap_or(self.silent_until)) => Wakeup::Timer,
+        }
+    }
+
+    /// Gives a packet to str0m, if it is this call's and well-formed.
+    fn receive(&mut self, packet: &Packet) -> Result<(), RtcError> {
+        let own = self.place.calls.advertised();
+        let Ok(received) = Receive::new(Protocol::Udp, packet.from, own, &packet.bytes) else {
+            return Ok(());
+        };
+        let input = Input::Receive(packet.at.into_std(), received);
+        if self.rtc.accepts(&input) {
+            self.rtc.handle_input(input)?;
+            if self.session.is_some() {
+                self.silent_until = packet.at + SILENCE_MAX;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what str0m has to send, and handles its events. Returns its next deadline.
+    fn drain_rtc(&mut self) -> Result<Instant, RtcError> {
+        loop {
+            match self.rtc.poll_output()? {
+                Output::Timeout(at) => return Ok(Instant::from_std(at)),
+                Output::Transmit(packet) => self.place.send(&packet.contents, packet.destination),
+                Output::Event(event) => self.handle_event(event),
+            }
+        }
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Connected => self.place.set_connected(),
+            Event::MediaAdded(added) if added.kind == MediaKind::Audio && self.audio.is_none() => {
+                self.audio = self.negotiated_audio(added.mid);
+            }
+            Event::RtpPacket(packet) => {
+                if let Some(audio) = &mut self.audio {
+                    audio.uplink.push(packet.timestamp, packet);
+                }
+            }
+            Event::ChannelOpen(id, _) if self.channel.is_none() => {
+                self.channel = Some(id);
+                self.begin_session();
+            }
+            Event::ChannelData(ChannelData { id, binary: false, data }) if self.channel == Some(id) => {
+                match String::from_utf8(data) {
+                    Ok(text) => self.tell_session(Message::text(text)),
+                    Err(_) => self.end = Some("text that is not UTF-8"),
+                }
+            }
+            Event::ChannelClose(id) if self.channel == Some(id) => self.end = Some("channel closed"),
+            Event::MediaEgressStats(stats) => {
+                if let Some(round_trip) = stats.rtt {
+                    self.place.calls.0.metrics.record_call_round_trip(round_trip.as_secs_f64());
+                }
+            }
+            Event::MediaIngressStats(stats) => {
+                if let Some(audio) = &self.audio {
+                    let jitter_s = f64::from(stats.jitter) / f64::from(audio.codec.clock_hz());
+                    self.place.calls.0.metrics.record_call_jitter(jitter_s);
+                }
+            }
+            Event::IceConnectionStateChange(IceConnectionState::Disconnected) => {
+                self.end = Some("disconnected");
+            }
+            _ => {}
+        }
+    }
+
+    /// The audio track with the codec that the client likes best; `None` if it has none of ours.
+    fn negotiated_audio(&self, mid: Mid) -> Option<Audio> {
+        let liked = self.rtc.media(mid)?.remote_pts().iter();
+        let params = self.rtc.codec_config().params();
+        let known = liked.filter_map(|pt| {
+            let params = params.iter().find(|params| params.pt() == *pt)?;
+            Some((*pt, Codec::of(params.spec().codec)?))
+        });
+        let known: Vec<_> = known.collect();
+        let (pt, codec) = *known.first()?;
+        let downlink = Downlink::new(Instant::now().into_std(), codec);
+        Some(Audio { mid, pt, codec, uplink: Uplink::new((pt, codec), known), downlink })
+    }
+
+    /// Opens the session, now that the client can hear of it.
+    fn begin_session(&mut self) {
+        let (Some(open), Some(audio)) = (self.open_session.take(), &mut self.audio) else {
+            self.end = Some("no common audio codec");
+            return;
+        };
+        let stream = open(audio.codec.rates());
+        audio.downlink = Downlink::new(Instant::now().into_std(), audio.codec);
+        let (commands, mut queued) = mpsc::channel(QUEUED_MESSAGES_MAX);
+        let socket = futures_util::FutureExt::now_or_never(WebSocketStream::from_raw_socket(
+            stream,
+            Role::Client,
+            None,
+        ));
+        let Some(socket) = socket else { return };
+        let (mut sink, events) = socket.split();
+        // The session may be busy; the network must not wait for it.
+        tokio::spawn(async move {
+            while let Some(message) = queued.recv().await {
+                if sink.send(message).await.is_err() {
+                    return;
+                }
+            }
+            let _ = sink.close().await;
+        });
+        self.session = Some(Session { commands, events });
+    }
+
+    fn tell_session(&mut self, message: Message) {
+        let Some(session) = &self.session else { return };
+        // Audio that does not fit is lost, as on the network; a client that floods the channel is cut off.
+        if let Err(mpsc::error::TrySendError::Full(Message::Text(_))) = session.commands.try_send(message) {
+            self.end = Some("too many messages");
+        }
+    }
+
+    /// Passes on the client's audio that is due.
+    fn pass_on_speech(&mut self) {
+        let Some(audio) = &mut self.audio else { return };
+        let mut samples = Vec::new();
+        audio.uplink.take(Instant::now().into_std(), &mut samples);
+        if !samples.is_empty() {
+            let bytes: Vec<u8> = samples.into_iter().flat_map(i16::to_le_bytes).collect();
+            self.tell_session(Message::Binary(bytes.into()));
+        }
+    }
+
+    /// Sends the next packet to the client, if it is due.
+    fn play(&mut self) -> bool {
+        let Some(audio) = self.audio.as_mut().filter(|_| self.session.is_some()) else { return false };
+        let now = Instant::now().into_std();
+        let Some(packet) = audio.downlink.take(now) else { return false };
+        let (mid, pt) = (audio.mid, audio.pt);
+        if let Some(stream) = self.rtc.direct_api().stream_tx_by_mid(mid, None) {
+            let write = RtpWrite::new(pt, packet.number.into(), packet.time, now, packet.payload);
+            stream.write_rtp(write.marker(packet.begins));
+        }
+        true
+    }
+
+    /// Takes a message of the session: text for the channel, or audio.
+    fn take_message(&mut self, message: Message) -> Result<(), RtcError> {
+        let Some(audio) = &mut self.audio else { return Ok(()) };
+        match message {
+            Message::Binary(bytes) => audio.downlink.push(&bytes),
+            Message::Text(text) => {
+                if memmem::find(text.as_bytes(), CLEARED).is_some() {
+                    audio.downlink.clear();
+                }
+                self.unsent = Some(text.to_string());
+                self.write_unsent()?;
+            }
+            Message::Close(_) => self.end = Some("session ended"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Writes the message that waits, if the channel has room.
+    fn write_unsent(&mut self) -> Result<(), RtcError> {
+        let Some(mut channel) = self.channel.and_then(|id| self.rtc.channel(id)) else { return Ok(()) };
+        if channel.buffered_amount() < UNSENT_MAX_BYTES
+            && let Some(text) = &self.unsent
+            && channel.write(false, text.as_bytes())?
+        {
+            self.unsent = None;
+        }
+        Ok(())
+    }
+}

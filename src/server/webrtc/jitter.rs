@@ -1,0 +1,178 @@
+//! Jitter buffer of the uplink: puts packets in order, and finds out which are lost.
+//!
+//! A model hears a packet when it comes, so that a packet in order is never delayed. Only a gap makes the packets after it wait,
+//! as long as packets lately came late: 20 to 120 ms.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// Bounds of the wait for a missing packet.
+const WAIT_MIN: Duration = Duration::from_millis(20);
+const WAIT_MAX: Duration = Duration::from_millis(120);
+/// The wait beyond the longest delay that was seen lately.
+const MARGIN: Duration = Duration::from_millis(10);
+/// Most packets that wait. A longer gap counts as lost at once.
+const HELD_MAX: usize = 32;
+/// A number that is further away than this begins a new stream.
+const JUMP: u64 = 3000;
+
+/// What a buffer did with its packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct JitterStats {
+    pub(super) received: u64,
+    /// Never came, or too late.
+    pub(super) lost: u64,
+    /// Came after its time.
+    pub(super) late: u64,
+    /// Came out of order, but in time.
+    pub(super) reordered: u64,
+}
+
+/// A buffer of packets `T` by their sequence numbers.
+#[derive(Debug)]
+pub(super) struct JitterBuffer<T> {
+    /// Number of the next packet, once there was one.
+    next: Option<u64>,
+    held: BTreeMap<u64, (Instant, T)>,
+    /// Longest delay of packets that came late; decays.
+    delay: Duration,
+    /// When the gap before `next` was given up last.
+    given_up_at: Option<Instant>,
+    pub(super) stats: JitterStats,
+}
+
+impl<T> Default for JitterBuffer<T> {
+    fn default() -> Self {
+        Self {
+            next: None,
+            held: BTreeMap::new(),
+            delay: Duration::ZERO,
+            given_up_at: None,
+            stats: JitterStats::default(),
+        }
+    }
+}
+
+impl<T> JitterBuffer<T> {
+    /// The present wait for a missing packet.
+    pub(super) fn wait(&self) -> Duration {
+        (self.delay + MARGIN).clamp(WAIT_MIN, WAIT_MAX)
+    }
+
+    /// Adds a packet.
+    pub(super) fn push(&mut self, now: Instant, number: u64, packet: T) {
+        self.stats.received += 1;
+        let next = *self.next.get_or_insert(number);
+        if number.abs_diff(next) > JUMP {
+            self.held.clear();
+            self.next = Some(number);
+        } else if number < next {
+            self.stats.late += 1;
+            if let Some(given_up_at) = self.given_up_at {
+                self.note_delay(self.wait() + (now - given_up_at));
+            }
+            return;
+        } else if let Some((first, (first_at, _))) = self.held.first_key_value()
+            && number < *first
+        {
+            self.stats.reordered += 1;
+            self.note_delay(now - *first_at);
+        }
+        self.held.insert(number, (now, packet));
+    }
+
+    fn note_delay(&mut self, delay: Duration) {
+        self.delay = self.delay.max(delay).min(WAIT_MAX);
+    }
+
+    /// The next packet in order, and the number of packets lost before it; `None` while none is due.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<(u64, T)> {
+        let (number, (at, _)) = self.held.first_key_value()?;
+        let (number, missing) = (*number, number - self.next.unwrap_or(*number));
+        if missing > 0 {
+            if now < *at + self.wait() && self.held.len() < HELD_MAX {
+                return None;
+            }
+            self.given_up_at = Some(now);
+            self.stats.lost += missing;
+        }
+        self.delay -= self.delay / 256;
+        self.next = Some(number + 1);
+        self.held.pop_first().map(|(_, (_, packet))| (missing, packet))
+    }
+
+    /// When a missing packet is given up.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.held.first_key_value().map(|(_, (at, _))| *at + self.wait())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Packets by their number, each at its time in ms. Returns what leaves, with the time, and how many were lost before.
+    fn run(packets: &[(u64, u64)]) -> (Vec<(u64, u64, u64)>, JitterBuffer<u64>) {
+        #[expect(clippy::disallowed_methods, reason = "any instant will do")]
+        let start = Instant::now();
+        let (mut buffer, mut left, mut packets) =
+            (JitterBuffer::default(), Vec::new(), packets.iter().peekable());
+        for ms in 0..2000 {
+            let now = start + Duration::from_millis(ms);
+            while let Some((_, number)) = packets.next_if(|(at, _)| *at == ms) {
+                buffer.push(now, *number, *number);
+            }
+            while let Some((lost, number)) = buffer.pop(now) {
+                left.push((ms, number, lost));
+            }
+        }
+        (left, buffer)
+    }
+
+    #[test]
+    fn packets_in_order_leave_at_once() {
+        let (left, buffer) = run(&[(0, 7), (20, 8), (45, 9), (60, 10)]);
+        assert_eq!(left, [(0, 7, 0), (20, 8, 0), (45, 9, 0), (60, 10, 0)]);
+        assert_eq!(buffer.stats, JitterStats { received: 4, ..JitterStats::default() });
+    }
+
+    #[test]
+    fn missing_packet_is_awaited_and_then_lost() {
+        let (left, buffer) = run(&[(0, 1), (40, 3), (60, 4)]);
+        assert_eq!(left, [(0, 1, 0), (60, 3, 1), (60, 4, 0)]);
+        assert_eq!(buffer.stats.lost, 1);
+    }
+
+    #[test]
+    fn reordered_packets_leave_in_order() {
+        let (left, buffer) = run(&[(0, 1), (40, 3), (50, 2), (60, 4)]);
+        assert_eq!(left, [(0, 1, 0), (50, 2, 0), (50, 3, 0), (60, 4, 0)]);
+        assert_eq!((buffer.stats.lost, buffer.stats.reordered), (0, 1));
+    }
+
+    #[test]
+    fn late_packets_lengthen_the_wait_up_to_its_bound() {
+        let (left, buffer) = run(&[(0, 1), (40, 3), (100, 2), (120, 5), (180, 4)]);
+        assert_eq!(left, [(0, 1, 0), (60, 3, 1), (180, 4, 0), (180, 5, 0)], "2 came late, 4 in time");
+        assert_eq!((buffer.stats.late, buffer.stats.lost), (1, 1));
+        let late: Vec<_> = (0..10).map(|at| (at * 100 + 50 * (at % 2), 1000 - at * 7)).collect();
+        assert!(run(&late).1.wait() <= WAIT_MAX);
+    }
+
+    #[test]
+    fn many_packets_after_a_gap_do_not_wait() {
+        let packets: Vec<_> = [(0, 0)].into_iter().chain((0..40).map(|at| (1, 5 + at))).collect();
+        let (left, buffer) = run(&packets);
+        assert_eq!(left.len(), 41);
+        assert!(left.iter().all(|(ms, ..)| *ms <= 1), "{left:?}");
+        assert_eq!(buffer.stats.lost, 4);
+    }
+
+    #[test]
+    fn jump_begins_a_new_stream() {
+        let (left, _) = run(&[(0, 60_000), (20, 3), (40, 4)]);
+        assert_eq!(left, [(0, 60_000, 0), (20, 3, 0), (40, 4, 0)]);
+    }
+}

@@ -1,0 +1,368 @@
+//! Calls by WebRTC: OpenAI's Realtime protocol on a data channel, with the audio beside it.
+//!
+//! All calls share one UDP port. [`Calls`] owns its socket and passes each packet to the task of its [`call`], which runs
+//! str0m and stands between the client and an ordinary session: [`codec`], [`uplink`] with its [`jitter`] buffer, and
+//! [`downlink`] are the audio, [`offer`] checks what a stranger sends, [`stun`] finds the call of a packet, [`crypto`] is the cryptography.
+//!
+//! Not here: the HTTP requests that begin and end calls ([`super::accept`]), and what the session does.
+//!
+//! Strangers get no packet: the socket answers only addresses that have proven the password of a call (ICE), and calls that
+//! never connect are bounded and end soon.
+
+mod call;
+mod codec;
+mod crypto;
+mod downlink;
+mod jitter;
+mod offer;
+mod stun;
+mod uplink;
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use str0m::{
+    Candidate, IceCreds, Rtc,
+    change::SdpOffer,
+    config::{CryptoProvider, DtlsCert},
+    net::Protocol,
+};
+use tokio::{
+    io::DuplexStream,
+    net::UdpSocket,
+    sync::{Notify, mpsc},
+    time::Instant,
+};
+use tracing::debug;
+
+use self::call::Call;
+use super::{CallRates, WebRtcAddresses, access::address::client_subnet};
+use crate::{secret::random_hex, telemetry::metrics::Metrics};
+
+/// Longest UDP packet that is read: Ethernet's.
+const PACKET_MAX_BYTES: usize = 2048;
+/// Packets that wait for the task of a call: half a second of audio and control.
+const QUEUED_PACKETS_MAX: usize = 64;
+/// Calls that have not connected yet, of one address and in all.
+const UNCONNECTED_PER_ADDRESS_MAX: usize = 8;
+const UNCONNECTED_MAX: usize = 100;
+/// Addresses of one client: its networks.
+const ADDRESSES_MAX: usize = 8;
+
+/// All calls of a server. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Calls(Arc<Shared>);
+
+struct Shared {
+    socket: UdpSocket,
+    /// The address in answers, as which every packet is taken to have come.
+    advertised: SocketAddr,
+    crypto: Arc<CryptoProvider>,
+    certificate: DtlsCert,
+    table: Mutex<Table>,
+    metrics: Metrics,
+}
+
+#[derive(Default)]
+struct Table {
+    /// By the name that a client's ICE messages carry.
+    calls: HashMap<Arc<str>, Entry>,
+    /// Addresses that have proven themselves, with the name of their call.
+    addresses: HashMap<SocketAddr, Arc<str>>,
+}
+
+/// A call, as its packets and requests find it.
+struct Entry {
+    /// The network that began it, until it connects.
+    waits_for: Option<IpAddr>,
+    /// The id in its URL.
+    id: String,
+    /// Name of the key that began it.
+    key: Option<Arc<str>>,
+    packets: mpsc::Sender<Packet>,
+    hang_up: Arc<Notify>,
+}
+
+/// A packet from the network.
+struct Packet {
+    at: Instant,
+    from: SocketAddr,
+    bytes: Bytes,
+}
+
+/// Opens the session of a call: the other end of its stream in memory.
+pub(crate) type OpenSession = Box<dyn FnOnce(CallRates) -> DuplexStream + Send>;
+
+/// A call that was accepted. Its task must be spawned.
+pub(crate) struct AcceptedCall {
+    pub(crate) id: String,
+    /// The answer (SDP).
+    pub(crate) answer: String,
+    /// The task of the call.
+    pub(crate) task: BoxFuture<'static, ()>,
+}
+
+/// Why a call was not accepted.
+#[derive(Debug)]
+pub(crate) enum CallRejection {
+    /// Too many calls wait for their clients.
+    Full(&'static str),
+    /// The offer is wrong.
+    Offer(String),
+    /// The server has no random numbers or no certificate.
+    Internal(String),
+}
+
+impl Calls {
+    /// Binds the socket.
+    ///
+    /// # Errors
+    /// Fails with the system's error.
+    pub(crate) async fn bind(addresses: WebRtcAddresses, metrics: Metrics) -> io::Result<Self> {
+        let socket = UdpSocket::bind(addresses.listen).await?;
+        let port = socket.local_addr()?.port();
+        let (ip, advertised_port) = addresses.advertise;
+        Ok(Self(Arc::new(Shared {
+            socket,
+            advertised: SocketAddr::new(ip, advertised_port.unwrap_or(port)),
+            crypto: crypto::provider(),
+            certificate: crypto::certificate().map_err(io::Error::other)?,
+            table: Mutex::default(),
+            metrics,
+        })))
+    }
+
+    /// The address that clients send to.
+    pub(crate) fn advertised(&self) -> SocketAddr {
+        self.0.advertised
+    }
+
+    /// Answers an offer from this address, made with this key. `open_session` is called once the client's channel is open.
+    ///
+    /// # Errors
+    /// The offer is wrong, or too many calls wait for their clients. That is found out first.
+    pub(crate) fn accept(
+        &self,
+        offer: &str,
+        (address, key): (IpAddr, Option<Arc<str>>),
+        open_session: OpenSession,
+    ) -> Result<AcceptedCall, CallRejection> {
+        let no_random = || CallRejection::Internal("The system has no random numbers".to_owned());
+        let [id, name, pass] = [random_hex::<16>(), random_hex::<8>(), random_hex::<16>()]
+            .map(|random| random.ok_or_else(no_random));
+        let (id, creds) = (format!("rtc_{}", id?), IceCreds { ufrag: name?, pass: pass? });
+        let (sender, packets) = mpsc::channel(QUEUED_PACKETS_MAX);
+        let hang_up = Arc::new(Notify::new());
+        let entry = Entry {
+            waits_for: Some(client_subnet(address)),
+            id: id.clone(),
+            key,
+            packets: sender,
+            hang_up: hang_up.clone(),
+        };
+        let place = self.register(creds.ufrag.as_str().into(), entry)?;
+        let offer = offer::checked(offer).map_err(CallRejection::Offer)?;
+        let (rtc, answer) = self.negotiate(&offer, creds)?;
+        let call = Call::new(rtc, place, packets, hang_up, open_session);
+        Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
+    }
+
+    /// Makes the peer of a client, and the answer to its offer.
+    fn negotiate(&self, offer: &str, creds: IceCreds) -> Result<(Rtc, String), CallRejection> {
+        let wrong = |error: String| CallRejection::Offer(format!("The offer cannot be answered: {error}"));
+        let offer = SdpOffer::from_sdp_string(offer).map_err(|error| wrong(error.to_string()))?;
+        let mut rtc = Rtc::builder()
+            .set_crypto_provider(self.0.crypto.clone())
+            .set_dtls_cert(self.0.certificate.clone())
+            .set_local_ice_credentials(creds)
+            .set_ice_lite(true)
+            .set_rtp_mode(true)
+            .set_stats_interval(Some(call::STATS_INTERVAL))
+            .clear_codecs()
+            .enable_opus(true, false)
+            .enable_g722(true, false)
+            .enable_pcmu(true, false)
+            .enable_pcma(true, false)
+            .build(Instant::now().into_std());
+        let candidate = Candidate::host(self.0.advertised, Protocol::Udp)
+            .map_err(|error| CallRejection::Internal(format!("[webrtc] advertise: {error}")))?;
+        rtc.add_local_candidate(candidate);
+        let answer = rtc.sdp_api().accept_offer(offer).map_err(|error| wrong(error.to_string()))?;
+        Ok((rtc, answer.to_sdp_string()))
+    }
+
+    /// Adds a call, unless too many wait for their clients.
+    fn register(&self, name: Arc<str>, entry: Entry) -> Result<Place, CallRejection> {
+        let mut table = self.table();
+        let waiting = || table.calls.values().filter_map(|call| call.waits_for);
+        if waiting().count() >= UNCONNECTED_MAX {
+            return Err(CallRejection::Full("Too many calls wait for their clients"));
+        }
+        if waiting().filter(|from| Some(*from) == entry.waits_for).count() >= UNCONNECTED_PER_ADDRESS_MAX {
+            return Err(CallRejection::Full("Too many calls of this address wait for their clients"));
+        }
+        table.calls.insert(name.clone(), entry);
+        Ok(Place { calls: self.clone(), name, addresses: Vec::new() })
+    }
+
+    /// Ends the call with this id, if this key began it.
+    pub(crate) fn hang_up(&self, id: &str, key: Option<&str>) -> bool {
+        let table = self.table();
+        let found = table.calls.values().find(|call| call.id == id && call.key.as_deref() == key);
+        found.inspect(|call| call.hang_up.notify_one()).is_some()
+    }
+
+    /// Passes packets to their calls, until the future is dropped.
+    pub(crate) async fn run(self) {
+        let mut buffer = [0; PACKET_MAX_BYTES];
+        loop {
+            match self.0.socket.recv_from(&mut buffer).await {
+                Ok((length, from)) => self.pass_on(&buffer[..length], canonical(from)),
+                // An earlier packet could not be delivered; the socket works.
+                Err(error) => debug!(%error, "UDP socket of calls"),
+            }
+        }
+    }
+
+    /// Passes a packet to its call. A packet that belongs to none is dropped without an answer.
+    fn pass_on(&self, packet: &[u8], from: SocketAddr) {
+        let table = self.table();
+        let name = stun::local_name(packet).or_else(|| table.addresses.get(&from).map(|name| &**name));
+        let Some(call) = name.and_then(|name| table.calls.get(name)) else { return };
+        let packet = Packet { at: Instant::now(), from, bytes: Bytes::copy_from_slice(packet) };
+        // A call that is behind loses packets, as on the network.
+        let _ = call.packets.try_send(packet);
+    }
+
+    /// Sends a packet, or loses it if the network is behind.
+    fn send(&self, packet: &[u8], to: SocketAddr) {
+        let is_mapped = self.0.socket.local_addr().is_ok_and(|own| own.is_ipv6());
+        let to = match to {
+            SocketAddr::V4(v4) if is_mapped => SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()),
+            other => other,
+        };
+        let sent = self.0.socket.try_send_to(packet, to);
+        if let Err(error) = sent {
+            debug!(%to, %error, "packet of a call not sent");
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // A panic cannot leave the table inconsistent.
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The address without IPv4 in IPv6.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// A call's place in the table. Dropping it removes the call.
+struct Place {
+    calls: Calls,
+    name: Arc<str>,
+    /// Addresses that lead to the call.
+    addresses: Vec<SocketAddr>,
+}
+
+impl Place {
+    /// Notes that the client has connected.
+    fn set_connected(&self) {
+        if let Some(call) = self.calls.table().calls.get_mut(&self.name) {
+            call.waits_for = None;
+        }
+    }
+
+    /// Sends a packet to an address that has proven itself, and takes packets from it from now on.
+    fn send(&mut self, packet: &[u8], to: SocketAddr) {
+        if !self.addresses.contains(&to) && self.addresses.len() < ADDRESSES_MAX {
+            self.addresses.push(to);
+            self.calls.table().addresses.insert(to, self.name.clone());
+        }
+        self.calls.send(packet, to);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut table = self.calls.table();
+        table.calls.remove(&self.name);
+        for address in &self.addresses {
+            if table.addresses.get(address) == Some(&self.name) {
+                table.addresses.remove(address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::telemetry::metrics::scrape::ServerSnapshot;
+
+    async fn calls() -> Calls {
+        let localhost = IpAddr::from([127, 0, 0, 1]);
+        let addresses =
+            WebRtcAddresses { listen: SocketAddr::new(localhost, 0), advertise: (localhost, None) };
+        Calls::bind(addresses, Metrics::new(ServerSnapshot::default)).await.unwrap()
+    }
+
+    fn offer() -> String {
+        let mut rtc = Rtc::builder().set_crypto_provider(crypto::provider()).build(Instant::now().into_std());
+        let mut change = rtc.sdp_api();
+        change.add_media(str0m::media::MediaKind::Audio, str0m::media::Direction::SendRecv, None, None, None);
+        change.add_channel("oai-events".to_owned());
+        change.apply().unwrap().0.to_sdp_string()
+    }
+
+    fn accept(
+        calls: &Calls,
+        offer: &str,
+        address: [u8; 4],
+        held: &Arc<()>,
+    ) -> Result<AcceptedCall, CallRejection> {
+        let held = held.clone();
+        let open = move |_| {
+            drop(held);
+            tokio::io::duplex(1).0
+        };
+        calls.accept(offer, (address.into(), None), Box::new(open))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_never_connects_is_dropped_after_30_s_with_all_it_holds() {
+        let (calls, offer, held, start) = (calls().await, offer(), Arc::new(()), Instant::now());
+        let accepted = accept(&calls, &offer, [10, 0, 0, 1], &held).unwrap();
+        assert_eq!((calls.table().calls.len(), Arc::strong_count(&held)), (1, 2));
+        accepted.task.await;
+        let after = start.elapsed();
+        assert!(after >= Duration::from_secs(30) && after < Duration::from_secs(31), "{after:?}");
+        assert_eq!((calls.table().calls.len(), Arc::strong_count(&held)), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn calls_without_a_client_are_bounded_by_address_and_in_all() {
+        let (calls, offer, held) = (calls().await, offer(), Arc::new(()));
+        let mut accepted = Vec::new();
+        for at in 0..UNCONNECTED_MAX {
+            accepted.push(accept(&calls, &offer, [10, 0, at as u8 / 8, 1], &held).unwrap());
+        }
+        let full = accept(&calls, &offer, [10, 1, 0, 1], &held);
+        assert!(matches!(full, Err(CallRejection::Full(words)) if !words.contains("address")));
+        accepted.truncate(UNCONNECTED_PER_ADDRESS_MAX);
+        let full = accept(&calls, &offer, [10, 0, 0, 1], &held);
+        assert!(matches!(full, Err(CallRejection::Full(words)) if words.contains("address")));
+        assert!(calls.hang_up(&accepted[0].id, None) && !calls.hang_up(&accepted[0].id, Some("ann")));
+        accepted.swap_remove(0).task.await;
+        accept(&calls, &offer, [10, 0, 0, 1], &held).unwrap();
+    }
+}

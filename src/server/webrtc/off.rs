@@ -1,0 +1,62 @@
+//! Stands for [`super::webrtc`] in a program that was built without it: there are no calls.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use futures_util::future::BoxFuture;
+use tokio::io::DuplexStream;
+
+use super::{CallRates, WebRtcAddresses};
+
+pub(crate) type OpenSession = Box<dyn FnOnce(CallRates) -> DuplexStream + Send>;
+
+/// No calls.
+#[derive(Clone)]
+pub(crate) struct Calls(Infallible);
+
+/// A call that was accepted: none is.
+pub(crate) struct AcceptedCall {
+    pub(crate) id: String,
+    pub(crate) answer: String,
+    pub(crate) task: BoxFuture<'static, ()>,
+}
+
+/// Why a call was not accepted.
+#[expect(dead_code, reason = "there are no calls")]
+pub(crate) enum CallRejection {
+    Full(&'static str),
+    Offer(String),
+    Internal(String),
+}
+
+#[expect(clippy::unused_async, reason = "the signatures of the real ones")]
+impl Calls {
+    pub(crate) async fn bind(_: WebRtcAddresses, _: crate::telemetry::metrics::Metrics) -> io::Result<Self> {
+        Err(io::Error::other("this program was built without WebRTC (cargo feature `webrtc`)"))
+    }
+
+    pub(crate) fn advertised(&self) -> SocketAddr {
+        match self.0 {}
+    }
+
+    pub(crate) fn accept(
+        &self,
+        _: &str,
+        _: (IpAddr, Option<Arc<str>>),
+        _: OpenSession,
+    ) -> Result<AcceptedCall, CallRejection> {
+        match self.0 {}
+    }
+
+    pub(crate) fn hang_up(&self, _: &str, _: Option<&str>) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) async fn run(self) {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,45 @@
+//! Checks of a client's offer (SDP, RFC 8866) before any work, and what is taken out of it.
+
+/// Most media descriptions: audio, the data channel, and a few that voxbridge declines, such as video.
+const MEDIA_MAX: usize = 8;
+
+/// Checks an offer, and returns it without the client's addresses. voxbridge never sends anything to an address that did not
+/// prove itself (ICE lite, RFC 8445 §2.5), so that it needs none of them.
+///
+/// # Errors
+/// The mistake in the offer, in words.
+pub(super) fn checked(offer: &str) -> Result<String, String> {
+    let is_address = |line: &str| line.starts_with("a=candidate:") || line.starts_with("a=end-of-candidates");
+    let lines = || offer.lines().map(str::trim_end);
+    let media =
+        |kind: &str| lines().filter(|line| line.starts_with("m=") && line[2..].starts_with(kind)).count();
+    if !offer.starts_with("v=0") {
+        return Err("The offer is no SDP".to_owned());
+    }
+    if media("audio ") == 0 || media("application ") == 0 {
+        return Err("The offer needs an audio track and a data channel".to_owned());
+    }
+    if media("") > MEDIA_MAX {
+        return Err(format!("The offer has more than {MEDIA_MAX} media descriptions"));
+    }
+    Ok(lines().filter(|line| !is_address(line)).flat_map(|line| [line, "\r\n"]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offer_needs_audio_and_a_channel() {
+        let media = "m=audio 9 x\na=candidate:1 1 udp 1 10.0.0.1 9 typ host\nm=application 9 x\r\na=end-of-candidates";
+        let checked_offer = checked(&format!("v=0\n{media}")).unwrap();
+        assert_eq!(checked_offer, "v=0\r\nm=audio 9 x\r\nm=application 9 x\r\n");
+        for (offer, words) in [
+            (String::new(), "no SDP"),
+            ("v=0\nm=audio 9 x".to_owned(), "data channel"),
+            (format!("v=0\n{media}{}", "\nm=video".repeat(9)), "more than 8"),
+        ] {
+            assert!(checked(&offer).unwrap_err().contains(words), "{offer}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Calls by WebRTC: their requests, their limits, and a conversation.
+
+mod client;
+#[path = "../../../src/server/webrtc/crypto.rs"]
+mod crypto;
+
+use serde_json::{Value, json};
+use tokio::net::UdpSocket;
+use voxbridge::config::{Config, WebRtcConfig};
+use voxbridge_test_support::{
+    bench::{Bench, instant_simulator, recording, scratch},
+    wait::wait_until,
+};
+
+use self::client::CallClient;
+
+fn config() -> Config {
+    let webrtc = WebRtcConfig { listen: Some("127.0.0.1:0".to_owned()), advertise: None };
+    Config { profile: Some("assistant".to_owned()), webrtc, ..Config::default() }
+}
+
+async fn bench() -> Bench {
+    Bench::with_config(instant_simulator(), config()).await
+}
+
+/// The status, the head and the body of the answer to a request.
+async fn request(bench: &Bench, line: &str, headers: &str, body: &str) -> (u16, String, String) {
+    let length = body.len();
+    let request = format!(
+        "{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    let answer = bench.http(&request).await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), head.to_ascii_lowercase(), body.to_owned())
+}
+
+const SDP: &str = "Content-Type: application/sdp\r\n";
+
+/// A client whose call was accepted, and the call's path.
+async fn call(bench: &Bench, line: &str) -> (CallClient, String) {
+    let (mut client, offer) = CallClient::new().await;
+    let (status, head, answer) = request(bench, line, SDP, &offer).await;
+    assert_eq!(status, 201, "{answer}");
+    assert!(head.contains("content-type: application/sdp"), "{head}");
+    client.take_answer(&answer);
+    let location = head.lines().find_map(|line| line.strip_prefix("location: ")).unwrap();
+    (client, location.to_owned())
+}
+
+fn code(body: &str) -> Value {
+    let body: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{body}"));
+    assert!(body["error"]["message"].is_string(), "{body}");
+    body["error"]["code"].clone()
+}
+
+#[tokio::test]
+async fn call_is_answered_interrupted_and_hung_up() {
+    let bench = bench().await;
+    let (mut client, location) = call(&bench, "POST /v1/realtime/calls?model=gpt-realtime").await;
+    let created = client.wait_for("session.created").await;
+    assert_eq!(created["session"]["model"], "gpt-realtime");
+    let format = json!({ "type": "audio/pcm", "rate": 24000 });
+    client.send(&json!({ "type": "session.update", "session": {
+        "type": "realtime",
+        "audio": { "input": { "format": format, "transcription": { "model": "whisper-1" } } },
+    } }));
+    client.wait_for("session.updated").await;
+    // Lost packets are made up for.
+    client.is_lossy = true;
+    client.speak(&recording("goforward"));
+    client.wait_for("input_audio_buffer.speech_started").await;
+    client.wait_for("conversation.item.input_audio_transcription.completed").await;
+    let started = client.wait_for("output_audio_buffer.started").await;
+    assert_eq!(started["response_id"], client.event("response.created").unwrap()["response"]["id"]);
+    client.run_until("sound", |client| client.sounds.iter().filter(|sound| **sound).count() > 20).await;
+    client.events.clear();
+    client.packets_at.clear();
+    client.speak(&recording("goforward"));
+    let cleared = client.wait_for("output_audio_buffer.cleared").await;
+    assert_eq!(cleared["response_id"], started["response_id"]);
+    let at = client.events.iter().position(|event| event["type"] == "output_audio_buffer.cleared").unwrap();
+    let from = client.packets_at[at];
+    client.run_until("silence", |client| client.sounds.len() > from + 10).await;
+    // One packet may be on its way, and the codec rings into the next.
+    assert_eq!(client.sounds[from + 2..from + 10], [false; 8]);
+    let done = client.wait_for("response.done").await;
+    assert_eq!(done["response"]["status_details"]["reason"], "turn_detected");
+    assert!(client.event("response.output_audio.delta").is_none(), "audio does not come by the channel");
+
+    assert_eq!(bench.sessions.len(), 1);
+    let (status, ..) = request(&bench, &format!("POST {location}/hangup"), "", "").await;
+    assert_eq!(status, 200);
+    client.run_until("the end", CallClient::is_over).await;
+    wait_until("the session ends", || bench.sessions.is_empty()).await;
+    let (status, _, body) = request(&bench, &format!("DELETE {location}"), "", "").await;
+    assert_eq!((status, code(&body)), (404, json!("call_not_found")));
+}
+
+#[tokio::test]
+async fn answer_is_played_to_its_end_and_audio_in_json_is_an_error() {
+    let bench = bench().await;
+    // The beta's path.
+    let (mut client, location) = call(&bench, "POST /v1/realtime?model=gpt-realtime").await;
+    assert!(location.starts_with("/v1/realtime/calls/rtc_"), "{location}");
+    client.wait_for("session.created").await;
+    client.send(&json!({ "type": "input_audio_buffer.append", "audio": "AAAA" }));
+    assert_eq!(client.wait_for("error").await["error"]["code"], "invalid_value");
+    let item =
+        json!({ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "Hi" }] });
+    client.send(&json!({ "type": "conversation.item.create", "item": item }));
+    client.send(&json!({ "type": "response.create" }));
+    client.wait_for("output_audio_buffer.stopped").await;
+    assert_eq!(client.wait_for("response.done").await["response"]["status"], "completed");
+    assert!(client.sounds.contains(&true));
+    let (status, ..) = request(&bench, &format!("DELETE {location}"), "", "").await;
+    assert_eq!(status, 200);
+    client.run_until("the end", CallClient::is_over).await;
+}
+
+#[tokio::test]
+async fn wrong_requests_are_rejected_in_openais_form() {
+    let bench = bench().await;
+    let line = "POST /v1/realtime/calls?model=gpt-realtime";
+    let (_, offer) = CallClient::new().await;
+    let form = |parts: &[(&str, &str)]| -> String {
+        let parts = parts.iter().map(|(name, text)| {
+            format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{text}\r\n")
+        });
+        parts.chain(["--b--".to_owned()]).collect()
+    };
+    let form_type = "Content-Type: multipart/form-data; boundary=b\r\n";
+    for (headers, body, expected) in [
+        (SDP, "v=0".to_owned(), (400, "invalid_offer")),
+        (SDP, "hello".to_owned(), (400, "invalid_offer")),
+        (SDP, offer.replace("m=audio", "m=video"), (400, "invalid_offer")),
+        (SDP, offer.replace("a=fingerprint", "a=nothing"), (400, "invalid_offer")),
+        (SDP, format!("{offer}{}", "m=video 9 x\r\n".repeat(9)), (400, "invalid_offer")),
+        (SDP, format!("{offer}{}", "a=x\r\n".repeat(8000)), (413, "file_too_large")),
+        ("Content-Type: application/json\r\n", "{}".to_owned(), (415, "unsupported_content_type")),
+        ("", offer.clone(), (415, "unsupported_content_type")),
+        (form_type, form(&[("session", "{}")]), (400, "invalid_request")),
+        (form_type, form(&[("sdp", &offer), ("session", "[]")]), (400, "invalid_type")),
+        (form_type, form(&[("sdp", &offer), ("session", r#"{"voice": 1}"#)]), (400, "invalid_value")),
+    ] {
+        let (status, _, answer) = request(&bench, line, headers, &body).await;
+        assert_eq!((status, code(&answer)), (expected.0, json!(expected.1)), "{body}: {answer}");
+    }
+    let session = r#"{"type": "realtime", "model": "gpt-x", "instructions": "Be brief."}"#;
+    let (mut client, offer) = CallClient::new().await;
+    let body = form(&[("sdp", &offer), ("session", session)]);
+    let (status, _, answer) = request(&bench, "POST /v1/realtime/calls", form_type, &body).await;
+    assert_eq!(status, 201, "{answer}");
+    client.take_answer(&answer);
+    let created = client.wait_for("session.created").await;
+    assert_eq!(created["session"]["model"], "gpt-x");
+    assert_eq!(created["session"]["instructions"], "Be brief.");
+}
+
+#[tokio::test]
+async fn pages_may_read_where_the_call_is() {
+    let bench = bench().await;
+    let origin = "Origin: http://localhost:5173\r\nAccess-Control-Request-Method: POST\r\n";
+    let (status, head, _) = request(&bench, "OPTIONS /v1/realtime/calls", origin, "").await;
+    assert_eq!(status, 204);
+    assert!(head.contains("access-control-allow-headers: authorization, *"), "{head}");
+    let (_, offer) = CallClient::new().await;
+    let headers = format!("{SDP}Origin: http://localhost:5173\r\n");
+    let (status, head, _) = request(&bench, "POST /v1/realtime/calls", &headers, &offer).await;
+    assert_eq!(status, 201);
+    assert!(head.contains("access-control-expose-headers: location"), "{head}");
+    assert!(head.contains("access-control-allow-origin: http://localhost:5173"), "{head}");
+    let foreign = format!("{SDP}Origin: https://evil.example\r\n");
+    let (status, ..) = request(&bench, "POST /v1/realtime/calls", &foreign, &offer).await;
+    assert_eq!(status, 403);
+}
+
+#[tokio::test]
+async fn only_the_key_that_began_a_call_ends_it() {
+    let dir = scratch("calls-keys");
+    let keys =
+        "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n[[key]]\nname = \"bob\"\nkey = \"bob-s3cret\"\n";
+    std::fs::write(dir.join("keys.toml"), keys).unwrap();
+    let mut config = config();
+    config.access.keys = Some(dir.join("keys.toml"));
+    let bench = Bench::with_config(instant_simulator(), config).await;
+    let (_, offer) = CallClient::new().await;
+    let (status, ..) = request(&bench, "POST /v1/realtime/calls", SDP, &offer).await;
+    assert_eq!(status, 401);
+    let [ann, bob] = ["ann", "bob"].map(|name| format!("Authorization: Bearer {name}-s3cret\r\n"));
+    let (_, _, secret) = request(&bench, "POST /v1/realtime/client_secrets", &ann, "{}").await;
+    let secret: Value = serde_json::from_str(&secret).unwrap();
+    let by_secret = format!("Authorization: Bearer {}\r\n{SDP}", secret["value"].as_str().unwrap());
+    let (status, head, _) = request(&bench, "POST /v1/realtime/calls", &by_secret, &offer).await;
+    assert_eq!(status, 201);
+    let location = head.lines().find_map(|line| line.strip_prefix("location: ")).unwrap();
+    let line = format!("POST {location}/hangup");
+    assert_eq!(request(&bench, &line, "", "").await.0, 401);
+    assert_eq!(request(&bench, &line, &bob, "").await.0, 404);
+    assert_eq!(request(&bench, &line, &ann, "").await.0, 200);
+}
+
+#[tokio::test]
+async fn calls_that_do_not_connect_are_bounded_and_strangers_get_no_packet() {
+    let bench = bench().await;
+    let (mut client, offer) = CallClient::new().await;
+    let line = "POST /v1/realtime/calls";
+    let (status, _, answer) = request(&bench, line, SDP, &offer).await;
+    assert_eq!(status, 201);
+    for _ in 0..7 {
+        assert_eq!(request(&bench, line, SDP, &offer).await.0, 201);
+    }
+    let (status, head, body) = request(&bench, line, SDP, &offer).await;
+    assert_eq!((status, code(&body)), (503, json!("service_unavailable")));
+    assert!(head.contains("retry-after"), "{head}");
+
+    let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let server = answer.lines().find_map(|line| line.strip_prefix("a=candidate:")).unwrap();
+    let port = server.split(' ').nth(5).unwrap();
+    let name = answer.lines().find_map(|line| line.strip_prefix("a=ice-ufrag:")).unwrap();
+    let user = format!("{name}:x");
+    let padding = vec![0; user.len().next_multiple_of(4) - user.len()];
+    let attribute = [&[0, 6, 0, user.len() as u8][..], user.as_bytes(), &padding].concat();
+    let request =
+        [&[0, 1, 0, attribute.len() as u8, 0x21, 0x12, 0xa4, 0x42][..], &[7; 12], &attribute].concat();
+    for packet in [request.as_slice(), b"", &[0x80; 100], &[22; 300], &request[..request.len() - 3]] {
+        stranger.send_to(packet, format!("127.0.0.1:{port}")).await.unwrap();
+    }
+    // The server has read the packets before it has connected a client that comes after them.
+    client.take_answer(&answer);
+    client.wait_for("session.created").await;
+    let nothing = stranger.try_recv(&mut [0; 100]).map_err(|error| error.kind());
+    assert_eq!(nothing, Err(std::io::ErrorKind::WouldBlock));
+    assert_eq!(self::request(&bench, line, SDP, &offer).await.0, 201, "a connected call does not count");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_calls_share_one_port() {
+    const CALLS: usize = 50;
+    let bench = bench().await;
+    let mut clients = Vec::new();
+    for _ in 0..CALLS {
+        let (mut client, _) = call(&bench, "POST /v1/realtime/calls").await;
+        client.wait_for("session.created").await;
+        clients.push(client);
+    }
+    assert_eq!(bench.sessions.len(), CALLS);
+    let mut ids = std::collections::BTreeSet::new();
+    for client in &mut clients {
+        let before = client.sounds.len();
+        client.run_until("packets", |client| client.sounds.len() > before + 3).await;
+        ids.insert(client.event("session.created").unwrap()["session"]["id"].to_string());
+    }
+    assert_eq!(ids.len(), CALLS);
+    drop(clients);
+}
