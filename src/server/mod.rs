@@ -41,7 +41,7 @@ pub mod tls;
 pub mod trace_files;
 pub mod upstream_pool;
 #[cfg(feature = "webrtc")]
-mod webrtc;
+pub mod webrtc;
 #[cfg(not(feature = "webrtc"))]
 #[path = "webrtc/off.rs"]
 mod webrtc;
@@ -117,7 +117,7 @@ pub struct WebRtcAddresses {
 
 /// Sample rates of a call's audio, from and to the client, Hz.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct CallRates {
+pub(crate) struct CallRates {
     in_hz: u32,
     out_hz: u32,
 }

@@ -58,6 +58,34 @@ proptest! {
     }
 }
 
+#[cfg(feature = "webrtc")]
+proptest! {
+    #![proptest_config(crate::properties::config())]
+
+    #[test]
+    fn calls_accept_changed_offers(bytes in changed_seed("call_offer")) {
+        fuzzing::call_offer(&bytes);
+    }
+
+    #[test]
+    fn calls_accept_changed_packets(bytes in changed_seed("call_packets")) {
+        fuzzing::call_packets(&bytes);
+    }
+
+    #[test]
+    fn calls_accept_changed_audio(bytes in changed_seed("call_audio")) {
+        fuzzing::call_audio(&bytes);
+    }
+}
+
+#[cfg(feature = "webrtc")]
+#[test]
+fn calls_accept_seeds() {
+    run_seeds("call_offer", fuzzing::call_offer);
+    run_seeds("call_packets", fuzzing::call_packets);
+    run_seeds("call_audio", fuzzing::call_audio);
+}
+
 #[test]
 fn client_decoder_accepts_seeds() {
     run_seeds("client_decoder", fuzzing::client_decoder);

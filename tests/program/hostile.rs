@@ -136,6 +136,50 @@ fn rounds() -> usize {
     std::env::var("VOXBRIDGE_ROUNDS").ok().map_or(2, |count| count.parse().unwrap())
 }
 
+/// The status of the answer to an offer of a call from this address.
+#[cfg(feature = "webrtc")]
+async fn offer_status(server: &Server, from: [u8; 4], offer: &str) -> u16 {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    let mut stream = socket.connect(server.address).await.unwrap();
+    let head = "POST /v1/realtime/calls?model=m HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/sdp";
+    let length = offer.len();
+    stream.write_all(format!("{head}\r\nContent-Length: {length}\r\n\r\n{offer}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer[9..12].parse().unwrap()
+}
+
+#[cfg(feature = "webrtc")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_never_connect_are_bounded_in_number_and_memory() {
+    const ADDRESSES: u8 = 50;
+    let offer = include_str!("../fuzz/corpus/call_offer/chromium");
+    let (address, _simulator, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    let toml = "sessions_max = 500\nprofile = \"assistant\"\n[webrtc]\nlisten = \"127.0.0.1:0\"\n";
+    let path = config(&scratch("hostile-calls"), toml);
+    let upstream = format!("ws://{address}/v1/realtime");
+    let server = Server::start(&upstream, &["--log", "error", "--config", &path]).await;
+    assert_eq!(offer_status(&server, [127, 0, 0, 1], offer).await, 201);
+    let idle = resident_kib(&server, "VmRSS");
+    let (mut accepted, mut refused) = (1, 0);
+    for from in 0..ADDRESSES {
+        for _ in 0..20 {
+            match offer_status(&server, [127, 0, 1, from], offer).await {
+                201 => accepted += 1,
+                503 => refused += 1,
+                status => panic!("{status}"),
+            }
+        }
+        // The first addresses get no more than their own share.
+        assert!(accepted <= 1 + 8 * (u32::from(from) + 1), "{accepted} calls of {} addresses", from + 1);
+    }
+    let taken = resident_kib(&server, "VmRSS") - idle;
+    println!("{accepted} calls, {refused} refused: {taken} KiB, {} a call", taken / (accepted - 1));
+    assert_eq!(accepted, 100);
+    assert!(taken < 100 * 512, "{taken} KiB");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_bounded_during_attacks_and_given_back() {
     let simulator = SimulatorConfig { record: false, workers: 8, ..instant_simulator() };

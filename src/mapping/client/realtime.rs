@@ -167,6 +167,12 @@ impl RealtimeNames {
         !self.event(RealtimeEvent::UnitDone, false).is_empty()
     }
 
+    /// True if the protocol tells the client of a call what is played.
+    #[must_use]
+    pub fn serves_calls(&self) -> bool {
+        !self.event(RealtimeEvent::CallAudioStarted, false).is_empty()
+    }
+
     /// Name of an event; empty for an event that is not sent.
     #[must_use]
     pub fn event(&self, event: RealtimeEvent, is_beta: bool) -> &str {

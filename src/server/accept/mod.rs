@@ -195,6 +195,7 @@ async fn answer_request(
     }
     let config = server.config();
     let secret_request = SecretRequest::of(&request, &config);
+    let page = secret_request.as_ref().and_then(|_| rest::allowed_page(&config, request.headers()));
     let capabilities = capabilities::page(&request, &config);
     let device_protocol = device_setup::protocol(&request, &config);
     let answered = match secret_request {
@@ -208,13 +209,14 @@ async fn answer_request(
         Some(secret_request) => secret_request.answer(request, peer, server).await,
         None => admit(request, peer, server),
     };
-    let response = answered.unwrap_or_else(|error| {
+    let mut response = answered.unwrap_or_else(|error| {
         server.metrics.record_rejection(error.reason);
         error.response
     });
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         gate.upgrade();
     }
+    rest::let_page_read(response.headers_mut(), page);
     response.map(Either::Left)
 }
 

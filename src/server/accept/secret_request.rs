@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
-    header::{CACHE_CONTROL, HeaderValue},
+    header::{CACHE_CONTROL, HeaderValue, ORIGIN},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
@@ -19,7 +19,7 @@ use super::{
     admission::{Caller, ClientPeer},
     host::check_page,
     http_error::{HttpError, HttpResponse, answer_with},
-    rest::read_short_body,
+    rest::{preflight_response, read_short_body},
     session_opening::unix_now,
 };
 use crate::{
@@ -61,16 +61,20 @@ impl SecretRequest {
         };
         let mut at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
         let is_served = at_path.any(|client| client.realtime.is_some());
-        (request.method() == Method::POST && is_served).then_some(form)
+        let is_preflight = request.method() == Method::OPTIONS && request.headers().contains_key(ORIGIN);
+        ((request.method() == Method::POST || is_preflight) && is_served).then_some(form)
     }
 
-    /// Issues a secret for sessions of the key in the request.
+    /// Issues a secret for sessions of the key in the request, or answers a browser that asks whether a page may have one.
     pub(super) async fn answer(
         self,
         request: Request<Incoming>,
         peer: &ClientPeer,
         server: &ServerContext,
     ) -> Result<HttpResponse, Box<HttpError>> {
+        if request.method() == Method::OPTIONS {
+            return Ok(preflight_response("POST"));
+        }
         check_page(&server.config(), request.headers())?;
         let Caller { key, .. } = Caller::identify(&server.config(), &request, peer, None)?;
         if server.lifecycle.is_shutting_down() {

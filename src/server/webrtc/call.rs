@@ -177,6 +177,10 @@ impl Call {
 
     /// Gives a packet to str0m, if it is this call's and well-formed.
     fn receive(&mut self, packet: &Packet) -> Result<(), RtcError> {
+        // str0m keeps every address that it has answered.
+        if !self.place.has_room_for(packet.from) {
+            return Ok(());
+        }
         let own = self.place.calls.advertised();
         let Ok(received) = Receive::new(Protocol::Udp, packet.from, own, &packet.bytes) else {
             return Ok(());
@@ -210,7 +214,7 @@ impl Call {
             }
             Event::RtpPacket(packet) => {
                 if let Some(audio) = &mut self.audio {
-                    audio.uplink.push(packet.timestamp, packet);
+                    audio.uplink.push(packet.timestamp, *packet.seq_no, packet.into());
                 }
             }
             Event::ChannelOpen(id, _) if self.channel.is_none() => {

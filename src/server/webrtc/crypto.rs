@@ -240,8 +240,9 @@ impl DtlsProvider for Provider {
         version: DtlsVersion,
         mtu: Option<usize>,
     ) -> Result<Box<dyn DtlsInstance>, CryptoError> {
-        // ICE has checked the peer's address before, so that no cookie is needed.
-        let config = dimpl::Config::builder().use_server_cookie(false);
+        // With a cookie (the default): an ICE-lite agent never hears that its packets arrive, so that an address that was forged
+        // would get the certificate, which is longer than the client's hello.
+        let config = dimpl::Config::builder();
         let config = match mtu {
             Some(mtu) => config.mtu(mtu),
             None => config,

@@ -2,17 +2,20 @@
 //!
 //! All calls share one UDP port. [`Calls`] owns its socket and passes each packet to the task of its [`call`], which runs
 //! str0m and stands between the client and an ordinary session: [`codec`], [`uplink`] with its [`jitter`] buffer, and
-//! [`downlink`] are the audio, [`offer`] checks what a stranger sends, [`stun`] finds the call of a packet, [`crypto`] is the cryptography.
+//! [`downlink`] are the audio, [`offer`] checks what a stranger sends and [`answer`] answers it, [`stun`] finds the call of a packet, [`crypto`] is the
+//! cryptography. [`fuzzing`] leads the fuzz targets to what strangers' bytes pass through.
 //!
 //! Not here: the HTTP requests that begin and end calls ([`super::accept`]), and what the session does.
 //!
 //! Strangers get no packet: the socket answers only addresses that have proven the password of a call (ICE), and calls that
 //! never connect are bounded and end soon.
 
+mod answer;
 mod call;
 mod codec;
 mod crypto;
 mod downlink;
+pub mod fuzzing;
 mod jitter;
 mod offer;
 mod stun;
@@ -27,12 +30,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use str0m::{
-    Candidate, IceCreds, Rtc,
-    change::SdpOffer,
-    config::{CryptoProvider, DtlsCert},
-    net::Protocol,
-};
+use str0m::IceCreds;
 use tokio::{
     io::DuplexStream,
     net::UdpSocket,
@@ -41,7 +39,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use self::call::Call;
+use self::{answer::Answerer, call::Call};
 use super::{CallRates, WebRtcAddresses, access::address::client_subnet};
 use crate::{secret::random_hex, telemetry::metrics::Metrics};
 
@@ -52,8 +50,8 @@ const QUEUED_PACKETS_MAX: usize = 64;
 /// Calls that have not connected yet, of one address and in all.
 const UNCONNECTED_PER_ADDRESS_MAX: usize = 8;
 const UNCONNECTED_MAX: usize = 100;
-/// Addresses of one client: its networks.
-const ADDRESSES_MAX: usize = 8;
+/// Addresses of one client: its networks, and those it moves to.
+const ADDRESSES_MAX: usize = 16;
 
 /// All calls of a server. Clones share them.
 #[derive(Clone)]
@@ -61,10 +59,7 @@ pub(crate) struct Calls(Arc<Shared>);
 
 struct Shared {
     socket: UdpSocket,
-    /// The address in answers, as which every packet is taken to have come.
-    advertised: SocketAddr,
-    crypto: Arc<CryptoProvider>,
-    certificate: DtlsCert,
+    answerer: Answerer,
     table: Mutex<Table>,
     metrics: Metrics,
 }
@@ -130,9 +125,8 @@ impl Calls {
         let (ip, advertised_port) = addresses.advertise;
         Ok(Self(Arc::new(Shared {
             socket,
-            advertised: SocketAddr::new(ip, advertised_port.unwrap_or(port)),
-            crypto: crypto::provider(),
-            certificate: crypto::certificate().map_err(io::Error::other)?,
+            answerer: Answerer::new(SocketAddr::new(ip, advertised_port.unwrap_or(port)))
+                .map_err(io::Error::other)?,
             table: Mutex::default(),
             metrics,
         })))
@@ -140,7 +134,7 @@ impl Calls {
 
     /// The address that clients send to.
     pub(crate) fn advertised(&self) -> SocketAddr {
-        self.0.advertised
+        self.0.answerer.advertised
     }
 
     /// Answers an offer from this address, made with this key. `open_session` is called once the client's channel is open.
@@ -167,34 +161,9 @@ impl Calls {
             hang_up: hang_up.clone(),
         };
         let place = self.register(creds.ufrag.as_str().into(), entry)?;
-        let offer = offer::checked(offer).map_err(CallRejection::Offer)?;
-        let (rtc, answer) = self.negotiate(&offer, creds)?;
+        let (rtc, answer) = self.0.answerer.answer(offer, creds)?;
         let call = Call::new(rtc, place, packets, hang_up, open_session);
         Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
-    }
-
-    /// Makes the peer of a client, and the answer to its offer.
-    fn negotiate(&self, offer: &str, creds: IceCreds) -> Result<(Rtc, String), CallRejection> {
-        let wrong = |error: String| CallRejection::Offer(format!("The offer cannot be answered: {error}"));
-        let offer = SdpOffer::from_sdp_string(offer).map_err(|error| wrong(error.to_string()))?;
-        let mut rtc = Rtc::builder()
-            .set_crypto_provider(self.0.crypto.clone())
-            .set_dtls_cert(self.0.certificate.clone())
-            .set_local_ice_credentials(creds)
-            .set_ice_lite(true)
-            .set_rtp_mode(true)
-            .set_stats_interval(Some(call::STATS_INTERVAL))
-            .clear_codecs()
-            .enable_opus(true, false)
-            .enable_g722(true, false)
-            .enable_pcmu(true, false)
-            .enable_pcma(true, false)
-            .build(Instant::now().into_std());
-        let candidate = Candidate::host(self.0.advertised, Protocol::Udp)
-            .map_err(|error| CallRejection::Internal(format!("[webrtc] advertise: {error}")))?;
-        rtc.add_local_candidate(candidate);
-        let answer = rtc.sdp_api().accept_offer(offer).map_err(|error| wrong(error.to_string()))?;
-        Ok((rtc, answer.to_sdp_string()))
     }
 
     /// Adds a call, unless too many wait for their clients.
@@ -280,9 +249,14 @@ impl Place {
         }
     }
 
+    /// True for an address of the client, and for a new one while it may have more.
+    fn has_room_for(&self, address: SocketAddr) -> bool {
+        self.addresses.len() < ADDRESSES_MAX || self.addresses.contains(&address)
+    }
+
     /// Sends a packet to an address that has proven itself, and takes packets from it from now on.
     fn send(&mut self, packet: &[u8], to: SocketAddr) {
-        if !self.addresses.contains(&to) && self.addresses.len() < ADDRESSES_MAX {
+        if !self.addresses.contains(&to) {
             self.addresses.push(to);
             self.calls.table().addresses.insert(to, self.name.clone());
         }
@@ -305,6 +279,8 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use str0m::Rtc;
 
     use super::*;
     use crate::telemetry::metrics::scrape::ServerSnapshot;
@@ -364,5 +340,47 @@ mod tests {
         assert!(calls.hang_up(&accepted[0].id, None) && !calls.hang_up(&accepted[0].id, Some("ann")));
         accepted.swap_remove(0).task.await;
         accept(&calls, &offer, [10, 0, 0, 1], &held).unwrap();
+    }
+
+    #[tokio::test]
+    async fn packets_of_strangers_cost_no_state_and_those_of_a_call_are_bounded() {
+        let (calls, offer, held) = (calls().await, offer(), Arc::new(()));
+        let _accepted = accept(&calls, &offer, [10, 0, 0, 1], &held).unwrap();
+        let name = calls.table().calls.keys().next().unwrap().clone();
+        let user = format!("{name}:you!");
+        let check = [&[0, 1, 0, 24, 0x21, 0x12, 0xa4, 0x42], &[7; 12][..], &[0, 6, 0, 21], user.as_bytes()];
+        let mut rng = fastrand::Rng::with_seed(1);
+        for at in 0..10_000_u32 {
+            let from = SocketAddr::from((at.to_be_bytes(), 9));
+            let mut packet = vec![0; rng.usize(..300)];
+            packet.iter_mut().for_each(|byte| *byte = rng.u8(..));
+            calls.pass_on(&packet, from);
+            calls.pass_on(&check.concat(), from);
+        }
+        let table = calls.table();
+        assert_eq!((table.calls.len(), table.addresses.len()), (1, 0));
+        assert_eq!(table.calls[&name].packets.capacity(), 0, "{QUEUED_PACKETS_MAX} checks wait, no more");
+    }
+
+    #[tokio::test]
+    async fn call_has_a_bounded_number_of_addresses() {
+        let (calls, (sender, _packets)) = (calls().await, mpsc::channel(1));
+        let entry = Entry {
+            waits_for: None,
+            id: "rtc_1".to_owned(),
+            key: None,
+            packets: sender,
+            hang_up: Arc::default(),
+        };
+        let mut place = calls.register("name".into(), entry).unwrap();
+        let address = |at: usize| SocketAddr::from(([127, 0, 0, 1], at as u16 + 1));
+        for at in 0..ADDRESSES_MAX {
+            assert!(place.has_room_for(address(at)));
+            place.send(b"", address(at));
+        }
+        assert!(place.has_room_for(address(0)) && !place.has_room_for(address(ADDRESSES_MAX)));
+        assert_eq!(calls.table().addresses.len(), ADDRESSES_MAX);
+        drop(place);
+        assert!(calls.table().addresses.is_empty());
     }
 }

@@ -14,11 +14,18 @@ const CONCEALED_MAX_MS: u32 = 120;
 /// Longest gap that is filled, ms. A client that sends nothing is quiet, and its pauses count.
 const FILLED_MAX_MS: u32 = 1000;
 
-struct Packet {
-    pt: Pt,
+/// A packet of the client's audio.
+pub(super) struct Packet {
+    pub(super) pt: Pt,
     /// RTP timestamp without wrapping.
-    time: u64,
-    payload: Arc<[u8]>,
+    pub(super) time: u64,
+    pub(super) payload: Arc<[u8]>,
+}
+
+impl From<RtpPacket> for Packet {
+    fn from(packet: RtpPacket) -> Self {
+        Self { pt: packet.header.payload_type, time: packet.time.numer(), payload: packet.payload }
+    }
 }
 
 /// The client's audio.
@@ -61,13 +68,8 @@ impl Uplink {
     }
 
     /// Takes a packet from the network.
-    pub(super) fn push(&mut self, now: Instant, packet: RtpPacket) {
-        let taken = Packet {
-            pt: packet.header.payload_type,
-            time: packet.time.numer(),
-            payload: packet.payload.clone(),
-        };
-        self.buffer.push(now, *packet.seq_no, taken);
+    pub(super) fn push(&mut self, now: Instant, number: u64, packet: Packet) {
+        self.buffer.push(now, number, packet);
     }
 
     /// When audio is due although no packet comes.

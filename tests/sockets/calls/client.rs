@@ -34,6 +34,40 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
+/// What a client has sent and received.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    pub(super) sent_bytes: usize,
+    pub(super) received_bytes: usize,
+    /// Of ICE checks and the server's answers, bytes.
+    pub(super) shortest_check: usize,
+    pub(super) longest_answer: usize,
+    /// Packets of DTLS that came.
+    pub(super) dtls_packets: usize,
+    pub(super) changed_packets: usize,
+}
+
+impl Traffic {
+    fn count(&mut self, packet: &[u8], is_sent: bool) {
+        let (bytes, is_check) = (packet.len(), packet[0] < 4);
+        match is_sent {
+            true => self.sent_bytes += bytes,
+            false => self.received_bytes += bytes,
+        }
+        match (is_check, is_sent) {
+            (true, true) if self.shortest_check == 0 => self.shortest_check = bytes,
+            (true, true) => self.shortest_check = self.shortest_check.min(bytes),
+            (true, false) => self.longest_answer = self.longest_answer.max(bytes),
+            (false, false) if is_dtls(packet) => self.dtls_packets += 1,
+            _ => {}
+        }
+    }
+}
+
+fn is_dtls(packet: &[u8]) -> bool {
+    (20..64).contains(&packet[0])
+}
+
 pub(super) struct CallClient {
     rtc: Rtc,
     socket: UdpSocket,
@@ -46,6 +80,11 @@ pub(super) struct CallClient {
     /// Number of packets of the microphone, of which some may be left out.
     sent: u64,
     pub(super) is_lossy: bool,
+    /// Does not hear the server's half of DTLS.
+    pub(super) is_deaf_to_dtls: bool,
+    /// Sends changed copies of each packet before it.
+    pub(super) changes: Option<fastrand::Rng>,
+    pub(super) traffic: Traffic,
     next_at: Instant,
     pub(super) events: Vec<Value>,
     /// Whether each packet that came has sound.
@@ -81,6 +120,9 @@ impl CallClient {
             decoder: G722Decoder::default(),
             sent: 0,
             is_lossy: false,
+            is_deaf_to_dtls: false,
+            changes: None,
+            traffic: Traffic::default(),
             next_at: now,
             events: Vec::new(),
             sounds: Vec::new(),
@@ -133,6 +175,17 @@ impl CallClient {
         }
     }
 
+    /// Runs until the future completes.
+    pub(super) async fn step_until<T>(&mut self, future: impl Future<Output = T>) {
+        tokio::pin!(future);
+        loop {
+            tokio::select! {
+                _ = &mut future => return,
+                () = self.step() => {}
+            }
+        }
+    }
+
     /// True once the server has ended the call.
     pub(super) fn is_over(&self) -> bool {
         !self.rtc.is_alive()
@@ -146,6 +199,10 @@ impl CallClient {
         tokio::select! {
             received = self.socket.recv_from(&mut buffer) => {
                 let (length, from) = received.unwrap();
+                self.traffic.count(&buffer[..length], false);
+                if self.is_deaf_to_dtls && is_dtls(&buffer) {
+                    return;
+                }
                 let own = self.address();
                 if let Ok(packet) = Receive::new(Protocol::Udp, from, own, &buffer[..length]) {
                     self.rtc.handle_input(Input::Receive(now(), packet)).unwrap();
@@ -160,6 +217,8 @@ impl CallClient {
             match self.rtc.poll_output().unwrap() {
                 Output::Timeout(at) => return at,
                 Output::Transmit(packet) => {
+                    self.traffic.count(&packet.contents, true);
+                    self.send_changed(&packet.contents, packet.destination);
                     self.socket.try_send_to(&packet.contents, packet.destination).unwrap();
                 }
                 Output::Event(Event::ChannelOpen(id, _)) => self.channel = Some(id),
@@ -174,6 +233,21 @@ impl CallClient {
                 }
                 Output::Event(_) => {}
             }
+        }
+    }
+
+    /// Sends copies of a packet in which bytes are replaced or missing.
+    fn send_changed(&mut self, packet: &[u8], to: SocketAddr) {
+        let Some(rng) = &mut self.changes else { return };
+        for _ in 0..3 {
+            let mut copy = packet.to_vec();
+            copy.truncate(if rng.bool() { copy.len() } else { rng.usize(..copy.len()) });
+            for _ in 0..rng.usize(1..6) {
+                let at = rng.usize(..=copy.len());
+                copy.get_mut(at).into_iter().for_each(|byte| *byte = rng.u8(..));
+            }
+            self.traffic.changed_packets += 1;
+            let _ = self.socket.try_send_to(&copy, to);
         }
     }
 

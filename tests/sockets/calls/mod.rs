@@ -4,8 +4,10 @@ mod client;
 #[path = "../../../src/server/webrtc/crypto.rs"]
 mod crypto;
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
-use tokio::net::UdpSocket;
+use tokio::{net::UdpSocket, sync::watch};
 use voxbridge::config::{Config, WebRtcConfig};
 use voxbridge_test_support::{
     bench::{Bench, instant_simulator, recording, scratch},
@@ -160,9 +162,16 @@ async fn wrong_requests_are_rejected_in_openais_form() {
 async fn pages_may_read_where_the_call_is() {
     let bench = bench().await;
     let origin = "Origin: http://localhost:5173\r\nAccess-Control-Request-Method: POST\r\n";
-    let (status, head, _) = request(&bench, "OPTIONS /v1/realtime/calls", origin, "").await;
-    assert_eq!(status, 204);
-    assert!(head.contains("access-control-allow-headers: authorization, *"), "{head}");
+    for path in ["/v1/realtime/calls", "/v1/realtime?model=m", "/v1/realtime/client_secrets"] {
+        let (status, head, _) = request(&bench, &format!("OPTIONS {path}"), origin, "").await;
+        assert_eq!(status, 204, "{path}");
+        assert!(head.contains("access-control-allow-methods: post"), "{head}");
+        assert!(head.contains("access-control-allow-headers: authorization, *"), "{head}");
+        assert!(head.contains("access-control-allow-origin: http://localhost:5173"), "{head}");
+    }
+    let (status, head, _) = request(&bench, "POST /v1/realtime/client_secrets", origin, "{}").await;
+    assert_eq!(status, 200);
+    assert!(head.contains("access-control-allow-origin: http://localhost:5173"), "{head}");
     let (_, offer) = CallClient::new().await;
     let headers = format!("{SDP}Origin: http://localhost:5173\r\n");
     let (status, head, _) = request(&bench, "POST /v1/realtime/calls", &headers, &offer).await;
@@ -170,8 +179,12 @@ async fn pages_may_read_where_the_call_is() {
     assert!(head.contains("access-control-expose-headers: location"), "{head}");
     assert!(head.contains("access-control-allow-origin: http://localhost:5173"), "{head}");
     let foreign = format!("{SDP}Origin: https://evil.example\r\n");
-    let (status, ..) = request(&bench, "POST /v1/realtime/calls", &foreign, &offer).await;
+    let (status, head, _) = request(&bench, "POST /v1/realtime/calls", &foreign, &offer).await;
     assert_eq!(status, 403);
+    assert!(!head.contains("access-control"), "{head}");
+    let (status, head, _) =
+        request(&bench, "OPTIONS /v1/realtime/client_secrets", "Origin: https://evil.example\r\n", "").await;
+    assert!(status == 204 && !head.contains("access-control-allow-origin"), "{head}");
 }
 
 #[tokio::test]
@@ -233,23 +246,63 @@ async fn calls_that_do_not_connect_are_bounded_and_strangers_get_no_packet() {
     assert_eq!(self::request(&bench, line, SDP, &offer).await.0, 201, "a connected call does not count");
 }
 
+#[tokio::test]
+async fn server_sends_no_more_than_it_gets_before_the_clients_address_is_proven() {
+    let bench = bench().await;
+    let (mut client, _) = call(&bench, "POST /v1/realtime/calls").await;
+    // As if the client's address was forged: what the server says after the ICE checks comes to a stranger.
+    client.is_deaf_to_dtls = true;
+    client.run_until("two answers", |client| client.traffic.dtls_packets >= 2).await;
+    let traffic = &client.traffic;
+    println!("{traffic:?}");
+    assert!(traffic.received_bytes <= traffic.sent_bytes, "{traffic:?}");
+    assert!(traffic.longest_answer <= traffic.shortest_check, "{traffic:?}");
+}
+
+#[tokio::test]
+async fn changed_packets_end_no_call() {
+    let bench = bench().await;
+    let line = "POST /v1/realtime/calls";
+    let ((mut changed, _), (mut other, _)) = (call(&bench, line).await, call(&bench, line).await);
+    for client in [&mut changed, &mut other] {
+        client.wait_for("session.created").await;
+    }
+    // This client's packets are changed from the first one on, so that it may never connect.
+    let (mut broken, _) = call(&bench, line).await;
+    broken.changes = Some(fastrand::Rng::with_seed(1));
+    changed.changes = Some(fastrand::Rng::with_seed(2));
+    changed.speak(&recording("goforward"));
+    other.speak(&recording("goforward"));
+    let answers = async { tokio::join!(changed.wait_for("response.done"), other.wait_for("response.done")) };
+    broken.step_until(answers).await;
+    assert!(changed.traffic.changed_packets > 300, "{:?}", changed.traffic);
+    let (mut after, _) = call(&bench, line).await;
+    after.wait_for("session.created").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_calls_share_one_port() {
     const CALLS: usize = 50;
-    let bench = bench().await;
-    let mut clients = Vec::new();
+    let (bench, (stop, stopped)) = (bench().await, watch::channel(false));
+    let mut running = Vec::new();
     for _ in 0..CALLS {
+        let began = std::time::Instant::now();
         let (mut client, _) = call(&bench, "POST /v1/realtime/calls").await;
         client.wait_for("session.created").await;
-        clients.push(client);
+        println!("{:?}", began.elapsed());
+        let mut stopped = stopped.clone();
+        running.push(tokio::spawn(async move {
+            client.step_until(stopped.wait_for(|stopped| *stopped)).await;
+            client
+        }));
     }
     assert_eq!(bench.sessions.len(), CALLS);
-    let mut ids = std::collections::BTreeSet::new();
-    for client in &mut clients {
-        let before = client.sounds.len();
-        client.run_until("packets", |client| client.sounds.len() > before + 3).await;
+    stop.send_replace(true);
+    let mut ids = BTreeSet::new();
+    for client in running {
+        let client = client.await.unwrap();
+        assert!(client.sounds.len() > 3);
         ids.insert(client.event("session.created").unwrap()["session"]["id"].to_string());
     }
     assert_eq!(ids.len(), CALLS);
-    drop(clients);
 }

@@ -3,6 +3,8 @@
 //! Each body accepts any bytes and panics at a violation.
 
 mod access;
+#[cfg(feature = "webrtc")]
+mod calls;
 mod conversation;
 mod lines;
 mod relay;
@@ -12,6 +14,8 @@ use std::{sync::LazyLock, time::Duration};
 use serde::de::IgnoredAny;
 
 pub use self::access::access;
+#[cfg(feature = "webrtc")]
+pub use self::calls::{call_audio, call_offer, call_packets};
 pub use self::conversation::bridge_inputs;
 use voxbridge::{
     audio::{

@@ -16,7 +16,7 @@ use tracing::info;
 use super::{Body, body::read_body, form, models, session::Opening, style::Failure};
 use crate::{
     downstream::Codec,
-    mapping::ClientMapping,
+    mapping::{ClientMapping, client::RealtimeNames},
     server::{
         CallRates, ServiceConfig,
         accept::{
@@ -130,7 +130,8 @@ fn calls(opening: &Opening) -> Result<Calls, Failure> {
 fn protocol(config: &ServiceConfig, path: &str) -> Result<(String, Arc<ClientMapping>), Failure> {
     let path = path.strip_suffix("/calls").unwrap_or(path);
     let mut at_path = config.routes.forced_protocol(path).into_iter().chain(config.library.clients_at(path));
-    let client = at_path.find(|client| client.realtime.is_some()).cloned();
+    let client =
+        at_path.find(|client| client.realtime.as_ref().is_some_and(RealtimeNames::serves_calls)).cloned();
     let missing =
         || Failure::new(StatusCode::NOT_FOUND, "not_found", format!("No calls are served at {path}"));
     client.map(|client| (path.to_owned(), client)).ok_or_else(missing)

@@ -60,7 +60,7 @@ use super::{
     request_stream::Answering,
 };
 use crate::{
-    server::{ServerContext, access::handshakes::ServedRequests, memory::MemoryShare},
+    server::{ServerContext, ServiceConfig, access::handshakes::ServedRequests, memory::MemoryShare},
     telemetry::metrics::RejectReason,
 };
 
@@ -96,8 +96,7 @@ pub(super) async fn answer(
     (peer, server): (&ClientPeer, &Arc<ServerContext>),
     served: (&ServedRequests, Answering),
 ) -> Response<Body> {
-    let origin = request.headers().get(ORIGIN).cloned();
-    let is_allowed = may_page_use_rest(&server.config(), request.headers());
+    let page = allowed_page(&server.config(), request.headers());
     let mut response = match answer_checked(endpoint, request, (peer, server), served).await {
         Ok(response) => response,
         Err(error) => {
@@ -105,17 +104,23 @@ pub(super) async fn answer(
             error.response.map(Either::Left)
         }
     };
-    // A page needs this header to read the answer, errors included.
-    if let Some(origin) = origin.filter(|_| is_allowed) {
-        response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        response.headers_mut().insert(VARY, HeaderValue::from_static("origin"));
-        if response.headers().contains_key(LOCATION) {
-            response
-                .headers_mut()
-                .insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("location"));
-        }
-    }
+    let_page_read(response.headers_mut(), page);
     response
+}
+
+/// The origin of the page that sent the request, if it may use REST.
+pub(super) fn allowed_page(config: &ServiceConfig, headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(ORIGIN).filter(|_| may_page_use_rest(config, headers)).cloned()
+}
+
+/// Adds the headers that the page needs to read the answer, errors included.
+pub(super) fn let_page_read(headers: &mut HeaderMap, page: Option<HeaderValue>) {
+    let Some(origin) = page else { return };
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(VARY, HeaderValue::from_static("origin"));
+    if headers.contains_key(LOCATION) {
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("location"));
+    }
 }
 
 async fn answer_checked(
@@ -125,7 +130,7 @@ async fn answer_checked(
     served: (&ServedRequests, Answering),
 ) -> Result<Response<Body>, Box<HttpError>> {
     if request.method() == Method::OPTIONS && request.headers().contains_key(ORIGIN) {
-        return Ok(preflight_response(&endpoint));
+        return Ok(complete(preflight_response(endpoint.method_name())));
     }
     if *request.method() != endpoint.method() {
         return Err(wrong_method(&endpoint));
@@ -178,11 +183,11 @@ fn complete(response: HttpResponse) -> Response<Body> {
 }
 
 /// Answers a browser that asks whether a page may send the request (Fetch standard, "CORS-preflight fetch").
-fn preflight_response(endpoint: &Endpoint) -> Response<Body> {
-    let mut response = Response::new(Either::Left(Full::default()));
+pub(super) fn preflight_response(method: &'static str) -> HttpResponse {
+    let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers: &mut HeaderMap = response.headers_mut();
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(endpoint.method_name()));
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(method));
     // Browsers take `*` for every header but this one.
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, *"));
     response
