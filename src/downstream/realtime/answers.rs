@@ -120,11 +120,22 @@ impl Realtime {
         response.set_status(cancelled, std::mem::take(&mut self.cancel_requested));
         if response.has_item {
             self.end_output(&response, send);
+            self.tell_truncation(&response, cancelled, send);
         }
         let fields = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
         self.send(RealtimeEvent::ResponseDone, fields, send);
         self.send(RealtimeEvent::RateLimits, json!({ "rate_limits": [] }), send);
         self.tell_response(send);
+    }
+
+    /// Tells the client of a call how much of an interrupted answer it heard, which only voxbridge knows: it paces the playback.
+    /// Other clients tell voxbridge. The item has no more words than that already.
+    fn tell_truncation(&mut self, response: &Response, cancelled: bool, send: &mut dyn FnMut(Message)) {
+        if self.is_call && cancelled && response.has_audio && response.is_remembered {
+            let item_id = response.position()["item_id"].take();
+            let fields = json!({ "item_id": item_id, "content_index": 0, "audio_end_ms": response.audio_ms });
+            self.send(RealtimeEvent::ItemTruncated, fields, send);
+        }
     }
 
     fn end_output(&mut self, response: &Response, send: &mut dyn FnMut(Message)) {
