@@ -12,6 +12,7 @@
 //! - [`request_stream`]: the stream before the upgrade, one request at a time
 //! - [`rest`]: requests that are served without an upgrade: recordings to transcribe, texts to speak
 //! - [`secret_request`]: requests for a client secret
+//! - [`sideband`]: second connections to calls by WebRTC
 //! - [`upgrade`]: the WebSocket handshake; [`session_start`]: the session after it, whose bridge [`session_opening`] opens
 
 mod admission;
@@ -29,6 +30,7 @@ pub(crate) mod rest;
 mod secret_request;
 pub(crate) mod session_opening;
 pub(crate) mod session_start;
+mod sideband;
 pub(crate) mod upgrade;
 
 use std::{
@@ -207,7 +209,10 @@ async fn answer_request(
             device_setup::answer(&client, request, server, &config).await
         }
         Some(secret_request) => secret_request.answer(request, peer, server).await,
-        None => admit(request, peer, server),
+        None => match server.calls.as_ref().zip(sideband::call_id(&request)) {
+            Some((calls, id)) => sideband::join(request, (calls, &id), (peer, server)).await,
+            None => admit(request, peer, server),
+        },
     };
     let mut response = answered.unwrap_or_else(|error| {
         server.metrics.record_rejection(error.reason);

@@ -316,7 +316,7 @@ fn has_single_route(request: &ConnectRequest, config: &ServiceConfig) -> bool {
 }
 
 /// The byte stream under an upgraded connection, and the bytes read beyond the request.
-async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(ClientStream, Vec<u8>)> {
+pub(super) async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(ClientStream, Vec<u8>)> {
     let upgraded = match upgraded.await {
         Ok(upgraded) => upgraded,
         Err(error) => {

@@ -23,7 +23,8 @@ use tokio_tungstenite::{
 use tracing::{debug, info};
 
 use super::{
-    OpenSession, Packet, Place, codec::Codec, downlink::Downlink, jitter::JitterStats, uplink::Uplink,
+    Joining, OpenSession, Packet, Place, Sideband, codec::Codec, downlink::Downlink, jitter::JitterStats,
+    uplink::Uplink,
 };
 
 /// Interval of str0m's statistics.
@@ -34,6 +35,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const QUEUED_MESSAGES_MAX: usize = 256;
 /// Above this much unsent text, no message of the session is taken.
 const UNSENT_MAX_BYTES: usize = 256 * 1024;
+/// Most connections besides the client's.
+const SIDEBANDS_MAX: usize = 4;
 /// Marks the message after which the rest of an answer must not be heard. In a text of the client, its quotes were escaped.
 const CLEARED: &[u8] = br#""type":"output_audio_buffer.cleared""#;
 
@@ -48,6 +51,9 @@ pub(super) struct Call {
     session: Option<Session>,
     audio: Option<Audio>,
     channel: Option<ChannelId>,
+    /// Connections that ask to join, and the events of those that have.
+    joining: mpsc::Receiver<Joining>,
+    sidebands: Vec<mpsc::Sender<Message>>,
     /// A message that the channel has no room for.
     unsent: Option<String>,
     /// When the call ends unless the client is heard of.
@@ -75,6 +81,7 @@ struct Session {
 enum Wakeup {
     Packet(Option<Packet>),
     Session(Option<Message>),
+    Joining(Joining),
     HangUp,
     Timer,
 }
@@ -83,7 +90,7 @@ impl Call {
     pub(super) fn new(
         rtc: Rtc,
         place: Place,
-        packets: mpsc::Receiver<Packet>,
+        (packets, joining): (mpsc::Receiver<Packet>, mpsc::Receiver<Joining>),
         hang_up: Arc<Notify>,
         open_session: OpenSession,
     ) -> Self {
@@ -96,6 +103,8 @@ impl Call {
             session: None,
             audio: None,
             channel: None,
+            joining,
+            sidebands: Vec::new(),
             unsent: None,
             silent_until: Instant::now() + SILENCE_MAX,
             end: None,
@@ -146,6 +155,7 @@ impl Call {
                 Wakeup::Session(Some(message)) => self.take_message(message)?,
                 Wakeup::Timer if Instant::now() >= self.silent_until => return Ok("silence"),
                 Wakeup::Timer => self.rtc.handle_input(Input::Timeout(Instant::now().into_std()))?,
+                Wakeup::Joining(joining) => self.add_sideband(joining),
                 Wakeup::HangUp => return Ok("hang-up"),
                 Wakeup::Packet(None) => return Ok("shutdown"),
                 Wakeup::Session(None) => return Ok("session ended"),
@@ -170,6 +180,7 @@ impl Call {
         tokio::select! {
             packet = self.packets.recv() => Wakeup::Packet(packet),
             message = message => Wakeup::Session(message),
+            Some(joining) = self.joining.recv() => Wakeup::Joining(joining),
             () = self.hang_up.notified() => Wakeup::HangUp,
             () = sleep_until(due.unwrap_or(self.silent_until)) => Wakeup::Timer,
         }
@@ -329,6 +340,7 @@ impl Call {
                 if memmem::find(text.as_bytes(), CLEARED).is_some() {
                     audio.downlink.clear();
                 }
+                self.sidebands.retain(|events| events.try_send(Message::Text(text.clone())).is_ok());
                 self.unsent = Some(text.to_string());
                 self.write_unsent()?;
             }
@@ -336,6 +348,18 @@ impl Call {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Lets a connection join, once there is a session to hear. It gets the events from now on.
+    fn add_sideband(&mut self, joining: Joining) {
+        self.sidebands.retain(|events| !events.is_closed());
+        let Some(session) = self.session.as_ref().filter(|_| self.sidebands.len() < SIDEBANDS_MAX) else {
+            return;
+        };
+        let (events, heard) = mpsc::channel(QUEUED_MESSAGES_MAX);
+        if joining.send(Sideband { events: heard, commands: session.commands.clone() }).is_ok() {
+            self.sidebands.push(events);
+        }
     }
 
     /// Writes the message that waits, if the channel has room.

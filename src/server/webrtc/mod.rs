@@ -34,9 +34,10 @@ use str0m::IceCreds;
 use tokio::{
     io::DuplexStream,
     net::UdpSocket,
-    sync::{Notify, mpsc},
+    sync::{Notify, mpsc, oneshot},
     time::Instant,
 };
+use tokio_tungstenite::tungstenite::Message;
 use tracing::debug;
 
 use self::{answer::Answerer, call::Call};
@@ -81,8 +82,20 @@ struct Entry {
     /// Name of the key that began it.
     key: Option<Arc<str>>,
     packets: mpsc::Sender<Packet>,
+    joining: mpsc::Sender<Joining>,
     hang_up: Arc<Notify>,
 }
+
+/// A connection besides the client's.
+pub(crate) struct Sideband {
+    /// The session's events. Ends with the call, or when too many wait.
+    pub(crate) events: mpsc::Receiver<Message>,
+    /// Commands to the session.
+    pub(crate) commands: mpsc::Sender<Message>,
+}
+
+/// A connection that asks to join; dropped if it cannot.
+type Joining = oneshot::Sender<Sideband>;
 
 /// A packet from the network.
 struct Packet {
@@ -152,17 +165,19 @@ impl Calls {
             .map(|random| random.ok_or_else(no_random));
         let (id, creds) = (format!("rtc_{}", id?), IceCreds { ufrag: name?, pass: pass? });
         let (sender, packets) = mpsc::channel(QUEUED_PACKETS_MAX);
+        let (join, joining) = mpsc::channel(1);
         let hang_up = Arc::new(Notify::new());
         let entry = Entry {
             waits_for: Some(client_subnet(address)),
             id: id.clone(),
             key,
             packets: sender,
+            joining: join,
             hang_up: hang_up.clone(),
         };
         let place = self.register(creds.ufrag.as_str().into(), entry)?;
         let (rtc, answer) = self.0.answerer.answer(offer, creds)?;
-        let call = Call::new(rtc, place, packets, hang_up, open_session);
+        let call = Call::new(rtc, place, (packets, joining), hang_up, open_session);
         Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
     }
 
@@ -185,6 +200,18 @@ impl Calls {
         let table = self.table();
         let found = table.calls.values().find(|call| call.id == id && call.key.as_deref() == key);
         found.inspect(|call| call.hang_up.notify_one()).is_some()
+    }
+
+    /// Joins the call with this id, if this key began it and it has begun.
+    pub(crate) async fn join(&self, id: &str, key: Option<&str>) -> Option<Sideband> {
+        let joining = {
+            let table = self.table();
+            let found = table.calls.values().find(|call| call.id == id && call.key.as_deref() == key);
+            found?.joining.clone()
+        };
+        let (reply, joined) = oneshot::channel();
+        joining.send(reply).await.ok()?;
+        joined.await.ok()
     }
 
     /// Passes packets to their calls, until the future is dropped.
@@ -370,6 +397,7 @@ mod tests {
             id: "rtc_1".to_owned(),
             key: None,
             packets: sender,
+            joining: mpsc::channel(1).0,
             hang_up: Arc::default(),
         };
         let mut place = calls.register("name".into(), entry).unwrap();

@@ -8,7 +8,8 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use tokio::io::DuplexStream;
+use tokio::{io::DuplexStream, sync::mpsc};
+use tokio_tungstenite::tungstenite::Message;
 
 use super::{CallRates, WebRtcAddresses};
 
@@ -23,6 +24,12 @@ pub(crate) struct AcceptedCall {
     pub(crate) id: String,
     pub(crate) answer: String,
     pub(crate) task: BoxFuture<'static, ()>,
+}
+
+/// A connection besides the client's: there is none.
+pub(crate) struct Sideband {
+    pub(crate) events: mpsc::Receiver<Message>,
+    pub(crate) commands: mpsc::Sender<Message>,
 }
 
 /// Why a call was not accepted.
@@ -53,6 +60,10 @@ impl Calls {
     }
 
     pub(crate) fn hang_up(&self, _: &str, _: Option<&str>) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) async fn join(&self, _: &str, _: Option<&str>) -> Option<Sideband> {
         match self.0 {}
     }
 
