@@ -1,14 +1,15 @@
-//! Calls by WebRTC: OpenAI's agents library, unmodified, in headless Chromium with a recording as its microphone.
+//! Calls by WebRTC: OpenAI's agents library, unmodified, in headless Chromium with a recording as its microphone, and aiortc.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use voxbridge::{
     config::{Config, WebRtcConfig},
     server::route::RouteConfig,
     simulator::SimulatorConfig,
 };
-use voxbridge_test_support::bench::Bench;
+use voxbridge_test_support::{bench::Bench, wait::wait_until};
 
-use crate::client_programs::{installed_clients, node, recording, run};
+use crate::client_programs::{installed_clients, node, project, python, recording, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_library_talks_and_interrupts_in_a_browser() {
@@ -38,4 +39,32 @@ async fn agents_library_talks_and_interrupts_in_a_browser() {
             assert!(kinds.contains(&&json!(kind)), "{kind} is missing: {kinds:?}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn aiortc_talks_with_each_codec() {
+    if installed_clients().is_none() {
+        return;
+    }
+    let webrtc = WebRtcConfig { listen: Some("127.0.0.1:0".to_owned()), advertise: None };
+    let config = Config { webrtc, profile: Some("assistant".to_owned()), ..Config::default() };
+    let bench =
+        Bench::with_config(SimulatorConfig { workers: 8, ..SimulatorConfig::default() }, config).await;
+    let calls = ["audio/opus", "audio/G722", "audio/PCMU", "audio/PCMA"].map(|codec| {
+        let mut client = python(&["aiortc", "livekit", "openai"]);
+        client.arg(project().join("tests/clients/call_client.py"));
+        client.arg(format!("http://{}", bench.address())).arg(recording("goforward_16k.wav")).arg(codec);
+        async move { (codec, run(client).await) }
+    });
+    for (codec, report) in join_all(calls).await {
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let kinds = report["events"].as_array().unwrap();
+        for kind in ["output_audio_buffer.started", "response.done", "closed"] {
+            assert!(kinds.contains(&json!(kind)), "{codec}: {kind} is missing: {kinds:?}");
+        }
+        assert!(!kinds.contains(&json!("error")), "{codec}: {kinds:?}");
+        assert!(report["user"].is_string(), "{codec}: {report}");
+        assert!(report["heard_s"].as_f64().unwrap() > 0.5, "{codec}: {report}");
+    }
+    wait_until("the sessions end", || bench.sessions.is_empty()).await;
 }
