@@ -162,7 +162,7 @@ async fn calls_that_never_connect_are_bounded_in_number_and_memory() {
     let server = Server::start(&upstream, &["--log", "error", "--config", &path]).await;
     assert_eq!(offer_status(&server, [127, 0, 0, 1], offer).await, 201);
     let idle = resident_kib(&server, "VmRSS");
-    let (mut accepted, mut refused) = (1, 0);
+    let (mut accepted, mut refused) = (1_u64, 0);
     for from in 0..ADDRESSES {
         for _ in 0..20 {
             match offer_status(&server, [127, 0, 1, from], offer).await {
@@ -172,7 +172,7 @@ async fn calls_that_never_connect_are_bounded_in_number_and_memory() {
             }
         }
         // The first addresses get no more than their own share.
-        assert!(accepted <= 1 + 8 * (u32::from(from) + 1), "{accepted} calls of {} addresses", from + 1);
+        assert!(accepted <= 1 + 8 * (u64::from(from) + 1), "{accepted} calls of {} addresses", from + 1);
     }
     let taken = resident_kib(&server, "VmRSS") - idle;
     println!("{accepted} calls, {refused} refused: {taken} KiB, {} a call", taken / (accepted - 1));
