@@ -80,6 +80,8 @@ pub(super) struct CallClient {
     /// Number of packets of the microphone, of which some may be left out.
     sent: u64,
     pub(super) is_lossy: bool,
+    /// Sends no audio.
+    pub(super) is_muted: bool,
     /// Does not hear the server's half of DTLS.
     pub(super) is_deaf_to_dtls: bool,
     /// Sends changed copies of each packet before it.
@@ -120,6 +122,7 @@ impl CallClient {
             decoder: G722Decoder::default(),
             sent: 0,
             is_lossy: false,
+            is_muted: false,
             is_deaf_to_dtls: false,
             changes: None,
             traffic: Traffic::default(),
@@ -194,7 +197,8 @@ impl CallClient {
     async fn step(&mut self) {
         let due = self.drain();
         self.send_audio();
-        let due = due.min(self.drain()).min(self.next_at);
+        let due = due.min(self.drain());
+        let due = if self.is_muted { due } else { due.min(self.next_at) };
         let mut buffer = [0; 2048];
         tokio::select! {
             received = self.socket.recv_from(&mut buffer) => {
@@ -254,7 +258,7 @@ impl CallClient {
     /// Sends a packet of the microphone each 20 ms.
     fn send_audio(&mut self) {
         let now = now();
-        if self.channel.is_none() || now < self.next_at {
+        if self.is_muted || self.channel.is_none() || now < self.next_at {
             return;
         }
         self.next_at = (self.next_at + PACKET).max(now - 10 * PACKET);

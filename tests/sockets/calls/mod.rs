@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::{net::UdpSocket, sync::watch};
 use voxbridge::config::{Config, WebRtcConfig};
 use voxbridge_test_support::{
-    bench::{Bench, instant_simulator, recording, scratch},
+    bench::{Bench, ClientFrame, instant_simulator, recording, scratch},
     wait::wait_until,
 };
 
@@ -86,6 +86,10 @@ async fn call_is_answered_interrupted_and_hung_up() {
     // One packet may be on its way, and the codec rings into the next.
     assert_eq!(client.sounds[from + 2..from + 10], [false; 8]);
     let done = client.wait_for("response.done").await;
+    let truncated = client.event("conversation.item.truncated").unwrap();
+    assert_eq!(truncated["item_id"], done["response"]["output"][0]["id"]);
+    let heard_ms = truncated["audio_end_ms"].as_u64().unwrap();
+    assert!((400..=20 * from as u64).contains(&heard_ms), "{heard_ms} ms of {from} packets");
     assert_eq!(done["response"]["status_details"]["reason"], "turn_detected");
     assert!(client.event("response.output_audio.delta").is_none(), "audio does not come by the channel");
 
@@ -187,19 +191,74 @@ async fn pages_may_read_where_the_call_is() {
     assert!(status == 204 && !head.contains("access-control-allow-origin"), "{head}");
 }
 
-#[tokio::test]
-async fn only_the_key_that_began_a_call_ends_it() {
-    let dir = scratch("calls-keys");
+/// A bench with two keys, and the headers of their owners.
+async fn keyed_bench(name: &str) -> (Bench, [String; 2]) {
+    let dir = scratch(name);
     let keys =
         "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n[[key]]\nname = \"bob\"\nkey = \"bob-s3cret\"\n";
     std::fs::write(dir.join("keys.toml"), keys).unwrap();
     let mut config = config();
     config.access.keys = Some(dir.join("keys.toml"));
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let owners = ["ann", "bob"].map(|name| format!("Authorization: Bearer {name}-s3cret\r\n"));
+    (Bench::with_config(instant_simulator(), config).await, owners)
+}
+
+#[tokio::test]
+async fn second_connection_hears_the_call_and_commands_it() {
+    let (bench, [ann, bob]) = keyed_bench("calls-second").await;
+    let (mut client, offer) = CallClient::new().await;
+    let line = "POST /v1/realtime/calls?model=m";
+    let (accepted, head, answer) = request(&bench, line, &format!("{ann}{SDP}"), &offer).await;
+    assert_eq!(accepted, 201);
+    let location = head.lines().find_map(|line| line.strip_prefix("location: ")).unwrap();
+    let path = format!("/v1/realtime?call_id={}", location.rsplit('/').next().unwrap());
+    let status = async |path: &str, key: &str| -> u16 {
+        let (head, _) = bench.open_websocket(path, key).await;
+        head[9..12].parse().unwrap()
+    };
+    assert_eq!(status(&path, &ann).await, 404, "the call has not begun");
+    client.take_answer(&answer);
+    client.wait_for("session.created").await;
+    assert_eq!(status(&path, "").await, 401);
+    assert_eq!(status(&path, &bob).await, 404);
+    assert_eq!(status("/v1/realtime?call_id=rtc_x", &ann).await, 404);
+
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        let (head, other) = bench.open_websocket(&path, &ann).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        others.push(other);
+    }
+    assert_eq!(status(&path, &ann).await, 404, "no fifth connection");
+    let mut other = others.pop().unwrap();
+    let session = json!({ "type": "realtime", "instructions": "Be brief." });
+    other.send_json(json!({ "type": "session.update", "session": session })).await;
+    let updated = client.wait_for("session.updated").await;
+    assert_eq!(updated["session"]["instructions"], "Be brief.");
+    assert_eq!(other.wait_for_event("session.updated").await, updated);
+    other.send_json(json!({ "type": "input_audio_buffer.append", "audio": "AAAA" })).await;
+    assert_eq!(other.wait_for_event("error").await["error"]["code"], "invalid_value");
+    let item =
+        json!({ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "Hi" }] });
+    client.send(&json!({ "type": "conversation.item.create", "item": item }));
+    other.send_json(json!({ "type": "response.create" })).await;
+    client.wait_for("output_audio_buffer.stopped").await;
+    other.wait_for_event("output_audio_buffer.stopped").await;
+    // A connection may go, and the call goes on.
+    drop(others.pop());
+    assert_eq!(request(&bench, &format!("POST {location}/hangup"), &ann, "").await.0, 200);
+    let frames = other.read_to_end().await;
+    assert!(frames.iter().all(|frame| !matches!(frame, ClientFrame::Audio(_))), "no audio");
+    client.run_until("the end", CallClient::is_over).await;
+    wait_until("the session ends", || bench.sessions.is_empty()).await;
+}
+
+#[tokio::test]
+async fn only_the_key_that_began_a_call_ends_it() {
+    let (bench, [ann, bob]) = keyed_bench("calls-keys").await;
     let (_, offer) = CallClient::new().await;
     let (status, ..) = request(&bench, "POST /v1/realtime/calls", SDP, &offer).await;
     assert_eq!(status, 401);
-    let [ann, bob] = ["ann", "bob"].map(|name| format!("Authorization: Bearer {name}-s3cret\r\n"));
     let (_, _, secret) = request(&bench, "POST /v1/realtime/client_secrets", &ann, "{}").await;
     let secret: Value = serde_json::from_str(&secret).unwrap();
     let by_secret = format!("Authorization: Bearer {}\r\n{SDP}", secret["value"].as_str().unwrap());
@@ -286,10 +345,9 @@ async fn many_calls_share_one_port() {
     let (bench, (stop, stopped)) = (bench().await, watch::channel(false));
     let mut running = Vec::new();
     for _ in 0..CALLS {
-        let began = std::time::Instant::now();
         let (mut client, _) = call(&bench, "POST /v1/realtime/calls").await;
         client.wait_for("session.created").await;
-        println!("{:?}", began.elapsed());
+        client.is_muted = true;
         let mut stopped = stopped.clone();
         running.push(tokio::spawn(async move {
             client.step_until(stopped.wait_for(|stopped| *stopped)).await;
