@@ -358,8 +358,8 @@ async fn many_calls_share_one_port() {
     stop.send_replace(true);
     let mut ids = BTreeSet::new();
     for client in running {
-        let client = client.await.unwrap();
-        assert!(client.sounds.len() > 3);
+        let mut client = client.await.unwrap();
+        client.run_until("packets", |client| client.sounds.len() > 3).await;
         ids.insert(client.event("session.created").unwrap()["session"]["id"].to_string());
     }
     assert_eq!(ids.len(), CALLS);
