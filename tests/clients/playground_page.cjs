@@ -50,8 +50,9 @@ async function pictures(page, name, shown) {
 }
 
 // Speaks a text with one protocol, or sends the recording to it.
-async function tryProtocol(page, protocol) {
+async function tryProtocol(page, protocol, transport = 'websocket') {
   await page.choose('protocol', protocol);
+  await page.choose('transport', transport);
   await page.choose('source', 'recording');
   await page.click('start');
   await page.until(status('Connected'));
@@ -202,7 +203,7 @@ const longSound = (page) => page.run(`import('./playground/measures.js').then(({
 })`);
 
 async function usePage(page) {
-  const shown = { violations: [], protocols: {} };
+  const shown = { violations: [], protocols: {}, calls: {} };
   await page.goTo(url);
   await page.until(status('Ready'));
   shown.explains = await page.run("[...document.querySelectorAll('.intro, #messages-note')].map((note) => note.checkVisibility() && note.textContent.length > 40)");
@@ -295,6 +296,7 @@ async function usePage(page) {
 
   for (const protocol of ['openai-realtime', 'vosk', 'deepgram-listen', 'deepgram-speak']) {
     shown.protocols[protocol] = await tryProtocol(page, protocol);
+    if (!(await page.run("document.getElementById('transport-field').hidden"))) shown.calls[protocol] = await tryProtocol(page, protocol, 'webrtc');
   }
   Object.assign(shown, { errors: [...page.errors], otherSites: page.requests.filter((request) => !/^(blob:|data:|about:|(http|ws):..(127\.0\.0\.1|localhost))/.test(request)) });
   // A wrong key is an error that the browser reports as well.

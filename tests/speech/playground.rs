@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use serde_json::{Value, json};
 use voxbridge::{
-    config::{AccessConfig, Config},
+    config::{AccessConfig, Config, WebRtcConfig},
     mapping::Library,
     server::route::RouteConfig,
     simulator::{SimulatorConfig, engines::SpeechEngines},
@@ -18,6 +18,8 @@ use crate::engines::{start_engines_for_clients, word_error_rate};
 const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";
 const KEY: &str = "k3y-of-the-page";
+/// Protocols with calls, where the program serves them.
+const CALLERS: &[&str] = if cfg!(feature = "webrtc") { &["openai-realtime"] } else { &[] };
 /// First words of the built-in recording.
 const BUILT_IN_WORDS: &str = "and so my fellow Americans";
 /// Two of the eight words: the browser's noise suppression changes the sound.
@@ -50,6 +52,11 @@ async fn page_talks_is_interrupted_and_keeps_the_session() {
     for protocol in ["openai-realtime", "vosk", "deepgram-listen"] {
         assert_words(&shown["protocols"][protocol], BUILT_IN_WORDS);
     }
+    let calls = shown["calls"].as_object().unwrap();
+    assert_eq!(calls.keys().collect::<Vec<_>>(), CALLERS, "protocols whose calls the page offers");
+    for words in calls.values() {
+        assert_words(words, BUILT_IN_WORDS);
+    }
     for held in ["pauseHolds", "loadsTheSame", "preview"] {
         assert_eq!(shown[held], json!(true), "{held}");
     }
@@ -75,7 +82,11 @@ fn config() -> Config {
         ..RouteConfig::catch_all(profile)
     };
     let routes = vec![route("video", "*", "video"), route("*", "openai-realtime", "assistant")];
-    Config { playground: Some(true), profile: Some("speech".to_owned()), routes, ..Config::default() }
+    let webrtc = WebRtcConfig {
+        listen: cfg!(feature = "webrtc").then(|| "127.0.0.1:0".to_owned()),
+        advertise: None,
+    };
+    Config { playground: Some(true), profile: Some("speech".to_owned()), routes, webrtc, ..Config::default() }
 }
 
 /// Access for one key.

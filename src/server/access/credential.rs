@@ -17,6 +17,8 @@ pub const SUBPROTOCOL: &str = "voxbridge";
 pub const SUBPROTOCOL_KEY_PREFIX: &str = "voxbridge.key.";
 /// Prefix of the name by which the playground watches a session, in a subprotocol.
 const WATCH_PREFIX: &str = "voxbridge.watch.";
+/// The header with that name in requests that are no WebSocket's.
+const WATCH_HEADER: &str = "voxbridge-watch";
 /// Prefix of voxbridge's own subprotocols.
 const OWN_PREFIX: &str = "voxbridge.";
 /// Prefixes of a key in a subprotocol: voxbridge's own, and that of OpenAI's libraries for browsers.
@@ -77,7 +79,9 @@ fn is_own_subprotocol(name: &str) -> bool {
 
 /// The name by which the playground watches the session of a request; `None` if the client asked for no watcher.
 pub fn find_watch_name(headers: &HeaderMap) -> Option<&str> {
-    list_items(headers, SEC_WEBSOCKET_PROTOCOL).find_map(|name| name.strip_prefix(WATCH_PREFIX))
+    let protocols = list_items(headers, SEC_WEBSOCKET_PROTOCOL);
+    let mut watched = protocols.filter_map(|name| name.strip_prefix(WATCH_PREFIX));
+    watched.next().or_else(|| headers.get(WATCH_HEADER)?.to_str().ok())
 }
 
 /// The items of a header whose value is a list, over all its lines (RFC 9110 §5.3).

@@ -25,6 +25,7 @@ const FILES: &[PageFile] = &page_files![
     JAVASCRIPT "audio.js",
     JAVASCRIPT "camera.js",
     JAVASCRIPT "capture.js",
+    JAVASCRIPT "connections.js",
     JAVASCRIPT "conversation.js",
     JAVASCRIPT "measures.js",
     JAVASCRIPT "message_list.js",

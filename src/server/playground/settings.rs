@@ -16,15 +16,15 @@ const PROTOCOLS: [(&str, &str); 5] = [
 /// A model that no route names, which leads to the profile of most clients.
 const ANY_MODEL: &str = "playground";
 
-/// The settings of the page as JSON.
-pub(in crate::server) fn describe(config: &ServiceConfig) -> Value {
+/// The settings of the page as JSON. `has_calls` if the server takes calls by WebRTC.
+pub(in crate::server) fn describe(config: &ServiceConfig, has_calls: bool) -> Value {
     let protocols = PROTOCOLS
         .iter()
         .map(|(name, path)| json!({"name": name, "path": path, "profiles": profiles_of(config, name, path)}));
     let voices: Vec<_> = config.voices.voices_and_models().0.keys().collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"), "tls": config.tls.is_some(), "voices": voices,
-        "simulated": config.simulated,
+        "simulated": config.simulated, "calls": has_calls,
         "protocols": protocols.collect::<Vec<_>>(),
     })
 }
@@ -53,7 +53,7 @@ mod tests {
     fn profiles_of_routes_are_offered_with_their_models() {
         let settings = |toml: &str| {
             let toml = format!("{toml}\n[[upstream]]\nurl = \"ws://gpu/v1/realtime\"");
-            describe(&toml::from_str::<Config>(&toml).unwrap().build_service().unwrap())
+            describe(&toml::from_str::<Config>(&toml).unwrap().build_service().unwrap(), false)
         };
         let profiles = |settings: &Value, name: &str| {
             let protocols = settings["protocols"].as_array().unwrap();

@@ -9,7 +9,7 @@ const KEYS: &str =
     "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n[[key]]\nname = \"bob\"\nkey = \"bob-s3cret\"\n";
 const WITH_KEYS: &str = "playground = true\n[access]\nkeys = \"DIR/keys.toml\"\n";
 const NAME: &str = "0123456789abcdef0123456789abcdef";
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     "",
     "/style.css",
     "/icon.svg",
@@ -17,6 +17,7 @@ const FILES: [&str; 13] = [
     "/audio.js",
     "/camera.js",
     "/capture.js",
+    "/connections.js",
     "/measures.js",
     "/protocols.js",
     "/session.js",

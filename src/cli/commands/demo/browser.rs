@@ -9,7 +9,7 @@ use crate::{
         commands::{CommandError, stop_signal},
         output,
     },
-    config::{Config, env_var},
+    config::{Config, WebRtcConfig, env_var},
     mapping::{
         compatibility::check_profile_with_dialects,
         upstream::{Dialects, ServedDialect},
@@ -50,7 +50,8 @@ fn page_config(server: ServerArg) -> Result<Config, String> {
     let openai = RouteConfig { client: "openai-realtime".to_owned(), ..RouteConfig::catch_all("assistant") };
     let routes = names.iter().map(named).chain(is_served("assistant").then_some(openai)).collect();
     let profile = names.first().map(|name| (*name).to_owned());
-    Ok(Config { playground: Some(true), profile, routes, ..Config::default() })
+    let webrtc = WebRtcConfig { listen: cfg!(feature = "webrtc").then(|| "127.0.0.1:0".to_owned()), advertise: None };
+    Ok(Config { playground: Some(true), profile, routes, webrtc, ..Config::default() })
 }
 
 /// Opens the page where there is a desktop. Anybody else has the printed URL.

@@ -64,10 +64,14 @@ impl DemoServers {
             simulators.push(simulator);
         }
         let upstream = config.upstream[0].url.clone();
+        let calls = config.webrtc.addresses().map_err(CommandError::usage)?;
         let mut service = build_service(args.server, config)?;
         service.tap = tap;
         service.simulated = true;
-        let server = Server::bind(listen, service).await.map_err(|error| bind_error(listen, &error))?;
+        let mut server = Server::bind(listen, service).await.map_err(|error| bind_error(listen, &error))?;
+        if let Some(addresses) = calls {
+            server.bind_calls(addresses).await.map_err(CommandError::failed)?;
+        }
         let simulators = simulators
             .into_iter()
             .map(|simulator| RunningServer::start(|stopped| simulator.run(async { drop(stopped.await) })));

@@ -27,6 +27,7 @@ use crate::{
             session_opening::ConnectRequest,
             session_start::run_session_on,
         },
+        access::credential::find_watch_name,
         webrtc::{AcceptedCall, CallRejection, Calls, OpenSession},
         websocket::stream::ClientStream,
     },
@@ -66,6 +67,7 @@ pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Resul
         return Err(models::not_found(&model));
     }
     let admission = opening.admit()?;
+    let watch_name = opening.config.playground.then(|| find_watch_name(&head.headers).map(str::to_owned));
     let Opening { server, config, caller, served, .. } = opening;
     let (address, key) = (caller.address, caller.key.as_ref().map(|key| Arc::from(&*key.name)));
     let (context, location) = ((server.clone(), config), format!("{path}/calls/"));
@@ -78,7 +80,7 @@ pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Resul
             trace_context: caller.trace_context,
             candidates: vec![client],
             detected_by: DetectedBy::Path,
-            watch_name: None,
+            watch_name: watch_name.flatten(),
         };
         let cut_off = context.0.cut_off.clone();
         let stream = (ClientStream::Memory(far), Vec::new());

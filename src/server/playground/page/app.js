@@ -1,6 +1,6 @@
 // The page: connects its controls with a session, a trace and the views of it.
 
-import { Player, sendFile, sendMicrophone } from './audio.js';
+import { Player, sendFile, sendFileTrack, sendMicrophone, sendMicrophoneTrack } from './audio.js';
 import { sendCamera } from './camera.js';
 import { ConversationList } from './conversation.js';
 import { CLIENTS } from './protocols.js';
@@ -74,8 +74,12 @@ function showProfiles() {
   $('profile').replaceChildren(...profiles.map(({ profile, model }) => option(model, profile)));
   $('speak').textContent = client.speakLabel ?? 'Speak';
   $('source').disabled = !client.audio;
+  $('transport-field').hidden = !canCall();
   showSourceNote();
 }
+
+// Calls by WebRTC are OpenAI's, where the server has a port for them.
+const canCall = () => state.settings.calls && CLIENTS[$('protocol').value].hasCalls;
 
 function showSourceNote() {
   const source = $('source').value;
@@ -121,7 +125,7 @@ async function start() {
   const trace = new Trace();
   useTrace(trace);
   const settings = {
-    key: state.key, protocol: chosenProtocol(), model: $('profile').value, language: $('language').value, voice: $('voice').value,
+    key: state.key, protocol: chosenProtocol(), isCall: canCall() && $('transport').value === 'webrtc', model: $('profile').value, language: $('language').value, voice: $('voice').value,
   };
   const session = new Session(settings, {
     line: (line) => addLine(trace, line),
@@ -141,7 +145,7 @@ async function start() {
     if (perSecond) await useSource(session, sendCamera($('preview'), perSecond, (image) => session.sendPicture(image)));
   } catch (error) {
     const isRefused = error.name === 'NotAllowedError';
-    session.socket?.close();
+    session.connection?.close();
     ended(session, isRefused ? 'The browser was not allowed to use the microphone or the camera.' : error.message);
   }
 }
@@ -160,12 +164,13 @@ async function useSource(session, starting) {
 }
 
 async function startSource(session, source, file) {
-  const { inputHz } = session.client;
+  const { client: { inputHz }, settings: { isCall } } = session;
   const send = (samples) => session.sendAudio(samples);
-  if (source === 'microphone') return sendMicrophone(state.context, inputHz, send);
+  const sendTrack = (track) => session.sendTrack(track);
+  if (source === 'microphone') return isCall ? sendMicrophoneTrack(sendTrack) : sendMicrophone(state.context, inputHz, send);
   if (source === 'none') return () => {};
   const data = source === 'file' ? await file.arrayBuffer() : await (await fetch('playground/recording.wav')).arrayBuffer();
-  return sendFile(state.context, data, inputHz, send);
+  return isCall ? sendFileTrack(state.context, data, sendTrack) : sendFile(state.context, data, inputHz, send);
 }
 
 function addLine(trace, line) {

@@ -57,11 +57,15 @@ class RateConverter {
   }
 }
 
+const openMicrophone = () => navigator.mediaDevices.getUserMedia({
+  audio: { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 },
+});
+
+const stopTracks = (media) => media.getTracks().forEach((track) => track.stop());
+
 // Sends the microphone's sound. `send` gets int16 samples at `rateHz`. Returns a function that stops it.
 export async function sendMicrophone(context, rateHz, send) {
-  const media = await navigator.mediaDevices.getUserMedia({
-    audio: { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 },
-  });
+  const media = await openMicrophone();
   await context.audioWorklet.addModule(new URL('capture.js', import.meta.url));
   const source = context.createMediaStreamSource(media);
   const capture = new AudioWorkletNode(context, 'capture', { numberOfOutputs: 0 });
@@ -71,7 +75,27 @@ export async function sendMicrophone(context, rateHz, send) {
   return () => {
     source.disconnect();
     capture.port.onmessage = null;
-    for (const track of media.getTracks()) track.stop();
+    stopTracks(media);
+  };
+}
+
+// Sends the microphone as a call's track. Returns a function that stops it.
+export async function sendMicrophoneTrack(send) {
+  const media = await openMicrophone();
+  await send(media.getAudioTracks()[0]);
+  return () => stopTracks(media);
+}
+
+// Sends a file's sound as a call's track, and silence after it. Returns a function that stops it.
+export async function sendFileTrack(context, data, send) {
+  const source = context.createBufferSource();
+  source.buffer = await context.decodeAudioData(data);
+  const { stream } = source.connect(context.createMediaStreamDestination());
+  await send(stream.getAudioTracks()[0]);
+  source.start();
+  return () => {
+    source.stop();
+    stopTracks(stream);
   };
 }
 

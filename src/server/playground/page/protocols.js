@@ -1,7 +1,7 @@
 // The client protocols: how this page speaks each of them, and what their messages mean.
 //
 // A client encodes what the page sends: `open` are the first messages, `audio` takes int16 samples, `picture` a JPEG as base64;
-// what a protocol cannot do is missing. `meaning` tells of a message what happened: { kind, text?, who?, key?, audio? }. The key is
+// what a protocol cannot do is missing. In a call (`isCall`), sound is beside the messages. `meaning` tells of a message what happened: { kind, text?, who?, key?, audio? }. The key is
 // the protocol's name of the utterance or answer.
 
 import { base64Of } from './audio.js';
@@ -23,19 +23,20 @@ const macaw = {
 
 const openai = {
   title: 'OpenAI Realtime',
+  hasCalls: true,
   inputHz: 24000,
   query: ({ model }) => ({ model }),
-  open: ({ voice, language }) => [json({
+  open: ({ voice, language, isCall }) => [json({
     type: 'session.update',
     session: {
       type: 'realtime',
       audio: {
         input: {
-          format: { type: 'audio/pcm', rate: 24000 },
+          ...(!isCall && { format: { type: 'audio/pcm', rate: 24000 } }),
           transcription: { model: 'default', ...(language && { language }) },
           turn_detection: { type: 'server_vad' },
         },
-        output: { format: { type: 'audio/pcm', rate: 24000 }, ...(voice && { voice }) },
+        output: { ...(!isCall && { format: { type: 'audio/pcm', rate: 24000 } }), ...(voice && { voice }) },
       },
     },
   })],
@@ -50,7 +51,7 @@ const openai = {
     type: 'conversation.item.create',
     item: { type: 'message', role: 'user', content: [{ type: 'input_image', image_url: `data:image/jpeg;base64,${image}` }] },
   })],
-  interrupt: () => [json({ type: 'response.cancel' })],
+  interrupt: ({ isCall }) => [json({ type: 'response.cancel' }), ...(isCall ? [json({ type: 'output_audio_buffer.clear' })] : [])],
 };
 
 const vosk = {

@@ -1,32 +1,16 @@
-// One session of this page: a client's WebSocket, spoken as by any client, and the WebSocket on which the server shows what it
+// One session of this page: a client's connection, spoken as by any client, and the WebSocket on which the server shows what it
 // received and sent.
 
 import { bytesOf, int16Of } from './audio.js';
+import { CallConnection, SocketConnection, opened, subprotocols, urlOf } from './connections.js';
 import { CLIENTS, meaning } from './protocols.js';
 
 const OUTPUT_HZ = 24000;
 // Time for the last messages of both sides, after the client's connection has closed.
 const LAST_MESSAGES_MS = 5000;
-// Where the server's paths begin: the page is at PREFIX/playground.
-const BASE = new URL('.', location.href);
-
-function socketUrl(path, query) {
-  const url = new URL(path.replace(/^\//, ''), BASE);
-  url.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
-  for (const [name, value] of Object.entries(query)) if (value) url.searchParams.set(name, value);
-  return url;
-}
-
-// The key travels in a subprotocol, so that it is never part of a URL.
-const subprotocols = (key, more = []) => ['voxbridge', ...(key ? [`voxbridge.key.${key}`] : []), ...more];
 
 const randomName = () =>
   Array.from(crypto.getRandomValues(new Uint8Array(20)), (byte) => byte.toString(16).padStart(2, '0')).join('');
-
-const opened = (socket, what) => new Promise((resolve, reject) => {
-  socket.onopen = resolve;
-  socket.onerror = () => reject(new Error(`The server does not accept ${what}.`));
-});
 
 export class Session {
   // `on` has the functions line(text), event(meaning), audio(samples, rateHz) and closed(reason).
@@ -38,18 +22,18 @@ export class Session {
   }
 
   async open() {
-    const { key, protocol } = this.settings;
+    const { key, protocol, isCall } = this.settings;
     const name = randomName();
-    this.wires = new WebSocket(socketUrl('playground/wires', { session: name }), subprotocols(key));
+    this.wires = new WebSocket(urlOf('playground/wires', { session: name }, 'ws'), subprotocols(key));
     this.wires.onmessage = ({ data }) => this.on.line(data);
     await opened(this.wires, 'a page that watches a session');
-    const url = socketUrl(protocol.path, this.client.query(this.settings));
-    this.socket = new WebSocket(url, subprotocols(key, [`voxbridge.watch.${name}`]));
-    this.socket.binaryType = 'arraybuffer';
-    this.socket.onmessage = ({ data }) => this.receive(data);
-    this.socket.onclose = ({ code, reason }) => this.end(code === 1000 || code === 1005 ? '' : `${reason || 'The connection was closed'} (${code})`);
+    const Connection = isCall ? CallConnection : SocketConnection;
+    this.connection = new Connection({ path: protocol.path, query: this.client.query(this.settings), key, name }, {
+      message: (data) => this.receive(data),
+      closed: (reason) => this.end(reason),
+    });
     try {
-      await opened(this.socket, 'the session');
+      await this.connection.open();
     } catch (error) {
       this.wires.close();
       throw error;
@@ -66,8 +50,12 @@ export class Session {
   }
 
   send(messages) {
-    if (this.socket.readyState !== WebSocket.OPEN) return;
-    for (const message of messages) this.socket.send(message);
+    for (const message of messages) this.connection.send(message);
+  }
+
+  // Sends this track as the microphone of a call.
+  sendTrack(track) {
+    return this.connection.sendTrack(track);
   }
 
   sendAudio(samples) {
@@ -90,14 +78,14 @@ export class Session {
   }
 
   interrupt() {
-    if (this.client.interrupt) this.send(this.client.interrupt());
+    if (this.client.interrupt) this.send(this.client.interrupt(this.settings));
   }
 
   close() {
     if (this.client.close) this.send(this.client.close());
     // A server that does not close by itself is left after a moment.
-    else this.socket.close(1000);
-    setTimeout(() => this.socket.close(1000), 1500);
+    else this.connection.close();
+    setTimeout(() => this.connection.close(), 1500);
   }
 
   receive(data) {

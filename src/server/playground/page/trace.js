@@ -95,7 +95,7 @@ export class Trace {
 
   initialRate({ client, query }) {
     const parameters = new URLSearchParams(query);
-    const given = Number(parameters.get('input_sample_rate') ?? parameters.get('sample_rate'));
+    const given = Number(parameters.get('call_rate_in') ?? parameters.get('input_sample_rate') ?? parameters.get('sample_rate'));
     return given || { 'openai-realtime': 24000, vosk: 8000, twilio: 8000 }[client] || 16000;
   }
 
