@@ -9,6 +9,7 @@
 
 pub mod agc;
 pub mod delta_pack;
+pub mod echo;
 pub mod encoding;
 pub mod g722;
 pub mod input_converter;

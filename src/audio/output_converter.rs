@@ -100,6 +100,11 @@ impl OutputConverter {
         self.resampler.reset();
     }
 
+    /// Encoding of the converted samples: int16 for a client that plays Opus, until [`encode_packet`](Self::encode_packet).
+    pub fn sample_encoding(&self) -> Encoding {
+        if self.packets.is_some() { Encoding::S16le } else { self.encoding }
+    }
+
     /// Samples of each packet of a client that plays Opus.
     pub fn packet_samples(&self) -> Option<usize> {
         self.packets.as_ref().map(PacketEncoder::packet_samples)

@@ -364,6 +364,7 @@ pub(super) fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> 
             is_automatic: name != "client",
             ..TurnDetection::default()
         }),
+        (FieldRole::EchoCancellation, FieldValue::Flag(on)) => Setting::EchoCancellation(on),
         (FieldRole::RolloverEvents, FieldValue::Flag(on)) => Setting::RolloverEvents(on),
         _ => return None,
     })

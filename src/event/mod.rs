@@ -149,6 +149,8 @@ pub enum Setting {
     UtteranceGap(Duration),
     /// Microphone mode during playback.
     Microphone(MicrophoneMode),
+    /// Whether voxbridge removes from the client's audio what the client plays.
+    EchoCancellation(bool),
     /// Whether the client receives rollover events.
     RolloverEvents(bool),
     /// Instructions for the model, in place of the profile's.

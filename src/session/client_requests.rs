@@ -254,6 +254,7 @@ impl Session {
                     let note = "microphone: it is muted while a text is spoken, as on the real server";
                     self.tools.out.observe(Observation::NoEffect(note.to_owned()));
                 }
+                Setting::EchoCancellation(on) => self.cancel_echo(on),
                 Setting::RolloverEvents(on) => self.settings.rollover_events = on,
                 Setting::SpeechEvents(on) => self.tools.out.mutes_speech_events = !on,
                 Setting::UtteranceGap(gap) => self.settings.utterance_gap = Some(gap),
@@ -279,6 +280,14 @@ impl Session {
             self.report_error(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
         }
         self.process_speech_events(now);
+    }
+
+    /// Turns the cancellation of echo on or off.
+    fn cancel_echo(&mut self, on: bool) {
+        if self.intake.speech_input.echo.is_some() != on {
+            self.intake.speech_input.cancel_echo(on, &mut self.intake.speech_events);
+            self.tools.floor.log_playback(on);
+        }
     }
 
     /// Tells the operator that the model will not be asked in this language.

@@ -70,6 +70,7 @@ impl AudioIntake {
                     self.dropped_groups += groups;
                     self.audio_totals.dropped_too_fast += length;
                     frame.is_dropped = true;
+                    self.skip_echo(length);
                     return frame;
                 }
             }
@@ -77,9 +78,16 @@ impl AudioIntake {
         if is_muted {
             self.audio_totals.muted += length;
             self.speech_input.mute_frame(bytes, &mut self.speech_events);
+            self.skip_echo(length);
         } else {
             frame.has_speech = self.speech_input.push_frame(bytes, &mut self.speech_events);
         }
         frame
+    }
+    /// Skips a frame in the echo canceller.
+    fn skip_echo(&mut self, length: Duration) {
+        if let Some(echo) = &mut self.speech_input.echo {
+            echo.skip(length);
+        }
     }
 }

@@ -258,6 +258,9 @@ impl Session {
     fn handle_audio(&mut self, now: Instant, bytes: &[u8]) -> bool {
         let Tools { floor, out, .. } = &mut self.tools;
         let is_muted = floor.is_audible() && self.settings.microphone == MicrophoneMode::Muted;
+        if let Some(echo) = &mut self.intake.speech_input.echo {
+            echo.begin_frame(now, floor.take_playback());
+        }
         let frame = self.intake.take_frame(now, bytes, is_muted, out);
         (self.activity.idle_since, self.activity.silence_since) = (now, now);
         self.activity.last_frame_length = frame.length;

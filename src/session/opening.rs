@@ -30,7 +30,7 @@ use super::{
 use crate::{
     audio::vad::Sensitivity,
     event::{ClientCommand, Setting},
-    mapping::profile::DialogueRules,
+    mapping::{client::EchoMode, profile::DialogueRules},
 };
 
 impl SessionSetup {
@@ -67,6 +67,7 @@ impl SessionSetup {
         let transcribes = talk.is_none() || self.profile.transcribes_user();
         let input_use = InputUse { records_utterances: transcribes, streams_audio: talk.is_some() };
         settings.insert(0, Setting::OutputRate(self.audio_out.rate_hz));
+        settings.insert(0, Setting::EchoCancellation(self.audio_in.echo == EchoMode::Cancel));
         let idle_timeout = Some(Duration::from_millis(self.audio_in.idle_ms)).filter(|idle| !idle.is_zero());
         let mut session = Session {
             settings: Settings {

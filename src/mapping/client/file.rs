@@ -86,6 +86,9 @@ pub struct AudioIn {
     pub frame_max_bytes: usize,
     /// Largest WebSocket message, bytes. A larger one ends the connection with close code 1009.
     pub message_max_bytes: usize,
+    /// What becomes of the audio that the client plays and its microphone records.
+    #[serde(default)]
+    pub echo: EchoMode,
     /// Above this many seconds of audio per second the client gets `rate_limited`; 0 disables.
     #[serde(deserialize_with = "check::deserialize_rate")]
     pub rate_limit: f64,
@@ -98,6 +101,17 @@ pub struct AudioIn {
     /// A session whose client neither sends audio or commands nor waits for a reply for this long is closed, ms; 0 disables.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub idle_ms: u64,
+}
+
+/// What becomes of the audio that a client plays and its microphone records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EchoMode {
+    /// It stays in the microphone's audio: the client cancels it, if there is any.
+    #[default]
+    Off,
+    /// voxbridge removes it.
+    Cancel,
 }
 
 /// Audio to the client.

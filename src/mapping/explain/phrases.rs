@@ -237,6 +237,7 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::Microphone => {
             "accepted without effect: the microphone is muted while a text is spoken, as on the real server"
         }
+        FieldRole::EchoCancellation => "removes from the microphone what the client plays",
         FieldRole::RolloverEvents if talk => "enables rollover events (extension)",
         FieldRole::RolloverEvents => "accepted without effect: this profile has no rollovers",
         FieldRole::Image => "a JPEG in base64",

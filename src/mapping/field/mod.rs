@@ -64,6 +64,8 @@ pub enum FieldRole {
     Instruction,
     /// `open` or `muted`.
     Microphone,
+    /// Whether voxbridge cancels the echo in the client's audio.
+    EchoCancellation,
     /// Whether `rolled_over` is sent.
     RolloverEvents,
     /// A picture, JPEG in base64.

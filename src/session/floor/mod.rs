@@ -21,6 +21,7 @@
 //! [`Floor::may_speak`] decides about all but the first and the last. Therefore a text and the model are never on the floor
 //! together. What is cut ends as cancelled if the client knows of it.
 
+mod playback_log;
 mod playout;
 mod speech;
 mod transcript;
@@ -30,7 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::speech::Speech;
+use self::{playback_log::PlaybackLog, speech::Speech};
 pub(crate) use self::{speech::SpeechSource, transcript::TurnTranscript};
 use crate::session::{
     millis,
@@ -38,7 +39,7 @@ use crate::session::{
 };
 use crate::{
     audio::{
-        MODEL_RATE_HZ, encoding::Encoding, input_converter::FormatError, opus::PacketOptions,
+        MODEL_RATE_HZ, echo::Playback, encoding::Encoding, input_converter::FormatError, opus::PacketOptions,
         output_converter::OutputConverter, playout::PlayoutPacer,
     },
     event::{ClientCommand, SpeechId},
@@ -105,6 +106,8 @@ pub(crate) struct Floor {
     user_spoke_at: Option<Instant>,
     /// Total audio sent.
     sent_audio: Duration,
+    /// Audio sent, for a canceller of its echo.
+    playback_log: Option<PlaybackLog>,
 }
 
 impl Floor {
@@ -122,7 +125,18 @@ impl Floor {
             speeches: VecDeque::new(),
             user_spoke_at: None,
             sent_audio: Duration::ZERO,
+            playback_log: None,
         }
+    }
+
+    /// Records what the client plays from now on, or stops to.
+    pub(crate) fn log_playback(&mut self, on: bool) {
+        self.playback_log = on.then(PlaybackLog::default);
+    }
+
+    /// Takes what was sent since the last call.
+    pub(crate) fn take_playback(&mut self) -> Vec<Playback> {
+        self.playback_log.as_mut().map_or_else(Vec::new, PlaybackLog::take)
     }
 
     /// Sets encoding and rate from the next speech on.
@@ -312,6 +326,9 @@ impl Floor {
             if index == 0 {
                 self.paused_until = None;
                 self.pace.stop();
+                if let Some(log) = &mut self.playback_log {
+                    log.note_cut(now);
+                }
             }
         }
     }

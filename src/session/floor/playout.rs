@@ -138,6 +138,10 @@ impl Floor {
                 };
                 out.measure(Measurement::FirstAudio { origin, after: now - at });
             }
+            if let Some(log) = &mut self.playback_log {
+                log.note_sent(now, length, &speech.converter, &frame);
+            }
+            let frame = speech.converter.encode_packet(frame);
             speech.send_frame(now, samples, frame, out);
         }
     }

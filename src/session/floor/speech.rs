@@ -191,11 +191,10 @@ impl Speech {
         Some((samples, self.length_of(samples as u64)))
     }
 
-    /// Takes out the next frame, as it leaves for the client.
+    /// Takes out the samples of the next frame.
     pub(super) fn take_frame(&mut self, samples: usize, is_fixed: bool) -> Bytes {
         let frame = self.unsent.take(samples * self.converter.bytes_per_sample);
-        let frame = if is_fixed { self.converter.fill_up(frame, samples) } else { frame };
-        self.converter.encode_packet(frame)
+        if is_fixed { self.converter.fill_up(frame, samples) } else { frame }
     }
 
     /// Sends a frame of this many samples, after its announcement.

@@ -11,6 +11,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     audio::{
         SPEECH_RATE_HZ,
+        echo::EchoCanceller,
         encoding::Encoding,
         input_converter::{FormatError, InputConverter},
         vad::{HOP_SAMPLES, Sensitivity, VoiceActivity, coarse_gate::CoarseGate},
@@ -144,6 +145,8 @@ pub(crate) struct SpeechInput {
     recording: Option<Recording>,
     /// Longest recording of a client that commits its audio; `None` if voice activity finds the utterances.
     manual_max_samples: Option<usize>,
+    /// Removes from the audio what the client plays.
+    pub(crate) echo: Option<Box<EchoCanceller>>,
     /// Audio for the conversation.
     pub(crate) stream: StreamedAudio,
     streamed_samples: u64,
@@ -190,6 +193,7 @@ impl SpeechInput {
             rules,
             settings,
             input_use,
+            echo: None,
             stream: StreamedAudio::default(),
             streamed_samples: 0,
             barge_in_watch: None,
@@ -228,7 +232,8 @@ impl SpeechInput {
         let hops_to_edge = self.voice_activity.segmenter.min_hops_to_edge();
         let hops =
             self.barge_in_watch.map_or(hops_to_edge, |watch| watch.min_hops_to_edge().min(hops_to_edge));
-        let samples = (u64::from(hops) * HOP_SAMPLES as u64).saturating_sub(self.resampled.len() as u64);
+        let waiting = self.resampled.len() + self.echo_pending();
+        let samples = (u64::from(hops) * HOP_SAMPLES as u64).saturating_sub(waiting as u64);
         Duration::from_micros(samples * 1000 / SAMPLES_PER_MS)
     }
 
@@ -261,6 +266,17 @@ impl SpeechInput {
             self.replace_converter(converter, out);
         }
         Ok(())
+    }
+
+    /// Turns the cancellation of echo on or off.
+    pub(crate) fn cancel_echo(&mut self, on: bool, out: &mut Vec<SpeechEvent>) {
+        self.flush_resampler(out);
+        self.echo = on.then(Box::default);
+    }
+
+    /// Samples that wait in the echo canceller.
+    fn echo_pending(&self) -> usize {
+        self.echo.as_ref().map_or(0, |echo| echo.pending_samples())
     }
 
     /// Mutes a frame. Audio that arrived before the muting is processed to its end first.
@@ -333,7 +349,7 @@ impl SpeechInput {
             muted: self.earlier_muted_groups + self.converter.skipped_samples(),
             recorded: self.recorded_samples,
             silent: self.silent_samples,
-            pending: (self.resampled.len() + self.pre_roll.len()) as u64
+            pending: (self.resampled.len() + self.pre_roll.len() + self.echo_pending()) as u64
                 + self.converter.held_samples()
                 + self.recording.as_ref().map_or(0, |recording| recording.audio.len() as u64),
             streamed: self.streamed_samples,

@@ -34,6 +34,9 @@ impl SpeechInput {
             }
             let mut audio = self.copy_rest();
             self.converter.push(bytes, &mut audio);
+            if let Some(echo) = &mut self.echo {
+                echo.cancel(&mut audio, self.resampled.len());
+            }
             self.process_audio(audio, out);
         }
         std::mem::take(&mut self.speech_flag)
@@ -45,6 +48,7 @@ impl SpeechInput {
             && self.manual_max_samples.is_none()
             && self.recording.is_none()
             && self.barge_in_watch.is_none()
+            && self.echo.is_none()
             && self.voice_activity.is_silent()
     }
 
@@ -240,6 +244,10 @@ impl SpeechInput {
         }
         let mut audio = self.copy_rest();
         self.converter.flush(&mut audio);
+        if let Some(echo) = &mut self.echo {
+            echo.cancel(&mut audio, self.resampled.len());
+            echo.flush(&mut audio);
+        }
         self.process_audio(audio, out);
     }
 

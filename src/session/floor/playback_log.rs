@@ -1,0 +1,48 @@
+//! Log of the audio that was sent, until the client's next microphone audio is compared with it.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::UNPLAYED_MAX;
+use crate::audio::{echo::Playback, output_converter::OutputConverter};
+
+/// Audio sent since the client's last microphone audio, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct PlaybackLog {
+    entries: Vec<Playback>,
+    length: Duration,
+}
+
+impl PlaybackLog {
+    /// Notes a frame in the converter's format. A log that no microphone audio has emptied for long begins anew.
+    pub(super) fn note_sent(
+        &mut self,
+        at: Instant,
+        length: Duration,
+        converter: &OutputConverter,
+        samples: &Bytes,
+    ) {
+        if self.length > UNPLAYED_MAX {
+            *self = Self::default();
+        }
+        self.length += length;
+        self.entries.push(Playback::Sent {
+            at,
+            encoding: converter.sample_encoding(),
+            rate_hz: converter.rate_hz,
+            samples: samples.clone(),
+        });
+    }
+
+    /// Notes that the client drops what it has not played.
+    pub(super) fn note_cut(&mut self, at: Instant) {
+        self.entries.push(Playback::Cut(at));
+    }
+
+    /// Takes out all entries.
+    pub(super) fn take(&mut self) -> Vec<Playback> {
+        self.length = Duration::ZERO;
+        std::mem::take(&mut self.entries)
+    }
+}
