@@ -25,7 +25,8 @@ use voxbridge::{
         VoiceCatalog,
     },
     simulator::{
-        ConnId, DuplexOpening, DuplexUnit, Gateway, SimDialect, SimInput, SimMode, SimOutput, SimulatorConfig,
+        ConnId, DuplexOpening, DuplexUnit, EngineAnswer, EngineRequest, Gateway, SimDialect, SimInput,
+        SimMode, SimOutput, SimulatorConfig,
     },
     trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
 };
@@ -66,6 +67,8 @@ pub(crate) struct HarnessConfig {
     pub(crate) record: Option<AudioRetention>,
     /// Workers that other clients hold when the session opens.
     pub(crate) taken_workers: u64,
+    /// The gateway's speech engines.
+    pub(crate) engines: Option<fn(EngineRequest) -> EngineAnswer>,
 }
 
 impl Default for HarnessConfig {
@@ -83,6 +86,7 @@ impl Default for HarnessConfig {
             session_max_ms: 0,
             record: None,
             taken_workers: 0,
+            engines: None,
         }
     }
 }
@@ -196,6 +200,7 @@ pub(crate) struct Harness {
     pub(crate) steps: Vec<BridgeStep>,
     /// The gateway's connections of other clients.
     other_clients: Vec<ConnId>,
+    engines: Option<fn(EngineRequest) -> EngineAnswer>,
 }
 
 /// One input of the bridge, up to the next `Wait`.
@@ -247,7 +252,10 @@ impl Harness {
             TraceBuffer::new(epoch(), TraceHeader::new(parts, &setup), audio)
         });
         let bridge = Bridge::open(epoch(), codec, connect, upstream, setup);
-        Self::with_bridge(bridge, recorder, config.simulator, config.latency, config.taken_workers)
+        let mut harness =
+            Self::with_bridge(bridge, recorder, config.simulator, config.latency, config.taken_workers);
+        harness.engines = config.engines;
+        harness
     }
 
     /// Opens a relay session for a client of one of these protocols.
@@ -323,6 +331,7 @@ impl Harness {
             units: Vec::new(),
             recorder,
             steps: Vec::new(),
+            engines: None,
             other_clients: (0..taken_workers).map(|number| ConnId(OTHER_CLIENTS_FROM + number)).collect(),
         };
         for other in harness.other_clients.clone() {
@@ -701,7 +710,11 @@ impl Harness {
                 {
                     continue;
                 }
-                SimOutput::AskEngines(..) => panic!("there are no engines in virtual time"),
+                SimOutput::AskEngines(job, request) => {
+                    let answer = self.engines.expect("the test has engines")(request);
+                    self.gateway.handle_input(self.now, SimInput::EngineDone(job, answer));
+                    continue;
+                }
                 SimOutput::Text(conn, text) => InFlight::ToBridge(lane_of(conn), text),
                 SimOutput::Close(conn, code, reason) => {
                     InFlight::Closed(lane_of(conn), DisconnectReason::Closed(code, reason))

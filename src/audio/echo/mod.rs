@@ -14,7 +14,9 @@ mod played;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sonora_aec3::{block::Block, block_processor::BlockProcessor, common::BLOCK_SIZE, config::EchoCanceller3Config};
+use sonora_aec3::{
+    block::Block, block_processor::BlockProcessor, common::BLOCK_SIZE, config::EchoCanceller3Config,
+};
 
 use super::{SPEECH_RATE_HZ, encoding::Encoding};
 use played::PlayedAudio;

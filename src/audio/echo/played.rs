@@ -81,8 +81,7 @@ impl PlayedAudio {
             out.resize(out.len() + early, 0);
             let count = (samples - early).min(self.queue.len());
             out.extend(self.queue.drain(..count));
-            self.starts_at =
-                Some(starts_at + duration_of(late + count)).filter(|_| !self.queue.is_empty());
+            self.starts_at = Some(starts_at + duration_of(late + count)).filter(|_| !self.queue.is_empty());
         }
         out.resize(end, 0);
     }

@@ -22,7 +22,7 @@ use self::{
 };
 pub use self::{
     events::{ClientAudio, ClientCommand, EventName, SpeechId},
-    file::{AudioIn, EchoMode, AudioOut, CloseSpelling, EmptyMessage, ReportedAs, TranscriptRules},
+    file::{AudioIn, AudioOut, CloseSpelling, EchoMode, EmptyMessage, ReportedAs, TranscriptRules},
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
     slot::Slot,

@@ -5,6 +5,7 @@ mod barge_in_faults;
 mod barge_in_sounds;
 mod dead_upstream;
 mod detection;
+mod echo;
 mod half_hour;
 mod input_rates;
 mod legacy;
