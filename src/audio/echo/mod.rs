@@ -4,7 +4,8 @@
 //! audio. [`PlayedAudio`] lines the two up, and AEC3 of WebRTC (in the port `sonora-aec3`) finds the remaining delay, up to
 //! about 0.8 s: network, the client's buffer, loudspeaker and room. AEC3 works in blocks of 4 ms.
 //!
-//! While nothing is played, the microphone's samples pass unchanged, and AEC3 does not run.
+//! While nothing is played, the microphone's samples pass unchanged, and AEC3 does not run. Where playback begins and ends,
+//! AEC3 shifts the microphone by a block.
 //!
 //! Measured in simulated rooms (`tests/core/conversation/echo.rs`) and compared with `aec3` and `decibri-aec`: `aec3` is
 //! equally good and brings a graph runtime, and `decibri-aec` leaves 2 to 4 false barge-ins a minute.
@@ -27,6 +28,8 @@ const DELAY_FILTERS: usize = 8;
 const ECHO_MAX_BLOCKS: u32 = blocks(1_500);
 /// Silence after which playback may begin anew with another delay.
 const PAUSE_BLOCKS: u32 = blocks(600);
+/// Time after a pause in which the audio of the more careful canceller is taken where it is quieter.
+const CAREFUL_BLOCKS: u32 = blocks(2_500);
 /// Playback from which AEC3 learns the room, in a session. It lets some echo through meanwhile, so the microphone is muted.
 const LEARNING_BLOCKS: u32 = blocks(2_500);
 /// Magnitude of a clipped sample.
@@ -64,6 +67,8 @@ pub struct EchoCanceller {
     rest_played: Vec<i16>,
     /// Blocks since something was played.
     quiet_blocks: u32,
+    /// Blocks since playback began or went on after a pause.
+    stretch_blocks: u32,
     /// Blocks in which something was played, up to [`LEARNING_BLOCKS`].
     played_blocks: u32,
 }
@@ -128,14 +133,19 @@ impl EchoCanceller {
 
     fn cancel_block(&mut self, heard: &[i16; BLOCK_SIZE], played: &[i16; BLOCK_SIZE], out: &mut Vec<i16>) {
         let mut may_have_moved = false;
+        self.stretch_blocks = self.stretch_blocks.saturating_add(1);
         if is_silent(played) {
             self.quiet_blocks = self.quiet_blocks.saturating_add(1);
         } else {
             may_have_moved = std::mem::take(&mut self.quiet_blocks) >= PAUSE_BLOCKS;
+            if may_have_moved {
+                self.stretch_blocks = 0;
+            }
             self.played_blocks = (self.played_blocks + 1).min(LEARNING_BLOCKS);
         }
         let aec3 = self.aec3.get_or_insert_with(Box::default);
-        let cleaned = aec3.process(heard, played, may_have_moved);
+        let is_careful = self.stretch_blocks < CAREFUL_BLOCKS;
+        let cleaned = aec3.process(heard, played, may_have_moved, is_careful);
         if self.played_blocks < LEARNING_BLOCKS {
             out.extend_from_slice(&[0; BLOCK_SIZE]);
         } else {
@@ -148,19 +158,28 @@ fn is_silent(samples: &[i16]) -> bool {
     samples.iter().all(|sample| *sample == 0)
 }
 
-/// AEC3 with its buffers. Samples have the range of int16.
+/// AEC3 with its buffers, twice. Samples have the range of int16.
+///
+/// Playback that begins anew may have another delay, by the jitter of the network. Until the linear filter has followed, it
+/// takes the echo for the user's voice. Without that filter, AEC3 does not depend on the exact delay, but hears the user
+/// 0.5 s later.
 struct Aec3 {
-    processor: BlockProcessor,
+    linear: BlockProcessor,
+    careful: BlockProcessor,
     played: Block,
     heard: Block,
+    carefully_heard: Block,
 }
 
 impl Default for Aec3 {
     fn default() -> Self {
         let mut config = EchoCanceller3Config::default();
         config.delay.num_filters = DELAY_FILTERS;
-        let [played, heard] = [(); 2].map(|()| Block::new(1, 1));
-        Self { processor: BlockProcessor::new(&config, SPEECH_RATE_HZ as usize, 1, 1), played, heard }
+        let linear = BlockProcessor::new(&config, SPEECH_RATE_HZ as usize, 1, 1);
+        config.filter.use_linear_filter = false;
+        let careful = BlockProcessor::new(&config, SPEECH_RATE_HZ as usize, 1, 1);
+        let [played, heard, carefully_heard] = [(); 3].map(|()| Block::new(1, 1));
+        Self { linear, careful, played, heard, carefully_heard }
     }
 }
 
@@ -171,18 +190,32 @@ impl std::fmt::Debug for Aec3 {
 }
 
 impl Aec3 {
-    /// Processes a block of the microphone. `may_have_moved` makes AEC3 trust less in the echo path that it knows.
-    fn process(&mut self, heard: &[i16], played: &[i16], may_have_moved: bool) -> &[f32] {
-        for (block, samples) in [(&mut self.played, played), (&mut self.heard, heard)] {
-            for (to, from) in block.view_mut(0, 0).iter_mut().zip(samples) {
-                *to = f32::from(*from);
-            }
-        }
+    /// Processes a block of the microphone. `may_have_moved` makes AEC3 trust less in the echo path that it knows, and with
+    /// `is_careful` the quieter result is taken.
+    fn process(&mut self, heard: &[i16], played: &[i16], may_have_moved: bool, is_careful: bool) -> &[f32] {
         let is_clipped = heard.iter().any(|sample| f32::from(*sample).abs() >= CLIPPED);
-        self.processor.buffer_render(&self.played);
-        self.processor.process_capture(may_have_moved, is_clipped, None, &mut self.heard);
-        self.heard.view(0, 0)
+        fill(&mut self.played, played);
+        for (processor, block) in
+            [(&mut self.linear, &mut self.heard), (&mut self.careful, &mut self.carefully_heard)]
+        {
+            fill(block, heard);
+            processor.buffer_render(&self.played);
+            processor.process_capture(may_have_moved, is_clipped, None, block);
+        }
+        let [linear, careful] = [self.heard.view(0, 0), self.carefully_heard.view(0, 0)];
+        let is_quieter = power(careful) < power(linear);
+        if is_careful && is_quieter { careful } else { linear }
     }
+}
+
+fn fill(block: &mut Block, samples: &[i16]) {
+    for (to, from) in block.view_mut(0, 0).iter_mut().zip(samples) {
+        *to = f32::from(*from);
+    }
+}
+
+fn power(samples: &[f32]) -> f32 {
+    samples.iter().map(|sample| sample * sample).sum()
 }
 
 #[cfg(test)]

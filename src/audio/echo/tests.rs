@@ -34,7 +34,7 @@ fn cancel(played: &[i16], heard: &[i16]) -> Vec<i16> {
     out
 }
 
-fn power(samples: &[i16]) -> f64 {
+fn mean_power(samples: &[i16]) -> f64 {
     samples.iter().map(|sample| f64::from(*sample).powi(2)).sum::<f64>() / samples.len() as f64
 }
 
@@ -61,7 +61,7 @@ fn echo_is_removed_at_any_delay() {
         heard.extend(played.iter().map(|sample| sample / 4));
         heard.truncate(played.len());
         let out = cancel(&played, &heard);
-        let (before, after) = (power(&heard[16_000 * 4..]), power(&out[16_000 * 4..]));
+        let (before, after) = (mean_power(&heard[16_000 * 4..]), mean_power(&out[16_000 * 4..]));
         assert!(after * 1_000.0 < before, "{delay_ms} ms: {before} is {after}");
     }
 }
