@@ -442,4 +442,23 @@ mod tests {
         let check = |event: ClientEvent<'_>| assert_eq!(event, ClientEvent::Configure(Vec::new()));
         assert_eq!(codec().decode(Frame::Text(&json.to_string()), check), Ok(()));
     }
+
+    #[test]
+    fn device_without_echo_cancellation_asks_for_it() {
+        let xiaozhi = Library::embedded().unwrap().client("xiaozhi").unwrap();
+        for (features, asked) in
+            [(r#"{"aec": true}"#, Some(true)), (r#"{"aec": false}"#, Some(false)), ("{}", None)]
+        {
+            let mut found = None;
+            let hello = format!(r#"{{"type": "hello", "version": 1, "features": {features}}}"#);
+            let decoded = Codec::new(xiaozhi.clone(), 0.0).decode(Frame::Text(&hello), |event| {
+                let ClientEvent::Configure(settings) = event else { panic!("{event:?}") };
+                found = settings.into_iter().find_map(|setting| match setting {
+                    Setting::EchoCancellation(on) => Some(on),
+                    _ => None,
+                });
+            });
+            assert_eq!((decoded, found), (Ok(()), asked), "{features}");
+        }
+    }
 }

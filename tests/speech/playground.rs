@@ -82,10 +82,8 @@ fn config() -> Config {
         ..RouteConfig::catch_all(profile)
     };
     let routes = vec![route("video", "*", "video"), route("*", "openai-realtime", "assistant")];
-    let webrtc = WebRtcConfig {
-        listen: cfg!(feature = "webrtc").then(|| "127.0.0.1:0".to_owned()),
-        advertise: None,
-    };
+    let webrtc =
+        WebRtcConfig { listen: cfg!(feature = "webrtc").then(|| "127.0.0.1:0".to_owned()), advertise: None };
     Config { playground: Some(true), profile: Some("speech".to_owned()), routes, webrtc, ..Config::default() }
 }
 

@@ -73,7 +73,10 @@ pub(super) fn answer(
         "/" => Ok(redirect(StatusCode::PERMANENT_REDIRECT, "../playground")),
         "/settings" => {
             Caller::identify(config, &request, peer, None)?;
-            Ok(with_headers("application/json", settings::describe(config, server.calls.is_some()).to_string()))
+            Ok(with_headers(
+                "application/json",
+                settings::describe(config, server.calls.is_some()).to_string(),
+            ))
         }
         "/wires" => open_wires(request, (peer, server), config),
         name => file(name.trim_start_matches('/')),

@@ -50,7 +50,8 @@ fn page_config(server: ServerArg) -> Result<Config, String> {
     let openai = RouteConfig { client: "openai-realtime".to_owned(), ..RouteConfig::catch_all("assistant") };
     let routes = names.iter().map(named).chain(is_served("assistant").then_some(openai)).collect();
     let profile = names.first().map(|name| (*name).to_owned());
-    let webrtc = WebRtcConfig { listen: cfg!(feature = "webrtc").then(|| "127.0.0.1:0".to_owned()), advertise: None };
+    let webrtc =
+        WebRtcConfig { listen: cfg!(feature = "webrtc").then(|| "127.0.0.1:0".to_owned()), advertise: None };
     Ok(Config { playground: Some(true), profile, routes, webrtc, ..Config::default() })
 }
 
