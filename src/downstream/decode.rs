@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Codec, CodecKind, IgnoredField, frame_header::FrameContent, picture, realtime, reference};
+use super::{Codec, CodecKind, IgnoredField, framing::FrameContent, picture, realtime, reference};
 use crate::{
     audio::{encoding::Encoding, pcm, vad::Sensitivity},
     error::{Error, ErrorKind},
@@ -31,7 +31,7 @@ impl Codec {
                 let detail = "binary frame: this protocol carries audio in JSON".to_owned();
                 Err(Error::new(ErrorKind::Invalid, detail))
             }
-            Frame::Binary(bytes) => match self.frame_header.read(bytes)? {
+            Frame::Binary(bytes) => match self.framing.read(bytes)? {
                 FrameContent::Json(text) => self.decode_command(text, handle),
                 FrameContent::Audio(bytes) => {
                     self.check_audio_size(bytes.len())?;

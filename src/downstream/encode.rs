@@ -31,7 +31,7 @@ impl Codec {
         }
         match command {
             ClientCommand::Audio(audio) if self.mapping.event(EventName::Audio).is_empty() => {
-                return send(Message::Binary(self.frame_header.write(&audio.bytes, at_s)));
+                return send(Message::Binary(self.framing.write(&audio.bytes, at_s)));
             }
             ClientCommand::Error(error) => return self.encode_error(error, at_s, send),
             ClientCommand::SessionClosed { reason: why, .. }

@@ -10,7 +10,7 @@
 pub(crate) mod date;
 mod decode;
 mod encode;
-mod frame_header;
+mod framing;
 pub(crate) mod json_text;
 mod live;
 mod picture;
@@ -28,7 +28,7 @@ pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
 pub(crate) use self::realtime::check_session;
 use self::{
-    frame_header::FrameHeader, live::Live, realtime::Realtime, sentences::Sentences, values::ConnectionValues,
+    framing::Framing, live::Live, realtime::Realtime, sentences::Sentences, values::ConnectionValues,
 };
 use crate::{event::Message, mapping::ClientMapping};
 
@@ -49,8 +49,8 @@ pub struct Codec {
     audio_bytes: Vec<u8>,
     /// The words of a final transcript, as elements of a JSON array.
     words_json: String,
-    /// Header of binary messages in both directions.
-    frame_header: FrameHeader,
+    /// How messages are framed in both directions.
+    framing: Framing,
     /// The model's words, for protocols with [`crate::mapping::client::EventName::AnswerSentence`].
     sentences: Sentences,
     /// Texts of the user so far.
@@ -97,7 +97,7 @@ impl Codec {
             values: ConnectionValues::new(&mapping.values, 0),
             audio_bytes: Vec::new(),
             words_json: String::new(),
-            frame_header: FrameHeader::default(),
+            framing: Framing::default(),
             sentences: Sentences::default(),
             asked: 0,
             kind,

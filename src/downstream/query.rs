@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use super::{
     Codec,
     decode::{invalid_error, to_setting},
-    frame_header::FrameHeader,
+    framing::Framing,
 };
 use crate::{
     audio::encoding::Encoding,
@@ -104,7 +104,7 @@ impl Codec {
                 }
             }
             (Some(FieldRole::FrameHeader), FieldValue::Text(name)) => {
-                self.frame_header = FrameHeader::from_name(&name).unwrap_or_default();
+                self.framing = Framing::from_name(&name).unwrap_or_default();
             }
             (Some(role), value) => connect.settings.extend(to_setting(role, value)),
             (None, _) => {}

@@ -1,4 +1,4 @@
-//! Headers of binary messages: named formats that mappings choose with `to = "frame_header"`.
+//! How the messages of a connection are framed: named formats that mappings choose with `to = "frame_header"`.
 //!
 //! Numbers are big-endian. `stamped`: u16 version, which is 2; u16 type; u32 reserved; u32 time in ms; u32 length. `sized`: u8
 //! type; u8 reserved; u16 length. The type is 0 for audio and 1 for JSON. The messages to a client are audio.
@@ -7,9 +7,9 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::error::{Error, ErrorKind};
 
-/// The format of a connection's headers.
+/// The format of a connection's messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum FrameHeader {
+pub(super) enum Framing {
     /// A message is audio.
     #[default]
     None,
@@ -26,7 +26,7 @@ pub(super) enum FrameContent<'f> {
     Json(&'f str),
 }
 
-impl FrameHeader {
+impl Framing {
     /// The format of this name.
     pub(super) fn from_name(name: &str) -> Option<Self> {
         [("none", Self::None), ("stamped", Self::Stamped), ("sized", Self::Sized)]
@@ -97,34 +97,34 @@ mod tests {
     #[test]
     fn audio_has_the_bytes_of_each_format() {
         let audio = Bytes::from_static(&[7, 8, 9]);
-        assert_eq!(FrameHeader::None.write(&audio, 1.0), audio);
-        assert_eq!(FrameHeader::Sized.write(&audio, 1.0)[..], [0, 0, 0, 3, 7, 8, 9]);
+        assert_eq!(Framing::None.write(&audio, 1.0), audio);
+        assert_eq!(Framing::Sized.write(&audio, 1.0)[..], [0, 0, 0, 3, 7, 8, 9]);
         assert_eq!(
-            FrameHeader::Stamped.write(&audio, 1.5)[..],
+            Framing::Stamped.write(&audio, 1.5)[..],
             [0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 5, 220, 0, 0, 0, 3, 7, 8, 9]
         );
         for name in ["none", "stamped", "sized"] {
-            let format = FrameHeader::from_name(name).unwrap();
+            let format = Framing::from_name(name).unwrap();
             assert_eq!(format.read(&format.write(&audio, 1.5)), Ok(FrameContent::Audio(&audio)), "{name}");
         }
     }
 
     #[test]
     fn json_comes_in_binary_messages_too() {
-        assert_eq!(FrameHeader::Sized.read(b"\x01\0\0\x02{}"), Ok(FrameContent::Json("{}")));
+        assert_eq!(Framing::Sized.read(b"\x01\0\0\x02{}"), Ok(FrameContent::Json("{}")));
         let stamped = b"\0\x02\0\x01\0\0\0\0\0\0\0\0\0\0\0\x02{}more";
-        assert_eq!(FrameHeader::Stamped.read(stamped), Ok(FrameContent::Json("{}")));
+        assert_eq!(Framing::Stamped.read(stamped), Ok(FrameContent::Json("{}")));
     }
 
     #[test]
     fn bad_messages_are_errors() {
         for (format, message) in [
-            (FrameHeader::Sized, &b"\0\0\0"[..]),
-            (FrameHeader::Sized, b"\0\0\0\x03ab"),
-            (FrameHeader::Sized, b"\x02\0\0\0"),
-            (FrameHeader::Sized, b"\x01\0\0\x01\xff"),
-            (FrameHeader::Stamped, b"\0\x02\0\0"),
-            (FrameHeader::Stamped, b"\0\x02\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff"),
+            (Framing::Sized, &b"\0\0\0"[..]),
+            (Framing::Sized, b"\0\0\0\x03ab"),
+            (Framing::Sized, b"\x02\0\0\0"),
+            (Framing::Sized, b"\x01\0\0\x01\xff"),
+            (Framing::Stamped, b"\0\x02\0\0"),
+            (Framing::Stamped, b"\0\x02\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff"),
         ] {
             assert_eq!(format.read(message).unwrap_err().kind, ErrorKind::Invalid, "{message:?}");
         }
