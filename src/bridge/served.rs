@@ -122,7 +122,7 @@ impl ServedBridge {
         match input {
             Input::Client(_) if !self.is_client_open => {}
             Input::Client(frame) => {
-                let has_fields = matches!(frame, Frame::Text(_));
+                let has_fields = matches!(frame, Frame::Text(_)) || self.codec.has_framed_json();
                 let decoded = self.codec.decode(frame, |event| session.handle_client_event(now, event));
                 if let Err(error) = decoded {
                     session.report_error(error);

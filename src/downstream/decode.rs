@@ -2,20 +2,31 @@
 
 use std::time::Duration;
 
-use super::{Codec, CodecKind, IgnoredField, framing::FrameContent, picture, realtime, reference};
+use super::{
+    Codec, CodecKind, IgnoredField,
+    framing::{AudioFormat, FrameContent},
+    picture, realtime, reference,
+};
 use crate::{
-    audio::{encoding::Encoding, pcm, vad::Sensitivity},
+    audio::{encoding::Encoding, input_converter::InputConverter, pcm, vad::Sensitivity},
     error::{Error, ErrorKind},
     event::{
         AnswerRequest, ClientEvent, CloseReason, Entry, EntryId, EntryPart, EntryPlace, Frame,
         MicrophoneMode, Role, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame,
     },
     mapping::{
-        client::{EmptyMessage, ProtocolCommand, Verb},
+        ClientMapping,
+        client::{EmptyMessage, EventName, ProtocolCommand, Verb},
         extract::{ExtractError, ExtractedValues, Node},
         field::{FieldRole, FieldValue, ProtocolField, display_node},
     },
 };
+
+/// Error text for a text of the user in full duplex.
+const NO_TEXT: &str = "the model of this profile takes no text; it hears only the microphone";
+
+/// Longest id of a message that its error repeats.
+const MESSAGE_ID_MAX_CHARS: usize = 256;
 
 impl Codec {
     /// Reads one frame and passes its events on, in their order. A frame may have several, or none.
@@ -33,11 +44,26 @@ impl Codec {
             }
             Frame::Binary(bytes) => match self.framing.read(bytes)? {
                 FrameContent::Json(text) => self.decode_command(text, handle),
-                FrameContent::Audio(bytes) => {
+                FrameContent::Audio(bytes, format) => {
                     self.check_audio_size(bytes.len())?;
+                    if let Some(change) = format.map(|format| self.note_format(format)).transpose()?.flatten()
+                    {
+                        handle(change);
+                    }
                     handle(ClientEvent::Audio(bytes));
                     Ok(())
                 }
+                FrameContent::Text(text) if text.trim().is_empty() => Ok(()),
+                FrameContent::Text(text) if self.takes_text => {
+                    self.pass_message(text.to_owned(), Some(None), &mut handle);
+                    Ok(())
+                }
+                FrameContent::Text(_) => Err(Error::new(ErrorKind::Invalid, NO_TEXT)),
+                FrameContent::Interruption => {
+                    handle(ClientEvent::CancelSpeech);
+                    Ok(())
+                }
+                FrameContent::Nothing => Ok(()),
             },
             Frame::Text("") if self.has_empty(EmptyMessage::Text) => {
                 self.decode_empty(EmptyMessage::Text, handle)
@@ -63,6 +89,23 @@ impl Codec {
         Ok(())
     }
 
+    /// Notes the format of a message's audio; gives the change of settings, if it is another one.
+    fn note_format(&mut self, format: AudioFormat) -> Result<Option<ClientEvent<'static>>, Error> {
+        if format == self.frame_format {
+            return Ok(None);
+        }
+        let own = &self.mapping.audio_in;
+        let rate_hz = if format.rate_hz == 0 { own.rate_hz } else { format.rate_hz };
+        let channels = match format.channels {
+            0 => own.channels,
+            channels => u16::try_from(channels).unwrap_or(u16::MAX),
+        };
+        InputConverter::with_encoding(own.encoding, rate_hz, channels)
+            .map_err(|error| Error::new(ErrorKind::Invalid, format!("audio frame: {error}")))?;
+        self.frame_format = format;
+        Ok(Some(ClientEvent::Adjust(vec![Setting::InputRate(rate_hz), Setting::InputChannels(channels)])))
+    }
+
     fn has_empty(&self, kind: EmptyMessage) -> bool {
         self.mapping.commands.iter().any(|command| command.empty == Some(kind))
     }
@@ -76,10 +119,26 @@ impl Codec {
         self.pass_verbs(command, &mapping.extractor.extract("{}").map_err(json_error)?, handle)
     }
 
-    fn decode_command(&mut self, text: &str, mut handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
+    fn decode_command(&mut self, text: &str, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         let mapping = self.mapping.clone();
         let found = mapping.extractor.extract(text).map_err(json_error)?;
-        let command = find_command(&mapping.commands, &found)?;
+        self.decode_found(text, &mapping, &found, handle).map_err(|error| {
+            let id = mapping.message_id.and_then(|slot| found.get(slot)).and_then(Node::as_str);
+            match id {
+                Some(id) => error.for_request(id.chars().take(MESSAGE_ID_MAX_CHARS).collect::<String>()),
+                None => error,
+            }
+        })
+    }
+
+    fn decode_found(
+        &mut self,
+        text: &str,
+        mapping: &ClientMapping,
+        found: &ExtractedValues<'_>,
+        mut handle: impl FnMut(ClientEvent<'_>),
+    ) -> Result<(), Error> {
+        let command = find_command(&mapping.commands, found)?;
         let mut verbs = command.verbs.iter().map(|it| it.verb);
         match &mut self.kind {
             CodecKind::Mapped => {}
@@ -97,7 +156,7 @@ impl Codec {
                 _ => {}
             },
         }
-        self.pass_verbs(command, &found, handle)?;
+        self.pass_verbs(command, found, handle)?;
         if let (CodecKind::Realtime(realtime), Some(verb)) = (&mut self.kind, command.verbs.first()) {
             realtime.acknowledge(verb.verb, self.audio_bytes.len());
         }
@@ -112,6 +171,7 @@ impl Codec {
         mut handle: impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
         let values = self.read_fields(&command.name, &command.fields, found)?;
+        self.check_takes_text(command)?;
         if let [only] = command.verbs.as_slice() {
             return if only.applies(found) {
                 self.pass_verb(only.verb, command, found, values, &mut handle)
@@ -148,10 +208,13 @@ impl Codec {
             },
             Verb::Configure => ClientEvent::Configure(to_settings(values)),
             Verb::Adjust => ClientEvent::Adjust(to_settings(values)),
-            Verb::Ask => match find_text(values) {
-                Some(text) => return self.pass_question(text, handle),
-                None => return Ok(()),
-            },
+            Verb::Ask | Verb::Tell => {
+                let speaks = find_flag(&values, FieldRole::SpokenAnswer);
+                if let Some(text) = find_text(values) {
+                    self.pass_message(text, (verb == Verb::Ask).then_some(speaks), handle);
+                }
+                return Ok(());
+            }
             Verb::Speak => ClientEvent::Speak(Box::new(to_speak_request(values)?)),
             Verb::CancelSpeech => ClientEvent::CancelSpeech,
             Verb::AppendText => ClientEvent::AppendText(to_speak_request(values)?.text),
@@ -182,14 +245,30 @@ impl Codec {
         Ok(())
     }
 
-    /// Adds a text of the user to the conversation and asks for its answer.
-    fn pass_question(&mut self, text: String, handle: &mut impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
+    /// Refuses a text of the user that the model does not take, where the protocol can say so.
+    fn check_takes_text(&self, command: &ProtocolCommand) -> Result<(), Error> {
+        let is_text = || command.verbs.iter().any(|it| matches!(it.verb, Verb::Ask | Verb::Tell));
+        if !self.takes_text && !self.mapping.event(EventName::RequestFailed).is_empty() && is_text() {
+            return Err(Error::new(ErrorKind::Invalid, format!("'{}': {NO_TEXT}", command.name)));
+        }
+        Ok(())
+    }
+
+    /// Adds a text of the user to the conversation. With `answer`, also asks for an answer, spoken or not.
+    fn pass_message(
+        &mut self,
+        text: String,
+        answer: Option<Option<bool>>,
+        handle: &mut impl FnMut(ClientEvent<'_>),
+    ) {
         let id = EntryId(EntryId::FIRST_ADDED.0 + self.asked);
         self.asked += 1;
         let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Text(text)] };
         handle(ClientEvent::AddEntry(Box::new(entry), EntryPlace::End));
-        handle(ClientEvent::Answer(Box::new(AnswerRequest { by_client: true, ..AnswerRequest::default() })));
-        Ok(())
+        if let Some(speaks) = answer {
+            let request = AnswerRequest { by_client: true, speaks, ..AnswerRequest::default() };
+            handle(ClientEvent::Answer(Box::new(request)));
+        }
     }
 
     /// Decodes the base64 audio of a command; `None` for a command without audio, or with none.
@@ -270,6 +349,14 @@ fn json_error(error: ExtractError) -> Error {
 fn find_text(values: Vec<(FieldRole, FieldValue)>) -> Option<String> {
     values.into_iter().find_map(|value| match value {
         (FieldRole::Text, FieldValue::Text(text)) => Some(text).filter(|text| !text.trim().is_empty()),
+        _ => None,
+    })
+}
+
+/// A flag of a message; `None` if it is not given.
+fn find_flag(values: &[(FieldRole, FieldValue)], role: FieldRole) -> Option<bool> {
+    values.iter().find_map(|value| match value {
+        (known, FieldValue::Flag(flag)) if *known == role => Some(*flag),
         _ => None,
     })
 }

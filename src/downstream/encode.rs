@@ -1,9 +1,11 @@
 //! Encodes for the client: [`ClientCommand`]s become frames, and errors get the protocol's code and message.
 
+use std::sync::OnceLock;
+
 use super::{Codec, CodecKind, slot_values::EventSource};
 use crate::{
     audio::word_times::WordTime,
-    error::Error,
+    error::{Error, Origin},
     event::{ClientCommand, CloseReason, Message, Speaker, SpeechId},
     mapping::{
         client::{CloseSpelling, EventName, EventSlot, ReportedAs},
@@ -31,7 +33,7 @@ impl Codec {
         }
         match command {
             ClientCommand::Audio(audio) if self.mapping.event(EventName::Audio).is_empty() => {
-                return send(Message::Binary(self.framing.write(&audio.bytes, at_s)));
+                return send(self.framing.write_audio(&audio.bytes, self.mapping.audio_out.rate_hz, at_s));
             }
             ClientCommand::Error(error) => return self.encode_error(error, at_s, send),
             ClientCommand::SessionClosed { reason: why, .. }
@@ -44,10 +46,18 @@ impl Codec {
                 let mapping = self.mapping.clone();
                 self.values.begin_turn(&mapping.values);
             }
+            ClientCommand::SpeakingEnded { cancelled: true, .. } => {
+                self.framing.interruption().into_iter().for_each(&mut send);
+            }
             _ => {}
         }
-        self.send_sentences(command, at_s, &mut send);
+        self.send_new_words(command, at_s, &mut send);
         let event = match command {
+            ClientCommand::TranscriptPartial { speaker: Speaker::User, .. }
+                if !self.mapping.event(EventName::UserPartial).is_empty() =>
+            {
+                EventName::UserPartial
+            }
             ClientCommand::TranscriptFinal { speaker: Speaker::User, text, .. }
                 if !self.mapping.event(EventName::UserTranscript).is_empty() =>
             {
@@ -79,6 +89,7 @@ impl Codec {
             EventSource::Command(ClientCommand::Audio(audio)) => audio.bytes.len().div_ceil(3) * 4,
             _ => 0,
         };
+        self.event_time = OnceLock::new();
         for message in mapping.event(name) {
             message.renewed.iter().for_each(|at| self.values.renew(&mapping.values, *at));
             let mut json = String::with_capacity(256 + audio_chars);
@@ -86,13 +97,15 @@ impl Codec {
                 EventSlot::Event(slot) => self.slot_value(source, slot, at_s),
                 EventSlot::Value(at) => self.values.get(at),
             });
-            send(Message::Text(json));
+            send(self.framing.write_json(json));
         }
     }
 
-    /// Sends the sentences that are new in the model's words.
-    fn send_sentences(&mut self, command: &ClientCommand, at_s: f64, send: &mut impl FnMut(Message)) {
-        if self.mapping.event(EventName::AnswerSentence).is_empty() {
+    /// Sends what is new in the model's words, and the sentences in it.
+    fn send_new_words(&mut self, command: &ClientCommand, at_s: f64, send: &mut impl FnMut(Message)) {
+        let has = |name| !self.mapping.event(name).is_empty();
+        let (has_deltas, has_sentences) = (has(EventName::AnswerDelta), has(EventName::AnswerSentence));
+        if !has_deltas && !has_sentences {
             return;
         }
         let (text, segment_id, is_final) = match command {
@@ -104,8 +117,16 @@ impl Codec {
             }
             _ => return,
         };
-        while let Some(sentence) = self.sentences.next(segment_id, text, is_final) {
-            let source = EventSource::Sentence { text: sentence, segment_id };
+        if let Some(text) = self.deltas.take_rest(segment_id, text).filter(|_| has_deltas) {
+            self.render_event(
+                EventName::AnswerDelta,
+                &EventSource::Words { text, segment_id },
+                at_s,
+                &mut *send,
+            );
+        }
+        while let Some(text) = self.sentences.next(segment_id, text, is_final).filter(|_| has_sentences) {
+            let source = EventSource::Words { text, segment_id };
             self.render_event(EventName::AnswerSentence, &source, at_s, &mut *send);
         }
     }
@@ -158,7 +179,12 @@ impl Codec {
             segment_id: error.segment_id,
             request_id: error.request_id.as_deref(),
         };
-        self.render_event(EventName::Error, &source, at_s, send);
+        let is_request = error.request_id.is_some() && error.kind.origin() == Origin::Client;
+        let event = match is_request && !mapping.event(EventName::RequestFailed).is_empty() {
+            true => EventName::RequestFailed,
+            false => EventName::Error,
+        };
+        self.render_event(event, &source, at_s, send);
     }
 
     fn reported_as(&self, why: CloseReason) -> ReportedAs {

@@ -28,9 +28,12 @@ pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
 pub(crate) use self::realtime::check_session;
 use self::{
-    framing::Framing, live::Live, realtime::Realtime, sentences::Sentences, values::ConnectionValues,
+    framing::AudioFormat, live::Live, realtime::Realtime, sentences::Sentences, values::ConnectionValues,
 };
-use crate::{event::Message, mapping::ClientMapping};
+use crate::{
+    event::Message,
+    mapping::{ClientMapping, client::Framing},
+};
 
 /// One connection's codec.
 #[derive(Debug)]
@@ -51,8 +54,16 @@ pub struct Codec {
     words_json: String,
     /// How messages are framed in both directions.
     framing: Framing,
+    /// Format of the client's audio, where its messages say it.
+    frame_format: AudioFormat,
     /// The model's words, for protocols with [`crate::mapping::client::EventName::AnswerSentence`].
     sentences: Sentences,
+    /// The same words, for protocols with [`crate::mapping::client::EventName::AnswerDelta`].
+    deltas: Sentences,
+    /// The time of the event that is rendered as RFC 3339, once its message needs it.
+    event_time: OnceLock<String>,
+    /// The model takes texts of the user.
+    takes_text: bool,
     /// Texts of the user so far.
     asked: u32,
     /// Fields without effect since the last [`Codec::take_ignored_fields`].
@@ -97,8 +108,12 @@ impl Codec {
             values: ConnectionValues::new(&mapping.values, 0),
             audio_bytes: Vec::new(),
             words_json: String::new(),
-            framing: Framing::default(),
+            framing: mapping.framing,
+            frame_format: AudioFormat::default(),
             sentences: Sentences::default(),
+            deltas: Sentences::default(),
+            event_time: OnceLock::new(),
+            takes_text: true,
             asked: 0,
             kind,
             mapping,
@@ -124,6 +139,7 @@ impl Codec {
 
     /// Notes that the session answers no requests, because its model speaks unasked; and whether it sees pictures.
     pub(crate) fn set_full_duplex(&mut self, sees: bool) {
+        self.takes_text = false;
         if let Some(realtime) = self.realtime_mut() {
             realtime.set_full_duplex(sees);
         }
@@ -150,6 +166,11 @@ impl Codec {
             CodecKind::Realtime(realtime) => Some(realtime),
             CodecKind::Mapped | CodecKind::Live(_) => None,
         }
+    }
+
+    /// True if a binary message may be a command.
+    pub(crate) fn has_framed_json(&self) -> bool {
+        self.framing != Framing::None
     }
 
     /// Mapping of the protocol.

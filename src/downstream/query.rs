@@ -5,13 +5,13 @@ use std::{borrow::Cow, collections::BTreeMap};
 use super::{
     Codec,
     decode::{invalid_error, to_setting},
-    framing::Framing,
 };
 use crate::{
     audio::encoding::Encoding,
     error::Error,
     event::Setting,
     mapping::{
+        client::Framing,
         extract::Node,
         field::{FieldRole, FieldType, FieldValue, ProtocolField},
     },
@@ -103,7 +103,7 @@ impl Codec {
                     realtime.set_transcription();
                 }
             }
-            (Some(FieldRole::FrameHeader), FieldValue::Text(name)) => {
+            (Some(FieldRole::Framing), FieldValue::Text(name)) => {
                 self.framing = Framing::from_name(&name).unwrap_or_default();
             }
             (Some(role), value) => connect.settings.extend(to_setting(role, value)),

@@ -1,11 +1,11 @@
-//! Cuts the model's words into sentences while they come.
+//! Finds what is new in the model's words while they come, and cuts it into sentences.
 
 /// Marks that end a sentence in any place.
 const ENDS: &str = "。！？；…\n";
 /// Marks that end a sentence if no letter or digit follows, and that do not follow a digit at the end of the words so far.
 const ENDS_BEFORE_SPACE: &str = ".!?;";
 
-/// The sentences of the current turn or answer.
+/// The words of the current turn or answer.
 #[derive(Debug, Default)]
 pub(super) struct Sentences {
     segment_id: Option<u32>,
@@ -18,15 +18,8 @@ impl Sentences {
     ///
     /// The last words of an interrupted turn are those that were heard. They are fewer, and nothing of them is new.
     pub(super) fn next<'t>(&mut self, segment_id: u32, text: &'t str, is_final: bool) -> Option<&'t str> {
-        if self.segment_id.is_none_or(|last| last < segment_id) {
-            (self.segment_id, self.given) = (Some(segment_id), 0);
-        }
-        // The final words of an earlier turn come when it has been played.
-        if self.segment_id != Some(segment_id) {
-            return None;
-        }
         loop {
-            let rest = text.get(self.given..).filter(|rest| !rest.is_empty())?;
+            let rest = self.rest(segment_id, text)?;
             let length = sentence_length(rest).or_else(|| is_final.then_some(rest.len()))?;
             self.given += length;
             let sentence = rest[..length].trim();
@@ -34,6 +27,22 @@ impl Sentences {
                 return Some(sentence);
             }
         }
+    }
+
+    /// All that is new in a turn's words so far.
+    pub(super) fn take_rest<'t>(&mut self, segment_id: u32, text: &'t str) -> Option<&'t str> {
+        let rest = self.rest(segment_id, text)?;
+        self.given = text.len();
+        Some(rest)
+    }
+
+    fn rest<'t>(&mut self, segment_id: u32, text: &'t str) -> Option<&'t str> {
+        if self.segment_id.is_none_or(|last| last < segment_id) {
+            (self.segment_id, self.given) = (Some(segment_id), 0);
+        }
+        // The final words of an earlier turn come when it has been played.
+        let is_current = self.segment_id == Some(segment_id);
+        text.get(self.given..).filter(|rest| is_current && !rest.is_empty())
     }
 }
 
@@ -94,6 +103,15 @@ mod tests {
         assert_eq!(cut(&["One. Two. Thr"], "One."), ["One.", "Two."]);
         assert_eq!(cut(&["一。二。"], "一"), ["一。", "二。"]);
         assert_eq!(cut(&[], ""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn new_words_are_given_once() {
+        let mut words = Sentences::default();
+        let texts =
+            [(1, "Hi"), (1, "Hi there."), (1, "Hi there."), (2, "So"), (1, "Hi there. Late"), (2, "S")];
+        let new = texts.map(|(turn, text)| words.take_rest(turn, text));
+        assert_eq!(new, [Some("Hi"), Some(" there."), None, Some("So"), None, None]);
     }
 
     #[test]

@@ -17,9 +17,9 @@ pub(super) enum EventSource<'e> {
     Command(&'e ClientCommand),
     /// A word of a final transcript.
     Word(&'e WordTime),
-    /// A sentence of the model's words.
-    Sentence {
-        /// The sentence.
+    /// Some of the model's words.
+    Words {
+        /// The words.
         text: &'e str,
         /// The turn or answer.
         segment_id: u32,
@@ -57,7 +57,7 @@ impl Codec {
             EventSource::Command(_) if slot == Slot::Words => Some(SlotValue::Elements(&self.words_json)),
             EventSource::Command(command) => command.value(slot),
             EventSource::Word(word) => word_value(word, slot),
-            EventSource::Sentence { text, segment_id } => match slot {
+            EventSource::Words { text, segment_id } => match slot {
                 Slot::Text => Some(SlotValue::Str(text)),
                 Slot::SegmentId => Some(SlotValue::Int((*segment_id).into())),
                 _ => None,
@@ -66,6 +66,7 @@ impl Codec {
                 Slot::Code => Some(SlotValue::Str(code)),
                 Slot::Message => Some(SlotValue::Str(message)),
                 Slot::Recoverable => Some(SlotValue::Bool(*recoverable)),
+                Slot::Fatal => Some(SlotValue::Bool(!*recoverable)),
                 Slot::SegmentId => segment_id.map(|id| SlotValue::Int(id.into())),
                 Slot::RequestId => request_id.map(SlotValue::Str),
                 _ => None,
@@ -73,14 +74,17 @@ impl Codec {
         };
         // `None` can only be an error without an utterance or text: files are checked against the slots of each event, and a
         // test asks for all of them.
-        own.or_else(|| self.common_value(slot)).unwrap_or(SlotValue::Null)
+        own.or_else(|| self.common_value(slot, at_s)).unwrap_or(SlotValue::Null)
     }
 
     /// The value of a slot that every event knows ([`Slot::COMMON`]).
-    fn common_value(&self, slot: Slot) -> Option<SlotValue<'_>> {
+    fn common_value(&self, slot: Slot, at_s: f64) -> Option<SlotValue<'_>> {
         Some(match slot {
             Slot::SessionId => SlotValue::Str(&self.session_id),
             Slot::Model => SlotValue::Str(&self.model),
+            Slot::Time => {
+                SlotValue::Str(self.event_time.get_or_init(|| date::rfc3339(self.opened_unix_s + at_s)))
+            }
             Slot::OpenedAt => {
                 SlotValue::Str(self.opened_at.get_or_init(|| date::rfc3339(self.opened_unix_s)))
             }
@@ -122,7 +126,10 @@ mod tests {
                 ClientCommand::AnswerEnded { segment_id: 1, cancelled: true, audio_ms: 1 }
             }
             EventName::SpeechEnded => ClientCommand::SpeechEnded { at_ms: 1, segment_id: 1 },
-            EventName::TranscriptPartial | EventName::AnswerSentence => ClientCommand::TranscriptPartial {
+            EventName::TranscriptPartial
+            | EventName::AnswerSentence
+            | EventName::AnswerDelta
+            | EventName::UserPartial => ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
                 text: text(),
                 segment_id: 1,
@@ -175,7 +182,7 @@ mod tests {
                 segments: 1,
             },
             // Their values come from the protocol's own `[errors]`, and from the words of a final transcript.
-            EventName::Error | EventName::TranscriptWord => return None,
+            EventName::Error | EventName::RequestFailed | EventName::TranscriptWord => return None,
         })
     }
 

@@ -26,8 +26,12 @@ enum ValueContent {
 impl ConnectionValues {
     /// Values of a new connection. Equal seeds give equal ids.
     pub(super) fn new(rules: &[ValueRule], seed: u64) -> Self {
-        let mut values =
-            Self { contents: vec![ValueContent::None; rules.len()], random: fastrand::Rng::with_seed(seed) };
+        let first = |rule: &ValueRule| match &rule.source {
+            ValueSource::Remembered { default: Some(text) } => ValueContent::Text(text.clone()),
+            _ => ValueContent::None,
+        };
+        let contents = rules.iter().map(first).collect();
+        let mut values = Self { contents, random: fastrand::Rng::with_seed(seed) };
         (0..rules.len()).for_each(|at| values.renew(rules, at));
         values
     }
@@ -36,7 +40,7 @@ impl ConnectionValues {
     pub(super) fn renew(&mut self, rules: &[ValueRule], at: usize) {
         let content = &mut self.contents[at];
         match &rules[at].source {
-            ValueSource::Remembered => {}
+            ValueSource::Remembered { .. } => {}
             ValueSource::Generated { prefix, .. } => {
                 *content = ValueContent::Text(format!("{prefix}{:016x}", self.random.u64(..)));
             }

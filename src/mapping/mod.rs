@@ -56,7 +56,7 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 27] = [
+const EMBEDDED: [(&str, &str); 28] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
@@ -69,6 +69,7 @@ const EMBEDDED: [(&str, &str); 27] = [
     ("client/sglang-omni.toml", include_str!("../../mappings/client/sglang-omni.toml")),
     ("client/vllm-omni.toml", include_str!("../../mappings/client/vllm-omni.toml")),
     ("client/xiaozhi.toml", include_str!("../../mappings/client/xiaozhi.toml")),
+    ("client/pipecat.toml", include_str!("../../mappings/client/pipecat.toml")),
     ("client/minicpm-o-legacy.toml", include_str!("../../mappings/client/minicpm-o-legacy.toml")),
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
     ("upstream/llama-cpp-omni.toml", include_str!("../../mappings/upstream/llama-cpp-omni.toml")),

@@ -10,6 +10,7 @@ mod golden;
 mod harness;
 mod http_lanes;
 mod openai;
+mod pipecat;
 mod properties;
 mod protocol_checks;
 mod published_examples;

@@ -15,6 +15,7 @@ mod migration;
 mod mixed_upstreams;
 mod observability;
 mod opus;
+mod pipecat;
 mod relay;
 mod rest;
 mod rest_break_off;

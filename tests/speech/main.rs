@@ -13,6 +13,7 @@ mod media_files;
 mod openai_clients;
 mod opus_packets;
 mod phone_calls;
+mod pipecat_clients;
 mod playground;
 mod readme_rows;
 mod rest_clients;

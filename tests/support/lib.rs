@@ -1,5 +1,5 @@
 //! Support for the test programs: a bridge with a simulated upstream, certificates, a TCP proxy that breaks connections,
-//! waiting for a state, tools that a machine may lack, public
+//! waiting for a state, tools that a machine may lack, frames of Pipecat, public
 //! servers, and the bodies of the fuzz targets.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
@@ -7,6 +7,7 @@ pub mod bench;
 pub mod certs;
 pub mod fuzzing;
 pub mod programs;
+pub mod rtvi;
 pub mod servers;
 pub mod tcp_proxy;
 pub mod wait;

@@ -1,46 +1,59 @@
-//! How the messages of a connection are framed: named formats that mappings choose with `to = "frame_header"`.
+//! How the messages of a connection are framed: named formats that mappings choose with `framing`, or with a query parameter of
+//! role `framing`.
 //!
-//! Numbers are big-endian. `stamped`: u16 version, which is 2; u16 type; u32 reserved; u32 time in ms; u32 length. `sized`: u8
-//! type; u8 reserved; u16 length. The type is 0 for audio and 1 for JSON. The messages to a client are audio.
+//! - `none`: a binary message is audio, a text message is JSON.
+//! - `stamped` and `sized`: a binary message has a header before its audio or JSON; the messages to a client are audio. Numbers
+//!   are big-endian. `stamped`: u16 version, which is 2; u16 type; u32 reserved; u32 time in ms; u32 length. `sized`: u8 type; u8
+//!   reserved; u16 length. The type is 0 for audio and 1 for JSON.
+//! - `protobuf`: every message to the client is one of Pipecat's frames ([`protobuf`]), and so is a binary message of the client.
+
+mod protobuf;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-use crate::error::{Error, ErrorKind};
-
-/// The format of a connection's messages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Framing {
-    /// A message is audio.
-    #[default]
-    None,
-    /// 16 bytes with a time.
-    Stamped,
-    /// 4 bytes.
-    Sized,
-}
+use crate::{
+    error::{Error, ErrorKind},
+    event::Message,
+    mapping::client::Framing,
+};
 
 /// What a binary message contains.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FrameContent<'f> {
-    Audio(&'f [u8]),
+    /// Audio, with its format where the message has one.
+    Audio(&'f [u8], Option<AudioFormat>),
     Json(&'f str),
+    /// Words of the user.
+    Text(&'f str),
+    /// The user wants silence.
+    Interruption,
+    /// Nothing that this version knows.
+    Nothing,
+}
+
+/// The format of a message's audio. A zero stands for the protocol's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct AudioFormat {
+    pub(super) rate_hz: u32,
+    pub(super) channels: u32,
 }
 
 impl Framing {
     /// The format of this name.
     pub(super) fn from_name(name: &str) -> Option<Self> {
-        [("none", Self::None), ("stamped", Self::Stamped), ("sized", Self::Sized)]
-            .into_iter()
-            .find_map(|(known, format)| (known == name).then_some(format))
+        Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
     /// Reads a message.
     ///
     /// # Errors
-    /// The message is shorter than its header says, of an unknown type, or JSON that is not UTF-8.
+    /// The message is shorter than its header says, of an unknown type, JSON that is not UTF-8, or no protobuf.
     pub(super) fn read(self, message: &[u8]) -> Result<FrameContent<'_>, Error> {
         let (kind, length, payload) = match (self, message) {
-            (Self::None, _) => return Ok(FrameContent::Audio(message)),
+            (Self::None, _) => return Ok(FrameContent::Audio(message, None)),
+            (Self::Protobuf, _) => {
+                return protobuf::read(message).map_err(|problem| invalid(format!("no protobuf: {problem}")));
+            }
             (Self::Stamped, [_, _, t1, t0, _, _, _, _, _, _, _, _, l3, l2, l1, l0, payload @ ..]) => {
                 (u16::from_be_bytes([*t1, *t0]), u32::from_be_bytes([*l3, *l2, *l1, *l0]) as usize, payload)
             }
@@ -55,7 +68,7 @@ impl Framing {
             invalid(format!("{} bytes behind a header that promises {length}", payload.len()))
         })?;
         match kind {
-            0 => Ok(FrameContent::Audio(content)),
+            0 => Ok(FrameContent::Audio(content, None)),
             1 => std::str::from_utf8(content)
                 .map(FrameContent::Json)
                 .map_err(|_| invalid("JSON that is not UTF-8".to_owned())),
@@ -63,12 +76,14 @@ impl Framing {
         }
     }
 
-    /// A message with audio, sent `at_s` seconds after the session opened.
-    pub(super) fn write(self, audio: &Bytes, at_s: f64) -> Bytes {
-        let mut message = BytesMut::with_capacity(16 + audio.len());
+    /// A message with audio of this rate, sent `at_s` seconds after the session opened.
+    pub(super) fn write_audio(self, audio: &Bytes, rate_hz: u32, at_s: f64) -> Message {
+        let mut message = BytesMut::new();
         match self {
-            Self::None => return audio.clone(),
+            Self::None => return Message::Binary(audio.clone()),
+            Self::Protobuf => return Message::Binary(protobuf::write_audio(audio, rate_hz)),
             Self::Stamped => {
+                message.reserve(16 + audio.len());
                 message.put_u16(2);
                 message.put_u16(0);
                 message.put_u32(0);
@@ -77,12 +92,29 @@ impl Framing {
                 message.put_u32(u32::try_from(audio.len()).unwrap_or(u32::MAX));
             }
             Self::Sized => {
+                message.reserve(4 + audio.len());
                 message.put_u16(0);
                 message.put_u16(u16::try_from(audio.len()).unwrap_or(u16::MAX));
             }
         }
         message.extend_from_slice(audio);
-        message.freeze()
+        Message::Binary(message.freeze())
+    }
+
+    /// A message with JSON.
+    pub(super) fn write_json(self, json: String) -> Message {
+        match self {
+            Self::None | Self::Stamped | Self::Sized => Message::Text(json),
+            Self::Protobuf => Message::Binary(protobuf::write_json(&json)),
+        }
+    }
+
+    /// The message that has the client drop the audio it holds; `None` where the framing has none.
+    pub(super) fn interruption(self) -> Option<Message> {
+        match self {
+            Self::None | Self::Stamped | Self::Sized => None,
+            Self::Protobuf => Some(Message::Binary(protobuf::interruption_frame())),
+        }
     }
 }
 
@@ -97,15 +129,18 @@ mod tests {
     #[test]
     fn audio_has_the_bytes_of_each_format() {
         let audio = Bytes::from_static(&[7, 8, 9]);
-        assert_eq!(Framing::None.write(&audio, 1.0), audio);
-        assert_eq!(Framing::Sized.write(&audio, 1.0)[..], [0, 0, 0, 3, 7, 8, 9]);
-        assert_eq!(
-            Framing::Stamped.write(&audio, 1.5)[..],
-            [0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 5, 220, 0, 0, 0, 3, 7, 8, 9]
-        );
-        for name in ["none", "stamped", "sized"] {
+        let write = |format: Framing| match format.write_audio(&audio, 24_000, 1.5) {
+            Message::Binary(bytes) => bytes,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(write(Framing::None), audio);
+        assert_eq!(write(Framing::Sized)[..], [0, 0, 0, 3, 7, 8, 9]);
+        assert_eq!(write(Framing::Stamped)[..], [0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 5, 220, 0, 0, 0, 3, 7, 8, 9]);
+        for name in ["none", "stamped", "sized", "protobuf"] {
             let format = Framing::from_name(name).unwrap();
-            assert_eq!(format.read(&format.write(&audio, 1.5)), Ok(FrameContent::Audio(&audio)), "{name}");
+            let written = write(format);
+            let Ok(FrameContent::Audio(read, _)) = format.read(&written) else { panic!("{name}") };
+            assert_eq!(read, audio, "{name}");
         }
     }
 

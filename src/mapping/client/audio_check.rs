@@ -81,8 +81,8 @@ impl ClientMapping {
 
     /// True if the client may get Opus: by default, with a rate of its own, or by the value of a field.
     fn plays_opus(&self) -> bool {
-        let fields = self.commands.iter().flat_map(|command| &command.fields).chain(&self.query);
-        let mut chosen = fields
+        let mut chosen = self
+            .all_fields()
             .filter(|field| field.file.to == Some(FieldRole::OutputEncoding))
             .flat_map(|field| field.file.values.iter().chain(field.file.value_map.values()));
         self.audio_out.encoding == Encoding::Opus

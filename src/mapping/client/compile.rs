@@ -89,6 +89,7 @@ impl CommandFile {
             (Verb::Speak, "text", slot_of(FieldRole::Text).is_some()),
             (Verb::AppendText, "text", slot_of(FieldRole::Text).is_some()),
             (Verb::Ask, "text", slot_of(FieldRole::Text).is_some()),
+            (Verb::Tell, "text", slot_of(FieldRole::Text).is_some()),
             (Verb::Frame, "image", slot_of(FieldRole::Image).is_some()),
         ] {
             if verbs.iter().any(|it| it.verb == verb) && !has_field {

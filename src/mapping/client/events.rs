@@ -125,6 +125,14 @@ client_events! {
     and
     /// A sentence of the model's words, as soon as it is complete.
     AnswerSentence from "the model's words, a sentence at a time"
+    [Text, SegmentId, UnixS]
+    and
+    /// The words that are new in a transcript of the model so far.
+    AnswerDelta from "the model's words, as they stream in"
+    [Text, SegmentId, UnixS]
+    and
+    /// The user's words so far; without a template, [`EventName::TranscriptPartial`] is sent.
+    UserPartial from "the user's words so far, if they are transcribed while the user speaks"
     [Text, SegmentId, UnixS];
 
     /// Final transcript.
@@ -337,7 +345,11 @@ client_events! {
 
     /// An error. The protocol's `[errors]` have its code and message.
     Error(error: Error) from "bad input, the bridge, or the upstream; the message says which"
-    [Code, Message, Recoverable, SegmentId, RequestId];
+    [Code, Message, Recoverable, Fatal, SegmentId, RequestId]
+    and
+    /// An error in a message of the client that has an id; without a template, [`EventName::Error`] is sent.
+    RequestFailed from "a message of the client that is wrong or unknown"
+    [Code, Message, RequestId];
 
     /// The session has ended. This is the last event. The protocol's `[closes]` have the spelling of the reason.
     SessionClosed {

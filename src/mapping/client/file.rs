@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{
-    ClientSigns, CloseReason, EventName, ValueSource, realtime::RealtimeFile, values::EventFile,
-    verbs::VerbsFile,
+    ClientSigns, CloseReason, EventName, Framing, SetupPage, SetupSlot, ValueSource, realtime::RealtimeFile,
+    values::EventFile, verbs::VerbsFile,
 };
 use crate::{
     audio::{encoding::Encoding, opus::PacketOptions},
@@ -21,6 +21,7 @@ use crate::{
         error_spelling::{CloseFile, ErrorSpelling},
         field::FieldFile,
         profile::PlayoutPace,
+        template::Template,
     },
 };
 
@@ -50,7 +51,10 @@ pub(super) struct ClientFile {
     pub(super) lock_step: bool,
     #[serde(default, deserialize_with = "check::deserialize_ms")]
     pub(super) idle_event_ms: u64,
-    pub(super) setup_page: Option<UrlPath>,
+    pub(super) setup_page: Option<SetupPageFile>,
+    pub(super) message_id: Option<JsonPointer>,
+    #[serde(default)]
+    pub(super) framing: Framing,
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
     #[serde(default)]
@@ -190,6 +194,14 @@ pub(super) struct CommandFile {
     pub(super) fields: BTreeMap<Spanned<String>, FieldFile>,
 }
 
+/// The page that tells clients where to connect.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SetupPageFile {
+    pub(super) path: UrlPath,
+    pub(super) answer: Spanned<String>,
+}
+
 /// An empty message that is a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -259,6 +271,15 @@ impl<'de> Deserialize<'de> for ErrorKey {
             return Ok(Self::Other);
         }
         ErrorKind::deserialize(name.into_deserializer()).map(Self::Kind)
+    }
+}
+
+impl SetupPageFile {
+    pub(super) fn compile(self, document: &Document<'_>) -> Result<SetupPage, FileError> {
+        let slots = SetupSlot::ALL.map(|slot| (slot.name(), slot));
+        let answer = Template::compile_slots(self.answer.get_ref(), &slots);
+        let answer = answer.map_err(|error| document.problem(self.answer.span().start, error.to_string()))?;
+        Ok(SetupPage { path: self.path.0, answer })
     }
 }
 

@@ -28,7 +28,7 @@ pub use self::{
     slot::Slot,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
-    vocabulary::{CloseReason, RolloverReason, Speaker, Verb},
+    vocabulary::{CloseReason, Framing, RolloverReason, SetupSlot, Speaker, Verb},
 };
 use super::{
     check::{self, Document, FileError},
@@ -36,6 +36,7 @@ use super::{
     extract::{Extractor, Node},
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
+    template::Template,
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
 
@@ -66,8 +67,12 @@ pub struct ClientMapping {
     pub lock_step: bool,
     /// A client that gets no message for this long gets [`EventName::StillHere`], ms; 0 disables.
     pub idle_event_ms: u64,
-    /// Path of the page that tells devices where to connect.
-    pub setup_page: Option<String>,
+    /// The page that tells clients where to connect.
+    pub setup_page: Option<SetupPage>,
+    /// Slot of the id that a client's message has for its answer.
+    pub message_id: Option<usize>,
+    /// How messages are framed, unless the query says otherwise.
+    pub framing: Framing,
     /// Headers of the request and the query parameters that they stand for.
     pub headers: BTreeMap<String, String>,
     /// Query parameters.
@@ -105,6 +110,15 @@ pub struct ClientMapping {
     events: BTreeMap<EventName, Vec<EventMessage>>,
     errors: BTreeMap<ErrorKey, ErrorSpelling>,
     closes: BTreeMap<CloseReason, CloseSpelling>,
+}
+
+/// The page that tells clients where to connect.
+#[derive(Debug)]
+pub struct SetupPage {
+    /// Path.
+    pub path: String,
+    /// Its answer, JSON.
+    pub answer: Template<SetupSlot>,
 }
 
 /// A binary message up to this length costs too little to be worth a bound, bytes.
@@ -159,7 +173,9 @@ impl ClientMapping {
             command_key: command_key.to_owned(),
             lock_step: read.lock_step,
             idle_event_ms: read.idle_event_ms,
-            setup_page: read.setup_page.map(|path| path.0),
+            setup_page: read.setup_page.map(|page| page.compile(document)).transpose()?,
+            message_id: read.message_id.map(|pointer| extractor.add(&pointer.0)),
+            framing: read.framing,
             headers: read.headers,
             query: compile_fields(read.query, &mut Extractor::default(), &[], true, document)?,
             audio_in: read.audio_in,
@@ -212,9 +228,12 @@ impl ClientMapping {
         self.relay.is_some()
     }
 
-    /// Longest binary message that may be audio, bytes. Any longer one is answered with an error, whatever it contains.
+    /// Longest binary message that may be audio or a command, bytes. Any longer one is answered with an error, whatever it contains.
     #[must_use]
     pub fn binary_max_bytes(&self) -> usize {
+        if self.framing == Framing::Protobuf {
+            return self.audio_in.message_max_bytes;
+        }
         let takes_binary_audio = !self.is_relayed() && !self.has_audio_in_json;
         let audio_max = if takes_binary_audio { self.audio_in.frame_max_bytes } else { 0 };
         audio_max.max(BINARY_MIN_BYTES)
@@ -266,6 +285,12 @@ impl ClientMapping {
                 problems.push(error_at_key(&[needs], message));
             }
         }
+        let chosen = |role| self.all_fields().any(|field| field.file.to == Some(role));
+        let has_one_format = !chosen(FieldRole::OutputRateHz) && !chosen(FieldRole::OutputEncoding);
+        if self.framing == Framing::Protobuf && !has_one_format {
+            let message = "`framing = \"protobuf\"` needs one format of audio to the client, without fields that choose it";
+            problems.push(error_at_key(&["framing"], message.to_owned()));
+        }
         for (header, parameter) in &self.headers {
             if !self.query.iter().any(|field| field.name == *parameter) {
                 let message =
@@ -288,6 +313,11 @@ impl ClientMapping {
             self.audio_problems().into_iter().map(|(section, key, text)| error_at_key(&[section, key], text)),
         );
         FileError::combine(problems)
+    }
+
+    /// The fields of all commands and of the query.
+    fn all_fields(&self) -> impl Iterator<Item = &ProtocolField> {
+        self.commands.iter().flat_map(|command| &command.fields).chain(&self.query)
     }
 
     /// True if a command has this verb.

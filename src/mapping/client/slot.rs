@@ -35,6 +35,8 @@ named_enum! {
         Ended = "ended",
         /// Whether the client's `finalize` ended the utterance.
         Finalized = "finalized",
+        /// Whether the session ends with the error.
+        Fatal = "fatal",
         /// Where the utterance begins in the audio heard, s.
         FromS = "from_s",
         /// How long no audio reached a model, ms.
@@ -61,7 +63,7 @@ named_enum! {
         Reason = "reason",
         /// Whether the session goes on after the error.
         Recoverable = "recoverable",
-        /// The client's name for a text, or a turn's.
+        /// The client's name for a text, or a turn's; in an error about a message, the message's id.
         RequestId = "request_id",
         /// Number of the utterance.
         SegmentId = "segment_id",
@@ -87,6 +89,8 @@ named_enum! {
         SpeechToMs = "speech_to_ms",
         /// Text of the transcript, or text being spoken.
         Text = "text",
+        /// Wall clock, RFC 3339 in UTC.
+        Time = "time",
         /// Where the utterance ends in the audio heard, s.
         ToS = "to_s",
         /// Length of the session, ms.
@@ -108,5 +112,5 @@ named_enum! {
 
 impl Slot {
     /// Slots that every event knows.
-    pub const COMMON: [Self; 3] = [Self::SessionId, Self::Model, Self::OpenedAt];
+    pub const COMMON: [Self; 4] = [Self::SessionId, Self::Model, Self::OpenedAt, Self::Time];
 }

@@ -34,8 +34,11 @@ pub struct ValueRule {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ValueSource {
-    /// From the client: the last value of the fields that `remember` it; `null` before that.
-    Remembered,
+    /// From the client: the last value of the fields that `remember` it.
+    Remembered {
+        /// The value before that; `null` without it.
+        default: Option<String>,
+    },
     /// A random id.
     Generated {
         /// Text before the random part.
@@ -71,7 +74,7 @@ impl ValueSource {
     #[must_use]
     pub const fn scope(&self) -> Option<ValueScope> {
         match self {
-            Self::Remembered => None,
+            Self::Remembered { .. } => None,
             Self::Generated { per, .. } | Self::Counted { per, .. } => Some(*per),
         }
     }
@@ -118,7 +121,7 @@ pub(super) fn compile_values(
 
 /// Index of a value that a field remembers.
 pub(super) fn find_remembered(values: &[ValueRule], name: &str) -> Result<usize, String> {
-    let remembered = |value: &&ValueRule| value.source == ValueSource::Remembered;
+    let remembered = |value: &&ValueRule| matches!(value.source, ValueSource::Remembered { .. });
     let names = || values.iter().filter(remembered).map(|value| value.name.as_str());
     values
         .iter()

@@ -18,6 +18,8 @@ pub enum Verb {
     Adjust,
     /// Adds the user's text to the conversation, and has the model answer.
     Ask,
+    /// Adds the user's text to the conversation.
+    Tell,
     /// Speaks a text.
     Speak,
     /// Stops speaking.
@@ -68,6 +70,36 @@ pub enum Verb {
     Close,
     /// Ends the session; separate because some protocols report another reason for it.
     CancelSession,
+}
+
+named_enum! {
+    /// How the messages of a connection are framed.
+    #[derive(Default)]
+    pub enum Framing {
+        /// A binary message is audio, and a text message JSON.
+        #[default]
+        None = "none",
+        /// A binary message has a header of 16 bytes with a time.
+        Stamped = "stamped",
+        /// A binary message has a header of 4 bytes.
+        Sized = "sized",
+        /// Every message is one of Pipecat's frames.
+        Protobuf = "protobuf",
+    }
+}
+
+named_enum! {
+    /// A value that the answer of a setup page can use.
+    pub enum SetupSlot {
+        /// URL of the WebSocket.
+        Url = "url",
+        /// The device's or the sender's key; empty without one.
+        Key = "key",
+        /// The version that the device says it has.
+        Version = "version",
+        /// Wall clock, milliseconds since 1970.
+        UnixMs = "unix_ms",
+    }
 }
 
 impl Verb {

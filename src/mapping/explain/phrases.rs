@@ -17,7 +17,12 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
         Verb::Played => "the client has played a text or turn to its end",
         Verb::Configure | Verb::Adjust => "changes the settings from now on",
         Verb::Ask if profile.answers.is_some() => "a message of the user, which the model answers",
-        Verb::Ask => "accepted without effect: in this profile, the model takes no text",
+        Verb::Tell if profile.answers.is_some() => {
+            "a message of the user, which the next answer takes into account"
+        }
+        Verb::Ask | Verb::Tell => {
+            "nothing, or an error if the protocol has one for it: in this profile, the model takes no text"
+        }
         Verb::Speak if !can_speak(dialect) => {
             "an error: this dialect has no chat mode, so it cannot speak a given text"
         }
@@ -125,13 +130,13 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         EventName::TranscriptPartial | EventName::TranscriptFinal if profile.answers.is_some() => {
             "the model's answer, `speaker` \"assistant\"; the user's words where they are transcribed, `speaker` \"user\""
         }
-        EventName::AnswerSentence if talk.is_some() && !assistant => {
+        EventName::AnswerSentence | EventName::AnswerDelta if talk.is_some() && !assistant => {
             "never: this profile does not report the model's words"
         }
-        EventName::AnswerSentence if talk.is_none() && profile.answers.is_none() => {
+        EventName::AnswerSentence | EventName::AnswerDelta if talk.is_none() && profile.answers.is_none() => {
             "never: in this profile, the model has no words of its own"
         }
-        EventName::UserTranscript if !transcribes_user(profile) => {
+        EventName::UserTranscript | EventName::UserPartial if !transcribes_user(profile) => {
             "never: this profile does not transcribe the user"
         }
         EventName::TranscriptWord if !profile.hear.estimated_word_times => {
@@ -246,7 +251,8 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::Intent => "`transcription`: a session that only transcribes",
         FieldRole::Shape => "`beta`: the older shape of the protocol",
         FieldRole::UtteranceEnd => "what ends an utterance: silence, or the client",
-        FieldRole::FrameHeader => "header of the binary frames, in both directions",
+        FieldRole::Framing => "how the messages are framed, in both directions",
+        FieldRole::SpokenAnswer => "whether the answer is spoken",
         FieldRole::Transport => "`webrtc`: the audio is a call's, beside the messages (extension)",
         FieldRole::Session => {
             "the first settings, as JSON; voxbridge takes them from a client secret (extension)"

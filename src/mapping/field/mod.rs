@@ -82,8 +82,10 @@ pub enum FieldRole {
     Session,
     /// What ends an utterance: `silence`, or the `client` with a commit.
     UtteranceEnd,
-    /// Header of binary messages: `none`, or the name of a format.
-    FrameHeader,
+    /// How messages are framed, in place of the protocol's `framing`.
+    Framing,
+    /// Whether the answer to a text is spoken.
+    SpokenAnswer,
     /// `webrtc` for a client whose audio comes beside the messages, as binary frames of the session.
     Transport,
 }
@@ -106,7 +108,7 @@ pub struct FieldFile {
     /// Type.
     #[serde(rename = "type")]
     pub type_name: FieldType,
-    /// Values of a `choice`.
+    /// Values of a `choice`; `*` at the end of one stands for anything.
     #[serde(default)]
     pub values: Vec<String>,
     /// The protocol's words, and the values they stand for.
@@ -284,7 +286,10 @@ impl ProtocolField {
     fn parse_choice(&self, node: &Node<'_>) -> Result<FieldValue, String> {
         let means = &self.file.value_map;
         if means.is_empty() {
-            return match node.as_str().filter(|text| self.file.values.iter().any(|value| value == text)) {
+            return match node
+                .as_str()
+                .filter(|text| self.file.values.iter().any(|value| is_choice(value, text)))
+            {
                 Some(text) => Ok(FieldValue::Text(text.to_owned())),
                 None => {
                     Err(format!("Input should be {}, got {}", one_of(&self.file.values), display_node(node)))
@@ -322,6 +327,11 @@ impl ProtocolField {
         }
         Ok(if whole { FieldValue::Integer(number as i64) } else { FieldValue::Number(number) })
     }
+}
+
+/// True if the value of a choice is this text, or with `*` at its end the start of it.
+fn is_choice(value: &str, text: &str) -> bool {
+    value.strip_suffix('*').map_or(value == text, |start| text.starts_with(start))
 }
 
 fn parse_flag(node: &Node<'_>) -> Result<bool, String> {

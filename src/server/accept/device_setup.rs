@@ -1,7 +1,8 @@
-//! The page that tells devices where to connect, at the `setup_page` of their protocol. The answer has the form of xiaozhi's
-//! servers, which call it OTA: the device's own version and no URL, so that it updates nothing, and the URL of the WebSocket.
+//! The page that tells clients where to connect, at the `setup_page` of their protocol: xiaozhi's OTA page and Pipecat's `/start`.
+//! The mapping file has its answer.
 //!
-//! The page is open to everybody. Only a device whose id stands in `[access] device_keys` gets a key.
+//! The page is open to everybody. A device whose id stands in `[access] device_keys` gets its key, and a client that sends a key
+//! gets it back, because a browser cannot send it to the WebSocket as a header. No other client gets one.
 
 use std::sync::Arc;
 
@@ -12,11 +13,10 @@ use hyper::{
     body::Incoming,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ALLOW,
-        CACHE_CONTROL, HeaderValue, ORIGIN, VARY,
+        AUTHORIZATION, CACHE_CONTROL, HeaderValue, ORIGIN, VARY,
     },
 };
 use serde::Deserialize;
-use serde_json::json;
 
 use super::{
     host::host,
@@ -25,7 +25,7 @@ use super::{
     session_opening::unix_now,
 };
 use crate::{
-    mapping::ClientMapping,
+    mapping::{ClientMapping, client::SetupSlot, template::SlotValue},
     server::{ServerContext, ServiceConfig},
     telemetry::metrics::RejectReason,
 };
@@ -55,7 +55,7 @@ pub(super) fn protocol<B>(request: &Request<B>, config: &ServiceConfig) -> Optio
     let path = request.uri().path().trim_end_matches('/');
     let is_page = |page: &String| page.trim_end_matches('/') == path;
     let mut clients = config.library.clients();
-    let found = clients.find(|client| client.setup_page.as_ref().is_some_and(is_page));
+    let found = clients.find(|client| client.setup_page.as_ref().is_some_and(|page| is_page(&page.path)));
     found.filter(|client| config.routes.can_serve(client)).cloned()
 }
 
@@ -75,9 +75,11 @@ pub(super) async fn answer(
         Method::OPTIONS => preflight_response(),
         Method::POST => {
             let url = socket_url(client, &request, config)?;
-            let key = config.access.device_key(device_id(request.headers())).unwrap_or_default().to_owned();
+            let headers = request.headers();
+            let key = config.access.device_key(device_id(headers)).or_else(|| own_key(headers));
+            let key = key.unwrap_or_default().to_owned();
             let body = read_short_body(request.into_body(), BODY_MAX_BYTES, server).await?;
-            setup(&url, &key, &body)
+            setup(client, &url, &key, &body)
         }
         _ => {
             let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
@@ -94,14 +96,19 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-/// The answer to a device.
-fn setup(url: &str, key: &str, body: &[u8]) -> HttpResponse {
-    let answer = json!({
-        "server_time": {"timestamp": unix_now().as_millis() as u64, "timezone_offset": 0},
-        "firmware": {"version": version_of(body), "url": ""},
-        "websocket": {"url": url, "token": key, "version": 1},
-    });
-    let mut response = answer_with("application/json", answer.to_string());
+/// The answer to a client.
+fn setup(client: &ClientMapping, url: &str, key: &str, body: &[u8]) -> HttpResponse {
+    let (version, unix_ms) = (version_of(body), unix_now().as_millis() as i64);
+    let mut answer = String::new();
+    if let Some(page) = &client.setup_page {
+        page.answer.render(&mut answer, |slot| match slot {
+            SetupSlot::Url => SlotValue::Str(url),
+            SetupSlot::Key => SlotValue::Str(key),
+            SetupSlot::Version => SlotValue::Str(&version),
+            SetupSlot::UnixMs => SlotValue::Int(unix_ms),
+        });
+    }
+    let mut response = answer_with("application/json", answer);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
@@ -115,6 +122,12 @@ fn version_of(body: &[u8]) -> String {
 
 fn device_id(headers: &HeaderMap) -> &str {
     headers.get("device-id").and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// The key that the request itself has.
+fn own_key(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, key) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
 }
 
 /// The URL of the protocol's WebSocket at the host that the request names, with the request's query.
@@ -148,6 +161,8 @@ fn preflight_response() -> HttpResponse {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

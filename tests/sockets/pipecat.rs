@@ -1,0 +1,185 @@
+//! Pipecat's clients over real sockets: the page that tells them where to connect, keys, audio and messages in frames.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{interval, timeout};
+use tokio_tungstenite::tungstenite::Message;
+use voxbridge::{config::Config, simulator::SimulatorConfig};
+use voxbridge_test_support::{
+    bench::{Bench, Client, ClientFrame, instant_simulator, recording, scratch},
+    rtvi::{RtviFrame, audio_frame, field, message_frame},
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A Pipecat client, and what it received.
+struct PipecatClient {
+    client: Client,
+    frames: Vec<RtviFrame>,
+}
+
+impl PipecatClient {
+    async fn connect(bench: &Bench, path: &str) -> Self {
+        let mut client = Self { client: bench.dial(path).await, frames: Vec::new() };
+        client.send("client-ready", "r1", json!({"version": "2.1.0", "about": {"library": "test"}})).await;
+        assert_eq!(client.wait_for("bot-ready").await["id"], "r1");
+        client
+    }
+
+    async fn send(&mut self, kind: &str, id: &str, data: Value) {
+        let message = json!({"label": "rtvi-ai", "type": kind, "id": id, "data": data});
+        self.client.send(Message::binary(message_frame(&message))).await;
+    }
+
+    /// Waits for the next frame.
+    async fn next(&mut self) -> RtviFrame {
+        match self.client.next().await {
+            ClientFrame::Audio(bytes) => {
+                let frame = RtviFrame::read(&bytes);
+                self.frames.push(frame.clone());
+                frame
+            }
+            other => panic!("{other:?} after {:?}", self.kinds()),
+        }
+    }
+
+    async fn wait_for(&mut self, kind: &str) -> Value {
+        loop {
+            if let RtviFrame::Message(message) = self.next().await
+                && message["type"] == kind
+            {
+                return message;
+            }
+        }
+    }
+
+    /// Sends samples of 16 kHz like a microphone, then silence, until a frame of this kind comes.
+    async fn talk_until(&mut self, samples: &[i16], kind: &str) {
+        let mut frames = samples.chunks_exact(320);
+        let mut ticks = interval(Duration::from_millis(20));
+        let talking = async {
+            loop {
+                tokio::select! {
+                    frame = self.next() => if frame.kind() == kind { return },
+                    _ = ticks.tick() => {
+                        let frame = audio_frame(frames.next().unwrap_or(&[0; 320]), 16_000, 1);
+                        self.client.send(Message::binary(frame)).await;
+                    }
+                }
+            }
+        };
+        timeout(PATIENCE, talking).await.unwrap_or_else(|_| panic!("no {kind}"));
+    }
+
+    fn kinds(&self) -> Vec<&str> {
+        let mut kinds: Vec<_> = self.frames.iter().map(RtviFrame::kind).collect();
+        kinds.dedup();
+        kinds
+    }
+
+    fn audio_frames(&self) -> usize {
+        self.frames.iter().filter(|frame| matches!(frame, RtviFrame::Audio(_, 24_000, 1))).count()
+    }
+}
+
+/// The answer to a request: its head in lower case and its body.
+async fn request(bench: &Bench, line: &str, headers: &str, body: &str) -> (String, String) {
+    let length = body.len();
+    let request = format!(
+        "{line} HTTP/1.1\r\nHost: voice.local:8000\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    let answer = bench.http(&request).await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_lowercase(), body.to_owned())
+}
+
+fn config(toml: &str) -> Config {
+    toml::from_str(toml).unwrap()
+}
+
+#[tokio::test]
+async fn start_page_names_the_socket() {
+    let config = config("[access]\norigins = [\"https://app.example\"]\n");
+    let bench = Bench::with_config(instant_simulator(), config).await;
+    let body = r#"{"transport": "websocket", "body": {"anything": 1}}"#;
+    let (head, answer) = request(&bench, "POST /start", "Origin: https://app.example\r\n", body).await;
+    assert!(head.starts_with("http/1.1 200 ") && head.contains("content-type: application/json"), "{head}");
+    assert!(head.contains("access-control-allow-origin: https://app.example"), "{head}");
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    // The transport for browsers refuses any other member.
+    assert_eq!(answer, json!({"wsUrl": "ws://voice.local:8000/ws-client", "token": ""}));
+    let asks =
+        "Origin: https://app.example\r\nAccess-Control-Request-Headers: authorization,content-type\r\n";
+    let (head, _) = request(&bench, "OPTIONS /start", asks, "").await;
+    assert!(head.starts_with("http/1.1 204 ") && head.contains("content-type"), "{head}");
+}
+
+#[tokio::test]
+async fn key_of_the_start_page_opens_the_socket() {
+    let keys = scratch("pipecat-keys").join("keys.toml");
+    std::fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-k3y\"\n").unwrap();
+    let toml = format!("[access]\nkeys = {keys:?}\nquery_parameter = \"token\"\n");
+    let bench = Bench::with_config(instant_simulator(), config(&toml)).await;
+    let start = async |headers: &str| -> Value {
+        serde_json::from_str(&request(&bench, "POST /start", headers, "{}").await.1).unwrap()
+    };
+    assert_eq!(start("").await["token"], "");
+    let answer = start("Authorization: Bearer app-k3y\r\n").await;
+    assert_eq!(answer["token"], "app-k3y");
+    for path in ["/ws-client", "/ws-client?token=wrong"] {
+        let (head, _) = bench.open_websocket(path, "").await;
+        assert!(head.starts_with("HTTP/1.1 401 "), "{path}: {head}");
+    }
+    PipecatClient::connect(&bench, "/ws-client?token=app-k3y").await;
+    let (head, _) = bench.open_websocket("/ws-client", "Authorization: Bearer app-k3y\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+}
+
+#[tokio::test]
+async fn speech_over_the_model_interrupts_it() {
+    let bench =
+        Bench::with_config(SimulatorConfig { turn_units: 30, ..instant_simulator() }, Config::default())
+            .await;
+    let mut client = PipecatClient::connect(&bench, "/ws-client").await;
+    client.talk_until(&recording("goforward"), "audio").await;
+    client.talk_until(&recording("cards_005"), "interruption").await;
+    let interrupted = client.audio_frames();
+    // The whole turn would last half a minute.
+    assert!(interrupted < 100, "{interrupted} frames of 100 ms");
+    assert_eq!(client.next().await.kind(), "bot-interrupted");
+    client.wait_for("bot-stopped-speaking").await;
+    client.send("disconnect-bot", "d", json!({})).await;
+    while client.client.received.last().is_some_and(|frame| frame.kind() != "close") {
+        client.client.next().await;
+    }
+    assert!(matches!(client.client.received.last(), Some(ClientFrame::Close(1000, _))));
+}
+
+#[tokio::test]
+async fn typed_text_is_answered_after_malformed_frames() {
+    let config = config("[[route]]\nclient = \"pipecat\"\nprofile = \"assistant\"\n");
+    let bench = Bench::with_config(instant_simulator(), config).await;
+    let mut client = PipecatClient::connect(&bench, "/ws-client").await;
+    let large = field(
+        4,
+        &field(1, format!("{{\"type\": \"ui-snapshot\", \"data\": \"{}\"}}", "x".repeat(300_000)).as_bytes()),
+    );
+    for bytes in [b"\x12\xff".to_vec(), vec![0xff; 70_000], audio_frame(&vec![0; 140_000], 16_000, 1), large]
+    {
+        client.client.send(Message::binary(bytes)).await;
+    }
+    for part in ["no protobuf", "no protobuf", "Too large: 280000 bytes"] {
+        let error = client.wait_for("error").await;
+        assert!(error["data"]["error"].as_str().unwrap().contains(part), "{error}");
+        assert_eq!(error["data"]["fatal"], false);
+    }
+    client
+        .send("send-text", "t1", json!({"content": "Tell me a story.", "options": {"run_immediately": true}}))
+        .await;
+    client.wait_for("bot-started-speaking").await;
+    client.wait_for("bot-llm-stopped").await;
+    assert!(client.audio_frames() > 0);
+    client.send("client-message", "c1", json!({"t": "x"})).await;
+    assert_eq!(client.wait_for("error-response").await["id"], "c1");
+}

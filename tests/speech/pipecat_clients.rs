@@ -1,0 +1,74 @@
+//! Pipecat's own clients, unmodified: pipecat-ai's WebsocketClientTransport.
+
+use serde_json::Value;
+use voxbridge::{audio::wav, config::Config, simulator::SimulatorConfig};
+use voxbridge_test_support::bench::{Bench, Options, scratch};
+
+use crate::client_programs::{project, python, recording, run};
+use crate::engines::{start_engines_for_clients, word_error_rate};
+use crate::readme_rows::row;
+
+const RECORDING: &str = "librivox_0880_16k.wav";
+const WORDS: &str = "he was not an ill disposed young man";
+/// One of the eight words may be wrong.
+const WER: f64 = 0.13;
+/// The transport needs the packages beside it: websockets and protobuf.
+const PACKAGES: &[&str] = &["pipecat", "openai", "aiohttp", "livekit"];
+
+/// Runs the client at the address that README shows; returns what came and the file with what was heard.
+async fn talk(bench: &Bench, mode: &str) -> (Value, std::path::PathBuf) {
+    let heard = scratch(&format!("pipecat-{mode}")).join("heard.wav");
+    let url = row("Pipecat").program_for(bench.address());
+    let url = url.lines().find(|line| line.ends_with("/ws-client")).unwrap().to_owned();
+    let mut client = python(PACKAGES);
+    client.arg(project().join("tests/clients/pipecat_socket_client.py"));
+    client.arg(url).arg(mode).arg(recording(RECORDING)).arg(&heard);
+    let came: Value = serde_json::from_str(&run(client).await).unwrap();
+    assert_eq!(came["problems"], Value::Array(Vec::new()), "{mode}: {came}");
+    assert_eq!(came["rates"], serde_json::json!([[24_000, 1]]), "{mode}: {came}");
+    (came, heard)
+}
+
+fn texts(came: &Value, kind: &str) -> String {
+    let messages = came["messages"].as_array().unwrap().iter().filter(|message| message["type"] == kind);
+    messages.map(|message| message["data"]["text"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipecat_transport_is_answered_in_turns() {
+    let Some(engines) = start_engines_for_clients().await else { return };
+    let config = "[[route]]\nclient = \"pipecat\"\nprofile = \"assistant\"\n";
+    let options = Options {
+        simulator: SimulatorConfig { workers: 4, ..SimulatorConfig::default() },
+        engines: Some(engines.clone()),
+        config: toml::from_str::<Config>(config).unwrap(),
+        ..Options::default()
+    };
+    let bench = Bench::with_options(options).await;
+    let (came, heard) = talk(&bench, "ask").await;
+    assert!(word_error_rate(WORDS, &texts(&came, "user-transcription")) <= WER, "{came}");
+    // The engines' assistant repeats the question.
+    assert!(texts(&came, "bot-output").to_lowercase().contains("young man"), "{came}");
+    let failed: Vec<_> =
+        came["messages"].as_array().unwrap().iter().filter(|it| it["type"] == "error-response").collect();
+    assert_eq!(failed.len(), 1, "{came}");
+    assert_eq!(failed[0]["id"], "custom-1");
+    let (samples, _) =
+        wav::read(&std::fs::read(&heard).unwrap(), std::time::Duration::from_secs(120)).unwrap();
+    let words = engines.recognise(samples).await.unwrap();
+    assert!(word_error_rate(WORDS, &words) <= WER, "{words}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipecat_transport_interrupts_the_model_in_full_duplex() {
+    if crate::client_programs::installed_clients().is_none() {
+        return;
+    }
+    let simulator = SimulatorConfig { turn_units: 20, ..SimulatorConfig::default() };
+    let bench = Bench::with_options(Options { simulator, ..Options::default() }).await;
+    let (came, _) = talk(&bench, "interrupt").await;
+    let kinds: Vec<_> = came["kinds"].as_array().unwrap().iter().map(|kind| kind.as_str().unwrap()).collect();
+    let cut = kinds.iter().position(|kind| *kind == "interruption").unwrap();
+    assert_eq!(kinds[cut + 1], "bot-interrupted", "{kinds:?}");
+    assert!(kinds[..cut].contains(&"audio") && kinds[..cut].contains(&"bot-llm-text"), "{kinds:?}");
+}
