@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::SyntheticSession;
@@ -176,7 +177,13 @@ impl<'s> SessionRun<'s> {
 
     fn send_audio(&mut self, bytes: &[u8]) {
         if !self.session.client.has_audio_in_json {
-            return self.feed(Input::Client(Frame::Binary(bytes)));
+            // A rate of 0 is the protocol's own.
+            let framing = self.session.client.framing;
+            let message = framing.write_audio(&Bytes::copy_from_slice(bytes), 0, 0.0);
+            if let Message::Binary(message) = message {
+                self.feed(Input::Client(Frame::Binary(&message)));
+            }
+            return;
         }
         let mut audio = String::new();
         pcm::encode_base64(bytes, &mut audio);

@@ -77,7 +77,7 @@ impl Framing {
     }
 
     /// A message with audio of this rate, sent `at_s` seconds after the session opened.
-    pub(super) fn write_audio(self, audio: &Bytes, rate_hz: u32, at_s: f64) -> Message {
+    pub(crate) fn write_audio(self, audio: &Bytes, rate_hz: u32, at_s: f64) -> Message {
         let mut message = BytesMut::new();
         match self {
             Self::None => return Message::Binary(audio.clone()),

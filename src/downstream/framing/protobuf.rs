@@ -271,7 +271,7 @@ mod tests {
                 "0 bytes where 18446744073709551615 are announced",
             ),
             (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "a number of more than 10 bytes"),
-            (b"RIFF\x00\x00\x00\x00WAVE", "field 10 has the unknown wire type 6"),
+            (b"RIFF\x00\x00\x00\x00WAVE", "10 bytes where 73 are announced"),
         ] {
             let found = read(frame).unwrap_err();
             assert!(found.starts_with(problem), "{found}");
