@@ -70,7 +70,7 @@ fn echo_is_removed_at_any_delay() {
 fn played_audio_lies_on_the_clock_of_the_microphone() {
     let (mut played, start) = (PlayedAudio::default(), start());
     let at = |ms| start + Duration::from_millis(ms);
-    let mut take = |played: &mut PlayedAudio, ms| {
+    let take = |played: &mut PlayedAudio, ms| {
         played.begin_frame(at(ms));
         let mut out = Vec::new();
         played.take(FRAME, &mut out);
