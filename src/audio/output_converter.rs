@@ -74,7 +74,7 @@ impl OutputConverter {
 
     /// Converts samples of the model and appends those that are ready to `out`.
     pub fn push(&mut self, samples: &[f32], out: &mut PlayoutQueue) {
-        if let Some(packets) = &mut self.packets {
+        if let Some(packets) = self.packets.as_mut().filter(|_| !samples.is_empty()) {
             packets.note_audio();
         }
         if self.rate_hz == MODEL_RATE_HZ {
@@ -98,6 +98,7 @@ impl OutputConverter {
     /// Discards everything that is still in the resampler, because the turn was cancelled.
     pub fn clear(&mut self) {
         self.resampler.reset();
+        self.packets = self.packets.as_ref().map(PacketEncoder::renewed);
     }
 
     /// Encoding of the converted samples: int16 for a client that plays Opus, until [`encode_packet`](Self::encode_packet).

@@ -99,10 +99,18 @@ impl Speech {
     /// How much audio is missing until the model makes more. A requested text is made as fast as possible: zero.
     pub(super) fn shortfall(&self) -> Duration {
         let missing = match self.source {
-            SpeechSource::Model if !self.complete => UNIT_SAMPLES.saturating_sub(self.model_samples),
+            SpeechSource::Model if !self.complete => {
+                UNIT_SAMPLES.saturating_sub(self.model_samples.saturating_sub(self.waiting_samples()))
+            }
             SpeechSource::Model | SpeechSource::Text => 0,
         };
         Duration::from_nanos(missing * 1_000_000_000 / UNIT_SAMPLES)
+    }
+
+    /// Samples of the model in the last packet, which waits until it is full.
+    fn waiting_samples(&self) -> u64 {
+        let waiting = self.converter.packet_samples().map_or(0, |packet| self.unsent_samples() % packet);
+        waiting as u64 * UNIT_SAMPLES / u64::from(self.converter.rate_hz)
     }
 
     /// Length of the audio that the model made for it, ms.

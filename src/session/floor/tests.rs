@@ -1,6 +1,7 @@
 //! Tests of the floor: when audio leaves, and what is held.
 
 use super::*;
+use crate::session::outbox::Observation;
 
 static SECOND: [f32; MODEL_RATE_HZ as usize] = [0.25; MODEL_RATE_HZ as usize];
 
@@ -53,6 +54,29 @@ fn chunks_of_any_size_are_sent_in_whole_frames_at_playout_pace() {
     }
     assert_eq!(client_events(&mut out), ["100", "8", "end 400 false"], "then in frames of their own length");
     assert_eq!((at - now).as_millis(), 400, "when the last of it was heard");
+}
+
+/// A second of the model is 16 packets of 60 ms and 40 ms more, which wait for the next second.
+#[test]
+fn packets_bridge_the_gap_between_two_seconds_of_the_model() {
+    let (mut floor, now, mut out) = floor_with_hold(600);
+    floor.options.packets = PacketOptions { frame_ms: 60, ..PacketOptions::default() };
+    floor.set_format(Encoding::Opus, MODEL_RATE_HZ).unwrap();
+    let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+    let (mut underruns, mut at) = (0, now);
+    for second in 0..3 {
+        let next_second = now + Duration::from_secs(second);
+        while let Some(next) = floor.next_timeout(at).filter(|next| *next < next_second) {
+            at = next;
+            floor.advance(at, &mut out);
+        }
+        at = next_second;
+        floor.push_audio(at, turn, &SECOND, &mut out);
+        underruns += std::iter::from_fn(|| out.pop())
+            .filter(|action| matches!(action, Action::Observe(Observation::Underrun)))
+            .count();
+    }
+    assert_eq!(underruns, 0);
 }
 
 #[test]
