@@ -112,6 +112,12 @@ impl ServedBridge {
         let Some(session) = &self.session else { return SessionReport::ended() };
         let mut report = SessionReport::of(session, now);
         report.kept_bytes += self.codec.kept_bytes();
+        // A frame with a header ends where its header says.
+        if self.codec.has_framed_json()
+            && let Some(window) = &mut report.read_window
+        {
+            window.frame_max_bytes = 0;
+        }
         report
     }
 
@@ -227,24 +233,18 @@ impl ServedBridge {
                 Action::Observe(observation) => return Output::Observe(observation),
             }
         }
-        let still_here_at = self.still_here_at();
-        if still_here_at.is_some_and(|at| at <= now) {
+        if self.still_here_at().is_some_and(|at| at <= now) {
+            self.last_message_at = now;
             self.send_command(now, &ClientCommand::StillHere);
             if let Some(output) = self.ready_outputs.pop_front() {
                 return output;
             }
         }
         match &self.session {
-            Some(session) if !session.is_finished() => Output::Wait(
-                session
-                    .tools
-                    .timers
-                    .next()
-                    .into_iter()
-                    .chain(self.lanes.deadline())
-                    .chain(still_here_at)
-                    .min(),
-            ),
+            Some(session) if !session.is_finished() => {
+                let deadlines = [session.tools.timers.next(), self.lanes.deadline(), self.still_here_at()];
+                Output::Wait(deadlines.into_iter().flatten().min())
+            }
             _ => Output::Finished,
         }
     }
@@ -277,7 +277,7 @@ impl ServedBridge {
     /// Queues the messages for a command, and what follows from it.
     fn send_command(&mut self, now: Instant, command: &ClientCommand) {
         let at_s = (now - self.opened_at).as_secs_f64();
-        self.last_message_at = now;
+        let queued = self.ready_outputs.len();
         match command {
             // A fatal error of the protocol is the last event before the close frame.
             ClientCommand::Error(error) if self.codec.error_close_frame(error).is_some() => {
@@ -292,6 +292,10 @@ impl ServedBridge {
                 self.ready_outputs.extend(close.map(|close| Output::ToClient(close, None)));
             }
             _ => self.encode(command, at_s),
+        }
+        // Many protocols have no message for some commands.
+        if self.ready_outputs.len() > queued {
+            self.last_message_at = now;
         }
     }
 

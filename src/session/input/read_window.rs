@@ -22,8 +22,8 @@ pub struct ReadWindow {
     pub last_frame_length: Duration,
     /// How much more audio the next decision needs.
     pub until_decision: Duration,
-    /// Size limit for frames that are joined into one, bytes; no frame of the client protocol is longer. 0 if each frame is a
-    /// packet.
+    /// Size limit for frames that are joined into one, bytes; no frame of the client protocol is longer. 0 if frames may
+    /// not be joined.
     pub frame_max_bytes: usize,
     /// Longest time the client may stay unread, because a command may follow the audio.
     pub max_delay: Duration,
