@@ -158,7 +158,13 @@ fn read_device_keys(path: &Path) -> Result<BTreeMap<String, Secret>, String> {
         // The parser's own words may quote a key.
         format!("{}: expected lines such as \"aa:bb:cc:dd:ee:ff\" = \"KEY\"", path.display())
     })?;
-    Ok(keys.into_iter().map(|(id, key)| (id.to_ascii_lowercase(), key)).collect())
+    let mut known = BTreeMap::new();
+    for (id, key) in keys {
+        if id.trim().is_empty() || known.insert(id.to_ascii_lowercase(), key).is_some() {
+            return Err(format!("{}: the device {id:?} has no id, or stands there twice", path.display()));
+        }
+    }
+    Ok(known)
 }
 
 /// Reads a key file of at most [`KEYS_MAX_BYTES`].

@@ -198,7 +198,7 @@ fn check_single_key(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
 }
 
 /// Rejects browsers' requests from pages that are not allowed.
-fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+pub(super) fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
     if config.access.is_origin_allowed(headers) {
         return Ok(());
     }

@@ -2,7 +2,8 @@
 //! The mapping file has its answer.
 //!
 //! The page is open to everybody. A device whose id stands in `[access] device_keys` gets its key, and a client that sends a key
-//! gets it back, because a browser cannot send it to the WebSocket as a header. No other client gets one.
+//! gets it back, because a browser cannot send it to the WebSocket as a header. No other client gets one, and no page of an origin
+//! that is not listed.
 
 use std::sync::Arc;
 
@@ -17,8 +18,10 @@ use hyper::{
     },
 };
 use serde::Deserialize;
+use tracing::info;
 
 use super::{
+    admission::check_origin,
     host::host,
     http_error::{HttpError, HttpResponse, answer_with},
     rest::read_short_body,
@@ -74,10 +77,9 @@ pub(super) async fn answer(
         }
         Method::OPTIONS => preflight_response(),
         Method::POST => {
+            check_origin(config, request.headers())?;
             let url = socket_url(client, &request, config)?;
-            let headers = request.headers();
-            let key = config.access.device_key(device_id(headers)).or_else(|| own_key(headers));
-            let key = key.unwrap_or_default().to_owned();
+            let key = key_for(config, request.headers()).unwrap_or_default().to_owned();
             let body = read_short_body(request.into_body(), BODY_MAX_BYTES, server).await?;
             setup(client, &url, &key, &body)
         }
@@ -122,6 +124,18 @@ fn version_of(body: &[u8]) -> String {
 
 fn device_id(headers: &HeaderMap) -> &str {
     headers.get("device-id").and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// The key for a sender: the device's, or the one that the request itself has. Devices name no origin; a page gets a device's key
+/// only where origins are listed.
+fn key_for<'k>(config: &'k ServiceConfig, headers: &'k HeaderMap) -> Option<&'k str> {
+    let is_any_page = headers.contains_key(ORIGIN) && config.access.origins.is_unrestricted();
+    let id = device_id(headers);
+    let key = config.access.device_key(id).filter(|_| !is_any_page);
+    if key.is_some() {
+        info!(device = %id, "the setup page gave a device its key");
+    }
+    key.or_else(|| own_key(headers))
 }
 
 /// The key that the request itself has.
