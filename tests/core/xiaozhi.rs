@@ -166,6 +166,36 @@ fn typed_text_is_answered_and_abort_stops_the_answer() {
 }
 
 #[test]
+fn wake_word_that_comes_as_audio_and_as_text_is_answered_once() {
+    let mut device = Device::connect("assistant", 1);
+    device.say(&speech());
+    device.listen(&json!({"state": "detect", "text": "Hello there."}));
+    device.listen(&json!({"state": "start", "mode": "auto"}));
+    device.say(&zeros(3000));
+    device.wait_for_state("stop", 1);
+    device.harness.advance(Duration::from_secs(20));
+    assert_eq!(device.states(), ["start", "stop"]);
+}
+
+#[test]
+fn errors_that_a_device_never_sees_do_not_put_off_the_message_that_keeps_it() {
+    let mut device = Device::connect("assistant", 1);
+    for _ in 0..9 {
+        device.harness.send_binary(&[3, 0]);
+        device.harness.advance(Duration::from_secs(28));
+    }
+    assert_eq!(device.harness.events("llm").len(), 4);
+}
+
+#[test]
+fn hello_with_a_wrong_value_is_answered() {
+    let config = HarnessConfig { client: "xiaozhi", profile: "assistant", ..HarnessConfig::default() };
+    let mut harness = Harness::new(config);
+    harness.send_json(&json!({"type": "hello", "audio_params": {"sample_rate": "x", "channels": 0}}));
+    assert_eq!(harness.events("hello").len(), 1);
+}
+
+#[test]
 fn silent_device_gets_a_message_before_it_gives_up() {
     let mut device = Device::connect("assistant", 1);
     device.harness.advance(Duration::from_secs(250));
