@@ -1,10 +1,10 @@
-//! Pipecat's own clients, unmodified: pipecat-ai's WebsocketClientTransport.
+//! Pipecat's own clients, unmodified: pipecat-ai's WebsocketClientTransport, and the SDK for browsers in headless Chromium.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use voxbridge::{audio::wav, config::Config, simulator::SimulatorConfig};
 use voxbridge_test_support::bench::{Bench, Options, scratch};
 
-use crate::client_programs::{project, python, recording, run};
+use crate::client_programs::{installed_clients, node, project, python, recording, run};
 use crate::engines::{start_engines_for_clients, word_error_rate};
 use crate::readme_rows::row;
 
@@ -25,7 +25,7 @@ async fn talk(bench: &Bench, mode: &str) -> (Value, std::path::PathBuf) {
     client.arg(url).arg(mode).arg(recording(RECORDING)).arg(&heard);
     let came: Value = serde_json::from_str(&run(client).await).unwrap();
     assert_eq!(came["problems"], Value::Array(Vec::new()), "{mode}: {came}");
-    assert_eq!(came["rates"], serde_json::json!([[24_000, 1]]), "{mode}: {came}");
+    assert_eq!(came["rates"], json!([[24_000, 1]]), "{mode}: {came}");
     (came, heard)
 }
 
@@ -46,7 +46,7 @@ async fn pipecat_transport_is_answered_in_turns() {
     };
     let bench = Bench::with_options(options).await;
     let (came, heard) = talk(&bench, "ask").await;
-    assert!(word_error_rate(WORDS, &texts(&came, "user-transcription")) <= WER, "{came}");
+    assert!(word_error_rate(WORDS, &texts(&came, "user-llm-text")) <= WER, "{came}");
     // The engines' assistant repeats the question.
     assert!(texts(&came, "bot-output").to_lowercase().contains("young man"), "{came}");
     let failed: Vec<_> =
@@ -61,7 +61,7 @@ async fn pipecat_transport_is_answered_in_turns() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pipecat_transport_interrupts_the_model_in_full_duplex() {
-    if crate::client_programs::installed_clients().is_none() {
+    if installed_clients().is_none() {
         return;
     }
     let simulator = SimulatorConfig { turn_units: 20, ..SimulatorConfig::default() };
@@ -71,4 +71,33 @@ async fn pipecat_transport_interrupts_the_model_in_full_duplex() {
     let cut = kinds.iter().position(|kind| *kind == "interruption").unwrap();
     assert_eq!(kinds[cut + 1], "bot-interrupted", "{kinds:?}");
     assert!(kinds[..cut].contains(&"audio") && kinds[..cut].contains(&"bot-llm-text"), "{kinds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sdk_for_browsers_talks_and_interrupts() {
+    if installed_clients().is_none() {
+        return;
+    }
+    let simulator = SimulatorConfig { turn_units: 6, ..SimulatorConfig::default() };
+    let bench = Bench::with_options(Options { simulator, ..Options::default() }).await;
+    let mut page = node("pipecat_page.cjs");
+    page.arg(format!("http://{}", bench.address())).arg(recording("goforward_16k.wav"));
+    let report: Value = serde_json::from_str(&run(page).await).unwrap();
+    assert_eq!(report["ready"], json!({"version": "2.1.0", "about": {"library": "voxbridge"}}));
+    assert_eq!((&report["errors"], &report["state"]), (&json!([]), &json!("disconnected")), "{report}");
+    assert_eq!(report["failures"], json!([{"error": "Unsupported type 'client-message'"}]));
+    // The sampling rate of the SDK's player is 24 kHz.
+    assert!(report["audio"].as_u64().unwrap() > 2 * 24_000, "{report}");
+    let events: Vec<_> = report["events"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    let count = |name| events.iter().filter(|event| **event == name).count();
+    assert_eq!((count("userStartedSpeaking"), count("botStartedSpeaking")), (2, 2), "{events:?}");
+    assert_eq!(count("botStoppedSpeaking"), 2, "{events:?}");
+    // The second question begins within the first answer, which it ends.
+    let at = |name, nth| events.iter().enumerate().filter(|(_, it)| **it == name).nth(nth).unwrap().0;
+    assert!(at("userStartedSpeaking", 1) > at("botStartedSpeaking", 0), "{events:?}");
+    assert!(at("botStoppedSpeaking", 0) < at("userStoppedSpeaking", 1), "{events:?}");
+    let words: String = report["llm"].as_str().unwrap().split_whitespace().collect();
+    let outputs: Vec<_> =
+        report["outputs"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    assert_eq!(outputs.concat().split_whitespace().collect::<String>(), words);
 }
