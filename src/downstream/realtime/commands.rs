@@ -134,9 +134,11 @@ impl Realtime {
             handle(ClientEvent::AddEntry(Box::new(entry), place));
         }
         let previous = at.checked_sub(1).and_then(|at| self.items.at(at)).map(|item| item.id.clone());
+        // The data channel of a call carries no pictures.
+        let json = if self.is_call { added.item.json().into_owned() } else { added.json };
         self.items.insert(at, added.item);
         for event in [RealtimeEvent::ItemAdded, RealtimeEvent::ItemDone] {
-            self.reply_item(event, json!({ "previous_item_id": previous }), &added.json);
+            self.reply_item(event, json!({ "previous_item_id": previous }), &json);
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use str0m::{
 };
 use tokio::time::Instant;
 
-use super::{CallRejection, call, crypto, offer};
+use super::{CallRejection, call, crypto, events::EVENT_MAX_BYTES, offer};
 
 /// What the peers of all clients share.
 pub(super) struct Answerer {
@@ -38,6 +38,7 @@ impl Answerer {
             .set_ice_lite(true)
             .set_rtp_mode(true)
             .set_stats_interval(Some(call::STATS_INTERVAL))
+            .set_sctp_max_buffered_amount(call::UNSENT_MAX_BYTES + EVENT_MAX_BYTES)
             .clear_codecs()
             .enable_opus(true, false)
             .enable_g722(true, false)

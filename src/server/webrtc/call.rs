@@ -23,8 +23,8 @@ use tokio_tungstenite::{
 use tracing::{debug, info};
 
 use super::{
-    Joining, OpenSession, Packet, Place, Sideband, codec::Codec, downlink::Downlink, jitter::JitterStats,
-    uplink::Uplink,
+    Joining, OpenSession, Packet, Place, Sideband, codec::Codec, downlink::Downlink, events::carried,
+    jitter::JitterStats, uplink::Uplink,
 };
 
 /// Interval of str0m's statistics.
@@ -34,7 +34,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Messages to the session that wait. A client that sends more at once is cut off.
 const QUEUED_MESSAGES_MAX: usize = 256;
 /// Above this much unsent text, no message of the session is taken.
-const UNSENT_MAX_BYTES: usize = 256 * 1024;
+pub(super) const UNSENT_MAX_BYTES: usize = 256 * 1024;
 /// Most connections besides the client's.
 const SIDEBANDS_MAX: usize = 4;
 /// Marks the message after which the rest of an answer must not be heard. In a text of the client, its quotes were escaped.
@@ -56,6 +56,8 @@ pub(super) struct Call {
     sidebands: Vec<mpsc::Sender<Message>>,
     /// A message that the channel has no room for.
     unsent: Option<String>,
+    /// Longest event that the channel carries.
+    event_max_bytes: usize,
     /// When the call ends unless the client is heard of.
     silent_until: Instant,
     /// Why the call ends, once it does.
@@ -88,7 +90,7 @@ enum Wakeup {
 
 impl Call {
     pub(super) fn new(
-        rtc: Rtc,
+        (rtc, event_max_bytes): (Rtc, usize),
         place: Place,
         (packets, joining): (mpsc::Receiver<Packet>, mpsc::Receiver<Joining>),
         hang_up: Arc<Notify>,
@@ -106,6 +108,7 @@ impl Call {
             joining,
             sidebands: Vec::new(),
             unsent: None,
+            event_max_bytes,
             silent_until: Instant::now() + SILENCE_MAX,
             end: None,
         }
@@ -341,7 +344,7 @@ impl Call {
                     audio.downlink.clear();
                 }
                 self.sidebands.retain(|events| events.try_send(Message::Text(text.clone())).is_ok());
-                self.unsent = Some(text.to_string());
+                self.unsent = carried(&text, self.event_max_bytes);
                 self.write_unsent()?;
             }
             Message::Close(_) => self.end = Some("session ended"),

@@ -2,8 +2,9 @@
 //!
 //! All calls share one UDP port. [`Calls`] owns its socket and passes each packet to the task of its [`call`], which runs
 //! str0m and stands between the client and an ordinary session: [`codec`], [`uplink`] with its [`jitter`] buffer, and
-//! [`downlink`] are the audio, [`offer`] checks what a stranger sends and [`answer`] answers it, [`stun`] finds the call of a packet, [`crypto`] is the
-//! cryptography. [`fuzzing`] leads the fuzz targets to what strangers' bytes pass through.
+//! [`downlink`] are the audio, [`events`] what the channel carries; [`offer`] checks what a stranger sends and [`answer`] answers
+//! it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography. [`fuzzing`] leads the fuzz targets to what strangers'
+//! bytes pass through.
 //!
 //! Not here: the HTTP requests that begin and end calls ([`super::accept`]), and what the session does.
 //!
@@ -15,6 +16,7 @@ mod call;
 mod codec;
 mod crypto;
 mod downlink;
+mod events;
 pub mod fuzzing;
 mod jitter;
 mod offer;
@@ -177,6 +179,7 @@ impl Calls {
         };
         let place = self.register(creds.ufrag.as_str().into(), entry)?;
         let (rtc, answer) = self.0.answerer.answer(offer, creds)?;
+        let rtc = (rtc, offer::event_max_bytes(offer));
         let call = Call::new(rtc, place, (packets, joining), hang_up, open_session);
         Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
     }

@@ -1,7 +1,11 @@
 //! Checks of a client's offer (SDP, RFC 8866) before any work, and what is taken out of it.
 
+use super::events::EVENT_MAX_BYTES;
+
 /// Most media descriptions: audio, the data channel, and a few that voxbridge declines, such as video.
 const MEDIA_MAX: usize = 8;
+/// Longest message of a client that names no bound, bytes (RFC 8841 §6.1).
+const MESSAGE_MAX_BYTES: usize = 64 * 1024;
 
 /// Checks an offer, and returns it without the client's addresses. voxbridge never sends anything to an address that did not
 /// prove itself (ICE lite, RFC 8445 §2.5), so that it needs none of them.
@@ -25,9 +29,34 @@ pub(super) fn checked(offer: &str) -> Result<String, String> {
     Ok(lines().filter(|line| !is_address(line)).flat_map(|line| [line, "\r\n"]).collect())
 }
 
+/// Longest event that the data channel of this offer carries.
+pub(super) fn event_max_bytes(offer: &str) -> usize {
+    let channel = offer.lines().skip_while(|line| !line.starts_with("m=application ")).skip(1);
+    let mut attributes = channel.take_while(|line| !line.starts_with("m="));
+    let given = attributes.find_map(|line| line.trim_end().strip_prefix("a=max-message-size:")?.parse().ok());
+    match given.unwrap_or(MESSAGE_MAX_BYTES) {
+        // No bound.
+        0 => EVENT_MAX_BYTES,
+        bytes => bytes.min(EVENT_MAX_BYTES),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn channel_bounds_its_events() {
+        let bytes = |attribute: &str| {
+            event_max_bytes(&format!(
+                "v=0\r\nm=audio 9 x\r\na=max-message-size:7\r\nm=application 9 x\r\n{attribute}\r\nm=video 9 x\r\n"
+            ))
+        };
+        assert_eq!(bytes("a=max-message-size:16384"), 16_384);
+        assert_eq!(bytes("a=max-message-size:1073741823"), EVENT_MAX_BYTES);
+        assert_eq!(bytes("a=max-message-size:0"), EVENT_MAX_BYTES);
+        assert_eq!(bytes("a=x"), MESSAGE_MAX_BYTES);
+    }
 
     #[test]
     fn offer_needs_audio_and_a_channel() {

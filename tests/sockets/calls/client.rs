@@ -103,6 +103,7 @@ impl CallClient {
         let mut rtc = Rtc::builder()
             .set_crypto_provider(crypto::provider())
             .set_rtp_mode(true)
+            .set_sctp_max_buffered_amount(512 * 1024)
             .clear_codecs()
             .enable_g722(true, false)
             .build(now);

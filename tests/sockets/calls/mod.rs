@@ -6,6 +6,7 @@ mod crypto;
 
 use std::collections::BTreeSet;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tokio::{net::UdpSocket, sync::watch};
 use voxbridge::config::{Config, WebRtcConfig};
@@ -160,6 +161,56 @@ async fn wrong_requests_are_rejected_in_openais_form() {
     let created = client.wait_for("session.created").await;
     assert_eq!(created["session"]["model"], "gpt-x");
     assert_eq!(created["session"]["instructions"], "Be brief.");
+}
+
+/// Settings with instructions of this length.
+fn instructions(bytes: usize) -> Value {
+    json!({ "type": "session.update", "session": { "type": "realtime", "instructions": "x".repeat(bytes) } })
+}
+
+#[tokio::test]
+async fn large_pictures_and_texts_do_not_silence_a_call() {
+    let bench = bench().await;
+    let (mut client, _) = call(&bench, "POST /v1/realtime/calls?model=m").await;
+    client.wait_for("session.created").await;
+    let add = |content: Value| {
+        let item = json!({ "type": "message", "role": "user", "content": content });
+        json!({ "type": "conversation.item.create", "item": item })
+    };
+    // More than the channel holds by default.
+    client.send(&add(json!([{ "type": "input_text", "text": "x".repeat(150_000) }])));
+    let added = client.wait_for("conversation.item.added").await;
+    assert_eq!(added["item"]["content"][0]["text"].as_str().unwrap().len(), 150_000);
+    client.wait_for("conversation.item.done").await;
+    client.events.clear();
+    let picture = [&[0xff, 0xd8, 0xff][..], &[0; 120_000]].concat();
+    let url = format!("data:image/jpeg;base64,{}", STANDARD.encode(picture));
+    client.send(&add(
+        json!([{ "type": "input_image", "image_url": url }, { "type": "input_text", "text": "Hi" }]),
+    ));
+    let added = client.wait_for("conversation.item.added").await;
+    assert_eq!(added["item"]["content"][0], json!({ "type": "input_image", "image_url": null }));
+    client.send(&json!({ "type": "response.create" }));
+    client.wait_for("response.done").await;
+    client.run_until("sound", |client| client.sounds.contains(&true)).await;
+}
+
+#[tokio::test]
+async fn event_that_the_channel_cannot_carry_becomes_an_error_and_the_call_goes_on() {
+    let bench = bench().await;
+    let (mut client, offer) = CallClient::new().await;
+    let line = offer.lines().find(|line| line.starts_with("a=max-message-size:")).unwrap();
+    let offer = offer.replace(line, "a=max-message-size:16384");
+    let (status, _, answer) = request(&bench, "POST /v1/realtime/calls?model=m", SDP, &offer).await;
+    assert_eq!(status, 201, "{answer}");
+    client.take_answer(&answer);
+    client.wait_for("session.created").await;
+    client.send(&instructions(20_000));
+    let error = client.wait_for("error").await;
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("'session.updated'"), "{message}");
+    client.send(&instructions(10));
+    client.wait_for("session.updated").await;
 }
 
 #[tokio::test]

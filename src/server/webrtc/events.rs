@@ -1,0 +1,53 @@
+//! Events to the client: what its data channel carries of them.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::json;
+
+/// Longest event. Browsers take no longer message.
+pub(super) const EVENT_MAX_BYTES: usize = 256 * 1024;
+
+/// What all events begin with.
+#[derive(Deserialize, Default)]
+struct Head<'e> {
+    #[serde(borrow, rename = "type", default)]
+    kind: Cow<'e, str>,
+    #[serde(borrow, default)]
+    event_id: Cow<'e, str>,
+}
+
+/// The event, or an error in its place if it is longer than the channel carries; `None` if the channel carries neither.
+pub(super) fn carried(event: &str, max_bytes: usize) -> Option<String> {
+    if event.len() <= max_bytes {
+        return Some(event.to_owned());
+    }
+    let Head { kind, event_id } = serde_json::from_str(event).unwrap_or_default();
+    let bytes = event.len();
+    let message = format!(
+        "The event '{kind}' is left out: it has {bytes} bytes, and the data channel carries {max_bytes}."
+    );
+    let error = json!({ "type": "server_error", "code": "event_too_long", "message": message, "param": null, "event_id": null });
+    let error = json!({ "type": "error", "event_id": event_id, "error": error }).to_string();
+    (error.len() <= max_bytes).then_some(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn error_takes_the_place_of_an_event_that_is_too_long() {
+        let event =
+            json!({ "item": "x".repeat(900), "event_id": "event_1", "type": "conversation.item.added" });
+        let event = event.to_string();
+        assert_eq!(carried(&event, event.len()).unwrap(), event);
+        let error: Value = serde_json::from_str(&carried(&event, event.len() - 1).unwrap()).unwrap();
+        assert_eq!((&error["type"], &error["event_id"]), (&json!("error"), &json!("event_1")));
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains("'conversation.item.added'"), "{message}");
+        assert_eq!(carried(&event, 100), None, "no room for the error either");
+    }
+}
