@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{SinkExt as _, StreamExt as _, stream::SplitStream};
 use memchr::memmem;
 use str0m::{
     Event, IceConnectionState, Input, Output, Rtc, RtcError,
@@ -12,27 +11,26 @@ use str0m::{
     rtp::RtpWrite,
 };
 use tokio::{
-    io::DuplexStream,
     sync::{Notify, mpsc},
     time::{Instant, sleep_until},
 };
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{Message, protocol::Role},
-};
+use tokio_tungstenite::tungstenite::Message;
 use tracing::{debug, info};
 
 use super::{
-    Joining, OpenSession, Packet, Place, Sideband, codec::Codec, downlink::Downlink, events::carried,
-    jitter::JitterStats, uplink::Uplink,
+    Joining, OpenSession, Packet, Place, Sideband,
+    codec::Codec,
+    downlink::Downlink,
+    events::carried,
+    jitter::JitterStats,
+    session::{QUEUED_MESSAGES_MAX, Session},
+    uplink::Uplink,
 };
 
 /// Interval of str0m's statistics.
 pub(super) const STATS_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for a client to connect, and then the longest silence of its network.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Messages to the session that wait. A client that sends more at once is cut off.
-const QUEUED_MESSAGES_MAX: usize = 256;
 /// Above this much unsent text, no message of the session is taken.
 pub(super) const UNSENT_MAX_BYTES: usize = 256 * 1024;
 /// Most connections besides the client's.
@@ -71,12 +69,6 @@ struct Audio {
     codec: Codec,
     uplink: Uplink,
     downlink: Downlink,
-}
-
-/// The session's side of the call.
-struct Session {
-    commands: mpsc::Sender<Message>,
-    events: SplitStream<WebSocketStream<DuplexStream>>,
 }
 
 /// What the task wakes up for.
@@ -173,10 +165,10 @@ impl Call {
         let due_speech = audio.and_then(|audio| audio.uplink.deadline()).map(Instant::from_std);
         let due = [Some(due), due_audio, due_speech, Some(self.silent_until)].into_iter().flatten().min();
         let has_room = self.unsent.is_none();
-        let events = self.session.as_mut().filter(|_| has_room).map(|session| &mut session.events);
+        let session = self.session.as_mut().filter(|_| has_room);
         let message = async {
-            match events {
-                Some(events) => events.next().await.and_then(Result::ok),
+            match session {
+                Some(session) => session.next().await,
                 None => std::future::pending().await,
             }
         };
@@ -282,30 +274,13 @@ impl Call {
         };
         let stream = open(audio.codec.rates());
         audio.downlink = Downlink::new(Instant::now().into_std(), audio.codec);
-        let (commands, mut queued) = mpsc::channel(QUEUED_MESSAGES_MAX);
-        let socket = futures_util::FutureExt::now_or_never(WebSocketStream::from_raw_socket(
-            stream,
-            Role::Client,
-            None,
-        ));
-        let Some(socket) = socket else { return };
-        let (mut sink, events) = socket.split();
-        // The session may be busy; the network must not wait for it.
-        tokio::spawn(async move {
-            while let Some(message) = queued.recv().await {
-                if sink.send(message).await.is_err() {
-                    return;
-                }
-            }
-            let _ = sink.close().await;
-        });
-        self.session = Some(Session { commands, events });
+        self.session = Session::new(stream);
     }
 
     fn tell_session(&mut self, message: Message) {
         let Some(session) = &self.session else { return };
-        // Audio that does not fit is lost, as on the network; a client that floods the channel is cut off.
-        if let Err(mpsc::error::TrySendError::Full(Message::Text(_))) = session.commands.try_send(message) {
+        // A client that floods the channel is cut off.
+        if !session.tell(message) {
             self.end = Some("too many messages");
         }
     }
@@ -360,7 +335,7 @@ impl Call {
             return;
         };
         let (events, heard) = mpsc::channel(QUEUED_MESSAGES_MAX);
-        if joining.send(Sideband { events: heard, commands: session.commands.clone() }).is_ok() {
+        if joining.send(Sideband { events: heard, commands: session.commands() }).is_ok() {
             self.sidebands.push(events);
         }
     }

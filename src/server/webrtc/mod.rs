@@ -1,7 +1,7 @@
 //! Calls by WebRTC: OpenAI's Realtime protocol on a data channel, with the audio beside it.
 //!
 //! All calls share one UDP port. [`Calls`] owns its socket and passes each packet to the task of its [`call`], which runs
-//! str0m and stands between the client and an ordinary session: [`codec`], [`uplink`] with its [`jitter`] buffer, and
+//! str0m and stands between the client and an ordinary [`session`]: [`codec`], [`uplink`] with its [`jitter`] buffer, and
 //! [`downlink`] are the audio, [`events`] what the channel carries; [`offer`] checks what a stranger sends and [`answer`] answers
 //! it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography. [`fuzzing`] leads the fuzz targets to what strangers'
 //! bytes pass through.
@@ -20,6 +20,7 @@ mod events;
 pub mod fuzzing;
 mod jitter;
 mod offer;
+mod session;
 mod stun;
 mod uplink;
 
