@@ -1,9 +1,18 @@
 //! The session's side of a call: an ordinary session at the other end of a stream in memory.
 
-use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _, stream::SplitStream};
+use std::time::Duration;
+
+use futures_util::{
+    FutureExt as _, SinkExt as _, StreamExt as _,
+    stream::{SplitSink, SplitStream},
+};
 use tokio::{
     io::DuplexStream,
-    sync::mpsc::{self, error::TrySendError},
+    sync::{
+        mpsc::{self, error::TrySendError},
+        oneshot,
+    },
+    time::timeout,
 };
 use tokio_tungstenite::{
     WebSocketStream,
@@ -13,28 +22,28 @@ use tokio_tungstenite::{
 /// Messages to the session that wait. A client that sends more at once is cut off.
 pub(super) const QUEUED_MESSAGES_MAX: usize = 256;
 
-/// The session of a call.
+/// Time for a session that is busy to hear of the call's end.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+
+type Socket = WebSocketStream<DuplexStream>;
+
+/// The session of a call. Dropping it ends the session.
 pub(super) struct Session {
     commands: mpsc::Sender<Message>,
-    events: SplitStream<WebSocketStream<DuplexStream>>,
+    events: SplitStream<Socket>,
+    _lives: oneshot::Sender<()>,
 }
 
 impl Session {
     /// Speaks to the session at the other end; `None` is unreachable, because a client without a handshake waits for nothing.
     pub(super) fn new(stream: DuplexStream) -> Option<Self> {
         let socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).now_or_never()?;
-        let (commands, mut queued) = mpsc::channel(QUEUED_MESSAGES_MAX);
-        let (mut sink, events) = socket.split();
+        let (commands, queued) = mpsc::channel(QUEUED_MESSAGES_MAX);
+        let (lives, over) = oneshot::channel();
+        let (sink, events) = socket.split();
         // The session may be busy; the network must not wait for it.
-        tokio::spawn(async move {
-            while let Some(message) = queued.recv().await {
-                if sink.send(message).await.is_err() {
-                    return;
-                }
-            }
-            let _ = sink.close().await;
-        });
-        Some(Self { commands, events })
+        tokio::spawn(pass_on(queued, sink, over));
+        Some(Self { commands, events, _lives: lives })
     }
 
     /// Where other connections put their commands.
@@ -50,5 +59,47 @@ impl Session {
     /// The next message of the session; `None` once it has ended.
     pub(super) async fn next(&mut self) -> Option<Message> {
         self.events.next().await.and_then(Result::ok)
+    }
+}
+
+/// Passes on messages until the call is over, even if the session does not read or another connection still has commands.
+async fn pass_on(
+    mut queued: mpsc::Receiver<Message>,
+    mut sink: SplitSink<Socket, Message>,
+    over: oneshot::Receiver<()>,
+) {
+    let passing = async {
+        while let Some(message) = queued.recv().await {
+            if sink.send(message).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = passing => {}
+        _ = over => {}
+    }
+    let _ = timeout(CLOSE_MAX, sink.close()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{io::AsyncReadExt as _, time::Instant};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn end_of_the_call_reaches_a_session_that_does_not_read() {
+        let (near, mut far) = tokio::io::duplex(8);
+        let session = Session::new(near).unwrap();
+        let of_another_connection = session.commands();
+        while of_another_connection.try_send(Message::text("command")).is_ok() {
+            tokio::task::yield_now().await;
+        }
+        let start = Instant::now();
+        drop(session);
+        of_another_connection.closed().await;
+        timeout(2 * CLOSE_MAX, far.read_to_end(&mut Vec::new())).await.expect("the stream ends").unwrap();
+        assert!(start.elapsed() <= 2 * CLOSE_MAX, "{:?}", start.elapsed());
     }
 }
