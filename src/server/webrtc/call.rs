@@ -8,7 +8,7 @@ use str0m::{
     channel::{ChannelData, ChannelId},
     media::{MediaKind, Mid, Pt},
     net::{Protocol, Receive},
-    rtp::RtpWrite,
+    rtp::{RtpPacket, RtpWrite, Ssrc},
 };
 use tokio::{
     sync::{Notify, mpsc},
@@ -65,6 +65,8 @@ pub(super) struct Call {
 /// The audio track.
 struct Audio {
     mid: Mid,
+    /// Which of the client's streams is heard.
+    source: Option<Ssrc>,
     pt: Pt,
     codec: Codec,
     uplink: Uplink,
@@ -218,11 +220,7 @@ impl Call {
             Event::MediaAdded(added) if added.kind == MediaKind::Audio && self.audio.is_none() => {
                 self.audio = self.negotiated_audio(added.mid);
             }
-            Event::RtpPacket(packet) => {
-                if let Some(audio) = &mut self.audio {
-                    audio.uplink.push(packet.timestamp, *packet.seq_no, packet.into());
-                }
-            }
+            Event::RtpPacket(packet) => self.hear(packet),
             Event::ChannelOpen(id, _) if self.channel.is_none() => {
                 self.channel = Some(id);
                 self.begin_session();
@@ -252,6 +250,21 @@ impl Call {
         }
     }
 
+    /// Takes a packet of the audio track; other tracks are not heard. The track may get another source, which numbers anew.
+    fn hear(&mut self, packet: RtpPacket) {
+        let Some(audio) = &mut self.audio else { return };
+        let source = packet.header.ssrc;
+        if audio.source != Some(source) {
+            let mid = self.rtc.direct_api().stream_rx(&source).map(|stream| stream.mid());
+            if mid != Some(audio.mid) {
+                return;
+            }
+            audio.source = Some(source);
+            audio.uplink.restart();
+        }
+        audio.uplink.push(packet.timestamp, *packet.seq_no, packet.into());
+    }
+
     /// The audio track with the codec that the client likes best; `None` if it has none of ours.
     fn negotiated_audio(&self, mid: Mid) -> Option<Audio> {
         let liked = self.rtc.media(mid)?.remote_pts().iter();
@@ -263,7 +276,7 @@ impl Call {
         let known: Vec<_> = known.collect();
         let (pt, codec) = *known.first()?;
         let downlink = Downlink::new(Instant::now().into_std(), codec);
-        Some(Audio { mid, pt, codec, uplink: Uplink::new((pt, codec), known), downlink })
+        Some(Audio { mid, source: None, pt, codec, uplink: Uplink::new((pt, codec), known), downlink })
     }
 
     /// Opens the session, now that the client can hear of it.

@@ -83,6 +83,13 @@ impl<T> JitterBuffer<T> {
         self.held.insert(number, (now, packet));
     }
 
+    /// Forgets the packets and their numbers.
+    pub(super) fn restart(&mut self) {
+        self.held.clear();
+        self.next = None;
+        self.given_up_at = None;
+    }
+
     fn note_delay(&mut self, delay: Duration) {
         self.delay = self.delay.max(delay).min(WAIT_MAX);
     }

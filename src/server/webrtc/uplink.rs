@@ -72,6 +72,12 @@ impl Uplink {
         self.buffer.push(now, number, packet);
     }
 
+    /// Another source begins, with numbers and times of its own.
+    pub(super) fn restart(&mut self) {
+        self.buffer.restart();
+        self.expected = None;
+    }
+
     /// When audio is due although no packet comes.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.buffer.deadline()
@@ -113,5 +119,28 @@ impl Uplink {
 
     const fn samples(&self, ms: u32) -> u32 {
         self.codec.rates().in_hz / 1000 * ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audio::encoding::Encoding;
+
+    #[test]
+    fn another_source_is_heard_at_once() {
+        let (pt, codec) = (0.into(), Codec::G711(Encoding::Mulaw));
+        let mut uplink = Uplink::new((pt, codec), vec![(pt, codec)]);
+        #[expect(clippy::disallowed_methods, reason = "any instant will do")]
+        let (now, mut samples) = (Instant::now(), Vec::new());
+        for first in [2000, 1000] {
+            uplink.restart();
+            for number in first..first + 50 {
+                uplink.push(now, number, Packet { pt, time: number * 160, payload: [0; 160].into() });
+                uplink.take(now, &mut samples);
+            }
+        }
+        assert_eq!(samples.len(), 2 * 50 * 160);
+        assert_eq!(uplink.stats(), JitterStats { received: 100, ..JitterStats::default() });
     }
 }

@@ -73,6 +73,8 @@ pub(super) struct CallClient {
     socket: UdpSocket,
     pending: Option<SdpPendingOffer>,
     mid: Mid,
+    /// A second track, of noise.
+    noise: Option<Mid>,
     channel: Option<ChannelId>,
     microphone: Vec<i16>,
     encoder: G722Encoder,
@@ -98,6 +100,11 @@ pub(super) struct CallClient {
 impl CallClient {
     /// A client with its offer.
     pub(super) async fn new() -> (Self, String) {
+        Self::with_tracks(1).await
+    }
+
+    /// A client with one or two tracks of audio. The second one is noise.
+    pub(super) async fn with_tracks(tracks: usize) -> (Self, String) {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let now = now();
         let mut rtc = Rtc::builder()
@@ -109,14 +116,17 @@ impl CallClient {
             .build(now);
         rtc.add_local_candidate(Candidate::host(socket.local_addr().unwrap(), Protocol::Udp).unwrap());
         let mut change = rtc.sdp_api();
-        let mid = change.add_media(MediaKind::Audio, Direction::SendRecv, None, None, None);
+        let [mid, noise] = [0, 1].map(|at| {
+            (at < tracks).then(|| change.add_media(MediaKind::Audio, Direction::SendRecv, None, None, None))
+        });
         change.add_channel("oai-events".to_owned());
         let (offer, pending) = change.apply().unwrap();
         let client = Self {
             rtc,
             socket,
             pending: Some(pending),
-            mid,
+            mid: mid.unwrap(),
+            noise,
             channel: None,
             microphone: Vec::new(),
             encoder: G722Encoder::default(),
@@ -273,8 +283,13 @@ impl CallClient {
         }
         let g722 = self.rtc.codec_config().find(|params| params.spec().codec == Codec::G722).unwrap().pt();
         let time = (self.sent * 160) as u32;
-        if let Some(stream) = self.rtc.direct_api().stream_tx_by_mid(self.mid, None) {
-            stream.write_rtp(RtpWrite::new(g722, self.sent.into(), time, now, payload));
+        let noise: Vec<_> = payload.iter().map(|_| fastrand::u8(..)).collect();
+        let tracks = [(Some(self.mid), self.sent, payload), (self.noise, self.sent + 100, noise)];
+        for (mid, number, payload) in tracks {
+            let Some(mid) = mid else { continue };
+            if let Some(stream) = self.rtc.direct_api().stream_tx_by_mid(mid, None) {
+                stream.write_rtp(RtpWrite::new(g722, number.into(), time, now, payload));
+            }
         }
     }
 }

@@ -214,6 +214,28 @@ async fn event_that_the_channel_cannot_carry_becomes_an_error_and_the_call_goes_
 }
 
 #[tokio::test]
+async fn only_the_first_track_is_heard() {
+    let bench = bench().await;
+    let (mut client, offer) = CallClient::with_tracks(2).await;
+    let (status, head, answer) = request(&bench, "POST /v1/realtime/calls?model=m", SDP, &offer).await;
+    assert_eq!(status, 201, "{answer}");
+    client.take_answer(&answer);
+    client.wait_for("session.created").await;
+    client.speak(&recording("goforward"));
+    client.wait_for("response.done").await;
+    let location = head.lines().find_map(|line| line.strip_prefix("location: ")).unwrap();
+    request(&bench, &format!("DELETE {location}"), "", "").await;
+    client.run_until("the end", CallClient::is_over).await;
+    let metrics = bench.metrics.render();
+    let count = |fate: &str| -> u64 {
+        let name = format!("voxbridge_call_packets_total{{fate=\"{fate}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.parse().unwrap())
+    };
+    assert!(count("received") > 50, "{metrics}");
+    assert!(count("late") + count("reordered") < count("received") / 10, "{metrics}");
+}
+
+#[tokio::test]
 async fn pages_may_read_where_the_call_is() {
     let bench = bench().await;
     let origin = "Origin: http://localhost:5173\r\nAccess-Control-Request-Method: POST\r\n";
