@@ -356,6 +356,7 @@ impl Server {
         drop(listeners);
         info!(sessions = registry.len(), "draining: listener closed, sessions finish what is being said");
         drain_sender.send_replace(Some(drain_timeout));
+        server.calls.iter().for_each(Calls::end_waiting);
         drop(server);
         let outcome = wait_for_sessions((all_gone, drain_timeout), &registry, &mut pings, &lifecycle).await;
         cut_off_sender.send_replace(true);

@@ -218,6 +218,11 @@ impl Calls {
         joined.await.ok()
     }
 
+    /// Ends the calls that wait for their clients.
+    pub(crate) fn end_waiting(&self) {
+        self.table().calls.retain(|_, call| call.waits_for.is_none());
+    }
+
     /// Passes packets to their calls, until the future is dropped.
     pub(crate) async fn run(self) {
         let mut buffer = [0; PACKET_MAX_BYTES];

@@ -67,6 +67,10 @@ impl Calls {
         match self.0 {}
     }
 
+    pub(crate) fn end_waiting(&self) {
+        match self.0 {}
+    }
+
     pub(crate) async fn run(self) {
         match self.0 {}
     }

@@ -4,11 +4,11 @@ mod client;
 #[path = "../../../src/server/webrtc/crypto.rs"]
 mod crypto;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use tokio::{net::UdpSocket, sync::watch};
+use tokio::{net::UdpSocket, sync::watch, time::Instant};
 use voxbridge::config::{Config, WebRtcConfig};
 use voxbridge_test_support::{
     bench::{Bench, ClientFrame, instant_simulator, recording, scratch},
@@ -233,6 +233,17 @@ async fn only_the_first_track_is_heard() {
     };
     assert!(count("received") > 50, "{metrics}");
     assert!(count("late") + count("reordered") < count("received") / 10, "{metrics}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_waits_for_its_client_delays_no_shutdown() {
+    let mut bench = bench().await;
+    let (_, offer) = CallClient::new().await;
+    assert_eq!(request(&bench, "POST /v1/realtime/calls?model=m", SDP, &offer).await.0, 201);
+    let start = Instant::now();
+    bench.bridge.stop();
+    bench.bridge.wait_for_end().await;
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
 #[tokio::test]

@@ -70,9 +70,13 @@ pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Resul
     let watch_name = opening.config.playground.then(|| find_watch_name(&head.headers).map(str::to_owned));
     let Opening { server, config, caller, served, .. } = opening;
     let (address, key) = (caller.address, caller.key.as_ref().map(|key| Arc::from(&*key.name)));
-    let (context, location) = ((server.clone(), config), format!("{path}/calls/"));
+    let location = format!("{path}/calls/");
+    // A call that waits for its client delays no shutdown.
+    let waiting_server = Arc::downgrade(&server);
     let open_session: OpenSession = Box::new(move |rates| {
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
+        // With the server gone, the call finds that its session has ended.
+        let Some(server) = waiting_server.upgrade() else { return near };
         let request = ConnectRequest {
             path,
             query: call_query(query, rates),
@@ -82,9 +86,9 @@ pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Resul
             detected_by: DetectedBy::Path,
             watch_name: watch_name.flatten(),
         };
-        let cut_off = context.0.cut_off.clone();
+        let cut_off = server.cut_off.clone();
         let stream = (ClientStream::Memory(far), Vec::new());
-        spawn_session(Box::pin(run_session_on(stream, request, context, admission)), cut_off);
+        spawn_session(Box::pin(run_session_on(stream, request, (server, config), admission)), cut_off);
         near
     });
     let accepted = calls.accept(&offer.sdp, (address.ip(), key), open_session);
