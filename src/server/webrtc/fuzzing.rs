@@ -106,6 +106,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn times_and_numbers_before_the_first_ones_are_decoded() {
+        let packet = |number, time| AudioPacket { number, time, codec: 1, payload: &[0; 160] };
+        let packets = [packet(0, 1), packet(u64::MAX, u64::MAX - 5), packet(0, 161)];
+        let (counts, _) = decode_audio(1, &packets);
+        assert_eq!(counts, [320, 16_000 + 320, 320], "a gap of at most a second is filled");
+    }
+
+    #[test]
     fn seeds_reach_ice_and_dtls() {
         let offer = include_str!("../../../tests/fuzz/corpus/call_offer/aiortc");
         let seed = include_bytes!("../../../tests/fuzz/corpus/call_packets/hello");

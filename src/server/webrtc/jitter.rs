@@ -106,7 +106,8 @@ impl<T> JitterBuffer<T> {
             self.stats.lost += missing;
         }
         self.delay -= self.delay / 256;
-        self.next = Some(number + 1);
+        // A number before the first one has wrapped around.
+        self.next = Some(number.wrapping_add(1));
         self.held.pop_first().map(|(_, (_, packet))| (missing, packet))
     }
 

@@ -103,7 +103,7 @@ impl Uplink {
         }
         let ticks = packet.time.saturating_sub(self.expected.unwrap_or(packet.time));
         let per_tick = u64::from(codec.rates().in_hz / codec.clock_hz());
-        let gap = (ticks * per_tick).min(u64::from(self.samples(FILLED_MAX_MS))) as usize;
+        let gap = ticks.saturating_mul(per_tick).min(u64::from(self.samples(FILLED_MAX_MS))) as usize;
         // Timestamps of some clients jitter.
         let gap = if gap < self.samples(PACKET_MS / 4) as usize { 0 } else { gap };
         let concealed = if was_lost { gap.min(self.samples(CONCEALED_MAX_MS) as usize) } else { 0 };
@@ -114,7 +114,8 @@ impl Uplink {
         let begin = (before + concealed).min(out.len());
         self.heard.clear();
         self.heard.extend_from_slice(&out[begin..]);
-        self.expected = Some(packet.time + (self.heard.len() as u64) / per_tick);
+        // A time before the first one has wrapped around.
+        self.expected = Some(packet.time.wrapping_add((self.heard.len() as u64) / per_tick));
     }
 
     const fn samples(&self, ms: u32) -> u32 {
