@@ -247,6 +247,22 @@ async fn call_that_waits_for_its_client_delays_no_shutdown() {
 }
 
 #[tokio::test]
+async fn query_cannot_change_what_the_call_is() {
+    let bench = bench().await;
+    let query = "model=m&transport=x&call_rate_in=8000&call_rate_out=8000";
+    let (mut client, _) = call(&bench, &format!("POST /v1/realtime/calls?{query}")).await;
+    client.wait_for("session.created").await;
+    let spoken = recording("goforward");
+    client.speak(&spoken);
+    client.wait_for("input_audio_buffer.speech_started").await;
+    let stopped = client.wait_for("input_audio_buffer.speech_stopped").await;
+    // At half the rate, the recording would last twice as long.
+    let spoken_ms = spoken.len() as u64 / 16;
+    assert!(stopped["audio_end_ms"].as_u64().unwrap() < spoken_ms + 1500, "{stopped}");
+    client.wait_for("output_audio_buffer.started").await;
+}
+
+#[tokio::test]
 async fn pages_may_read_where_the_call_is() {
     let bench = bench().await;
     let origin = "Origin: http://localhost:5173\r\nAccess-Control-Request-Method: POST\r\n";

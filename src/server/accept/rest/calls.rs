@@ -79,7 +79,7 @@ pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Resul
         let Some(server) = waiting_server.upgrade() else { return near };
         let request = ConnectRequest {
             path,
-            query: call_query(query, rates),
+            query: call_query(&query, rates),
             peer: caller.address,
             trace_context: caller.trace_context,
             candidates: vec![client],
@@ -99,11 +99,12 @@ pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Resul
     Ok(created(&format!("{location}{id}"), answer))
 }
 
-/// The query of a call's session.
-fn call_query(query: String, rates: CallRates) -> String {
+/// The query of a call's session. The call's own pairs come before the client's, because the first of a name counts.
+fn call_query(query: &str, rates: CallRates) -> String {
     let [rate_in, rate_out] = [rates.in_hz, rates.out_hz].map(|rate| rate.to_string());
     let call = [("transport", "webrtc"), ("call_rate_in", &rate_in), ("call_rate_out", &rate_out)];
-    form_urlencoded::Serializer::new(query).extend_pairs(call).finish()
+    let call = form_urlencoded::Serializer::new(String::new()).extend_pairs(call).finish();
+    format!("{call}&{query}")
 }
 
 fn created(location: &str, answer: String) -> Response<Body> {
