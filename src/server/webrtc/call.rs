@@ -19,7 +19,7 @@ use tracing::{debug, info};
 
 use super::{
     Joining, OpenSession, Packet, Place, Sideband,
-    codec::Codec,
+    codec::{self, Codec},
     downlink::Downlink,
     events::carried,
     jitter::JitterStats,
@@ -267,13 +267,7 @@ impl Call {
 
     /// The audio track with the codec that the client likes best; `None` if it has none of ours.
     fn negotiated_audio(&self, mid: Mid) -> Option<Audio> {
-        let liked = self.rtc.media(mid)?.remote_pts().iter();
-        let params = self.rtc.codec_config().params();
-        let known = liked.filter_map(|pt| {
-            let params = params.iter().find(|params| params.pt() == *pt)?;
-            Some((*pt, Codec::of(params.spec().codec)?))
-        });
-        let known: Vec<_> = known.collect();
+        let known = codec::negotiated(&self.rtc, mid);
         let (pt, codec) = *known.first()?;
         let downlink = Downlink::new(Instant::now().into_std(), codec);
         Some(Audio { mid, source: None, pt, codec, uplink: Uplink::new((pt, codec), known), downlink })

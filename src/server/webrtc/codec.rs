@@ -1,6 +1,10 @@
 //! Audio codecs of calls.
 
-use str0m::format::Codec as RtpCodec;
+use str0m::{
+    Rtc,
+    format::Codec as RtpCodec,
+    media::{Mid, Pt},
+};
 
 use crate::audio::{
     MODEL_RATE_HZ,
@@ -71,6 +75,16 @@ impl Codec {
             Self::G711(law) => Encoder::G711(law),
         }
     }
+}
+
+/// The codecs of ours that a track may use, as the client likes them.
+pub(super) fn negotiated(rtc: &Rtc, mid: Mid) -> Vec<(Pt, Codec)> {
+    let params = rtc.codec_config().params();
+    let known = |pt: &Pt| {
+        let params = params.iter().find(|params| params.pt() == *pt)?;
+        Some((*pt, Codec::of(params.spec().codec)?))
+    };
+    rtc.media(mid).map_or(&[][..], |media| media.remote_pts()).iter().filter_map(known).collect()
 }
 
 /// An encoder of Opus; `None` is unreachable, because Opus has the model's rate.
