@@ -10,7 +10,7 @@ use str0m::{
 };
 use tokio::time::Instant;
 
-use super::{CallRejection, call, crypto, events::EVENT_MAX_BYTES, offer};
+use super::{CallRejection, call, codec, crypto, events::EVENT_MAX_BYTES, offer};
 
 /// What the peers of all clients share.
 pub(super) struct Answerer {
@@ -30,6 +30,7 @@ impl Answerer {
     pub(super) fn answer(&self, offer: &str, creds: IceCreds) -> Result<(Rtc, String), CallRejection> {
         let wrong = |error: String| CallRejection::Offer(format!("The offer cannot be answered: {error}"));
         let offer = offer::checked(offer).map_err(CallRejection::Offer)?;
+        let audio_mids = offer::audio_mids(&offer);
         let offer = SdpOffer::from_sdp_string(&offer).map_err(|error| wrong(error.to_string()))?;
         let mut rtc = Rtc::builder()
             .set_crypto_provider(self.crypto.clone())
@@ -49,6 +50,11 @@ impl Answerer {
             .map_err(|error| CallRejection::Internal(format!("[webrtc] advertise: {error}")))?;
         rtc.add_local_candidate(candidate);
         let answer = rtc.sdp_api().accept_offer(offer).map_err(|error| wrong(error.to_string()))?;
+        if audio_mids.into_iter().all(|mid| codec::negotiated(&rtc, mid).is_empty()) {
+            return Err(CallRejection::Offer(
+                "The offer has no audio codec of Opus, G.722 and G.711".to_owned(),
+            ));
+        }
         Ok((rtc, answer.to_sdp_string()))
     }
 }

@@ -362,6 +362,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn offer_without_a_known_codec_is_rejected_and_leaves_nothing() {
+        let (calls, held) = (calls().await, Arc::new(()));
+        let offer = include_str!("../../../tests/fuzz/corpus/call_offer/no_codec_of_ours");
+        let rejected = accept(&calls, offer, [10, 0, 0, 1], &held);
+        assert!(matches!(rejected, Err(CallRejection::Offer(words)) if words.contains("no audio codec")));
+        assert_eq!((calls.table().calls.len(), Arc::strong_count(&held)), (0, 1));
+        for offer in [
+            include_str!("../../../tests/fuzz/corpus/call_offer/g722_only"),
+            include_str!("../../../tests/fuzz/corpus/call_offer/chromium"),
+        ] {
+            accept(&calls, offer, [10, 0, 0, 1], &held).unwrap();
+        }
+    }
+
+    #[tokio::test]
     async fn calls_without_a_client_are_bounded_by_address_and_in_all() {
         let (calls, offer, held) = (calls().await, offer(), Arc::new(()));
         let mut accepted = Vec::new();

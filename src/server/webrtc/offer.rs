@@ -1,5 +1,7 @@
 //! Checks of a client's offer (SDP, RFC 8866) before any work, and what is taken out of it.
 
+use str0m::media::Mid;
+
 use super::events::EVENT_MAX_BYTES;
 
 /// Most media descriptions: audio, the data channel, and a few that voxbridge declines, such as video.
@@ -27,6 +29,18 @@ pub(super) fn checked(offer: &str) -> Result<String, String> {
         return Err(format!("The offer has more than {MEDIA_MAX} media descriptions"));
     }
     Ok(lines().filter(|line| !is_address(line)).flat_map(|line| [line, "\r\n"]).collect())
+}
+
+/// The names of the offer's audio tracks.
+pub(super) fn audio_mids(offer: &str) -> Vec<Mid> {
+    let mut is_audio = false;
+    let mid_of_audio = |line: &str| {
+        if line.starts_with("m=") {
+            is_audio = line.starts_with("m=audio ");
+        }
+        line.trim_end().strip_prefix("a=mid:").filter(|_| is_audio).map(Mid::from)
+    };
+    offer.lines().filter_map(mid_of_audio).collect()
 }
 
 /// Longest event that the data channel of this offer carries.
