@@ -79,10 +79,20 @@ export async function sendMicrophone(context, rateHz, send) {
   };
 }
 
+// Sends a call's track, or stops it if the call has ended meanwhile.
+async function sendOrStop(media, send) {
+  try {
+    await send(media.getAudioTracks()[0]);
+  } catch (error) {
+    stopTracks(media);
+    throw error;
+  }
+}
+
 // Sends the microphone as a call's track. Returns a function that stops it.
 export async function sendMicrophoneTrack(send) {
   const media = await openMicrophone();
-  await send(media.getAudioTracks()[0]);
+  await sendOrStop(media, send);
   return () => stopTracks(media);
 }
 
@@ -91,7 +101,7 @@ export async function sendFileTrack(context, data, send) {
   const source = context.createBufferSource();
   source.buffer = await context.decodeAudioData(data);
   const { stream } = source.connect(context.createMediaStreamDestination());
-  await send(stream.getAudioTracks()[0]);
+  await sendOrStop(stream, send);
   source.start();
   return () => {
     source.stop();
