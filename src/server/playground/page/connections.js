@@ -61,7 +61,6 @@ export class CallConnection {
     };
     this.channel = this.peer.createDataChannel('oai-events');
     this.channel.onmessage = ({ data }) => on.message(data);
-    this.channel.onclose = () => this.end('');
   }
 
   async open() {
@@ -72,6 +71,7 @@ export class CallConnection {
       if (!answer.ok) throw new Error(reasonIn(text) ?? `The server answered ${answer.status}.`);
       await this.peer.setRemoteDescription({ type: 'answer', sdp: text });
       await this.connected();
+      this.channel.onclose = () => this.end('');
     } catch (error) {
       this.isOver = true;
       this.peer.close();
@@ -82,6 +82,7 @@ export class CallConnection {
   connected() {
     return new Promise((resolve, reject) => {
       this.channel.onopen = resolve;
+      this.channel.onclose = () => reject(new Error('The server ended the call before it began.'));
       setTimeout(() => reject(new Error('No packet of the call reaches the server. It must be reachable by UDP at the address in [webrtc].')), CALL_OPENS_MS);
     });
   }
