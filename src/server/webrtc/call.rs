@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use memchr::memmem;
 use str0m::{
-    Event, IceConnectionState, Input, Output, Rtc, RtcError,
+    Event, Input, Output, Rtc, RtcError,
     channel::{ChannelData, ChannelId},
     media::{MediaKind, Mid, Pt},
     net::{Protocol, Receive},
@@ -242,9 +242,6 @@ impl Call {
                     let jitter_s = f64::from(stats.jitter) / f64::from(audio.codec.clock_hz());
                     self.place.calls.0.metrics.record_call_jitter(jitter_s);
                 }
-            }
-            Event::IceConnectionStateChange(IceConnectionState::Disconnected) => {
-                self.end = Some("disconnected");
             }
             _ => {}
         }
