@@ -31,6 +31,8 @@ use super::{
 pub(super) const STATS_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for a client to connect, and then the longest silence of its network.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Time for the last events to reach the client.
+const SEND_REST_MAX: Duration = Duration::from_secs(1);
 /// Above this much unsent text, no message of the session is taken.
 pub(super) const UNSENT_MAX_BYTES: usize = 256 * 1024;
 /// Most connections besides the client's.
@@ -147,15 +149,21 @@ impl Call {
             if let Some(end) = self.end.or((!self.rtc.is_alive()).then_some("closed")) {
                 return Ok(end);
             }
+            if self.is_session_over() && self.is_all_sent() {
+                return Ok("session ended");
+            }
             match self.next_wakeup(due).await {
                 Wakeup::Packet(Some(packet)) => self.receive(&packet)?,
                 Wakeup::Session(Some(message)) => self.take_message(message)?,
+                Wakeup::Timer if Instant::now() >= self.silent_until && self.is_session_over() => {
+                    return Ok("session ended");
+                }
                 Wakeup::Timer if Instant::now() >= self.silent_until => return Ok("silence"),
                 Wakeup::Timer => self.rtc.handle_input(Input::Timeout(Instant::now().into_std()))?,
                 Wakeup::Joining(joining) => self.add_sideband(joining),
                 Wakeup::HangUp => return Ok("hang-up"),
                 Wakeup::Packet(None) => return Ok("shutdown"),
-                Wakeup::Session(None) => return Ok("session ended"),
+                Wakeup::Session(None) => self.end_session(),
             }
         }
     }
@@ -326,10 +334,27 @@ impl Call {
                 self.unsent = carried(&text, self.event_max_bytes);
                 self.write_unsent()?;
             }
-            Message::Close(_) => self.end = Some("session ended"),
+            Message::Close(_) => self.end_session(),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Ends the session. The client still gets the events before its end.
+    fn end_session(&mut self) {
+        self.session = None;
+        self.silent_until = Instant::now() + SEND_REST_MAX;
+    }
+
+    /// True once there was a session, and it has ended.
+    const fn is_session_over(&self) -> bool {
+        self.open_session.is_none() && self.session.is_none()
+    }
+
+    /// True once the client has all events.
+    fn is_all_sent(&mut self) -> bool {
+        let channel = self.channel.and_then(|id| self.rtc.channel(id));
+        self.unsent.is_none() && channel.is_none_or(|mut channel| channel.buffered_amount() == 0)
     }
 
     /// Lets a connection join, once there is a session to hear. It gets the events from now on.
