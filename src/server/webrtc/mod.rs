@@ -63,6 +63,8 @@ pub(crate) struct Calls(Arc<Shared>);
 
 struct Shared {
     socket: UdpSocket,
+    /// The socket takes IPv4 as IPv6.
+    is_ipv6: bool,
     answerer: Answerer,
     table: Mutex<Table>,
     metrics: Metrics,
@@ -137,11 +139,12 @@ impl Calls {
     /// Fails with the system's error.
     pub(crate) async fn bind(addresses: WebRtcAddresses, metrics: Metrics) -> io::Result<Self> {
         let socket = UdpSocket::bind(addresses.listen).await?;
-        let port = socket.local_addr()?.port();
+        let own = socket.local_addr()?;
         let (ip, advertised_port) = addresses.advertise;
         Ok(Self(Arc::new(Shared {
             socket,
-            answerer: Answerer::new(SocketAddr::new(ip, advertised_port.unwrap_or(port)))
+            is_ipv6: own.is_ipv6(),
+            answerer: Answerer::new(SocketAddr::new(ip, advertised_port.unwrap_or(own.port())))
                 .map_err(io::Error::other)?,
             table: Mutex::default(),
             metrics,
@@ -247,9 +250,10 @@ impl Calls {
 
     /// Sends a packet, or loses it if the network is behind.
     fn send(&self, packet: &[u8], to: SocketAddr) {
-        let is_mapped = self.0.socket.local_addr().is_ok_and(|own| own.is_ipv6());
         let to = match to {
-            SocketAddr::V4(v4) if is_mapped => SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()),
+            SocketAddr::V4(v4) if self.0.is_ipv6 => {
+                SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port())
+            }
             other => other,
         };
         let sent = self.0.socket.try_send_to(packet, to);
@@ -264,9 +268,12 @@ impl Calls {
     }
 }
 
-/// The address without IPv4 in IPv6.
+/// The address without IPv4 in IPv6. Other addresses keep their scope, which answers need.
 fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
+    match address.ip().to_canonical() {
+        IpAddr::V4(v4) => SocketAddr::new(v4.into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 /// A call's place in the table. Dropping it removes the call.
@@ -411,6 +418,13 @@ mod tests {
         let table = calls.table();
         assert_eq!((table.calls.len(), table.addresses.len()), (1, 0));
         assert_eq!(table.calls[&name].packets.capacity(), 0, "{QUEUED_PACKETS_MAX} checks wait, no more");
+    }
+
+    #[test]
+    fn addresses_keep_their_scope() {
+        let local = std::net::SocketAddrV6::new("fe80::1".parse().unwrap(), 9, 0, 3).into();
+        assert_eq!(canonical(local), local);
+        assert_eq!(canonical("[::ffff:10.0.0.1]:9".parse().unwrap()), "10.0.0.1:9".parse().unwrap());
     }
 
     #[tokio::test]
