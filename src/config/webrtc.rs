@@ -39,6 +39,12 @@ impl WebRtcConfig {
             }
             None => (listen.ip(), None),
         };
+        // Only the socket of all IPv6 addresses takes IPv4 too.
+        let takes_all = listen.is_ipv6() && listen.ip().is_unspecified();
+        if !takes_all && listen.is_ipv4() != advertise.0.is_ipv4() {
+            return Err("webrtc.advertise: no packet to this address reaches webrtc.listen: one is IPv4, the other IPv6"
+                .to_owned());
+        }
         Ok(Some(WebRtcAddresses { listen, advertise }))
     }
 }
@@ -80,6 +86,8 @@ mod tests {
             ("advertise = \"203.0.113.7\"", "calls are off"),
             ("listen = \"0.0.0.0:1\"\nadvertise = \"example.org\"", "no address"),
             ("listen = \"0.0.0.0:1\"\nadvertise = \"0.0.0.0\"", "no address"),
+            ("listen = \"0.0.0.0:1\"\nadvertise = \"2001:db8::1\"", "the other IPv6"),
+            ("listen = \"[::1]:1\"\nadvertise = \"203.0.113.7\"", "the other IPv6"),
             ("listen = \"nowhere:x\"", "webrtc.listen"),
         ] {
             let problem = addresses(toml).unwrap_err();
