@@ -54,6 +54,8 @@ const QUEUED_PACKETS_MAX: usize = 64;
 /// Calls that have not connected yet, of one address and in all.
 const UNCONNECTED_PER_ADDRESS_MAX: usize = 8;
 const UNCONNECTED_MAX: usize = 100;
+/// First bytes of the answer to an ICE check that has the right password (RFC 8489 §5).
+const ICE_ANSWER: [u8; 2] = [1, 1];
 /// Addresses of one client: its networks, and those it moves to.
 const ADDRESSES_MAX: usize = 16;
 
@@ -299,8 +301,12 @@ impl Place {
 
     /// Sends a packet to an address that has proven itself, and takes packets from it from now on.
     fn send(&mut self, packet: &[u8], to: SocketAddr) {
-        if !self.addresses.contains(&to) {
+        let is_new = !self.addresses.contains(&to);
+        if is_new {
             self.addresses.push(to);
+        }
+        // Another call may have claimed the address; the client has just proven it again.
+        if is_new || packet.starts_with(&ICE_ANSWER) {
             self.calls.table().addresses.insert(to, self.name.clone());
         }
         self.calls.send(packet, to);
@@ -420,6 +426,33 @@ mod tests {
         assert_eq!(table.calls[&name].packets.capacity(), 0, "{QUEUED_PACKETS_MAX} checks wait, no more");
     }
 
+    fn entry() -> Entry {
+        Entry {
+            waits_for: None,
+            id: "rtc_1".to_owned(),
+            key: None,
+            packets: mpsc::channel(1).0,
+            joining: mpsc::channel(1).0,
+            hang_up: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn client_gets_back_an_address_that_another_call_claims() {
+        let calls = calls().await;
+        let [mut own, mut other] = ["own", "other"].map(|name| calls.register(name.into(), entry()).unwrap());
+        let address = SocketAddr::from(([127, 0, 0, 1], 9));
+        let owner = || calls.table().addresses[&address].clone();
+        own.send(&ICE_ANSWER, address);
+        other.send(&ICE_ANSWER, address);
+        assert_eq!(&*owner(), "other");
+        own.send(b"audio", address);
+        assert_eq!(&*owner(), "other", "only a check proves the address");
+        own.send(&ICE_ANSWER, address);
+        drop(other);
+        assert_eq!(&*owner(), "own");
+    }
+
     #[test]
     fn addresses_keep_their_scope() {
         let local = std::net::SocketAddrV6::new("fe80::1".parse().unwrap(), 9, 0, 3).into();
@@ -429,16 +462,8 @@ mod tests {
 
     #[tokio::test]
     async fn call_has_a_bounded_number_of_addresses() {
-        let (calls, (sender, _packets)) = (calls().await, mpsc::channel(1));
-        let entry = Entry {
-            waits_for: None,
-            id: "rtc_1".to_owned(),
-            key: None,
-            packets: sender,
-            joining: mpsc::channel(1).0,
-            hang_up: Arc::default(),
-        };
-        let mut place = calls.register("name".into(), entry).unwrap();
+        let calls = calls().await;
+        let mut place = calls.register("name".into(), entry()).unwrap();
         let address = |at: usize| SocketAddr::from(([127, 0, 0, 1], at as u16 + 1));
         for at in 0..ADDRESSES_MAX {
             assert!(place.has_room_for(address(at)));
