@@ -235,11 +235,12 @@ async fn only_the_first_track_is_heard() {
     assert!(count("late") + count("reordered") < count("received") / 10, "{metrics}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn call_that_waits_for_its_client_delays_no_shutdown() {
     let mut bench = bench().await;
     let (_, offer) = CallClient::new().await;
     assert_eq!(request(&bench, "POST /v1/realtime/calls?model=m", SDP, &offer).await.0, 201);
+    tokio::time::pause();
     let start = Instant::now();
     bench.bridge.stop();
     bench.bridge.wait_for_end().await;
