@@ -12,6 +12,8 @@ const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";
 /// One of the eight words may be wrong.
 const WER: f64 = 0.13;
+/// The recogniser may err in two words that it repeats from its own voice.
+const HEARD_WER: f64 = 0.3;
 /// The transport needs the packages beside it: websockets and protobuf.
 const PACKAGES: &[&str] = &["pipecat", "openai", "aiohttp", "livekit"];
 
@@ -56,7 +58,9 @@ async fn pipecat_transport_is_answered_in_turns() {
     let (samples, _) =
         wav::read(&std::fs::read(&heard).unwrap(), std::time::Duration::from_secs(120)).unwrap();
     let words = engines.recognise(samples).await.unwrap();
-    assert!(word_error_rate(WORDS, &words) <= WER, "{words}");
+    let said = texts(&came, "bot-output");
+    let first = said.split_inclusive('.').next().unwrap();
+    assert!(word_error_rate(first, &words) <= HEARD_WER, "{words:?} for {first:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,8 +100,10 @@ async fn sdk_for_browsers_talks_and_interrupts() {
     let at = |name, nth| events.iter().enumerate().filter(|(_, it)| **it == name).nth(nth).unwrap().0;
     assert!(at("userStartedSpeaking", 1) > at("botStartedSpeaking", 0), "{events:?}");
     assert!(at("botStoppedSpeaking", 0) < at("userStoppedSpeaking", 1), "{events:?}");
-    let words: String = report["llm"].as_str().unwrap().split_whitespace().collect();
     let outputs: Vec<_> =
         report["outputs"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
-    assert_eq!(outputs.concat().split_whitespace().collect::<String>(), words);
+    // Of the answer that was cut, the output has the words that were heard.
+    let [cut, whole] = outputs.as_slice() else { panic!("{outputs:?}") };
+    let streamed = report["llm"].as_str().unwrap();
+    assert!(streamed.starts_with(cut) && streamed.ends_with(whole), "{streamed:?} {outputs:?}");
 }
