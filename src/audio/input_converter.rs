@@ -8,32 +8,10 @@
 use std::collections::VecDeque;
 
 use super::encoding::Encoding;
+use super::format::{FormatError, MAX_CHANNELS};
 use super::opus::{self, DECODED_RATE_HZ, PacketDecoder, PacketError};
-use super::resample::{BLOCK_SAMPLES, Resampler, UnsupportedRate};
+use super::resample::{BLOCK_SAMPLES, Resampler};
 use super::{SPEECH_RATE_HZ, pcm, scratch};
-
-/// Most channels a client may send. All but the first one are ignored.
-pub const MAX_CHANNELS: u16 = 8;
-
-/// Unsupported audio format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum FormatError {
-    /// The sample rate is out of range.
-    #[error(transparent)]
-    Rate(#[from] UnsupportedRate),
-    /// Zero channels, or too many.
-    #[error("{actual} audio channels are not supported (expected 1 to {MAX_CHANNELS})")]
-    Channels {
-        /// The requested number of channels.
-        actual: u16,
-    },
-    /// Opus at a sample rate that it does not have.
-    #[error("Opus has no sample rate of {actual} Hz (it has 8000, 12000, 16000, 24000 and 48000 Hz)")]
-    OpusRate {
-        /// The requested rate in Hz.
-        actual: u32,
-    },
-}
 
 /// Converter for the audio of one client.
 #[derive(Debug)]

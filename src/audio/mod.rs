@@ -11,6 +11,7 @@ pub mod agc;
 pub mod delta_pack;
 pub mod echo;
 pub mod encoding;
+pub mod format;
 pub mod g722;
 pub mod input_converter;
 pub mod opus;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{
     MODEL_RATE_HZ,
     encoding::Encoding,
-    input_converter::FormatError,
+    format::FormatError,
     opus::{PacketEncoder, PacketOptions},
     playout_queue::PlayoutQueue,
     resample::Resampler,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use opus_pure::{Application, OpusEncoder};
 
-use crate::audio::{input_converter::FormatError, scratch};
+use crate::audio::{format::FormatError, scratch};
 
 /// Below this bit rate, speech sounds better in the mode for speech (PESQ at 12 kbit/s 3.2, not 2.7), which takes three times
 /// the work.

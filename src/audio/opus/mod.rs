@@ -16,7 +16,7 @@ pub use self::{
     encoder::{PacketEncoder, PacketOptions},
 };
 
-use super::input_converter::FormatError;
+use super::format::FormatError;
 
 /// Sample rates that Opus has, Hz.
 pub const RATES_HZ: [u32; 5] = [8_000, 12_000, 16_000, 24_000, 48_000];

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use super::{AudioOut, ClientMapping};
 use crate::{
     audio::{
-        encoding::Encoding,
-        input_converter::{FormatError, InputConverter},
-        opus::PacketOptions,
+        encoding::Encoding, format::FormatError, input_converter::InputConverter, opus::PacketOptions,
         output_converter::OutputConverter,
     },
     mapping::field::FieldRole,

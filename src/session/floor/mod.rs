@@ -39,7 +39,7 @@ use crate::session::{
 };
 use crate::{
     audio::{
-        MODEL_RATE_HZ, echo::Playback, encoding::Encoding, input_converter::FormatError, opus::PacketOptions,
+        MODEL_RATE_HZ, echo::Playback, encoding::Encoding, format::FormatError, opus::PacketOptions,
         output_converter::OutputConverter, playout::PlayoutPacer,
     },
     event::{ClientCommand, SpeechId},

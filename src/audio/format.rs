@@ -1,0 +1,26 @@
+//! Audio formats that are not supported.
+
+use super::resample::UnsupportedRate;
+
+/// Most channels a client may send. All but the first one are ignored.
+pub const MAX_CHANNELS: u16 = 8;
+
+/// Unsupported audio format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// The sample rate is out of range.
+    #[error(transparent)]
+    Rate(#[from] UnsupportedRate),
+    /// Zero channels, or too many.
+    #[error("{actual} audio channels are not supported (expected 1 to {MAX_CHANNELS})")]
+    Channels {
+        /// The requested number of channels.
+        actual: u16,
+    },
+    /// Opus at a sample rate that it does not have.
+    #[error("Opus has no sample rate of {actual} Hz (it has 8000, 12000, 16000, 24000 and 48000 Hz)")]
+    OpusRate {
+        /// The requested rate in Hz.
+        actual: u32,
+    },
+}
