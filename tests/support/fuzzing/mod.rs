@@ -17,6 +17,7 @@ pub use self::access::access;
 #[cfg(feature = "webrtc")]
 pub use self::calls::{call_audio, call_offer, call_packets};
 pub use self::conversation::bridge_inputs;
+use crate::rtvi::RtviFrame;
 use voxbridge::{
     audio::{
         SPEECH_RATE_HZ, encoding::Encoding, input_converter::InputConverter, opus::packet_samples,
@@ -168,7 +169,9 @@ fn assert_error_encodes(codec: &mut Codec, error: Error) {
         messages += 1;
         match message {
             Message::Text(json) => assert_json(&json),
-            message => panic!("an error is a text message: {message:?}"),
+            // Pipecat's frames.
+            Message::Binary(frame) => assert!(matches!(RtviFrame::read(&frame), RtviFrame::Message(_))),
+            Message::Close(..) => panic!("an error is a message"),
         }
     });
     let closes = codec.error_close_frame(&error).is_some();
