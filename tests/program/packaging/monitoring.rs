@@ -331,8 +331,10 @@ async fn dashboard_and_alerts_have_values_under_load() {
     let prometheus = Prometheus::start(&dir, &[server.admin.to_string(), secure.admin.to_string()]).await;
     let mut load = start_generator(&server, &generator);
 
-    let queries: Vec<_> =
+    let mut queries: Vec<_> =
         [panel_queries(), variable_queries(), alert_queries()].into_iter().flatten().collect();
+    // This load has no calls by WebRTC.
+    queries.retain(|query| !query.expression.contains("voxbridge_call_"));
     let deadline = Instant::now() + PATIENCE;
     loop {
         tokio::join!(
