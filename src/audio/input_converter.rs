@@ -217,7 +217,7 @@ impl InputConverter {
     /// Number of sample groups that a frame completes.
     ///
     /// # Errors
-    /// What is wrong with a frame that is no Opus packet. One without a byte is no audio.
+    /// The fault of a frame that is no Opus packet. A frame without a byte is no audio.
     pub fn groups_of(&self, frame: &[u8]) -> Result<usize, PacketError> {
         match self.packets {
             Some(_) if !frame.is_empty() => opus::packet_samples(frame),

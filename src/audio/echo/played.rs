@@ -1,4 +1,4 @@
-//! What the client plays, on the clock of its microphone.
+//! Audio that the client plays, on the clock of its microphone.
 
 use std::{
     collections::VecDeque,

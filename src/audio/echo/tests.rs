@@ -19,7 +19,7 @@ fn sent(at: Instant, samples: &[i16]) -> Playback {
     Playback::Sent { at, encoding: Encoding::S16le, rate_hz: SPEECH_RATE_HZ, samples: samples.into() }
 }
 
-/// What is left of the microphone's audio while this is played from the start on, in frames of 20 ms.
+/// The microphone's audio after cancelling, while this is played from the start on, in frames of 20 ms.
 fn cancel(played: &[i16], heard: &[i16]) -> Vec<i16> {
     let (mut echo, mut now, mut out) = (EchoCanceller::default(), start(), Vec::new());
     let mut playback = Some(sent(now, played)).filter(|_| !played.is_empty());

@@ -23,7 +23,7 @@ pub struct PacketError {
 /// Checks the structure of a packet (RFC 6716 §3.4) and returns its length, samples at [`DECODED_RATE_HZ`]: at most 120 ms.
 ///
 /// # Errors
-/// What is wrong with the packet.
+/// The fault of the packet.
 pub fn packet_samples(packet: &[u8]) -> Result<usize, PacketError> {
     let error = |problem| PacketError { bytes: packet.len(), problem };
     let samples = opus_pure::packet::samples_48k(packet)
@@ -108,7 +108,7 @@ impl PacketDecoder {
         let lost = lost - lost % CONCEALED_STEP_SAMPLES;
         audio.resize(lost + samples, 0.0);
         let (concealed, decoded) = audio.split_at_mut(lost);
-        // What cannot be concealed stays silent.
+        // Audio that cannot be concealed stays silent.
         if !concealed.is_empty() && decoder.decode_fec(packet, lost, concealed).is_err() {
             concealed.fill(0.0);
         }

@@ -17,7 +17,7 @@ use crate::{
     mapping::client::Framing,
 };
 
-/// What a binary message contains.
+/// The content of a binary message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FrameContent<'f> {
     /// Audio, with its format where the message has one.

@@ -182,7 +182,7 @@ impl<'m> Fields<'m> {
         for shift in (0..u64::BITS).step_by(7) {
             let (byte, rest) = self.rest.split_first().ok_or("a number without its end")?;
             self.rest = rest;
-            // What does not fit is dropped, as in every reader.
+            // Bits that do not fit are dropped, as in every reader.
             number |= u64::from(byte & 0x7f) << shift;
             if *byte < 0x80 {
                 return Ok(number);

@@ -40,7 +40,7 @@ const VERSION_MAX_BYTES: usize = 64;
 /// Methods of the page.
 const METHODS: &str = "GET, POST";
 
-/// What a device says about itself, as far as it matters.
+/// A device's description of itself, as far as it matters.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Device {

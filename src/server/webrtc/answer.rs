@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{CallRejection, call, codec, crypto, events::EVENT_MAX_BYTES, offer};
 
-/// What the peers of all clients share.
+/// The part that the peers of all clients share.
 pub(super) struct Answerer {
     /// The address in answers, as which every packet is taken to have come.
     pub(super) advertised: SocketAddr,

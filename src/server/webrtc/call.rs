@@ -75,7 +75,7 @@ struct Audio {
     downlink: Downlink,
 }
 
-/// What the task wakes up for.
+/// An event that wakes the task.
 enum Wakeup {
     Packet(Option<Packet>),
     Session(Option<Message>),

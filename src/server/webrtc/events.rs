@@ -8,7 +8,7 @@ use serde_json::json;
 /// Longest event. Browsers take no longer message.
 pub(super) const EVENT_MAX_BYTES: usize = 256 * 1024;
 
-/// What all events begin with.
+/// The beginning of every event.
 #[derive(Deserialize, Default)]
 struct Head<'e> {
     #[serde(borrow, rename = "type", default)]

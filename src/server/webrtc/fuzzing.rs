@@ -1,4 +1,4 @@
-//! What strangers' bytes pass through, without sockets: for the fuzz targets (`tests/fuzz`) and the tests that run their seeds.
+//! The path of strangers' bytes, without sockets: for the fuzz targets (`tests/fuzz`) and the tests that run their seeds.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -80,7 +80,7 @@ pub struct AudioPacket<'p> {
     pub time: u64,
     /// Opus, G.722, G.711 µ-law or A-law, from 0.
     pub codec: u8,
-    /// What a client sent.
+    /// The payload of a packet that a client sent.
     pub payload: &'p [u8],
 }
 

@@ -18,7 +18,7 @@ const HELD_MAX: usize = 32;
 /// A number that is further away than this begins a new stream.
 const JUMP: u64 = 3000;
 
-/// What a buffer did with its packets.
+/// Counts of a buffer's packets by their fate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct JitterStats {
     pub(super) received: u64,

@@ -107,7 +107,7 @@ impl Uplink {
         // Timestamps of some clients jitter.
         let gap = if gap < self.samples(PACKET_MS / 4) as usize { 0 } else { gap };
         let concealed = if was_lost { gap.min(self.samples(CONCEALED_MAX_MS) as usize) } else { 0 };
-        // What was not sent is silent.
+        // Audio that was not sent is silent.
         out.resize(out.len() + gap - concealed, 0);
         let before = out.len();
         self.concealed += self.decoder.1.decode(concealed, &packet.payload, &self.heard, out) as u64;

@@ -41,7 +41,7 @@ const FORM_MAX_BYTES: usize = 128 * 1024;
 /// Room in each direction between a call and its session, bytes: some packets of audio.
 const STREAM_BYTES: usize = 8 * 1024;
 
-/// What a client posts.
+/// The request to begin a call.
 struct Offer {
     sdp: String,
     /// The session's settings as JSON.
