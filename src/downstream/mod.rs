@@ -10,6 +10,7 @@
 pub(crate) mod date;
 mod decode;
 mod encode;
+mod field_values;
 mod framing;
 pub(crate) mod json_text;
 mod live;

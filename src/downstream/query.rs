@@ -2,10 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use super::{
-    Codec,
-    decode::{invalid_error, to_setting},
-};
+use super::{Codec, decode::invalid_error, field_values::to_setting};
 use crate::{
     audio::encoding::Encoding,
     error::Error,

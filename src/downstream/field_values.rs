@@ -1,0 +1,123 @@
+//! The values of a message's fields as parts of events: texts, settings, a text to speak, a picture.
+
+use std::time::Duration;
+
+use super::{picture, reference};
+use crate::{
+    audio::{encoding::Encoding, vad::Sensitivity},
+    error::{Error, ErrorKind},
+    event::{MicrophoneMode, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame},
+    mapping::field::{FieldRole, FieldValue},
+};
+
+/// The text of a message, unless it is blank.
+pub(super) fn find_text(values: Vec<(FieldRole, FieldValue)>) -> Option<String> {
+    values.into_iter().find_map(|value| match value {
+        (FieldRole::Text, FieldValue::Text(text)) => Some(text).filter(|text| !text.trim().is_empty()),
+        _ => None,
+    })
+}
+
+/// A flag of a message; `None` if it is not given.
+pub(super) fn find_flag(values: &[(FieldRole, FieldValue)], role: FieldRole) -> Option<bool> {
+    values.iter().find_map(|value| match value {
+        (known, FieldValue::Flag(flag)) if *known == role => Some(*flag),
+        _ => None,
+    })
+}
+
+/// The turn that a message says was played.
+pub(super) fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> {
+    values.iter().find_map(|value| match value {
+        (FieldRole::Turn, FieldValue::Integer(turn)) => u32::try_from(*turn).ok().map(SpeechId),
+        _ => None,
+    })
+}
+
+pub(super) fn to_settings(values: Vec<(FieldRole, FieldValue)>) -> Vec<Setting> {
+    values.into_iter().filter_map(|(role, value)| to_setting(role, value)).collect()
+}
+
+/// Makes a setting of a value by its role; `None` for other roles.
+pub(super) fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
+    // A number out of range saturates, and is rejected with the valid range when it is applied.
+    let as_u32 = |number: i64| u32::try_from(number).unwrap_or(if number < 0 { 0 } else { u32::MAX });
+    Some(match (role, value) {
+        (FieldRole::Language, FieldValue::Text(language)) => Setting::Language(language),
+        (FieldRole::HotWords, FieldValue::TextList(words)) => Setting::HotWords(words),
+        (FieldRole::TranscriptionPrompt, FieldValue::Text(words)) => Setting::TranscriptionPrompt(words),
+        (FieldRole::Task, FieldValue::Text(name)) => Setting::Translation(name == "translate"),
+        (FieldRole::VadSensitivity, FieldValue::Text(name)) => Setting::VadSensitivity(match name.as_str() {
+            "high" => Sensitivity::High,
+            "low" => Sensitivity::Low,
+            _ => Sensitivity::Normal,
+        }),
+        (FieldRole::EndSilenceMs, FieldValue::Integer(ms)) => Setting::EndSilence(duration_from_ms(ms)),
+        (FieldRole::SegmentMaxMs, FieldValue::Integer(ms)) => Setting::SegmentMax(duration_from_ms(ms)),
+        (FieldRole::Partials, FieldValue::Flag(on)) => Setting::Partials(on),
+        (FieldRole::WordTimes, FieldValue::Flag(on)) => Setting::WordTimes(on),
+        (FieldRole::SpeakModel, FieldValue::Text(name)) => Setting::SpeakModel(name),
+        (FieldRole::SpeakModelIfKnown, FieldValue::Text(name)) => Setting::SpeakModelIfKnown(name),
+        (FieldRole::Voice, FieldValue::Text(name)) => Setting::Voice(name),
+        (FieldRole::InputEncoding, FieldValue::Text(name)) => {
+            Setting::InputEncoding(Encoding::from_name(&name)?)
+        }
+        (FieldRole::OutputEncoding, FieldValue::Text(name)) => {
+            Setting::OutputEncoding(Encoding::from_name(&name)?)
+        }
+        (FieldRole::SpeechEvents, FieldValue::Flag(on)) => Setting::SpeechEvents(on),
+        (FieldRole::UtteranceGapMs, FieldValue::Integer(ms)) => Setting::UtteranceGap(duration_from_ms(ms)),
+        (FieldRole::InputRateHz, FieldValue::Integer(rate)) => Setting::InputRate(as_u32(rate)),
+        (FieldRole::InputChannels, FieldValue::Integer(count)) => {
+            Setting::InputChannels(u16::try_from(count).unwrap_or(u16::MAX))
+        }
+        (FieldRole::OutputRateHz, FieldValue::Integer(rate)) => Setting::OutputRate(as_u32(rate)),
+        (FieldRole::Microphone, FieldValue::Text(name)) => Setting::Microphone(match name.as_str() {
+            "muted" => MicrophoneMode::Muted,
+            _ => MicrophoneMode::Open,
+        }),
+        (FieldRole::UtteranceEnd, FieldValue::Text(name)) => Setting::TurnDetection(TurnDetection {
+            is_automatic: name != "client",
+            ..TurnDetection::default()
+        }),
+        (FieldRole::EchoCancellation, FieldValue::Flag(on)) => Setting::EchoCancellation(on),
+        (FieldRole::RolloverEvents, FieldValue::Flag(on)) => Setting::RolloverEvents(on),
+        _ => return None,
+    })
+}
+
+fn duration_from_ms(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+pub(super) fn to_speak_request(values: Vec<(FieldRole, FieldValue)>) -> Result<SpeakRequest, Error> {
+    let mut request = SpeakRequest::default();
+    for (role, value) in values {
+        let FieldValue::Text(text) = value else { continue };
+        match role {
+            FieldRole::Text => request.text = text,
+            // "" counts as absent, as on the real server (field notes macaw.md §1.4).
+            FieldRole::RequestId => request.request_id = Some(text).filter(|id| !id.is_empty()),
+            FieldRole::Voice => request.voice = Some(text),
+            FieldRole::Language => request.language = Some(text),
+            FieldRole::Instruction => {
+                request.instruction = Some(text).filter(|words| !words.trim().is_empty());
+            }
+            FieldRole::ReferenceAudio => request.reference = reference::decode_voice_sample(&text)?,
+            _ => {}
+        }
+    }
+    Ok(request)
+}
+
+/// Checks a picture and prepares it for the upstream.
+pub(super) fn to_video_frame(values: Vec<(FieldRole, FieldValue)>) -> Result<VideoFrame, Error> {
+    let image = values.into_iter().find_map(|value| match value {
+        (FieldRole::Image, FieldValue::Text(image)) => Some(image),
+        _ => None,
+    });
+    let image = image.unwrap_or_default();
+    let image = image.rsplit_once(";base64,").map_or(image.as_str(), |(_, data)| data);
+    picture::decode_jpeg(image)
+        .map_err(|problem| Error::new(ErrorKind::Invalid, format!("'image': {problem}")))
+}
