@@ -33,7 +33,7 @@ impl Codec {
         }
         match command {
             ClientCommand::Audio(audio) if self.mapping.event(EventName::Audio).is_empty() => {
-                return send(self.framing.write_audio(&audio.bytes, self.mapping.audio_out.rate_hz, at_s));
+                return send(self.framing.write_audio(&audio.bytes, self.rate_out_hz, at_s));
             }
             ClientCommand::Error(error) => return self.encode_error(error, at_s, send),
             ClientCommand::SessionClosed { reason: why, .. }

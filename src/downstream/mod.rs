@@ -55,6 +55,8 @@ pub struct Codec {
     words_json: String,
     /// How messages are framed in both directions.
     framing: Framing,
+    /// Rate of the audio to the client, as its frames say it, Hz.
+    rate_out_hz: u32,
     /// Format of the client's audio, where its messages say it.
     frame_format: AudioFormat,
     /// The model's words, for protocols with [`crate::mapping::client::EventName::AnswerSentence`].
@@ -110,6 +112,7 @@ impl Codec {
             audio_bytes: Vec::new(),
             words_json: String::new(),
             framing: mapping.framing,
+            rate_out_hz: mapping.audio_out.rate_hz,
             frame_format: AudioFormat::default(),
             sentences: Sentences::default(),
             deltas: Sentences::default(),
@@ -171,7 +174,7 @@ impl Codec {
 
     /// True if a binary message may be a command.
     pub(crate) fn has_framed_json(&self) -> bool {
-        self.framing != Framing::None
+        !matches!(self.framing, Framing::None | Framing::WebRtc)
     }
 
     /// Mapping of the protocol.

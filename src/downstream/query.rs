@@ -103,7 +103,13 @@ impl Codec {
             (Some(FieldRole::Framing), FieldValue::Text(name)) => {
                 self.framing = Framing::from_name(&name).unwrap_or_default();
             }
-            (Some(role), value) => connect.settings.extend(to_setting(role, value)),
+            (Some(role), value) => {
+                let setting = to_setting(role, value);
+                if let Some(Setting::OutputRate(rate_hz)) = setting {
+                    self.rate_out_hz = rate_hz;
+                }
+                connect.settings.extend(setting);
+            }
             (None, _) => {}
         }
     }

@@ -115,6 +115,15 @@ pub struct WebRtcAddresses {
     pub advertise: (IpAddr, Option<u16>),
 }
 
+/// Protocol of a call's data channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallProtocol {
+    /// OpenAI's Realtime events.
+    OpenAi,
+    /// RTVI, with the signalling of Pipecat's SmallWebRTC.
+    Pipecat,
+}
+
 /// Sample rates of a call's audio, from and to the client, Hz.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallRates {

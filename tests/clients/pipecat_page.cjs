@@ -1,4 +1,5 @@
-// Talks with Pipecat's SDK for browsers, unmodified, in headless Chromium: node pipecat_page.cjs SERVER RECORDING.wav
+// Talks with Pipecat's SDK for browsers, unmodified, in headless Chromium: node pipecat_page.cjs SERVER RECORDING.wav TRANSPORT
+// with the transport websocket or webrtc.
 //
 // The page starts the bot at /start, asks the recording's question and asks again while it is answered. Prints what the SDK reports
 // as JSON.
@@ -62,10 +63,11 @@ function loadFile(file) {
 window.load = (name) => loadFile(${roots}[name]);`;
 }
 
-// In the page: talks until the second answer has ended.
-async function talk(server) {
+// In the page: talks until the second answer has ended. A call is connected anew then, as after a change of the network.
+async function talk(server, transportName) {
   const { PipecatClient, RTVIEvent } = window.load('@pipecat-ai/client-js');
   const { WebSocketTransport, WavMediaManager } = window.load('@pipecat-ai/websocket-transport');
+  const { SmallWebRTCTransport } = window.load('@pipecat-ai/small-webrtc-transport');
   const report = { events: [], users: [], outputs: [], llm: '', errors: [], failures: [], audio: 0 };
   const media = new WavMediaManager();
   const play = media.bufferBotAudio.bind(media);
@@ -73,7 +75,9 @@ async function talk(server) {
     report.audio += samples.length;
     return play(samples, id);
   };
-  const client = new PipecatClient({ transport: new WebSocketTransport({ mediaManager: media }), enableMic: true });
+  const isCall = transportName === 'webrtc';
+  const transport = new (isCall ? SmallWebRTCTransport : WebSocketTransport)({ mediaManager: media });
+  const client = new PipecatClient({ transport, enableMic: true });
   for (const name of Object.values(RTVIEvent)) {
     if (!/AudioLevel/.test(name)) client.on(name, () => report.events.push(name));
   }
@@ -86,8 +90,18 @@ async function talk(server) {
     while (!isDone() && performance.now() < end) await new Promise((resolve) => setTimeout(resolve, 20));
   };
   const count = (name) => report.events.filter((event) => event === name).length;
-  report.ready = await client.startBotAndConnect({ endpoint: `${server}/start` });
+  const heard = async () => [...await transport.pc.getStats()].map(([, row]) => row).find(({ type }) => type === 'inbound-rtp');
+  report.ready = await client.startBotAndConnect({ endpoint: `${server}/start`, requestData: { transport: transportName } });
   await until(() => count(RTVIEvent.BotStoppedSpeaking) >= 2);
+  if (isCall) {
+    const { totalAudioEnergy, totalSamplesDuration, codecId } = await heard();
+    const codec = (await transport.pc.getStats()).get(codecId).mimeType;
+    report.call = { totalAudioEnergy, totalSamplesDuration, codec, id: transport.pc_id };
+    const before = transport.pc;
+    await transport.attemptReconnection(true);
+    await until(() => transport.dc.readyState === 'open');
+    report.call.reconnected = transport.pc !== before && transport.pc_id === report.call.id && (await heard()) !== undefined;
+  }
   report.failures.push(await client.sendClientRequest('custom', {}).then(() => null, ({ data }) => data));
   client.sendText('What is your name?');
   await new Promise((resolve) => setTimeout(resolve, 300));
@@ -96,8 +110,8 @@ async function talk(server) {
   return report;
 }
 
-async function main(server, recording) {
-  const script = bundle(['@pipecat-ai/client-js', '@pipecat-ai/websocket-transport']);
+async function main(server, recording, transport) {
+  const script = bundle(['@pipecat-ai/client-js', '@pipecat-ai/websocket-transport', '@pipecat-ai/small-webrtc-transport']);
   const files = { '/': '<!doctype html><script src="sdk.js"></script>', '/sdk.js': script };
   const pages = http.createServer((request, response) => {
     response.setHeader('content-type', request.url === '/' ? 'text/html' : 'text/javascript');
@@ -110,7 +124,7 @@ async function main(server, recording) {
   const page = await startBrowser(`${file}%noloop`, dir);
   await page.goTo(`http://127.0.0.1:${pages.address().port}/`);
   await page.until('window.load !== undefined', 'the SDK is loaded');
-  const report = await page.run(`(${talk})(${JSON.stringify(server)})`);
+  const report = await page.run(`(${talk})(${JSON.stringify(server)}, ${JSON.stringify(transport)})`);
   report.problems = page.errors;
   await page.stop();
   pages.close();
@@ -118,4 +132,4 @@ async function main(server, recording) {
   process.stdout.write(`${JSON.stringify(report)}\n`);
 }
 
-main(process.argv[2], process.argv[3]);
+main(...process.argv.slice(2));

@@ -1,7 +1,11 @@
 //! Pipecat's own clients, unmodified: pipecat-ai's WebsocketClientTransport, and the SDK for browsers in headless Chromium.
 
 use serde_json::{Value, json};
-use voxbridge::{audio::wav, config::Config, simulator::SimulatorConfig};
+use voxbridge::{
+    audio::wav,
+    config::{Config, WebRtcConfig},
+    simulator::SimulatorConfig,
+};
 use voxbridge_test_support::bench::{Bench, Options, scratch};
 
 use crate::client_programs::{installed_clients, node, project, python, recording, run};
@@ -77,21 +81,19 @@ async fn pipecat_transport_interrupts_the_model_in_full_duplex() {
     assert!(kinds[..cut].contains(&"audio") && kinds[..cut].contains(&"bot-llm-text"), "{kinds:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn sdk_for_browsers_talks_and_interrupts() {
-    if installed_clients().is_none() {
-        return;
-    }
+/// Runs the SDK for browsers with this transport, and checks the conversation.
+async fn talk_in_a_browser(transport: &str) -> Option<Value> {
+    installed_clients()?;
     let simulator = SimulatorConfig { turn_units: 6, ..SimulatorConfig::default() };
-    let bench = Bench::with_options(Options { simulator, ..Options::default() }).await;
+    let webrtc = WebRtcConfig { listen: Some("127.0.0.1:0".to_owned()), advertise: None };
+    let config = Config { webrtc, ..Config::default() };
+    let bench = Bench::with_config(simulator, config).await;
     let mut page = node("pipecat_page.cjs");
-    page.arg(format!("http://{}", bench.address())).arg(recording("goforward_16k.wav"));
+    page.arg(format!("http://{}", bench.address())).arg(recording("goforward_16k.wav")).arg(transport);
     let report: Value = serde_json::from_str(&run(page).await).unwrap();
     assert_eq!(report["ready"], json!({"version": "2.1.0", "about": {"library": "voxbridge"}}));
     assert_eq!((&report["errors"], &report["state"]), (&json!([]), &json!("disconnected")), "{report}");
     assert_eq!(report["failures"], json!([{"error": "Unsupported type 'client-message'"}]));
-    // The sampling rate of the SDK's player is 24 kHz.
-    assert!(report["audio"].as_u64().unwrap() > 2 * 24_000, "{report}");
     let events: Vec<_> = report["events"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     let count = |name| events.iter().filter(|event| **event == name).count();
     assert_eq!((count("userStartedSpeaking"), count("botStartedSpeaking")), (2, 2), "{events:?}");
@@ -106,4 +108,20 @@ async fn sdk_for_browsers_talks_and_interrupts() {
     let [cut, whole] = outputs.as_slice() else { panic!("{outputs:?}") };
     let streamed = report["llm"].as_str().unwrap();
     assert!(streamed.starts_with(cut) && streamed.ends_with(whole), "{streamed:?} {outputs:?}");
+    Some(report)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sdk_for_browsers_talks_and_interrupts() {
+    let Some(report) = talk_in_a_browser("websocket").await else { return };
+    // The sampling rate of the SDK's player is 24 kHz.
+    assert!(report["audio"].as_u64().unwrap() > 2 * 24_000, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sdk_for_browsers_talks_and_interrupts_by_webrtc() {
+    let Some(report) = talk_in_a_browser("webrtc").await else { return };
+    let call = &report["call"];
+    assert_eq!((&call["codec"], &call["reconnected"]), (&json!("audio/opus"), &json!(true)), "{call}");
+    assert!(call["totalAudioEnergy"].as_f64().unwrap() > 0.001, "{call}");
 }

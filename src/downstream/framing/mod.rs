@@ -6,6 +6,7 @@
 //!   are big-endian. `stamped`: u16 version, which is 2; u16 type; u32 reserved; u32 time in ms; u32 length. `sized`: u8 type; u8
 //!   reserved; u16 length. The type is 0 for audio and 1 for JSON.
 //! - `protobuf`: every message to the client is one of Pipecat's frames ([`protobuf`]), and so is a binary message of the client.
+//! - `webrtc`: as `none`; an empty binary message to a call has it discard the audio that was not played.
 
 mod protobuf;
 
@@ -50,7 +51,7 @@ impl Framing {
     /// The message is shorter than its header says, of an unknown type, JSON that is not UTF-8, or no protobuf.
     pub(super) fn read(self, message: &[u8]) -> Result<FrameContent<'_>, Error> {
         let (kind, length, payload) = match (self, message) {
-            (Self::None, _) => return Ok(FrameContent::Audio(message, None)),
+            (Self::None | Self::WebRtc, _) => return Ok(FrameContent::Audio(message, None)),
             (Self::Protobuf, _) => {
                 return protobuf::read(message).map_err(|problem| invalid(format!("no protobuf: {problem}")));
             }
@@ -80,7 +81,7 @@ impl Framing {
     pub(crate) fn write_audio(self, audio: &Bytes, rate_hz: u32, at_s: f64) -> Message {
         let mut message = BytesMut::new();
         match self {
-            Self::None => return Message::Binary(audio.clone()),
+            Self::None | Self::WebRtc => return Message::Binary(audio.clone()),
             Self::Protobuf => return Message::Binary(protobuf::write_audio(audio, rate_hz)),
             Self::Stamped => {
                 message.reserve(16 + audio.len());
@@ -104,7 +105,7 @@ impl Framing {
     /// A message with JSON.
     pub(super) fn write_json(self, json: String) -> Message {
         match self {
-            Self::None | Self::Stamped | Self::Sized => Message::Text(json),
+            Self::None | Self::WebRtc | Self::Stamped | Self::Sized => Message::Text(json),
             Self::Protobuf => Message::Binary(protobuf::write_json(&json)),
         }
     }
@@ -114,6 +115,7 @@ impl Framing {
         match self {
             Self::None | Self::Stamped | Self::Sized => None,
             Self::Protobuf => Some(Message::Binary(protobuf::interruption_frame())),
+            Self::WebRtc => Some(Message::Binary(Bytes::new())),
         }
     }
 }
@@ -136,11 +138,10 @@ mod tests {
         assert_eq!(write(Framing::None), audio);
         assert_eq!(write(Framing::Sized)[..], [0, 0, 0, 3, 7, 8, 9]);
         assert_eq!(write(Framing::Stamped)[..], [0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 5, 220, 0, 0, 0, 3, 7, 8, 9]);
-        for name in ["none", "stamped", "sized", "protobuf"] {
-            let format = Framing::from_name(name).unwrap();
+        for format in Framing::ALL {
             let written = write(format);
-            let Ok(FrameContent::Audio(read, _)) = format.read(&written) else { panic!("{name}") };
-            assert_eq!(read, audio, "{name}");
+            let Ok(FrameContent::Audio(read, _)) = format.read(&written) else { panic!("{}", format.name()) };
+            assert_eq!(read, audio, "{}", format.name());
         }
     }
 

@@ -52,6 +52,7 @@ pub(super) struct ClientFile {
     #[serde(default, deserialize_with = "check::deserialize_ms")]
     pub(super) idle_event_ms: u64,
     pub(super) setup_page: Option<SetupPageFile>,
+    pub(super) offer_path: Option<UrlPath>,
     pub(super) message_id: Option<JsonPointer>,
     #[serde(default)]
     pub(super) framing: Framing,
@@ -200,6 +201,7 @@ pub(super) struct CommandFile {
 pub(super) struct SetupPageFile {
     pub(super) path: UrlPath,
     pub(super) answer: Spanned<String>,
+    pub(super) call_answer: Option<Spanned<String>>,
 }
 
 /// An empty message that is a command.
@@ -277,9 +279,15 @@ impl<'de> Deserialize<'de> for ErrorKey {
 impl SetupPageFile {
     pub(super) fn compile(self, document: &Document<'_>) -> Result<SetupPage, FileError> {
         let slots = SetupSlot::ALL.map(|slot| (slot.name(), slot));
-        let answer = Template::compile_slots(self.answer.get_ref(), &slots);
-        let answer = answer.map_err(|error| document.problem(self.answer.span().start, error.to_string()))?;
-        Ok(SetupPage { path: self.path.0, answer })
+        let compile = |answer: &Spanned<String>| {
+            let compiled = Template::compile_slots(answer.get_ref(), &slots);
+            compiled.map_err(|error| document.problem(answer.span().start, error.to_string()))
+        };
+        Ok(SetupPage {
+            path: self.path.0,
+            answer: compile(&self.answer)?,
+            call_answer: self.call_answer.as_ref().map(compile).transpose()?,
+        })
     }
 }
 

@@ -69,6 +69,8 @@ pub struct ClientMapping {
     pub idle_event_ms: u64,
     /// The page that tells clients where to connect.
     pub setup_page: Option<SetupPage>,
+    /// Where clients send offers of calls by WebRTC in JSON, as Pipecat's SmallWebRTC does.
+    pub offer_path: Option<String>,
     /// Slot of the id that a client's message has for its answer.
     pub message_id: Option<usize>,
     /// How messages are framed, unless the query says otherwise.
@@ -119,6 +121,8 @@ pub struct SetupPage {
     pub path: String,
     /// Its answer, JSON.
     pub answer: Template<SetupSlot>,
+    /// Its answer to a client that asks for a call by WebRTC.
+    pub call_answer: Option<Template<SetupSlot>>,
 }
 
 /// A binary message up to this length costs too little to be worth a bound, bytes.
@@ -174,6 +178,7 @@ impl ClientMapping {
             lock_step: read.lock_step,
             idle_event_ms: read.idle_event_ms,
             setup_page: read.setup_page.map(|page| page.compile(document)).transpose()?,
+            offer_path: read.offer_path.map(|path| path.0),
             message_id: read.message_id.map(|pointer| extractor.add(&pointer.0)),
             framing: read.framing,
             headers: read.headers,
@@ -285,10 +290,12 @@ impl ClientMapping {
                 problems.push(error_at_key(&[needs], message));
             }
         }
-        let chosen = |role| self.all_fields().any(|field| field.file.to == Some(role));
-        let has_one_format = !chosen(FieldRole::OutputRateHz) && !chosen(FieldRole::OutputEncoding);
-        if self.framing == Framing::Protobuf && !has_one_format {
-            let message = "`framing = \"protobuf\"` needs one format of audio to the client, without fields that choose it";
+        let commands = || self.commands.iter().flat_map(|command| &command.fields);
+        let chooses_rate = commands().any(|field| field.file.to == Some(FieldRole::OutputRateHz));
+        let chooses_encoding =
+            self.all_fields().any(|field| field.file.to == Some(FieldRole::OutputEncoding));
+        if self.framing == Framing::Protobuf && (chooses_rate || chooses_encoding) {
+            let message = "`framing = \"protobuf\"` needs one format of audio to the client; only its rate may be chosen, in [query]";
             problems.push(error_at_key(&["framing"], message.to_owned()));
         }
         for (header, parameter) in &self.headers {

@@ -85,6 +85,8 @@ named_enum! {
         Sized = "sized",
         /// Every message is one of Pipecat's frames.
         Protobuf = "protobuf",
+        /// As `none`, for a call by WebRTC; an empty binary message discards what was not played.
+        WebRtc = "webrtc",
     }
 }
 
@@ -97,6 +99,8 @@ named_enum! {
         Key = "key",
         /// The version that the device says it has.
         Version = "version",
+        /// A random id.
+        Id = "id",
         /// Wall clock, milliseconds since 1970.
         UnixMs = "unix_ms",
     }

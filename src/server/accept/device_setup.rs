@@ -29,6 +29,7 @@ use super::{
 };
 use crate::{
     mapping::{ClientMapping, client::SetupSlot, template::SlotValue},
+    secret::random_hex,
     server::{ServerContext, ServiceConfig},
     telemetry::metrics::RejectReason,
 };
@@ -40,11 +41,14 @@ const VERSION_MAX_BYTES: usize = 64;
 /// Methods of the page.
 const METHODS: &str = "GET, POST";
 
-/// A device's description of itself, as far as it matters.
+/// A device's description of itself, or a page's wishes, as far as they matter.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Device {
+struct Description {
     application: Application,
+    transport: Option<String>,
+    #[serde(rename = "enableDefaultIceServers")]
+    needs_ice_servers: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]
@@ -81,7 +85,7 @@ pub(super) async fn answer(
             let url = socket_url(client, &request, config)?;
             let key = key_for(config, request.headers()).unwrap_or_default().to_owned();
             let body = read_short_body(request.into_body(), BODY_MAX_BYTES, server).await?;
-            setup(client, &url, &key, &body)
+            setup(client, (&url, &key), &body, server.calls.is_some())?
         }
         _ => {
             let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
@@ -99,27 +103,47 @@ pub(super) async fn answer(
 }
 
 /// The answer to a client.
-fn setup(client: &ClientMapping, url: &str, key: &str, body: &[u8]) -> HttpResponse {
-    let (version, unix_ms) = (version_of(body), unix_now().as_millis() as i64);
+fn setup(
+    client: &ClientMapping,
+    (url, key): (&str, &str),
+    body: &[u8],
+    serves_calls: bool,
+) -> Result<HttpResponse, Box<HttpError>> {
+    let description: Description = serde_json::from_slice(body).unwrap_or_default();
+    let wants_call = description.wants_call();
+    let (version, unix_ms) = (description.version(), unix_now().as_millis() as i64);
+    let id = random_hex::<16>().unwrap_or_default();
     let mut answer = String::new();
     if let Some(page) = &client.setup_page {
-        page.answer.render(&mut answer, |slot| match slot {
+        let template = page.call_answer.as_ref().filter(|_| wants_call);
+        if template.is_some() && !serves_calls {
+            return Err(HttpError::bad_request("Calls by WebRTC are off ([webrtc] in the configuration)"));
+        }
+        template.unwrap_or(&page.answer).render(&mut answer, |slot| match slot {
             SetupSlot::Url => SlotValue::Str(url),
             SetupSlot::Key => SlotValue::Str(key),
             SetupSlot::Version => SlotValue::Str(&version),
+            SetupSlot::Id => SlotValue::Str(&id),
             SetupSlot::UnixMs => SlotValue::Int(unix_ms),
         });
     }
     let mut response = answer_with("application/json", answer);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    Ok(response)
 }
 
-/// The version that a device says it has, so that it updates nothing.
-fn version_of(body: &[u8]) -> String {
-    let device: Device = serde_json::from_slice(body).unwrap_or_default();
-    let version = Some(device.application.version);
-    version.filter(|text| (1..=VERSION_MAX_BYTES).contains(&text.len())).unwrap_or_else(|| "0.0.0".to_owned())
+impl Description {
+    /// The version that a device says it has, so that it updates nothing.
+    fn version(self) -> String {
+        let version = Some(self.application.version);
+        let version = version.filter(|text| (1..=VERSION_MAX_BYTES).contains(&text.len()));
+        version.unwrap_or_else(|| "0.0.0".to_owned())
+    }
+
+    /// True for a page that asks for a call by WebRTC, as Pipecat's do.
+    fn wants_call(&self) -> bool {
+        self.transport.as_deref().map_or(self.needs_ice_servers.is_some(), |transport| transport == "webrtc")
+    }
 }
 
 fn device_id(headers: &HeaderMap) -> &str {
@@ -183,10 +207,24 @@ mod tests {
     fn version_of_the_device_is_echoed_if_it_is_one() {
         let body =
             |version: &str| json!({"application": {"name": "xiaozhi", "version": version}}).to_string();
-        assert_eq!(version_of(body("2.0.3").as_bytes()), "2.0.3");
-        assert_eq!(version_of(body(&"9".repeat(64)).as_bytes()), "9".repeat(64));
+        let version = |body: &str| serde_json::from_str::<Description>(body).unwrap_or_default().version();
+        assert_eq!(version(&body("2.0.3")), "2.0.3");
+        assert_eq!(version(&body(&"9".repeat(64))), "9".repeat(64));
         for body in [body(""), body(&"9".repeat(65)), "{}".to_owned(), "[]".to_owned(), "{".to_owned()] {
-            assert_eq!(version_of(body.as_bytes()), "0.0.0", "{body}");
+            assert_eq!(version(&body), "0.0.0", "{body}");
+        }
+    }
+
+    #[test]
+    fn page_asks_for_a_call_by_name_or_by_ice_servers() {
+        for (body, expected) in [
+            (json!({ "transport": "webrtc" }), true),
+            (json!({ "enableDefaultIceServers": true }), true),
+            (json!({ "transport": "websocket", "enableDefaultIceServers": true }), false),
+            (json!({ "body": { "transport": "webrtc" } }), false),
+        ] {
+            let description: Description = serde_json::from_value(body.clone()).unwrap();
+            assert_eq!(description.wants_call(), expected, "{body}");
         }
     }
 }

@@ -191,7 +191,9 @@ async fn answer_request(
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
-    let endpoint = rest::Endpoint::of(request.method(), request.uri().path());
+    let path = request.uri().path();
+    let of_mapping = || rest::Endpoint::of_mapping(path, &server.config());
+    let endpoint = rest::Endpoint::of(request.method(), path).or_else(of_mapping);
     if let Some(endpoint) = endpoint.filter(|endpoint| server.calls.is_some() || !endpoint.is_call()) {
         return rest::answer(endpoint, request, (peer, server), (served, answering)).await;
     }

@@ -16,10 +16,14 @@ pub(super) const REST_PATHS: [&str; 7] = [
 ];
 
 /// The ends of paths of other APIs, and what to use instead.
-const INSTEAD: [(&str, &str); 5] = [
+const INSTEAD: [(&str, &str); 6] = [
     (
         "/v1/realtime/calls",
         "calls by WebRTC are off ([webrtc] in the configuration), and SIP is not served; open a WebSocket at /v1/realtime instead",
+    ),
+    (
+        "/api/offer",
+        "calls by WebRTC are off ([webrtc] in the configuration); open a WebSocket at /ws-client instead",
     ),
     (
         "/v1/chat/completions",

@@ -1,11 +1,12 @@
 //! Answers offers: makes the peer of a client.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{fmt::Display, net::SocketAddr, sync::Arc};
 
 use str0m::{
     Candidate, IceCreds, Rtc,
     change::SdpOffer,
     config::{CryptoProvider, DtlsCert},
+    media::Mid,
     net::Protocol,
 };
 use tokio::time::Instant;
@@ -28,10 +29,7 @@ impl Answerer {
 
     /// Makes the peer of a client, and the answer to its offer.
     pub(super) fn answer(&self, offer: &str, creds: IceCreds) -> Result<(Rtc, String), CallRejection> {
-        let wrong = |error: String| CallRejection::Offer(format!("The offer cannot be answered: {error}"));
-        let offer = offer::checked(offer).map_err(CallRejection::Offer)?;
-        let audio_mids = offer::audio_mids(&offer);
-        let offer = SdpOffer::from_sdp_string(&offer).map_err(|error| wrong(error.to_string()))?;
+        let (offer, audio_mids) = parse(offer)?;
         let mut rtc = Rtc::builder()
             .set_crypto_provider(self.crypto.clone())
             .set_dtls_cert(self.certificate.clone())
@@ -49,7 +47,7 @@ impl Answerer {
         let candidate = Candidate::host(self.advertised, Protocol::Udp)
             .map_err(|error| CallRejection::Internal(format!("[webrtc] advertise: {error}")))?;
         rtc.add_local_candidate(candidate);
-        let answer = rtc.sdp_api().accept_offer(offer).map_err(|error| wrong(error.to_string()))?;
+        let answer = rtc.sdp_api().accept_offer(offer).map_err(wrong)?;
         if audio_mids.into_iter().all(|mid| codec::negotiated(&rtc, mid).is_empty()) {
             return Err(CallRejection::Offer(
                 "The offer has no audio codec of Opus, G.722 and G.711".to_owned(),
@@ -57,4 +55,22 @@ impl Answerer {
         }
         Ok((rtc, answer.to_sdp_string()))
     }
+
+    /// Answers another offer of the same peer, and returns the name that its ICE messages carry from now on.
+    pub(super) fn answer_again(rtc: &mut Rtc, offer: &str) -> Result<(String, String), CallRejection> {
+        let (offer, _) = parse(offer)?;
+        let answer = rtc.sdp_api().accept_offer(offer).map_err(wrong)?;
+        Ok((answer.to_sdp_string(), rtc.direct_api().local_ice_credentials().ufrag))
+    }
+}
+
+/// Checks and parses an offer. Returns the names of its audio tracks too.
+fn parse(offer: &str) -> Result<(SdpOffer, Vec<Mid>), CallRejection> {
+    let offer = offer::checked(offer).map_err(CallRejection::Offer)?;
+    let audio_mids = offer::audio_mids(&offer);
+    SdpOffer::from_sdp_string(&offer).map(|offer| (offer, audio_mids)).map_err(wrong)
+}
+
+fn wrong(error: impl Display) -> CallRejection {
+    CallRejection::Offer(format!("The offer cannot be answered: {error}"))
 }

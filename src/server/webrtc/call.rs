@@ -18,14 +18,17 @@ use tokio_tungstenite::tungstenite::Message;
 use tracing::{debug, info};
 
 use super::{
-    Joining, OpenSession, Packet, Place, Sideband,
+    CallRejection, Joining, OpenSession, Packet, Place, Renewal, Request, Sideband,
+    answer::Answerer,
     codec::{self, Codec},
     downlink::Downlink,
     events::carried,
     jitter::JitterStats,
+    new_credentials, offer,
     session::{QUEUED_MESSAGES_MAX, Session},
     uplink::Uplink,
 };
+use crate::server::{CallProtocol, CallRates};
 
 /// Interval of str0m's statistics.
 pub(super) const STATS_INTERVAL: Duration = Duration::from_secs(5);
@@ -49,10 +52,13 @@ pub(super) struct Call {
     /// Opens the session; `None` once it is open.
     open_session: Option<OpenSession>,
     session: Option<Session>,
+    /// The session's rates, once it is open.
+    rates: Option<CallRates>,
     audio: Option<Audio>,
     channel: Option<ChannelId>,
-    /// Connections that ask to join, and the events of those that have.
-    joining: mpsc::Receiver<Joining>,
+    protocol: CallProtocol,
+    requests: mpsc::Receiver<Request>,
+    /// Events of the connections that have joined.
     sidebands: Vec<mpsc::Sender<Message>>,
     /// A message that the channel has no room for.
     unsent: Option<String>,
@@ -79,16 +85,16 @@ struct Audio {
 enum Wakeup {
     Packet(Option<Packet>),
     Session(Option<Message>),
-    Joining(Joining),
+    Request(Request),
     HangUp,
     Timer,
 }
 
 impl Call {
     pub(super) fn new(
-        (rtc, event_max_bytes): (Rtc, usize),
+        (rtc, event_max_bytes, protocol): (Rtc, usize, CallProtocol),
         place: Place,
-        (packets, joining): (mpsc::Receiver<Packet>, mpsc::Receiver<Joining>),
+        (packets, requests): (mpsc::Receiver<Packet>, mpsc::Receiver<Request>),
         hang_up: Arc<Notify>,
         open_session: OpenSession,
     ) -> Self {
@@ -99,9 +105,11 @@ impl Call {
             hang_up,
             open_session: Some(open_session),
             session: None,
+            rates: None,
             audio: None,
             channel: None,
-            joining,
+            protocol,
+            requests,
             sidebands: Vec::new(),
             unsent: None,
             event_max_bytes,
@@ -160,7 +168,12 @@ impl Call {
                 }
                 Wakeup::Timer if Instant::now() >= self.silent_until => return Ok("silence"),
                 Wakeup::Timer => self.rtc.handle_input(Input::Timeout(Instant::now().into_std()))?,
-                Wakeup::Joining(joining) => self.add_sideband(joining),
+                Wakeup::Request(Request::Join(joining)) => self.add_sideband(joining),
+                Wakeup::Request(Request::Renew(renewal)) => {
+                    let answer = self.renew(&renewal);
+                    // A client that has gone asks again.
+                    let _ = renewal.answer.send(answer);
+                }
                 Wakeup::HangUp => return Ok("hang-up"),
                 Wakeup::Packet(None) => return Ok("shutdown"),
                 Wakeup::Session(None) => self.end_session(),
@@ -174,7 +187,7 @@ impl Call {
             audio.filter(|_| self.session.is_some()).map(|audio| Instant::from_std(audio.downlink.due()));
         let due_speech = audio.and_then(|audio| audio.uplink.deadline()).map(Instant::from_std);
         let due = [Some(due), due_audio, due_speech, Some(self.silent_until)].into_iter().flatten().min();
-        let has_room = self.unsent.is_none();
+        let has_room = self.unsent.is_none() && self.channel.is_some();
         let session = self.session.as_mut().filter(|_| has_room);
         let message = async {
             match session {
@@ -185,7 +198,7 @@ impl Call {
         tokio::select! {
             packet = self.packets.recv() => Wakeup::Packet(packet),
             message = message => Wakeup::Session(message),
-            Some(joining) = self.joining.recv() => Wakeup::Joining(joining),
+            Some(request) = self.requests.recv() => Wakeup::Request(request),
             () = self.hang_up.notified() => Wakeup::HangUp,
             () = sleep_until(due.unwrap_or(self.silent_until)) => Wakeup::Timer,
         }
@@ -235,6 +248,7 @@ impl Call {
             }
             Event::ChannelData(ChannelData { id, binary: false, data }) if self.channel == Some(id) => {
                 match String::from_utf8(data) {
+                    Ok(text) if self.protocol.is_ping(&text) => {}
                     Ok(text) => self.tell_session(Message::text(text)),
                     Err(_) => self.end = Some("text that is not UTF-8"),
                 }
@@ -270,20 +284,25 @@ impl Call {
         audio.uplink.push(packet.timestamp, *packet.seq_no, packet.into());
     }
 
-    /// The audio track with the codec that the client likes best; `None` if it has none of ours.
+    /// The audio track with the codec that the client likes best; `None` if it has none of ours. The rates of an open session
+    /// stay.
     fn negotiated_audio(&self, mid: Mid) -> Option<Audio> {
         let known = codec::negotiated(&self.rtc, mid);
-        let (pt, codec) = *known.first()?;
+        let fits = |codec: &Codec| self.rates.is_none_or(|rates| codec.rates() == rates);
+        let (pt, codec) = *known.iter().find(|(_, codec)| fits(codec))?;
         let downlink = Downlink::new(Instant::now().into_std(), codec);
         Some(Audio { mid, source: None, pt, codec, uplink: Uplink::new((pt, codec), known), downlink })
     }
 
     /// Opens the session, now that the client can hear of it.
     fn begin_session(&mut self) {
-        let (Some(open), Some(audio)) = (self.open_session.take(), &mut self.audio) else {
+        let Some(audio) = &mut self.audio else {
             self.end = Some("no common audio codec");
             return;
         };
+        // The session of a client that has restarted goes on.
+        let Some(open) = self.open_session.take() else { return };
+        self.rates = Some(audio.codec.rates());
         let stream = open(audio.codec.rates());
         audio.downlink = Downlink::new(Instant::now().into_std(), audio.codec);
         self.session = Session::new(stream);
@@ -325,13 +344,14 @@ impl Call {
     fn take_message(&mut self, message: Message) -> Result<(), RtcError> {
         let Some(audio) = &mut self.audio else { return Ok(()) };
         match message {
+            Message::Binary(bytes) if bytes.is_empty() => audio.downlink.clear(),
             Message::Binary(bytes) => audio.downlink.push(&bytes),
             Message::Text(text) => {
                 if memmem::find(text.as_bytes(), CLEARED).is_some() {
                     audio.downlink.clear();
                 }
                 self.sidebands.retain(|events| events.try_send(Message::Text(text.clone())).is_ok());
-                self.unsent = carried(&text, self.event_max_bytes);
+                self.unsent = carried(&text, self.event_max_bytes, self.protocol);
                 self.write_unsent()?;
             }
             Message::Close(_) => self.end_session(),
@@ -340,9 +360,41 @@ impl Call {
         Ok(())
     }
 
+    /// Answers another offer. A client that restarts has a new peer connection; the session goes on.
+    fn renew(&mut self, renewal: &Renewal) -> Result<String, CallRejection> {
+        if self.is_session_over() {
+            return Err(CallRejection::Offer("The call has ended".to_owned()));
+        }
+        if !renewal.restarts {
+            let (answer, name) = Answerer::answer_again(&mut self.rtc, &renewal.offer)?;
+            self.place.rename(&name);
+            return Ok(answer);
+        }
+        let creds = new_credentials()?;
+        let name = creds.ufrag.clone();
+        let (rtc, answer) = self.place.calls.0.answerer.answer(&renewal.offer, creds)?;
+        let codecs =
+            offer::audio_mids(&renewal.offer).into_iter().flat_map(|mid| codec::negotiated(&rtc, mid));
+        if self.rates.is_some_and(|rates| codecs.into_iter().all(|(_, codec)| codec.rates() != rates)) {
+            let message = "The offer has no audio codec with the sample rates of the call";
+            return Err(CallRejection::Offer(message.to_owned()));
+        }
+        self.rtc = rtc;
+        self.event_max_bytes = offer::event_max_bytes(&renewal.offer);
+        (self.audio, self.channel) = (None, None);
+        self.place.forget_addresses();
+        self.place.rename(&name);
+        self.silent_until = Instant::now() + SILENCE_MAX;
+        info!("call restarted by its client");
+        Ok(answer)
+    }
+
     /// Ends the session. The client still gets the events before its end.
     fn end_session(&mut self) {
-        self.session = None;
+        if self.session.take().is_none() {
+            return;
+        }
+        self.unsent = self.protocol.farewell();
         self.silent_until = Instant::now() + SEND_REST_MAX;
     }
 

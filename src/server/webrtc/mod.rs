@@ -1,4 +1,4 @@
-//! Calls by WebRTC: OpenAI's Realtime protocol on a data channel, with the audio beside it.
+//! Calls by WebRTC: OpenAI's Realtime protocol or Pipecat's on a data channel, with the audio beside it.
 //!
 //! All calls share one UDP port. [`Calls`] owns its socket and passes each packet to the task of its [`call`], which runs
 //! str0m and stands between the client and an ordinary [`session`]: [`codec`], [`uplink`] with its [`jitter`] buffer, and
@@ -46,7 +46,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tracing::debug;
 
 use self::{answer::Answerer, call::Call};
-use super::{CallRates, WebRtcAddresses, access::address::client_subnet};
+use super::{CallProtocol, CallRates, WebRtcAddresses, access::address::client_subnet};
 use crate::{secret::random_hex, telemetry::metrics::Metrics};
 
 /// Longest UDP packet that is read: Ethernet's.
@@ -91,8 +91,16 @@ struct Entry {
     /// Name of the key that began it.
     key: Option<Arc<str>>,
     packets: mpsc::Sender<Packet>,
-    joining: mpsc::Sender<Joining>,
+    requests: mpsc::Sender<Request>,
     hang_up: Arc<Notify>,
+}
+
+/// A request to a call in progress.
+enum Request {
+    /// A connection asks to join.
+    Join(Joining),
+    /// The client has another offer.
+    Renew(Renewal),
 }
 
 /// A connection besides the client's.
@@ -105,6 +113,14 @@ pub(crate) struct Sideband {
 
 /// A connection that asks to join; dropped if it cannot.
 type Joining = oneshot::Sender<Sideband>;
+
+/// Another offer of a call's client.
+struct Renewal {
+    offer: String,
+    /// The client has a new peer connection.
+    restarts: bool,
+    answer: oneshot::Sender<Result<String, CallRejection>>,
+}
 
 /// A packet from the network.
 struct Packet {
@@ -168,27 +184,26 @@ impl Calls {
         &self,
         offer: &str,
         (address, key): (IpAddr, Option<Arc<str>>),
+        protocol: CallProtocol,
         open_session: OpenSession,
     ) -> Result<AcceptedCall, CallRejection> {
-        let no_random = || CallRejection::Internal("The system has no random numbers".to_owned());
-        let [id, name, pass] = [random_hex::<16>(), random_hex::<8>(), random_hex::<16>()]
-            .map(|random| random.ok_or_else(no_random));
-        let (id, creds) = (format!("rtc_{}", id?), IceCreds { ufrag: name?, pass: pass? });
+        let id = format!("rtc_{}", random::<16>()?);
+        let creds = new_credentials()?;
         let (sender, packets) = mpsc::channel(QUEUED_PACKETS_MAX);
-        let (join, joining) = mpsc::channel(1);
+        let (send_request, requests) = mpsc::channel(1);
         let hang_up = Arc::new(Notify::new());
         let entry = Entry {
             waits_for: Some(client_subnet(address)),
             id: id.clone(),
             key,
             packets: sender,
-            joining: join,
+            requests: send_request,
             hang_up: hang_up.clone(),
         };
         let place = self.register(creds.ufrag.as_str().into(), entry)?;
         let (rtc, answer) = self.0.answerer.answer(offer, creds)?;
-        let rtc = (rtc, offer::event_max_bytes(offer));
-        let call = Call::new(rtc, place, (packets, joining), hang_up, open_session);
+        let peer = (rtc, offer::event_max_bytes(offer), protocol);
+        let call = Call::new(peer, place, (packets, requests), hang_up, open_session);
         Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
     }
 
@@ -208,21 +223,41 @@ impl Calls {
 
     /// Ends the call with this id, if this key began it.
     pub(crate) fn hang_up(&self, id: &str, key: Option<&str>) -> bool {
-        let table = self.table();
-        let found = table.calls.values().find(|call| call.id == id && call.key.as_deref() == key);
-        found.inspect(|call| call.hang_up.notify_one()).is_some()
+        self.find(id, key, |call| call.hang_up.notify_one()).is_some()
+    }
+
+    /// True if there is a call with this id, and this key began it.
+    pub(crate) fn has(&self, id: &str, key: Option<&str>) -> bool {
+        self.find(id, key, |_| ()).is_some()
+    }
+
+    /// Answers another offer for the call with this id, if this key began it. `restarts` is for a client with a new peer
+    /// connection, as after a change of its network: the session goes on. `None` without such a call.
+    pub(crate) async fn renew(
+        &self,
+        (id, key): (&str, Option<&str>),
+        offer: String,
+        restarts: bool,
+    ) -> Option<Result<String, CallRejection>> {
+        let requests = self.find(id, key, |call| call.requests.clone())?;
+        let (answer, answered) = oneshot::channel();
+        requests.send(Request::Renew(Renewal { offer, restarts, answer })).await.ok()?;
+        answered.await.ok()
     }
 
     /// Joins the call with this id, if this key began it and it has begun.
     pub(crate) async fn join(&self, id: &str, key: Option<&str>) -> Option<Sideband> {
-        let joining = {
-            let table = self.table();
-            let found = table.calls.values().find(|call| call.id == id && call.key.as_deref() == key);
-            found?.joining.clone()
-        };
+        let requests = self.find(id, key, |call| call.requests.clone())?;
         let (reply, joined) = oneshot::channel();
-        joining.send(reply).await.ok()?;
+        requests.send(Request::Join(reply)).await.ok()?;
         joined.await.ok()
+    }
+
+    /// Reads the entry of the call with this id, if this key began it.
+    fn find<T>(&self, id: &str, key: Option<&str>, read: impl FnOnce(&Entry) -> T) -> Option<T> {
+        let table = self.table();
+        let found = table.calls.values().find(|call| call.id == id && call.key.as_deref() == key);
+        found.map(read)
     }
 
     /// Ends the calls that wait for their clients.
@@ -280,6 +315,17 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
+/// Random hexadecimal digits for this many bytes.
+fn random<const BYTES: usize>() -> Result<String, CallRejection> {
+    random_hex::<BYTES>()
+        .ok_or_else(|| CallRejection::Internal("The system has no random numbers".to_owned()))
+}
+
+/// A new name and password for a client's ICE messages.
+fn new_credentials() -> Result<IceCreds, CallRejection> {
+    Ok(IceCreds { ufrag: random::<8>()?, pass: random::<16>()? })
+}
+
 /// A call's place in the table. Dropping it removes the call.
 struct Place {
     calls: Calls,
@@ -293,6 +339,29 @@ impl Place {
     fn set_connected(&self) {
         if let Some(call) = self.calls.table().calls.get_mut(&self.name) {
             call.waits_for = None;
+        }
+    }
+
+    /// Has the packets with another name, and those of the addresses so far, lead to the call.
+    fn rename(&mut self, name: &str) {
+        let mut table = self.calls.table();
+        let name: Arc<str> = name.into();
+        let entry = table.calls.remove(&self.name);
+        table.calls.extend(entry.map(|entry| (name.clone(), entry)));
+        for address in &self.addresses {
+            let of_address = table.addresses.get_mut(address).filter(|owner| **owner == self.name);
+            of_address.into_iter().for_each(|owner| owner.clone_from(&name));
+        }
+        self.name = name;
+    }
+
+    /// Forgets the client's addresses, because it has a new peer connection.
+    fn forget_addresses(&mut self) {
+        let mut table = self.calls.table();
+        for address in self.addresses.drain(..) {
+            if table.addresses.get(&address) == Some(&self.name) {
+                table.addresses.remove(&address);
+            }
         }
     }
 
@@ -317,12 +386,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut table = self.calls.table();
-        table.calls.remove(&self.name);
-        for address in &self.addresses {
-            if table.addresses.get(address) == Some(&self.name) {
-                table.addresses.remove(address);
-            }
-        }
+        self.forget_addresses();
+        self.calls.table().calls.remove(&self.name);
     }
 }

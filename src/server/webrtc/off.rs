@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use tokio::{io::DuplexStream, sync::mpsc};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::{CallRates, WebRtcAddresses};
+use super::{CallProtocol, CallRates, WebRtcAddresses};
 
 pub(crate) type OpenSession = Box<dyn FnOnce(CallRates) -> DuplexStream + Send>;
 
@@ -54,12 +54,26 @@ impl Calls {
         &self,
         _: &str,
         _: (IpAddr, Option<Arc<str>>),
+        _: CallProtocol,
         _: OpenSession,
     ) -> Result<AcceptedCall, CallRejection> {
         match self.0 {}
     }
 
     pub(crate) fn hang_up(&self, _: &str, _: Option<&str>) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn has(&self, _: &str, _: Option<&str>) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) async fn renew(
+        &self,
+        _: (&str, Option<&str>),
+        _: String,
+        _: bool,
+    ) -> Option<Result<String, CallRejection>> {
         match self.0 {}
     }
 

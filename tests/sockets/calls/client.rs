@@ -113,6 +113,7 @@ impl CallClient {
             .set_sctp_max_buffered_amount(512 * 1024)
             .clear_codecs()
             .enable_g722(true, false)
+            .enable_vp8(true)
             .build(now);
         rtc.add_local_candidate(Candidate::host(socket.local_addr().unwrap(), Protocol::Udp).unwrap());
         let mut change = rtc.sdp_api();
@@ -155,14 +156,33 @@ impl CallClient {
         self.rtc.sdp_api().accept_answer(self.pending.take().unwrap(), answer).unwrap();
     }
 
+    /// True once the server has opened the channel.
+    pub(super) fn has_channel(&self) -> bool {
+        self.channel.is_some()
+    }
+
     /// Speaks from now on, and is silent after it.
     pub(super) fn speak(&mut self, samples: &[i16]) {
         self.microphone.extend(samples);
     }
 
     pub(super) fn send(&mut self, command: &Value) {
+        self.send_text(&command.to_string());
+    }
+
+    pub(super) fn send_text(&mut self, text: &str) {
         let mut channel = self.rtc.channel(self.channel.unwrap()).unwrap();
-        assert!(channel.write(false, command.to_string().as_bytes()).unwrap());
+        assert!(channel.write(false, text.as_bytes()).unwrap());
+    }
+
+    /// Another offer of the same peer: with a track of video, and new passwords for its addresses.
+    pub(super) fn offer_again(&mut self) -> String {
+        let mut change = self.rtc.sdp_api();
+        change.add_media(MediaKind::Video, Direction::SendRecv, None, None, None);
+        change.ice_restart(true);
+        let (offer, pending) = change.apply().unwrap();
+        self.pending = Some(pending);
+        offer.to_sdp_string()
     }
 
     /// The first event of this kind.

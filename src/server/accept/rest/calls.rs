@@ -10,6 +10,7 @@ use hyper::{
     HeaderMap, Request, Response, StatusCode,
     body::Incoming,
     header::{CONTENT_TYPE, HeaderValue, LOCATION},
+    http::request::Parts,
 };
 use tracing::info;
 
@@ -18,7 +19,7 @@ use crate::{
     downstream::Codec,
     mapping::{ClientMapping, client::RealtimeNames},
     server::{
-        CallRates, ServiceConfig,
+        CallProtocol, CallRates, ServiceConfig,
         accept::{
             admission::{authorize, secret_session, spawn_session},
             client_signs::{self, DetectedBy},
@@ -35,25 +36,37 @@ use crate::{
 };
 
 /// Longest offer, bytes. Browsers' offers of one audio track and a channel have 2 to 7 KiB.
-const OFFER_MAX_BYTES: usize = 32 * 1024;
+pub(super) const OFFER_MAX_BYTES: usize = 32 * 1024;
 /// Longest form: an offer, and a session with long instructions.
 const FORM_MAX_BYTES: usize = 128 * 1024;
 /// Room in each direction between a call and its session, bytes: some packets of audio.
 const STREAM_BYTES: usize = 8 * 1024;
 
-/// The request to begin a call.
-struct Offer {
-    sdp: String,
+/// A request to begin a call.
+pub(super) struct Offer {
+    pub(super) sdp: String,
     /// The session's settings as JSON.
-    session: Option<Arc<str>>,
+    pub(super) session: Option<Arc<str>>,
 }
 
-/// Begins a call.
+/// Begins a call of OpenAI's.
 pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Result<Response<Body>, Failure> {
-    let calls = calls(&opening)?;
     let (head, body) = request.into_parts();
     let offer = read_offer(&head.headers, body, &opening).await?;
     let (path, client) = protocol(&opening.config, &opening.path)?;
+    let location = format!("{path}/calls/");
+    let (id, answer) = start(offer, (path, client, CallProtocol::OpenAi), &head, opening)?;
+    Ok(created(&format!("{location}{id}"), answer))
+}
+
+/// Starts a call for a client of this path and mapping. Returns its id and the answer (SDP).
+pub(super) fn start(
+    offer: Offer,
+    (path, client, protocol): (String, Arc<ClientMapping>, CallProtocol),
+    head: &Parts,
+    opening: Opening,
+) -> Result<(String, String), Failure> {
+    let calls = calls(&opening)?;
     let (query, query_keys) = opening.config.access.extract_query_keys(head.uri.query().unwrap_or_default());
     let candidates = [client.clone()];
     let query = client_signs::add_shape(&candidates, &head.headers, query);
@@ -70,7 +83,6 @@ pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Resul
     let watch_name = opening.config.playground.then(|| find_watch_name(&head.headers).map(str::to_owned));
     let Opening { server, config, caller, served, .. } = opening;
     let (address, key) = (caller.address, caller.key.as_ref().map(|key| Arc::from(&*key.name)));
-    let location = format!("{path}/calls/");
     // A call that waits for its client delays no shutdown.
     let waiting_server = Arc::downgrade(&server);
     let open_session: OpenSession = Box::new(move |rates| {
@@ -91,12 +103,12 @@ pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Resul
         spawn_session(Box::pin(run_session_on(stream, request, (server, config), admission)), cut_off);
         near
     });
-    let accepted = calls.accept(&offer.sdp, (address.ip(), key), open_session);
+    let accepted = calls.accept(&offer.sdp, (address.ip(), key), protocol, open_session);
     let AcceptedCall { id, answer, task } = accepted.map_err(failure)?;
     server.workers.spawn(task);
     drop(served);
     info!(call = id, peer = %address, "call accepted");
-    Ok(created(&format!("{location}{id}"), answer))
+    Ok((id, answer))
 }
 
 /// The query of a call's session. The call's own pairs come before the client's, because the first of a name counts.
@@ -127,7 +139,7 @@ pub(super) fn end(id: &str, opening: &Opening) -> Result<HttpResponse, Failure> 
 }
 
 /// The calls; requests for them come here only where they are served.
-fn calls(opening: &Opening) -> Result<Calls, Failure> {
+pub(super) fn calls(opening: &Opening) -> Result<Calls, Failure> {
     let off =
         || HttpError::new(RejectReason::NotFound, StatusCode::NOT_FOUND, "not_found", "There are no calls");
     opening.server.calls.clone().ok_or_else(|| off().into())
@@ -185,7 +197,7 @@ fn text(bytes: &[u8]) -> Result<String, Failure> {
     text.map(str::to_owned)
 }
 
-fn failure(rejection: CallRejection) -> Failure {
+pub(super) fn failure(rejection: CallRejection) -> Failure {
     match rejection {
         CallRejection::Full(message) => {
             HttpError::service_unavailable(RejectReason::TooManySessions, message).into()

@@ -1,8 +1,11 @@
 //! The paths of the REST APIs.
 
+use std::sync::Arc;
+
 use hyper::Method;
 
 pub(crate) use crate::media::transcript::Task;
+use crate::{mapping::ClientMapping, server::ServiceConfig};
 
 /// One path of an API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub(crate) enum Endpoint {
     HangUp(String),
     /// `DELETE /v1/realtime/calls/{id}`, as some servers have it.
     DeleteCall(String),
+    /// Pipecat: `POST /api/offer` and `PATCH /api/offer`, for clients of the protocol with this name.
+    Offer(String),
 }
 
 impl Endpoint {
@@ -68,25 +73,31 @@ impl Endpoint {
         })
     }
 
+    /// The endpoint of a path that a client's mapping file names, alone or below `/sessions/{id}`, if a route serves the protocol.
+    pub(crate) fn of_mapping(path: &str, config: &ServiceConfig) -> Option<Self> {
+        let below = |path: &str| path.strip_prefix("/sessions/")?.find('/').map(|at| at + "/sessions/".len());
+        let path = &path[below(path).unwrap_or(0)..];
+        let is_offer = |client: &&Arc<ClientMapping>| client.offer_path.as_deref() == Some(path);
+        let client = config.library.clients().find(is_offer)?;
+        config.routes.can_serve(client).then(|| Self::Offer(client.name.clone()))
+    }
+
     /// True for the paths of calls by WebRTC.
     pub(crate) const fn is_call(&self) -> bool {
-        matches!(self, Self::Call | Self::HangUp(_) | Self::DeleteCall(_))
+        matches!(self, Self::Call | Self::HangUp(_) | Self::DeleteCall(_) | Self::Offer(_))
     }
 
-    /// The only method of the path, beside a browser's preflight request.
-    pub(super) fn method(&self) -> Method {
+    /// True for a method of the path, beside a browser's preflight request.
+    pub(super) fn allows(&self, method: &Method) -> bool {
+        self.methods().split(", ").any(|name| name == method.as_str())
+    }
+
+    /// The methods of the path, as headers list them.
+    pub(super) const fn methods(&self) -> &'static str {
         match self {
-            Self::Models | Self::Model(_) | Self::Voices | Self::Health => Method::GET,
-            Self::DeleteCall(_) => Method::DELETE,
-            _ => Method::POST,
-        }
-    }
-
-    /// The name of the only method.
-    pub(super) fn method_name(&self) -> &'static str {
-        match self.method() {
-            Method::GET => "GET",
-            Method::DELETE => "DELETE",
+            Self::Models | Self::Model(_) | Self::Voices | Self::Health => "GET",
+            Self::DeleteCall(_) => "DELETE",
+            Self::Offer(_) => "POST, PATCH",
             _ => "POST",
         }
     }

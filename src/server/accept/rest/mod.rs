@@ -14,7 +14,7 @@
 //! - [`speak`]: a text to speech
 //! - [`codec_threads`] decodes and encodes outside of the sessions' threads; [`streamed_body`] is sent as it is made
 //! - [`deepgram`]: requests and answers in Deepgram's form
-//! - [`calls`]: begins and ends calls by WebRTC
+//! - [`calls`]: begins and ends calls by WebRTC; [`offers`]: as Pipecat's clients do
 //! - [`models`]: lists of models and voices, and the server's state
 
 pub(crate) mod bodies;
@@ -28,6 +28,7 @@ mod form;
 pub(crate) mod local;
 mod members;
 mod models;
+mod offers;
 mod parse;
 pub(crate) mod session;
 mod speak;
@@ -130,9 +131,9 @@ async fn answer_checked(
     served: (&ServedRequests, Answering),
 ) -> Result<Response<Body>, Box<HttpError>> {
     if request.method() == Method::OPTIONS && request.headers().contains_key(ORIGIN) {
-        return Ok(complete(preflight_response(endpoint.method_name())));
+        return Ok(complete(preflight_response(endpoint.methods())));
     }
-    if *request.method() != endpoint.method() {
+    if !endpoint.allows(request.method()) {
         return Err(wrong_method(&endpoint));
     }
     let config = server.config();
@@ -156,6 +157,7 @@ async fn answer_checked(
         Endpoint::Listen => deepgram::answer_listen(request, opening).await,
         Endpoint::DeepgramSpeak => deepgram::answer_speak(request, opening).await,
         Endpoint::Call => calls::begin(request, opening).await,
+        Endpoint::Offer(protocol) => offers::answer(&protocol, request, opening).await,
         Endpoint::HangUp(id) | Endpoint::DeleteCall(id) => calls::end(&id, &opening).map(complete),
         Endpoint::CancelTranscription(id) => Ok(complete(models::nothing_to_cancel(&id))),
         Endpoint::Models => Ok(complete(models::list(&config, style))),
@@ -183,11 +185,11 @@ fn complete(response: HttpResponse) -> Response<Body> {
 }
 
 /// Answers a browser that asks whether a page may send the request (Fetch standard, "CORS-preflight fetch").
-pub(super) fn preflight_response(method: &'static str) -> HttpResponse {
+pub(super) fn preflight_response(methods: &'static str) -> HttpResponse {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers: &mut HeaderMap = response.headers_mut();
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(method));
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
     // Browsers take `*` for every header but this one.
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, *"));
     response
@@ -196,5 +198,5 @@ pub(super) fn preflight_response(method: &'static str) -> HttpResponse {
 fn wrong_method(endpoint: &Endpoint) -> Box<HttpError> {
     let body = json!({"detail": "Method Not Allowed"}).to_string();
     HttpError::with_body(RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED, body)
-        .with_header(ALLOW, endpoint.method_name())
+        .with_header(ALLOW, endpoint.methods())
 }

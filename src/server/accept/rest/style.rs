@@ -1,4 +1,4 @@
-//! The API that a client expects: OpenAI's, Macaw's or Deepgram's. They differ in defaults and in the form of errors.
+//! The API that a client expects: OpenAI's, Macaw's, Deepgram's or Pipecat's. They differ in defaults and in the form of errors.
 
 use std::ops::RangeInclusive;
 
@@ -18,6 +18,7 @@ pub(super) enum Style {
     OpenAi,
     Macaw,
     Deepgram,
+    Pipecat,
 }
 
 impl Style {
@@ -31,6 +32,7 @@ impl Style {
     ) -> Self {
         match endpoint {
             Endpoint::Listen | Endpoint::DeepgramSpeak => Self::Deepgram,
+            Endpoint::Offer(_) => Self::Pipecat,
             Endpoint::Call | Endpoint::HangUp(_) | Endpoint::DeleteCall(_) => Self::OpenAi,
             _ => {
                 let mut candidates: Vec<_> = ["macaw", "openai-realtime"]
@@ -220,6 +222,8 @@ impl Failure {
                 };
                 (self.status, json!({"err_code": code, "err_msg": message, "request_id": ""}))
             }
+            // As FastAPI has it.
+            (Style::Pipecat, ..) => (self.status, json!({ "detail": message })),
             (Style::Macaw, Some(error)) => (StatusCode::UNPROCESSABLE_ENTITY, error.body()),
             (..) => {
                 let kind = match (style, code) {
