@@ -32,7 +32,7 @@ fn accept(
         drop(held);
         tokio::io::duplex(1).0
     };
-    calls.accept(offer, (address.into(), None), Box::new(open))
+    calls.accept(offer, (address.into(), None), CallProtocol::OpenAi, Box::new(open))
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +104,7 @@ fn entry() -> Entry {
         id: "rtc_1".to_owned(),
         key: None,
         packets: mpsc::channel(1).0,
-        joining: mpsc::channel(1).0,
+        requests: mpsc::channel(1).0,
         hang_up: Arc::default(),
     }
 }
