@@ -7,6 +7,7 @@
 
 const fs = require('node:fs');
 const http = require('node:http');
+const { isBuiltin } = require('node:module');
 const os = require('node:os');
 const path = require('node:path');
 const { startBrowser } = require('./browser.cjs');
@@ -31,8 +32,8 @@ function microphone(recording, file) {
 function bundle(packages) {
   const modules = new Map();
   const find = (name, from) => {
-    if (LEFT_OUT.includes(name)) return null;
-    // Node's own module of this name would come first.
+    // Node's own modules are not a browser's, except for one that a package has too.
+    if (LEFT_OUT.includes(name) || (isBuiltin(name) && name !== 'events')) return null;
     const file = require.resolve(name === 'events' ? 'events/events.js' : name, { paths: [path.dirname(from)] });
     return name === 'uuid' ? file.replace('/dist/cjs/', '/dist/cjs-browser/') : file;
   };
@@ -84,6 +85,12 @@ async function talk(server, transportName) {
   client.on(RTVIEvent.UserTranscript, ({ text, final }) => final && report.users.push(text));
   client.on(RTVIEvent.BotOutput, ({ text }) => report.outputs.push(text));
   client.on(RTVIEvent.BotLlmText, ({ text }) => (report.llm += text));
+  client.on(RTVIEvent.TrackStarted, (track, participant) => {
+    if (participant?.local || track.kind !== 'audio') return;
+    const player = new Audio();
+    player.srcObject = new MediaStream([track]);
+    player.play();
+  });
   client.on(RTVIEvent.Error, ({ data }) => report.errors.push(data));
   const until = async (isDone) => {
     const end = performance.now() + 30_000;

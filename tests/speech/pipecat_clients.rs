@@ -96,8 +96,9 @@ async fn talk_in_a_browser(transport: &str) -> Option<Value> {
     assert_eq!(report["failures"], json!([{"error": "Unsupported type 'client-message'"}]));
     let events: Vec<_> = report["events"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     let count = |name| events.iter().filter(|event| **event == name).count();
-    assert_eq!((count("userStartedSpeaking"), count("botStartedSpeaking")), (2, 2), "{events:?}");
-    assert_eq!(count("botStoppedSpeaking"), 2, "{events:?}");
+    assert_eq!((count("botStartedSpeaking"), count("botStoppedSpeaking")), (2, 2), "{events:?}");
+    // A busy machine may tear the question in two.
+    assert!(count("userStartedSpeaking") >= 2, "{events:?}");
     // The second question begins within the first answer, which it ends.
     let at = |name, nth| events.iter().enumerate().filter(|(_, it)| **it == name).nth(nth).unwrap().0;
     assert!(at("userStartedSpeaking", 1) > at("botStartedSpeaking", 0), "{events:?}");
