@@ -40,6 +40,7 @@ pub struct Gateway {
     pub(super) workers: Vec<Worker>,
     job_count: u64,
     turn_count: u64,
+    answer_count: u64,
     /// Used instead of the connections, queue and workers if the dialect is vLLM-Omni's.
     vllm: VllmServer,
     outputs: VecDeque<SimOutput>,
@@ -108,6 +109,7 @@ impl Gateway {
             workers: std::iter::repeat_with(Worker::default).take(cfg.workers).collect(),
             job_count: 0,
             turn_count: 0,
+            answer_count: 0,
             vllm: VllmServer::default(),
             outputs: VecDeque::new(),
             cfg,
