@@ -161,8 +161,8 @@ impl Gateway {
 
     /// vLLM-Omni's server, and what it uses of the gateway.
     const fn vllm_parts(&mut self, now: Instant) -> (&mut VllmServer, VllmContext<'_>) {
-        let Self { cfg, clock, rng, faults, job_count, turn_count, outputs, vllm, .. } = self;
-        (vllm, VllmContext { now, cfg, clock, rng, faults, job_count, turn_count, outputs })
+        let Self { cfg, clock, rng, faults, job_count, turn_count, answer_count, outputs, vllm, .. } = self;
+        (vllm, VllmContext { now, cfg, clock, rng, faults, job_count, turn_count, answer_count, outputs })
     }
 
     /// Number of sessions and queued connections.

@@ -5,12 +5,14 @@
 
 mod assistant;
 mod bad_messages;
+mod call_properties;
 mod large_audio;
 mod latency;
 mod live;
 mod memory;
 mod properties;
 mod reference_client;
+mod tools;
 mod transcription;
 
 use std::{
