@@ -11,7 +11,7 @@ pub use crate::mapping::client::ToolCall;
 pub struct Tool {
     /// Its name, unique in an offer.
     pub name: String,
-    /// What it does, for the model.
+    /// Its purpose, for the model.
     pub description: Option<String>,
     /// JSON schema of its arguments: the text of an object.
     pub parameters: Box<str>,
@@ -78,7 +78,7 @@ impl ToolOffer {
     }
 }
 
-/// What a call returned.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {
     /// Id of the call.

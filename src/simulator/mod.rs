@@ -300,7 +300,7 @@ pub struct SimulatorConfig {
     pub force_listen_count: u32,
     /// Number of units of a full-duplex turn without an engine; a longer text takes more.
     pub turn_units: usize,
-    /// What the chat model answers, in this order; then it answers by itself. Texts to read aloud and transcripts do not count.
+    /// The first answers of the chat model, in this order. Texts to read aloud and transcripts do not count.
     pub answers: Vec<String>,
     /// Seed of the ids: equal seeds and inputs give equal outputs.
     pub seed: u64,

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-/// What stands around the tools in a system prompt.
+/// Tags around the tools in a system prompt.
 const TOOLS: (&str, &str) = ("<tools>\n", "\n</tools>");
-/// What stands around a result in a user's message.
+/// Tags around a result in a user's message.
 const RESULT: (&str, &str) = ("<tool_response>", "</tool_response>");
 
 /// The answer of a model with tools: a result in words, or a call; `None` if it does not concern tools.

@@ -93,6 +93,11 @@ impl Answer {
         self.speaks && self.calling.as_ref().is_none_or(|calling| !calling.is_silent)
     }
 
+    /// True if its words are spoken by another lane.
+    pub(super) const fn is_spoken_later(&self) -> bool {
+        self.speaker.is_some()
+    }
+
     /// The lane that the client waits for.
     pub(super) fn awaited_lane(&self) -> Option<LaneId> {
         self.lane.or_else(|| self.speaker.as_ref().and_then(Speaker::lane))

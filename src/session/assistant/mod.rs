@@ -262,6 +262,8 @@ impl Assistant {
         else {
             return Effects::ALL;
         };
+        // Words that are spoken later may dial or use a lane.
+        let is_spoken_later = answer.is_spoken_later();
         match event {
             LaneEvent::Text(text) => {
                 answer.push_text(now, text, self.settings.partials, tools);
@@ -274,7 +276,8 @@ impl Assistant {
             }
             _ => return Effects::ALL,
         }
-        if is_plain && tools.floor.is_audible() { Effects::DELTA } else { Effects::ALL }
+        let is_delta = is_plain && tools.floor.is_audible() && !is_spoken_later;
+        if is_delta { Effects::DELTA } else { Effects::ALL }
     }
 
     /// Completes the answer: all of it was made. `text` and `audio` are all of it if the upstream did not stream.

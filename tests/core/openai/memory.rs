@@ -46,7 +46,7 @@ fn stored_items_take_the_memory_of_their_text() {
     let mut client = Realtime::connect("model=gpt-realtime");
     let elements = vec![r#"{"":0}"#; 30_000].join(",");
     let message = format!(
-        r#"{{"type":"conversation.item.create","item":{{"type":"function_call_output","output":[{elements}]}}}}"#
+        r#"{{"type":"conversation.item.create","item":{{"type":"mcp_call","output":[{elements}]}}}}"#
     );
     let first = client.harness.steps.len();
     for _ in 0..ITEMS {
@@ -96,7 +96,7 @@ fn items_and_requests_have_bounds() {
         (user_item(json!(vec![text(1); 65])), "item.content"),
         (user_item(json!(vec![text(1); 7000])), "item.content"),
         (user_item(json!([text(200_000), text(200_000)])), "item"),
-        (item(json!({"type": "function_call_output", "output": "a".repeat(300_000)})), "item"),
+        (item(json!({"type": "mcp_call", "output": "a".repeat(300_000)})), "item"),
         (item(json!({"type": "message", "role": "user", "id": "a".repeat(257)})), "item.id"),
         (response(json!({"metadata": pairs})), "response.metadata"),
         (response(metadata(65, 1)), "response.metadata"),
