@@ -73,8 +73,8 @@ impl ToolsFile {
         Ok(ToolRules {
             ask: self.ask,
             prompt: required_slots(document, &self.prompt, &["tools"])?,
-            tool: json_line(document, &self.tool, &["name", "description", "parameters"])?,
-            call: json_line(document, &self.call, &["name", "arguments"])?,
+            tool: json_slots(document, &self.tool, &["name", "description", "parameters"])?,
+            call: json_slots(document, &self.call, &["name", "arguments"])?,
             result: required_slots(document, &self.result, &["output"])?,
             named: required_slots(document, &self.named, &["name"])?,
             repair: required_slots(document, &self.repair, &["mistake"])?,
@@ -93,6 +93,25 @@ fn required_slots(
     slots: &[&str],
 ) -> Result<Template, FileError> {
     let template = document.plain_template(text, slots)?;
+    check_slots(document, text, slots, template)
+}
+
+/// JSON that has all of these slots.
+fn json_slots(
+    document: &Document<'_>,
+    text: &Spanned<String>,
+    slots: &[&str],
+) -> Result<Template, FileError> {
+    let template = document.template(text, slots)?;
+    check_slots(document, text, slots, template)
+}
+
+fn check_slots(
+    document: &Document<'_>,
+    text: &Spanned<String>,
+    slots: &[&str],
+    template: Template,
+) -> Result<Template, FileError> {
     match (0..slots.len()).find(|slot| !template.uses_slot(*slot)) {
         Some(missing) => {
             let message = format!("the text lacks `${{{}}}`", slots[missing]);
@@ -102,47 +121,34 @@ fn required_slots(
     }
 }
 
-/// A line of JSON, whose spaces are kept as they are: the model knows them so.
-fn json_line(document: &Document<'_>, text: &Spanned<String>, slots: &[&str]) -> Result<Template, FileError> {
-    let template = required_slots(document, text, slots)?;
-    let mut sample = String::new();
-    template.render(&mut sample, |_| SlotValue::Raw("{}"));
-    match serde_json::from_str::<serde::de::IgnoredAny>(&sample) {
-        Ok(_) => Ok(template),
-        Err(error) => Err(document.problem(text.span().start, format!("no JSON: {error}"))),
-    }
-}
-
 impl ToolRules {
-    /// The part of the system prompt that offers these tools, each a line of [`ToolRules::tool_line`].
+    /// The part of the system prompt that offers these tools, each a line of JSON.
     #[must_use]
     pub fn prompt(&self, tools: &str) -> String {
         self.prompt.filled_with(tools)
     }
 
-    /// A tool as a line of JSON. `parameters` is JSON.
+    /// A tool as JSON. `parameters` is JSON.
     #[must_use]
-    pub fn tool_line(&self, name: &str, description: Option<&str>, parameters: &str) -> String {
-        let mut line = String::new();
-        self.tool.render(&mut line, |slot| match slot {
+    pub fn tool(&self, name: &str, description: Option<&str>, parameters: &str) -> String {
+        let mut json = String::new();
+        self.tool.render(&mut json, |slot| match slot {
             0 => SlotValue::Str(name),
             1 => description.into(),
             _ => SlotValue::Raw(parameters),
         });
-        line
+        json
     }
 
-    /// An earlier call of the model, as the model wrote it. `arguments` is JSON.
+    /// An earlier call of the model as JSON. `arguments` is JSON.
     #[must_use]
     pub fn call(&self, name: &str, arguments: &str) -> String {
-        let mut call = format!("{}\n", self.call_begin);
-        self.call.render(&mut call, |slot| match slot {
+        let mut json = String::new();
+        self.call.render(&mut json, |slot| match slot {
             0 => SlotValue::Str(name),
             _ => SlotValue::Raw(arguments),
         });
-        call.push('\n');
-        call.push_str(&self.call_end);
-        call
+        json
     }
 
     /// The result of a call.

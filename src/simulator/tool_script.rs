@@ -9,7 +9,8 @@ const RESULT: (&str, &str) = ("<tool_response>", "</tool_response>");
 
 /// The answer of a model with tools: a result in words, or a call; `None` if it does not concern tools.
 pub(super) fn simulated_answer(system_text: &str, user_text: &str) -> Option<String> {
-    if let Some(result) = between(user_text, RESULT) {
+    let has_question = !user_text.trim_end().ends_with(RESULT.1);
+    if let Some(result) = between(user_text, RESULT).filter(|_| !has_question) {
         return Some(format!("The tool says {}.", result.trim().trim_matches(['"', '.'])));
     }
     // The prompt explains the tags before it has them on lines of their own.

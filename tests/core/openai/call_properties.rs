@@ -12,8 +12,8 @@ use super::{Realtime, config};
 use crate::harness::{HarnessConfig, Traffic};
 
 const MS: Duration = Duration::from_millis(1);
-/// Audio of a letter: 60 ms, as the simulated voice speaks.
-const LETTER_SAMPLES: usize = 24 * 60;
+/// Audio of a letter: 60 ms, as the simulated voice speaks, and of a syllable of Chinese.
+const LETTER_SAMPLES: [usize; 2] = [24 * 60, 24 * 200];
 /// Levels of the audio of words, and of a call.
 const WORDS_LEVEL: f32 = 0.25;
 const CALL_LEVEL: f32 = -0.25;
@@ -84,12 +84,11 @@ fn play_answer(client: &mut Realtime, lane: Lane, parts: &[(&str, bool)], cuts: 
     let (mut written, mut spoken) = (0, 0);
     for (length, early) in cuts.iter().cycle() {
         let end = (written + early).min(letters.len()).max(spoken);
-        let levels =
-            letters[spoken..end].iter().map(|(_, is_call)| if *is_call { CALL_LEVEL } else { WORDS_LEVEL });
-        let audio: Vec<u8> = levels
-            .flat_map(|level| std::iter::repeat_n(level, LETTER_SAMPLES))
-            .flat_map(f32::to_le_bytes)
-            .collect();
+        let sound = |(letter, is_call): &(char, bool)| {
+            let level = if *is_call { CALL_LEVEL } else { WORDS_LEVEL };
+            std::iter::repeat_n(level, LETTER_SAMPLES[usize::from(*letter > '⺀')])
+        };
+        let audio: Vec<u8> = letters[spoken..end].iter().flat_map(sound).flat_map(f32::to_le_bytes).collect();
         if !audio.is_empty() {
             let fields = json!({"kind": "audio", "audio": STANDARD.encode(&audio)});
             client.harness.inject_upstream_text(lane, &delta(fields));

@@ -159,6 +159,9 @@ impl Realtime {
                 "response.content_part.done" => {
                     open.remove(event["item_id"].as_str().unwrap()).expect("a part that was never added");
                 }
+                "response.function_call_arguments.delta" | "response.function_call_arguments.done" => {
+                    assert_eq!(active.as_deref(), event["response_id"].as_str(), "a stale call: {event}");
+                }
                 _ if kind.starts_with("response.") && kind.ends_with(".delta") => {
                     assert_eq!(active.as_deref(), event["response_id"].as_str(), "a stale delta: {event}");
                     let item = event["item_id"].as_str().unwrap();

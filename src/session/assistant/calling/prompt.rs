@@ -1,5 +1,7 @@
 //! Prompts of an answer that may have calls: the offer in the system prompt, and earlier calls and results as text.
 
+use std::borrow::Cow;
+
 use crate::{
     event::{ChatMessage, EntryPart, ToolCall, ToolChoice, ToolOffer},
     mapping::profile::ToolRules,
@@ -8,7 +10,7 @@ use crate::{
 /// The system prompt with the offer.
 pub(super) fn instructions_with(rules: &ToolRules, offer: &ToolOffer, instructions: &str) -> String {
     let line = |tool: &crate::event::Tool| {
-        rules.tool_line(&tool.name, tool.description.as_deref(), &spaced(&tool.parameters))
+        spaced(&rules.tool(&tool.name, tool.description.as_deref(), &tool.parameters))
     };
     let lines: Vec<String> = offer.tools.iter().map(line).collect();
     let mut prompt = instructions.trim_end().to_owned();
@@ -31,7 +33,7 @@ pub(in crate::session::assistant) fn write_calls(rules: Option<&ToolRules>, mess
         message.parts.retain_mut(|part| {
             let text = match part {
                 EntryPart::Call(ToolCall { name, arguments, .. }) => {
-                    rules.map(|rules| rules.call(name, &json_of(arguments)))
+                    rules.map(|rules| written_call(rules, name, arguments))
                 }
                 EntryPart::Result(result) => rules.map(|rules| rules.result(&result.output)),
                 _ => return true,
@@ -44,11 +46,17 @@ pub(in crate::session::assistant) fn write_calls(rules: Option<&ToolRules>, mess
     messages.retain(|message| !message.parts.is_empty());
 }
 
+/// A call as the model writes it.
+fn written_call(rules: &ToolRules, name: &str, arguments: &str) -> String {
+    let json = spaced(&rules.call(name, &json_of(arguments)));
+    format!("{}\n{json}\n{}", rules.call_begin, rules.call_end)
+}
+
 /// Arguments as JSON, also those of a client that are none.
-fn json_of(arguments: &str) -> String {
+fn json_of(arguments: &str) -> Cow<'_, str> {
     match serde_json::from_str::<serde::de::IgnoredAny>(arguments) {
-        Ok(_) => spaced(arguments),
-        Err(_) => serde_json::Value::from(arguments).to_string(),
+        Ok(_) => arguments.into(),
+        Err(_) => serde_json::Value::from(arguments).to_string().into(),
     }
 }
 
