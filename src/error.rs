@@ -55,7 +55,7 @@ named_enum! {
         SpeakFailed = "speak_failed",
         /// The model's answer failed. Spelled like `speak_failed` by default.
         AnswerFailed = "answer_failed",
-        /// A commit without audio. This kind and the next seven are spelled like `invalid` by default.
+        /// A commit without audio. This kind and the next eight are spelled like `invalid` by default.
         EmptyCommit = "empty_commit",
         /// A new entry behind one that does not exist.
         UnknownEntry = "unknown_entry",
@@ -65,6 +65,8 @@ named_enum! {
         UnknownEntryCut = "unknown_entry_cut",
         /// An entry to remove, and it does not exist.
         UnknownEntryRemoved = "unknown_entry_removed",
+        /// The result of a call, and there is no such call.
+        UnknownToolCall = "unknown_tool_call",
         /// A new entry with the id of another.
         DuplicateEntry = "duplicate_entry",
         /// An answer to cancel, and there is none.
@@ -127,6 +129,7 @@ impl ErrorKind {
             | Self::UnknownEntryRead
             | Self::UnknownEntryCut
             | Self::UnknownEntryRemoved
+            | Self::UnknownToolCall
             | Self::DuplicateEntry
             | Self::NoAnswer
             | Self::AnswerInProgress => Some(Self::Invalid),

@@ -53,6 +53,9 @@ impl ServedBridge {
         if setup.profile.answers.is_none() {
             codec.set_full_duplex(setup.profile.mode == Mode::Video);
         }
+        if !setup.profile.calls_tools() {
+            codec.refuse_tools();
+        }
         let model = connect.model.unwrap_or_default();
         let seed = setup.seed;
         let mut session = setup.open(now, connect.settings);
@@ -228,8 +231,9 @@ impl ServedBridge {
                         return output;
                     }
                 }
-                Action::Observe(Observation::NoEffect(note) | Observation::Unsupported(note))
-                    if !super::mark_noted(&mut self.noted_no_effect, &note) => {}
+                Action::Observe(
+                    Observation::NoEffect(note) | Observation::Note(note) | Observation::Unsupported(note),
+                ) if !super::mark_noted(&mut self.noted_no_effect, &note) => {}
                 Action::Observe(observation) => return Output::Observe(observation),
             }
         }

@@ -141,6 +141,13 @@ impl Codec {
         }
     }
 
+    /// Notes that the profile calls no tools.
+    pub(crate) fn refuse_tools(&mut self) {
+        if let Some(realtime) = self.realtime_mut() {
+            realtime.refuse_tools();
+        }
+    }
+
     /// Notes that the session answers no requests, because its model speaks unasked; and whether it sees pictures.
     pub(crate) fn set_full_duplex(&mut self, sees: bool) {
         self.takes_text = false;

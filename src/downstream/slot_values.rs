@@ -107,7 +107,7 @@ fn word_value(word: &WordTime, slot: Slot) -> Option<SlotValue<'_>> {
 mod tests {
     use super::*;
     use crate::{
-        event::{ClientAudio, CloseReason, RolloverReason, Speaker, SpeechId},
+        event::{ClientAudio, CloseReason, RolloverReason, Speaker, SpeechId, ToolCall},
         mapping::{Library, client::EventName},
     };
 
@@ -124,6 +124,11 @@ mod tests {
             EventName::AnswerStarted => ClientCommand::AnswerStarted { segment_id: 1, by_client: true },
             EventName::AnswerEnded => {
                 ClientCommand::AnswerEnded { segment_id: 1, cancelled: true, audio_ms: 1 }
+            }
+            EventName::ToolCalled => {
+                let text = || "x".to_owned();
+                let call = ToolCall { call_id: text(), name: text(), arguments: text() };
+                ClientCommand::ToolCalled { segment_id: 1, entry_id: 2, call }
             }
             EventName::SpeechEnded => ClientCommand::SpeechEnded { at_ms: 1, segment_id: 1 },
             EventName::TranscriptPartial

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::VoiceSample;
+use super::{ToolCall, ToolOffer, ToolResult, VoiceSample};
 
 /// Number of an entry of a conversation. An utterance and an answer have the number of their segment; entries that the
 /// client adds count from [`EntryId::FIRST_ADDED`].
@@ -48,6 +48,10 @@ pub enum EntryPart {
     Picture(Bytes),
     /// Speech, int16 mono 16 kHz.
     Audio(Arc<Vec<i16>>),
+    /// A call of a tool, by the model.
+    Call(ToolCall),
+    /// The result of a call, from the client.
+    Result(ToolResult),
 }
 
 impl std::fmt::Debug for EntryPart {
@@ -56,6 +60,8 @@ impl std::fmt::Debug for EntryPart {
             Self::Text(text) => write!(f, "Text({text:?})"),
             Self::Picture(bytes) => write!(f, "Picture({} bytes)", bytes.len()),
             Self::Audio(samples) => write!(f, "Audio({} samples)", samples.len()),
+            Self::Call(call) => write!(f, "{call:?}"),
+            Self::Result(result) => write!(f, "{result:?}"),
         }
     }
 }
@@ -68,6 +74,8 @@ impl EntryPart {
             Self::Text(text) => text.len(),
             Self::Picture(file) => file.len(),
             Self::Audio(samples) => size_of_val(samples.as_slice()),
+            Self::Call(call) => call.bytes(),
+            Self::Result(result) => result.call_id.len() + result.output.len(),
         };
         size_of::<Self>() + contents
     }
@@ -85,6 +93,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// True for a call of a tool, or its result.
+    #[must_use]
+    pub fn concerns_tools(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, EntryPart::Call(_) | EntryPart::Result(_)))
+    }
+
     /// Memory of the entry, bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -114,20 +128,23 @@ pub struct AnswerRequest {
     pub max_tokens: Option<u32>,
     /// Entries in place of the conversation so far.
     pub entries: Option<Vec<Entry>>,
+    /// Tools in place of the session's.
+    pub tools: Option<ToolOffer>,
     /// The answer becomes part of the conversation.
     pub is_remembered: bool,
     /// The client asked for it; otherwise the end of an utterance did.
     pub by_client: bool,
-    /// Memory of its instructions and entries, bytes ([`AnswerRequest::count_bytes`]).
+    /// Memory of its instructions, entries and tools, bytes ([`AnswerRequest::count_bytes`]).
     pub bytes: usize,
 }
 
 impl AnswerRequest {
-    /// Counts the memory of the instructions and entries, bytes.
+    /// Counts the memory of the instructions, entries and tools, bytes.
     #[must_use]
     pub fn count_bytes(&self) -> usize {
         let entries = self.entries.iter().flatten().map(Entry::bytes).sum::<usize>();
-        entries + self.instructions.as_ref().map_or(0, String::len)
+        let tools = self.tools.as_ref().map_or(0, ToolOffer::bytes);
+        entries + tools + self.instructions.as_ref().map_or(0, String::len)
     }
 }
 
@@ -138,6 +155,7 @@ impl Default for AnswerRequest {
             speaks: None,
             max_tokens: None,
             entries: None,
+            tools: None,
             is_remembered: true,
             by_client: false,
             bytes: 0,
@@ -169,7 +187,8 @@ impl Default for TurnDetection {
 pub struct ChatMessage {
     /// Speaker.
     pub role: Role,
-    /// Contents. There is at most one part of audio, because the C++ back-end reads only the first.
+    /// Contents. There is at most one part of audio, because the C++ back-end reads only the first. Calls and results are
+    /// written as text before.
     pub parts: Vec<EntryPart>,
 }
 

@@ -16,6 +16,7 @@ mod describe;
 mod http;
 mod lane;
 pub mod relay;
+mod tool;
 
 pub use self::answer::{
     AnswerRequest, ChatMessage, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, Role, TurnDetection,
@@ -27,6 +28,7 @@ pub use self::lane::{
     ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, TranscribePrompt,
     UnitInput, UpstreamEnd,
 };
+pub use self::tool::{Tool, ToolCall, ToolChoice, ToolOffer, ToolResult};
 use crate::audio::{encoding::Encoding, vad::Sensitivity};
 pub use crate::mapping::{
     client::{ClientAudio, ClientCommand, CloseReason, RolloverReason, Speaker, SpeechId},
@@ -159,6 +161,8 @@ pub enum Setting {
     TurnDetection(TurnDetection),
     /// Whether answers are spoken.
     SpokenAnswers(bool),
+    /// Tools that the model may call.
+    Tools(ToolOffer),
     /// Whether the user's words are transcribed beside an answer.
     TranscribeUser(bool),
 }

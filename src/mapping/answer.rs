@@ -3,8 +3,9 @@
 use serde::Deserialize;
 
 use super::{
-    check,
+    check::{self, Document, FileError},
     dialogue::{BargeInRules, MicrophoneMode},
+    tools::{ToolRules, ToolsFile},
 };
 
 /// `[answer]`: how the model answers utterances and messages.
@@ -30,6 +31,8 @@ pub struct AnswerFile {
     pub microphone: MicrophoneMode,
     /// Attempts at an answer of which nothing was sent.
     pub attempts: u32,
+    /// How tools are offered to the model. Without it, clients cannot offer any.
+    tools: Option<ToolsFile>,
 }
 
 /// The rules of a conversation that takes turns.
@@ -37,6 +40,19 @@ pub struct AnswerFile {
 pub struct AnswerRules {
     /// How the model answers.
     pub answer: AnswerFile,
+    /// How tools are offered to the model; `None` if clients cannot offer any.
+    pub tools: Option<ToolRules>,
     /// How the user interrupts.
     pub barge_in: BargeInRules,
+}
+
+impl AnswerFile {
+    pub(super) fn compile(
+        mut self,
+        document: &Document<'_>,
+        barge_in: BargeInRules,
+    ) -> Result<AnswerRules, FileError> {
+        let tools = self.tools.take().map(|tools| tools.compile(document)).transpose()?;
+        Ok(AnswerRules { answer: self, tools, barge_in })
+    }
 }

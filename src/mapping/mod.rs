@@ -22,6 +22,7 @@ pub mod profile;
 pub mod relay;
 pub mod scaffold;
 pub mod template;
+mod tools;
 pub mod upstream;
 
 use std::{collections::BTreeMap, sync::Arc};

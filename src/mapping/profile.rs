@@ -23,6 +23,7 @@ pub use super::{
         RolloverRules,
     },
     hear::{HearRules, PromptRequest},
+    tools::{AskTools, ToolRules},
 };
 
 /// The file, with what it inherits from the extended profile.
@@ -300,7 +301,7 @@ impl Profile {
             }
             (Some(answer), Mode::Chat) => {
                 let barge_in = require(document, "barge_in", read.barge_in)?;
-                Some(Arc::new(AnswerRules { answer, barge_in }))
+                Some(Arc::new(answer.compile(document, barge_in)?))
             }
             (None, _) => None,
         };
@@ -348,6 +349,12 @@ impl Profile {
             (None, Some(rules)) => rules.answer.transcribe_user,
             (None, None) => true,
         }
+    }
+
+    /// True if the model calls the client's tools.
+    #[must_use]
+    pub fn calls_tools(&self) -> bool {
+        self.answers.as_ref().is_some_and(|rules| rules.tools.is_some())
     }
 
     /// True for a relay profile, which serves only clients that speak the model's own protocol.

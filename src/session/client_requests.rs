@@ -22,12 +22,18 @@ use crate::{
     error::{Error, ErrorKind},
     event::{
         AnswerRequest, ClientCommand, Entry, EntryId, EntryPart, EntryPlace, Role, Setting, SpeakRequest,
-        VideoFrame, VoiceSample,
+        ToolOffer, VideoFrame, VoiceSample,
     },
 };
 
 /// Error text for a client that sends a text to an upstream without chat turns.
 const NO_SPEAKER: &str = "the upstreams have no chat mode for it, and so cannot speak a given text; their models speak for themselves only";
+
+/// Why a profile calls no tools.
+const NO_TOOLS: &str = "it has no [answer.tools]";
+
+/// What operators should know of tools.
+const TOOLS_NOTE: &str = "tools: the model is prompted, not trained, to call them; each call is checked against its schema, and a wrong one is asked for once more";
 
 impl Session {
     /// Completes the audio so far: of the utterance in progress, or all that a client without voice activity has sent.
@@ -64,7 +70,8 @@ impl Session {
 
     /// Adds an entry to the conversation. In full duplex, only its pictures can reach the model.
     pub(super) fn add_entry(&mut self, entry: Entry, place: EntryPlace) {
-        if self.assistant.is_some() {
+        let calls_tools = self.setup.profile.calls_tools();
+        if self.assistant.is_some() && (calls_tools || !entry.concerns_tools()) {
             return self.with_entries(|entries| entries.add(entry, place));
         }
         for part in entry.parts {
@@ -75,6 +82,9 @@ impl Session {
                         "an added message does nothing",
                         "its model hears only the microphone",
                     );
+                }
+                EntryPart::Call(_) | EntryPart::Result(_) => {
+                    self.note_no_effect("a call of a tool, or its result, does nothing", NO_TOOLS);
                 }
             }
         }
@@ -106,6 +116,20 @@ impl Session {
             Some(assistant) => assistant.settings.instructions = Some(text),
             None => self.note_no_effect("instructions do nothing", "its prompts are in its file"),
         }
+    }
+
+    /// Sets the tools that the model may call.
+    fn set_tools(&mut self, offer: ToolOffer) {
+        let note = match &mut self.assistant {
+            Some(assistant) if self.setup.profile.calls_tools() => {
+                let has_tools = !offer.tools.is_empty();
+                assistant.settings.tools = offer;
+                Some(Observation::Note(TOOLS_NOTE.to_owned())).filter(|_| has_tools)
+            }
+            _ if offer.tools.is_empty() => None,
+            _ => return self.note_no_effect("tools do nothing", NO_TOOLS),
+        };
+        note.into_iter().for_each(|note| self.tools.out.observe(note));
     }
 
     pub(super) fn note_no_effect(&mut self, what: &str, because: &str) {
@@ -238,6 +262,7 @@ impl Session {
                         assistant.settings.speaks = on;
                     }
                 }
+                Setting::Tools(offer) => self.set_tools(offer),
                 Setting::TranscribeUser(on) if self.setup.profile.answers.is_some() => {
                     self.transcriber.wants_transcript = on;
                 }
@@ -271,6 +296,7 @@ impl Session {
         if let Some(assistant) = &mut self.assistant {
             assistant.settings.voice = voice;
             assistant.settings.partials = partials;
+            assistant.settings.language.clone_from(&self.settings.language);
         }
         let settings = self.dialogue_settings();
         if let Some(dialogue) = &mut self.dialogue {

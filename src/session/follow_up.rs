@@ -280,6 +280,9 @@ impl Session {
             Owner::Assistant => {
                 assistant.as_mut().map_or(Effects::ALL, |it| it.handle_signal(now, signal, tools))
             }
+            Owner::AnswerSpeech => {
+                assistant.as_mut().map_or(Effects::ALL, |it| it.handle_speech_signal(now, signal, tools))
+            }
             Owner::Dialogue => {
                 dialogue.as_mut().map_or(Effects::ALL, |it| it.handle_signal(now, signal, tools))
             }

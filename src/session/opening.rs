@@ -131,7 +131,8 @@ impl SessionSetup {
 fn open_assistant(session: &mut Session) {
     let Some(rules) = session.setup.profile.answers.clone() else { return };
     let voice = session.configured_voice();
-    session.assistant = Some(Box::new(Assistant::new(session.setup.profile.clone(), rules, voice)));
+    let (profile, can_speak) = (session.setup.profile.clone(), session.setup.can_speak);
+    session.assistant = Some(Box::new(Assistant::new(profile, rules, voice, can_speak)));
 }
 
 fn open_dialogue(now: Instant, talk: Arc<DialogueRules>, session: &mut Session) {

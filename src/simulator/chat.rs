@@ -14,6 +14,8 @@ pub(super) struct ChatRequest {
     pub(super) user_audio: Option<Vec<f32>>,
     /// The text of the last user message.
     pub(super) user_text: String,
+    /// The system prompt that the model gets.
+    pub(super) system_text: String,
     /// The request's own voice reference, which only PyTorch uses.
     pub(super) voice_reference: Option<Vec<f32>>,
     /// Echoed unchanged, by PyTorch only.
@@ -96,7 +98,11 @@ impl ChatRequest {
             object("generation").and_then(|generation| generation.get("max_new_tokens")?.as_i64());
         let max_new_tokens = max_new_tokens.map_or(Backend::Cpp.default_max_new_tokens(), at_least_one);
         let streaming = flag(input, "streaming").unwrap_or(true);
-        let request = Self::from_messages(messages, streaming, speech_enabled, max_new_tokens);
+        let mut request = Self::from_messages(messages, streaming, speech_enabled, max_new_tokens);
+        if speech_enabled {
+            // A fixed persona replaces the client's prompt (field notes §1.7).
+            request.system_text.clear();
+        }
         // Without text or audio there is nothing to prefill but the system prompt.
         if request.user_text.is_empty() && request.user_audio.is_none() {
             return Err(AppendRejection::Reason("prefill_failed"));
@@ -110,6 +116,9 @@ impl ChatRequest {
         speech_enabled: bool,
         max_new_tokens: usize,
     ) -> Self {
+        let is_system = |message: &&ChatMessage| message.role == "system";
+        let system: Vec<&str> = messages.iter().filter(is_system).map(|message| &*message.text).collect();
+        let system_text = system.join("\n");
         let prompt_tokens = messages
             .iter()
             .map(|message| {
@@ -124,6 +133,7 @@ impl ChatRequest {
             max_new_tokens,
             user_audio: (!last.audio.is_empty()).then_some(last.audio),
             user_text: last.text,
+            system_text,
             voice_reference: None,
             input_id: None,
             response_id: None,

@@ -17,6 +17,7 @@ use super::{
     model::OrphanedGeneration,
     script,
     session_context::{SimContext, SimSessionEnd},
+    tool_script,
 };
 
 /// Characters of text per second of speech (field notes §6.2).
@@ -76,8 +77,13 @@ impl Generation {
     }
 
     fn determine_text(&mut self, ctx: &mut SimContext<'_>) {
+        if let Some(answer) = self.scripted_answer(ctx) {
+            return self.handle_text(&answer, ctx);
+        }
         let Some(samples) = self.request.user_audio.take() else {
-            let text = script::simulated_answer(&self.request.user_text, self.request.speech_enabled);
+            let ChatRequest { system_text, user_text, speech_enabled, .. } = &self.request;
+            let text = tool_script::simulated_answer(system_text, user_text)
+                .unwrap_or_else(|| script::simulated_answer(user_text, *speech_enabled));
             return self.handle_text(&text, ctx);
         };
         if ctx.faults.trigger(FaultKind::EmptyTranscript) {
@@ -87,6 +93,17 @@ impl Generation {
         } else {
             self.handle_text(&script::simulated_transcript(samples.len()), ctx);
         }
+    }
+
+    /// The next answer of the script, unless the request is for speech or for a transcript.
+    fn scripted_answer(&self, ctx: &mut SimContext<'_>) -> Option<String> {
+        let ChatRequest { user_audio, user_text, speech_enabled, system_text, .. } = &self.request;
+        let reads_aloud = *speech_enabled && user_text.contains(script::READ_ALOUD_PROMPT);
+        let transcribes = user_audio.is_some() && system_text.is_empty();
+        let next = usize::try_from(*ctx.answer_count).ok().filter(|_| !reads_aloud && !transcribes)?;
+        let answer = ctx.cfg.answers.get(next)?.clone();
+        *ctx.answer_count += 1;
+        Some(answer)
     }
 
     fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) {
@@ -121,7 +138,10 @@ impl Generation {
         }
         self.pending_job = None;
         match answer {
-            EngineAnswer::Transcript(Ok(text)) => self.handle_text(text.trim(), ctx),
+            EngineAnswer::Transcript(Ok(text)) => {
+                let call = tool_script::simulated_answer(&self.request.system_text, text);
+                self.handle_text(call.as_deref().unwrap_or(text.trim()), ctx);
+            }
             EngineAnswer::Speech(Ok(samples)) => {
                 self.speech = (!samples.is_empty()).then(|| SpeechSource::Engine(samples.clone()));
                 self.schedule_steps(ctx);

@@ -33,6 +33,7 @@ mod session;
 mod session_context;
 mod session_mode;
 mod sglang;
+mod tool_script;
 mod vllm_omni;
 
 #[cfg(feature = "io")]
@@ -299,6 +300,8 @@ pub struct SimulatorConfig {
     pub force_listen_count: u32,
     /// Number of units of a full-duplex turn without an engine; a longer text takes more.
     pub turn_units: usize,
+    /// The first answers of the chat model, in this order. Texts to read aloud and transcripts do not count.
+    pub answers: Vec<String>,
     /// Seed of the ids: equal seeds and inputs give equal outputs.
     pub seed: u64,
     /// Reports the samples of every ASR request ([`SimOutput::AsrAudio`]), every full-duplex session
@@ -322,6 +325,7 @@ impl Default for SimulatorConfig {
             video_time_limit: Duration::from_secs(300),
             force_listen_count: 3,
             turn_units: 3,
+            answers: Vec::new(),
             seed: 0,
             record: false,
         }

@@ -39,6 +39,8 @@ pub(super) struct SimContext<'a> {
     pub(super) faults: &'a mut Faults,
     pub(super) model: &'a mut WorkerModel,
     pub(super) job_count: &'a mut u64,
+    /// Scripted answers of the whole gateway so far.
+    pub(super) answer_count: &'a mut u64,
     /// Full-duplex turns of the whole gateway so far.
     pub(super) turn_count: &'a mut u64,
     pub(super) outputs: &'a mut VecDeque<SimOutput>,

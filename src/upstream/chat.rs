@@ -87,6 +87,8 @@ impl Dialect {
             EntryPart::Picture(file) => {
                 self.encode_element(SendName::ChatPicture, SlotValue::Base64(file), out);
             }
+            // No known server takes calls as such: the session has written them as text.
+            EntryPart::Call(_) | EntryPart::Result(_) => {}
         }
     }
 
@@ -118,6 +120,7 @@ fn message_len(message: &ChatMessage) -> usize {
         EntryPart::Text(text) => text.len(),
         EntryPart::Audio(audio) => pcm::base64_f32_len(audio.len()),
         EntryPart::Picture(file) => file.len().div_ceil(3) * 4,
+        EntryPart::Call(_) | EntryPart::Result(_) => 0,
     };
     64 + message.parts.iter().map(|part| 48 + part_len(part)).sum::<usize>()
 }

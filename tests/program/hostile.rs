@@ -69,7 +69,7 @@ impl Hostile {
             }
             Self::StoredItems => {
                 let output = vec![r#"{"":0}"#; 30_000].join(",");
-                let item = format!(r#"{{"type":"function_call_output","output":[{output}]}}"#);
+                let item = format!(r#"{{"type":"mcp_call","output":[{output}]}}"#);
                 long(&format!(r#"{{"type":"conversation.item.create","item":{item}}}"#)).repeat(40)
             }
             Self::ManyParts => {

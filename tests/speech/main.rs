@@ -6,6 +6,7 @@
 mod calls;
 mod client_libraries;
 mod client_programs;
+mod client_tools;
 mod engine_quality;
 mod engines;
 mod macaw_clients;

@@ -14,7 +14,7 @@ use crate::{
     audio::input_converter::InputConverter,
     downstream::json_text::{Fields, quote, read_str, write_field},
     error::{Error, ErrorKind},
-    event::{EntryId, EntryPart, Role},
+    event::{EntryId, EntryPart, Role, ToolCall, ToolResult},
 };
 
 /// Longest item without its audio and pictures, bytes: many times the model's context.
@@ -23,6 +23,10 @@ pub(super) const ITEM_MAX_BYTES: usize = 256 * 1024;
 const PARTS_MAX: usize = 64;
 /// Longest name of an item's type, bytes.
 const TYPE_MAX_BYTES: usize = 64;
+/// Longest id of a call, bytes.
+const CALL_ID_MAX_BYTES: usize = 256;
+/// Longest name of a tool, bytes.
+const TOOL_NAME_MAX_BYTES: usize = 256;
 /// Longest audio of an item, samples at 16 kHz: MiniCPM-o takes 30 s at a time.
 const AUDIO_MAX_S: usize = 30;
 /// Largest picture, bytes: more than a photo of a phone's camera.
@@ -38,7 +42,7 @@ pub(super) struct AddedItem {
     /// The item as JSON, with its pictures.
     pub(super) json: String,
     pub(super) role: Role,
-    /// Empty for items that the model cannot use, such as the results of tools.
+    /// Empty for items that the model cannot use.
     pub(super) parts: Vec<EntryPart>,
 }
 
@@ -62,6 +66,10 @@ pub(super) fn read_item(
             write_field(&mut json, key, value.get());
         }
     }
+    let tool_part = read_tool_part(fields, &kind, path, number)?;
+    if let (Some(EntryPart::Call(call)), None) = (&tool_part, fields.given("call_id")) {
+        write_field(&mut json, "call_id", &quote(&call.call_id));
+    }
     let mut content = Content { format, ..Content::default() };
     let mut role = Role::User;
     let mut kept = json.clone();
@@ -76,7 +84,40 @@ pub(super) fn read_item(
     if kept.len() > ITEM_MAX_BYTES {
         return Err(wrong_value(path, &format!("at most {ITEM_MAX_BYTES} bytes beside audio and pictures")));
     }
-    Ok(AddedItem { item: Item::added(id, number, kept), json, role, parts: content.parts })
+    let mut item = Item::added(id, number, kept);
+    if let Some(EntryPart::Call(call)) = &tool_part {
+        (role, item.call_id) = (Role::Assistant, Some(call.call_id.clone()));
+    }
+    content.parts.extend(tool_part);
+    Ok(AddedItem { item, json, role, parts: content.parts })
+}
+
+/// Reads a call of a tool or its result; `None` for another kind of item.
+fn read_tool_part(
+    fields: &Fields<'_>,
+    kind: &str,
+    path: &str,
+    number: EntryId,
+) -> Result<Option<EntryPart>, Error> {
+    let text = |key: &str, max_bytes: usize| {
+        let path = format!("{path}.{key}");
+        read_text(fields.given(key).ok_or_else(|| missing(&path))?, &path, max_bytes)
+    };
+    Ok(Some(match kind {
+        "function_call" => EntryPart::Call(ToolCall {
+            call_id: match fields.given("call_id") {
+                Some(_) => text("call_id", CALL_ID_MAX_BYTES)?,
+                None => format!("call_{:x}", number.0),
+            },
+            name: text("name", TOOL_NAME_MAX_BYTES)?,
+            arguments: text("arguments", ITEM_MAX_BYTES)?,
+        }),
+        "function_call_output" => EntryPart::Result(ToolResult {
+            call_id: text("call_id", CALL_ID_MAX_BYTES)?,
+            output: text("output", ITEM_MAX_BYTES)?,
+        }),
+        _ => return Ok(None),
+    }))
 }
 
 fn read_role(fields: &Fields<'_>, path: &str) -> Result<Role, Error> {

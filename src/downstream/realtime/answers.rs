@@ -3,9 +3,15 @@
 
 use serde_json::json;
 
-use super::{Realtime, numbered_input::NumberedInput, response::Response, with};
+use super::{
+    Realtime,
+    items::{Item, call_json},
+    numbered_input::NumberedInput,
+    response::Response,
+    with,
+};
 use crate::{
-    event::{ClientAudio, EntryId, Message, SpeechId},
+    event::{ClientAudio, EntryId, Message, SpeechId, ToolCall},
     mapping::client::RealtimeEvent,
 };
 
@@ -101,7 +107,42 @@ impl Realtime {
         self.send(RealtimeEvent::ContentPartAdded, with(position, "part", part), send);
     }
 
-    /// Ends a response: its part, its item and itself.
+    /// Adds a call of a tool to a response. The client gets it when the words before it are complete.
+    pub(super) fn add_call(&mut self, segment_id: u32, number: EntryId, call: &ToolCall) {
+        let id = self.events.item_id(number);
+        if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {
+            response.calls.push((id, number, call.clone()));
+        }
+    }
+
+    /// Sends a call of a response. Clients know its item before its arguments are done: Pipecat relies on it.
+    fn send_call(&mut self, response: &Response, at: usize, send: &mut dyn FnMut(Message)) {
+        let (id, number, call) = &response.calls[at];
+        let position = response.call_position(at);
+        let place =
+            json!({ "response_id": position["response_id"], "output_index": position["output_index"] });
+        let previous = self.items.last_id();
+        let empty = call_json(id, call, "in_progress", "").to_string();
+        self.send_with(RealtimeEvent::OutputItemAdded, place.clone(), ("item", &empty), send);
+        let item = Item::call(id.clone(), *number, call);
+        let json = item.json().into_owned();
+        if response.is_remembered {
+            self.items.add(item);
+            let fields = json!({ "previous_item_id": previous });
+            self.send_with(RealtimeEvent::ItemAdded, fields, ("item", &empty), send);
+        }
+        let arguments = call.arguments.as_str();
+        let delta = with(position.clone(), "delta", arguments.into());
+        self.send(RealtimeEvent::CallArgumentsDelta, delta, send);
+        let done = with(with(position, "arguments", arguments.into()), "name", call.name.as_str().into());
+        self.send(RealtimeEvent::CallArgumentsDone, done, send);
+        if response.is_remembered {
+            self.send_item_done(*number, send);
+        }
+        self.send_with(RealtimeEvent::OutputItemDone, place, ("item", &json), send);
+    }
+
+    /// Ends a response: its part, its items and itself.
     pub(super) fn end_response(
         &mut self,
         segment_id: u32,
@@ -122,6 +163,7 @@ impl Realtime {
             self.end_output(&response, send);
             self.tell_truncation(&response, cancelled, send);
         }
+        (0..response.calls.len()).for_each(|at| self.send_call(&response, at, send));
         let fields = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
         self.send(RealtimeEvent::ResponseDone, fields, send);
         self.send(RealtimeEvent::RateLimits, json!({ "rate_limits": [] }), send);

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     downstream::json_text::{Fields, read_str},
     error::{Error, ErrorKind},
-    event::{ClientEvent, Entry, EntryPlace},
+    event::{ClientEvent, Entry, EntryPart, EntryPlace},
     mapping::client::{RealtimeEvent, Verb},
 };
 
@@ -127,6 +127,7 @@ impl Realtime {
             }
         };
         let added = read_item(&fields, "item", (id, number), self.session.input)?;
+        self.check_result(&added.parts)?;
         if added.parts.is_empty() {
             self.ignore("conversation.item.create", "item", "MiniCPM-o has no use for it");
         } else {
@@ -141,6 +142,18 @@ impl Realtime {
             self.reply_item(event, json!({ "previous_item_id": previous }), &json);
         }
         Ok(())
+    }
+
+    /// Rejects the result of a call that is not in the conversation, as OpenAI does.
+    fn check_result(&self, parts: &[EntryPart]) -> Result<(), Error> {
+        match parts {
+            [EntryPart::Result(result)]
+                if !self.session.refuses_tools && !self.items.has_call(&result.call_id) =>
+            {
+                Err(Error::new(ErrorKind::UnknownToolCall, shortened(&result.call_id)))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn retrieve_item(&mut self, message: &Fields<'_>) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use crate::event::{EntryId, heard_words};
+use crate::event::{EntryId, ToolCall, heard_words};
 
 /// Most items. Beyond it, the oldest are forgotten; the session's history is shorter.
 const ITEMS_MAX: usize = 1000;
@@ -21,6 +21,8 @@ pub(super) struct Item {
     pub(super) audio_ms: u64,
     /// The client waits for the transcript of this utterance.
     pub(super) awaits_transcript: bool,
+    /// The id that the result of this call must have.
+    pub(super) call_id: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -53,6 +55,14 @@ impl MessageContents {
     }
 }
 
+/// The item of a call.
+pub(super) fn call_json(id: &str, call: &ToolCall, status: &str, arguments: &str) -> Value {
+    json!({
+        "id": id, "object": "realtime.item", "type": "function_call", "status": status, "call_id": call.call_id,
+        "name": call.name, "arguments": arguments,
+    })
+}
+
 /// Items, oldest first.
 #[derive(Debug)]
 pub(super) struct ItemStore {
@@ -77,13 +87,20 @@ impl Item {
     }
 
     pub(super) const fn message(id: String, number: EntryId, contents: MessageContents) -> Self {
-        Self { id, number, contents: Contents::Message(contents), audio_ms: 0, awaits_transcript: false }
+        let contents = Contents::Message(contents);
+        Self { id, number, contents, audio_ms: 0, awaits_transcript: false, call_id: None }
     }
 
     /// An item of the client, as JSON.
     pub(super) fn added(id: String, number: EntryId, json: String) -> Self {
         let contents = Contents::Added(json.into());
-        Self { id, number, contents, audio_ms: 0, awaits_transcript: false }
+        Self { id, number, contents, audio_ms: 0, awaits_transcript: false, call_id: None }
+    }
+
+    /// A call of a tool by the model.
+    pub(super) fn call(id: String, number: EntryId, call: &ToolCall) -> Self {
+        let json = call_json(&id, call, "completed", &call.arguments).to_string();
+        Self { call_id: Some(call.call_id.clone()), ..Self::added(id, number, json) }
     }
 
     /// The item as JSON.
@@ -102,7 +119,7 @@ impl Item {
             }
             Contents::Added(json) => json.len(),
         };
-        size_of::<Self>() + self.id.len() + contents
+        size_of::<Self>() + self.id.len() + self.call_id.as_ref().map_or(0, String::len) + contents
     }
 
     /// Words of an utterance or an answer.
@@ -183,6 +200,11 @@ impl ItemStore {
     /// Index of the item with this id.
     pub(super) fn position(&self, id: &str) -> Option<usize> {
         self.list.iter().position(|item| item.id == id)
+    }
+
+    /// True if there is a call with this id.
+    pub(super) fn has_call(&self, call_id: &str) -> bool {
+        self.list.iter().any(|item| item.call_id.as_deref() == Some(call_id))
     }
 
     pub(super) fn at(&self, at: usize) -> Option<&Item> {

@@ -2,7 +2,7 @@
 //!
 //! Sources: OpenAI's published schema, and what its clients break on (field notes openai-realtime.md). The session knows
 //! utterances and answers by number; here they become items and responses with ids. [`session`] holds the client's settings
-//! ([`detection`] those of turn detection), [`items`] the conversation, and [`response`] the answer in progress. [`answers`] sends
+//! ([`detection`] those of turn detection, [`tools`] those of tools), [`items`] the conversation, and [`response`] the answer in progress. [`answers`] sends
 //! answers, [`commands`] reads the client's messages, with [`added_item`] and [`requests`], by [`fields`].
 //! [`numbered_input`] is for the protocol of this kind whose input is numbered.
 
@@ -18,6 +18,7 @@ mod numbered_input;
 mod requests;
 mod response;
 mod session;
+mod tools;
 mod transcription;
 
 use std::{collections::VecDeque, sync::Arc};
@@ -40,7 +41,7 @@ use crate::{
     event::{ClientCommand, CloseReason, EntryId, Message, Setting, Speaker, SpeechId},
     mapping::{
         ClientMapping,
-        client::{RealtimeEvent, ReportedAs},
+        client::{RealtimeEvent, RealtimeNames, ReportedAs},
     },
 };
 
@@ -88,6 +89,7 @@ impl Realtime {
         if events.numbered.is_some() {
             session.input.rate_hz = events.mapping.audio_in.rate_hz;
         }
+        session.refuses_tools = !events.mapping.realtime.as_ref().is_some_and(RealtimeNames::reports_calls);
         Self {
             events,
             session_id: String::new(),
@@ -119,6 +121,11 @@ impl Realtime {
         if let Some(input) = &mut self.events.numbered {
             input.sees = sees;
         }
+    }
+
+    /// The profile calls no tools.
+    pub(super) const fn refuse_tools(&mut self) {
+        self.session.refuses_tools = true;
     }
 
     /// Uses the older shape of the protocol.
@@ -229,6 +236,9 @@ impl Realtime {
                 self.send_playback(E::CallAudioStopped, send);
             }
             ClientCommand::SpeakingEnded { .. } => self.send_playback(E::CallAudioCleared, send),
+            ClientCommand::ToolCalled { segment_id, entry_id, call } => {
+                self.add_call(*segment_id, EntryId(*entry_id), call);
+            }
             ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms } => {
                 self.end_response(*segment_id, (*cancelled, *audio_ms), send);
                 self.report_units(0, send);

@@ -8,11 +8,12 @@ use super::{
     fields::{TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, wrong_type, wrong_value},
     response::RequestedResponse,
     session::{check_tool_choice, read_modalities},
+    tools::{TOOL_FIELDS, check_choice, update_offer},
 };
 use crate::{
     downstream::json_text::{Fields, read_str},
     error::{Error, ErrorKind},
-    event::{AnswerRequest, ClientEvent, Entry},
+    event::{AnswerRequest, ClientEvent, Entry, ToolOffer},
 };
 
 /// Most requests whose answers have not begun.
@@ -73,7 +74,7 @@ impl Realtime {
         let max = max.into_iter().find_map(|key| Some((key, fields.given(key)?)));
         let max_output_tokens =
             max.map(|(key, max)| read_small(max, &format!("response.{key}"))).transpose()?;
-        self.check_tools(fields)?;
+        let tools = self.read_tools(fields)?;
         let metadata = fields.given("metadata").map_or(Ok(Value::Null), read_metadata)?;
         let entries = fields.given("input").map(|input| self.read_input(input)).transpose()?;
         let max_tokens = max_output_tokens.as_ref().and_then(Value::as_u64);
@@ -82,6 +83,7 @@ impl Realtime {
             speaks: speaks.transpose()?,
             max_tokens: max_tokens.map(|max| u32::try_from(max).unwrap_or(u32::MAX).max(1)),
             entries,
+            tools,
             is_remembered: !is_out_of_band,
             by_client: true,
             bytes: 0,
@@ -97,15 +99,30 @@ impl Realtime {
         Ok((request, requested))
     }
 
-    /// Refuses an answer that must call a tool, and notes tools that are never called.
-    fn check_tools(&mut self, fields: &Fields<'_>) -> Result<(), Error> {
-        if let Some(choice) = fields.given("tool_choice") {
-            check_tool_choice(choice, "response.tool_choice")?;
+    /// Reads the tools of an answer that differ from the session's. Where none can be called, a choice that requires a call is
+    /// refused, and others are noted.
+    fn read_tools(&mut self, fields: &Fields<'_>) -> Result<Option<ToolOffer>, Error> {
+        const CHOICE: &str = "response.tool_choice";
+        if self.session.refuses_tools {
+            if let Some(choice) = fields.given("tool_choice") {
+                check_tool_choice(choice, CHOICE)?;
+            }
+            if fields.given("tools").is_some_and(|tools| tools.get() != "[]") {
+                self.ignore("response.create", "tools", "the model calls no tools here");
+            }
+            return Ok(None);
         }
-        if fields.given("tools").is_some_and(|tools| tools.get() != "[]") {
-            self.ignore("response.create", "tools", "MiniCPM-o calls no tools");
+        let mut offer = None;
+        for (key, value) in TOOL_FIELDS.into_iter().filter_map(|key| Some((key, fields.given(key)?))) {
+            let offer = offer.get_or_insert_with(|| self.session.tools.clone());
+            let left_out = update_offer(offer, key, value, &format!("response.{key}"))?;
+            for kind in left_out {
+                let because = format!("tools of type {kind:?} are not called");
+                self.ignore("response.create", "tools", &because);
+            }
         }
-        Ok(())
+        offer.as_ref().map_or(Ok(()), |offer| check_choice(offer, CHOICE))?;
+        Ok(offer)
     }
 
     /// Reads the items of a response's own input.

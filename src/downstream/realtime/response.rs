@@ -3,10 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{
-    items::{Item, MessageContents},
+    items::{Item, MessageContents, call_json},
     session::SessionConfig,
 };
-use crate::{audio::pcm, downstream::json_text::write_field, event::EntryId};
+use crate::{
+    audio::pcm,
+    downstream::json_text::write_field,
+    event::{EntryId, ToolCall},
+};
 
 /// Request of the client: `response.create`.
 #[derive(Debug, Default)]
@@ -41,6 +45,8 @@ pub(super) struct Response {
     pub(super) has_audio: bool,
     /// Length of its audio at its end, ms: all that belongs to its words, heard or not.
     pub(super) audio_ms: u64,
+    /// Calls of tools, each with its item's id and number.
+    pub(super) calls: Vec<(String, EntryId, ToolCall)>,
     /// Code and message of what ended it.
     pub(super) failure: Option<(String, String)>,
     status: &'static str,
@@ -67,6 +73,7 @@ impl Response {
             sent_bytes: 0,
             has_audio: false,
             audio_ms: 0,
+            calls: Vec::new(),
             failure: None,
             status: "in_progress",
             status_details: Value::Null,
@@ -80,6 +87,13 @@ impl Response {
     /// Where its output belongs.
     pub(super) fn position(&self) -> Value {
         json!({ "response_id": self.id, "item_id": self.item_id, "output_index": 0, "content_index": 0 })
+    }
+
+    /// Where the output of one of its calls belongs.
+    pub(super) fn call_position(&self, at: usize) -> Value {
+        let (item_id, _, call) = &self.calls[at];
+        let index = usize::from(self.has_item) + at;
+        json!({ "response_id": self.id, "item_id": item_id, "output_index": index, "call_id": call.call_id })
     }
 
     pub(super) fn has_new_words(&self) -> bool {
@@ -182,10 +196,12 @@ impl Response {
     /// The response, as the client gets it.
     pub(super) fn to_json(&self, session: &SessionConfig, is_beta: bool) -> Value {
         let is_over = self.status != "in_progress";
-        let output = match is_over && self.has_item {
-            true => json!([self.item_contents(is_beta).json(&self.item_id)]),
-            false => json!([]),
-        };
+        let mut output = Vec::new();
+        if is_over {
+            output.extend(self.has_item.then(|| self.item_contents(is_beta).json(&self.item_id)));
+            let calls = self.calls.iter();
+            output.extend(calls.map(|(id, _, call)| call_json(id, call, "completed", &call.arguments)));
+        }
         let conversation = if self.is_remembered { json!("conv_voxbridge") } else { Value::Null };
         let modalities = if self.speaks { json!(["audio"]) } else { json!(["text"]) };
         let mut response = json!({

@@ -11,17 +11,18 @@ use super::{
         wrong_type, wrong_value,
     },
     format::AudioFormat,
+    tools::{TOOL_FIELDS, check_choice, update_offer},
     transcription::Transcription,
 };
 use crate::{
     downstream::json_text::{Fields, JsonKind as _, read_str, write_field},
     error::Error,
-    event::{Setting, TurnDetection},
+    event::{Setting, ToolOffer, TurnDetection},
 };
 
 /// OpenAI's sessions end after an hour.
 const SESSION_MAX_S: f64 = 3600.0;
-/// Settings without effect that are echoed, such as tools.
+/// Settings that are echoed as the client gave them. Of these, only those of tools have an effect.
 const ECHOED: [&str; 9] = [
     "tools",
     "tool_choice",
@@ -50,7 +51,7 @@ impl<'m> WithoutEffect<'m> {
     }
 
     /// Notes a setting, as the client gave it.
-    fn note(&mut self, path: &str, given: String) {
+    pub(super) fn note(&mut self, path: &str, given: String) {
         let reason = self.reasons.get(path).map_or("voxbridge does not know it", String::as_str);
         self.found.push((given, reason));
     }
@@ -73,7 +74,11 @@ pub(super) struct SessionConfig {
     voice: Value,
     speed: Value,
     max_output_tokens: Option<Value>,
-    /// Settings without effect, as their text.
+    /// Tools that the model may call.
+    pub(super) tools: ToolOffer,
+    /// The profile or the protocol has no calls.
+    pub(super) refuses_tools: bool,
+    /// Settings of [`ECHOED`], as their text.
     echoed: BTreeMap<&'static str, Box<RawValue>>,
 }
 
@@ -106,7 +111,7 @@ impl SessionConfig {
 
     /// Memory of the texts that the client gave, bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.instructions.as_ref().map_or(0, String::len) + self.echoed_bytes()
+        self.instructions.as_ref().map_or(0, String::len) + self.echoed_bytes() + self.tools.bytes()
     }
 
     fn echoed_bytes(&self) -> usize {
@@ -123,6 +128,7 @@ impl SessionConfig {
         for (key, value) in update.iter() {
             changed.update_field(key, value, ignored)?;
         }
+        check_choice(&changed.tools, "session.tool_choice")?;
         *self = changed;
         Ok(())
     }
@@ -162,6 +168,14 @@ impl SessionConfig {
             // vLLM-Omni's.
             "sample_rate_hz" => self.input = self.input.with_rate(value, "session.sample_rate_hz")?,
             "id" | "object" | "client_secret" => {}
+            _ if TOOL_FIELDS.contains(&key) && !self.refuses_tools => {
+                let path = format!("session.{key}");
+                let left_out = update_offer(&mut self.tools, key, value, &path)?;
+                left_out
+                    .into_iter()
+                    .for_each(|kind| ignored.note("tools", format!("{path} of type {kind:?}")));
+                self.echo(key, value, &path)?;
+            }
             _ => return self.update_without_effect(key, value, ignored),
         }
         Ok(())
@@ -184,13 +198,16 @@ impl SessionConfig {
         if matches!(key, "max_output_tokens" | "max_response_output_tokens") {
             self.max_output_tokens = Some(read_small(value, &path)?);
         }
+        self.echo(key, value, &path)
+    }
+
+    /// Keeps a setting if it is echoed.
+    fn echo(&mut self, key: &str, value: &RawValue, path: &str) -> Result<(), Error> {
         if let Some(key) = ECHOED.into_iter().find(|echoed| *echoed == key) {
             self.echoed.insert(key, value.to_owned());
             if self.echoed_bytes() > ECHOED_MAX_BYTES {
-                return Err(wrong_value(
-                    &path,
-                    &format!("at most {ECHOED_MAX_BYTES} bytes of such settings"),
-                ));
+                let bounds = format!("at most {ECHOED_MAX_BYTES} bytes of such settings");
+                return Err(wrong_value(path, &bounds));
             }
         }
         Ok(())
@@ -284,6 +301,7 @@ impl SessionConfig {
             Setting::OutputRate(self.output.rate_hz),
             Setting::SpokenAnswers(self.speaks()),
             Setting::TranscribeUser(self.transcribes()),
+            Setting::Tools(self.tools.clone()),
         ];
         settings.extend(self.instructions.clone().map(Setting::Instructions));
         let voice = self.voice.as_str().or_else(|| self.voice["id"].as_str());
@@ -385,12 +403,12 @@ fn read_optional(value: &RawValue, path: &str, max_bytes: usize) -> Result<Optio
     (value.get() != "null").then(|| read_text(value, path, max_bytes)).transpose()
 }
 
-/// Rejects a choice that requires a tool call: MiniCPM-o calls no tools.
+/// Rejects a choice that requires a tool call, where none can be made.
 pub(super) fn check_tool_choice(choice: &RawValue, path: &str) -> Result<(), Error> {
     match read_small(choice, path)?.as_str() {
         Some("auto" | "none") => Ok(()),
         None if choice.get() == "null" => Ok(()),
-        _ => Err(wrong_value(path, "'auto' or 'none', because MiniCPM-o calls no tools")),
+        _ => Err(wrong_value(path, "'auto' or 'none', because the model calls no tools here")),
     }
 }
 

@@ -216,6 +216,17 @@ client_events! {
     } from "the bridge, before the first word of an answer"
     [SegmentId = int(*segment_id), UnixS];
 
+    /// The model calls a tool of the client. Sent when the words before it have been heard, and before the end of the answer.
+    ToolCalled {
+        /// Answer.
+        segment_id: u32,
+        /// Entry of the conversation that the call becomes.
+        entry_id: u32,
+        /// The call.
+        call: ToolCall,
+    } from "the model's answer, if the client offers tools"
+    [SegmentId = int(*segment_id), UnixS];
+
     /// An answer is complete: nothing of it follows.
     AnswerEnded {
         /// Answer.
@@ -387,6 +398,25 @@ impl EventName {
 /// Names a speech to the client: a requested text, or a turn or answer of the model. Unique within a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpeechId(pub u32);
+
+/// A call of one of the client's tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// Names the call in its result.
+    pub call_id: String,
+    /// Name of the tool.
+    pub name: String,
+    /// The arguments: the text of a JSON object.
+    pub arguments: String,
+}
+
+impl ToolCall {
+    /// Memory of its texts, bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.call_id.len() + self.name.len() + self.arguments.len()
+    }
+}
 
 /// Audio for the client: mono samples at the client's rate.
 #[derive(Debug, Clone, PartialEq)]

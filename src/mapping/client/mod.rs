@@ -21,7 +21,7 @@ use self::{
     values::{compile_event, compile_values},
 };
 pub use self::{
-    events::{ClientAudio, ClientCommand, EventName, SpeechId},
+    events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
     file::{AudioIn, AudioOut, CloseSpelling, EchoMode, EmptyMessage, ReportedAs, TranscriptRules},
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},

@@ -68,6 +68,10 @@ named_enum! {
         TextDelta = "text_delta",
         /// All words of a written answer.
         TextDone = "text_done",
+        /// Arguments of a call. Optional, as the next: without them, clients cannot offer tools.
+        CallArgumentsDelta = "call_arguments_delta",
+        /// All arguments of a call.
+        CallArgumentsDone = "call_arguments_done",
         /// Limits of the account: none are stated.
         RateLimits = "rate_limits",
         /// An error.
@@ -97,6 +101,8 @@ impl RealtimeEvent {
         matches!(
             self,
             Self::SessionClosed
+                | Self::CallArgumentsDelta
+                | Self::CallArgumentsDone
                 | Self::InputAccepted
                 | Self::PictureAccepted
                 | Self::InputEnded
@@ -119,6 +125,8 @@ impl RealtimeEvent {
                 | Self::AudioTranscriptDone
                 | Self::TextDelta
                 | Self::TextDone
+                | Self::CallArgumentsDelta
+                | Self::CallArgumentsDone
                 | Self::UnitDone
         )
     }
@@ -171,6 +179,12 @@ impl RealtimeNames {
     #[must_use]
     pub fn serves_calls(&self) -> bool {
         !self.event(RealtimeEvent::CallAudioStarted, false).is_empty()
+    }
+
+    /// True if the client learns of calls, and so may offer tools.
+    #[must_use]
+    pub fn reports_calls(&self) -> bool {
+        !self.event(RealtimeEvent::CallArgumentsDone, false).is_empty()
     }
 
     /// Name of an event; empty for an event that is not sent.

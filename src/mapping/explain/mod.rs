@@ -17,13 +17,16 @@ pub use self::row::{ExplainRow, RowKind};
 use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
-    client::{AudioOut, CommandVerb, EventName, RealtimeEvent, Verb},
+    client::{AudioOut, CommandVerb, EventName, RealtimeEvent, RealtimeNames, Verb},
     compatibility::check_compatible,
     field::ProtocolField,
     template::{SlotValue, Template},
     upstream::Mode,
 };
 use crate::audio::{encoding::Encoding, opus::PacketOptions};
+
+/// Settings of OpenAI's protocol that have an effect where the model calls tools.
+const TOOL_SETTINGS: [&str; 3] = ["tools", "tool_choice", "parallel_tool_calls"];
 
 /// Explanation of one client protocol with one profile on one dialect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -202,7 +205,11 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
         };
         rows.extend(command.fields.iter().map(field));
         if command.verbs.iter().any(|it| it.verb == Verb::SessionUpdate) {
-            let ignored = client.realtime.iter().flat_map(|names| &names.without_effect);
+            let calls_tools = |names: &RealtimeNames| profile.calls_tools() && names.reports_calls();
+            let has_effect = |names, setting: &str| calls_tools(names) && TOOL_SETTINGS.contains(&setting);
+            let ignored = client.realtime.iter().flat_map(|names| {
+                names.without_effect.iter().filter(|(setting, _)| !has_effect(names, setting))
+            });
             rows.extend(ignored.map(|(setting, because)| {
                 let becomes = format!("accepted without effect: {because}");
                 ExplainRow::new(RowKind::Field, &format!("session.{setting}"), becomes)
@@ -361,7 +368,12 @@ mod tests {
         let reasons = &client.realtime.as_ref().unwrap().without_effect;
         assert!(reasons.contains_key("tools"));
         for (setting, because) in reasons {
-            let row = text.lines().find(|line| line.contains(&format!("`session.{setting}`"))).unwrap();
+            let row = text.lines().find(|line| line.contains(&format!("`session.{setting}`")));
+            if super::TOOL_SETTINGS.contains(&setting.as_str()) {
+                assert_eq!(row, None, "the profile calls tools");
+                continue;
+            }
+            let row = row.unwrap();
             assert!(row.contains(&format!("accepted without effect: {because}")), "{row}");
         }
     }

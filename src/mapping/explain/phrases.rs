@@ -193,6 +193,10 @@ pub(super) fn describe_realtime_event(event: RealtimeEvent, profile: &Profile) -
         E::AudioTranscriptDelta | E::AudioTranscriptDone | E::TextDelta | E::TextDone => {
             "the model's own words"
         }
+        E::CallArgumentsDelta | E::CallArgumentsDone if profile.calls_tools() => {
+            "the model's call of a tool that the client offers; the model is prompted, not trained, for calls"
+        }
+        E::CallArgumentsDelta | E::CallArgumentsDone => "never: in this profile, the model calls no tools",
         E::RateLimits => "the bridge: no limits",
         E::Error => "bad input, or an upstream that is lost for good",
         E::InputAccepted | E::PictureAccepted | E::InputEnded => "the bridge, for each of these messages",

@@ -1,46 +1,80 @@
 //! The answer in progress: from its request to the last sample that the client plays.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
-use super::entries::Entries;
+use super::{
+    AnswerSettings,
+    calling::{Calling, Outcome},
+    entries::Entries,
+    speaker::{SpeakStyle, Speaker},
+};
 use crate::session::{
     dialogue::turn::{AssistantTurn, TranscriptOptions},
     floor::{Floor, SpeechSource},
     growing_text::is_report_due,
-    lanes::{LaneId, backoff::ConnectionFailure},
+    lanes::{LaneId, LaneSignal, backoff::ConnectionFailure},
     outbox::{Actions, Observation},
     output_filter::OutputFilter,
     tools::Tools,
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, Role},
+    event::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, Role, ToolCall},
+    mapping::{
+        Profile,
+        profile::{AnswerRules, AskTools},
+    },
 };
 
 /// An answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) request: AnswerRequest,
+    /// The client wants to hear it.
+    pub(super) speaks: bool,
     turn: AssistantTurn,
     filter: OutputFilter,
     pub(super) lane: Option<LaneId>,
     /// When it was first requested.
     pub(super) requested_at: Option<Instant>,
     pub(super) attempts: u32,
+    /// Its calls of tools, if it may have any.
+    pub(super) calling: Option<Calling>,
+    /// Speaks its words, if the model is asked silently.
+    speaker: Option<Speaker>,
+    /// Attempts to speak a part of its words.
+    speak_attempts: u32,
+    /// The model has answered; its words may still be spoken.
+    is_answered: bool,
     /// Nothing more of it will be made.
     is_made: bool,
 }
 
 impl Answer {
     /// Begins an answer, and tells the client.
-    pub(super) fn begin(request: AnswerRequest, tools: &mut Tools) -> Self {
+    pub(super) fn begin(
+        request: AnswerRequest,
+        rules: &Arc<AnswerRules>,
+        profile: &Profile,
+        settings: &AnswerSettings,
+        entries: &Entries,
+        tools: &mut Tools,
+    ) -> Self {
+        let speaks = request.speaks.unwrap_or(settings.speaks);
+        let calling = begin_calling(&request, rules, settings, entries);
+        let is_spoken_later = speaks && calling.as_ref().is_some_and(|calling| calling.is_silent);
         Self {
             turn: AssistantTurn::start(request.by_client, tools),
             request,
+            speaks,
             filter: OutputFilter::default(),
             lane: None,
             requested_at: None,
             attempts: 0,
+            calling,
+            speak_attempts: profile.speak.attempts,
+            speaker: is_spoken_later.then(|| Speaker::new(profile.speak.attempts)),
+            is_answered: false,
             is_made: false,
         }
     }
@@ -49,15 +83,47 @@ impl Answer {
         self.is_made
     }
 
+    /// True once the model has answered.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// True if the model speaks beside its text.
+    pub(super) fn asks_for_speech(&self) -> bool {
+        self.speaks && self.calling.as_ref().is_none_or(|calling| !calling.is_silent)
+    }
+
+    /// True if its words are spoken by another lane.
+    pub(super) const fn is_spoken_later(&self) -> bool {
+        self.speaker.is_some()
+    }
+
+    /// The lane that the client waits for.
+    pub(super) fn awaited_lane(&self) -> Option<LaneId> {
+        self.lane.or_else(|| self.speaker.as_ref().and_then(Speaker::lane))
+    }
+
     /// True once it was made, and played.
     pub(super) fn is_over(&self, floor: &Floor) -> bool {
         self.is_made && !floor.is_busy_with(SpeechSource::Model)
     }
 
     /// Adds text of the model.
-    pub(super) fn push_text(&mut self, delta: &str, partials: bool, out: &mut Actions) {
+    pub(super) fn push_text(&mut self, now: Instant, delta: &str, partials: bool, tools: &mut Tools) {
+        let Some(calling) = &mut self.calling else { return self.say(delta, partials, &mut tools.out) };
+        let words = calling.push_text(delta);
+        let audio = calling.release_audio();
+        self.say(&words, partials, &mut tools.out);
+        self.play(now, &audio, tools);
+    }
+
+    /// Adds words of the model.
+    fn say(&mut self, words: &str, partials: bool, out: &mut Actions) {
+        if let Some(speaker) = &mut self.speaker {
+            return self.filter.push(words, &mut speaker.waiting);
+        }
         let before = self.turn.text.len();
-        self.turn.push_text(&mut self.filter, delta);
+        self.turn.push_text(&mut self.filter, words);
         let has_news = !self.turn.text[before..].trim().is_empty();
         if partials && has_news && is_report_due(self.turn.text.len(), &mut self.turn.reported_bytes) {
             self.turn.report_partial(out);
@@ -65,52 +131,144 @@ impl Answer {
     }
 
     /// Adds audio of the model.
-    pub(super) fn push_audio(
-        &mut self,
-        now: Instant,
-        samples: &[f32],
-        speaks: bool,
-        floor: &mut Floor,
-        out: &mut Actions,
-    ) {
-        if samples.is_empty() || !self.request.speaks.unwrap_or(speaks) {
+    pub(super) fn push_audio(&mut self, now: Instant, samples: &[f32], tools: &mut Tools) {
+        if samples.is_empty() || !self.speaks {
             return;
         }
-        self.turn.push_audio(now, samples, floor, out);
+        match &mut self.calling {
+            Some(calling) => {
+                let audio = calling.push_audio(samples);
+                self.play(now, &audio, tools);
+            }
+            None => self.play(now, samples, tools),
+        }
     }
 
-    /// All of it was made. `text` and `audio` are all of it if the upstream did not stream.
+    fn play(&mut self, now: Instant, samples: &[f32], tools: &mut Tools) {
+        if !samples.is_empty() {
+            self.turn.push_audio(now, samples, &mut tools.floor, &mut tools.out);
+        }
+    }
+
+    /// The model has answered. `text` and `audio` are the whole answer if the upstream did not stream.
     pub(super) fn complete(
         &mut self,
         now: Instant,
         (text, audio): (Option<&str>, &[f32]),
-        (partials, speaks): (bool, bool),
+        partials: bool,
         tools: &mut Tools,
     ) {
-        let Tools { lanes, floor, out, .. } = tools;
-        if let Some(text) = text.filter(|_| self.turn.text.is_empty()) {
-            self.push_text(text, partials, out);
+        let is_empty = self.calling.as_ref().map_or(self.turn.text.is_empty(), Calling::is_unanswered);
+        if let Some(text) = text.filter(|_| is_empty) {
+            self.push_text(now, text, partials, tools);
         }
-        if self.turn.audio_samples == 0 {
-            self.push_audio(now, audio, speaks, floor, out);
+        if self.turn.audio_samples == 0 && !self.calling.as_ref().is_some_and(Calling::has_audio) {
+            self.push_audio(now, audio, tools);
         }
-        self.filter.finish(&mut self.turn.text);
+        if !self.conclude_calls(now, partials, tools) {
+            return;
+        }
+        self.is_answered = true;
+        match &mut self.speaker {
+            Some(speaker) => {
+                self.filter.finish(&mut speaker.waiting);
+                speaker.finish();
+                self.leave_lane(now, tools);
+            }
+            None => {
+                self.filter.finish(&mut self.turn.text);
+                self.complete_turn(now, partials, tools);
+            }
+        }
+    }
+
+    /// Decides about calls of tools. Returns false if the model is asked once more, or the answer has failed.
+    fn conclude_calls(&mut self, now: Instant, partials: bool, tools: &mut Tools) -> bool {
+        let Some(calling) = &mut self.calling else { return true };
+        let words = calling.finish();
+        self.say(&words, partials, &mut tools.out);
+        let has_words =
+            !self.turn.text.trim().is_empty() || self.speaker.as_ref().is_some_and(Speaker::has_words);
+        let Some(calling) = &mut self.calling else { return true };
+        match calling.conclude(has_words) {
+            Outcome::Calls { calls, words } => {
+                let audio = if calls.is_empty() { calling.release_all_audio() } else { Vec::new() };
+                self.say(&words, partials, &mut tools.out);
+                self.play(now, &audio, tools);
+                for call in calls {
+                    let entry_id = tools.segment_ids.next_id();
+                    let call_id = format!("call_{:08x}{entry_id:08x}", tools.lanes.rng().u32(..));
+                    let call = ToolCall { call_id, name: call.name, arguments: call.arguments };
+                    self.turn.calls.push((entry_id, call));
+                }
+                true
+            }
+            Outcome::AskAgain(mistake) => {
+                self.filter.clear();
+                self.leave_lane(now, tools);
+                if self.calling.as_mut().is_some_and(Calling::ask_silently) && self.speaks {
+                    self.speaker.get_or_insert_with(|| Speaker::new(self.speak_attempts));
+                }
+                let note = format!("the model's call of a tool could not be used: {mistake}");
+                tools.out.observe(Observation::AskedAgain(note));
+                false
+            }
+            Outcome::Failed(mistake) => {
+                self.leave_lane(now, tools);
+                let detail = format!("the model's call of a tool could not be used, twice: {mistake}");
+                self.give_up(now, Error::new(ErrorKind::AnswerFailed, detail), tools);
+                false
+            }
+        }
+    }
+
+    /// All of it was made: reports it, and leaves the lane.
+    fn complete_turn(&mut self, now: Instant, partials: bool, tools: &mut Tools) {
         let is_silent = self.turn.audio_samples == 0 && !self.turn.text.trim().is_empty();
-        if is_silent && self.request.speaks.unwrap_or(speaks) {
+        if is_silent && self.speaks {
             // The back-end hides its speech errors (field notes minicpm-o.md §2).
             let note = "the upstream answered without audio, although audio was asked for";
-            out.observe(Observation::NoEffect(note.to_owned()));
+            tools.out.observe(Observation::NoEffect(note.to_owned()));
         }
-        self.turn.report_complete(transcript_options(partials), floor, out);
+        self.turn.report_complete(transcript_options(partials), &mut tools.floor, &mut tools.out);
+        self.leave_lane(now, tools);
+        self.end(now, &mut tools.floor, &mut tools.out);
+    }
+
+    /// Leaves the lane of a question that was answered.
+    fn leave_lane(&mut self, now: Instant, tools: &mut Tools) {
         if let Some(id) = self.lane.take() {
-            lanes.complete_reply(id);
-            lanes.retire(now, id, out);
+            tools.lanes.complete_reply(id);
+            tools.lanes.retire(now, id, &mut tools.out);
         }
-        self.end(now, floor, out);
+    }
+
+    /// Has words spoken that wait for it.
+    pub(super) fn advance_speech(&mut self, now: Instant, style: SpeakStyle<'_>, tools: &mut Tools) {
+        let Some(speaker) = self.speaker.as_mut().filter(|_| !self.is_made) else { return };
+        speaker.advance(now, style, &mut self.turn, tools);
+        if self.is_answered && speaker.is_done() {
+            self.complete_turn(now, style.partials, tools);
+        }
+    }
+
+    /// Handles what happened on the lane that speaks.
+    pub(super) fn handle_speech_signal(
+        &mut self,
+        now: Instant,
+        signal: LaneSignal<'_>,
+        partials: bool,
+        tools: &mut Tools,
+    ) {
+        let Some(speaker) = self.speaker.as_mut().filter(|_| !self.is_made) else { return };
+        if let Some(error) = speaker.handle_signal(now, signal, partials, &mut self.turn, tools) {
+            self.give_up(now, error, tools);
+        }
     }
 
     /// Nothing more of it will be made. Audio that the model has made is still played.
     fn end(&mut self, now: Instant, floor: &mut Floor, out: &mut Actions) {
+        self.is_answered = true;
         self.is_made = true;
         if let Some(turn) = self.turn.playing {
             floor.finish(now, turn, out);
@@ -121,37 +279,60 @@ impl Answer {
     pub(super) fn finish(self, entries: &mut Entries, out: &mut Actions) {
         self.turn.report_end(false, out);
         let text = self.turn.text.trim().to_owned();
-        self.remember(text, self.turn.audio_ms(), entries);
+        self.remember(text, self.turn.audio_ms(), true, entries);
     }
 
     /// Ends the answer at once. Only what was heard becomes part of the conversation.
-    pub(super) fn interrupt(self, now: Instant, partials: bool, entries: &mut Entries, tools: &mut Tools) {
+    pub(super) fn interrupt(
+        mut self,
+        now: Instant,
+        partials: bool,
+        entries: &mut Entries,
+        tools: &mut Tools,
+    ) {
         let Tools { lanes, floor, out, .. } = tools;
         if !self.is_made {
             self.turn.report_cut(transcript_options(partials), floor, out);
         }
-        let (heard, heard_ms) = match floor.heard_turns(now).pop() {
-            Some((_, heard, heard_ms)) => (heard, heard_ms),
-            None if self.turn.playing.is_some() => (self.turn.text.trim().to_owned(), self.turn.audio_ms()),
-            None => (String::new(), 0),
+        let (heard, heard_ms, is_whole) = match floor.heard_turns(now).pop() {
+            Some((_, heard, heard_ms)) => (heard, heard_ms, false),
+            None if self.turn.playing.is_some() => {
+                (self.turn.text.trim().to_owned(), self.turn.audio_ms(), true)
+            }
+            None => (String::new(), 0, false),
         };
         if let Some(id) = self.lane {
             lanes.retire(now, id, out);
         }
+        if let Some(speaker) = &mut self.speaker {
+            speaker.stop(now, lanes, out);
+        }
         floor.cancel(now, SpeechSource::Model, out);
         self.turn.report_end(true, out);
-        self.remember(heard, heard_ms, entries);
+        self.remember(heard, heard_ms, is_whole, entries);
     }
 
-    /// Adds these words to the conversation, with the length of their audio.
-    fn remember(&self, text: String, audio_ms: u64, entries: &mut Entries) {
-        if self.request.is_remembered && !text.is_empty() {
-            let id = EntryId(self.turn.segment_id);
-            let entry = Entry { id, role: Role::Assistant, parts: vec![EntryPart::Text(text)] };
-            entries.add(entry, EntryPlace::End);
-            entries.set_audio_length(id, audio_ms);
+    /// Adds these words to the conversation, with the length of their audio; and the calls, if the client got them.
+    fn remember(&self, text: String, audio_ms: u64, has_calls: bool, entries: &mut Entries) {
+        let calls = self.turn.calls.iter().filter(|_| has_calls);
+        let has_calls = calls.clone().next().is_some();
+        if self.request.is_remembered {
+            if !text.is_empty() {
+                let id = EntryId(self.turn.segment_id);
+                let entry = Entry { id, role: Role::Assistant, parts: vec![EntryPart::Text(text)] };
+                entries.add(entry, EntryPlace::End);
+                entries.set_audio_length(id, audio_ms);
+            }
+            for (number, call) in calls {
+                let parts = vec![EntryPart::Call(call.clone())];
+                let entry = Entry { id: EntryId(*number), role: Role::Assistant, parts };
+                entries.add(entry, EntryPlace::End);
+            }
         }
-        entries.drop_shown_pictures();
+        // The answer to a call's result still sees what the question was about.
+        if !has_calls {
+            entries.drop_shown_pictures();
+        }
     }
 
     /// Repeats the request, or gives up.
@@ -160,23 +341,61 @@ impl Answer {
         now: Instant,
         failure: ConnectionFailure,
         may_ask_again: bool,
-        floor: &mut Floor,
-        out: &mut Actions,
+        tools: &mut Tools,
     ) {
         let is_unheard = self.turn.text.is_empty() && self.turn.playing.is_none();
         if may_ask_again && is_unheard {
             self.filter.clear();
-            return out.observe(Observation::AskedAgain(failure.detail));
+            if let Some(calling) = &mut self.calling {
+                calling.reset();
+            }
+            if let Some(speaker) = &mut self.speaker {
+                speaker.stop(now, &mut tools.lanes, &mut tools.out);
+            }
+            return tools.out.observe(Observation::AskedAgain(failure.detail));
         }
         let waited = self.requested_at.map(|at| now - at);
         let (kind, detail) = failure.after_attempts(ErrorKind::AnswerFailed, self.attempts, waited);
-        let error = Error { segment_id: Some(self.turn.segment_id), ..Error::new(kind, detail) };
-        out.push_error(error);
+        self.give_up(now, Error::new(kind, detail), tools);
+    }
+
+    /// Ends the answer with this error. What the model has said is still played.
+    fn give_up(&mut self, now: Instant, error: Error, tools: &mut Tools) {
+        let Tools { lanes, floor, out, .. } = tools;
+        out.push_error(Error { segment_id: Some(self.turn.segment_id), ..error });
+        if let Some(id) = self.lane.take() {
+            lanes.retire(now, id, out);
+        }
+        if let Some(speaker) = &mut self.speaker {
+            speaker.stop(now, lanes, out);
+        }
+        self.turn.calls.clear();
         if let Some(turn) = self.turn.playing {
             floor.truncate(turn);
         }
         self.end(now, floor, out);
     }
+}
+
+/// The calls of an answer, if tools are offered, or calls of earlier answers may lead the model to write some.
+fn begin_calling(
+    request: &AnswerRequest,
+    rules: &Arc<AnswerRules>,
+    settings: &AnswerSettings,
+    entries: &Entries,
+) -> Option<Calling> {
+    let tools = rules.tools.as_ref()?;
+    let offer = request.tools.as_ref().unwrap_or(&settings.tools);
+    let has_earlier_calls = match &request.entries {
+        Some(own) => own.iter().any(Entry::concerns_tools),
+        None => entries.concern_tools(),
+    };
+    if offer.tools.is_empty() && !has_earlier_calls {
+        return None;
+    }
+    let may_be_silent = offer.allows_calls() && settings.can_speak;
+    let is_silent = may_be_silent && tools.ask == AskTools::Silent;
+    Some(Calling::new(Arc::clone(rules), tools, offer.clone(), (is_silent, may_be_silent)))
 }
 
 /// Answers always have transcripts.

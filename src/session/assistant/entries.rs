@@ -1,6 +1,8 @@
 //! Entries of a conversation that takes turns, and the chat messages made of them. Bounded in text, audio and pictures.
 
-use crate::event::{ChatMessage, Entry, EntryId, EntryPart, EntryPlace, Role, heard_words};
+use crate::event::{
+    ChatMessage, Entry, EntryId, EntryPart, EntryPlace, Role, ToolCall, ToolResult, heard_words,
+};
 
 /// Most entries. Beyond it, the oldest are dropped; their text would rarely fit into the model's context.
 const ENTRIES_MAX: usize = 1000;
@@ -41,6 +43,11 @@ impl Entries {
     /// Memory of all entries, bytes.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// True if there is a call of a tool, or a result of one.
+    pub(crate) fn concern_tools(&self) -> bool {
+        self.list.iter().any(|stored| stored.entry.concerns_tools())
     }
 
     /// Forgets all entries.
@@ -132,6 +139,10 @@ impl Entries {
             stored.entry.parts.retain(|part| {
                 let (sum, size, max) = match part {
                     EntryPart::Text(text) => {
+                        (&mut chars, text.chars().count() as u64, self.limits.max_chars as u64)
+                    }
+                    EntryPart::Call(ToolCall { arguments: text, .. })
+                    | EntryPart::Result(ToolResult { output: text, .. }) => {
                         (&mut chars, text.chars().count() as u64, self.limits.max_chars as u64)
                     }
                     EntryPart::Audio(audio) => {

@@ -2,16 +2,20 @@
 //!
 //! Every turn carries the whole conversation ([`entries`]), because a chat session keeps nothing (field notes
 //! minicpm-o.md §2). An answer is over when the client has played it, and until then it can be interrupted; what was not
-//! played is cut from the conversation. [`answer`] is the answer in progress.
+//! played is cut from the conversation. [`answer`] is the answer in progress, [`calling`] its calls of tools, and [`speaker`]
+//! speaks an answer that was asked for silently because it may be a call.
 
 mod answer;
+mod calling;
 pub(crate) mod entries;
+mod speaker;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use self::{
     answer::Answer,
     entries::{Entries, EntryLimits},
+    speaker::SpeakStyle,
 };
 use super::{
     effects::Effects,
@@ -22,8 +26,11 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{AnswerRequest, ChatTurn, LaneCommand, LaneEvent, Mode, TurnDetection, VoiceSample},
-    mapping::{Profile, profile::AnswerRules},
+    event::{AnswerRequest, ChatTurn, LaneCommand, LaneEvent, Mode, ToolOffer, TurnDetection, VoiceSample},
+    mapping::{
+        Profile,
+        profile::{AnswerRules, AskTools},
+    },
 };
 
 /// Most requests that wait. The codec of a client bounds them, too.
@@ -37,6 +44,12 @@ pub(crate) struct AnswerSettings {
     pub(crate) speaks: bool,
     pub(crate) detection: TurnDetection,
     pub(crate) voice: Option<VoiceSample>,
+    /// Language of spelled-out symbols, ISO 639-1.
+    pub(crate) language: Option<String>,
+    /// Tools that the model may call.
+    pub(crate) tools: ToolOffer,
+    /// An upstream speaks given texts.
+    pub(crate) can_speak: bool,
     /// The client receives partial transcripts.
     pub(crate) partials: bool,
 }
@@ -57,12 +70,20 @@ pub(crate) struct Assistant {
 }
 
 impl Assistant {
-    pub(crate) fn new(profile: Arc<Profile>, rules: Arc<AnswerRules>, voice: Option<VoiceSample>) -> Self {
+    pub(crate) fn new(
+        profile: Arc<Profile>,
+        rules: Arc<AnswerRules>,
+        voice: Option<VoiceSample>,
+        can_speak: bool,
+    ) -> Self {
         let settings = AnswerSettings {
             instructions: None,
             speaks: true,
             detection: TurnDetection::default(),
             voice,
+            language: None,
+            tools: ToolOffer::default(),
+            can_speak,
             partials: profile.hear.partials,
         };
         let entries = Entries::new(EntryLimits {
@@ -82,7 +103,8 @@ impl Assistant {
     pub(crate) fn kept_bytes(&self) -> usize {
         let requests = self.waiting.iter().chain(self.current.iter().map(|answer| &answer.request));
         let instructions = self.settings.instructions.as_ref().map_or(0, String::len);
-        self.entries.bytes() + instructions + requests.map(|request| request.bytes).sum::<usize>()
+        let tools = self.settings.tools.bytes();
+        self.entries.bytes() + instructions + tools + requests.map(|request| request.bytes).sum::<usize>()
     }
 
     /// Dials for the answer to the utterance that has just begun.
@@ -90,7 +112,10 @@ impl Assistant {
         let expects_answer = self.settings.detection.is_automatic && self.settings.detection.answers;
         let may_answer = floor.may_speak(Claim::Answer) == Permission::Now;
         if expects_answer && may_answer && self.dialled.is_none() && lanes.can_dial() {
-            let voice = self.settings.voice.clone().filter(|_| self.settings.speaks);
+            let is_silent = self.settings.tools.allows_calls()
+                && self.settings.can_speak
+                && self.rules.tools.as_ref().is_some_and(|tools| tools.ask == AskTools::Silent);
+            let voice = self.settings.voice.clone().filter(|_| self.settings.speaks && !is_silent);
             self.dialled = Some(dial(now, voice, lanes, out));
         }
     }
@@ -137,7 +162,8 @@ impl Assistant {
     /// Begins, sends and ends answers, and tells the client from time to time that it waits for a worker.
     pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
         self.advance_answers(now, tools);
-        let waiting = self.current.as_ref().and_then(|answer| answer.lane);
+        self.advance_speech(now, tools);
+        let waiting = self.current.as_ref().and_then(Answer::awaited_lane);
         tools.lanes.report_wait(now, waiting, &mut tools.timers, &mut tools.out);
     }
 
@@ -151,11 +177,12 @@ impl Assistant {
             && tools.floor.may_speak(Claim::Answer) == Permission::Now
             && let Some(request) = self.waiting.pop_front()
         {
-            self.current = Some(Answer::begin(request, tools));
+            let (rules, settings) = (&self.rules, &self.settings);
+            let answer = Answer::begin(request, rules, &self.profile, settings, &self.entries, tools);
+            self.current = Some(answer);
         }
-        let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_made()) else { return };
-        let speaks = answer.request.speaks.unwrap_or(self.settings.speaks);
-        let voice = self.settings.voice.clone().filter(|_| speaks);
+        let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_answered()) else { return };
+        let voice = self.settings.voice.clone().filter(|_| answer.asks_for_speech());
         match answer.lane {
             None => {
                 let init = LaneCommand::Init(voice.clone());
@@ -173,13 +200,52 @@ impl Assistant {
                 }
             }
             Some(id) if tools.lanes.is_ready(id) => {
-                let turn =
-                    self.rules.chat_turn(&self.profile, &self.settings, &answer.request, &self.entries);
+                let turn = self.rules.chat_turn(&self.profile, &self.settings, answer, &self.entries);
                 tools.lanes.request(now, id, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
                 answer.requested_at.get_or_insert(now);
             }
             Some(_) => {}
         }
+    }
+
+    /// Has the words of an answer spoken that was asked for silently.
+    fn advance_speech(&mut self, now: Instant, tools: &mut Tools) {
+        let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_made()) else { return };
+        let style = SpeakStyle {
+            rules: &self.profile.speak,
+            voice: self.settings.voice.as_ref(),
+            language: self.settings.language.as_deref().unwrap_or("en"),
+            partials: self.settings.partials,
+        };
+        answer.advance_speech(now, style, tools);
+        if answer.is_made() {
+            self.advance_answers(now, tools);
+        }
+    }
+
+    /// Handles what happened on the lane that speaks an answer.
+    pub(crate) fn handle_speech_signal(
+        &mut self,
+        now: Instant,
+        signal: LaneSignal<'_>,
+        tools: &mut Tools,
+    ) -> Effects {
+        let effects = match (&signal.change, &signal.message) {
+            (ConnectionChange::Queued, _) => Effects::WORKER_WANTED,
+            (ConnectionChange::None, Some((LaneEvent::Text(_) | LaneEvent::Audio(_), _)))
+                if tools.floor.is_audible() =>
+            {
+                Effects::DELTA
+            }
+            _ => Effects::ALL,
+        };
+        if let Some(answer) = &mut self.current {
+            answer.handle_speech_signal(now, signal, self.settings.partials, tools);
+        }
+        if effects != Effects::DELTA {
+            self.advance(now, tools);
+        }
+        effects
     }
 
     /// Handles what happened on one of the lanes.
@@ -196,25 +262,28 @@ impl Assistant {
         else {
             return Effects::ALL;
         };
+        // Words that are spoken later may dial or use a lane.
+        let is_spoken_later = answer.is_spoken_later();
         match event {
-            LaneEvent::Text(text) => answer.push_text(text, self.settings.partials, &mut tools.out),
-            LaneEvent::Audio(samples) => {
-                answer.push_audio(now, samples, self.settings.speaks, &mut tools.floor, &mut tools.out);
+            LaneEvent::Text(text) => {
+                answer.push_text(now, text, self.settings.partials, tools);
+                self.advance_speech(now, tools);
             }
+            LaneEvent::Audio(samples) => answer.push_audio(now, samples, tools),
             LaneEvent::Done { text, audio } => {
                 self.complete(now, *text, audio, tools);
                 return Effects::ALL;
             }
             _ => return Effects::ALL,
         }
-        if is_plain && tools.floor.is_audible() { Effects::DELTA } else { Effects::ALL }
+        let is_delta = is_plain && tools.floor.is_audible() && !is_spoken_later;
+        if is_delta { Effects::DELTA } else { Effects::ALL }
     }
 
     /// Completes the answer: all of it was made. `text` and `audio` are all of it if the upstream did not stream.
     fn complete(&mut self, now: Instant, text: Option<&str>, audio: &[f32], tools: &mut Tools) {
-        let (partials, speaks) = (self.settings.partials, self.settings.speaks);
         if let Some(answer) = &mut self.current {
-            answer.complete(now, (text, audio), (partials, speaks), tools);
+            answer.complete(now, (text, audio), self.settings.partials, tools);
         }
         self.advance(now, tools);
     }
@@ -246,7 +315,7 @@ impl Assistant {
             answer.attempts += 1;
             let may_ask_again = tools.lanes.may_ask_again(now, Owner::Assistant, &failure)
                 || failure.was_in_use && answer.attempts < attempts_max;
-            answer.fail(now, failure, may_ask_again, &mut tools.floor, &mut tools.out);
+            answer.fail(now, failure, may_ask_again, tools);
         }
         self.advance(now, tools);
     }
@@ -262,19 +331,25 @@ impl AnswerRules {
         &self,
         profile: &Profile,
         settings: &AnswerSettings,
-        request: &AnswerRequest,
+        answer: &Answer,
         conversation: &Entries,
     ) -> ChatTurn {
+        let request = &answer.request;
         let given = request.instructions.as_ref().or(settings.instructions.as_ref());
-        let instructions = given.unwrap_or(&self.answer.instructions).clone();
-        let speaks = request.speaks.unwrap_or(settings.speaks);
+        let mut instructions = given.unwrap_or(&self.answer.instructions).clone();
+        let speaks = answer.asks_for_speech();
         let voice = settings.voice.clone().filter(|_| speaks);
-        let has_system = voice.is_some() || !instructions.trim().is_empty();
+        let offers_tools = answer.calling.is_some();
+        let has_system = voice.is_some() || offers_tools || !instructions.trim().is_empty();
         let mut messages = match &request.entries {
             Some(own) => entries::to_messages(own.iter(), has_system),
             None => conversation.messages(has_system),
         };
         entries::end_with_user(&mut messages, request.instructions.as_ref().unwrap_or(&self.answer.unasked));
+        calling::prompt::write_calls(self.tools.as_ref(), &mut messages);
+        if let Some(calling) = &answer.calling {
+            calling.complete_question(&mut instructions, &mut messages);
+        }
         ChatTurn {
             before_voice: profile.speak.before_voice.clone(),
             instructions,

@@ -10,7 +10,7 @@ use crate::session::{
 };
 use crate::{
     audio::MODEL_RATE_HZ,
-    event::{ClientCommand, Speaker, SpeechId},
+    event::{ClientCommand, Speaker, SpeechId, ToolCall},
 };
 
 /// Remembered response ids of one turn. Late output is at most one unit late.
@@ -39,6 +39,8 @@ pub(in crate::session) struct AssistantTurn {
     pub(in crate::session) audio_samples: u64,
     /// Names it on the floor, from its first audio on.
     pub(in crate::session) playing: Option<SpeechId>,
+    /// Calls of tools, each with its entry's number. They are reported with its end.
+    pub(in crate::session) calls: Vec<(u32, ToolCall)>,
     pub(super) response_ids: VecDeque<Box<str>>,
 }
 
@@ -54,6 +56,7 @@ impl AssistantTurn {
             reported_bytes: 0,
             audio_samples: 0,
             playing: None,
+            calls: Vec::new(),
             response_ids: VecDeque::new(),
         }
     }
@@ -76,6 +79,17 @@ impl AssistantTurn {
         }
     }
 
+    /// Adds words whose audio begins now, and reports them.
+    pub(in crate::session) fn add_spoken_words(&mut self, words: &str, partials: bool, out: &mut Actions) {
+        if self.text.len() < TEXT_MAX_BYTES {
+            self.text.push_str(words);
+        }
+        if partials && self.text.trim().len() > self.reported_bytes {
+            self.reported_bytes = self.text.len();
+            self.report_partial(out);
+        }
+    }
+
     pub(in crate::session) fn audio_ms(&self) -> u64 {
         self.audio_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
@@ -89,6 +103,7 @@ impl AssistantTurn {
             is_reported: options.transcripts,
             has_partials: options.partials && !text.is_empty(),
             text,
+            calls: self.calls.clone(),
         }
     }
 

@@ -351,6 +351,9 @@ impl Floor {
             Some(transcript) => {
                 let heard_ms = if cancelled { self.heard_ms(now, &speech) } else { audio_ms };
                 transcript.report_heard(heard_ms, audio_ms, out);
+                if !is_incomplete {
+                    transcript.report_calls(out);
+                }
             }
             None => {}
         }

@@ -1,7 +1,7 @@
 //! Words of a turn of the model, reported to the client when the turn has been played or cut.
 
 use crate::{
-    event::{ClientCommand, Speaker, heard_words},
+    event::{ClientCommand, Speaker, ToolCall, heard_words},
     session::outbox::Actions,
 };
 
@@ -17,6 +17,8 @@ pub(crate) struct TurnTranscript {
     pub(crate) is_reported: bool,
     /// The client got partial transcripts. A final one follows them even if it is empty.
     pub(crate) has_partials: bool,
+    /// Calls of tools, each with its entry's number. The client gets them if the turn is heard to its end.
+    pub(crate) calls: Vec<(u32, ToolCall)>,
 }
 
 impl TurnTranscript {
@@ -28,9 +30,18 @@ impl TurnTranscript {
         if heard_ms == 0 { "" } else { heard_words(&self.text, heard_ms, self.audio_ms.max(made_ms)) }
     }
 
-    /// Reports all words of a turn without audio.
+    /// Reports all words of a turn without audio, and its calls.
     pub(crate) fn report_all(&self, out: &mut Actions) {
         self.report(&self.text, self.audio_ms, out);
+        self.report_calls(out);
+    }
+
+    /// Reports the calls of a turn that was heard to its end.
+    pub(super) fn report_calls(&self, out: &mut Actions) {
+        for (entry_id, call) in &self.calls {
+            let (entry_id, call) = (*entry_id, call.clone());
+            out.push_client(ClientCommand::ToolCalled { segment_id: self.segment_id, entry_id, call });
+        }
     }
 
     /// Reports no words of a turn that was never played.

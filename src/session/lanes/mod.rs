@@ -40,6 +40,8 @@ pub(crate) enum Owner {
     Synthesizer,
     /// Answers utterances and messages.
     Assistant,
+    /// Speaks an answer that was asked for silently.
+    AnswerSpeech,
     /// Converses.
     Dialogue,
     /// Takes over the conversation later.
@@ -103,7 +105,7 @@ impl Owner {
     const fn purpose(self) -> LanePurpose {
         match self {
             Self::Transcriber => LanePurpose::Transcribe,
-            Self::Synthesizer => LanePurpose::Speak,
+            Self::Synthesizer | Self::AnswerSpeech => LanePurpose::Speak,
             Self::Assistant => LanePurpose::Answer,
             Self::Dialogue | Self::Standby | Self::Closing => LanePurpose::Converse,
             Self::Relay => LanePurpose::Relay,

@@ -138,6 +138,8 @@ pub enum Observation {
     AskedAgain(String),
     /// A client's setting or command was accepted without effect; the reason, as text.
     NoEffect(String),
+    /// How a setting of the client acts, as text.
+    Note(String),
     /// The client relies on something that voxbridge does not have; the reason, as text.
     Unsupported(String),
     /// A measurement, for metrics only; traces leave it out.

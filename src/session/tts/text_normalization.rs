@@ -107,6 +107,24 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Bytes of the sentences that are complete, although more text may follow: a full stop at the end may belong to a number.
+pub(crate) fn complete_sentences(text: &str) -> usize {
+    let mut complete = 0;
+    for sentence in sentences(text) {
+        let words = sentence.trim_end();
+        let space = &sentence[words.len()..];
+        let is_last = complete + sentence.len() == text.len();
+        let has_end = words.ends_with(['。', '！', '？'])
+            || space.contains('\n')
+            || (words.ends_with(['.', '!', '?']) && !space.is_empty());
+        if is_last && !has_end {
+            break;
+        }
+        complete += sentence.len();
+    }
+    complete
+}
+
 fn sentence_end(text: &str) -> Option<usize> {
     let mut letters = text.char_indices().peekable();
     while let Some((at, letter)) = letters.next() {

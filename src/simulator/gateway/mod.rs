@@ -40,6 +40,7 @@ pub struct Gateway {
     pub(super) workers: Vec<Worker>,
     job_count: u64,
     turn_count: u64,
+    answer_count: u64,
     /// Used instead of the connections, queue and workers if the dialect is vLLM-Omni's.
     vllm: VllmServer,
     outputs: VecDeque<SimOutput>,
@@ -108,6 +109,7 @@ impl Gateway {
             workers: std::iter::repeat_with(Worker::default).take(cfg.workers).collect(),
             job_count: 0,
             turn_count: 0,
+            answer_count: 0,
             vllm: VllmServer::default(),
             outputs: VecDeque::new(),
             cfg,
@@ -159,8 +161,8 @@ impl Gateway {
 
     /// vLLM-Omni's server, and what it uses of the gateway.
     const fn vllm_parts(&mut self, now: Instant) -> (&mut VllmServer, VllmContext<'_>) {
-        let Self { cfg, clock, rng, faults, job_count, turn_count, outputs, vllm, .. } = self;
-        (vllm, VllmContext { now, cfg, clock, rng, faults, job_count, turn_count, outputs })
+        let Self { cfg, clock, rng, faults, job_count, turn_count, answer_count, outputs, vllm, .. } = self;
+        (vllm, VllmContext { now, cfg, clock, rng, faults, job_count, turn_count, answer_count, outputs })
     }
 
     /// Number of sessions and queued connections.

@@ -87,6 +87,7 @@ impl Gateway {
             model: &mut self.workers[worker].model,
             job_count: &mut self.job_count,
             turn_count: &mut self.turn_count,
+            answer_count: &mut self.answer_count,
             outputs: &mut self.outputs,
         };
         if let Err(ending) = action(session.as_mut(), &mut ctx) {

@@ -38,6 +38,7 @@ pub(super) struct VllmContext<'a> {
     pub(super) faults: &'a mut Faults,
     pub(super) job_count: &'a mut u64,
     pub(super) turn_count: &'a mut u64,
+    pub(super) answer_count: &'a mut u64,
     pub(super) outputs: &'a mut VecDeque<SimOutput>,
 }
 
@@ -78,6 +79,7 @@ impl VllmContext<'_> {
             model,
             job_count: self.job_count,
             turn_count: self.turn_count,
+            answer_count: self.answer_count,
             outputs: self.outputs,
         }
     }

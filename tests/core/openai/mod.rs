@@ -5,12 +5,14 @@
 
 mod assistant;
 mod bad_messages;
+mod call_properties;
 mod large_audio;
 mod latency;
 mod live;
 mod memory;
 mod properties;
 mod reference_client;
+mod tools;
 mod transcription;
 
 use std::{
@@ -156,6 +158,9 @@ impl Realtime {
                 }
                 "response.content_part.done" => {
                     open.remove(event["item_id"].as_str().unwrap()).expect("a part that was never added");
+                }
+                "response.function_call_arguments.delta" | "response.function_call_arguments.done" => {
+                    assert_eq!(active.as_deref(), event["response_id"].as_str(), "a stale call: {event}");
                 }
                 _ if kind.starts_with("response.") && kind.ends_with(".delta") => {
                     assert_eq!(active.as_deref(), event["response_id"].as_str(), "a stale delta: {event}");

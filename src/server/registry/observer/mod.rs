@@ -194,6 +194,7 @@ impl Observer {
             | Observation::Measured(_)
             | Observation::AskedAgain(_)
             | Observation::NoEffect(_)
+            | Observation::Note(_)
             | Observation::Unsupported(_) => {}
         }
     }

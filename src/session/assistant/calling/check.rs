@@ -1,0 +1,241 @@
+//! Reads a call that the model wrote, and checks it against the tool's schema: the part of JSON Schema that tools use. Mistakes
+//! are sentences for the model, which is asked once more.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use crate::event::{ToolChoice, ToolOffer};
+
+/// Longest part of a text that a mistake quotes, characters.
+const QUOTED_MAX_CHARS: usize = 64;
+
+/// A call that fits its tool.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::session::assistant) struct CheckedCall {
+    pub(in crate::session::assistant) name: String,
+    /// JSON of an object, as the model wrote it.
+    pub(in crate::session::assistant) arguments: String,
+}
+
+/// A call as models write it.
+#[derive(Deserialize)]
+struct WrittenCall<'j> {
+    #[serde(borrow)]
+    name: Option<Cow<'j, str>>,
+    #[serde(borrow, alias = "parameters")]
+    arguments: Option<&'j RawValue>,
+    /// Some models repeat the form of the offer around the call.
+    #[serde(borrow)]
+    function: Option<&'j RawValue>,
+}
+
+/// Reads the calls between two tags, usually one.
+///
+/// # Errors
+/// The model's first mistake.
+pub(super) fn read_calls(text: &str, offer: &ToolOffer) -> Result<Vec<CheckedCall>, String> {
+    let json = without_fence(text.trim());
+    let mut calls = Vec::new();
+    for value in serde_json::Deserializer::from_str(json).into_iter::<&RawValue>() {
+        let value = value.map_err(|error| format!("It is not JSON ({error})."))?;
+        match serde_json::from_str::<Vec<&RawValue>>(value.get()) {
+            Ok(list) => {
+                let list: Result<Vec<_>, _> = list.into_iter().map(|call| read_call(call, offer)).collect();
+                calls.extend(list?);
+            }
+            Err(_) => calls.push(read_call(value, offer)?),
+        }
+    }
+    if calls.is_empty() { Err("It is empty.".to_owned()) } else { Ok(calls) }
+}
+
+/// The text within a code fence.
+fn without_fence(text: &str) -> &str {
+    let Some(inside) = text.strip_prefix("```") else { return text };
+    let inside = inside.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric());
+    inside.trim_end().trim_end_matches('`')
+}
+
+fn read_call(json: &RawValue, offer: &ToolOffer) -> Result<CheckedCall, String> {
+    let form = "It must be an object with \"name\" and \"arguments\".";
+    let mut call: WrittenCall<'_> = serde_json::from_str(json.get()).map_err(|_| form.to_owned())?;
+    if let Some(inner) = call.function.filter(|_| call.name.is_none()) {
+        call = serde_json::from_str(inner.get()).map_err(|_| form.to_owned())?;
+    }
+    let name = call.name.ok_or(form)?;
+    let Some(tool) = offer.find(&name) else {
+        let known: Vec<_> = offer.tools.iter().map(|tool| tool.name.as_str()).collect();
+        return Err(format!("There is no function {:?}, only: {}.", quoted(&name), known.join(", ")));
+    };
+    if let ToolChoice::Named(wanted) = &offer.choice
+        && *wanted != tool.name
+    {
+        return Err(format!("It must call the function {wanted}."));
+    }
+    let arguments = read_arguments(call.arguments)
+        .ok_or_else(|| format!("The arguments of {name} must be an object."))?;
+    let value: Value = serde_json::from_str(&arguments)
+        .map_err(|error| format!("The arguments of {name} are not JSON ({error})."))?;
+    let schema: Value = serde_json::from_str(&tool.parameters).unwrap_or_default();
+    check(&value, &schema, "arguments").map_err(|mistake| format!("{name}: {mistake}"))?;
+    Ok(CheckedCall { name: tool.name.clone(), arguments: arguments.into_owned() })
+}
+
+/// The arguments as the text of an object. Some models write that text as a string, and leave out arguments that are empty.
+fn read_arguments(given: Option<&RawValue>) -> Option<Cow<'_, str>> {
+    let arguments = match given.map(RawValue::get) {
+        None | Some("null") => Cow::Borrowed("{}"),
+        Some(text) if text.starts_with('"') => {
+            let inner = serde_json::from_str::<String>(text).ok()?;
+            if inner.trim().is_empty() { Cow::Borrowed("{}") } else { Cow::Owned(inner.trim().to_owned()) }
+        }
+        Some(text) => Cow::Borrowed(text),
+    };
+    arguments.starts_with('{').then_some(arguments)
+}
+
+/// Checks a value against a schema. Keywords that are not known are no reason to refuse.
+fn check(value: &Value, schema: &Value, path: &str) -> Result<(), String> {
+    check_type(value, schema, path)?;
+    if let Some(allowed) = schema["enum"].as_array()
+        && !allowed.contains(value)
+    {
+        let allowed: Vec<_> = allowed.iter().map(Value::to_string).collect();
+        return Err(format!("{path} must be one of {}.", quoted(&allowed.join(", "))));
+    }
+    if let Some(constant) = schema.get("const")
+        && constant != value
+    {
+        return Err(format!("{path} must be {}.", quoted(&constant.to_string())));
+    }
+    for key in ["anyOf", "oneOf"] {
+        if let Some(options) = schema[key].as_array()
+            && !options.iter().any(|option| check(value, option, path).is_ok())
+        {
+            return Err(format!("{path} fits none of its schemas."));
+        }
+    }
+    match value {
+        Value::Object(fields) => check_object(fields, schema, path),
+        Value::Array(items) if schema["items"].is_object() => items
+            .iter()
+            .enumerate()
+            .try_for_each(|(at, item)| check(item, &schema["items"], &format!("{path}[{at}]"))),
+        _ => Ok(()),
+    }
+}
+
+fn check_type(value: &Value, schema: &Value, path: &str) -> Result<(), String> {
+    let names: Vec<&str> = match &schema["type"] {
+        Value::String(name) => vec![name],
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+        _ => return Ok(()),
+    };
+    let is_of = |name: &&str| match *name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "number" => value.is_number(),
+        "integer" => {
+            value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+        }
+        _ => true,
+    };
+    match names.iter().any(is_of) {
+        true => Ok(()),
+        false => Err(format!("{path} must be of type {}.", names.join(" or "))),
+    }
+}
+
+fn check_object(fields: &serde_json::Map<String, Value>, schema: &Value, path: &str) -> Result<(), String> {
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    for key in required {
+        if !fields.contains_key(key) {
+            return Err(format!("{path} must have {:?}.", quoted(key)));
+        }
+    }
+    for (key, value) in fields {
+        match schema["properties"].get(key) {
+            Some(known) => check(value, known, &format!("{path}.{}", quoted(key)))?,
+            None if schema["additionalProperties"] == false => {
+                return Err(format!("{path} must not have {:?}.", quoted(key)));
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn quoted(text: &str) -> String {
+    text.chars().take(QUOTED_MAX_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Tool;
+
+    fn offer() -> ToolOffer {
+        let schema = r#"{"type": "object", "required": ["city"], "additionalProperties": false, "properties": {
+            "city": {"type": "string"}, "days": {"type": "integer"}, "unit": {"enum": ["C", "F"]},
+            "tags": {"type": "array", "items": {"type": ["string", "null"]}}, "at": {"anyOf": [{"type": "number"}, {"const": "now"}]}}}"#;
+        let tool = |name: &str, parameters: &str| Tool {
+            name: name.to_owned(),
+            description: None,
+            parameters: parameters.into(),
+        };
+        ToolOffer { tools: [tool("weather", schema), tool("stop", "{}")].into(), ..ToolOffer::default() }
+    }
+
+    fn arguments(text: &str) -> Result<String, String> {
+        read_calls(text, &offer()).map(|calls| calls.into_iter().map(|call| call.arguments).collect())
+    }
+
+    #[test]
+    fn calls_are_read_in_all_usual_forms() {
+        for text in [
+            r#"{"name": "weather", "arguments": {"city": "Rome"}}"#,
+            r#" {"name": "weather", "parameters": {"city": "Rome"}} "#,
+            r#"{"name": "weather", "arguments": "{\"city\": \"Rome\"}"}"#,
+            r#"{"type": "function", "function": {"name": "weather", "arguments": {"city": "Rome"}}}"#,
+            "```json\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}\n```",
+            r#"[{"name": "weather", "arguments": {"city": "Rome"}}]"#,
+        ] {
+            assert_eq!(arguments(text).as_deref(), Ok(r#"{"city": "Rome"}"#), "{text}");
+        }
+        assert_eq!(arguments(r#"{"name": "stop"} {"name": "stop", "arguments": ""}"#).as_deref(), Ok("{}{}"));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, mistake) in [
+            ("", "It is empty."),
+            ("{'name'}", "It is not JSON"),
+            ("[1]", "It must be an object"),
+            (r#"{"arguments": {}}"#, "It must be an object"),
+            (r#"{"name": "whether"}"#, r#"There is no function "whether", only: weather, stop."#),
+            (r#"{"name": "weather"}"#, r#"weather: arguments must have "city"."#),
+            (r#"{"name": "weather", "arguments": [1]}"#, "The arguments of weather must be an object."),
+            (r#"{"name": "weather", "arguments": "{1"}"#, "The arguments of weather are not JSON"),
+        ] {
+            let found = arguments(text).unwrap_err();
+            assert!(found.starts_with(mistake), "{text}: {found}");
+        }
+        for (extra, mistake) in [
+            (r#""days": 1.5"#, "arguments.days must be of type integer."),
+            (r#""unit": "K""#, r#"arguments.unit must be one of "C", "F"."#),
+            (r#""tags": ["a", 1]"#, "arguments.tags[1] must be of type string or null."),
+            (r#""at": "later""#, "arguments.at fits none of its schemas."),
+            (r#""town": 1"#, r#"arguments must not have "town"."#),
+        ] {
+            let text = format!(r#"{{"name": "weather", "arguments": {{"city": "Rome", {extra}}}}}"#);
+            assert_eq!(arguments(&text).unwrap_err(), format!("weather: {mistake}"));
+        }
+        let good = r#"{"name": "weather", "arguments": {"city": "Rome", "days": 2.0, "unit": "C", "tags": [null], "at": "now"}}"#;
+        assert!(arguments(good).is_ok());
+    }
+}

@@ -1,0 +1,220 @@
+//! An answer that may have calls of tools: what the model is asked, and what becomes of its text.
+//!
+//! The model is prompted for calls, because MiniCPM-o has none of its own ([`prompt`]). Its text is words and calls ([`parser`]).
+//! Calls are checked against their schemas ([`check`]). After a mistake the model is asked once more, with the mistake in words;
+//! a second mistake is the failure of the answer. Where words and audio come together, [`held_audio`] keeps a call from being
+//! heard.
+//!
+//! Neither protocols nor the wire are known here. A server with calls of its own would give checked calls without a parser.
+
+mod check;
+mod held_audio;
+mod parser;
+pub(super) mod prompt;
+
+use std::sync::Arc;
+
+use self::{check::CheckedCall, held_audio::HeldAudio, parser::CallParser};
+use crate::{
+    event::{ChatMessage, EntryPart, Role, ToolChoice, ToolOffer},
+    mapping::profile::{AnswerRules, ToolRules},
+};
+
+/// Longest text of the model that is kept for a second question, bytes.
+const ANSWER_MAX_BYTES: usize = 16 * 1024;
+
+/// The calls of an answer in progress.
+#[derive(Debug)]
+pub(super) struct Calling {
+    rules: Arc<AnswerRules>,
+    offer: ToolOffer,
+    /// The model is asked without speech.
+    pub(super) is_silent: bool,
+    /// It could be: an upstream speaks given texts.
+    may_be_silent: bool,
+    parser: CallParser,
+    /// The model's answer to the present question, as it wrote it.
+    answer: String,
+    /// Words of an answer that must be a call. They are dropped if it is none.
+    withheld: String,
+    held_audio: HeldAudio,
+    /// The answer with a mistake, and the mistake: the second question is asked.
+    mistake: Option<(String, String)>,
+    /// The answer had words before its mistake. Those of the second answer would repeat them.
+    had_words: bool,
+}
+
+/// What an answer of the model is.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// Words, or calls, with words before them that were withheld until now.
+    Calls { calls: Vec<CheckedCall>, words: String },
+    /// A mistake. The model is asked once more.
+    AskAgain(String),
+    /// Another mistake.
+    Failed(String),
+}
+
+impl Calling {
+    /// `is_silent` and `may_be_silent` are about the first question, and a second one.
+    pub(super) fn new(
+        rules: Arc<AnswerRules>,
+        tools: &ToolRules,
+        offer: ToolOffer,
+        (is_silent, may_be_silent): (bool, bool),
+    ) -> Self {
+        Self {
+            parser: CallParser::new(&tools.call_begin, &tools.call_end),
+            rules,
+            offer,
+            is_silent,
+            may_be_silent,
+            answer: String::new(),
+            withheld: String::new(),
+            held_audio: HeldAudio::default(),
+            mistake: None,
+            had_words: false,
+        }
+    }
+
+    /// Asks silently from now on, if that is possible: with speech on, some servers cannot write a call. Returns whether it is.
+    pub(super) const fn ask_silently(&mut self) -> bool {
+        self.is_silent |= self.may_be_silent;
+        self.is_silent
+    }
+
+    /// Adds to a chat turn what the present question needs: the offer, and the mistake in the last answer.
+    pub(super) fn complete_question(&self, instructions: &mut String, messages: &mut Vec<ChatMessage>) {
+        let Some(tools) = &self.rules.tools else { return };
+        if self.offer.allows_calls() {
+            *instructions = prompt::instructions_with(tools, &self.offer, instructions);
+        }
+        if let Some((answer, mistake)) = &self.mistake {
+            let message =
+                |role, text: &str| ChatMessage { role, parts: vec![EntryPart::Text(text.to_owned())] };
+            if !answer.trim().is_empty() {
+                messages.push(message(Role::Assistant, answer));
+            }
+            messages.push(message(Role::User, &tools.repair(mistake)));
+        }
+    }
+
+    /// Takes text of the model. Returns the words in it.
+    pub(super) fn push_text(&mut self, delta: &str) -> String {
+        if self.answer.len() + delta.len() <= ANSWER_MAX_BYTES {
+            self.answer.push_str(delta);
+        }
+        let mut words = String::new();
+        self.parser.push(delta, &mut words);
+        self.take_words(words)
+    }
+
+    /// True before the first text of the present question.
+    pub(super) const fn is_unanswered(&self) -> bool {
+        self.answer.is_empty()
+    }
+
+    fn take_words(&mut self, words: String) -> String {
+        if self.had_words {
+            return String::new();
+        }
+        if !self.parser.calls.is_empty() || self.parser.is_in_call() {
+            self.held_audio.close();
+        }
+        self.held_audio.allow(&words);
+        if self.offer.needs_call() {
+            self.withheld.push_str(&words);
+            return String::new();
+        }
+        words
+    }
+
+    /// Takes audio of the model, and returns the audio that may be heard.
+    pub(super) fn push_audio(&mut self, samples: &[f32]) -> Vec<f32> {
+        if self.is_silent {
+            return Vec::new();
+        }
+        self.held_audio.push(samples);
+        self.release_audio()
+    }
+
+    /// Audio that may be heard now.
+    pub(super) fn release_audio(&mut self) -> Vec<f32> {
+        if self.offer.needs_call() { Vec::new() } else { self.held_audio.release() }
+    }
+
+    /// Audio of an answer without calls.
+    pub(super) fn release_all_audio(&mut self) -> Vec<f32> {
+        self.held_audio.release_all()
+    }
+
+    /// True if audio came.
+    pub(super) const fn has_audio(&self) -> bool {
+        self.held_audio.total > 0
+    }
+
+    /// Ends the answer to the present question. Returns its last words.
+    pub(super) fn finish(&mut self) -> String {
+        let mut words = String::new();
+        self.parser.finish(&mut words);
+        self.take_words(words)
+    }
+
+    /// Decides about a whole answer. `has_words` is true if words of it were passed on.
+    pub(super) fn conclude(&mut self, has_words: bool) -> Outcome {
+        let mistake = match self.read_calls(has_words) {
+            Ok(calls) => {
+                let words = if calls.is_empty() { String::new() } else { std::mem::take(&mut self.withheld) };
+                return Outcome::Calls { calls, words };
+            }
+            Err(mistake) => mistake,
+        };
+        if self.mistake.is_some() {
+            return Outcome::Failed(mistake);
+        }
+        let answer = std::mem::take(&mut self.answer);
+        self.mistake = Some((answer, mistake.clone()));
+        self.had_words = has_words;
+        self.reset();
+        Outcome::AskAgain(mistake)
+    }
+
+    /// Forgets the answer to the present question, which is asked again.
+    pub(super) fn reset(&mut self) {
+        if let Some(tools) = &self.rules.tools {
+            self.parser = CallParser::new(&tools.call_begin, &tools.call_end);
+        }
+        self.answer.clear();
+        self.withheld.clear();
+        self.held_audio = HeldAudio::default();
+    }
+
+    /// The calls of the answer.
+    fn read_calls(&self, has_words: bool) -> Result<Vec<CheckedCall>, String> {
+        if !self.offer.allows_calls() {
+            let is_only_call = !self.parser.calls.is_empty() && !has_words;
+            return if is_only_call {
+                Err("No function can be called now.".to_owned())
+            } else {
+                Ok(Vec::new())
+            };
+        }
+        if self.parser.overflowed {
+            return Err("There are too many calls, or one is too long.".to_owned());
+        }
+        let mut calls = Vec::new();
+        for text in &self.parser.calls {
+            calls.extend(check::read_calls(text, &self.offer)?);
+        }
+        if calls.is_empty() && self.offer.needs_call() {
+            return Err(match &self.offer.choice {
+                ToolChoice::Named(name) => format!("It must call the function {name}."),
+                _ => "It must call a function.".to_owned(),
+            });
+        }
+        if !self.offer.is_parallel {
+            calls.truncate(1);
+        }
+        Ok(calls)
+    }
+}

@@ -1,0 +1,345 @@
+//! Finds calls of tools in the model's text, which comes in deltas that are cut anywhere.
+//!
+//! Qwen3 writes a call as `<tool_call>`, JSON, `</tool_call>`. What models really write is tolerated, too: spaces in a tag, code
+//! fences around a call, a call without tags at the beginning of an answer, and a missing end. Text that may still become a tag
+//! is held back, so that the cuts do not change the result and nothing of a call becomes words. Tags within strings of JSON
+//! belong to the call. The text of thoughts passes, and calls in it are none: another filter removes it.
+
+/// Longest text that is held back, bytes: a fence, and a tag with spaces.
+const HELD_MAX_BYTES: usize = 96;
+/// Longest call, bytes: more than the longest answer.
+const CALL_MAX_BYTES: usize = 64 * 1024;
+/// Most calls of one answer.
+const CALLS_MAX: usize = 32;
+const FENCE: &str = "```";
+const THINK: &str = "<think>";
+const THINK_END: &str = "</think>";
+
+/// Parser of one answer.
+#[derive(Debug)]
+pub(super) struct CallParser {
+    begin: String,
+    end: String,
+    place: Place,
+    /// Text that may still become a tag.
+    held: String,
+    /// Words came before.
+    has_words: bool,
+    /// The call being read.
+    call: String,
+    /// Complete calls, without their tags.
+    pub(super) calls: Vec<String>,
+    /// There are more calls, or longer ones, than are kept.
+    pub(super) overflowed: bool,
+}
+
+/// Where in the answer the parser is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Words,
+    Thought,
+    /// Behind a call, where white space and fences mean nothing.
+    Behind,
+    /// In a call: in a string of its JSON, behind a backslash, and the depth of braces if the call has no tags.
+    Call {
+        in_string: bool,
+        is_escaped: bool,
+        bare_depth: Option<u32>,
+    },
+}
+
+/// How a text compares to a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    None,
+    Begins,
+    Whole,
+}
+
+impl CallParser {
+    pub(super) fn new(begin: &str, end: &str) -> Self {
+        Self {
+            begin: begin.to_owned(),
+            end: end.to_owned(),
+            place: Place::Words,
+            held: String::new(),
+            has_words: false,
+            call: String::new(),
+            calls: Vec::new(),
+            overflowed: false,
+        }
+    }
+
+    /// Takes text of the model. Appends the words to `out`.
+    pub(super) fn push(&mut self, delta: &str, out: &mut String) {
+        delta.chars().for_each(|letter| self.push_char(letter, out));
+    }
+
+    /// True from the first sign of a call on, until words follow it.
+    pub(super) const fn is_in_call(&self) -> bool {
+        matches!(self.place, Place::Call { .. } | Place::Behind)
+    }
+
+    /// Ends the answer. A call without its end counts as complete, and so does the beginning of a tag as an empty call.
+    pub(super) fn finish(&mut self, out: &mut String) {
+        let held = std::mem::take(&mut self.held);
+        match self.place {
+            Place::Call { .. } => {
+                self.add_to_call(&held);
+                // A string that was never closed hides the tag.
+                if let Some(end) = self.call.find(&self.end) {
+                    self.call.truncate(end);
+                }
+                self.end_call();
+            }
+            _ if fit(behind_fence(&held), &self.begin) == Fit::Begins && behind_fence(&held).len() > 2 => {
+                self.end_call();
+            }
+            _ => self.add_words(&held, out),
+        }
+    }
+
+    fn push_char(&mut self, letter: char, out: &mut String) {
+        if let Place::Call { .. } = self.place {
+            return self.push_to_call(letter);
+        }
+        if self.place == Place::Behind && self.held.is_empty() {
+            if letter.is_whitespace() || letter == '`' {
+                return;
+            }
+            if letter != '<' {
+                self.place = Place::Words;
+            }
+        }
+        let may_be_bare = letter == '{' && !self.has_words && self.place == Place::Words;
+        if may_be_bare && behind_fence(&self.held).is_empty() {
+            self.held.clear();
+            return self.begin_bare_call();
+        }
+        let is_mark = matches!(letter, '<' | '`');
+        if self.held.is_empty() && !is_mark {
+            return self.add_words(letter.encode_utf8(&mut [0; 4]), out);
+        }
+        self.held.push(letter);
+        self.decide(letter, out);
+    }
+
+    /// Decides about the held text, whose last letter is new.
+    fn decide(&mut self, last: char, out: &mut String) {
+        let tag = behind_fence(&self.held);
+        let fits = [&*self.begin, &*self.end, THINK, THINK_END].map(|known| fit(tag, known));
+        let is_in_thought = self.place == Place::Thought;
+        match fits {
+            [.., Fit::Whole] | [_, _, Fit::Whole, _] => {
+                self.place = if fits[3] == Fit::Whole { Place::Words } else { Place::Thought };
+                out.push_str(&std::mem::take(&mut self.held));
+            }
+            [Fit::Whole, ..] if !is_in_thought => self.begin_call(),
+            [_, Fit::Whole, ..] if !is_in_thought => {
+                self.held.clear();
+                self.place = Place::Behind;
+            }
+            _ if fits.contains(&Fit::Begins) && self.held.len() < HELD_MAX_BYTES => {}
+            _ => self.release(last, out),
+        }
+    }
+
+    /// Releases held text that is no tag. Its last letter may begin another.
+    fn release(&mut self, last: char, out: &mut String) {
+        let mut words = std::mem::take(&mut self.held);
+        if words.len() > last.len_utf8() && matches!(last, '<' | '`') {
+            words.truncate(words.len() - last.len_utf8());
+            self.held.push(last);
+        }
+        self.add_words(&words, out);
+    }
+
+    fn add_words(&mut self, words: &str, out: &mut String) {
+        if self.place == Place::Behind && !words.is_empty() {
+            self.place = Place::Words;
+        }
+        self.has_words |= self.place == Place::Words && words.contains(|it: char| !it.is_whitespace());
+        out.push_str(words);
+    }
+
+    fn begin_call(&mut self) {
+        self.held.clear();
+        self.place = Place::Call { in_string: false, is_escaped: false, bare_depth: None };
+    }
+
+    fn begin_bare_call(&mut self) {
+        self.place = Place::Call { in_string: false, is_escaped: false, bare_depth: Some(1) };
+        self.call.push('{');
+    }
+
+    fn push_to_call(&mut self, letter: char) {
+        let Place::Call { in_string, is_escaped, bare_depth } = &mut self.place else { return };
+        if !*in_string && (letter == '<' || !self.held.is_empty()) {
+            return self.push_to_tag(letter);
+        }
+        match letter {
+            _ if *is_escaped => *is_escaped = false,
+            '\\' if *in_string => *is_escaped = true,
+            '"' => *in_string = !*in_string,
+            '{' if !*in_string => *bare_depth = bare_depth.map(|depth| depth + 1),
+            '}' if !*in_string => *bare_depth = bare_depth.map(|depth| depth.saturating_sub(1)),
+            _ => {}
+        }
+        let is_over = *bare_depth == Some(0);
+        self.add_to_call(letter.encode_utf8(&mut [0; 4]));
+        if is_over {
+            self.end_call();
+        }
+    }
+
+    /// Takes a letter of what may be a tag within a call, outside of its strings.
+    fn push_to_tag(&mut self, letter: char) {
+        self.held.push(letter);
+        match (fit(&self.held, &self.begin), fit(&self.held, &self.end)) {
+            (_, Fit::Whole) => self.end_call(),
+            (Fit::Whole, _) => {
+                // Without a closing tag, the next call ends this one. PyTorch suppresses the slash of a spoken answer.
+                if self.call.trim().is_empty() { self.begin_call() } else { self.end_call() }
+            }
+            (Fit::None, Fit::None) => {
+                let held = std::mem::take(&mut self.held);
+                self.add_to_call(&held);
+            }
+            _ => {}
+        }
+    }
+
+    fn add_to_call(&mut self, text: &str) {
+        match self.call.len() + text.len() <= CALL_MAX_BYTES {
+            true => self.call.push_str(text),
+            false => self.overflowed = true,
+        }
+    }
+
+    fn end_call(&mut self) {
+        self.held.clear();
+        self.place = Place::Behind;
+        let call = std::mem::take(&mut self.call);
+        match self.calls.len() < CALLS_MAX {
+            true => self.calls.push(call),
+            false => self.overflowed = true,
+        }
+    }
+}
+
+/// Compares a text to a tag. Case and spaces in the text do not count.
+fn fit(text: &str, tag: &str) -> Fit {
+    let mut letters = text.chars().filter(|letter| *letter != ' ').peekable();
+    if letters.peek().is_none() {
+        return if text.is_empty() { Fit::Begins } else { Fit::None };
+    }
+    let mut expected = tag.chars();
+    for letter in letters {
+        match expected.next() {
+            Some(known) if known.eq_ignore_ascii_case(&letter) => {}
+            _ => return Fit::None,
+        }
+    }
+    if expected.next().is_none() { Fit::Whole } else { Fit::Begins }
+}
+
+/// The text behind a code fence and its language, or the text itself if it begins with no fence. Empty while it is all fence.
+fn behind_fence(text: &str) -> &str {
+    let Some(behind) = text.strip_prefix(FENCE) else {
+        return if FENCE.starts_with(text) { "" } else { text };
+    };
+    let is_language = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    behind.trim_start_matches(is_language).trim_start()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parsed<'a>(deltas: impl IntoIterator<Item = &'a str>) -> (String, Vec<String>) {
+        let (mut parser, mut words) = (CallParser::new("<tool_call>", "</tool_call>"), String::new());
+        for delta in deltas {
+            parser.push(delta, &mut words);
+            assert!(parser.held.len() <= HELD_MAX_BYTES);
+        }
+        parser.finish(&mut words);
+        (words, parser.calls)
+    }
+
+    fn assert_parsed(text: &str, words: &str, calls: &[&str]) {
+        let letters = text.split("").filter(|letter| !letter.is_empty());
+        for (found, how) in [(parsed([text]), "whole"), (parsed(letters), "in letters")] {
+            assert_eq!(found.0.trim(), words, "{text:?} {how}");
+            let found: Vec<_> = found.1.iter().map(|call| call.trim()).collect();
+            assert_eq!(found, calls, "{text:?} {how}");
+        }
+    }
+
+    const CALL: &str = r#"{"name": "a", "arguments": {"b": "</tool_call> <tool_call>\" {"}}"#;
+
+    #[test]
+    fn calls_and_words_are_told_apart() {
+        assert_parsed(&format!("<tool_call>\n{CALL}\n</tool_call>"), "", &[CALL]);
+        assert_parsed(&format!("Sure.\n<tool_call>{CALL}</tool_call>"), "Sure.", &[CALL]);
+        let two = format!("<tool_call>\n{CALL}\n</tool_call>\n<tool_call>\n{CALL}\n</tool_call>\nDone.");
+        assert_parsed(&two, "Done.", &[CALL, CALL]);
+        assert_parsed("3 < 4, <b>tool_call</b> and <tool>", "3 < 4, <b>tool_call</b> and <tool>", &[]);
+        assert_parsed("Use `x` < ```y```", "Use `x` < ```y```", &[]);
+    }
+
+    #[test]
+    fn careless_calls_are_read() {
+        for text in [
+            format!("< Tool_Call >{CALL}< / tool_call >"),
+            format!("<tool_call>{CALL}"),
+            format!("<tool_call>{CALL}<tool_call>"),
+            format!("```json\n<tool_call>\n{CALL}\n</tool_call>\n```"),
+            format!("```\n{CALL}\n```"),
+            format!("\n{CALL}</tool_call>"),
+        ] {
+            assert_parsed(&text, "", &[CALL]);
+        }
+        assert_parsed("Wait. <tool_ca", "Wait.", &[""]);
+        assert_parsed("<tool_call>{\"name\": \"a}</tool_call>", "", &["{\"name\": \"a}"]);
+    }
+
+    #[test]
+    fn calls_in_thoughts_are_none() {
+        let thought = "<think>I could say <tool_call>{}</tool_call></think>";
+        assert_parsed(&format!("{thought}Hello"), &format!("{thought}Hello"), &[]);
+        assert_parsed(&format!("{thought}\n<tool_call>{CALL}</tool_call>"), thought, &[CALL]);
+    }
+
+    #[test]
+    fn endless_calls_are_bounded() {
+        let (mut parser, mut words) = (CallParser::new("<tool_call>", "</tool_call>"), String::new());
+        for _ in 0..CALL_MAX_BYTES {
+            parser.push("<tool_call>[[", &mut words);
+        }
+        parser.finish(&mut words);
+        assert!(parser.overflowed && parser.calls.len() <= CALLS_MAX && words.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_do_not_change_the_result(
+            pieces in prop::collection::vec(prop_oneof![
+                Just("<tool_call>"), Just("</tool_call>"), Just("<think>"), Just("</think>"), Just("<"), Just("tool_"),
+                Just("```"), Just("json"), Just("\n"), Just("{"), Just("}"), Just("\""), Just("\\"), Just("é"), Just(" "),
+            ], 0..30),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
+        ) {
+            let text = pieces.concat();
+            let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| *cut.get(&ends)).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let whole = parsed([text.as_str()]);
+            prop_assert_eq!(parsed(cuts.windows(2).map(|pair| &text[pair[0]..pair[1]])), whole.clone());
+            let outside_thoughts = whole.0.split("<think>").next().unwrap_or_default();
+            prop_assert!(!outside_thoughts.contains("<tool_call>") && !outside_thoughts.contains("</tool_call>"));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Unmodified public clients of OpenAI's Realtime API let the simulated model call a function: each gets the call, returns a result
+//! and hears an answer.
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use voxbridge::{config::Config, simulator::SimulatorConfig};
+use voxbridge_test_support::{
+    bench::{Bench, instant_simulator, scratch},
+    certs,
+};
+
+use crate::client_programs::{installed_clients, node, project, python, run};
+use crate::readme_rows::row;
+
+const WRONG_CALL: &str = "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"town\": \"Rome\"}}";
+const CALL: &str = "```json\n<tool_call>{\"name\": \"get_weather\", \"arguments\": \"{\\\"city\\\": \\\"Rome\\\"}\"}</tool_call>\n```";
+const ANSWER: &str = "It is sunny in Rome.";
+
+/// The library, its row in README, its driver, and whether it always uses TLS.
+fn clients() -> Vec<(&'static str, &'static str, tokio::process::Command, bool)> {
+    let driver = |packages: &[&str], script: &str| {
+        let mut client = python(packages);
+        client.arg(project().join("tests/clients").join(script));
+        client
+    };
+    let pipecat = &["pipecat", "openai", "aiohttp"];
+    let livekit = &["livekit", "openai", "aiohttp", "pipecat"];
+    vec![
+        ("openai", "OpenAI, Python 2", driver(&["openai"], "openai_tools.py"), false),
+        ("openai-agents", "OpenAI Agents, Python", driver(&["openai"], "openai_agents_tools.py"), false),
+        ("agents-realtime", "OpenAI Agents, JavaScript", node("openai_agents_tools.cjs"), false),
+        ("pipecat", "Pipecat", driver(pipecat, "pipecat_tools.py"), false),
+        ("livekit", "LiveKit", driver(livekit, "livekit_tools.py"), false),
+        ("openai for JavaScript", "OpenAI, JavaScript", node("openai_tools.cjs"), true),
+    ]
+}
+
+/// Runs every client against a bench of its own, whose model gives these answers first.
+async fn run_clients(answers: &[&str]) -> Vec<(&'static str, Value)> {
+    let mut running = JoinSet::new();
+    for (name, row_name, mut client, needs_tls) in clients() {
+        let answers = answers.iter().map(|answer| (*answer).to_owned()).collect();
+        let simulator = SimulatorConfig { workers: 4, answers, ..instant_simulator() };
+        let bench = Bench::with_config(simulator, Config::default()).await;
+        let mut address = bench.address().to_string();
+        if needs_tls {
+            let certificate = certs::self_signed("localhost");
+            let tls = certs::serve_tls(bench.address(), certs::acceptor(&certificate)).await;
+            let trusted = scratch(&format!("client_tools_{}", bench.address().port())).join("trusted.pem");
+            std::fs::write(&trusted, &certificate.0).unwrap();
+            client.env("NODE_EXTRA_CA_CERTS", trusted);
+            address = format!("localhost:{}", tls.port());
+        }
+        client.arg(row(row_name).code_for(address));
+        running.spawn(async move {
+            let came = run(client).await;
+            drop(bench);
+            (name, serde_json::from_str(&came).unwrap())
+        });
+    }
+    running.join_all().await
+}
+
+fn assert_called(name: &str, came: &Value, answer: &str) {
+    println!("{name}: {came}");
+    assert_eq!(came["called"], json!([{"city": "Rome"}]), "{name}");
+    assert_eq!(came["answer"].as_str().unwrap().trim(), answer, "{name}");
+    assert!(came["audio_s"].as_f64() > Some(0.5), "{name}: {came}");
+    for field in ["errors", "invalid"] {
+        assert!(came[field].is_null() || came[field] == json!([]), "{name}: {}", came[field]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openai_libraries_call_a_function_and_speak_its_result() {
+    if installed_clients().is_none() {
+        return;
+    }
+    for (name, came) in run_clients(&[]).await {
+        assert_called(name, &came, "The tool says sunny in Rome.");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openai_libraries_call_a_function_after_a_repaired_mistake() {
+    if installed_clients().is_none() {
+        return;
+    }
+    for (name, came) in run_clients(&[WRONG_CALL, CALL, ANSWER]).await {
+        assert_called(name, &came, ANSWER);
+    }
+}
