@@ -16,6 +16,7 @@ mod describe;
 mod http;
 mod lane;
 pub mod relay;
+mod turn_end;
 
 pub use self::answer::{
     AnswerRequest, ChatMessage, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, Role, TurnDetection,
@@ -27,10 +28,11 @@ pub use self::lane::{
     ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, TranscribePrompt,
     UnitInput, UpstreamEnd,
 };
+pub use self::turn_end::{Eagerness, PauseId, TurnEnd};
 use crate::audio::{encoding::Encoding, vad::Sensitivity};
 pub use crate::mapping::{
     client::{ClientAudio, ClientCommand, CloseReason, RolloverReason, Speaker, SpeechId},
-    profile::MicrophoneMode,
+    profile::{MicrophoneMode, TurnEndRule},
     upstream::{LanePurpose, Mode, VoiceEncoding},
 };
 

@@ -111,6 +111,7 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         close_timeout: Duration::ZERO,
         drain_guard: mpsc::channel(1).0,
         queue_keeper: QueueKeeper::new(watch::channel(false).1),
+        turn_judge: None,
     };
     let task = SessionTask::new(bridge, websocket(stream, Role::Server), Pool::new([]), context);
     let client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;

@@ -2,15 +2,17 @@
 //!
 //! Every turn carries the whole conversation ([`entries`]), because a chat session keeps nothing (field notes
 //! minicpm-o.md §2). An answer is over when the client has played it, and until then it can be interrupted; what was not
-//! played is cut from the conversation. [`answer`] is the answer in progress.
+//! played is cut from the conversation. [`answer`] is the answer in progress, and [`early`] one that no one hears yet.
 
 mod answer;
+mod early;
 pub(crate) mod entries;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use self::{
     answer::Answer,
+    early::EarlyQuestion,
     entries::{Entries, EntryLimits},
 };
 use super::{
@@ -22,7 +24,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{AnswerRequest, ChatTurn, LaneCommand, LaneEvent, Mode, TurnDetection, VoiceSample},
+    event::{AnswerRequest, ChatTurn, Entry, LaneCommand, LaneEvent, Mode, TurnDetection, VoiceSample},
     mapping::{Profile, profile::AnswerRules},
 };
 
@@ -54,6 +56,7 @@ pub(crate) struct Assistant {
     waiting: VecDeque<AnswerRequest>,
     /// Dialled when the user began to speak, so that queueing and initialisation overlap the speech.
     dialled: Option<LaneId>,
+    early: EarlyQuestion,
 }
 
 impl Assistant {
@@ -70,7 +73,16 @@ impl Assistant {
             audio_max_ms: rules.answer.history_audio_max_ms,
             max_pictures: rules.answer.history_max_pictures,
         });
-        Self { profile, rules, settings, entries, current: None, waiting: VecDeque::new(), dialled: None }
+        Self {
+            profile,
+            rules,
+            settings,
+            entries,
+            current: None,
+            waiting: VecDeque::new(),
+            dialled: None,
+            early: EarlyQuestion::default(),
+        }
     }
 
     /// True while an answer is made or played, or about to be.
@@ -82,7 +94,15 @@ impl Assistant {
     pub(crate) fn kept_bytes(&self) -> usize {
         let requests = self.waiting.iter().chain(self.current.iter().map(|answer| &answer.request));
         let instructions = self.settings.instructions.as_ref().map_or(0, String::len);
-        self.entries.bytes() + instructions + requests.map(|request| request.bytes).sum::<usize>()
+        self.entries.bytes()
+            + self.early.kept_bytes()
+            + instructions
+            + requests.map(|request| request.bytes).sum::<usize>()
+    }
+
+    /// An entry of the conversation, or a setting, has changed.
+    pub(crate) fn note_change(&mut self) {
+        self.early.mark_stale();
     }
 
     /// Dials for the answer to the utterance that has just begun.
@@ -116,6 +136,7 @@ impl Assistant {
     /// once.
     pub(crate) fn interrupt(&mut self, now: Instant, tools: &mut Tools) {
         self.waiting.retain(|waiting| waiting.by_client);
+        self.withdraw_early(now, &mut tools.lanes, &mut tools.out);
         self.cut(now, tools);
     }
 
@@ -152,6 +173,7 @@ impl Assistant {
             && let Some(request) = self.waiting.pop_front()
         {
             self.current = Some(Answer::begin(request, tools));
+            self.release_early(now, tools);
         }
         let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_made()) else { return };
         let speaks = answer.request.speaks.unwrap_or(self.settings.speaks);
@@ -174,7 +196,7 @@ impl Assistant {
             }
             Some(id) if tools.lanes.is_ready(id) => {
                 let turn =
-                    self.rules.chat_turn(&self.profile, &self.settings, &answer.request, &self.entries);
+                    self.rules.chat_turn(&self.profile, &self.settings, &answer.request, &self.entries, None);
                 tools.lanes.request(now, id, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
                 answer.requested_at.get_or_insert(now);
             }
@@ -189,6 +211,9 @@ impl Assistant {
         signal: LaneSignal<'_>,
         tools: &mut Tools,
     ) -> Effects {
+        if self.early.is_on(signal.id) {
+            return self.keep_early_output(now, &signal, tools);
+        }
         let is_plain = signal.change == ConnectionChange::None;
         self.handle_change(now, signal.id, signal.change, tools);
         let (Some(answer), Some((event, _)), true) =
@@ -222,7 +247,12 @@ impl Assistant {
     fn handle_change(&mut self, now: Instant, id: LaneId, change: ConnectionChange, tools: &mut Tools) {
         let is_current = self.current.as_ref().is_some_and(|answer| answer.lane == Some(id));
         match change {
-            ConnectionChange::None | ConnectionChange::Queued => {}
+            ConnectionChange::None => {}
+            ConnectionChange::Queued => {
+                if tools.lanes.is_any_draining() {
+                    self.early.pause_from(now);
+                }
+            }
             ConnectionChange::Ready => self.advance(now, tools),
             // The client does not wait for a lane that was dialled ahead. The answer dials another.
             ConnectionChange::QueueStuck(_) if !is_current => {}
@@ -257,13 +287,14 @@ fn dial(now: Instant, voice: Option<VoiceSample>, lanes: &mut Lanes, out: &mut A
 }
 
 impl AnswerRules {
-    /// The request to the model for an answer.
+    /// The request to the model for an answer; `next` is an entry after the conversation.
     fn chat_turn(
         &self,
         profile: &Profile,
         settings: &AnswerSettings,
         request: &AnswerRequest,
         conversation: &Entries,
+        next: Option<&Entry>,
     ) -> ChatTurn {
         let given = request.instructions.as_ref().or(settings.instructions.as_ref());
         let instructions = given.unwrap_or(&self.answer.instructions).clone();
@@ -272,7 +303,7 @@ impl AnswerRules {
         let has_system = voice.is_some() || !instructions.trim().is_empty();
         let mut messages = match &request.entries {
             Some(own) => entries::to_messages(own.iter(), has_system),
-            None => conversation.messages(has_system),
+            None => conversation.messages(has_system, next),
         };
         entries::end_with_user(&mut messages, request.instructions.as_ref().unwrap_or(&self.answer.unasked));
         ChatTurn {
