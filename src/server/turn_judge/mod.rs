@@ -74,7 +74,7 @@ impl TurnJudge {
     }
 
     /// Asks whether the user has finished. `None` if too many questions wait. Dropping the receiver withdraws the question.
-    pub(crate) fn ask(&self, audio: Arc<Vec<i16>>) -> Option<oneshot::Receiver<Option<f32>>> {
+    pub fn ask(&self, audio: Arc<Vec<i16>>) -> Option<oneshot::Receiver<Option<f32>>> {
         let (reply, verdict) = oneshot::channel();
         self.0.try_send(Question { audio, reply }).ok().map(|()| verdict)
     }
