@@ -17,27 +17,30 @@ pub enum Eagerness {
 }
 
 impl Eagerness {
-    /// Probability that the user has finished, from which on the turn ends.
+    /// Probability that the user has finished, from which on the turn ends at once.
     ///
-    /// Sentences that are finished have 0.85 to 0.98, and JFK's "fellow Americans", after which he goes on, 0.65 (field notes
-    /// webrtc-and-turn-end.md §2).
+    /// Of twelve places inside of sentences, the model gives five 0.7 to 0.93, and ends of sentences mostly 0.93 to 0.98
+    /// (`tests/core/turn_end/gain.rs`). So the note's threshold of 0.7 cuts too often (field notes webrtc-and-turn-end.md §2).
     #[must_use]
     pub const fn threshold(self) -> f32 {
         match self {
-            Self::Low => 0.85,
-            Self::Medium => 0.7,
-            Self::High => 0.6,
+            Self::Low => 0.95,
+            Self::Medium => 0.9,
+            Self::High => 0.8,
         }
     }
 
-    /// Silence that ends a turn although the user does not seem to have finished, in ms: half of what OpenAI waits at most,
-    /// because the model misses some ends.
+    /// Silence that ends a turn below that threshold, in ms. If the user has rather finished than not, it is longer than most
+    /// pauses within a sentence. Otherwise it is half of what OpenAI waits at most, because the model misses some ends.
     #[must_use]
-    pub const fn wait_max_ms(self) -> u32 {
-        match self {
-            Self::Low => 4000,
-            Self::Medium => 2000,
-            Self::High => 1000,
+    pub fn wait_ms(self, probability: f32) -> u32 {
+        match (self, probability >= 0.5) {
+            (Self::Low, true) => 2000,
+            (Self::Low, false) => 4000,
+            (Self::Medium, true) => 1100,
+            (Self::Medium, false) => 2000,
+            (Self::High, true) => 700,
+            (Self::High, false) => 1000,
         }
     }
 }

@@ -43,6 +43,11 @@ impl PauseQuestions {
         self.answers.pop()
     }
 
+    #[cfg(test)]
+    pub(super) const fn is_judging(&self) -> bool {
+        self.judging.is_some()
+    }
+
     /// Waits for the model's verdict.
     pub(super) fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<(PauseId, Option<f32>)> {
         let Some((pause, verdict)) = &mut self.judging else { return Poll::Pending };

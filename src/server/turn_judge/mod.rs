@@ -62,7 +62,7 @@ impl TurnJudge {
     }
 
     /// Starts a thread for each judge.
-    fn start(judges: Vec<Judge>, metrics: Metrics) -> io::Result<Self> {
+    pub(super) fn start(judges: Vec<Judge>, metrics: Metrics) -> io::Result<Self> {
         let (sender, questions) = sync_channel(WAITING_PER_THREAD * judges.len());
         let questions = Arc::new(Mutex::new(questions));
         for (number, judge) in judges.into_iter().enumerate() {

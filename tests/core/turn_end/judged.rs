@@ -129,15 +129,20 @@ fn openai(judge_probability: Option<Option<f32>>, detection: &serde_json::Value)
 
 #[test]
 fn openais_semantic_vad_is_judged_and_eagerness_sets_threshold_and_bound() {
-    for (eagerness, threshold, bound_ms) in
-        [("low", 0.85, 4000), ("medium", 0.7, 2000), ("auto", 0.7, 2000), ("high", 0.6, 1000)]
-    {
+    for (eagerness, threshold, waits_ms) in [
+        ("low", 0.95, [2000, 4000]),
+        ("medium", 0.9, [1100, 2000]),
+        ("auto", 0.9, [1100, 2000]),
+        ("high", 0.8, [700, 1000]),
+    ] {
         let detection = json!({"type": "semantic_vad", "eagerness": eagerness});
         let (silence, harness) = openai(Some(Some(threshold)), &detection);
         assert!(silence < 350, "{eagerness}: {silence} ms: {:?}", decisions(&harness));
-        let (silence, harness) = openai(Some(Some(threshold - 0.01)), &detection);
-        assert!((bound_ms - 100..bound_ms + 150).contains(&silence), "{eagerness}: {silence} ms");
-        assert_eq!(decisions(&harness), [TurnDecision::Unfinished]);
+        for (probability, wait_ms) in [threshold - 0.01, 0.49].into_iter().zip(waits_ms) {
+            let (silence, harness) = openai(Some(Some(probability)), &detection);
+            assert!((wait_ms - 100..wait_ms + 150).contains(&silence), "{eagerness}: {silence} ms");
+            assert_eq!(decisions(&harness), [TurnDecision::Unfinished]);
+        }
     }
 }
 

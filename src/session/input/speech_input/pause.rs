@@ -20,7 +20,7 @@ const JUDGED_SAMPLES: usize = 128_000;
 pub enum TurnDecision {
     /// The user has finished.
     Finished,
-    /// The user goes on.
+    /// The user may go on.
     Unfinished,
     /// The user spoke on before the verdict.
     Void,
@@ -132,7 +132,7 @@ impl SpeechInput {
         let (decision, end_ms) = match probability {
             None => (TurnDecision::Refused, fixed_ms),
             Some(it) if it >= eagerness.threshold() => (TurnDecision::Finished, END_AFTER_MS.min(fixed_ms)),
-            Some(_) => (TurnDecision::Unfinished, eagerness.wait_max_ms().max(fixed_ms)),
+            Some(it) => (TurnDecision::Unfinished, eagerness.wait_ms(it).max(fixed_ms)),
         };
         out.push(SpeechEvent::Decided(decision));
         if self.voice_activity.segmenter.set_pause_end(end_ms).is_some() {
