@@ -14,6 +14,7 @@ pub mod encoding;
 pub mod format;
 pub mod g722;
 pub mod input_converter;
+pub mod log_mel;
 pub mod opus;
 pub mod output_converter;
 pub mod pcm;

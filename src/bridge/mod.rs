@@ -32,7 +32,7 @@ use crate::{
     error::Error,
     event::{
         AnswerPart, DisconnectReason, Frame, HttpRequest, Lane, LaneEvent, LanePurpose, Message, Mode,
-        SpeechId,
+        PauseId, SpeechId,
     },
     mapping::{ClientMapping, upstream::Dialects},
     session::{
@@ -67,6 +67,11 @@ pub enum Input<'a> {
     Drain(Duration),
     /// An operator ends this session: finishes as for [`Input::Drain`].
     Close(Duration),
+    /// The verdict on a pause in the user's speech: the probability that the user has finished, or `None` if the model is too
+    /// busy or has failed.
+    TurnJudged(PauseId, Option<f32>),
+    /// In this pause a worker is free, and no one waits for it.
+    WorkerFound(PauseId),
     /// An operator replaces the conversation's upstream session at the next quiet moment. Ignored without a conversation.
     Rollover,
 }
@@ -93,6 +98,11 @@ pub enum Output {
     Request(Lane, HttpRequest),
     /// Close the transport. Frames of this lane are no longer expected.
     CloseLane(Lane),
+    /// Judge whether the user has finished, from the newest 8 s of this audio, int16 mono at 16 kHz, which ends in the pause.
+    /// [`Input::TurnJudged`] is the answer. Another pause makes the question obsolete.
+    JudgeTurn(PauseId, Arc<Vec<i16>>),
+    /// Answer with [`Input::WorkerFound`] if an upstream has a free worker for an answer, and no one waits for it.
+    FindWorker(PauseId),
     /// For the log and the metrics.
     Observe(Observation),
     /// No more output. Call again after the next input or at this instant.

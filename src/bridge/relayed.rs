@@ -195,6 +195,8 @@ impl RelayBridge {
             }
             Input::Drain(within) => relay.drain(now, within, RelayEndReason::Shutdown),
             Input::Close(within) => relay.drain(now, within, RelayEndReason::Operator),
+            // A relay finds no pauses.
+            Input::TurnJudged(..) | Input::WorkerFound(_) => {}
             Input::Rollover => relay.reject_rollover(),
         }
         relay.arm_idle();
@@ -234,6 +236,8 @@ impl RelayBridge {
                 }
                 Action::Observe(observation) => return Output::Observe(observation),
                 Action::RawToClient(_)
+                | Action::JudgeTurn(..)
+                | Action::FindWorker(_)
                 | Action::ToClient(_)
                 | Action::CloseClient(_)
                 | Action::DropTurn(..) => {}

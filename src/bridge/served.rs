@@ -189,6 +189,8 @@ impl ServedBridge {
             }
             Input::Drain(within) => session.drain(now, within, CloseReason::Shutdown),
             Input::Close(within) => session.drain(now, within, CloseReason::Operator),
+            Input::TurnJudged(pause, probability) => session.handle_verdict(now, pause, probability),
+            Input::WorkerFound(pause) => session.handle_free_worker(now, pause),
             Input::Rollover => session.request_rollover(now),
         }
         self.follow_codecs(now);
@@ -231,6 +233,8 @@ impl ServedBridge {
                         return output;
                     }
                 }
+                Action::JudgeTurn(pause, audio) => return Output::JudgeTurn(pause, audio),
+                Action::FindWorker(pause) => return Output::FindWorker(pause),
                 Action::Observe(
                     Observation::NoEffect(note) | Observation::Note(note) | Observation::Unsupported(note),
                 ) if !super::mark_noted(&mut self.noted_no_effect, &note) => {}

@@ -11,8 +11,8 @@ use super::{AdminConfig, Config, access};
 use crate::{mapping::Library, server::access::keys, trace::redact::fnv1a_digest};
 
 /// Keys that only a restart can change.
-const FIXED_KEYS: [&str; 7] =
-    ["listen", "sessions_max", "workers", "admin.listen", "log", "access_log", "webrtc"];
+const FIXED_KEYS: [&str; 8] =
+    ["listen", "sessions_max", "workers", "turn_model", "admin.listen", "log", "access_log", "webrtc"];
 impl Config {
     /// This configuration with the running values of all keys that only a restart can change: of [`FIXED_KEYS`], and of the
     /// admin section if no admin listener takes it.
@@ -26,6 +26,7 @@ impl Config {
             listen: running.listen.clone(),
             sessions_max: running.sessions_max,
             workers: running.workers,
+            turn_model: running.turn_model.clone(),
             webrtc: running.webrtc.clone(),
             log: running.log.clone(),
             access_log: running.access_log.clone(),
@@ -215,7 +216,7 @@ mod tests {
         let library = Library::embedded().unwrap();
         let config = |toml: &str| toml::from_str::<Config>(toml).unwrap();
         let old = config("workers = 1\n[admin]\nlisten = \"127.0.0.1:1\"");
-        let rest = "listen = \"b:1\"\nsessions_max = 3\nworkers = 2\n[log]\nlevel = \"debug\"\n[access_log]\npath = \"-\"\n[webrtc]\nlisten = \"a:1\"\n";
+        let rest = "listen = \"b:1\"\nsessions_max = 3\nworkers = 2\nturn_model = \"a.onnx\"\n[log]\nlevel = \"debug\"\n[access_log]\npath = \"-\"\n[webrtc]\nlisten = \"a:1\"\n";
         let new = config(&format!("{rest}[admin]\nlisten = \"127.0.0.1:2\"\nhosts = [\"a\"]"));
         let in_force = new.clone().with_fixed_keys_of(&old, true);
         let changes = Changes::between((&old, &library), (&in_force, &library), true);

@@ -19,6 +19,7 @@ mod ranges;
 mod reload;
 mod routes;
 mod self_signed;
+mod turn_model;
 mod upstreams;
 mod webrtc;
 
@@ -87,6 +88,8 @@ pub struct Config {
     pub sessions_max: Option<usize>,
     /// Worker threads for sessions.
     pub workers: Option<NonZeroUsize>,
+    /// Weights of the model that judges the ends of turns.
+    pub turn_model: Option<PathBuf>,
     /// Default language of sessions.
     pub language: Option<String>,
     /// Speech model names accepted from clients; empty for any.
@@ -198,7 +201,7 @@ impl Config {
     fn resolve_paths(&mut self, base: &Path) {
         let config = self;
         let resolve = |path: &mut PathBuf| *path = base.join(&*path);
-        config.mappings.iter_mut().for_each(resolve);
+        config.mappings.iter_mut().chain(&mut config.turn_model).for_each(resolve);
         config.trace.dir.iter_mut().for_each(resolve);
         let file = config
             .access_log
@@ -233,6 +236,7 @@ impl Config {
         self.idle_timeout_ms = over.idle_timeout_ms.or(self.idle_timeout_ms);
         self.sessions_max = over.sessions_max.or(self.sessions_max);
         self.workers = over.workers.or(self.workers);
+        self.turn_model = over.turn_model.or(self.turn_model);
         self.language = over.language.or(self.language);
         self.playground = over.playground.or(self.playground);
         self.trace.dir = over.trace.dir.or(self.trace.dir);
@@ -316,8 +320,12 @@ impl Config {
         let mode = upstreams.as_ref().and_then(|upstreams| upstreams.mode.as_deref());
         let planned = self.plan_routes(&library, mode, problems);
         let upstreams = upstreams?;
+        let has_voice = self.voices.contains_key(DEFAULT_VOICE);
+        let routes = routes::bind_all(planned, &upstreams, has_voice, problems);
+        let turn_model = problems.take(&["turn_model"], self.turn_model(&routes));
         Some(ServiceConfig {
-            routes: routes::bind_all(planned, &upstreams, self.voices.contains_key(DEFAULT_VOICE), problems),
+            routes,
+            turn_model: turn_model.flatten(),
             pool: upstreams.pool,
             voices: Arc::new(voices),
             idle_ms: self.idle_timeout_ms,

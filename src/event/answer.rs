@@ -174,11 +174,19 @@ pub struct TurnDetection {
     pub interrupts: bool,
     /// The client itself asks for the answers to utterances.
     pub client_asks: bool,
+    /// What ends an utterance.
+    pub turn_end: super::TurnEnd,
 }
 
 impl Default for TurnDetection {
     fn default() -> Self {
-        Self { is_automatic: true, answers: true, interrupts: true, client_asks: false }
+        Self {
+            is_automatic: true,
+            answers: true,
+            interrupts: true,
+            client_asks: false,
+            turn_end: super::TurnEnd::OfProfile,
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod http;
 mod lane;
 pub mod relay;
 mod tool;
+mod turn_end;
 
 pub use self::answer::{
     AnswerRequest, ChatMessage, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, Role, TurnDetection,
@@ -29,10 +30,11 @@ pub use self::lane::{
     UnitInput, UpstreamEnd,
 };
 pub use self::tool::{Tool, ToolCall, ToolChoice, ToolOffer, ToolResult};
+pub use self::turn_end::{Eagerness, PauseId, TurnEnd};
 use crate::audio::{encoding::Encoding, vad::Sensitivity};
 pub use crate::mapping::{
     client::{ClientAudio, ClientCommand, CloseReason, RolloverReason, Speaker, SpeechId},
-    profile::MicrophoneMode,
+    profile::{MicrophoneMode, TurnEndRule},
     upstream::{LanePurpose, Mode, VoiceEncoding},
 };
 

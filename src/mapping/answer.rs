@@ -31,6 +31,9 @@ pub struct AnswerFile {
     pub microphone: MicrophoneMode,
     /// Attempts at an answer of which nothing was sent.
     pub attempts: u32,
+    /// Asks the model when the user pauses, before it is certain that the turn is over.
+    #[serde(default)]
+    pub eager: bool,
     /// How tools are offered to the model. Without it, clients cannot offer any.
     tools: Option<ToolsFile>,
 }

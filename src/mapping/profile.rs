@@ -72,8 +72,22 @@ pub struct ListenRules {
     /// Ends an utterance when no audio at all arrives for this time, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub stall_ms: u32,
+    /// What ends an utterance.
+    #[serde(default)]
+    pub turn_end: TurnEndRule,
     /// Detector presets by sensitivity.
     pub sensitivity: SensitivityPresets,
+}
+
+/// The profile's rule by which the end of an utterance is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnEndRule {
+    /// A fixed silence.
+    #[default]
+    Fixed,
+    /// The judgement of an end-of-turn model.
+    Semantic,
 }
 
 /// `[read_window]`: longest time that streamed client data may wait unread while nothing depends on it; 0 reads

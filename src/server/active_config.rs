@@ -1,6 +1,7 @@
 //! The configuration that new sessions use. It is checked as a whole and replaced as a whole.
 
 use std::{
+    path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -23,6 +24,8 @@ pub struct ServiceConfig {
     pub library: Library,
     /// Which profile and upstreams serve which connection.
     pub routes: Routes,
+    /// Weights of the model that judges the ends of turns.
+    pub turn_model: Option<PathBuf>,
     /// All upstreams; each route uses a subset.
     pub pool: Pool,
     /// Voices by name.

@@ -20,6 +20,7 @@
 //! - [`loops`]: accepts connections, and waits for the last sessions
 //! - [`process`]: lifecycle, worker threads, file descriptors, service manager
 //! - [`admin`]: the listener for operators, on an address of its own
+//! - [`turn_judge`]: threads that judge whether a user has finished speaking
 //! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk
 
 mod accept;
@@ -39,6 +40,7 @@ mod session_task;
 pub mod tap;
 pub mod tls;
 pub mod trace_files;
+pub mod turn_judge;
 pub mod upstream_pool;
 #[cfg(feature = "webrtc")]
 pub mod webrtc;
@@ -59,6 +61,7 @@ pub(crate) use self::accept::{
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    path::Path,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -80,6 +83,7 @@ use self::{
     },
     queue_keeper::QueueKeeper,
     registry::SessionRegistry,
+    turn_judge::TurnJudge,
     webrtc::Calls,
 };
 use crate::telemetry::{
@@ -104,6 +108,7 @@ pub struct Server {
     liveness: (LivenessProbe, mpsc::Receiver<PingReply>),
     local_sessions: LocalSessions,
     calls: Option<Calls>,
+    turn_judge: Option<TurnJudge>,
 }
 
 /// Where calls by WebRTC are served.
@@ -207,6 +212,7 @@ impl Server {
             liveness: (LivenessProbe(ping_sender), pings),
             local_sessions: LocalSessions::default(),
             calls: None,
+            turn_judge: None,
         }
     }
 
@@ -233,6 +239,15 @@ impl Server {
         let advertised = calls.advertised();
         self.calls = Some(calls);
         Ok(advertised)
+    }
+
+    /// Judges the ends of turns by the model with these weights.
+    ///
+    /// # Errors
+    /// A message that says what is wrong with the file, or that this program cannot run a model.
+    pub fn load_turn_model(&mut self, weights: &Path) -> Result<(), String> {
+        self.turn_judge = Some(TurnJudge::load(weights, self.metrics.clone())?);
+        Ok(())
     }
 
     /// The addresses, with the ports that the system chose.
@@ -319,6 +334,7 @@ impl Server {
             liveness,
             local_sessions,
             calls,
+            turn_judge,
         } = self;
         let (_, mut pings) = liveness;
         let ((drain_sender, drain), (cut_off_sender, cut_off)) =
@@ -329,6 +345,7 @@ impl Server {
         let receiving = calls.clone().map(|calls| tokio::spawn(calls.run()));
         let server = Arc::new(ServerContext {
             calls,
+            turn_judge,
             session_slots: session_slots.semaphore.clone(),
             config: config.clone(),
             registry: registry.clone(),
@@ -420,6 +437,8 @@ fn metrics_snapshot(
 struct ServerContext {
     /// Calls by WebRTC, if they are served.
     calls: Option<Calls>,
+    /// Judges the ends of turns, if a model is loaded.
+    turn_judge: Option<TurnJudge>,
     config: ActiveConfig,
     session_slots: Arc<Semaphore>,
     registry: SessionRegistry,

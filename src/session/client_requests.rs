@@ -22,8 +22,9 @@ use crate::{
     error::{Error, ErrorKind},
     event::{
         AnswerRequest, ClientCommand, Entry, EntryId, EntryPart, EntryPlace, Role, Setting, SpeakRequest,
-        ToolOffer, VideoFrame, VoiceSample,
+        ToolOffer, TurnEnd, VideoFrame, VoiceSample,
     },
+    mapping::profile::TurnEndRule,
 };
 
 /// Error text for a client that sends a text to an upstream without chat turns.
@@ -107,6 +108,7 @@ impl Session {
     /// Changes the conversation that the assistant knows, if there is one.
     pub(super) fn with_entries(&mut self, change: impl FnOnce(&mut Entries)) {
         if let Some(assistant) = &mut self.assistant {
+            assistant.note_change();
             change(&mut assistant.entries);
         }
     }
@@ -123,6 +125,7 @@ impl Session {
         let note = match &mut self.assistant {
             Some(assistant) if self.setup.profile.calls_tools() => {
                 let has_tools = !offer.tools.is_empty();
+                assistant.note_change();
                 assistant.settings.tools = offer;
                 Some(Observation::Note(TOOLS_NOTE.to_owned())).filter(|_| has_tools)
             }
@@ -149,6 +152,8 @@ impl Session {
         let detection = assistant.settings.detection;
         if detection.answers {
             assistant.request(now, AnswerRequest::default(), &mut self.tools);
+        } else {
+            self.withdraw_early(now);
         }
     }
 
@@ -194,9 +199,13 @@ impl Session {
         match event {
             SpeechEvent::Started { .. } => self.intake.last_utterance_end_ms = None,
             SpeechEvent::Segment(segment) if segment.ends_utterance && segment.has_speech => {
-                self.intake.last_utterance_end_ms = Some(
-                    segment.end_ms.saturating_sub(self.intake.speech_input.settings.end_silence_ms.into()),
-                );
+                let settings = &self.intake.speech_input.settings;
+                // A pause that is judged has no fixed length.
+                let end_ms = match settings.pauses.judged {
+                    Some(_) => segment.speech_ms.1,
+                    None => segment.end_ms.saturating_sub(settings.end_silence_ms.into()),
+                };
+                self.intake.last_utterance_end_ms = Some(end_ms);
             }
             _ => {}
         }
@@ -250,6 +259,8 @@ impl Session {
                 Setting::Instructions(text) => self.set_instructions(text),
                 Setting::TurnDetection(detection) => {
                     input.is_manual = !detection.is_automatic;
+                    input.pauses = self.setup.pause_use(detection.turn_end);
+                    self.note_missing_judge(detection.turn_end);
                     self.tools.out.mutes_speech_events = !detection.is_automatic;
                     if let Some(assistant) = &mut self.assistant {
                         assistant.settings.detection = detection;
@@ -294,6 +305,7 @@ impl Session {
         let voice = self.configured_voice();
         let partials = self.transcriber.options.partials;
         if let Some(assistant) = &mut self.assistant {
+            assistant.note_change();
             assistant.settings.voice = voice;
             assistant.settings.partials = partials;
             assistant.settings.language.clone_from(&self.settings.language);
@@ -306,6 +318,16 @@ impl Session {
             self.report_error(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
         }
         self.process_speech_events(now);
+    }
+
+    /// Tells the operator that a fixed silence stands for the judgement that the client or the profile wants.
+    pub(super) fn note_missing_judge(&mut self, turn_end: TurnEnd) {
+        let is_wanted = matches!(turn_end, TurnEnd::Semantic(_))
+            || turn_end == TurnEnd::OfProfile && self.setup.profile.listen.turn_end == TurnEndRule::Semantic;
+        if is_wanted && !self.setup.has_turn_judge {
+            let note = "turn detection by meaning: no end-of-turn model is loaded (--turn-model), so a fixed silence ends turns";
+            self.tools.out.observe(Observation::NoEffect(note.to_owned()));
+        }
     }
 
     /// Turns the cancellation of echo on or off.

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::input::speech_input::pause::TurnDecision;
 use crate::{
     event::{CloseReason, Lane, LanePurpose},
     mapping::relay::RelayEndReason,
@@ -68,8 +69,35 @@ pub enum Measurement {
         /// Time since the event that [`BargeInStage`] names for this stage.
         after: Duration,
     },
+    /// A pause in the user's speech was judged, or not.
+    TurnDecided(TurnDecision),
+    /// The model was asked before the user's turn was certain to be over, or what came of it.
+    EarlyQuestion(EarlyQuestionResult),
     /// The session starts to close, for this reason.
     SessionEnding(EndReason),
+}
+
+/// What became of an early question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EarlyQuestionResult {
+    /// The model was asked.
+    Asked,
+    /// The turn was over, and the client gets the answer.
+    Used,
+    /// The user went on, and no one hears the answer.
+    Withdrawn,
+}
+
+impl EarlyQuestionResult {
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Used => "used",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
 }
 
 /// The request that audio answers.

@@ -8,6 +8,7 @@
 //!
 //! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, and [`settings`] is what they set
 //! - [`microphone`] takes the client's audio, [`input`] finds utterances in it; [`drop_report`] reports what was dropped
+//! - [`pauses`] handles pauses in the user's speech, which a model judges and which early questions use
 //! - [`lanes`] are the upstream sessions with their owners, [`floor`] decides who is heard and plays it
 //! - the owners: [`stt`] makes transcripts of utterances, [`tts`] audio of texts, [`dialogue`] converses in full duplex, and
 //!   [`assistant`] takes turns
@@ -60,6 +61,7 @@ mod microphone;
 mod opening;
 pub(crate) mod outbox;
 pub(crate) mod output_filter;
+mod pauses;
 mod settings;
 mod setup;
 mod shutdown;
@@ -88,8 +90,13 @@ use self::{
 };
 pub use self::{
     dialogue::UplinkCounts,
-    input::{read_window::ReadWindow, speech_input::SampleCounts},
-    measurement::{AudioOrigin, AudioTotals, BargeInStage, EndReason, Measurement, SessionState},
+    input::{
+        read_window::ReadWindow,
+        speech_input::{SampleCounts, pause::TurnDecision},
+    },
+    measurement::{
+        AudioOrigin, AudioTotals, BargeInStage, EarlyQuestionResult, EndReason, Measurement, SessionState,
+    },
     outbox::Observation,
     setup::{RelaySetup, SessionSetup},
     status::SessionReport,
@@ -228,6 +235,7 @@ impl Session {
             ClientEvent::ClearAudio => {
                 self.intake.speech_input.clear();
                 if let Some(assistant) = &mut self.assistant {
+                    assistant.withdraw_early(now, &mut self.tools.lanes, &mut self.tools.out);
                     assistant.release_prepared(now, &mut self.tools.lanes, &mut self.tools.out);
                 }
                 let Tools { lanes, timers, out, .. } = &mut self.tools;
@@ -304,12 +312,16 @@ impl Session {
                 SpeechEvent::InterruptionSuspected => self.tools.floor.pause(now),
                 SpeechEvent::SuspicionDismissed => self.tools.floor.resume(now, &mut self.tools.out),
                 SpeechEvent::Interrupted => self.handle_barge_in(now),
+                SpeechEvent::Paused { .. } | SpeechEvent::Resumed | SpeechEvent::Decided(_) => {
+                    self.handle_pause(now, &event);
+                }
                 SpeechEvent::Started { .. } | SpeechEvent::Segment(_) => {}
             }
             self.track_utterance_end(&event);
             let audio = match &event {
                 SpeechEvent::Segment(segment) => Some(segment.audio.clone()),
                 SpeechEvent::Started { .. } => {
+                    self.withdraw_early(now);
                     self.prepare_answer(now);
                     None
                 }

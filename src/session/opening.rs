@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     audio::vad::Sensitivity,
-    event::{ClientCommand, Setting},
+    event::{ClientCommand, Setting, TurnEnd},
     mapping::{client::EchoMode, profile::DialogueRules},
 };
 
@@ -63,6 +63,7 @@ impl SessionSetup {
             cut_after_ms: self.transcripts.cut_after_ms,
             cut_pause_ms: self.transcripts.cut_pause_ms,
             is_manual: false,
+            pauses: self.pause_use(TurnEnd::OfProfile),
         };
         let transcribes = talk.is_none() || self.profile.transcribes_user();
         let input_use = InputUse { records_utterances: transcribes, streams_audio: talk.is_some() };
@@ -116,6 +117,7 @@ impl SessionSetup {
             _ => None,
         });
         session.tools.out.push_client(ClientCommand::SessionCreated { language });
+        session.note_missing_judge(TurnEnd::OfProfile);
         open_assistant(&mut session);
         session.apply_settings(now, settings);
         if let Some(talk) = talk {

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{floor::FloorOptions, tts::voices::VoiceCatalog};
+use super::{floor::FloorOptions, input::speech_input::pause::PauseUse, tts::voices::VoiceCatalog};
+use crate::event::{Eagerness, TurnEnd};
 use crate::mapping::{
     ClientMapping, Profile,
     client::{AudioIn, AudioOut, TranscriptRules},
-    profile::PlayoutRules,
+    profile::{PlayoutRules, TurnEndRule},
     upstream::{Dialects, DuplexLimits, LanePurpose, Mode, VoiceEncoding},
 };
 
@@ -41,6 +42,8 @@ pub struct SessionSetup {
     pub voice_encodings: Arc<[VoiceEncoding]>,
     /// Configured voices, by name.
     pub voice_catalog: Arc<VoiceCatalog>,
+    /// A model judges the ends of turns.
+    pub has_turn_judge: bool,
     /// Longest session, ms; 0 for no limit. The session then ends as soon as that interrupts no one.
     pub session_max_ms: u64,
     /// Seed of all random values: ids and jitter.
@@ -67,9 +70,21 @@ impl SessionSetup {
             can_speak: dialects.serve(LanePurpose::Speak, Mode::Chat),
             voice_encodings: dialects.voice_encodings(),
             voice_catalog: Arc::default(),
+            has_turn_judge: false,
             session_max_ms: 0,
             seed,
         }
+    }
+
+    /// How pauses in an utterance are used, under the client's rule for the end of an utterance.
+    pub(crate) fn pause_use(&self, turn_end: TurnEnd) -> PauseUse {
+        let wanted = match (turn_end, self.profile.listen.turn_end) {
+            (TurnEnd::Semantic(eagerness), _) => Some(eagerness),
+            (TurnEnd::OfProfile, TurnEndRule::Semantic) => Some(Eagerness::default()),
+            (TurnEnd::Fixed, _) | (TurnEnd::OfProfile, TurnEndRule::Fixed) => None,
+        };
+        let asks_early = self.profile.answers.as_ref().is_some_and(|rules| rules.answer.eager);
+        PauseUse { judged: wanted.filter(|_| self.has_turn_judge), asks_early }
     }
 
     /// True if word times are estimated for a client that wants them.

@@ -51,6 +51,9 @@ pub struct TraceHeader {
     /// Maximum duration of the session, ms; 0 means unlimited.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub session_max_ms: u64,
+    /// A model judges the ends of turns.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub turn_judge: bool,
     /// Default language of the session.
     pub language: String,
     /// Audio that the trace keeps.
@@ -99,6 +102,7 @@ impl TraceHeader {
         Self {
             idle_ms: setup.audio_in.idle_ms,
             session_max_ms: setup.session_max_ms,
+            turn_judge: setup.has_turn_judge,
             language: setup.profile.hear.language.clone(),
             voices: voices.iter().map(|(name, voice)| (name.clone(), to_json(voice))).collect(),
             tts_models: tts_models.to_vec(),
@@ -146,6 +150,7 @@ impl TraceHeader {
             opened_unix_ns: u64::try_from(opened_unix.as_nanos()).unwrap_or(u64::MAX),
             idle_ms: 0,
             session_max_ms: 0,
+            turn_judge: false,
             language: String::new(),
             audio: AudioRetention::None,
             voices: BTreeMap::new(),
@@ -213,6 +218,7 @@ impl TraceHeader {
         let mut setup = SessionSetup::new(client, Arc::new(profile_with_language), dialects, self.seed);
         setup.audio_in.idle_ms = self.idle_ms;
         setup.session_max_ms = self.session_max_ms;
+        setup.has_turn_judge = self.turn_judge;
         setup.voice_catalog = Arc::new(voices);
         setup
     }
@@ -232,6 +238,11 @@ fn from_json(json: &str) -> VoiceSample {
     // A text that is not base64 of samples becomes an empty voice sample.
     let _ = pcm::decode_base64_f32(&base64, &mut samples);
     VoiceSample::new(samples.into_iter().map(pcm::to_i16).collect::<Vec<_>>())
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

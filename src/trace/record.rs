@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     bridge::{Input, Output},
-    event::{AnswerPart, DisconnectReason, Frame, HttpBody, HttpRequest, Lane, Message, Mode},
+    event::{AnswerPart, DisconnectReason, Frame, HttpBody, HttpRequest, Lane, Message, Mode, PauseId},
     session::Observation,
 };
 
@@ -55,9 +55,12 @@ pub struct TraceRecord {
     /// Close code, or HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
-    /// Close reason or another text.
+    /// Close reason, or another text or number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
+    /// Pause in the user's speech.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause: Option<u32>,
     /// Time limit for finishing the session, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_ms: Option<u64>,
@@ -105,6 +108,10 @@ pub enum InputKind {
     Close,
     /// An operator requests a new upstream session.
     Rollover,
+    /// The end-of-turn model's verdict; without a number there is none.
+    TurnJudged,
+    /// A worker is free in a pause.
+    WorkerFound,
 }
 
 /// Kind of an output.
@@ -125,6 +132,10 @@ pub enum OutputKind {
     Request,
     /// Close a lane.
     CloseLane,
+    /// Ask the end-of-turn model.
+    JudgeTurn,
+    /// Find out whether a worker is free.
+    FindWorker,
     /// Observation for the log.
     Observe,
     /// End of the session.
@@ -173,6 +184,12 @@ impl TraceRecord {
             Input::Drain(within) => record(InputKind::Drain).with_time_limit(*within),
             Input::Close(within) => record(InputKind::Close).with_time_limit(*within),
             Input::Rollover => record(InputKind::Rollover),
+            Input::TurnJudged(pause, probability) => Self {
+                pause: Some(pause.0),
+                words: probability.map(|probability| probability.to_string()),
+                ..record(InputKind::TurnJudged)
+            },
+            Input::WorkerFound(pause) => Self { pause: Some(pause.0), ..record(InputKind::WorkerFound) },
         }
     }
 
@@ -200,6 +217,8 @@ impl TraceRecord {
                 lane_record(OutputKind::Request, *lane).with_request(request, keep_audio)
             }
             Output::CloseLane(lane) => lane_record(OutputKind::CloseLane, *lane),
+            Output::JudgeTurn(pause, _) => Self { pause: Some(pause.0), ..record(OutputKind::JudgeTurn) },
+            Output::FindWorker(pause) => Self { pause: Some(pause.0), ..record(OutputKind::FindWorker) },
             // Measurements depend on the machine, so they are not part of a trace.
             Output::Observe(Observation::Measured(_)) => return None,
             Output::Observe(observation) => {
@@ -332,8 +351,18 @@ impl TraceRecord {
             InputKind::Drain => handle(Input::Drain(self.time_limit())),
             InputKind::Close => handle(Input::Close(self.time_limit())),
             InputKind::Rollover => handle(Input::Rollover),
+            InputKind::TurnJudged => {
+                let probability = self.words.as_ref().map(|words| words.parse()).transpose();
+                let probability = probability.map_err(|error| format!("`words`: {error}"))?;
+                handle(Input::TurnJudged(self.pause()?, probability));
+            }
+            InputKind::WorkerFound => handle(Input::WorkerFound(self.pause()?)),
         }
         Ok(())
+    }
+
+    fn pause(&self) -> Result<PauseId, String> {
+        self.pause.map(PauseId).ok_or_else(|| "the field `pause` is missing".to_owned())
     }
 
     fn with_frame_input(&self, handle: impl FnOnce(Frame<'_>)) -> Result<(), String> {
@@ -386,6 +415,10 @@ impl TraceRecord {
             (Some(InputKind::Drain), _) => "drain".to_owned(),
             (Some(InputKind::Close), _) => "close requested by an operator".to_owned(),
             (Some(InputKind::Rollover), _) => "rollover requested by an operator".to_owned(),
+            (Some(InputKind::TurnJudged), _) => "the end-of-turn model's verdict".to_owned(),
+            (Some(InputKind::WorkerFound), _) => "a worker is free".to_owned(),
+            (_, Some(OutputKind::JudgeTurn)) => "ask the end-of-turn model".to_owned(),
+            (_, Some(OutputKind::FindWorker)) => "look for a free worker".to_owned(),
             (None, None) => "note".to_owned(),
         }
     }

@@ -69,6 +69,17 @@ pub(crate) struct HarnessConfig {
     pub(crate) taken_workers: u64,
     /// The gateway's speech engines.
     pub(crate) engines: Option<fn(EngineRequest) -> EngineAnswer>,
+    /// Judges the ends of turns.
+    pub(crate) judge: Option<ScriptedJudge>,
+    /// A worker is free in every pause, and no one waits for it.
+    pub(crate) has_free_worker: bool,
+}
+
+/// Judges the ends of turns, after a virtual time.
+pub(crate) struct ScriptedJudge {
+    pub(crate) takes: Duration,
+    /// The probability that the user has finished, from the audio that ends in the pause; `None` if the model is too busy.
+    pub(crate) verdict: Box<dyn FnMut(&[i16]) -> Option<f32>>,
 }
 
 impl Default for HarnessConfig {
@@ -87,6 +98,8 @@ impl Default for HarnessConfig {
             record: None,
             taken_workers: 0,
             engines: None,
+            judge: None,
+            has_free_worker: true,
         }
     }
 }
@@ -201,6 +214,12 @@ pub(crate) struct Harness {
     /// The gateway's connections of other clients.
     other_clients: Vec<ConnId>,
     engines: Option<fn(EngineRequest) -> EngineAnswer>,
+    judge: Option<ScriptedJudge>,
+    has_free_worker: bool,
+    /// Answers to the bridge's questions about pauses, with the times when they come.
+    pause_answers: VecDeque<(Instant, Input<'static>)>,
+    /// Lengths of the audio of every question to the judge, samples.
+    pub(crate) judged: Vec<usize>,
 }
 
 /// One input of the bridge, up to the next `Wait`.
@@ -238,6 +257,7 @@ impl Harness {
         let mut setup = SessionSetup::new(&client, profile, &upstream.clone().into(), config.seed);
         setup.voice_catalog = Arc::new(config.voices);
         setup.session_max_ms = config.session_max_ms;
+        setup.has_turn_judge = config.judge.is_some();
         let mut codec = Codec::new(client, UNIX.as_secs_f64());
         let connect = codec.decode_query(&config.query);
         let recorder = config.record.map(|audio| {
@@ -255,6 +275,8 @@ impl Harness {
         let mut harness =
             Self::with_bridge(bridge, recorder, config.simulator, config.latency, config.taken_workers);
         harness.engines = config.engines;
+        harness.judge = config.judge;
+        harness.has_free_worker = config.has_free_worker;
         harness
     }
 
@@ -332,6 +354,10 @@ impl Harness {
             recorder,
             steps: Vec::new(),
             engines: None,
+            judge: None,
+            has_free_worker: false,
+            pause_answers: VecDeque::new(),
+            judged: Vec::new(),
             other_clients: (0..taken_workers).map(|number| ConnId(OTHER_CLIENTS_FROM + number)).collect(),
         };
         for other in harness.other_clients.clone() {
@@ -553,6 +579,15 @@ impl Harness {
         self.events(name)[seen_before].clone()
     }
 
+    /// Everything measured so far.
+    pub(crate) fn measurements(&self) -> Vec<Measurement> {
+        let measured = self.observations.iter().filter_map(|observation| match observation {
+            Observation::Measured(measurement) => Some(*measurement),
+            _ => None,
+        });
+        measured.collect()
+    }
+
     /// Every event of this type so far.
     pub(crate) fn events(&self, name: &str) -> Vec<&Value> {
         let all = self.log.iter().filter_map(|(_, frame)| match frame {
@@ -643,6 +678,16 @@ impl Harness {
                     self.unread.iter_mut().for_each(|unread| unread.retain(|(_, tag)| *tag != Some(turn)));
                 }
                 Output::Observe(observation) => self.observations.push(observation),
+                Output::JudgeTurn(pause, audio) => {
+                    self.judged.push(audio.len());
+                    let judge = self.judge.as_mut().expect("the session knows that there is a judge");
+                    let answer = Input::TurnJudged(pause, (judge.verdict)(&audio));
+                    self.pause_answers.push_back((self.now + judge.takes, answer));
+                }
+                Output::FindWorker(pause) if self.has_free_worker => {
+                    self.pause_answers.push_front((self.now, Input::WorkerFound(pause)));
+                }
+                Output::FindWorker(_) => {}
                 Output::Request(lane, _) => panic!("{lane:?} has a WebSocket"),
                 Output::OpenLane(lane, mode, _) | Output::ReopenLane(lane, mode, _) => {
                     assert!(self.lanes.insert(lane, false).is_none(), "{lane:?} is opened twice");
@@ -742,7 +787,8 @@ impl Harness {
     /// Time of the next event.
     fn next_deadline(&self) -> Option<Instant> {
         let frame = self.in_flight.front().map(|(at, _)| *at);
-        [frame, self.bridge_wait, self.gateway_wait].into_iter().flatten().min()
+        let answer = self.pause_answers.front().map(|(at, _)| *at);
+        [frame, answer, self.bridge_wait, self.gateway_wait].into_iter().flatten().min()
     }
 
     /// Processes everything due now.
@@ -750,6 +796,8 @@ impl Harness {
         for _ in 0..MAX_STEPS_PER_INSTANT {
             if let Some(frame) = self.take_due_frame() {
                 self.deliver(frame);
+            } else if let Some(answer) = self.take_due_answer() {
+                self.feed_bridge(answer);
             } else if self.gateway_wait.is_some_and(|at| at <= self.now) {
                 self.feed_gateway(SimInput::Timeout);
             } else if self.bridge_wait.is_some_and(|at| at <= self.now) {
@@ -764,6 +812,11 @@ impl Harness {
     fn take_due_frame(&mut self) -> Option<InFlight> {
         self.in_flight.front().filter(|(at, _)| *at <= self.now)?;
         self.in_flight.pop_front().map(|(_, frame)| frame)
+    }
+
+    fn take_due_answer(&mut self) -> Option<Input<'static>> {
+        self.pause_answers.front().filter(|(at, _)| *at <= self.now)?;
+        self.pause_answers.pop_front().map(|(_, answer)| answer)
     }
 
     fn deliver(&mut self, frame: InFlight) {

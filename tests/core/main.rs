@@ -20,5 +20,6 @@ mod rest;
 mod session;
 mod telephony;
 mod traces;
+mod turn_end;
 mod uploads;
 mod xiaozhi;

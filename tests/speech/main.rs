@@ -18,5 +18,7 @@ mod pipecat_clients;
 mod playground;
 mod readme_rows;
 mod rest_clients;
+#[cfg(feature = "turn-model")]
+mod turn_model;
 mod word_accuracy;
 mod xiaozhi_clients;

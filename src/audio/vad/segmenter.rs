@@ -25,6 +25,8 @@ pub struct Segmenter {
     opposing_ms: f32,
     /// Time since the first hop of the speech that may start an utterance, or has started it, in ms.
     onset_ms: f32,
+    /// Silence that ends the current utterance in this pause, in place of the configured one, in ms.
+    pause_end_ms: Option<u32>,
 }
 
 /// Hops of speech that one hop of silence cancels while a start is counted. Macaw starts over at each silent hop.
@@ -39,7 +41,7 @@ impl Segmenter {
     /// A segmenter for hops of `hop_samples` samples at 16 kHz.
     pub fn new(config: VadConfig, hop_samples: usize) -> Self {
         let hop_ms = hop_samples as f32 * 1000.0 / SPEECH_RATE_HZ as f32;
-        Self { hop_ms, config, since_start_ms: None, opposing_ms: 0.0, onset_ms: 0.0 }
+        Self { hop_ms, config, since_start_ms: None, opposing_ms: 0.0, onset_ms: 0.0, pause_end_ms: None }
     }
 
     /// Processes one hop and returns the edge that it completes.
@@ -55,8 +57,11 @@ impl Segmenter {
         // End one hop early: a recording never exceeds the limit, whatever the length of a hop.
         let limit = *since_start_ms + self.hop_ms > self.config.max_ms as f32;
         self.opposing_ms = if speech { 0.0 } else { self.opposing_ms + self.hop_ms };
+        if speech {
+            self.pause_end_ms = None;
+        }
         let end_ms = if *since_start_ms < self.config.cut_after_ms as f32 {
-            self.config.end_ms
+            self.end_ms()
         } else {
             self.shorter_pause_ms()
         };
@@ -75,7 +80,32 @@ impl Segmenter {
 
     /// Silence that ends a long utterance.
     fn shorter_pause_ms(&self) -> u32 {
-        self.config.end_ms.min(self.config.cut_pause_ms)
+        self.end_ms().min(self.config.cut_pause_ms)
+    }
+
+    /// Silence that ends the current utterance.
+    fn end_ms(&self) -> u32 {
+        self.pause_end_ms.unwrap_or(self.config.end_ms)
+    }
+
+    /// Sets the silence that ends the current utterance, until speech goes on. Returns the edge if the pause has lasted that
+    /// long.
+    pub fn set_pause_end(&mut self, ms: u32) -> Option<Edge> {
+        self.since_start_ms?;
+        self.pause_end_ms = Some(ms);
+        self.has_lasted(ms).then(|| self.switch_to(None, Edge::End))
+    }
+
+    /// Length of the current pause in an utterance, in ms; 0 while the user speaks, `None` outside of utterances.
+    pub fn pause_ms(&self) -> Option<f32> {
+        self.since_start_ms.map(|_| self.opposing_ms)
+    }
+
+    /// Smallest number of hops until a pause in the utterance has this length; `None` outside of utterances, and in a pause
+    /// that has it.
+    pub fn min_hops_to_pause(&self, ms: u32) -> Option<u32> {
+        let missing_ms = Some(ms as f32 - self.pause_ms()?).filter(|missing_ms| *missing_ms > 0.0)?;
+        Some(((missing_ms / self.hop_ms).ceil() as u32).max(1))
     }
 
     /// True during an utterance.
@@ -103,7 +133,7 @@ impl Segmenter {
         let to_limit = (left_ms / self.hop_ms).floor().max(0.0) as u32;
         let to_cut = hops(self.config.cut_after_ms as f32 - since_start_ms);
         let to_cut = to_cut.max(hops(short(self.shorter_pause_ms())));
-        hops(short(self.config.end_ms)).min(to_limit.saturating_add(1)).min(to_cut)
+        hops(short(self.end_ms())).min(to_limit.saturating_add(1)).min(to_cut)
     }
 
     /// Applies another configuration from now on, also to the current utterance.
@@ -115,6 +145,7 @@ impl Segmenter {
     pub const fn force_start(&mut self) {
         self.since_start_ms = Some(0.0);
         self.opposing_ms = 0.0;
+        self.pause_end_ms = None;
     }
 
     /// Returns to silence without an edge.
@@ -122,6 +153,7 @@ impl Segmenter {
         self.since_start_ms = None;
         self.opposing_ms = 0.0;
         self.onset_ms = 0.0;
+        self.pause_end_ms = None;
     }
 
     fn has_lasted(&self, ms: u32) -> bool {
@@ -131,6 +163,7 @@ impl Segmenter {
     fn switch_to(&mut self, since_start_ms: Option<f32>, edge: Edge) -> Edge {
         self.since_start_ms = since_start_ms;
         self.opposing_ms = 0.0;
+        self.pause_end_ms = None;
         if edge != Edge::Start {
             self.onset_ms = 0.0;
         }

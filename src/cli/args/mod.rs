@@ -191,6 +191,10 @@ pub struct ConfigArgs {
     /// Number of worker threads for sessions [default: one per core]
     #[arg(long, value_name = "N", env = "VOXBRIDGE_WORKERS", hide_env_values = true, value_parser = parse_thread_count)]
     pub workers: Option<NonZeroUsize>,
+    /// Weights of the model that judges whether a user has finished, smart-turn-v3.2-cpu.onnx, as fetched by
+    /// examples/engines/setup
+    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_TURN_MODEL", hide_env_values = true)]
+    pub turn_model: Option<PathBuf>,
     /// CA certificates (PEM) to trust for a wss:// upstream, in addition to the system's
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_UPSTREAM_CA", hide_env_values = true)]
     pub upstream_ca: Option<PathBuf>,

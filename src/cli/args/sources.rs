@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::{ArgMatches, Command, parser::ValueSource};
 
 /// Names of options in [`super::ConfigArgs`], and the keys of the configuration that they set; `*` is an index.
-const KEYS: [(&str, &str); 19] = [
+const KEYS: [(&str, &str); 20] = [
     ("listen", "listen"),
     ("profile", "profile"),
     ("mappings", "mappings"),
@@ -13,6 +13,7 @@ const KEYS: [(&str, &str); 19] = [
     ("idle_timeout_ms", "idle_timeout_ms"),
     ("sessions_max", "sessions_max"),
     ("workers", "workers"),
+    ("turn_model", "turn_model"),
     ("upstream", "upstream.*.url"),
     ("upstream_ca", "upstream.*.ca"),
     ("upstream_dialect", "upstream.*.dialect"),

@@ -27,6 +27,7 @@ pub(super) fn overlay_arguments(file: Config, args: ConfigArgs) -> Config {
         idle_timeout_ms: args.idle_timeout_ms,
         sessions_max: args.sessions_max,
         workers: args.workers,
+        turn_model: args.turn_model,
         language: args.language,
         upstream: upstreams.collect(),
         access: AccessConfig { keys: args.keys, ..AccessConfig::default() },

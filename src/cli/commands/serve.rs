@@ -55,7 +55,13 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         .map_err(|error| CommandError::failed(format!("cannot start worker threads: {error}")))?;
     raise_fd_limit(&service, &workers);
     let access_log = config.access_log.open().map_err(CommandError::failed)?;
+    let turn_model = service.turn_model.clone();
     let mut server = Server::new(service);
+    if let Some(weights) = turn_model {
+        let wrong = |problem| CommandError::usage(format!("turn_model: {problem}"));
+        server.load_turn_model(&weights).map_err(wrong)?;
+        info!(weights = %weights.display(), "a model judges the ends of turns");
+    }
     for listen in config.listen_addresses() {
         server.bind_address(&listen).await.map_err(|error| bind_error(&listen, "--listen", &error))?;
     }

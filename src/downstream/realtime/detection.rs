@@ -3,7 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::fields::{wrong_type, wrong_value};
-use crate::{audio::vad::Sensitivity, error::Error};
+use crate::{
+    audio::vad::Sensitivity,
+    error::Error,
+    event::{Eagerness, TurnEnd},
+};
 
 /// `turn_detection`.
 #[derive(Debug, Clone)]
@@ -12,6 +16,8 @@ pub(super) enum Detection {
     Off,
     On {
         fields: Map<String, Value>,
+        /// What ends an utterance. Until the client names a rule, the profile's does.
+        turn_end: TurnEnd,
         end_silence_ms: u64,
         sensitivity: Sensitivity,
     },
@@ -24,16 +30,17 @@ impl Default for Detection {
             "idle_timeout_ms": null, "create_response": true, "interrupt_response": true,
         });
         let fields = fields.as_object().cloned().unwrap_or_default();
-        Self::On { fields, end_silence_ms: 500, sensitivity: Sensitivity::Normal }
+        let turn_end = TurnEnd::OfProfile;
+        Self::On { fields, turn_end, end_silence_ms: 500, sensitivity: Sensitivity::Normal }
     }
 }
 
 impl Detection {
     /// The detection after an update of some of its fields. Another type begins with its own defaults.
     pub(super) fn updated(&self, update: &Map<String, Value>, path: &str) -> Result<Self, Error> {
-        let earlier = match self {
-            Self::On { fields, .. } => fields.clone(),
-            Self::Off => Map::new(),
+        let (earlier, earlier_end) = match self {
+            Self::On { fields, turn_end, .. } => (fields.clone(), *turn_end),
+            Self::Off => (Map::new(), TurnEnd::OfProfile),
         };
         let kind = match update.get("type").or_else(|| earlier.get("type")) {
             None => "server_vad",
@@ -81,11 +88,19 @@ impl Detection {
             (true, Some("high")) => 400,
             (true, _) => 700,
         };
+        let names_rule = ["type", "silence_duration_ms"].iter().any(|key| update.contains_key(*key));
+        let turn_end = match (is_semantic, fields.get("eagerness").and_then(Value::as_str)) {
+            (true, Some("low")) => TurnEnd::Semantic(Eagerness::Low),
+            (true, Some("high")) => TurnEnd::Semantic(Eagerness::High),
+            (true, _) => TurnEnd::Semantic(Eagerness::Medium),
+            (false, _) if names_rule => TurnEnd::Fixed,
+            (false, _) => earlier_end,
+        };
         let sensitivity = match number("threshold", 0.5) {
             threshold if threshold < 0.4 => Sensitivity::High,
             threshold if threshold > 0.65 => Sensitivity::Low,
             _ => Sensitivity::Normal,
         };
-        Ok(Self::On { fields, end_silence_ms, sensitivity })
+        Ok(Self::On { fields, turn_end, end_silence_ms, sensitivity })
     }
 }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     downstream::json_text::{Fields, JsonKind as _, read_str, write_field},
     error::Error,
-    event::{Setting, ToolOffer, TurnDetection},
+    event::{Setting, ToolOffer, TurnDetection, TurnEnd},
 };
 
 /// OpenAI's sessions end after an hour.
@@ -308,10 +308,10 @@ impl SessionConfig {
         settings.extend(voice.map(|voice| Setting::SpeakModelIfKnown(voice.to_owned())));
         let flag =
             |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(true);
-        let (is_automatic, answers, interrupts) = match &self.turn_detection {
-            Detection::Off => (false, false, false),
-            Detection::On { fields, .. } => {
-                (true, flag(fields, "create_response"), flag(fields, "interrupt_response"))
+        let (is_automatic, answers, interrupts, turn_end) = match &self.turn_detection {
+            Detection::Off => (false, false, false, TurnEnd::OfProfile),
+            Detection::On { fields, turn_end, .. } => {
+                (true, flag(fields, "create_response"), flag(fields, "interrupt_response"), *turn_end)
             }
         };
         settings.push(Setting::TurnDetection(TurnDetection {
@@ -319,6 +319,7 @@ impl SessionConfig {
             answers: answers && !self.is_transcription,
             interrupts,
             client_asks: !answers && !self.is_transcription,
+            turn_end,
         }));
         if let Detection::On { end_silence_ms, sensitivity, .. } = &self.turn_detection {
             settings.push(Setting::EndSilence(Duration::from_millis(*end_silence_ms)));

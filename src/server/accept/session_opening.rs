@@ -58,7 +58,7 @@ pub(super) fn open_session(
     mapping: &Arc<ClientMapping>,
     request: &ConnectRequest,
     config: &ServiceConfig,
-    limits: ClientLimits,
+    (limits, has_turn_judge): (ClientLimits, bool),
     is_traced: bool,
 ) -> Option<OpenedSession> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
@@ -87,6 +87,7 @@ pub(super) fn open_session(
     setup.audio_in.idle_ms = config.idle_ms.unwrap_or(setup.audio_in.idle_ms);
     setup.session_max_ms = limits.session_duration_max_ms;
     setup.voice_catalog = config.voices.clone();
+    setup.has_turn_judge = has_turn_judge;
     let start = is_traced.then(|| {
         let parts = SessionParts {
             library: &config.library,

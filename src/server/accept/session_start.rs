@@ -185,7 +185,10 @@ fn open_connection(
     let is_traced = config.traces.is_some() || watcher.is_some();
     let opened = match mapping.is_relayed() {
         true => open_relay_session(request, config, limits, is_traced),
-        false => open_session(mapping, request, config, limits, is_traced),
+        false => {
+            let has_turn_judge = server.turn_judge.is_some();
+            open_session(mapping, request, config, (limits, has_turn_judge), is_traced)
+        }
     };
     let OpenedSession { bridge, upstreams, profile, start, rejection } = opened?;
     // A rejected connection is no session and has no id; a relay may reject its client itself.
@@ -224,6 +227,7 @@ fn open_connection(
         close_timeout: config.drain_policy.timeout,
         drain_guard: server.drain_guard.clone(),
         queue_keeper: server.queue_keeper.clone(),
+        turn_judge: server.turn_judge.clone(),
     };
     let task = Box::new(SessionTask::new(bridge, client, config.pool.subset(upstreams.names), context));
     Some(StartedSession { task, first_message, span, connection })

@@ -77,7 +77,18 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         if let Some(wake) = wake {
             self.sleep.as_mut().reset(wake);
         }
-        let Self { client, lanes, drain_order, eviction, registration, sleep, lanes_first, slice, .. } = self;
+        let Self {
+            client,
+            lanes,
+            drain_order,
+            eviction,
+            registration,
+            pauses,
+            sleep,
+            lanes_first,
+            slice,
+            ..
+        } = self;
         let wakeup = poll_fn(|cx| {
             if let Some(drain_order) = drain_order
                 && let Poll::Ready(timeout) = drain_order.as_mut().poll(cx)
@@ -93,6 +104,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 && let Poll::Ready(Some(order)) = orders.poll_recv(cx)
             {
                 return Poll::Ready(Some(Wakeup::OperatorOrder(order)));
+            }
+            if let Poll::Ready((pause, probability)) = pauses.poll_verdict(cx) {
+                return Poll::Ready(Some(Wakeup::TurnJudged(pause, probability)));
             }
             if let Poll::Ready(wakeup) = poll_sockets(client, lanes, *lanes_first, gate, cx) {
                 return Poll::Ready(Some(wakeup));

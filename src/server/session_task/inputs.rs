@@ -79,6 +79,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     OperatorOrder::Rollover => Input::Rollover,
                 });
             }
+            Wakeup::TurnJudged(pause, probability) => {
+                self.feed_bridge(Input::TurnJudged(pause, probability));
+            }
             Wakeup::Timer => self.handle_timer(),
             // The client is read again.
             Wakeup::LaneDrained => {}

@@ -3,12 +3,13 @@
 //! The bridge makes every decision. Each round drains the bridge into the outboxes, then waits for one event: a frame, the
 //! end of a socket, a dialled lane, a deadline or an order. One stuck side never stalls the other: every socket has its own
 //! outbox, and lanes are not read while the client is far behind. [`event_loop`] waits, [`inputs`] passes what came to the
-//! bridge, [`outputs`] carries out what the bridge orders, [`super::adaptive_read`] schedules the reads of a client that streams.
+//! bridge, [`outputs`] carries out what the bridge orders, [`pauses`] passes on its questions about pauses, [`super::adaptive_read`] schedules the reads of a client that streams.
 
 mod event_loop;
 mod inputs;
 pub(crate) mod lane_leases;
 mod outputs;
+mod pauses;
 mod slice;
 pub(crate) mod socket_poll;
 
@@ -30,11 +31,13 @@ use super::{
     registry::{OperatorOrder, RegistryEntry, observer::Observer},
     session_task::{
         lane_leases::LaneLeases,
+        pauses::PauseQuestions,
         slice::TimeSlice,
         socket_poll::{LaneSocket, Wakeup},
     },
     tap::{Tap, TapFrame, TapPoint},
     trace_files::SessionTrace,
+    turn_judge::TurnJudge,
     upstream_pool::Pool,
     websocket::{
         WebSocket,
@@ -99,6 +102,8 @@ pub(super) struct SessionContext {
     pub(super) drain_guard: mpsc::Sender<()>,
     /// Takes over lanes that wait in a queue when the session has ended.
     pub(super) queue_keeper: QueueKeeper,
+    /// Judges the ends of turns, if a model is loaded.
+    pub(super) turn_judge: Option<TurnJudge>,
 }
 
 /// A session and its sockets.
@@ -133,6 +138,7 @@ pub(super) struct SessionTask<C> {
     /// Held until the session and its closing handshakes end.
     drain_guard: mpsc::Sender<()>,
     queue_keeper: QueueKeeper,
+    pauses: PauseQuestions,
     sleep: Pin<Box<Sleep>>,
     slice: TimeSlice,
     /// The last event was a deadline.
@@ -159,6 +165,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             close_timeout,
             drain_guard,
             queue_keeper,
+            turn_judge,
         } = context;
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
@@ -183,6 +190,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             registration,
             drain_guard,
             queue_keeper,
+            pauses: PauseQuestions::new(turn_judge),
             last_was_timer: false,
             logged_errors: BTreeSet::new(),
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),

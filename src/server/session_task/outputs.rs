@@ -66,8 +66,18 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         close_lane(socket, self.drain_guard.clone());
                     }
                 }
+                Output::JudgeTurn(pause, audio) => self.pauses.judge(pause, audio),
+                Output::FindWorker(pause) => {
+                    if self.pool.has_free_worker(Mode::Chat, LanePurpose::Answer) {
+                        self.pauses.found_worker(pause);
+                    }
+                }
                 Output::Observe(observation) => self.handle_observation(&observation),
                 Output::Wait(due) => {
+                    if let Some(answer) = self.pauses.take_answer() {
+                        self.feed_bridge(answer);
+                        continue;
+                    }
                     self.report = self.bridge.report(now);
                     let kept = self.backlog.bytes + self.report.kept_bytes;
                     let has_room =

@@ -27,7 +27,7 @@ use crate::server::{
     },
 };
 use crate::{
-    event::{AnswerPart, DisconnectReason, Lane},
+    event::{AnswerPart, DisconnectReason, Lane, PauseId},
     net::Transport,
 };
 
@@ -64,6 +64,8 @@ pub(crate) enum Wakeup {
     OutOfMemory,
     /// An operator's order.
     OperatorOrder(OperatorOrder),
+    /// The end-of-turn model's verdict on a pause.
+    TurnJudged(PauseId, Option<f32>),
     Timer,
     /// Every lane's outbox is below its limit again.
     LaneDrained,

@@ -84,6 +84,55 @@ impl Relayed {
     }
 }
 
+/// A frame of 20 ms of a recording that pauses for good after 2.5 s.
+fn microphone_frame(number: usize) -> WsMessage {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/speech/librivox_0870_16k.wav");
+    let mut wav = hound::WavReader::open(path).unwrap();
+    let all: Vec<i16> = wav.samples().map(Result::unwrap).collect();
+    let samples = (0..320).map(|at| if number < 125 { all[number * 320 + at] } else { 0 });
+    WsMessage::binary(samples.flat_map(i16::to_le_bytes).collect::<Vec<u8>>())
+}
+
+/// The end of the utterance, in frames of silence, if the pool's only judge gives this verdict.
+async fn frames_to_speech_end(probability: Option<f32>) -> usize {
+    let library = Library::embedded().unwrap();
+    let (mapping, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
+    let mut profile = (*library.profile("assistant").unwrap()).clone();
+    profile.listen.turn_end = crate::mapping::profile::TurnEndRule::Semantic;
+    let mut setup = SessionSetup::new(&mapping, Arc::new(profile), &dialect.clone().into(), 1);
+    setup.has_turn_judge = true;
+    let bridge = Bridge::open(std_now(), Codec::new(mapping, 0.0), ConnectQuery::default(), dialect, setup);
+    let (mut task, mut client) = start(bridge).await;
+    let judge: crate::server::turn_judge::Judge =
+        Box::new(move |audio| probability.filter(|_| audio.len() > 16_000));
+    let metrics = crate::telemetry::metrics::Metrics::new(Default::default);
+    task.pauses = PauseQuestions::new(TurnJudge::start(vec![judge], metrics).ok());
+    for number in 0..250 {
+        client.send(microphone_frame(number)).await.unwrap();
+        tokio::time::advance(Duration::from_millis(20)).await;
+        // The judge's thread does not know the virtual time.
+        while step(&mut task) || task.pauses.is_judging() {}
+        let ended = |message: &WsMessage| message.to_text().is_ok_and(|text| text.contains("vad.speech_end"));
+        let mut messages = std::iter::from_fn(|| unconstrained(client.next()).now_or_never().flatten());
+        if messages.any(|message| ended(&message.unwrap())) {
+            return number.saturating_sub(124);
+        }
+    }
+    panic!("the utterance does not end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pool_judges_a_pause_and_its_verdict_ends_the_turn() {
+    let [finished, unfinished, failed] = [
+        frames_to_speech_end(Some(0.95)).await,
+        frames_to_speech_end(Some(0.6)).await,
+        frames_to_speech_end(None).await,
+    ];
+    assert!((8..=15).contains(&finished), "{finished} frames");
+    assert!((22..=30).contains(&failed), "{failed} frames: the fixed silence");
+    assert!((50..=62).contains(&unfinished), "{unfinished} frames");
+}
+
 /// A session's task, and its client.
 async fn start(bridge: Bridge) -> (Task, WebSocketStream<DuplexStream>) {
     start_with_room(bridge, STREAM_BYTES).await
@@ -111,6 +160,7 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         close_timeout: Duration::ZERO,
         drain_guard: mpsc::channel(1).0,
         queue_keeper: QueueKeeper::new(watch::channel(false).1),
+        turn_judge: None,
     };
     let task = SessionTask::new(bridge, websocket(stream, Role::Server), Pool::new([]), context);
     let client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;

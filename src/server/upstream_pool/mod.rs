@@ -47,7 +47,7 @@ use self::{
     upstream::PooledUpstream,
 };
 use super::upstream_pool::dial::{DialRequest, Dialer};
-use crate::event::DisconnectReason;
+use crate::event::{DisconnectReason, LanePurpose, Mode};
 
 /// Dials upstreams. Each session has its own clone, which remembers the upstream that failed it.
 pub struct Pool<D = Dialer> {
@@ -211,6 +211,16 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
             async move { (upstream.name().to_owned(), upstream.probe().await) }
         };
         join_all(self.shared.members.iter().map(probe)).await
+    }
+
+    /// True if an upstream that serves such lanes is in service, has room for another and no lane in its queue. How many workers
+    /// a gateway has is not known: only its queue shows that they are all in use.
+    pub fn has_free_worker(&self, mode: Mode, purpose: LanePurpose) -> bool {
+        self.shared.members.iter().any(|PoolMember { dialer, upstream }| {
+            let is_named =
+                self.names.as_ref().is_none_or(|names| names.iter().any(|it| it == upstream.name()));
+            is_named && dialer.serves(purpose, mode) && upstream.has_free_worker()
+        })
     }
 
     fn from_members(members: Vec<PoolMember<D>>) -> Self {

@@ -77,6 +77,11 @@ impl PooledUpstream {
         self.places.as_ref().is_some_and(Places::are_taken)
     }
 
+    /// True if it is in service, has room for another lane, and no lane waits.
+    pub(super) fn has_free_worker(&self) -> bool {
+        !self.is_full() && self.state().health.has_free_worker(Instant::now())
+    }
+
     /// Takes a place, or joins the line for it; `None` if the upstream queues sessions itself.
     pub(super) fn request_place(&self, was_refused: bool) -> Option<PlaceRequest> {
         self.places.as_ref().map(|places| places.request(was_refused))

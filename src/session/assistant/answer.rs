@@ -50,6 +50,23 @@ pub(super) struct Answer {
     is_made: bool,
 }
 
+/// What the model is asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Question<'a> {
+    pub(super) request: &'a AnswerRequest,
+    /// The calls that the answer may have.
+    pub(super) calling: Option<&'a Calling>,
+    /// The model speaks beside its text.
+    pub(super) speaks: bool,
+}
+
+impl<'a> Question<'a> {
+    /// A question whose answer is to be heard if `speaks`.
+    pub(super) fn new(request: &'a AnswerRequest, calling: Option<&'a Calling>, speaks: bool) -> Self {
+        Self { request, calling, speaks: speaks && calling.is_none_or(|calling| !calling.is_silent) }
+    }
+}
+
 impl Answer {
     /// Begins an answer, and tells the client.
     pub(super) fn begin(
@@ -88,9 +105,9 @@ impl Answer {
         self.is_answered
     }
 
-    /// True if the model speaks beside its text.
-    pub(super) fn asks_for_speech(&self) -> bool {
-        self.speaks && self.calling.as_ref().is_none_or(|calling| !calling.is_silent)
+    /// What the model is asked.
+    pub(super) fn question(&self) -> Question<'_> {
+        Question::new(&self.request, self.calling.as_ref(), self.speaks)
     }
 
     /// True if its words are spoken by another lane.
@@ -378,7 +395,7 @@ impl Answer {
 }
 
 /// The calls of an answer, if tools are offered, or calls of earlier answers may lead the model to write some.
-fn begin_calling(
+pub(super) fn begin_calling(
     request: &AnswerRequest,
     rules: &Arc<AnswerRules>,
     settings: &AnswerSettings,

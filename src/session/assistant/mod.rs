@@ -2,18 +2,21 @@
 //!
 //! Every turn carries the whole conversation ([`entries`]), because a chat session keeps nothing (field notes
 //! minicpm-o.md §2). An answer is over when the client has played it, and until then it can be interrupted; what was not
-//! played is cut from the conversation. [`answer`] is the answer in progress, [`calling`] its calls of tools, and [`speaker`]
-//! speaks an answer that was asked for silently because it may be a call.
+//! played is cut from the conversation. [`answer`] is the answer in progress, and [`early`] one that no one hears yet;
+//! [`calling`] is about an answer's calls of tools, and [`speaker`] speaks an answer that was asked for silently because it may
+//! be a call.
 
 mod answer;
 mod calling;
+mod early;
 pub(crate) mod entries;
 mod speaker;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use self::{
-    answer::Answer,
+    answer::{Answer, Question},
+    early::EarlyQuestion,
     entries::{Entries, EntryLimits},
     speaker::SpeakStyle,
 };
@@ -26,7 +29,9 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{AnswerRequest, ChatTurn, LaneCommand, LaneEvent, Mode, ToolOffer, TurnDetection, VoiceSample},
+    event::{
+        AnswerRequest, ChatTurn, Entry, LaneCommand, LaneEvent, Mode, ToolOffer, TurnDetection, VoiceSample,
+    },
     mapping::{
         Profile,
         profile::{AnswerRules, AskTools},
@@ -67,6 +72,7 @@ pub(crate) struct Assistant {
     waiting: VecDeque<AnswerRequest>,
     /// Dialled when the user began to speak, so that queueing and initialisation overlap the speech.
     dialled: Option<LaneId>,
+    early: EarlyQuestion,
 }
 
 impl Assistant {
@@ -91,7 +97,16 @@ impl Assistant {
             audio_max_ms: rules.answer.history_audio_max_ms,
             max_pictures: rules.answer.history_max_pictures,
         });
-        Self { profile, rules, settings, entries, current: None, waiting: VecDeque::new(), dialled: None }
+        Self {
+            profile,
+            rules,
+            settings,
+            entries,
+            current: None,
+            waiting: VecDeque::new(),
+            dialled: None,
+            early: EarlyQuestion::default(),
+        }
     }
 
     /// True while an answer is made or played, or about to be.
@@ -103,8 +118,16 @@ impl Assistant {
     pub(crate) fn kept_bytes(&self) -> usize {
         let requests = self.waiting.iter().chain(self.current.iter().map(|answer| &answer.request));
         let instructions = self.settings.instructions.as_ref().map_or(0, String::len);
-        let tools = self.settings.tools.bytes();
-        self.entries.bytes() + instructions + tools + requests.map(|request| request.bytes).sum::<usize>()
+        self.entries.bytes()
+            + self.early.kept_bytes()
+            + instructions
+            + self.settings.tools.bytes()
+            + requests.map(|request| request.bytes).sum::<usize>()
+    }
+
+    /// An entry of the conversation, or a setting, has changed.
+    pub(crate) fn note_change(&mut self) {
+        self.early.mark_stale();
     }
 
     /// Dials for the answer to the utterance that has just begun.
@@ -112,12 +135,16 @@ impl Assistant {
         let expects_answer = self.settings.detection.is_automatic && self.settings.detection.answers;
         let may_answer = floor.may_speak(Claim::Answer) == Permission::Now;
         if expects_answer && may_answer && self.dialled.is_none() && lanes.can_dial() {
-            let is_silent = self.settings.tools.allows_calls()
-                && self.settings.can_speak
-                && self.rules.tools.as_ref().is_some_and(|tools| tools.ask == AskTools::Silent);
-            let voice = self.settings.voice.clone().filter(|_| self.settings.speaks && !is_silent);
-            self.dialled = Some(dial(now, voice, lanes, out));
+            self.dialled = Some(dial(now, self.next_voice(), lanes, out));
         }
+    }
+
+    /// The voice for the next answer; `None` if the model is asked silently.
+    fn next_voice(&self) -> Option<VoiceSample> {
+        let is_silent = self.settings.tools.allows_calls()
+            && self.settings.can_speak
+            && self.rules.tools.as_ref().is_some_and(|tools| tools.ask == AskTools::Silent);
+        self.settings.voice.clone().filter(|_| self.settings.speaks && !is_silent)
     }
 
     /// Gives back a worker that was dialled for an utterance without an answer.
@@ -141,6 +168,7 @@ impl Assistant {
     /// once.
     pub(crate) fn interrupt(&mut self, now: Instant, tools: &mut Tools) {
         self.waiting.retain(|waiting| waiting.by_client);
+        self.withdraw_early(now, &mut tools.lanes, &mut tools.out);
         self.cut(now, tools);
     }
 
@@ -180,9 +208,10 @@ impl Assistant {
             let (rules, settings) = (&self.rules, &self.settings);
             let answer = Answer::begin(request, rules, &self.profile, settings, &self.entries, tools);
             self.current = Some(answer);
+            self.release_early(now, tools);
         }
         let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_answered()) else { return };
-        let voice = self.settings.voice.clone().filter(|_| answer.asks_for_speech());
+        let voice = self.settings.voice.clone().filter(|_| answer.question().speaks);
         match answer.lane {
             None => {
                 let init = LaneCommand::Init(voice.clone());
@@ -200,7 +229,9 @@ impl Assistant {
                 }
             }
             Some(id) if tools.lanes.is_ready(id) => {
-                let turn = self.rules.chat_turn(&self.profile, &self.settings, answer, &self.entries);
+                let question = answer.question();
+                let turn =
+                    self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries, None);
                 tools.lanes.request(now, id, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
                 answer.requested_at.get_or_insert(now);
             }
@@ -255,6 +286,9 @@ impl Assistant {
         signal: LaneSignal<'_>,
         tools: &mut Tools,
     ) -> Effects {
+        if self.early.is_on(signal.id) {
+            return self.keep_early_output(now, &signal, tools);
+        }
         let is_plain = signal.change == ConnectionChange::None;
         self.handle_change(now, signal.id, signal.change, tools);
         let (Some(answer), Some((event, _)), true) =
@@ -291,7 +325,12 @@ impl Assistant {
     fn handle_change(&mut self, now: Instant, id: LaneId, change: ConnectionChange, tools: &mut Tools) {
         let is_current = self.current.as_ref().is_some_and(|answer| answer.lane == Some(id));
         match change {
-            ConnectionChange::None | ConnectionChange::Queued => {}
+            ConnectionChange::None => {}
+            ConnectionChange::Queued => {
+                if tools.lanes.is_any_draining() {
+                    self.early.pause_from(now);
+                }
+            }
             ConnectionChange::Ready => self.advance(now, tools),
             // The client does not wait for a lane that was dialled ahead. The answer dials another.
             ConnectionChange::QueueStuck(_) if !is_current => {}
@@ -326,28 +365,27 @@ fn dial(now: Instant, voice: Option<VoiceSample>, lanes: &mut Lanes, out: &mut A
 }
 
 impl AnswerRules {
-    /// The request to the model for an answer.
+    /// The request to the model for an answer; `next` is an entry after the conversation.
     fn chat_turn(
         &self,
         profile: &Profile,
         settings: &AnswerSettings,
-        answer: &Answer,
+        question: &Question<'_>,
         conversation: &Entries,
+        next: Option<&Entry>,
     ) -> ChatTurn {
-        let request = &answer.request;
+        let Question { request, calling, speaks } = *question;
         let given = request.instructions.as_ref().or(settings.instructions.as_ref());
         let mut instructions = given.unwrap_or(&self.answer.instructions).clone();
-        let speaks = answer.asks_for_speech();
         let voice = settings.voice.clone().filter(|_| speaks);
-        let offers_tools = answer.calling.is_some();
-        let has_system = voice.is_some() || offers_tools || !instructions.trim().is_empty();
+        let has_system = voice.is_some() || calling.is_some() || !instructions.trim().is_empty();
         let mut messages = match &request.entries {
             Some(own) => entries::to_messages(own.iter(), has_system),
-            None => conversation.messages(has_system),
+            None => conversation.messages(has_system, next),
         };
         entries::end_with_user(&mut messages, request.instructions.as_ref().unwrap_or(&self.answer.unasked));
         calling::prompt::write_calls(self.tools.as_ref(), &mut messages);
-        if let Some(calling) = &answer.calling {
+        if let Some(calling) = calling {
             calling.complete_question(&mut instructions, &mut messages);
         }
         ChatTurn {

@@ -91,6 +91,11 @@ impl Lanes {
         self.slots.iter().position(is_place)
     }
 
+    /// True if a lane drains a cancelled answer.
+    pub(crate) fn is_any_draining(&self) -> bool {
+        self.closing().any(UpstreamConnection::is_draining)
+    }
+
     /// True if no part of the session uses a lane.
     pub(crate) fn are_left(&self) -> bool {
         self.slots.iter().all(|slot| slot.owner == Owner::Closing)

@@ -3,7 +3,7 @@
 mod describe;
 pub(crate) mod lockstep;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     measurement::Measurement,
@@ -12,7 +12,8 @@ use super::{
 use crate::{
     error::Error,
     event::{
-        ClientCommand, CloseReason, Lane, LaneCommand, LanePurpose, Message, Mode, RolloverReason, SpeechId,
+        ClientCommand, CloseReason, Lane, LaneCommand, LanePurpose, Message, Mode, PauseId, RolloverReason,
+        SpeechId,
     },
 };
 
@@ -33,6 +34,10 @@ pub(crate) enum Action {
     ToLane(Lane, LaneCommand),
     /// Drop the transport. Later messages of this lane are ignored.
     DropLane(Lane),
+    /// Judge whether the user has finished, from the audio of the utterance up to this pause.
+    JudgeTurn(PauseId, Arc<Vec<i16>>),
+    /// Find out whether a worker is free that no one waits for, in this pause.
+    FindWorker(PauseId),
     /// Report to the log and the metrics.
     Observe(Observation),
 }

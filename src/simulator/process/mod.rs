@@ -22,7 +22,7 @@ use crate::audio::SPEECH_RATE_HZ;
 mod helper;
 
 /// First line of the stamp that `setup` writes into a complete directory (`SET` there).
-const STAMP_HEADER: &str = "set=1";
+const STAMP_HEADER: &str = "set=2";
 
 /// Required files besides the stamp; if another one is missing, the helper fails at start with its own reason.
 const REQUIRED_PARTS: [&str; 4] = [

@@ -39,7 +39,8 @@ const TOKEN_BUCKETS: [f64; 9] = [500.0, 1000.0, 2000.0, 4000.0, 5000.0, 6000.0, 
 /// Buckets of session durations, from a single question to a working day.
 const DURATION_BUCKETS: [f64; 10] = [1.0, 5.0, 15.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0, 28800.0];
 
-/// Buckets of network times: a good line has 20 ms, and above 150 ms a conversation suffers (ITU-T G.114).
+/// Buckets of network times: a good line has 20 ms, and above 150 ms a conversation suffers (ITU-T G.114). An inference takes
+/// about 0.1 s.
 const NETWORK_BUCKETS: [f64; 9] = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.3, 1.0];
 
 /// All metrics updated as events happen.
@@ -77,6 +78,9 @@ pub(crate) struct Families {
     pub(super) call_concealed: SecondsCounter,
     pub(super) call_round_trip: Histogram,
     pub(super) call_jitter: Histogram,
+    pub(super) turn_decisions: Family<WithSession<ResultLabel>, Counter>,
+    pub(super) turn_inference: Histogram,
+    pub(super) early_questions: Family<WithSession<ResultLabel>, Counter>,
     config_reloads: Family<ResultLabel, Counter>,
     config_reloaded_at: FloatGauge,
 }
@@ -146,6 +150,9 @@ impl Families {
             call_concealed: r.seconds("call_audio_concealed", "Audio of calls that was made up because packets were lost"),
             call_round_trip: r.seconds_plain_histogram("call_round_trip", "Time from a call's server to its client and back"),
             call_jitter: r.seconds_plain_histogram("call_jitter", "Jitter of the packets from the clients of calls"),
+            turn_decisions: r.register("turn_decisions", "Pauses in the user's speech that a model was to judge, by result"),
+            turn_inference: r.seconds_plain_histogram("turn_inference", "Time of a judgement by the end-of-turn model"),
+            early_questions: r.register("early_questions", "Questions to the model before the user's turn was certain to be over, by result"),
             config_reloads: r.register("config_reloads", "Configuration reloads, by result"),
             config_reloaded_at: r.seconds(
                 "config_last_reload_success_timestamp",
@@ -199,7 +206,7 @@ impl Registrar<'_> {
         metric
     }
 
-    /// A histogram of network times, without labels.
+    /// A histogram of short times, without labels.
     fn seconds_plain_histogram(&mut self, name: &str, help: &str) -> Histogram {
         let metric = Histogram::new(NETWORK_BUCKETS);
         self.0.register_with_unit(name, help, Unit::Seconds, metric.clone());

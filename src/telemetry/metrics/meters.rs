@@ -9,8 +9,8 @@ use super::{
     Metrics, SessionLabels,
     families::SecondsCounter,
     labels::{
-        CloseLabels, ErrorLabels, LaneLabels, ReasonLabel, SessionEndLabels, StageLabel, TrafficLabels,
-        TriggerLabel, UpstreamLabels,
+        CloseLabels, ErrorLabels, LaneLabels, ReasonLabel, ResultLabel, SessionEndLabels, StageLabel,
+        TrafficLabels, TriggerLabel, UpstreamLabels,
     },
 };
 use crate::{
@@ -116,6 +116,16 @@ impl SessionMeters {
 
     pub(crate) fn record_interruption(&self) {
         self.metrics.families().interruptions.get_or_create(&self.labels).inc();
+    }
+
+    pub(crate) fn record_turn_decision(&self, result: &'static str) {
+        let labels = (self.labels.clone(), ResultLabel { result });
+        self.metrics.families().turn_decisions.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn record_early_question(&self, result: &'static str) {
+        let labels = (self.labels.clone(), ResultLabel { result });
+        self.metrics.families().early_questions.get_or_create(&labels).inc();
     }
 
     pub(crate) fn record_underrun(&self) {

@@ -93,6 +93,11 @@ impl Metrics {
         self.0.families.call_jitter.observe(seconds);
     }
 
+    /// Records the time of a judgement by the end-of-turn model, seconds.
+    pub fn record_turn_inference(&self, seconds: f64) {
+        self.0.families.turn_inference.observe(seconds);
+    }
+
     /// Sets the expiry of the certificate shown to clients, in seconds since 1970.
     pub fn set_certificate_expiry(&self, unix_s: f64) {
         self.0

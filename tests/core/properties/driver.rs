@@ -313,6 +313,8 @@ impl Driver {
                 Output::ToClient(message, _) => self.checks.on_client_message(message),
                 // All audio was already delivered.
                 Output::DropTurn { .. } => {}
+                // No profile here has pauses that matter.
+                Output::JudgeTurn(..) | Output::FindWorker(_) => panic!("a question about a pause"),
                 Output::OpenLane(lane, ..) => {
                     self.checks.on_dial(*lane);
                     let replies = self.upstream(*lane).replies_to_dial();

@@ -234,6 +234,8 @@ impl Observer {
                     observed.context_peak = observed.context_peak.max(tokens);
                 }
             }
+            Measurement::TurnDecided(decision) => self.meters.record_turn_decision(decision.name()),
+            Measurement::EarlyQuestion(result) => self.meters.record_early_question(result.name()),
             Measurement::BargeIn { stage, after } => self.meters.record_barge_in(stage, after),
             Measurement::SessionEnding(reason) => {
                 session.record_event("ending");

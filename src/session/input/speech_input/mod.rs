@@ -3,6 +3,7 @@
 //! Works on sample counts and knows no clock, lane or client. [`pipeline`] processes the audio hop by hop.
 
 mod barge_in_watch;
+pub(crate) mod pause;
 mod pipeline;
 mod recording;
 
@@ -17,9 +18,11 @@ use crate::{
         input_converter::InputConverter,
         vad::{HOP_SAMPLES, Sensitivity, VoiceActivity, coarse_gate::CoarseGate},
     },
+    event::PauseId,
     mapping::profile::{BargeInRules, ListenRules},
 };
 use barge_in_watch::BargeInWatch;
+use pause::{PauseUse, PauseWatch, TurnDecision};
 use pipeline::{held_max_groups, vad_config};
 use recording::{PreRoll, Recording};
 
@@ -40,6 +43,19 @@ pub(crate) enum SpeechEvent {
     },
     /// A segment of an utterance is complete.
     Segment(SpeechSegment),
+    /// The user pauses in an utterance.
+    Paused {
+        /// The pause.
+        pause: PauseId,
+        /// The newest audio of the utterance, which ends in the pause: all of it if the answer may be asked for early.
+        audio: Arc<Vec<i16>>,
+        /// The end-of-turn model is to judge it.
+        is_judged: bool,
+    },
+    /// The user goes on after a pause.
+    Resumed,
+    /// A pause was judged, or not.
+    Decided(TurnDecision),
     /// The user may have begun to speak while [`SpeechInput::watch_barge_in`] was on.
     InterruptionSuspected,
     /// The suspected sound was no speech.
@@ -77,6 +93,8 @@ pub(crate) struct InputSettings {
     pub(crate) cut_pause_ms: u32,
     /// The client commits its audio. Voice activity finds no utterances.
     pub(crate) is_manual: bool,
+    /// How pauses in an utterance are used.
+    pub(crate) pauses: PauseUse,
 }
 
 impl InputSettings {
@@ -153,6 +171,7 @@ pub(crate) struct SpeechInput {
     streamed_samples: u64,
     /// Detector of barge-ins, while the session watches for one.
     barge_in_watch: Option<BargeInWatch>,
+    pause_watch: PauseWatch,
     /// The detector found speech since the flag was last taken.
     speech_flag: bool,
     /// Samples since the user was last silent.
@@ -198,6 +217,7 @@ impl SpeechInput {
             stream: StreamedAudio::default(),
             streamed_samples: 0,
             barge_in_watch: None,
+            pause_watch: PauseWatch::default(),
             speech_flag: false,
             speech_samples: 0,
             listened_samples: 0,
@@ -233,6 +253,7 @@ impl SpeechInput {
         let hops_to_edge = self.voice_activity.segmenter.min_hops_to_edge();
         let hops =
             self.barge_in_watch.map_or(hops_to_edge, |watch| watch.min_hops_to_edge().min(hops_to_edge));
+        let hops = self.min_hops_to_pause().map_or(hops, |hops_to_pause| hops_to_pause.min(hops));
         let waiting = self.resampled.len() + self.echo_pending();
         let samples = (u64::from(hops) * HOP_SAMPLES as u64).saturating_sub(waiting as u64);
         Duration::from_micros(samples * 1000 / SAMPLES_PER_MS)

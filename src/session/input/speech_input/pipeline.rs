@@ -144,6 +144,7 @@ impl SpeechInput {
             }
             Some(Edge::End | Edge::Limit) => self.finish_segment(true, out),
         }
+        self.track_pause(out);
         // An interruption follows the start of its utterance.
         let watch = self.barge_in_watch.as_mut();
         out.extend(watch.and_then(|watch| watch.push(result.is_speech, in_utterance)));
@@ -207,9 +208,10 @@ impl SpeechInput {
     pub(super) fn discard_recording(&mut self) {
         self.silent_samples += self.recording.take().map_or(0, |recording| recording.audio.len() as u64);
         self.voice_activity.reset();
+        self.pause_watch.forget();
     }
 
-    fn finish_segment(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
+    pub(super) fn finish_segment(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
         let Some(recording) = self.recording.take() else { return };
         self.recorded_samples += recording.audio.len() as u64;
         let speech_ms = recording.speech_ms(self.listened_samples);

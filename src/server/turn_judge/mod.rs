@@ -1,0 +1,148 @@
+//! Judges of the turn's end: a bounded pool of threads that run an end-of-turn model for all sessions.
+//!
+//! A session asks once in a pause of the user's speech, and has a fixed rule for the case that no verdict comes in time. So a
+//! question that finds the queue full is refused at once, and a question that its session has withdrawn is not computed.
+//! [`model`] runs Smart Turn; a program without the cargo feature `turn-model` has none.
+
+#[cfg(feature = "turn-model")]
+pub(crate) mod model;
+#[cfg(not(feature = "turn-model"))]
+#[path = "off.rs"]
+pub(crate) mod model;
+
+use std::{
+    io,
+    num::NonZeroUsize,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+};
+
+use tokio::{sync::oneshot, time::Instant};
+
+use crate::telemetry::metrics::Metrics;
+
+/// Questions that wait for each thread. An inference takes about 0.1 s, and an answer is useful for some 0.3 s.
+const WAITING_PER_THREAD: usize = 3;
+
+/// Probability that the user has finished, from int16 mono audio at 16 kHz that ends in the pause; `None` if the model failed.
+pub(crate) type Judge = Box<dyn FnMut(&[i16]) -> Option<f32> + Send>;
+
+/// Handle to the pool. The threads end with the last handle.
+#[derive(Debug, Clone)]
+pub struct TurnJudge(SyncSender<Question>);
+
+#[derive(Debug)]
+struct Question {
+    audio: Arc<Vec<i16>>,
+    reply: oneshot::Sender<Option<f32>>,
+}
+
+/// Checks that a file with weights can be used, without reading all of it.
+///
+/// # Errors
+/// A message that says what is wrong with the file, or that this program cannot run a model.
+pub(crate) fn check(weights: &Path) -> Result<(), String> {
+    model::check(weights)
+}
+
+impl TurnJudge {
+    /// Loads the model's weights, and starts one thread for every two processors.
+    ///
+    /// # Errors
+    /// A message that says what is wrong with the file, or that this program cannot run a model.
+    pub fn load(weights: &Path, metrics: Metrics) -> Result<Self, String> {
+        let new_judge = model::load(weights)?;
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let judges = (0..(processors / 2).max(1)).map(|_| new_judge());
+        Self::start(judges.collect(), metrics).map_err(|error| format!("cannot start a thread: {error}"))
+    }
+
+    /// Starts a thread for each judge.
+    pub(super) fn start(judges: Vec<Judge>, metrics: Metrics) -> io::Result<Self> {
+        let (sender, questions) = sync_channel(WAITING_PER_THREAD * judges.len());
+        let questions = Arc::new(Mutex::new(questions));
+        for (number, judge) in judges.into_iter().enumerate() {
+            let (questions, metrics) = (questions.clone(), metrics.clone());
+            let name = format!("turn-judge-{number}");
+            thread::Builder::new().name(name).spawn(move || answer_all(&questions, judge, &metrics))?;
+        }
+        Ok(Self(sender))
+    }
+
+    /// Asks whether the user has finished. `None` if too many questions wait. Dropping the receiver withdraws the question.
+    pub fn ask(&self, audio: Arc<Vec<i16>>) -> Option<oneshot::Receiver<Option<f32>>> {
+        let (reply, verdict) = oneshot::channel();
+        self.0.try_send(Question { audio, reply }).ok().map(|()| verdict)
+    }
+}
+
+/// Answers questions until the last handle of the pool is gone.
+fn answer_all(questions: &Mutex<Receiver<Question>>, mut judge: Judge, metrics: &Metrics) {
+    loop {
+        // A thread that waits holds the lock, so that the others wait for it.
+        let next = questions.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Question { audio, reply }) = next else { return };
+        if reply.is_closed() {
+            continue;
+        }
+        let started = Instant::now();
+        let verdict = judge(&audio);
+        metrics.record_turn_inference(started.elapsed().as_secs_f64());
+        let _ = reply.send(verdict);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::telemetry::metrics::scrape::ServerSnapshot;
+
+    fn metrics() -> Metrics {
+        Metrics::new(ServerSnapshot::default)
+    }
+
+    fn audio(samples: usize) -> Arc<Vec<i16>> {
+        Arc::new(vec![0; samples])
+    }
+
+    /// A pool of one thread that answers with the length of the audio, once the test lets it.
+    fn held_pool() -> (TurnJudge, mpsc::Sender<()>, mpsc::Receiver<usize>) {
+        let (release, released) = mpsc::channel();
+        let (begun, begins) = mpsc::channel();
+        let judge: Judge = Box::new(move |audio| {
+            begun.send(audio.len()).unwrap();
+            released.recv().ok().map(|()| audio.len() as f32)
+        });
+        (TurnJudge::start(vec![judge], metrics()).unwrap(), release, begins)
+    }
+
+    #[test]
+    fn full_queue_refuses_at_once() {
+        let (pool, release, begins) = held_pool();
+        let first = pool.ask(audio(1)).unwrap();
+        assert_eq!(begins.recv(), Ok(1));
+        let waiting: Vec<_> = (0..WAITING_PER_THREAD).map(|at| pool.ask(audio(2 + at)).unwrap()).collect();
+        assert!(pool.ask(audio(9)).is_none());
+        (0..=WAITING_PER_THREAD).for_each(|_| release.send(()).unwrap());
+        let verdicts = [first].into_iter().chain(waiting).map(|verdict| verdict.blocking_recv().unwrap());
+        assert_eq!(verdicts.collect::<Vec<_>>(), [Some(1.0), Some(2.0), Some(3.0), Some(4.0)]);
+    }
+
+    #[test]
+    fn withdrawn_question_is_not_computed() {
+        let (pool, release, begins) = held_pool();
+        let first = pool.ask(audio(1)).unwrap();
+        assert_eq!(begins.recv(), Ok(1));
+        drop(pool.ask(audio(2)));
+        let third = pool.ask(audio(3)).unwrap();
+        (0..2).for_each(|_| release.send(()).unwrap());
+        assert_eq!((first.blocking_recv(), third.blocking_recv()), (Ok(Some(1.0)), Ok(Some(3.0))));
+        assert_eq!(begins.recv(), Ok(3), "the second question was computed");
+    }
+}

@@ -1,0 +1,96 @@
+//! Smart Turn 3: an end-of-turn model of 8 million parameters, run by rten in pure Rust.
+//!
+//! The model hears the last 8 s as a [log-mel spectrogram](crate::audio::log_mel) and gives the probability that the user has
+//! finished. Its weights (`smart-turn-v3.2-cpu.onnx`, int8, BSD-2-Clause) lie in PyPI's pipecat-ai; `examples/engines/setup`
+//! fetches them. The probabilities of different runtimes differ by up to 0.4 in single cases, because the weights are int8
+//! (field notes webrtc-and-turn-end.md §2).
+
+use std::{path::Path, sync::Arc};
+
+use rten::{Model, NodeId, RunOptions, ThreadPool};
+use rten_tensor::{AsView as _, NdTensor};
+
+use super::Judge;
+use crate::audio::log_mel::{BANDS, FRAMES, LogMel};
+
+/// Largest file that is read.
+const WEIGHTS_MAX_BYTES: u64 = 256 << 20;
+
+/// Checks that a file can be used: that it exists, and has a size that fits. Loading tells the rest.
+pub(crate) fn check(weights: &Path) -> Result<(), String> {
+    let file = std::fs::metadata(weights).map_err(|error| problem(weights, &error.to_string()))?;
+    match file.len() {
+        _ if !file.is_file() => Err(problem(weights, "it is no file")),
+        0 => Err(problem(weights, "it is empty")),
+        bytes if bytes > WEIGHTS_MAX_BYTES => Err(problem(weights, "it is larger than 256 MiB")),
+        _ => Ok(()),
+    }
+}
+
+/// Loads the weights. The function makes judges that share them, each for a thread of its own.
+pub(crate) fn load(weights: &Path) -> Result<impl Fn() -> Judge + use<>, String> {
+    check(weights)?;
+    let model = Model::load_file(weights).map_err(|error| problem(weights, &error.to_string()))?;
+    let &[input] = model.input_ids() else { return Err(problem(weights, "it has several inputs")) };
+    let &[output] = model.output_ids() else { return Err(problem(weights, "it has several outputs")) };
+    let model = Arc::new(SmartTurn { model, input, output });
+    let silence = LogMel::default().compute(&[]);
+    if model.run(silence, one_thread()).is_none() {
+        return Err(problem(weights, "it does not turn 80 mel bands of 800 frames into a probability"));
+    }
+    Ok(move || -> Judge {
+        let (model, log_mel, threads) = (model.clone(), LogMel::default(), one_thread());
+        Box::new(move |audio| model.run(log_mel.compute(audio), threads.clone()))
+    })
+}
+
+fn problem(weights: &Path, words: &str) -> String {
+    format!(
+        "{}: {words}; use Smart Turn's smart-turn-v3.2-cpu.onnx, which examples/engines/setup fetches",
+        weights.display()
+    )
+}
+
+/// A judge computes on one thread of rten's. Several would take the processors from conversations.
+fn one_thread() -> Arc<ThreadPool> {
+    Arc::new(ThreadPool::with_num_threads(1))
+}
+
+struct SmartTurn {
+    model: Model,
+    input: NodeId,
+    output: NodeId,
+}
+
+impl SmartTurn {
+    /// Probability that the user has finished; `None` if the model fails.
+    fn run(&self, features: Vec<f32>, threads: Arc<ThreadPool>) -> Option<f32> {
+        let features = NdTensor::from_data([1, BANDS, FRAMES], features);
+        let options = RunOptions::default().with_thread_pool(Some(threads));
+        let inputs = vec![(self.input, features.view().into())];
+        let result = self.model.run(inputs, &[self.output], Some(options));
+        let outputs = result.inspect_err(|error| tracing::warn!(%error, "the end-of-turn model failed"));
+        let output = outputs.ok()?.into_iter().next()?.into_tensor::<f32>()?;
+        match output.to_vec()[..] {
+            [probability] if (0.0..=1.0).contains(&probability) => Some(probability),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unusable_files_are_errors_that_say_what_to_do() {
+        let empty = std::env::temp_dir().join(format!("voxbridge-empty-{}.onnx", std::process::id()));
+        std::fs::write(&empty, "").unwrap();
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        for path in [Path::new("/nowhere/smart-turn.onnx"), Path::new("/"), &empty, &manifest] {
+            let Err(problem) = load(path) else { panic!("{} was loaded", path.display()) };
+            assert!(problem.contains("examples/engines/setup fetches"), "{problem}");
+        }
+        std::fs::remove_file(empty).unwrap();
+    }
+}

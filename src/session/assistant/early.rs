@@ -1,0 +1,207 @@
+//! The early question: asked when the user pauses, before it is certain that the turn is over.
+//!
+//! Its answer is kept back until the turn ends, and then released as it came. If the user goes on, the question is withdrawn:
+//! its lane is retired like that of any cancelled answer, and the client never knows. A session has one at a time, and only
+//! while a worker is free that no one waits for.
+
+use std::{
+    mem::size_of_val,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Assistant,
+    answer::{Question, begin_calling},
+};
+use crate::event::{AnswerRequest, Entry, EntryId, EntryPart, LaneCommand, LaneEvent, PauseId, Role};
+use crate::session::{
+    effects::Effects,
+    floor::{Claim, Permission},
+    lanes::{LaneId, LaneSignal, Lanes, connection::ConnectionChange},
+    measurement::{EarlyQuestionResult, Measurement},
+    outbox::{Action, Actions},
+    tools::Tools,
+};
+
+/// Most output that is kept back: some 40 s of audio, more than a model makes in the longest pause.
+const KEPT_MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// Time without early questions after the next lane had to queue beside a withdrawn question: no second worker is free.
+const PAUSE_AFTER_QUEUE: Duration = Duration::from_secs(60);
+
+/// The early question of a session, if there is one.
+#[derive(Debug, Default)]
+pub(super) struct EarlyQuestion {
+    /// The pause and the utterance up to it, while the driver looks for a free worker.
+    candidate: Option<(PauseId, Arc<Vec<i16>>)>,
+    asked: Option<AskedEarly>,
+    not_before: Option<Instant>,
+}
+
+/// An early question that was sent, and the answer so far.
+#[derive(Debug)]
+struct AskedEarly {
+    /// Its lane; `None` once the answer is complete.
+    lane: Option<LaneId>,
+    asked_at: Instant,
+    output: Vec<Output>,
+    bytes: usize,
+    /// The conversation has changed since: the question would be another now.
+    is_stale: bool,
+}
+
+/// Output of the model that is kept back.
+#[derive(Debug)]
+enum Output {
+    Text(String),
+    Audio(Vec<f32>),
+    /// The answer is complete. Text and audio are all of it if the upstream did not stream.
+    Done(Option<String>, Vec<f32>),
+}
+
+impl EarlyQuestion {
+    /// True if the question was sent on this lane.
+    pub(super) fn is_on(&self, id: LaneId) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.lane == Some(id))
+    }
+
+    /// Memory of the output that is kept back, bytes.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.asked.as_ref().map_or(0, |asked| asked.bytes)
+    }
+
+    /// The conversation has changed.
+    pub(super) fn mark_stale(&mut self) {
+        self.asked.iter_mut().for_each(|asked| asked.is_stale = true);
+    }
+
+    /// No second worker is free beside that of a withdrawn question.
+    pub(super) fn pause_from(&mut self, now: Instant) {
+        self.not_before = Some(now + PAUSE_AFTER_QUEUE);
+    }
+}
+
+impl Assistant {
+    /// Looks for a free worker at the begin of a pause, if the question may be asked early.
+    pub(crate) fn consider_early(
+        &mut self,
+        now: Instant,
+        (pause, audio): (PauseId, &Arc<Vec<i16>>),
+        tools: &mut Tools,
+    ) {
+        if self.ready_lane(now, tools).is_some() {
+            self.early.candidate = Some((pause, Arc::clone(audio)));
+            tools.out.push(Action::FindWorker(pause));
+        }
+    }
+
+    /// The lane on which the question may be asked early.
+    fn ready_lane(&self, now: Instant, tools: &Tools) -> Option<LaneId> {
+        let detection = self.settings.detection;
+        let may_ask = self.rules.answer.eager
+            && detection.is_automatic
+            && detection.answers
+            && !self.is_busy()
+            && self.early.asked.is_none()
+            && self.early.not_before.is_none_or(|at| at <= now)
+            && !tools.lanes.is_any_draining()
+            && tools.floor.may_speak(Claim::Answer) == Permission::Now;
+        let init = LaneCommand::Init(self.next_voice());
+        let can_serve = |id: &LaneId| tools.lanes.get(*id).is_some_and(|lane| lane.can_serve(&init));
+        self.dialled.filter(|id| may_ask && tools.lanes.is_ready(*id)).filter(can_serve)
+    }
+
+    /// Asks early: a worker is free in this pause.
+    pub(crate) fn ask_early(&mut self, now: Instant, pause: PauseId, tools: &mut Tools) {
+        let Some((_, audio)) = self.early.candidate.take_if(|(known, _)| *known == pause) else { return };
+        let Some(lane) = self.ready_lane(now, tools) else { return };
+        self.dialled = None;
+        let utterance =
+            Entry { id: EntryId(u32::MAX), role: Role::User, parts: vec![EntryPart::Audio(audio)] };
+        let request = AnswerRequest::default();
+        let calling = begin_calling(&request, &self.rules, &self.settings, &self.entries);
+        let question = Question::new(&request, calling.as_ref(), self.settings.speaks);
+        let turn =
+            self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries, Some(&utterance));
+        tools.lanes.request(now, lane, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
+        tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
+        let lane = Some(lane);
+        self.early.asked =
+            Some(AskedEarly { lane, asked_at: now, output: Vec::new(), bytes: 0, is_stale: false });
+    }
+
+    /// Keeps output of the model back.
+    pub(super) fn keep_early_output(
+        &mut self,
+        now: Instant,
+        signal: &LaneSignal<'_>,
+        Tools { lanes, out, .. }: &mut Tools,
+    ) -> Effects {
+        let Some(asked) = &mut self.early.asked else { return Effects::ALL };
+        let output = match (&signal.change, signal.message) {
+            (ConnectionChange::EmptyAnswer, _) => Output::Done(None, Vec::new()),
+            // The answer is asked for again at the end of the turn.
+            (ConnectionChange::Failed(_), _) => {
+                self.withdraw_early(now, lanes, out);
+                return Effects::ALL;
+            }
+            (_, Some((LaneEvent::Text(text), _))) => Output::Text((*text).to_owned()),
+            (_, Some((LaneEvent::Audio(samples), _))) => Output::Audio(samples.to_vec()),
+            (_, Some((LaneEvent::Done { text, audio }, _))) => {
+                Output::Done(text.map(str::to_owned), audio.to_vec())
+            }
+            _ => return Effects::MODEL,
+        };
+        asked.bytes += match &output {
+            Output::Text(text) => text.len(),
+            Output::Audio(samples) | Output::Done(_, samples) => size_of_val(&samples[..]),
+        };
+        if matches!(output, Output::Done(..))
+            && let Some(id) = asked.lane.take()
+        {
+            lanes.complete_reply(id);
+            lanes.retire(now, id, out);
+        }
+        asked.output.push(output);
+        if asked.bytes > KEPT_MAX_BYTES {
+            self.withdraw_early(now, lanes, out);
+        }
+        Effects::MODEL
+    }
+
+    /// Withdraws the early question: no one hears its answer. Returns true if there was one.
+    pub(crate) fn withdraw_early(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) -> bool {
+        self.early.candidate = None;
+        let Some(asked) = self.early.asked.take() else { return false };
+        out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Withdrawn));
+        if let Some(id) = asked.lane {
+            lanes.retire(now, id, out);
+        }
+        true
+    }
+
+    /// Gives the answer that has just begun what was made of it early: text and audio in their order, and the lane.
+    pub(super) fn release_early(&mut self, now: Instant, tools: &mut Tools) {
+        self.early.candidate = None;
+        let fits = self.current.as_ref().is_some_and(|answer| !answer.request.by_client);
+        if !fits || self.early.asked.as_ref().is_some_and(|asked| asked.is_stale) {
+            self.withdraw_early(now, &mut tools.lanes, &mut tools.out);
+            return;
+        }
+        let Some(asked) = self.early.asked.take() else { return };
+        tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Used));
+        if let Some(answer) = &mut self.current {
+            answer.lane = asked.lane;
+            answer.requested_at = Some(asked.asked_at);
+        }
+        for output in asked.output {
+            let Some(answer) = &mut self.current else { return };
+            match output {
+                Output::Text(text) => answer.push_text(now, &text, self.settings.partials, tools),
+                Output::Audio(samples) => answer.push_audio(now, &samples, tools),
+                Output::Done(text, audio) => self.complete(now, text.as_deref(), &audio, tools),
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Pauses in an utterance: once in each, the end-of-turn model is asked whether the user has finished.
+//!
+//! Its verdict decides how long the pause may last. Until the verdict, and without one, that is the fixed silence of the
+//! settings. Speech that goes on makes a verdict void.
+
+use super::{SpeechEvent, SpeechInput};
+use crate::event::{Eagerness, PauseId};
+
+/// Silence after which the model is asked, in ms. A sound within a word lasts less. With an inference of about 0.1 s, the
+/// verdict is there at [`END_AFTER_MS`].
+const ASK_AFTER_MS: u32 = 110;
+/// Silence that ends an utterance if the user has finished, in ms. The model errs more often after less (field notes
+/// webrtc-and-turn-end.md §2).
+const END_AFTER_MS: u32 = 200;
+/// Audio that the model hears, in samples at 16 kHz: 8 s.
+const JUDGED_SAMPLES: usize = 128_000;
+
+/// What became of a question to the end-of-turn model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TurnDecision {
+    /// The user has finished.
+    Finished,
+    /// The user may go on.
+    Unfinished,
+    /// The user spoke on before the verdict.
+    Void,
+    /// The fixed silence was over before the verdict.
+    Late,
+    /// The model was too busy, or failed.
+    Refused,
+}
+
+impl TurnDecision {
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Unfinished => "unfinished",
+            Self::Void => "void",
+            Self::Late => "late",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// How pauses are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PauseUse {
+    /// A model judges them.
+    pub(crate) judged: Option<Eagerness>,
+    /// The question to the model that answers may be asked in them.
+    pub(crate) asks_early: bool,
+}
+
+/// State of the current pause.
+#[derive(Debug, Default)]
+pub(super) struct PauseWatch {
+    state: PauseState,
+    next_id: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum PauseState {
+    /// The user speaks, or has just stopped.
+    #[default]
+    None,
+    /// The model is asked.
+    Asked(PauseId),
+    /// The verdict came, or none is expected.
+    Settled,
+}
+
+impl PauseWatch {
+    /// Forgets the current pause, whose utterance is discarded.
+    pub(super) const fn forget(&mut self) {
+        self.state = PauseState::None;
+    }
+}
+
+impl SpeechInput {
+    /// Notices the begin and the end of a pause, after a hop.
+    pub(super) fn track_pause(&mut self, out: &mut Vec<SpeechEvent>) {
+        let PauseUse { judged, asks_early } = self.settings.pauses;
+        if self.pause_watch.state == PauseState::None && judged.is_none() && !asks_early {
+            return;
+        }
+        match (self.pause_watch.state, self.voice_activity.segmenter.pause_ms()) {
+            (PauseState::None, Some(ms)) if ms >= ASK_AFTER_MS as f32 => {
+                let Some(recording) = &self.recording else { return };
+                let pause = PauseId(self.pause_watch.next_id);
+                self.pause_watch.next_id += 1;
+                let kept = if asks_early { usize::MAX } else { JUDGED_SAMPLES };
+                let from = recording.audio.len().saturating_sub(kept);
+                let audio = recording.audio[from..].to_vec().into();
+                self.pause_watch.state =
+                    if judged.is_some() { PauseState::Asked(pause) } else { PauseState::Settled };
+                out.push(SpeechEvent::Paused { pause, audio, is_judged: judged.is_some() });
+            }
+            (PauseState::Asked(_), Some(0.0)) => {
+                self.pause_watch.state = PauseState::None;
+                out.push(SpeechEvent::Decided(TurnDecision::Void));
+                out.push(SpeechEvent::Resumed);
+            }
+            (PauseState::Settled, Some(0.0)) => {
+                self.pause_watch.state = PauseState::None;
+                out.push(SpeechEvent::Resumed);
+            }
+            (PauseState::Asked(_), None) => {
+                self.pause_watch.state = PauseState::None;
+                out.push(SpeechEvent::Decided(TurnDecision::Late));
+            }
+            (PauseState::Settled, None) => self.pause_watch.state = PauseState::None,
+            _ => {}
+        }
+    }
+
+    /// Takes the verdict on a pause: the probability that the user has finished, or `None` if there is none. One on an earlier
+    /// pause changes nothing.
+    pub(crate) fn judge_pause(
+        &mut self,
+        pause: PauseId,
+        probability: Option<f32>,
+        out: &mut Vec<SpeechEvent>,
+    ) {
+        let Some(eagerness) = self.settings.pauses.judged else { return };
+        if self.pause_watch.state != PauseState::Asked(pause) {
+            return;
+        }
+        self.pause_watch.state = PauseState::Settled;
+        let fixed_ms = self.settings.end_silence_ms;
+        let (decision, end_ms) = match probability {
+            None => (TurnDecision::Refused, fixed_ms),
+            Some(it) if it >= eagerness.threshold() => (TurnDecision::Finished, END_AFTER_MS.min(fixed_ms)),
+            Some(it) => (TurnDecision::Unfinished, eagerness.wait_ms(it).max(fixed_ms)),
+        };
+        out.push(SpeechEvent::Decided(decision));
+        if self.voice_activity.segmenter.set_pause_end(end_ms).is_some() {
+            self.finish_segment(true, out);
+            self.pause_watch.state = PauseState::None;
+        }
+    }
+
+    /// Smallest number of hops until a pause can begin.
+    pub(super) fn min_hops_to_pause(&self) -> Option<u32> {
+        let PauseUse { judged, asks_early } = self.settings.pauses;
+        let is_watched = judged.is_some() || asks_early;
+        is_watched.then(|| self.voice_activity.segmenter.min_hops_to_pause(ASK_AFTER_MS)).flatten()
+    }
+}

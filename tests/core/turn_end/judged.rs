@@ -1,0 +1,186 @@
+//! Ends of turns that a model judges.
+
+use serde_json::json;
+use voxbridge::{
+    mapping::Library,
+    session::{Observation, TurnDecision},
+    trace::{AudioRetention, Trace, replay::replay},
+};
+
+use super::*;
+use crate::harness::bytes_of;
+
+/// Silence that ends an utterance in this profile, and how it was decided.
+fn silence_of(config: HarnessConfig) -> (u64, Vec<TurnDecision>) {
+    let mut harness = Harness::new(config);
+    harness.send_json(&json!({"type": "session.configure", "enable_partial_transcripts": false}));
+    let silence = silence_before(&mut harness, "vad.speech_end", 5000).expect("the utterance ends");
+    (silence, decisions(&harness))
+}
+
+#[test]
+fn finished_turn_ends_after_200_ms_of_silence() {
+    let (silence, decisions) = silence_of(config("judged-speech", Some(0.9)));
+    assert_eq!(decisions, [TurnDecision::Finished]);
+    let (fixed, _) = silence_of(config("speech", Some(0.9)));
+    assert!((80..=130).contains(&(fixed - silence)), "{silence} ms instead of {fixed} ms");
+}
+
+#[test]
+fn unfinished_turn_waits_longer_than_the_fixed_silence_and_ends_at_the_bound() {
+    let (silence, decisions) = silence_of(config("judged-speech", Some(0.3)));
+    assert_eq!(decisions, [TurnDecision::Unfinished]);
+    assert!((1900..2600).contains(&silence), "{silence} ms");
+}
+
+#[test]
+fn speech_after_an_unfinished_pause_stays_in_the_same_utterance() {
+    let mut harness = Harness::new(config("judged-speech", Some(0.1)));
+    harness.stream(&speech(1500), 20);
+    harness.stream(&zeros(1200), 20);
+    harness.stream(&speech(1500), 20);
+    harness.stream(&zeros(3500), 20);
+    assert_eq!(harness.events("vad.speech_start").len(), 1);
+    assert_eq!(harness.events("vad.speech_end").len(), 1);
+    assert_eq!(harness.judged.len(), 2, "one question a pause");
+    assert_eq!(decisions(&harness), [TurnDecision::Unfinished; 2]);
+}
+
+#[test]
+fn verdict_that_comes_late_and_a_judge_that_is_busy_leave_the_fixed_silence() {
+    let (fixed, _) = silence_of(config("speech", None));
+    let mut late = config("judged-speech", None);
+    late.judge = Some(judge(600, |_| Some(0.9)));
+    assert_eq!(silence_of(late), (fixed, vec![TurnDecision::Late]));
+    assert_eq!(silence_of(config("judged-speech", None)), (fixed, vec![TurnDecision::Refused]));
+}
+
+#[test]
+fn verdict_between_200_ms_and_the_fixed_silence_ends_the_turn_at_once() {
+    let mut config = config("judged-speech", None);
+    config.judge = Some(judge(150, |_| Some(0.9)));
+    let mut harness = Harness::new(config);
+    harness.stream(&speech(1500), 20);
+    harness.stream(&zeros(900), 20);
+    let at = harness.log.iter().find(|(_, frame)| frame.name() == "transcript.partial").unwrap().0;
+    assert_eq!(decisions(&harness), [TurnDecision::Finished]);
+    assert!(at < Duration::from_millis(1500 + 900), "{at:?}");
+}
+
+/// A pause of 140 ms is long enough to ask, and over before the verdict.
+#[test]
+fn speech_that_goes_on_makes_the_verdict_void() {
+    let mut config = config("judged-speech", None);
+    config.judge = Some(judge(150, |_| Some(0.99)));
+    let mut harness = Harness::new(config);
+    let tone = speech(6000);
+    harness.stream(&tone[..16 * 1500], 20);
+    for _ in 0..12 {
+        if !harness.judged.is_empty() {
+            break;
+        }
+        harness.stream(&zeros(20), 20);
+    }
+    harness.stream(&tone[16 * 1500..16 * 4000], 20);
+    assert_eq!(harness.events("vad.speech_end").len(), 0);
+    assert_eq!(decisions(&harness)[0], TurnDecision::Void);
+}
+
+#[test]
+fn judge_hears_at_most_8_s() {
+    let mut harness = Harness::new(config("judged-speech", Some(0.9)));
+    harness.stream(&speech(12_000), 20);
+    harness.stream(&zeros(400), 20);
+    assert_eq!(harness.judged.iter().max(), Some(&128_000), "{:?}", harness.judged);
+}
+
+/// Sends a session update of OpenAI's client, then speech. Returns the silence before the end of the utterance.
+fn openai(judge_probability: Option<Option<f32>>, detection: &serde_json::Value) -> (u64, Harness) {
+    let mut config = config("assistant", judge_probability.flatten());
+    if judge_probability.is_none() {
+        config.judge = None;
+    }
+    let mut harness = Harness::new(HarnessConfig {
+        client: "openai-realtime",
+        query: "model=gpt-realtime".to_owned(),
+        ..config
+    });
+    harness.send_json(&json!({"type": "session.update", "session": {
+        "type": "realtime",
+        "output_modalities": ["text"],
+        "audio": {"input": {"format": {"type": "audio/pcm", "rate": 24000}, "turn_detection": detection}},
+    }}));
+    let say = |harness: &mut Harness, samples: &[i16]| {
+        let fast: Vec<i16> =
+            samples.chunks(2).flat_map(|pair| [pair[0], pair[0], *pair.last().unwrap()]).collect();
+        for chunk in fast.chunks(480) {
+            let audio = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes_of(chunk));
+            harness.send_json(&json!({"type": "input_audio_buffer.append", "audio": audio}));
+            harness.advance(Duration::from_millis(20));
+        }
+    };
+    say(&mut harness, &speech(1500));
+    let from = harness.now();
+    say(&mut harness, &zeros(6000));
+    let stopped = "input_audio_buffer.speech_stopped";
+    let at = harness.log.iter().find(|(_, frame)| frame.name() == stopped).expect(stopped).0;
+    ((at - from).as_millis() as u64, harness)
+}
+
+#[test]
+fn openais_semantic_vad_is_judged_and_eagerness_sets_threshold_and_bound() {
+    for (eagerness, threshold, waits_ms) in [
+        ("low", 0.95, [2000, 4000]),
+        ("medium", 0.9, [1100, 2000]),
+        ("auto", 0.9, [1100, 2000]),
+        ("high", 0.8, [700, 1000]),
+    ] {
+        let detection = json!({"type": "semantic_vad", "eagerness": eagerness});
+        let (silence, harness) = openai(Some(Some(threshold)), &detection);
+        assert!(silence < 350, "{eagerness}: {silence} ms: {:?}", decisions(&harness));
+        for (probability, wait_ms) in [threshold - 0.01, 0.49].into_iter().zip(waits_ms) {
+            let (silence, harness) = openai(Some(Some(probability)), &detection);
+            assert!((wait_ms - 100..wait_ms + 150).contains(&silence), "{eagerness}: {silence} ms");
+            assert_eq!(decisions(&harness), [TurnDecision::Unfinished]);
+        }
+    }
+}
+
+#[test]
+fn semantic_vad_without_a_judge_is_a_fixed_silence_and_the_log_says_so() {
+    let (silence, harness) = openai(None, &json!({"type": "semantic_vad"}));
+    assert!((650..850).contains(&silence), "{silence} ms");
+    let is_note = |observation: &&Observation| matches!(observation, Observation::NoEffect(note) if note.contains("--turn-model"));
+    assert_eq!(harness.observations.iter().filter(is_note).count(), 1);
+}
+
+#[test]
+fn server_vad_is_a_fixed_silence_although_there_is_a_judge() {
+    let (silence, harness) = openai(Some(Some(0.99)), &json!({"type": "server_vad"}));
+    assert!((450..650).contains(&silence), "{silence} ms");
+    assert_eq!((decisions(&harness), harness.judged.len()), (vec![], 0));
+}
+
+#[test]
+fn session_with_verdicts_is_replayed_identically() {
+    let mut config = config("judged-eager", Some(0.1));
+    config.record = Some(AudioRetention::All);
+    config.judge = Some(judge(80, |audio| Some(if audio.len() < 40_000 { 0.1 } else { 0.9 })));
+    let mut harness = Harness::new(config);
+    harness.stream(&speech(1500), 20);
+    harness.stream(&zeros(700), 20);
+    harness.stream(&speech(1500), 20);
+    harness.stream(&zeros(700), 20);
+    harness.next_event("tts.speaking_end");
+    harness.send_json(&json!({"type": "session.close"}));
+    harness.run_until(|harness| harness.finished, Duration::from_secs(60));
+    assert_eq!(decisions(&harness), [TurnDecision::Unfinished, TurnDecision::Finished]);
+    let trace = Trace::parse(&harness.recorder.unwrap().text).unwrap();
+    let outcome = replay(&trace, Library::embedded().unwrap(), epoch()).unwrap();
+    assert!(outcome.is_same(), "{:?}", outcome.differences);
+}
+
+#[expect(clippy::disallowed_methods, reason = "an instant has no other source; only differences count")]
+fn epoch() -> std::time::Instant {
+    std::time::Instant::now()
+}

@@ -1,0 +1,96 @@
+//! The end of the user's turn: judged by a model, or by a fixed silence; and questions that are asked before it is certain.
+
+mod eager;
+#[cfg(feature = "turn-model")]
+mod gain;
+mod judged;
+
+use std::time::Duration;
+
+use crate::harness::{ClientFrame, Harness, HarnessConfig, ScriptedJudge, recording, zeros};
+use voxbridge::{
+    mapping::Library,
+    session::{EarlyQuestionResult, Measurement, TurnDecision},
+    simulator::SimulatorConfig,
+};
+
+const PROFILES: [&str; 4] = [
+    r#"
+kind = "profile"
+name = "judged-speech"
+title = "speech, and a model judges the ends of turns"
+extends = "speech"
+[listen]
+turn_end = "semantic"
+"#,
+    r#"
+kind = "profile"
+name = "judged-assistant"
+title = "assistant, and a model judges the ends of turns"
+extends = "assistant"
+[listen]
+turn_end = "semantic"
+"#,
+    r#"
+kind = "profile"
+name = "eager"
+title = "assistant that asks early"
+extends = "assistant"
+[answer]
+eager = true
+"#,
+    r#"
+kind = "profile"
+name = "judged-eager"
+title = "assistant that asks early, and a model judges the ends of turns"
+extends = "eager"
+[listen]
+turn_end = "semantic"
+"#,
+];
+
+/// A session of Macaw's client with two workers. The judge takes 80 ms and always gives this probability.
+fn config(profile: &'static str, probability: Option<f32>) -> HarnessConfig {
+    let mut library = Library::embedded().unwrap();
+    PROFILES.iter().for_each(|file| library.add("own.toml", file).unwrap());
+    HarnessConfig {
+        profile,
+        library,
+        simulator: SimulatorConfig { workers: 2, record: true, ..SimulatorConfig::default() },
+        judge: Some(judge(80, move |_| probability)),
+        ..HarnessConfig::default()
+    }
+}
+
+fn judge(takes_ms: u64, verdict: impl FnMut(&[i16]) -> Option<f32> + 'static) -> ScriptedJudge {
+    ScriptedJudge { takes: Duration::from_millis(takes_ms), verdict: Box::new(verdict) }
+}
+
+/// Continuous speech of this length.
+fn speech(ms: u64) -> Vec<i16> {
+    let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
+    spoken.iter().copied().cycle().take((16 * ms) as usize).collect()
+}
+
+/// Streams speech and then silence. Returns the time from the end of the speech to this event, ms.
+fn silence_before(harness: &mut Harness, event: &str, silence_ms: u64) -> Option<u64> {
+    let seen = harness.events(event).len();
+    harness.stream(&speech(1500), 20);
+    let from = harness.now();
+    harness.stream(&zeros(silence_ms), 20);
+    let at = |(at, frame): &(Duration, ClientFrame)| (frame.name() == event).then_some(*at);
+    let at = harness.log.iter().filter_map(at).nth(seen)?;
+    Some((at.saturating_sub(from)).as_millis() as u64)
+}
+
+fn decisions(harness: &Harness) -> Vec<TurnDecision> {
+    let measured = harness.measurements().into_iter();
+    let decision = |it| if let Measurement::TurnDecided(decision) = it { Some(decision) } else { None };
+    measured.filter_map(decision).collect()
+}
+
+fn early_questions(harness: &Harness) -> Vec<EarlyQuestionResult> {
+    let measured = harness.measurements().into_iter();
+    let result = |it| if let Measurement::EarlyQuestion(result) = it { Some(result) } else { None };
+    measured.filter_map(result).collect()
+}
