@@ -27,6 +27,8 @@ pub(super) struct CallParser {
     has_words: bool,
     /// The call being read.
     call: String,
+    /// The call is none if nothing follows its tag.
+    may_be_none: bool,
     /// Complete calls, without their tags.
     pub(super) calls: Vec<String>,
     /// There are more calls, or longer ones, than are kept.
@@ -65,6 +67,7 @@ impl CallParser {
             held: String::new(),
             has_words: false,
             call: String::new(),
+            may_be_none: false,
             calls: Vec::new(),
             overflowed: false,
         }
@@ -84,10 +87,10 @@ impl CallParser {
     pub(super) fn finish(&mut self, out: &mut String) {
         let held = std::mem::take(&mut self.held);
         match self.place {
-            Place::Call { .. } => {
+            Place::Call { in_string, .. } => {
                 self.add_to_call(&held);
                 // A string that was never closed hides the tag.
-                if let Some(end) = self.call.find(&self.end) {
+                if let Some(end) = self.call.find(&self.end).filter(|_| in_string) {
                     self.call.truncate(end);
                 }
                 self.end_call();
@@ -198,8 +201,12 @@ impl CallParser {
         match (fit(&self.held, &self.begin), fit(&self.held, &self.end)) {
             (_, Fit::Whole) => self.end_call(),
             (Fit::Whole, _) => {
-                // Without a closing tag, the next call ends this one. PyTorch suppresses the slash of a spoken answer.
-                if self.call.trim().is_empty() { self.begin_call() } else { self.end_call() }
+                // The next call ends this one, or the tag was meant to close it: PyTorch suppresses the slash in a spoken answer.
+                if !self.call.trim().is_empty() {
+                    self.end_call();
+                    self.may_be_none = true;
+                }
+                self.begin_call();
             }
             (Fit::None, Fit::None) => {
                 let held = std::mem::take(&mut self.held);
@@ -220,6 +227,9 @@ impl CallParser {
         self.held.clear();
         self.place = Place::Behind;
         let call = std::mem::take(&mut self.call);
+        if std::mem::take(&mut self.may_be_none) && call.trim().is_empty() {
+            return;
+        }
         match self.calls.len() < CALLS_MAX {
             true => self.calls.push(call),
             false => self.overflowed = true,
@@ -295,12 +305,14 @@ mod tests {
             format!("< Tool_Call >{CALL}< / tool_call >"),
             format!("<tool_call>{CALL}"),
             format!("<tool_call>{CALL}<tool_call>"),
+            format!("<tool_call>{CALL}<tool_call>\n"),
             format!("```json\n<tool_call>\n{CALL}\n</tool_call>\n```"),
             format!("```\n{CALL}\n```"),
             format!("\n{CALL}</tool_call>"),
         ] {
             assert_parsed(&text, "", &[CALL]);
         }
+        assert_parsed(&format!("<tool_call>{CALL}\n<tool_call>{CALL}</tool_call>"), "", &[CALL, CALL]);
         assert_parsed("Wait. <tool_ca", "Wait.", &[""]);
         assert_parsed("<tool_call>{\"name\": \"a}</tool_call>", "", &["{\"name\": \"a}"]);
     }
@@ -315,8 +327,11 @@ mod tests {
     #[test]
     fn endless_calls_are_bounded() {
         let (mut parser, mut words) = (CallParser::new("<tool_call>", "</tool_call>"), String::new());
-        for _ in 0..CALL_MAX_BYTES {
+        for _ in 0..CALLS_MAX * 2 {
             parser.push("<tool_call>[[", &mut words);
+        }
+        for _ in 0..CALL_MAX_BYTES {
+            parser.push("[[", &mut words);
         }
         parser.finish(&mut words);
         assert!(parser.overflowed && parser.calls.len() <= CALLS_MAX && words.is_empty());
