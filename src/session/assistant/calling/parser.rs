@@ -98,6 +98,7 @@ impl CallParser {
             _ if fit(behind_fence(&held), &self.begin) == Fit::Begins && behind_fence(&held).len() > 2 => {
                 self.end_call();
             }
+            Place::Behind => self.add_words(behind_fence(&held), out),
             _ => self.add_words(&held, out),
         }
     }
@@ -107,10 +108,10 @@ impl CallParser {
             return self.push_to_call(letter);
         }
         if self.place == Place::Behind && self.held.is_empty() {
-            if letter.is_whitespace() || letter == '`' {
+            if letter.is_whitespace() {
                 return;
             }
-            if letter != '<' {
+            if !matches!(letter, '<' | '`') {
                 self.place = Place::Words;
             }
         }
@@ -154,7 +155,9 @@ impl CallParser {
             words.truncate(words.len() - last.len_utf8());
             self.held.push(last);
         }
-        self.add_words(&words, out);
+        // The fence that closes behind a call is no words.
+        let words = if self.place == Place::Behind { behind_fence(&words) } else { &words };
+        self.add_words(words, out);
     }
 
     fn add_words(&mut self, words: &str, out: &mut String) {
@@ -308,11 +311,14 @@ mod tests {
             format!("<tool_call>{CALL}<tool_call>\n"),
             format!("```json\n<tool_call>\n{CALL}\n</tool_call>\n```"),
             format!("```\n{CALL}\n```"),
+            format!("<tool_call>{CALL}</tool_call>```\n"),
             format!("\n{CALL}</tool_call>"),
         ] {
             assert_parsed(&text, "", &[CALL]);
         }
         assert_parsed(&format!("<tool_call>{CALL}\n<tool_call>{CALL}</tool_call>"), "", &[CALL, CALL]);
+        let fenced = format!("```json\n<tool_call>\n{CALL}\n</tool_call>\n```\n");
+        assert_parsed(&format!("{fenced}{fenced}Done."), "Done.", &[CALL, CALL]);
         assert_parsed("Wait. <tool_ca", "Wait.", &[""]);
         assert_parsed("<tool_call>{\"name\": \"a}</tool_call>", "", &["{\"name\": \"a}"]);
     }
