@@ -1,9 +1,9 @@
 //! Finds calls of tools in the model's text, which comes in deltas that are cut anywhere.
 //!
-//! Qwen3 writes a call as `<tool_call>`, JSON, `</tool_call>`. What models really write is tolerated, too: spaces in a tag, code
-//! fences around a call, a call without tags at the beginning of an answer, and a missing end. Text that may still become a tag
-//! is held back, so that the cuts do not change the result and nothing of a call becomes words. Tags within strings of JSON
-//! belong to the call. The text of thoughts passes, and calls in it are none: another filter removes it.
+//! Qwen3 writes a call as `<tool_call>`, JSON, `</tool_call>`. The parser also takes what models write by mistake: spaces in a
+//! tag, code fences around a call, a call without tags at the beginning of an answer, and a missing end. It holds back text that
+//! may still become a tag, so that the cuts do not change the result and nothing of a call becomes words. Tags within strings of
+//! JSON belong to the call. The text of thoughts passes, and calls in it are none: another filter removes it.
 
 /// Longest text that is held back, bytes: a fence, and a tag with spaces.
 const HELD_MAX_BYTES: usize = 96;
