@@ -118,6 +118,29 @@ impl Session {
         }
     }
 
+    fn set_max_tokens(&mut self, max: Option<u32>) {
+        match &mut self.assistant {
+            Some(assistant) => assistant.settings.max_tokens = max,
+            None if max.is_some() => {
+                self.note_no_effect("a bound on answers does nothing", "its model speaks in full duplex");
+            }
+            None => {}
+        }
+    }
+
+    fn set_temperature(&mut self, temperature: Option<f64>) {
+        let because = match &mut self.assistant {
+            Some(assistant) if self.setup.takes_temperature => {
+                return assistant.settings.temperature = temperature;
+            }
+            Some(_) => "its upstreams have none for single answers",
+            None => "it is in its file",
+        };
+        if temperature.is_some() {
+            self.note_no_effect("a temperature does nothing", because);
+        }
+    }
+
     /// Sets the tools that the model may call.
     fn set_tools(&mut self, offer: ToolOffer) {
         let note = match &mut self.assistant {
@@ -263,6 +286,8 @@ impl Session {
                     }
                 }
                 Setting::Tools(offer) => self.set_tools(offer),
+                Setting::AnswerMaxTokens(max) => self.set_max_tokens(max),
+                Setting::Temperature(temperature) => self.set_temperature(temperature),
                 Setting::TranscribeUser(on) if self.setup.profile.answers.is_some() => {
                     self.transcriber.wants_transcript = on;
                 }

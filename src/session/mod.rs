@@ -11,7 +11,7 @@
 //! - [`lanes`] are the upstream sessions with their owners, [`floor`] decides who is heard and plays it
 //! - the owners: [`stt`] makes transcripts of utterances, [`tts`] audio of texts, [`dialogue`] converses in full duplex, and
 //!   [`assistant`] takes turns
-//! - [`outbox`] is what leaves, [`timers`] are all deadlines, and [`tools`] are these with lanes and floor
+//! - [`outbox`] is what leaves, [`timers`] are all deadlines, and [`tools`] are these with lanes and floor; [`usage`] counts tokens
 //! - [`shutdown`] ends a session by the deadlines of [`drain_plan`]; [`measurement`] and [`status`] serve operators
 //!
 //! A newcomer changes the owner that a behaviour belongs to. This file only decides which owner gets a client's message.
@@ -68,6 +68,7 @@ pub(crate) mod stt;
 pub(crate) mod timers;
 pub(crate) mod tools;
 pub(crate) mod tts;
+pub(crate) mod usage;
 
 use std::time::{Duration, Instant};
 

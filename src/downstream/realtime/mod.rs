@@ -239,7 +239,8 @@ impl Realtime {
             ClientCommand::ToolCalled { segment_id, entry_id, call } => {
                 self.add_call(*segment_id, EntryId(*entry_id), call);
             }
-            ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms } => {
+            ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms, usage, hit_limit } => {
+                self.note_usage(*segment_id, *usage, *hit_limit);
                 self.end_response(*segment_id, (*cancelled, *audio_ms), send);
                 self.report_units(0, send);
             }

@@ -46,6 +46,10 @@ pub(crate) struct AnswerSettings {
     pub(crate) voice: Option<VoiceSample>,
     /// Language of spelled-out symbols, ISO 639-1.
     pub(crate) language: Option<String>,
+    /// Bound on an answer, in the model's tokens, below the profile's.
+    pub(crate) max_tokens: Option<u32>,
+    /// Sampling temperature, in place of the server's.
+    pub(crate) temperature: Option<f64>,
     /// Tools that the model may call.
     pub(crate) tools: ToolOffer,
     /// An upstream speaks given texts.
@@ -82,6 +86,8 @@ impl Assistant {
             detection: TurnDetection::default(),
             voice,
             language: None,
+            max_tokens: None,
+            temperature: None,
             tools: ToolOffer::default(),
             can_speak,
             partials: profile.hear.partials,
@@ -201,8 +207,8 @@ impl Assistant {
             }
             Some(id) if tools.lanes.is_ready(id) => {
                 let turn = self.rules.chat_turn(&self.profile, &self.settings, answer, &self.entries);
+                answer.note_request(now, &turn);
                 tools.lanes.request(now, id, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
-                answer.requested_at.get_or_insert(now);
             }
             Some(_) => {}
         }
@@ -257,11 +263,12 @@ impl Assistant {
     ) -> Effects {
         let is_plain = signal.change == ConnectionChange::None;
         self.handle_change(now, signal.id, signal.change, tools);
-        let (Some(answer), Some((event, _)), true) =
+        let (Some(answer), Some((event, meta)), true) =
             (&mut self.current, signal.message, signal.was_awaiting_reply)
         else {
             return Effects::ALL;
         };
+        answer.note_message(event, meta);
         // Words that are spoken later may dial or use a lane.
         let is_spoken_later = answer.is_spoken_later();
         match event {
@@ -358,7 +365,9 @@ impl AnswerRules {
             voice,
             max_tokens: request
                 .max_tokens
+                .or(settings.max_tokens)
                 .map_or(self.answer.max_tokens, |max| max.min(self.answer.max_tokens)),
+            temperature: request.temperature.or(settings.temperature),
         }
     }
 }

@@ -14,6 +14,7 @@ mod properties;
 mod reference_client;
 mod tools;
 mod transcription;
+mod usage;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
