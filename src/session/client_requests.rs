@@ -118,6 +118,23 @@ impl Session {
         }
     }
 
+    /// Transcribes the user from now on, or no longer. A profile that transcribes the user of a conversation always does, because
+    /// the words are part of later prompts.
+    fn transcribe_user(&mut self, on: bool) {
+        let is_dialogue = self.setup.profile.dialogue.is_some();
+        if on && is_dialogue && !self.setup.can_transcribe {
+            self.note_no_effect("a transcript of the user is not made", "no upstream transcribes");
+        }
+        let is_wanted = match is_dialogue {
+            true => (on && self.setup.can_transcribe) || self.setup.profile.transcribes_user(),
+            false => on,
+        };
+        self.transcriber.wants_transcript = is_wanted;
+        if is_dialogue {
+            self.intake.speech_input.record_utterances(is_wanted);
+        }
+    }
+
     fn set_max_tokens(&mut self, max: Option<u32>) {
         match &mut self.assistant {
             Some(assistant) => assistant.settings.max_tokens = max,
@@ -163,7 +180,7 @@ impl Session {
     /// Passes an utterance on to the assistant once its audio is complete.
     pub(super) fn handle_committed(&mut self, now: Instant, segment_id: u32, audio: Arc<Vec<i16>>) {
         let audio_ms = audio.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
-        let is_transcribed = self.transcriber.wants_transcript;
+        let is_transcribed = self.transcriber.wants_transcript && !audio.is_empty();
         self.tools.out.push_client(ClientCommand::AudioCommitted { segment_id, audio_ms, is_transcribed });
         let Some(assistant) = &mut self.assistant else { return };
         let id = EntryId(segment_id);
@@ -288,15 +305,7 @@ impl Session {
                 Setting::Tools(offer) => self.set_tools(offer),
                 Setting::AnswerMaxTokens(max) => self.set_max_tokens(max),
                 Setting::Temperature(temperature) => self.set_temperature(temperature),
-                Setting::TranscribeUser(on) if self.setup.profile.answers.is_some() => {
-                    self.transcriber.wants_transcript = on;
-                }
-                Setting::TranscribeUser(on) => {
-                    if on && !self.setup.profile.transcribes_user() {
-                        let because = "set transcribe_user = true in its [converse]";
-                        self.note_no_effect("a transcript of the user is not made", because);
-                    }
-                }
+                Setting::TranscribeUser(on) => self.transcribe_user(on),
                 Setting::Microphone(microphone) if self.setup.profile.barge_in().is_some() => {
                     self.settings.microphone = microphone;
                 }

@@ -15,6 +15,7 @@ mod reference_client;
 mod tools;
 mod transcription;
 mod usage;
+mod user_words;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
