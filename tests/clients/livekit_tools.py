@@ -53,7 +53,8 @@ async def run(code):
         model = openai.realtime.RealtimeModel(api_key="a key", model="gpt-realtime", **keywords(code))
         session = model.session()
         counted = asyncio.Queue()
-        session.on("metrics_collected", counted.put_nowait)
+        # The metrics of the connection name no response.
+        session.on("metrics_collected", lambda metrics: metrics.request_id and counted.put_nowait(metrics))
         session.on("error", lambda event: came["errors"].append(str(event.error)))
         await session.update_tools([get_weather])
         context = llm.ChatContext()
