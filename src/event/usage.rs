@@ -115,7 +115,7 @@ fn split(sum: Option<u32>, reported: [Option<u32>; 3], estimates: [u32; 3]) -> [
         let share = (rest * weights[at]).checked_div(total).unwrap_or(0);
         reported[at].unwrap_or(u32::try_from(share).unwrap_or(u32::MAX))
     });
-    // What rounding leaves goes to the first part that is not reported.
+    // The rest of the rounding goes to the first part that is not reported.
     let missing = sum.saturating_sub(parts.iter().fold(0, |sum: u32, part| sum.saturating_add(*part)));
     if let Some(first) = reported.iter().position(Option::is_none) {
         parts[first] = parts[first].saturating_add(missing);
