@@ -22,7 +22,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{
         AnswerRequest, ClientCommand, Entry, EntryId, EntryPart, EntryPlace, Role, Setting, SpeakRequest,
-        ToolOffer, VideoFrame, VoiceSample,
+        VideoFrame, VoiceSample,
     },
 };
 
@@ -30,10 +30,7 @@ use crate::{
 const NO_SPEAKER: &str = "the upstreams have no chat mode for it, and so cannot speak a given text; their models speak for themselves only";
 
 /// Why a profile calls no tools.
-const NO_TOOLS: &str = "it has no [answer.tools]";
-
-/// What operators should know of tools.
-const TOOLS_NOTE: &str = "tools: the model is prompted, not trained, to call them; each call is checked against its schema, and a wrong one is asked for once more";
+pub(super) const NO_TOOLS: &str = "it has no [answer.tools]";
 
 impl Session {
     /// Completes the audio so far: of the utterance in progress, or all that a client without voice activity has sent.
@@ -109,67 +106,6 @@ impl Session {
         if let Some(assistant) = &mut self.assistant {
             change(&mut assistant.entries);
         }
-    }
-
-    pub(super) fn set_instructions(&mut self, text: String) {
-        match &mut self.assistant {
-            Some(assistant) => assistant.settings.instructions = Some(text),
-            None => self.note_no_effect("instructions do nothing", "its prompts are in its file"),
-        }
-    }
-
-    /// Transcribes the user from now on, or no longer. A profile that transcribes the user of a conversation always does, because
-    /// the words are part of later prompts.
-    fn transcribe_user(&mut self, on: bool) {
-        let is_dialogue = self.setup.profile.dialogue.is_some();
-        if on && is_dialogue && !self.setup.can_transcribe {
-            self.note_no_effect("a transcript of the user is not made", "no upstream transcribes");
-        }
-        let is_wanted = match is_dialogue {
-            true => (on && self.setup.can_transcribe) || self.setup.profile.transcribes_user(),
-            false => on,
-        };
-        self.transcriber.wants_transcript = is_wanted;
-        if is_dialogue {
-            self.intake.speech_input.record_utterances(is_wanted);
-        }
-    }
-
-    fn set_max_tokens(&mut self, max: Option<u32>) {
-        match &mut self.assistant {
-            Some(assistant) => assistant.settings.max_tokens = max,
-            None if max.is_some() => {
-                self.note_no_effect("a bound on answers does nothing", "its model speaks in full duplex");
-            }
-            None => {}
-        }
-    }
-
-    fn set_temperature(&mut self, temperature: Option<f64>) {
-        let because = match &mut self.assistant {
-            Some(assistant) if self.setup.takes_temperature => {
-                return assistant.settings.temperature = temperature;
-            }
-            Some(_) => "its upstreams have none for single answers",
-            None => "it is in its file",
-        };
-        if temperature.is_some() {
-            self.note_no_effect("a temperature does nothing", because);
-        }
-    }
-
-    /// Sets the tools that the model may call.
-    fn set_tools(&mut self, offer: ToolOffer) {
-        let note = match &mut self.assistant {
-            Some(assistant) if self.setup.profile.calls_tools() => {
-                let has_tools = !offer.tools.is_empty();
-                assistant.settings.tools = offer;
-                Some(Observation::Note(TOOLS_NOTE.to_owned())).filter(|_| has_tools)
-            }
-            _ if offer.tools.is_empty() => None,
-            _ => return self.note_no_effect("tools do nothing", NO_TOOLS),
-        };
-        note.into_iter().for_each(|note| self.tools.out.observe(note));
     }
 
     pub(super) fn note_no_effect(&mut self, what: &str, because: &str) {

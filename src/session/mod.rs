@@ -6,7 +6,8 @@
 //! A message of an upstream goes through [`lanes`] to its owner, and a frame of the client through [`microphone`] and
 //! [`input`] to the conversation and the transcriber. Either returns [`effects`], and [`follow_up`] runs the steps below.
 //!
-//! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, and [`settings`] is what they set
+//! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, and
+//!   [`conversation_settings`] what they set for a conversation; [`settings`] is what they set
 //! - [`microphone`] takes the client's audio, [`input`] finds utterances in it; [`drop_report`] reports what was dropped
 //! - [`lanes`] are the upstream sessions with their owners, [`floor`] decides who is heard and plays it
 //! - the owners: [`stt`] makes transcripts of utterances, [`tts`] audio of texts, [`dialogue`] converses in full duplex, and
@@ -46,6 +47,7 @@
 
 pub(crate) mod assistant;
 mod client_requests;
+mod conversation_settings;
 pub(crate) mod dialogue;
 pub(crate) mod drain_plan;
 mod drop_report;

@@ -47,6 +47,11 @@ impl UsageMeter {
         self.output_letters = self.output_letters.saturating_add(letters(text));
     }
 
+    /// Forgets the request in progress, which is repeated because its upstream failed.
+    pub(crate) fn discard_request(&mut self) {
+        *self = Self { earlier: self.earlier, ..Self::default() };
+    }
+
     /// All tokens so far.
     pub(crate) fn total(&self) -> TokenUsage {
         let output_text = letter_tokens(self.output_letters);

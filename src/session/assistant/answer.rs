@@ -374,6 +374,7 @@ impl Answer {
         let is_unheard = self.turn.text.is_empty() && self.turn.playing.is_none();
         if may_ask_again && is_unheard {
             self.filter.clear();
+            self.usage.discard_request();
             if let Some(calling) = &mut self.calling {
                 calling.reset();
             }
