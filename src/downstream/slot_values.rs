@@ -107,7 +107,7 @@ fn word_value(word: &WordTime, slot: Slot) -> Option<SlotValue<'_>> {
 mod tests {
     use super::*;
     use crate::{
-        event::{ClientAudio, CloseReason, RolloverReason, Speaker, SpeechId, ToolCall},
+        event::{ClientAudio, CloseReason, RolloverReason, Speaker, SpeechId, TokenUsage, ToolCall},
         mapping::{Library, client::EventName},
     };
 
@@ -123,7 +123,14 @@ mod tests {
             EventName::AudioAnswered => ClientCommand::AudioAnswered { samples: 1 },
             EventName::AnswerStarted => ClientCommand::AnswerStarted { segment_id: 1, by_client: true },
             EventName::AnswerEnded => {
-                ClientCommand::AnswerEnded { segment_id: 1, cancelled: true, audio_ms: 1 }
+                let usage = TokenUsage::default();
+                ClientCommand::AnswerEnded {
+                    segment_id: 1,
+                    cancelled: true,
+                    audio_ms: 1,
+                    usage,
+                    hit_limit: false,
+                }
             }
             EventName::ToolCalled => {
                 let text = || "x".to_owned();

@@ -118,7 +118,7 @@ pub enum EntryPlace {
 }
 
 /// Request for an answer of the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AnswerRequest {
     /// Instructions in place of the session's.
     pub instructions: Option<String>,
@@ -126,6 +126,8 @@ pub struct AnswerRequest {
     pub speaks: Option<bool>,
     /// Bound on the answer's length, in the model's tokens.
     pub max_tokens: Option<u32>,
+    /// Sampling temperature in place of the session's.
+    pub temperature: Option<f64>,
     /// Entries in place of the conversation so far.
     pub entries: Option<Vec<Entry>>,
     /// Tools in place of the session's.
@@ -154,6 +156,7 @@ impl Default for AnswerRequest {
             instructions: None,
             speaks: None,
             max_tokens: None,
+            temperature: None,
             entries: None,
             tools: None,
             is_remembered: true,
@@ -201,7 +204,7 @@ pub struct ChatMessage {
 }
 
 /// A chat turn: everything the model needs to know for one answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ChatTurn {
     /// System prompt before the voice sample. Without a voice sample it is not sent.
     pub before_voice: String,
@@ -215,6 +218,8 @@ pub struct ChatTurn {
     pub voice: Option<VoiceSample>,
     /// Bound on the answer's length, in the model's tokens.
     pub max_tokens: u32,
+    /// Sampling temperature; `None` for the server's own.
+    pub temperature: Option<f64>,
 }
 
 /// The words of an answer that was heard for `heard_ms` of its `total_ms`, in whole words. Speech is about even. In scripts
@@ -236,7 +241,7 @@ pub fn heard_words(text: &str, heard_ms: u64, total_ms: u64) -> &str {
 }
 
 /// True for letters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, Chinese, Japanese.
-const fn needs_no_spaces(letter: char) -> bool {
+pub(super) const fn needs_no_spaces(letter: char) -> bool {
     matches!(letter as u32,
         0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x312f | 0x3190..=0x9fff
         | 0xf900..=0xfaff | 0xff00..=0xffef | 0x2_0000..=0x3_ffff)

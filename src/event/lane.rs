@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ChatTurn, VideoFrame, VoiceSample};
+use super::{ChatTurn, ReportedUsage, VideoFrame, VoiceSample};
 
 /// Message from an upstream.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +63,10 @@ pub struct MessageMeta<'a> {
     pub resume_token: Option<&'a str>,
     /// Length of the units in which the model takes audio, ms.
     pub unit_ms: Option<u32>,
+    /// Tokens of the request that the message answers.
+    pub usage: Option<ReportedUsage>,
+    /// The answer ends at the bound on its length.
+    pub hit_limit: bool,
 }
 
 /// End of an upstream session, in its own words.

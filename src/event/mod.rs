@@ -18,6 +18,7 @@ mod lane;
 pub mod relay;
 mod tool;
 mod turn_end;
+pub(crate) mod usage;
 
 pub use self::answer::{
     AnswerRequest, ChatMessage, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, Role, TurnDetection,
@@ -31,9 +32,10 @@ pub use self::lane::{
 };
 pub use self::tool::{Tool, ToolCall, ToolChoice, ToolOffer, ToolResult};
 pub use self::turn_end::{Eagerness, PauseId, TurnEnd};
+pub use self::usage::{ReportedUsage, TokenDetails};
 use crate::audio::{encoding::Encoding, vad::Sensitivity};
 pub use crate::mapping::{
-    client::{ClientAudio, ClientCommand, CloseReason, RolloverReason, Speaker, SpeechId},
+    client::{ClientAudio, ClientCommand, CloseReason, RolloverReason, Speaker, SpeechId, TokenUsage},
     profile::{MicrophoneMode, TurnEndRule},
     upstream::{LanePurpose, Mode, VoiceEncoding},
 };
@@ -165,7 +167,11 @@ pub enum Setting {
     SpokenAnswers(bool),
     /// Tools that the model may call.
     Tools(ToolOffer),
-    /// Whether the user's words are transcribed beside an answer.
+    /// Bound on each answer, in the model's tokens, below the profile's.
+    AnswerMaxTokens(Option<u32>),
+    /// Sampling temperature of answers, in place of the server's.
+    Temperature(Option<f64>),
+    /// Whether the user's words are transcribed beside the conversation.
     TranscribeUser(bool),
 }
 

@@ -22,7 +22,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{
         AnswerRequest, ClientCommand, Entry, EntryId, EntryPart, EntryPlace, Role, Setting, SpeakRequest,
-        ToolOffer, TurnEnd, VideoFrame, VoiceSample,
+        TurnEnd, VideoFrame, VoiceSample,
     },
     mapping::profile::TurnEndRule,
 };
@@ -31,10 +31,7 @@ use crate::{
 const NO_SPEAKER: &str = "the upstreams have no chat mode for it, and so cannot speak a given text; their models speak for themselves only";
 
 /// Why a profile calls no tools.
-const NO_TOOLS: &str = "it has no [answer.tools]";
-
-/// Note for operators about tools.
-const TOOLS_NOTE: &str = "tools: the model is prompted, not trained, to call them; each call is checked against its schema, and a wrong one is asked for once more";
+pub(super) const NO_TOOLS: &str = "it has no [answer.tools]";
 
 impl Session {
     /// Completes the audio so far: of the utterance in progress, or all that a client without voice activity has sent.
@@ -113,28 +110,6 @@ impl Session {
         }
     }
 
-    pub(super) fn set_instructions(&mut self, text: String) {
-        match &mut self.assistant {
-            Some(assistant) => assistant.settings.instructions = Some(text),
-            None => self.note_no_effect("instructions do nothing", "its prompts are in its file"),
-        }
-    }
-
-    /// Sets the tools that the model may call.
-    fn set_tools(&mut self, offer: ToolOffer) {
-        let note = match &mut self.assistant {
-            Some(assistant) if self.setup.profile.calls_tools() => {
-                let has_tools = !offer.tools.is_empty();
-                assistant.note_change();
-                assistant.settings.tools = offer;
-                Some(Observation::Note(TOOLS_NOTE.to_owned())).filter(|_| has_tools)
-            }
-            _ if offer.tools.is_empty() => None,
-            _ => return self.note_no_effect("tools do nothing", NO_TOOLS),
-        };
-        note.into_iter().for_each(|note| self.tools.out.observe(note));
-    }
-
     pub(super) fn note_no_effect(&mut self, what: &str, because: &str) {
         let note = format!("{what} in profile {}: {because}", self.setup.profile.name);
         self.tools.out.observe(Observation::NoEffect(note));
@@ -143,7 +118,7 @@ impl Session {
     /// Passes an utterance on to the assistant once its audio is complete.
     pub(super) fn handle_committed(&mut self, now: Instant, segment_id: u32, audio: Arc<Vec<i16>>) {
         let audio_ms = audio.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
-        let is_transcribed = self.transcriber.wants_transcript;
+        let is_transcribed = self.transcriber.wants_transcript && !audio.is_empty();
         self.tools.out.push_client(ClientCommand::AudioCommitted { segment_id, audio_ms, is_transcribed });
         let Some(assistant) = &mut self.assistant else { return };
         let id = EntryId(segment_id);
@@ -274,15 +249,9 @@ impl Session {
                     }
                 }
                 Setting::Tools(offer) => self.set_tools(offer),
-                Setting::TranscribeUser(on) if self.setup.profile.answers.is_some() => {
-                    self.transcriber.wants_transcript = on;
-                }
-                Setting::TranscribeUser(on) => {
-                    if on && !self.setup.profile.transcribes_user() {
-                        let because = "set transcribe_user = true in its [converse]";
-                        self.note_no_effect("a transcript of the user is not made", because);
-                    }
-                }
+                Setting::AnswerMaxTokens(max) => self.set_max_tokens(max),
+                Setting::Temperature(temperature) => self.set_temperature(temperature),
+                Setting::TranscribeUser(on) => self.transcribe_user(on),
                 Setting::Microphone(microphone) if self.setup.profile.barge_in().is_some() => {
                     self.settings.microphone = microphone;
                 }

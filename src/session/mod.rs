@@ -6,13 +6,14 @@
 //! A message of an upstream goes through [`lanes`] to its owner, and a frame of the client through [`microphone`] and
 //! [`input`] to the conversation and the transcriber. Either returns [`effects`], and [`follow_up`] runs the steps below.
 //!
-//! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, and [`settings`] is what they set
+//! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, and
+//!   [`conversation_settings`] what they set for a conversation; [`settings`] is what they set
 //! - [`microphone`] takes the client's audio, [`input`] finds utterances in it; [`drop_report`] reports what was dropped
 //! - [`pauses`] handles pauses in the user's speech, which a model judges and which early questions use
 //! - [`lanes`] are the upstream sessions with their owners, [`floor`] decides who is heard and plays it
 //! - the owners: [`stt`] makes transcripts of utterances, [`tts`] audio of texts, [`dialogue`] converses in full duplex, and
 //!   [`assistant`] takes turns
-//! - [`outbox`] is what leaves, [`timers`] are all deadlines, and [`tools`] are these with lanes and floor
+//! - [`outbox`] is what leaves, [`timers`] are all deadlines, and [`tools`] are these with lanes and floor; [`usage`] counts tokens
 //! - [`shutdown`] ends a session by the deadlines of [`drain_plan`]; [`measurement`] and [`status`] serve operators
 //!
 //! A newcomer changes the owner that a behaviour belongs to. This file only decides which owner gets a client's message.
@@ -47,6 +48,7 @@
 
 pub(crate) mod assistant;
 mod client_requests;
+mod conversation_settings;
 pub(crate) mod dialogue;
 pub(crate) mod drain_plan;
 mod drop_report;
@@ -70,6 +72,7 @@ pub(crate) mod stt;
 pub(crate) mod timers;
 pub(crate) mod tools;
 pub(crate) mod tts;
+pub(crate) mod usage;
 
 use std::time::{Duration, Instant};
 

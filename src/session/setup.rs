@@ -8,7 +8,7 @@ use crate::mapping::{
     ClientMapping, Profile,
     client::{AudioIn, AudioOut, TranscriptRules},
     profile::{PlayoutRules, TurnEndRule},
-    upstream::{Dialects, DuplexLimits, LanePurpose, Mode, VoiceEncoding},
+    upstream::{Dialects, DuplexLimits, LanePurpose, Mode, SendName, VoiceEncoding},
 };
 
 /// Inputs of a new session.
@@ -38,6 +38,10 @@ pub struct SessionSetup {
     pub duplex: DuplexLimits,
     /// True if an upstream speaks given texts.
     pub can_speak: bool,
+    /// True if an upstream transcribes.
+    pub can_transcribe: bool,
+    /// True if an upstream takes a sampling temperature for an answer.
+    pub takes_temperature: bool,
     /// Encodings of voice samples that the upstreams may accept, in the order of attempts.
     pub voice_encodings: Arc<[VoiceEncoding]>,
     /// Configured voices, by name.
@@ -68,6 +72,10 @@ impl SessionSetup {
             audio_max_ms: dialects.audio_max_ms(),
             duplex: dialects.duplex(),
             can_speak: dialects.serve(LanePurpose::Speak, Mode::Chat),
+            can_transcribe: dialects.serve(LanePurpose::Transcribe, Mode::Chat),
+            takes_temperature: dialects
+                .iter()
+                .any(|dialect| dialect.has_slot(&[SendName::Chat, SendName::ChatWithVoice], "temperature")),
             voice_encodings: dialects.voice_encodings(),
             voice_catalog: Arc::default(),
             has_turn_judge: false,

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 use super::Backend;
 
+/// Tokens of the audio of one unit.
+const UNIT_AUDIO_TOKENS: u64 = 10;
+
 /// Converts instants to Unix time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UnixClock {
@@ -51,6 +54,9 @@ pub(super) struct ServerEvent<'a> {
     pub(super) diagnostic: Option<Diagnostic<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) metrics: Option<EventMetrics>,
+    /// Tokens of one unit, with its first message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) chunk_usage: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_send_ts: Option<f64>,
 }
@@ -102,6 +108,20 @@ impl EventMetrics {
     /// Creates metrics that include a step.
     pub(super) fn with_step(backend: Backend, kv_cache_length: u64, step: StepMetrics) -> Self {
         Self { step: Some(step), ..Self::new(backend, kv_cache_length) }
+    }
+}
+
+impl StepMetrics {
+    /// Tokens of the step: what it read and what it made (the server's document realtime-api/usage.md).
+    pub(super) fn usage(&self) -> Value {
+        let (vision, text, audio) = (self.vision_tokens, self.n_tokens, self.n_tts_tokens);
+        let [vision, text, audio] = [vision, text, audio].map(Option::unwrap_or_default);
+        let (input, output) = (1 + UNIT_AUDIO_TOKENS + vision, text + audio);
+        json!({
+            "total_tokens": input + output, "input_tokens": input, "output_tokens": output,
+            "input_token_details": {"text_tokens": 1, "audio_tokens": UNIT_AUDIO_TOKENS, "vision_tokens": vision},
+            "output_token_details": {"text_tokens": text, "audio_tokens": audio},
+        })
     }
 }
 

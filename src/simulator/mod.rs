@@ -302,6 +302,8 @@ pub struct SimulatorConfig {
     pub turn_units: usize,
     /// The first answers of the chat model, in this order. Texts to read aloud and transcripts do not count.
     pub answers: Vec<String>,
+    /// Counts tokens in full duplex, as newer servers of the current dialect do.
+    pub counts_tokens: bool,
     /// Seed of the ids: equal seeds and inputs give equal outputs.
     pub seed: u64,
     /// Reports the samples of every ASR request ([`SimOutput::AsrAudio`]), every full-duplex session
@@ -326,6 +328,7 @@ impl Default for SimulatorConfig {
             force_listen_count: 3,
             turn_units: 3,
             answers: Vec::new(),
+            counts_tokens: false,
             seed: 0,
             record: false,
         }

@@ -38,6 +38,7 @@ impl Dialect {
             "messages" => SlotValue::Written(JsonWriter(&messages)),
             "speaks" => SlotValue::Bool(turn.speaks),
             "max_tokens" => SlotValue::Int(turn.max_tokens.into()),
+            "temperature" => turn.temperature.map_or(SlotValue::Null, SlotValue::Float),
             "modalities" if turn.speaks => SlotValue::Raw(r#"["text","audio"]"#),
             "modalities" => SlotValue::Raw(r#"["text"]"#),
             _ => voice,

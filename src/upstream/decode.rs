@@ -4,7 +4,7 @@ use super::{Dialect, http};
 use crate::{
     audio::{pcm, scratch},
     event::{
-        EndKind, Frame, LaneEvent, MessageMeta, UpstreamEnd,
+        EndKind, Frame, LaneEvent, MessageMeta, ReportedUsage, UpstreamEnd,
         relay::{ModelOutput, QueuePosition, RelayEndReason, StepOutput, UpstreamMessage},
     },
     foreign::shortened,
@@ -43,7 +43,7 @@ impl Dialect {
             Frame::Text(text) => match self.mapping.extractor.extract(text) {
                 Ok(found) => match self.mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
                     Some(rule) => {
-                        let meta = message_meta(rule, &found);
+                        let meta = message_meta(&self.mapping, rule, &found);
                         if let Some(problem) =
                             rule.require.iter().find_map(|it| it.problem(&found, self.mode))
                         {
@@ -68,13 +68,22 @@ impl Dialect {
     }
 }
 
-fn message_meta<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> MessageMeta<'f> {
+fn message_meta<'f>(
+    mapping: &UpstreamMapping,
+    rule: &ReceiveRule,
+    found: &'f ExtractedValues<'_>,
+) -> MessageMeta<'f> {
     let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
     let tokens = rule.context_tokens.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
     let whole = |slot: Option<usize>| match slot.and_then(|slot| found.get(slot)) {
         Some(Node::Int(number)) => u64::try_from(*number).ok(),
         _ => None,
     };
+    let usage = match rule.usage.and_then(|slot| found.get(slot)) {
+        Some(Node::Raw(json)) => ReportedUsage::read(json),
+        _ => None,
+    };
+    let hits_limit = |reason| mapping.meanings.answer_limit.iter().any(|known| known == reason);
     MessageMeta {
         response_id: text(rule.response_id),
         input_id: text(rule.input_id),
@@ -83,6 +92,8 @@ fn message_meta<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> Messa
         sequence: whole(rule.sequence),
         resume_token: text(rule.resume_token),
         unit_ms: whole(rule.unit_ms).and_then(|ms| u32::try_from(ms).ok()),
+        usage,
+        hit_limit: text(rule.finish).is_some_and(hits_limit),
     }
 }
 

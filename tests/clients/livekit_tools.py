@@ -1,7 +1,7 @@
 """Lets the model call a function through LiveKit's OpenAI plugin: python3 livekit_tools.py CODE
 
 The code is a keyword argument of the model. The driver does what LiveKit's agent session does with calls. Prints what the function
-was called with, the answer and the length of its audio as JSON.
+was called with, the answer, the length of its audio, and the tokens that LiveKit counts for each response, as JSON.
 """
 
 import asyncio
@@ -48,10 +48,13 @@ async def play(generation, came):
 
 
 async def run(code):
-    came = {"called": [], "answer": "", "audio_s": 0, "errors": []}
+    came = {"called": [], "answer": "", "audio_s": 0, "usage": [], "errors": []}
     async with http_context.open():
         model = openai.realtime.RealtimeModel(api_key="a key", model="gpt-realtime", **keywords(code))
         session = model.session()
+        counted = asyncio.Queue()
+        # The metrics of the connection name no response.
+        session.on("metrics_collected", lambda metrics: metrics.request_id and counted.put_nowait(metrics))
         session.on("error", lambda event: came["errors"].append(str(event.error)))
         await session.update_tools([get_weather])
         context = llm.ChatContext()
@@ -67,6 +70,9 @@ async def run(code):
             context.items.append(result)
         await session.update_chat_ctx(context)
         await play(await session.generate_reply(), came)
+        for _ in range(2):
+            metrics = await counted.get()
+            came["usage"].append([metrics.input_tokens, metrics.output_tokens])
         await session.aclose()
     return came
 

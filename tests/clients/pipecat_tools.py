@@ -1,7 +1,7 @@
 """Lets the model call a function through pipecat's OpenAI service: python3 pipecat_tools.py CODE
 
-The code is a keyword argument of the service. Prints what the function was called with, the answer and the length of its audio as
-JSON.
+The code is a keyword argument of the service. Prints what the function was called with, the answer, the length of its audio, and the
+tokens that pipecat counts for each response, as JSON.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ logger.remove()
 
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
-from pipecat.frames.frames import ErrorFrame, LLMRunFrame, TTSAudioRawFrame, TTSTextFrame
+from pipecat.frames.frames import ErrorFrame, LLMRunFrame, MetricsFrame, TTSAudioRawFrame, TTSTextFrame
+from pipecat.metrics.metrics import LLMUsageMetricsData
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
@@ -44,6 +45,9 @@ class Tap(FrameProcessor):
                 self.came["audio_s"] += len(frame.audio) / (2 * RATE)
             case TTSTextFrame():
                 self.came["answer"] += frame.text
+            case MetricsFrame():
+                counted = [metric.value for metric in frame.data if isinstance(metric, LLMUsageMetricsData)]
+                self.came["usage"] += [[tokens.prompt_tokens, tokens.completion_tokens] for tokens in counted]
             case ErrorFrame():
                 self.came["errors"].append(frame.error)
         self.changed.set()
@@ -51,7 +55,7 @@ class Tap(FrameProcessor):
 
 
 async def run(code):
-    came = {"called": [], "answer": "", "audio_s": 0, "errors": []}
+    came = {"called": [], "answer": "", "audio_s": 0, "usage": [], "errors": []}
 
     async def get_weather(params):
         came["called"].append(dict(params.arguments))
@@ -76,13 +80,13 @@ async def run(code):
     external = LLMUserAggregatorParams(user_turn_strategies=ExternalUserTurnStrategies())
     pair = LLMContextAggregatorPair(context, user_params=external)
     tap = Tap(came)
-    params = PipelineParams(audio_in_sample_rate=RATE, audio_out_sample_rate=RATE)
+    params = PipelineParams(audio_in_sample_rate=RATE, audio_out_sample_rate=RATE, enable_usage_metrics=True)
     worker = PipelineWorker(Pipeline([pair.user(), service, tap, pair.assistant()]), params=params)
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)
     running = asyncio.create_task(runner.run())
     await worker.queue_frame(LLMRunFrame())
-    while not (came["errors"] or (came["audio_s"] > 1 and "Rome" in came["answer"])):
+    while not (came["errors"] or ("Rome" in came["answer"] and len(came["usage"]) > 1)):
         await tap.changed.wait()
         tap.changed.clear()
     await worker.end()

@@ -84,6 +84,18 @@ pub(crate) struct ScriptedJudge {
     pub(crate) verdict: Box<Judgement>,
 }
 
+impl HarnessConfig {
+    /// A conversation in full duplex, on two workers, whose profile also transcribes the user.
+    pub(super) fn transcribed_conversation() -> Self {
+        let mut config = Self { profile: "transcribed", ..Self::default() };
+        let profile = "kind = \"profile\"\nname = \"transcribed\"\ntitle = \"t\"\nextends = \"conversation\"\nmode = \"audio\"\n\
+            [converse]\ntranscribe_user = true\n";
+        config.library.add("transcribed.toml", profile).unwrap();
+        config.simulator.workers = 2;
+        config
+    }
+}
+
 impl Default for HarnessConfig {
     fn default() -> Self {
         Self {

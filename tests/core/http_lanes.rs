@@ -32,17 +32,21 @@ struct Session {
     /// Lanes that are dialled, and lanes with a request.
     dialled: Vec<Lane>,
     asked: Vec<Lane>,
-    /// Paths of the requests.
+    /// Paths of the requests, and their bodies.
     requests: Vec<String>,
+    bodies: Vec<Value>,
     events: Vec<Value>,
 }
 
 impl Session {
     fn open(dialect: &str, answers: Vec<(u16, Vec<Value>)>) -> Self {
+        Self::of("macaw", "speech", dialect, answers)
+    }
+
+    fn of(client: &str, profile: &str, dialect: &str, answers: Vec<(u16, Vec<Value>)>) -> Self {
         let library = Library::embedded().unwrap();
-        let (client, dialect) = (library.client("macaw").unwrap(), library.upstream(dialect).unwrap());
-        let setup =
-            SessionSetup::new(&client, library.profile("speech").unwrap(), &dialect.clone().into(), 1);
+        let (client, dialect) = (library.client(client).unwrap(), library.upstream(dialect).unwrap());
+        let setup = SessionSetup::new(&client, library.profile(profile).unwrap(), &dialect.clone().into(), 1);
         let (now, opened_unix) = (epoch(), Duration::ZERO);
         let parts = SessionParts {
             library: &library,
@@ -61,6 +65,7 @@ impl Session {
             dialled: Vec::new(),
             asked: Vec::new(),
             requests: Vec::new(),
+            bodies: Vec::new(),
             events: Vec::new(),
         }
     }
@@ -95,7 +100,8 @@ impl Session {
                 }
                 Output::OpenLane(lane, ..) => self.dialled.push(lane),
                 Output::Request(lane, request) => {
-                    assert!(matches!(request.body, HttpBody::Json(_)));
+                    let HttpBody::Json(body) = &request.body else { panic!("a form") };
+                    self.bodies.push(serde_json::from_str(body).unwrap());
                     self.requests.push(request.path);
                     self.asked.push(lane);
                 }
@@ -171,4 +177,47 @@ fn full_server_is_asked_again_for_as_long_as_a_queue_may_last_and_named_as_full(
     let message = errors[0]["message"].as_str().unwrap();
     assert!(message.contains("HTTP 503 for /chat/completions: Queue is full"), "{message}");
     assert_eq!(errors[0]["code"], "service_unavailable");
+}
+
+/// A session of OpenAI's protocol that answers in turns, and asks for one answer in words.
+fn ask(dialect: &str, session: &Value, answer: Vec<Value>) -> Session {
+    let mut client = Session::of("openai-realtime", "assistant", dialect, vec![(200, answer)]);
+    for message in [
+        json!({"type": "session.update", "session": session}),
+        json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
+            "content": [{"type": "input_text", "text": "How far is the moon?"}]}}),
+        json!({"type": "response.create", "response": {"output_modalities": ["text"]}}),
+    ] {
+        client.input(Input::Client(Frame::Text(&message.to_string())));
+    }
+    client.wait(1);
+    client
+}
+
+#[test]
+fn server_counts_tokens_and_says_that_an_answer_reached_its_bound() {
+    for dialect in ["vllm-omni-http", "sglang-omni-http"] {
+        for (reason, status) in [("length", "incomplete"), ("stop", "completed")] {
+            let mut end = delta("");
+            end["choices"][0]["finish_reason"] = reason.into();
+            let usage = json!({"object": "chat.completion.chunk", "choices": [], "usage": {"prompt_tokens": 34,
+                "completion_tokens": 7, "total_tokens": 41, "prompt_tokens_details": {"cached_tokens": 16}}});
+            let session = json!({"max_output_tokens": 7, "temperature": 0.25});
+            let client = ask(dialect, &session, vec![delta("Very far"), end, usage]);
+            let done = &client.events("response.done")[0]["response"];
+            assert_eq!(done["status"], status, "{done}");
+            let details = json!({"type": "incomplete", "reason": "max_output_tokens"});
+            assert_eq!(done["status_details"], if reason == "length" { details } else { Value::Null });
+            let usage = &done["usage"];
+            assert_eq!((&usage["input_tokens"], &usage["output_tokens"]), (&json!(34), &json!(7)), "{usage}");
+            assert_eq!(usage["input_token_details"]["cached_tokens"], 16);
+            assert_eq!(client.bodies[0]["max_tokens"], 7);
+            assert_eq!(client.bodies[0]["temperature"], 0.25);
+        }
+        let client = ask(dialect, &json!({}), vec![delta("Very far")]);
+        assert!(client.bodies[0].get("temperature").is_none(), "{}", client.bodies[0]);
+        assert!(
+            client.events("response.done")[0]["response"]["usage"]["output_tokens"].as_u64().unwrap() > 0
+        );
+    }
 }

@@ -21,9 +21,12 @@ impl Client {
     }
 
     fn connect_to(profile: &'static str, simulator: SimulatorConfig) -> Self {
-        let (query, simulator) = (String::new(), SimulatorConfig { record: true, ..simulator });
-        let config =
-            HarnessConfig { client: "pipecat", query, profile, simulator, ..HarnessConfig::default() };
+        let simulator = SimulatorConfig { record: true, ..simulator };
+        Self::with_config(HarnessConfig { profile, simulator, ..HarnessConfig::default() })
+    }
+
+    fn with_config(config: HarnessConfig) -> Self {
+        let config = HarnessConfig { client: "pipecat", query: String::new(), ..config };
         Self { harness: Harness::new(config) }
     }
 
@@ -274,6 +277,23 @@ fn user_is_transcribed_in_the_assistant() {
     // Virtual time begins at 2026-11-20T04:27:44Z.
     assert!(user["timestamp"].as_str().unwrap().starts_with("2026-11-20T"), "{user}");
     assert_eq!(client.texts("user-llm-text"), [user["text"].as_str().unwrap()]);
+}
+
+#[test]
+fn user_is_transcribed_in_full_duplex_if_the_route_asks_for_it() {
+    let mut client = Client::with_config(HarnessConfig::transcribed_conversation());
+    client.say(&zeros(3000), (16_000, 1));
+    for turn in 1..=2 {
+        client.say(&speech(), (16_000, 1));
+        client.listen_for("bot-llm-stopped", turn);
+    }
+    let whole = |message: &Value| message["data"]["final"] == true;
+    let words: Vec<Value> = client.messages("user-transcription").into_iter().filter(whole).collect();
+    assert_eq!(words.len(), 2, "{:?}", client.kinds());
+    assert_eq!(client.texts("user-llm-text").len(), 2);
+    let kinds = client.kinds();
+    assert!(start(&kinds, "user-transcription") < start(&kinds, "bot-llm-stopped"), "{kinds:?}");
+    assert_eq!(client.messages("error"), Vec::<Value>::new());
 }
 
 #[test]

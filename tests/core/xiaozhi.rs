@@ -20,9 +20,13 @@ struct Device {
 
 impl Device {
     fn connect(profile: &'static str, version: u8) -> Self {
+        Self::with_config(HarnessConfig { profile, ..HarnessConfig::default() }, version)
+    }
+
+    fn with_config(config: HarnessConfig, version: u8) -> Self {
         // As from the header Protocol-Version.
         let query = format!("version={version}");
-        let config = HarnessConfig { client: "xiaozhi", query, profile, ..HarnessConfig::default() };
+        let config = HarnessConfig { client: "xiaozhi", query, ..config };
         let encoder = OpusEncoder::new(16_000, 1, Application::Voip).unwrap();
         let mut device = Self { harness: Harness::new(config), encoder, version };
         device.harness.send_json(&json!({
@@ -136,6 +140,23 @@ fn auto_mode_is_answered_with_every_frame_version() {
             _ => {}
         }
     }
+}
+
+#[test]
+fn words_of_the_user_come_in_full_duplex_if_the_route_asks_for_them() {
+    let mut device = Device::with_config(HarnessConfig::transcribed_conversation(), 1);
+    device.listen(&json!({"state": "start", "mode": "realtime"}));
+    device.say(&zeros(3000));
+    for _ in 0..2 {
+        device.say(&speech());
+        device.say(&zeros(8000));
+    }
+    let words = device.harness.events("stt");
+    assert_eq!(words.len(), 2, "{:?}", device.harness.names());
+    assert!(words.iter().all(|event| event["text"].as_str().unwrap().starts_with("simulated transcript")));
+    let order =
+        ["stt", "tts"].map(|kind| device.harness.names().iter().position(|name| name == kind).unwrap());
+    assert!(order.is_sorted(), "{:?}", device.harness.names());
 }
 
 #[test]

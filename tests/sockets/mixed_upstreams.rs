@@ -15,7 +15,7 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::{
     Bench, Client, ClientFrame, RunningServer, assert_pairs_closed, audio, conversation_profile_with, events,
-    http_upstream, recording, speech_dir, start_simulator, upstream_of,
+    http_upstream, instant_simulator, recording, speech_dir, start_simulator, upstream_of,
 };
 
 fn simulator(dialect: SimDialect) -> SimulatorConfig {
@@ -330,4 +330,64 @@ async fn thirty_conversations_lose_no_sample_although_each_kind_of_server_is_kil
     // A server that takes over a conversation hears again what its predecessor did not answer: one question at most.
     assert!(lost == 0 && repeated <= repeats * 16_000, "{lost} lost, {repeated} repeated");
     assert!(repeats >= servers.len() * CLIENTS / 6, "conversations moved: {repeats}");
+}
+
+/// Sends a recording at 24 kHz in JSON like a microphone, then silence, until an event of this type comes.
+async fn say_in_json(client: &mut Client, samples: &[i16], until: &str) {
+    let fast = samples.chunks_exact(2).flat_map(|pair| [pair[0], pair[0], pair[1]]);
+    let fast: Vec<u8> = fast.flat_map(i16::to_le_bytes).collect();
+    let mut chunks = fast.chunks_exact(4800);
+    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    loop {
+        tokio::select! {
+            frame = client.next() => if frame.kind() == until { return },
+            _ = ticks.tick() => {
+                let chunk = chunks.next().map_or(vec![0; 4800], <[u8]>::to_vec);
+                let audio = STANDARD.encode(chunk);
+                client.send_json(json!({"type": "input_audio_buffer.append", "audio": audio})).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn client_that_asks_for_the_users_words_gets_them_from_an_http_server_beside_the_conversation() {
+    let (talking, _talking, _) = start_simulator("127.0.0.1:0", simulator(SimDialect::Current), None).await;
+    let transcribing = SimulatorConfig { http_api: Some(HttpApi::OpenaiAudio), ..instant_simulator() };
+    let (transcribing, _transcribing, recorder) = start_simulator("127.0.0.1:0", transcribing, None).await;
+    let talking = UpstreamConfig {
+        serves: Some(vec![LanePurpose::Converse]),
+        ..upstream_of(SimDialect::Current, talking)
+    };
+    let transcribing = UpstreamConfig {
+        serves: Some(vec![LanePurpose::Transcribe]),
+        ..http_upstream(HttpApi::OpenaiAudio, transcribing)
+    };
+    let config = Config {
+        profile: Some("conversation".into()),
+        upstream: vec![talking, transcribing],
+        ..Config::default()
+    };
+    let bench = Bench::with_config(simulator(SimDialect::Current), config).await;
+    let mut client = bench.dial("/openai/v1/realtime?model=gpt-realtime").await;
+    client.wait_for_event("session.created").await;
+    let input =
+        json!({"format": {"type": "audio/pcm", "rate": 24000}, "transcription": {"model": "whisper-1"}});
+    let session = json!({"type": "realtime", "audio": {"input": input}});
+    client.send_json(json!({"type": "session.update", "session": session})).await;
+    client.wait_for_event("session.updated").await;
+    say_in_json(&mut client, &recording("goforward"), "response.done").await;
+    let frames = client.received;
+    let completed = events(&frames, "conversation.item.input_audio_transcription.completed");
+    assert_eq!(completed.len(), 1, "{frames:?}");
+    assert_eq!(completed[0]["item_id"], events(&frames, "input_audio_buffer.committed")[0]["item_id"]);
+    assert!(
+        completed[0]["transcript"].as_str().unwrap().starts_with("simulated transcript"),
+        "{completed:?}"
+    );
+    assert!(events(&frames, "error").is_empty(), "{frames:?}");
+    let usage = &events(&frames, "response.done")[0]["response"]["usage"];
+    assert!(usage["output_token_details"]["audio_tokens"].as_u64() > Some(10), "{usage}");
+    let is_request = |input: &&RecordedInput| matches!(input, RecordedInput::Request(_, path, _) if path == "/v1/audio/transcriptions");
+    assert_eq!(recorder.all().iter().filter(is_request).count(), 1);
 }

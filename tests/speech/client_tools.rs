@@ -71,6 +71,17 @@ fn assert_called(name: &str, came: &Value, answer: &str) {
     }
 }
 
+/// The library's own metrics count input and output of both responses: the call, and the spoken answer.
+fn assert_counted(name: &str, came: &Value) {
+    let usage = came["usage"].as_array().unwrap();
+    let tokens: Vec<u64> = usage
+        .iter()
+        .flat_map(|response| response.as_array().unwrap())
+        .map(|count| count.as_u64().unwrap())
+        .collect();
+    assert!(tokens.len() == 4 && tokens.iter().all(|count| *count > 3), "{name}: {usage:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn openai_libraries_call_a_function_and_speak_its_result() {
     if installed_clients().is_none() {
@@ -78,6 +89,9 @@ async fn openai_libraries_call_a_function_and_speak_its_result() {
     }
     for (name, came) in run_clients(&[]).await {
         assert_called(name, &came, "The tool says sunny in Rome.");
+        if ["pipecat", "livekit"].contains(&name) {
+            assert_counted(name, &came);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     with,
 };
 use crate::{
-    event::{ClientAudio, EntryId, Message, SpeechId, ToolCall},
+    event::{ClientAudio, EntryId, Message, SpeechId, TokenUsage, ToolCall},
     mapping::client::RealtimeEvent,
 };
 
@@ -140,6 +140,13 @@ impl Realtime {
             self.send_item_done(*number, send);
         }
         self.send_with(RealtimeEvent::OutputItemDone, place, ("item", &json), send);
+    }
+
+    /// Notes what an answer took, and whether it ended at the bound on its length.
+    pub(super) fn note_usage(&mut self, segment_id: u32, usage: TokenUsage, hit_limit: bool) {
+        if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {
+            (response.usage, response.hit_limit) = (usage, hit_limit);
+        }
     }
 
     /// Ends a response: its part, its items and itself.

@@ -193,6 +193,14 @@ impl ItemStore {
         self.count_bytes();
     }
 
+    /// Index at which the item of an utterance or an answer with this number belongs: before those that began later. Items that
+    /// the client added stay where they are.
+    pub(super) fn position_for(&self, number: EntryId) -> usize {
+        let began_later = |item: &Item| item.number > number && item.number < EntryId::FIRST_ADDED;
+        let later = self.list.iter().rev().take_while(|item| began_later(item)).count();
+        self.list.len() - later
+    }
+
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }

@@ -239,7 +239,8 @@ impl Realtime {
             ClientCommand::ToolCalled { segment_id, entry_id, call } => {
                 self.add_call(*segment_id, EntryId(*entry_id), call);
             }
-            ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms } => {
+            ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms, usage, hit_limit } => {
+                self.note_usage(*segment_id, *usage, *hit_limit);
                 self.end_response(*segment_id, (*cancelled, *audio_ms), send);
                 self.report_units(0, send);
             }
@@ -273,17 +274,20 @@ impl Realtime {
         self.send_with(event, json!({}), ("session", &session), send);
     }
 
-    /// Makes an item of an utterance. It is done with its transcript, if one follows.
+    /// Makes an item of an utterance, before the items of answers that began after it. It is done with its transcript, if one
+    /// follows.
     fn add_utterance(&mut self, segment_id: u32, is_transcribed: bool, send: &mut dyn FnMut(Message)) {
         let number = EntryId(segment_id);
         let awaits_transcript = is_transcribed && self.session.transcribes();
         let item = Item::utterance(self.events.item_id(number), number, awaits_transcript);
-        let previous = self.items.last_id();
+        // In full duplex, the model may begin to answer before the utterance has ended.
+        let at = if self.takes_turns { self.items.len() } else { self.items.position_for(number) };
+        let previous = at.checked_sub(1).and_then(|before| self.items.at(before)).map(|item| item.id.clone());
         let fields = json!({ "item_id": item.id, "previous_item_id": previous });
         self.send(RealtimeEvent::BufferCommitted, fields, send);
         let fields = json!({ "previous_item_id": previous });
         self.send_with(RealtimeEvent::ItemAdded, fields, ("item", &item.json()), send);
-        self.items.add(item);
+        self.items.insert(at, item);
         if !awaits_transcript {
             self.send_item_done(number, send);
         }

@@ -7,7 +7,7 @@ use super::{
     added_item::{ITEM_MAX_BYTES, read_item},
     fields::{TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, wrong_type, wrong_value},
     response::RequestedResponse,
-    session::{check_tool_choice, read_modalities},
+    session::{check_tool_choice, max_tokens, read_modalities, read_temperature},
     tools::{TOOL_FIELDS, check_choice, update_offer},
 };
 use crate::{
@@ -74,14 +74,16 @@ impl Realtime {
         let max = max.into_iter().find_map(|key| Some((key, fields.given(key)?)));
         let max_output_tokens =
             max.map(|(key, max)| read_small(max, &format!("response.{key}"))).transpose()?;
+        let temperature = fields.given("temperature");
+        let temperature = temperature.map(|value| read_temperature(value, "response.temperature"));
         let tools = self.read_tools(fields)?;
         let metadata = fields.given("metadata").map_or(Ok(Value::Null), read_metadata)?;
         let entries = fields.given("input").map(|input| self.read_input(input)).transpose()?;
-        let max_tokens = max_output_tokens.as_ref().and_then(Value::as_u64);
         let mut request = AnswerRequest {
             instructions: instructions.transpose()?,
             speaks: speaks.transpose()?,
-            max_tokens: max_tokens.map(|max| u32::try_from(max).unwrap_or(u32::MAX).max(1)),
+            max_tokens: max_output_tokens.as_ref().and_then(max_tokens),
+            temperature: temperature.transpose()?.flatten(),
             entries,
             tools,
             is_remembered: !is_out_of_band,

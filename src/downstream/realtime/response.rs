@@ -9,7 +9,7 @@ use super::{
 use crate::{
     audio::pcm,
     downstream::json_text::write_field,
-    event::{EntryId, ToolCall},
+    event::{EntryId, TokenUsage, ToolCall},
 };
 
 /// Request of the client: `response.create`.
@@ -49,6 +49,10 @@ pub(super) struct Response {
     pub(super) calls: Vec<(String, EntryId, ToolCall)>,
     /// Code and message of what ended it.
     pub(super) failure: Option<(String, String)>,
+    /// Tokens that it took.
+    pub(super) usage: TokenUsage,
+    /// The model stopped at the bound on the answer's length.
+    pub(super) hit_limit: bool,
     status: &'static str,
     status_details: Value,
 }
@@ -75,6 +79,8 @@ impl Response {
             audio_ms: 0,
             calls: Vec::new(),
             failure: None,
+            usage: TokenUsage::default(),
+            hit_limit: false,
             status: "in_progress",
             status_details: Value::Null,
         }
@@ -189,6 +195,9 @@ impl Response {
                 let reason = if by_client { "client_cancelled" } else { "turn_detected" };
                 ("cancelled", json!({ "type": "cancelled", "reason": reason }))
             }
+            None if self.hit_limit => {
+                ("incomplete", json!({ "type": "incomplete", "reason": "max_output_tokens" }))
+            }
             None => ("completed", Value::Null),
         };
     }
@@ -207,7 +216,7 @@ impl Response {
         let mut response = json!({
             "object": "realtime.response", "id": self.id, "status": self.status,
             "status_details": self.status_details, "output": output, "conversation_id": conversation,
-            "usage": if is_over { no_usage() } else { Value::Null }, "metadata": self.metadata,
+            "usage": if is_over { usage_json(&self.usage) } else { Value::Null }, "metadata": self.metadata,
         });
         if is_beta {
             let modalities = if self.speaks { json!(["text", "audio"]) } else { modalities };
@@ -224,14 +233,16 @@ impl Response {
     }
 }
 
-/// Usage of a model that reports none.
-fn no_usage() -> Value {
+/// Tokens of a response. No server tells which part of the input was cached: it begins with the instructions, which are text.
+fn usage_json(usage: &TokenUsage) -> Value {
+    let (input, output) = (usage.input(), usage.output());
     json!({
-        "total_tokens": 0, "input_tokens": 0, "output_tokens": 0,
+        "total_tokens": input.saturating_add(output), "input_tokens": input, "output_tokens": output,
         "input_token_details": {
-            "text_tokens": 0, "audio_tokens": 0, "image_tokens": 0, "cached_tokens": 0,
-            "cached_tokens_details": { "text_tokens": 0, "audio_tokens": 0, "image_tokens": 0 },
+            "text_tokens": usage.input_text, "audio_tokens": usage.input_audio,
+            "image_tokens": usage.input_images, "cached_tokens": usage.cached,
+            "cached_tokens_details": { "text_tokens": usage.cached, "audio_tokens": 0, "image_tokens": 0 },
         },
-        "output_token_details": { "text_tokens": 0, "audio_tokens": 0 },
+        "output_token_details": { "text_tokens": usage.output_text, "audio_tokens": usage.output_audio },
     })
 }

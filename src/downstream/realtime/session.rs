@@ -22,7 +22,7 @@ use crate::{
 
 /// OpenAI's sessions end after an hour.
 const SESSION_MAX_S: f64 = 3600.0;
-/// Settings that are echoed as the client gave them. Of these, only those of tools have an effect.
+/// Settings that are echoed as the client gave them. Of these, only those of tools and `temperature` have an effect.
 const ECHOED: [&str; 9] = [
     "tools",
     "tool_choice",
@@ -74,6 +74,7 @@ pub(super) struct SessionConfig {
     voice: Value,
     speed: Value,
     max_output_tokens: Option<Value>,
+    temperature: Option<f64>,
     /// Tools that the model may call.
     pub(super) tools: ToolOffer,
     /// The profile or the protocol has no calls.
@@ -165,6 +166,13 @@ impl SessionConfig {
                     ignored.note(key, format!("model = {model:?}"));
                 }
             }
+            "max_output_tokens" | "max_response_output_tokens" => {
+                self.max_output_tokens = Some(read_small(value, &format!("session.{key}"))?);
+            }
+            "temperature" => {
+                self.temperature = read_temperature(value, "session.temperature")?;
+                self.echo(key, value, "session.temperature")?;
+            }
             // vLLM-Omni's.
             "sample_rate_hz" => self.input = self.input.with_rate(value, "session.sample_rate_hz")?,
             "id" | "object" | "client_secret" => {}
@@ -194,9 +202,6 @@ impl SessionConfig {
         }
         if !is_empty(value) {
             ignored.note(key, shortened(key));
-        }
-        if matches!(key, "max_output_tokens" | "max_response_output_tokens") {
-            self.max_output_tokens = Some(read_small(value, &path)?);
         }
         self.echo(key, value, &path)
     }
@@ -302,6 +307,8 @@ impl SessionConfig {
             Setting::SpokenAnswers(self.speaks()),
             Setting::TranscribeUser(self.transcribes()),
             Setting::Tools(self.tools.clone()),
+            Setting::AnswerMaxTokens(self.max_output_tokens.as_ref().and_then(max_tokens)),
+            Setting::Temperature(self.temperature),
         ];
         settings.extend(self.instructions.clone().map(Setting::Instructions));
         let voice = self.voice.as_str().or_else(|| self.voice["id"].as_str());
@@ -402,6 +409,22 @@ impl SessionConfig {
 /// Reads a text of at most `max_bytes`, or null.
 fn read_optional(value: &RawValue, path: &str, max_bytes: usize) -> Result<Option<String>, Error> {
     (value.get() != "null").then(|| read_text(value, path, max_bytes)).transpose()
+}
+
+/// A bound on an answer, in tokens; `None` for `inf`.
+pub(super) fn max_tokens(bound: &Value) -> Option<u32> {
+    bound.as_u64().map(|max| u32::try_from(max).unwrap_or(u32::MAX).max(1))
+}
+
+/// Reads a sampling temperature, or null.
+pub(super) fn read_temperature(value: &RawValue, path: &str) -> Result<Option<f64>, Error> {
+    match read_small(value, path)? {
+        Value::Null => Ok(None),
+        number => match number.as_f64().filter(|temperature| (0.0..=2.0).contains(temperature)) {
+            Some(temperature) => Ok(Some(temperature)),
+            None => Err(wrong_value(path, "a number from 0 to 2")),
+        },
+    }
 }
 
 /// Rejects a choice that requires a tool call, where none can be made.

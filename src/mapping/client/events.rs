@@ -12,7 +12,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{CloseReason, RolloverReason, Slot, Speaker};
+use super::{CloseReason, RolloverReason, Slot, Speaker, token_usage::TokenUsage};
 use crate::{
     audio::word_times::WordTime,
     error::Error,
@@ -235,6 +235,10 @@ client_events! {
         cancelled: bool,
         /// Length of the audio that was made, ms, heard or not.
         audio_ms: u64,
+        /// Tokens that it took, as the upstream reported them or estimated.
+        usage: TokenUsage,
+        /// The model stopped at the bound on the answer's length.
+        hit_limit: bool,
     } from "the bridge, after the last word and sample of an answer"
     [SegmentId = int(*segment_id), Cancelled = Bool(*cancelled), UnixS];
 

@@ -8,6 +8,7 @@ mod file;
 mod realtime;
 mod signs;
 mod slot;
+mod token_usage;
 mod values;
 mod verbs;
 mod vocabulary;
@@ -26,6 +27,7 @@ pub use self::{
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
     slot::Slot,
+    token_usage::TokenUsage,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
     vocabulary::{CloseReason, Framing, RolloverReason, SetupSlot, Speaker, Verb},

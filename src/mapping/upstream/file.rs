@@ -113,6 +113,8 @@ struct TakeFile {
     sequence: Option<String>,
     resume_token: Option<String>,
     unit_ms: Option<String>,
+    usage: Option<String>,
+    finish: Option<String>,
 }
 
 /// Messages that a supported mode needs but `send` does not define.
@@ -188,6 +190,7 @@ impl RuleFile {
         let when =
             self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), values(value))).collect();
         let require = self.require.into_iter().map(|it| it.compile(extractor)).collect();
+        let usage = self.take.usage.map(|pointer| extractor.add_raw(&pointer));
         let mut slot = |pointer: Option<String>| pointer.map(|pointer| extractor.add(&pointer));
         ReceiveRule {
             when,
@@ -210,6 +213,8 @@ impl RuleFile {
             sequence: slot(self.take.sequence),
             resume_token: slot(self.take.resume_token),
             unit_ms: slot(self.take.unit_ms),
+            usage,
+            finish: slot(self.take.finish),
             require,
         }
     }

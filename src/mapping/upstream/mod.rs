@@ -203,6 +203,8 @@ pub(crate) struct ReceiveRule {
     pub(crate) sequence: Option<usize>,
     pub(crate) resume_token: Option<usize>,
     pub(crate) unit_ms: Option<usize>,
+    pub(crate) usage: Option<usize>,
+    pub(crate) finish: Option<usize>,
     /// Requirements that the session must meet.
     pub(crate) require: Vec<Requirement>,
 }

@@ -133,8 +133,10 @@ impl SendName {
             Self::Append => &["audio", "input_id", "force_listen", "seq", "t_start_ms"],
             Self::AppendWithFrame => &["audio", "input_id", "force_listen", "frame", "seq", "t_start_ms"],
             Self::Close => &["reason"],
-            Self::Chat => &["messages", "speaks", "max_tokens", "modalities"],
-            Self::ChatWithVoice => &["messages", "speaks", "max_tokens", "modalities", "voice"],
+            Self::Chat => &["messages", "speaks", "max_tokens", "modalities", "temperature"],
+            Self::ChatWithVoice => {
+                &["messages", "speaks", "max_tokens", "modalities", "temperature", "voice"]
+            }
             Self::ChatMessage => &["role", "content"],
             Self::ChatText => &["text"],
             Self::ChatAudio => &["audio"],

@@ -62,6 +62,9 @@ pub struct FailureMeanings {
     /// them.
     #[serde(default)]
     pub stays_open: Vec<String>,
+    /// Reasons of an answer's end that mean that it ended at the bound on its length.
+    #[serde(default)]
+    pub answer_limit: Vec<String>,
     /// Error codes that do not end the session.
     #[serde(default)]
     pub non_fatal: Vec<String>,

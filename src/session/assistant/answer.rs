@@ -16,10 +16,14 @@ use crate::session::{
     outbox::{Actions, Observation},
     output_filter::OutputFilter,
     tools::Tools,
+    usage::{UsageMeter, chat_input},
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, Role, ToolCall},
+    event::{
+        AnswerRequest, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, LaneEvent, MessageMeta, Role,
+        TokenUsage, ToolCall, usage::output_audio_tokens,
+    },
     mapping::{
         Profile,
         profile::{AnswerRules, AskTools},
@@ -48,6 +52,7 @@ pub(super) struct Answer {
     is_answered: bool,
     /// Nothing more of it will be made.
     is_made: bool,
+    usage: UsageMeter,
 }
 
 /// What the model is asked.
@@ -93,6 +98,7 @@ impl Answer {
             speaker: is_spoken_later.then(|| Speaker::new(profile.speak.attempts)),
             is_answered: false,
             is_made: false,
+            usage: UsageMeter::default(),
         }
     }
 
@@ -123,6 +129,26 @@ impl Answer {
     /// True once it was made, and played.
     pub(super) fn is_over(&self, floor: &Floor) -> bool {
         self.is_made && !floor.is_busy_with(SpeechSource::Model)
+    }
+
+    /// Notes that the model is asked.
+    pub(super) fn note_request(&mut self, now: Instant, turn: &ChatTurn) {
+        self.requested_at.get_or_insert(now);
+        self.usage.begin_request(chat_input(turn));
+        self.turn.hit_limit = false;
+    }
+
+    /// Counts a message of the model.
+    pub(super) fn note_message(&mut self, event: &LaneEvent<'_>, meta: MessageMeta<'_>) {
+        self.usage.note_message(event, meta);
+        self.turn.hit_limit |= meta.hit_limit;
+    }
+
+    /// Tokens of the answer, with the audio of words that another lane speaks.
+    fn take_usage(&mut self) -> TokenUsage {
+        let spoken_later = if self.speaker.is_some() { self.turn.audio_samples } else { 0 };
+        let output_audio = output_audio_tokens(spoken_later);
+        self.usage.take().plus(TokenUsage { output_audio, ..TokenUsage::default() })
     }
 
     /// Adds text of the model.
@@ -247,6 +273,7 @@ impl Answer {
             let note = "the upstream answered without audio, although audio was asked for";
             tools.out.observe(Observation::NoEffect(note.to_owned()));
         }
+        self.turn.usage = self.take_usage();
         self.turn.report_complete(transcript_options(partials), &mut tools.floor, &mut tools.out);
         self.leave_lane(now, tools);
         self.end(now, &mut tools.floor, &mut tools.out);
@@ -309,6 +336,7 @@ impl Answer {
     ) {
         let Tools { lanes, floor, out, .. } = tools;
         if !self.is_made {
+            self.turn.usage = self.take_usage();
             self.turn.report_cut(transcript_options(partials), floor, out);
         }
         let (heard, heard_ms, is_whole) = match floor.heard_turns(now).pop() {
@@ -363,6 +391,7 @@ impl Answer {
         let is_unheard = self.turn.text.is_empty() && self.turn.playing.is_none();
         if may_ask_again && is_unheard {
             self.filter.clear();
+            self.usage.discard_request();
             if let Some(calling) = &mut self.calling {
                 calling.reset();
             }
@@ -387,6 +416,7 @@ impl Answer {
             speaker.stop(now, lanes, out);
         }
         self.turn.calls.clear();
+        self.turn.usage = self.take_usage();
         if let Some(turn) = self.turn.playing {
             floor.truncate(turn);
         }

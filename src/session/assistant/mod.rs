@@ -51,6 +51,10 @@ pub(crate) struct AnswerSettings {
     pub(crate) voice: Option<VoiceSample>,
     /// Language of spelled-out symbols, ISO 639-1.
     pub(crate) language: Option<String>,
+    /// Bound on an answer, in the model's tokens, below the profile's.
+    pub(crate) max_tokens: Option<u32>,
+    /// Sampling temperature, in place of the server's.
+    pub(crate) temperature: Option<f64>,
     /// Tools that the model may call.
     pub(crate) tools: ToolOffer,
     /// An upstream speaks given texts.
@@ -88,6 +92,8 @@ impl Assistant {
             detection: TurnDetection::default(),
             voice,
             language: None,
+            max_tokens: None,
+            temperature: None,
             tools: ToolOffer::default(),
             can_speak,
             partials: profile.hear.partials,
@@ -232,8 +238,8 @@ impl Assistant {
                 let question = answer.question();
                 let turn =
                     self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries, None);
+                answer.note_request(now, &turn);
                 tools.lanes.request(now, id, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
-                answer.requested_at.get_or_insert(now);
             }
             Some(_) => {}
         }
@@ -291,11 +297,12 @@ impl Assistant {
         }
         let is_plain = signal.change == ConnectionChange::None;
         self.handle_change(now, signal.id, signal.change, tools);
-        let (Some(answer), Some((event, _)), true) =
+        let (Some(answer), Some((event, meta)), true) =
             (&mut self.current, signal.message, signal.was_awaiting_reply)
         else {
             return Effects::ALL;
         };
+        answer.note_message(event, meta);
         // Words that are spoken later may dial or use a lane.
         let is_spoken_later = answer.is_spoken_later();
         match event {
@@ -396,7 +403,9 @@ impl AnswerRules {
             voice,
             max_tokens: request
                 .max_tokens
+                .or(settings.max_tokens)
                 .map_or(self.answer.max_tokens, |max| max.min(self.answer.max_tokens)),
+            temperature: request.temperature.or(settings.temperature),
         }
     }
 }

@@ -218,6 +218,7 @@ impl Dialogue {
         if let LaneEvent::RecoverableError(detail) = event {
             return self.handle_unit_error(now, detail, tools);
         }
+        self.turns.usage.note_message(event, meta);
         let options = self.transcript_options();
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         let answered = session.handle_reply(now, event, meta, &self.limits, &tools.lanes, &mut tools.out);

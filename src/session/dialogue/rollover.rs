@@ -24,6 +24,7 @@ use crate::session::{
     outbox::{Actions, Observation},
     timers::{Timer, Timers},
     tools::Tools,
+    usage::opening_input,
 };
 use crate::{
     audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
@@ -125,6 +126,8 @@ impl Dialogue {
     ) {
         let DialogueUpstream::Connecting(id) = self.upstream else { return };
         lanes.engage(id);
+        let init = conversation_init(&self.rules, &self.settings, &self.turns.history);
+        self.turns.usage.begin_request(opening_input(&init));
         self.upstream = DialogueUpstream::Active(Box::new(UpstreamSession::new(now, id)));
         self.resume_after_outage(now, false, timers, out);
     }
@@ -366,9 +369,17 @@ impl Dialogue {
 
 /// Command that initialises an upstream session.
 fn init_command(rules: &DialogueRules, settings: &DialogueSettings, history: &History) -> LaneCommand {
-    LaneCommand::InitConversation(Box::new(ConversationInit {
+    LaneCommand::InitConversation(Box::new(conversation_init(rules, settings, history)))
+}
+
+fn conversation_init(
+    rules: &DialogueRules,
+    settings: &DialogueSettings,
+    history: &History,
+) -> ConversationInit {
+    ConversationInit {
         prompt: rules.converse.prompt(&history.text()),
         config: Arc::clone(&rules.converse.config),
         voice: settings.voice.clone(),
-    }))
+    }
 }

@@ -23,6 +23,7 @@ use crate::{
         outbox::{Actions, Observation},
         timers::{Timer, Timers},
         tools::Tools,
+        usage::unit_input,
     },
 };
 
@@ -140,6 +141,7 @@ impl Dialogue {
         unit.force_listen = self.turns.force_listen(now, number, &self.rules.barge_in, &mut tools.timers);
         unit.has_speech = self.user.in_speech || self.turns.open.is_some();
         unit.frame = self.video_frame.take();
+        self.turns.usage.begin_request(unit_input(unit.audio.len(), unit.frame.is_some()));
         session.send_unit(now, unit, &tools.lanes, &mut tools.out);
         self.arm_reply(&mut tools.timers);
     }

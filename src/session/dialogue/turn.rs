@@ -10,7 +10,7 @@ use crate::session::{
 };
 use crate::{
     audio::MODEL_RATE_HZ,
-    event::{ClientCommand, Speaker, SpeechId, ToolCall},
+    event::{ClientCommand, Speaker, SpeechId, TokenUsage, ToolCall},
 };
 
 /// Remembered response ids of one turn. Late output is at most one unit late.
@@ -41,6 +41,10 @@ pub(in crate::session) struct AssistantTurn {
     pub(in crate::session) playing: Option<SpeechId>,
     /// Calls of tools, each with its entry's number. They are reported with its end.
     pub(in crate::session) calls: Vec<(u32, ToolCall)>,
+    /// Tokens that it took, once it has ended.
+    pub(in crate::session) usage: TokenUsage,
+    /// The model stopped at the bound on the answer's length.
+    pub(in crate::session) hit_limit: bool,
     pub(super) response_ids: VecDeque<Box<str>>,
 }
 
@@ -57,6 +61,8 @@ impl AssistantTurn {
             audio_samples: 0,
             playing: None,
             calls: Vec::new(),
+            usage: TokenUsage::default(),
+            hit_limit: false,
             response_ids: VecDeque::new(),
         }
     }
@@ -104,6 +110,8 @@ impl AssistantTurn {
             has_partials: options.partials && !text.is_empty(),
             text,
             calls: self.calls.clone(),
+            usage: self.usage,
+            hit_limit: self.hit_limit,
         }
     }
 
@@ -175,8 +183,9 @@ impl AssistantTurn {
     /// Reports the end of a turn that was never played. The floor reports the end of the others.
     pub(in crate::session) fn report_end(&self, cancelled: bool, out: &mut Actions) {
         if self.playing.is_none() {
-            let (segment_id, audio_ms) = (self.segment_id, self.audio_ms());
-            out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms });
+            let Self { segment_id, usage, hit_limit, .. } = *self;
+            let audio_ms = self.audio_ms();
+            out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms, usage, hit_limit });
         }
     }
 }

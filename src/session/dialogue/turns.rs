@@ -27,6 +27,7 @@ use crate::session::{
     output_filter::OutputFilter,
     timers::{Timer, Timers},
     tools::Tools,
+    usage::UsageMeter,
 };
 use crate::{
     event::{MessageMeta, Speaker, SpeechId},
@@ -69,6 +70,8 @@ pub(super) struct Turns {
     stale_through_unit: u64,
     filter: OutputFilter,
     unit_contents: UnitContents,
+    /// Tokens since the last turn's end.
+    pub(super) usage: UsageMeter,
     /// When the last turn ended.
     pub(super) ended_at: Option<Instant>,
 }
@@ -206,6 +209,7 @@ impl Turns {
         if let Some(mut unheard) = self.open.take_if(|turn| turn.playing.is_none()) {
             self.filter.clear();
             self.ended_at = Some(now);
+            unheard.usage = self.usage.take();
             unheard.follow_earlier(now, floor);
             unheard.report_cut(options, floor, out);
             unheard.report_end(true, out);
@@ -228,6 +232,7 @@ impl Turns {
     fn end_turn(&mut self, now: Instant, options: TranscriptOptions, floor: &mut Floor, out: &mut Actions) {
         let Some(mut turn) = self.open.take() else { return };
         self.filter.finish(&mut turn.text);
+        turn.usage = self.usage.take();
         self.ended_at = Some(now);
         self.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
         turn.follow_earlier(now, floor);
@@ -266,6 +271,7 @@ impl Turns {
         }
         let Some(mut turn) = self.open.take() else { return };
         self.filter.clear();
+        turn.usage = self.usage.take();
         self.ended_at = Some(now);
         if turn.playing.is_some() {
             self.history.push(Speaker::Assistant, turn.segment_id, &turn.text);

@@ -343,6 +343,8 @@ impl Floor {
     fn report_end(&self, now: Instant, speech: Speech, cancelled: bool, out: &mut Actions) {
         let (segment_id, is_incomplete) = (speech.segment_id, cancelled || speech.truncated);
         let audio_ms = speech.made_ms();
+        let transcript = speech.transcript.as_ref();
+        let (usage, hit_limit) = transcript.map_or_else(Default::default, |it| (it.usage, it.hit_limit));
         match &speech.transcript {
             // A turn without audio.
             Some(transcript) if audio_ms == 0 && transcript.audio_ms == 0 && !is_incomplete => {
@@ -361,7 +363,13 @@ impl Floor {
             self.report_speaking_end(now, speech, cancelled, out);
         }
         if let Some(segment_id) = segment_id {
-            out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled: is_incomplete, audio_ms });
+            out.push_client(ClientCommand::AnswerEnded {
+                segment_id,
+                cancelled: is_incomplete,
+                audio_ms,
+                usage,
+                hit_limit,
+            });
         }
     }
 

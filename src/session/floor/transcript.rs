@@ -1,7 +1,7 @@
 //! Words of a turn of the model, reported to the client when the turn has been played or cut.
 
 use crate::{
-    event::{ClientCommand, Speaker, ToolCall, heard_words},
+    event::{ClientCommand, Speaker, TokenUsage, ToolCall, heard_words},
     session::outbox::Actions,
 };
 
@@ -19,6 +19,10 @@ pub(crate) struct TurnTranscript {
     pub(crate) has_partials: bool,
     /// Calls of tools, each with its entry's number. The client gets them if the turn is heard to its end.
     pub(crate) calls: Vec<(u32, ToolCall)>,
+    /// Tokens of the turn.
+    pub(crate) usage: TokenUsage,
+    /// The model stopped at the bound on the answer's length.
+    pub(crate) hit_limit: bool,
 }
 
 impl TurnTranscript {

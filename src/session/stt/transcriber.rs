@@ -194,8 +194,8 @@ impl Transcriber {
         utterance.prompt = prompt;
         utterance.language = self.options.transcript_language().to_owned();
         utterance.speech_end_ms = segment.ends_utterance.then_some(segment.end_ms);
-        // A segment without speech, such as the rest after a commit, has no transcript.
-        utterance.state = if segment.has_speech && self.wants_transcript {
+        // A segment without speech, such as the rest after a commit, has no transcript; nor has one that was not recorded.
+        utterance.state = if segment.has_speech && self.wants_transcript && !segment.audio.is_empty() {
             if self.expects_request {
                 self.awaits_request = true;
                 // The oldest utterance decides: frequent commits must not put transcripts off for ever.

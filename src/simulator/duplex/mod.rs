@@ -293,8 +293,8 @@ impl DuplexSession {
         if let SimDialect::Legacy { follows_document } = ctx.cfg.dialect {
             return self.finish_legacy_step(step, follows_document, ctx);
         }
-        for event in &step.events {
-            let message = event.to_json(id, step.input_id.as_ref(), &step.metrics, ctx);
+        for (at, event) in step.events.iter().enumerate() {
+            let message = event.to_json(id, step.input_id.as_ref(), (&step.metrics, at == 0), ctx);
             ctx.send_text(message);
         }
         let final_message = match (step.outcome, ctx.cfg.backend) {

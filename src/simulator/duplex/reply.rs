@@ -187,10 +187,11 @@ impl StepEvent {
         &self,
         session_id: &str,
         input_id: Option<&Value>,
-        metrics: &StepMetrics,
+        (metrics, is_first): (&StepMetrics, bool),
         ctx: &SimContext<'_>,
     ) -> String {
         let backend = ctx.cfg.backend;
+        let chunk_usage = (is_first && ctx.cfg.counts_tokens).then(|| metrics.usage());
         let metrics = EventMetrics::with_step(backend, ctx.model.kv_cache_length, metrics.clone());
         let base = ServerEvent {
             name: "response.output.delta",
@@ -198,6 +199,7 @@ impl StepEvent {
             response_id: self.response_id.as_deref(),
             input_id,
             metrics: Some(metrics),
+            chunk_usage,
             server_send_ts: Some(ctx.unix_seconds()),
             ..ServerEvent::default()
         };

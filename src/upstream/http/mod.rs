@@ -20,7 +20,7 @@ use crate::{
     audio::{SPEECH_RATE_HZ, wav},
     event::{
         AnswerPart, DisconnectReason, EndKind, Frame, HttpBody, HttpRequest, LaneCommand, LaneEvent,
-        MessageMeta, Mode, UpstreamEnd,
+        MessageMeta, Mode, ReportedUsage, UpstreamEnd,
     },
     foreign::shortened,
 };
@@ -50,6 +50,9 @@ struct Answer {
     /// The server's words about a failure.
     problem: String,
     is_done: bool,
+    /// Tokens of the request, which come with or without words of the answer.
+    usage: Option<ReportedUsage>,
+    hit_limit: bool,
 }
 
 impl HttpLane {
@@ -84,11 +87,15 @@ impl HttpLane {
             Frame::Text(text) => {
                 // A message without a meaning may be the report of a failure.
                 let mut meaning = None;
-                let is_done = &mut answer.is_done;
+                let Answer { is_done, usage, hit_limit, .. } = &mut *answer;
                 dialect.decode(Frame::Text(text), |event, meta| match event {
-                    LaneEvent::Text("") => {}
                     LaneEvent::Unknown(words) => meaning = Some(words),
                     event => {
+                        *usage = meta.usage.or(*usage);
+                        *hit_limit |= meta.hit_limit;
+                        if event == LaneEvent::Text("") {
+                            return;
+                        }
                         *is_done |= matches!(event, LaneEvent::Done { .. });
                         emit(event, meta);
                     }
@@ -174,7 +181,9 @@ impl Answer {
         if !samples.is_empty() {
             emit(LaneEvent::Audio(&samples), MessageMeta::default());
         }
-        emit(LaneEvent::Done { text: None, audio: &[] }, MessageMeta::default());
+        let Self { usage, hit_limit, .. } = *self;
+        let meta = MessageMeta { usage, hit_limit, ..MessageMeta::default() };
+        emit(LaneEvent::Done { text: None, audio: &[] }, meta);
     }
 }
 

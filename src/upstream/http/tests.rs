@@ -193,6 +193,7 @@ fn turn() -> ChatTurn {
         messages: vec![ChatMessage { role: Role::User, parts }],
         speaks: true,
         max_tokens: 7,
+        temperature: None,
     }
 }
 

@@ -373,8 +373,8 @@ fn duplex_turns_get_responses_of_their_own() {
     config.profile = "conversation";
     let mut client = Realtime::with_config(config);
     client.pass(1000 * MS);
-    // This profile makes no transcripts, so that an utterance is done without one.
-    client.update(&json!({"audio": {"input": {"transcription": {"model": "whisper-1"}}}}));
+    // An utterance is done without a transcript, because the client wants none.
+    client.update(&json!({"audio": {"input": {"transcription": null}}}));
     client.say(&speech());
     for _ in 0..150 {
         client.say_silence(100);

@@ -14,6 +14,8 @@ mod properties;
 mod reference_client;
 mod tools;
 mod transcription;
+mod usage;
+mod user_words;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -290,6 +290,13 @@ impl SpeechInput {
         Ok(())
     }
 
+    /// Records utterances from now on, or no longer.
+    pub(crate) fn record_utterances(&mut self, on: bool) {
+        if std::mem::replace(&mut self.input_use.records_utterances, on) && !on {
+            self.discard_pre_roll();
+        }
+    }
+
     /// Turns the cancellation of echo on or off.
     pub(crate) fn cancel_echo(&mut self, on: bool, out: &mut Vec<SpeechEvent>) {
         self.flush_resampler(out);
