@@ -28,10 +28,10 @@ pub use self::lane::{
     ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, TranscribePrompt,
     UnitInput, UpstreamEnd,
 };
-pub use self::turn_end::{Eagerness, PauseId, TurnEnd};
+pub use self::turn_end::{Eagerness, JudgedEnd, PauseId, TurnEnd};
 use crate::audio::{encoding::Encoding, vad::Sensitivity};
 pub use crate::mapping::{
-    client::{ClientAudio, ClientCommand, CloseReason, RolloverReason, Speaker, SpeechId},
+    client::{ClientAudio, ClientCommand, CloseReason, EndCause, RolloverReason, Speaker, SpeechId},
     profile::{MicrophoneMode, TurnEndRule},
     upstream::{LanePurpose, Mode, VoiceEncoding},
 };
@@ -123,6 +123,13 @@ pub enum Setting {
     VadSensitivity(Sensitivity),
     /// Silence that ends an utterance.
     EndSilence(Duration),
+    /// Probability that the user has finished, from which on a turn ends, 0 to 1. At 1, only silence ends it. Lets a model
+    /// judge the ends of turns, if one is loaded.
+    EndThreshold(f64),
+    /// Probability from which on the end of a turn is reported as likely.
+    EndLikelyThreshold(f64),
+    /// Silence that ends a turn although the user does not seem to have finished.
+    EndWaitMax(Duration),
     /// Longest utterance.
     SegmentMax(Duration),
     /// Whether partial transcripts are sent.

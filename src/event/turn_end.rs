@@ -42,6 +42,21 @@ impl Eagerness {
     }
 }
 
+/// How a model's judgement ends a turn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct JudgedEnd {
+    /// Probability that the user has finished, from which on the turn ends. Infinite if only silence ends it.
+    pub threshold: f32,
+    /// Silence that ends a turn although the user does not seem to have finished, ms.
+    pub wait_max_ms: u32,
+}
+
+impl From<Eagerness> for JudgedEnd {
+    fn from(eagerness: Eagerness) -> Self {
+        Self { threshold: eagerness.threshold(), wait_max_ms: eagerness.wait_max_ms() }
+    }
+}
+
 /// Rule by which the end of an utterance is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TurnEnd {

@@ -28,7 +28,7 @@ pub use self::{
     slot::Slot,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
-    vocabulary::{CloseReason, Framing, RolloverReason, SetupSlot, Speaker, Verb},
+    vocabulary::{CloseReason, EndCause, Framing, RolloverReason, SetupSlot, Speaker, Verb},
 };
 use super::{
     check::{self, Document, FileError},
