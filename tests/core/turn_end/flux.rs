@@ -148,6 +148,7 @@ fn without_a_judge_the_fixed_silence_ends_turns_and_each_pause_is_a_likely_end()
     harness.stream(&zeros(1500), 20);
     let end = turn(&harness, "EndOfTurn");
     assert_eq!((&end["trigger"], &end["end_of_turn_confidence"]), (&json!("timeout"), &json!(1.0)));
+    assert_eq!(harness.question_audio.len(), 1, "asked in the pause, and not again");
     let at = harness
         .log
         .iter()
@@ -195,14 +196,14 @@ fn configure_changes_thresholds_and_keyterms_and_returns_those_in_force() {
     harness.send_json(
         &json!({"type": "Configure", "thresholds": {"eot_threshold": 0.8, "eot_timeout_ms": 700}}),
     );
-    let success = harness.next_event("ConfigureSuccess");
+    let success = harness.events("ConfigureSuccess").pop().unwrap().clone();
     assert_eq!(success["thresholds"], json!({"eot_threshold": 0.8, "eot_timeout_ms": 700}));
     assert_eq!(success["keyterms"], json!(["Macaw", "Flux"]));
     harness.stream(&speech(1500), 20);
     harness.stream(&zeros(1500), 20);
     assert_eq!(turn(&harness, "EndOfTurn")["trigger"], "timeout");
     harness.send_json(&json!({"type": "Configure", "thresholds": {"eot_threshold": 0.7, "eager_eot_threshold": 0.3}, "keyterms": []}));
-    let success = harness.next_event("ConfigureSuccess");
+    let success = harness.events("ConfigureSuccess").pop().unwrap().clone();
     let thresholds = json!({"eot_threshold": 0.7, "eager_eot_threshold": 0.3, "eot_timeout_ms": 700});
     assert_eq!((&success["thresholds"], &success["keyterms"]), (&thresholds, &json!([])));
     harness.stream(&speech(1500), 20);
