@@ -198,6 +198,7 @@ async fn start_logs_url_of_each_served_protocol() {
     let address = server.address;
     for (protocol, target) in [
         ("deepgram-listen", "/v1/listen"),
+        ("deepgram-flux", "/v2/listen"),
         ("macaw", "/v1/realtime?model=NAME"),
         ("macaw", "/api/v1/realtime?model=NAME"),
         ("minicpm-o", "/v1/realtime?mode=audio"),

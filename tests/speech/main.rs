@@ -8,6 +8,7 @@ mod client_libraries;
 mod client_programs;
 mod engine_quality;
 mod engines;
+mod flux_clients;
 mod macaw_clients;
 mod media_files;
 mod openai_clients;
