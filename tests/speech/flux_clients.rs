@@ -66,14 +66,31 @@ async fn deepgrams_flux_client_takes_turns_that_a_fixed_silence_ends() {
     assert_came(&came, "timeout");
 }
 
+/// A profile whose fixed silence is long enough for a model that a debug build runs.
+#[cfg(feature = "turn-model")]
+const PATIENT: &str = r#"
+kind = "profile"
+name = "patient"
+title = "speech, with a longer silence"
+extends = "speech"
+[listen]
+end_ms = 2500
+"#;
+
 #[cfg(feature = "turn-model")]
 #[tokio::test(flavor = "multi_thread")]
 async fn deepgrams_flux_client_takes_turns_that_the_end_of_turn_model_judges() {
     let Some(engines) = crate::engines::engines_dir() else { return };
-    let weights = engines.join("smart-turn/smart-turn-v3.2-cpu.onnx");
-    let Some(came) = run_client(Config { turn_model: Some(weights), ..Config::default() }).await else {
-        return;
+    let mappings = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("flux-profile");
+    std::fs::create_dir_all(&mappings).unwrap();
+    std::fs::write(mappings.join("patient.toml"), PATIENT).unwrap();
+    let config = Config {
+        turn_model: Some(engines.join("smart-turn/smart-turn-v3.2-cpu.onnx")),
+        mappings: Some(mappings),
+        profile: Some("patient".to_owned()),
+        ..Config::default()
     };
+    let Some(came) = run_client(config).await else { return };
     assert_came(&came, "model");
     let end = came["first"].as_array().unwrap().last().unwrap();
     let confidence = end["end_of_turn_confidence"].as_f64().unwrap();
