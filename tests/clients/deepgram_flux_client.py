@@ -1,7 +1,7 @@
-"""Takes turns with Flux by Deepgram's public Python library (version 7): python3 deepgram_flux_client.py CODE RECORDING.wav
+"""Takes turns with Flux by Deepgram's public Python library (version 7): python3 deepgram_flux_client.py CODE RECORDING.wav [eager]
 
 The code makes the client. Prints what came for three turns as JSON: one that ends by itself, one that the client ends after it has
-changed the thresholds, and one that ends with the stream.
+changed the thresholds (with `eager`, once its end is likely), and one that ends with the stream.
 """
 
 import json
@@ -65,7 +65,7 @@ def ended(message):
     return message.get("event") == "EndOfTurn"
 
 
-def run(code, audio):
+def run(code, audio, waits):
     from deepgram.listen.v2.types import ListenV2Configure, ListenV2ConfigureThresholds
 
     client = Client(code)
@@ -76,7 +76,7 @@ def run(code, audio):
     client.wire.send_configure(ListenV2Configure(thresholds=thresholds))
     configured = client.until(lambda message: message["type"] == "ConfigureSuccess")
     client.say(audio + bytes(RATE * 2))
-    second = client.until(lambda message: message.get("event") == "EagerEndOfTurn")
+    second = client.until(lambda message: message.get("event") == "EagerEndOfTurn") if waits else []
     client.wire.send_force_end_turn()
     second += client.until(ended)
     client.say(audio)
@@ -87,8 +87,8 @@ def run(code, audio):
 
 
 if __name__ == "__main__":
-    code, recording = sys.argv[1:]
+    code, recording, *waits = sys.argv[1:]
     with wave.open(recording) as file:
         assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2)
         audio = file.readframes(file.getnframes())
-    print(json.dumps(run(code, audio)))
+    print(json.dumps(run(code, audio, waits)))
