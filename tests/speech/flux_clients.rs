@@ -20,7 +20,7 @@ const COMMAND: (&str, &str) = ("goforward_16k.wav", "go forward ten meters");
 /// Another processor may get one of the words wrong.
 const WER: f64 = 0.25;
 
-/// What the client got; `None` skips the test.
+/// Runs the client and returns the messages that it received; `None` skips the test.
 async fn run_client(config: Config, file: &str, waits: Option<&str>) -> Option<Value> {
     let engines = start_engines_for_clients().await?;
     let simulator = SimulatorConfig { workers: 4, ..SimulatorConfig::default() };

@@ -89,7 +89,7 @@ impl Transcriber {
         }
     }
 
-    /// What has become of the words of the segment that is complete now: the user has said no more.
+    /// Takes the words of the segment that is complete now, because the user has said no more.
     pub(super) fn take_pause_words(&mut self) -> PauseWords {
         match self.pause.take().map(|pause| pause.state) {
             Some(PauseTranscriptState::Known(text) | PauseTranscriptState::Reported(text)) => {
