@@ -31,6 +31,9 @@ named_enum! {
         UnknownCommand = "unknown_command",
         /// A command with a field of the wrong type, range or length.
         Invalid = "invalid",
+        /// The same, of a command that changes settings, in a protocol with the event `configure_failed`. Spelled like `invalid`
+        /// by default.
+        InvalidConfigure = "invalid_configure",
         /// A binary frame above the protocol's limit. The frame is dropped.
         FrameTooLarge = "frame_too_large",
         /// A voice reference that cannot be read.
@@ -124,7 +127,8 @@ impl ErrorKind {
     pub const fn fallback(self) -> Option<Self> {
         match self {
             Self::AnswerFailed => Some(Self::SpeakFailed),
-            Self::EmptyCommit
+            Self::InvalidConfigure
+            | Self::EmptyCommit
             | Self::UnknownEntry
             | Self::UnknownEntryRead
             | Self::UnknownEntryCut

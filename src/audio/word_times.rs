@@ -31,6 +31,17 @@ pub fn estimate_word_times(text: &str, audio: &[i16], start_ms: u64, config: Vad
     distribute_words(text, &voiced_parts(audio, config), start_ms)
 }
 
+/// The words of a text, without times.
+pub fn untimed_words(text: &str) -> Vec<WordTime> {
+    split_words(text).into_iter().map(|word| word_time(word, 0, 0)).collect()
+}
+
+fn word_time(word: &str, start_ms: u64, end_ms: u64) -> WordTime {
+    let bare = word.trim_matches(|letter: char| !letter.is_alphanumeric());
+    let bare = if bare.is_empty() { word } else { bare }.to_lowercase();
+    WordTime { word: word.to_owned(), bare, start_ms, end_ms }
+}
+
 /// The voiced parts of the audio, as ranges of samples; all of it if there are none.
 fn voiced_parts(audio: &[i16], config: VadConfig) -> Vec<Range<usize>> {
     let mut voice_activity = VoiceActivity::new(config);
@@ -59,19 +70,13 @@ fn distribute_words(text: &str, voiced: &[Range<usize>], start_ms: u64) -> Vec<W
     let voiced_total: usize = voiced.iter().map(Range::len).sum();
     let ms_of = |sample: usize| start_ms + sample as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
     let mut letters = 0;
-    let mut word_time = |word: &str| {
+    let mut timed = |word: &str| {
         let start = position_after(voiced, voiced_total * letters / letters_total, false);
         letters += count_letters(word);
         let end = position_after(voiced, voiced_total * letters / letters_total, true);
-        let bare = word.trim_matches(|letter: char| !letter.is_alphanumeric());
-        WordTime {
-            word: word.to_owned(),
-            bare: if bare.is_empty() { word } else { bare }.to_lowercase(),
-            start_ms: ms_of(start),
-            end_ms: ms_of(end.max(start)),
-        }
+        word_time(word, ms_of(start), ms_of(end.max(start)))
     };
-    words.into_iter().map(&mut word_time).collect()
+    words.into_iter().map(&mut timed).collect()
 }
 
 /// The sample at which `samples` of the voiced parts have passed. Where one part ends and the next begins, a word ends

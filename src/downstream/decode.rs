@@ -168,7 +168,13 @@ impl Codec {
         found: &ExtractedValues<'_>,
         mut handle: impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
-        let values = self.read_fields(&command.name, &command.fields, found)?;
+        let values = self.read_fields(&command.name, &command.fields, found).map_err(|error| {
+            let is_configure = command.verbs.iter().any(|it| it.verb == Verb::Configure);
+            match is_configure && !self.mapping.event(EventName::ConfigureFailed).is_empty() {
+                true => Error { kind: ErrorKind::InvalidConfigure, ..error },
+                false => error,
+            }
+        })?;
         self.check_takes_text(command)?;
         if let [only] = command.verbs.as_slice() {
             return if only.applies(found) {

@@ -1,14 +1,16 @@
 //! Encodes for the client: [`ClientCommand`]s become frames, and errors get the protocol's code and message.
 
-use std::sync::OnceLock;
+use std::{borrow::Cow, sync::OnceLock};
+
+use serde_json::Value;
 
 use super::{Codec, CodecKind, slot_values::EventSource};
 use crate::{
-    audio::word_times::WordTime,
-    error::{Error, Origin},
+    audio::word_times::{WordTime, untimed_words},
+    error::{Error, ErrorKind, Origin},
     event::{ClientCommand, CloseReason, Message, Speaker, SpeechId},
     mapping::{
-        client::{CloseSpelling, EventName, EventSlot, ReportedAs},
+        client::{CloseSpelling, EventName, EventSlot, ReportedAs, Slot, ValueScope},
         error_spelling::ErrorSpelling,
     },
 };
@@ -41,11 +43,18 @@ impl Codec {
             {
                 return self.encode_close_as_error(*why, at_s, send);
             }
-            ClientCommand::TranscriptFinal { words, .. } => self.render_words(words, at_s),
-            ClientCommand::SpeakingStarted { .. } => {
-                let mapping = self.mapping.clone();
-                self.values.begin_turn(&mapping.values);
+            ClientCommand::TranscriptFinal { text, words, .. } => self.render_words(text, words, at_s),
+            ClientCommand::TranscriptPartial { text, .. }
+            | ClientCommand::TurnEndLikely { text, .. }
+            | ClientCommand::TurnResumed { text, .. }
+            | ClientCommand::TurnEnded { text, .. } => self.render_words(text, &[], at_s),
+            ClientCommand::Configured { hot_words, .. } => {
+                let words: Vec<_> =
+                    hot_words.iter().map(|word| Value::from(word.as_str()).to_string()).collect();
+                self.words_json = words.join(",");
             }
+            ClientCommand::SpeakingStarted { .. } => self.begin(ValueScope::Turn),
+            ClientCommand::SpeechStarted { .. } => self.begin(ValueScope::Utterance),
             ClientCommand::SpeakingEnded { cancelled: true, .. } => {
                 self.framing.interruption().into_iter().for_each(&mut send);
             }
@@ -131,12 +140,22 @@ impl Codec {
         }
     }
 
-    /// Renders the words of a final transcript, for the slot `words` of its message.
-    fn render_words(&mut self, words: &[WordTime], at_s: f64) {
+    /// Renews the values that are valid for a turn or an utterance.
+    fn begin(&mut self, scope: ValueScope) {
+        let mapping = self.mapping.clone();
+        self.values.begin(scope, &mapping.values);
+    }
+
+    /// Renders the words of a transcript, for the slot `words` of its message. A template without times takes them from the
+    /// text.
+    fn render_words(&mut self, text: &str, timed: &[WordTime], at_s: f64) {
         let mut json = std::mem::take(&mut self.words_json);
         json.clear();
         if let Some(message) = self.mapping.event(EventName::TranscriptWord).first() {
-            for word in words {
+            let uses = |slot| message.template.uses_slot(EventSlot::Event(slot));
+            let has_times = uses(Slot::FromS) || uses(Slot::ToS);
+            let words = if has_times { Cow::Borrowed(timed) } else { Cow::Owned(untimed_words(text)) };
+            for word in words.iter() {
                 if !json.is_empty() {
                     json.push(',');
                 }
@@ -180,10 +199,13 @@ impl Codec {
             request_id: error.request_id.as_deref(),
         };
         let is_request = error.request_id.is_some() && error.kind.origin() == Origin::Client;
-        let event = match is_request && !mapping.event(EventName::RequestFailed).is_empty() {
-            true => EventName::RequestFailed,
-            false => EventName::Error,
-        };
+        let special = [
+            (EventName::RequestFailed, is_request),
+            (EventName::ConfigureFailed, error.kind == ErrorKind::InvalidConfigure),
+            (EventName::Warning, spelling.close.is_none()),
+        ];
+        let fits = |(name, applies): &(EventName, bool)| *applies && !mapping.event(*name).is_empty();
+        let event = special.into_iter().find(fits).map_or(EventName::Error, |(name, _)| name);
         self.render_event(event, &source, at_s, send);
     }
 
@@ -218,7 +240,7 @@ fn truncate_close_reason(mut reason: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{error::ErrorKind, mapping::Library};
+    use crate::mapping::Library;
 
     fn codec() -> Codec {
         Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 1_234_567_890.0)

@@ -171,7 +171,7 @@ impl Live {
         send: &mut impl FnMut(Message),
     ) {
         match command {
-            ClientCommand::Configured => {
+            ClientCommand::Configured { .. } => {
                 let session = self.session_json();
                 send(self.message("session.started", json!({ "session": session })));
             }

@@ -51,7 +51,7 @@ pub struct Codec {
     values: ConnectionValues,
     /// Buffer for the client's audio, decoded from base64.
     audio_bytes: Vec<u8>,
-    /// The words of a final transcript, as elements of a JSON array.
+    /// The words of an event, as elements of a JSON array.
     words_json: String,
     /// How messages are framed in both directions.
     framing: Framing,

@@ -54,7 +54,9 @@ impl Codec {
             EventSource::Command(ClientCommand::SessionClosed { reason, .. }) if slot == Slot::Reason => {
                 self.mapping.close(*reason).map(|spelling| SlotValue::Str(&spelling.reason))
             }
-            EventSource::Command(_) if slot == Slot::Words => Some(SlotValue::Elements(&self.words_json)),
+            EventSource::Command(_) if matches!(slot, Slot::Words | Slot::HotWords) => {
+                Some(SlotValue::Elements(&self.words_json))
+            }
             EventSource::Command(command) => command.value(slot),
             EventSource::Word(word) => word_value(word, slot),
             EventSource::Words { text, segment_id } => match slot {
@@ -107,7 +109,9 @@ fn word_value(word: &WordTime, slot: Slot) -> Option<SlotValue<'_>> {
 mod tests {
     use super::*;
     use crate::{
-        event::{ClientAudio, CloseReason, RolloverReason, Speaker, SpeechId, TokenUsage, ToolCall},
+        event::{
+            ClientAudio, CloseReason, EndCause, RolloverReason, Speaker, SpeechId, TokenUsage, ToolCall,
+        },
         mapping::{Library, client::EventName},
     };
 
@@ -138,6 +142,24 @@ mod tests {
                 ClientCommand::ToolCalled { segment_id: 1, entry_id: 2, call }
             }
             EventName::SpeechEnded => ClientCommand::SpeechEnded { at_ms: 1, segment_id: 1 },
+            EventName::TurnEndLikely => ClientCommand::TurnEndLikely {
+                text: text(),
+                segment_id: 1,
+                confidence: 0.5,
+                start_ms: 1,
+                audio_ms: 1,
+            },
+            EventName::TurnResumed => {
+                ClientCommand::TurnResumed { text: text(), segment_id: 1, start_ms: 1, audio_ms: 1 }
+            }
+            EventName::TurnEnded => ClientCommand::TurnEnded {
+                text: text(),
+                segment_id: 1,
+                confidence: 0.5,
+                cause: EndCause::Model,
+                start_ms: 1,
+                audio_ms: 1,
+            },
             EventName::TranscriptPartial
             | EventName::AnswerSentence
             | EventName::AnswerDelta
@@ -174,7 +196,12 @@ mod tests {
             }
             EventName::Flushed => ClientCommand::Flushed { sequence: 1 },
             EventName::Cleared => ClientCommand::Cleared { sequence: 1 },
-            EventName::Configured => ClientCommand::Configured,
+            EventName::Configured => ClientCommand::Configured {
+                hot_words: Vec::new(),
+                end_threshold: Some(0.5),
+                end_likely_threshold: Some(0.5),
+                end_wait_max_ms: Some(1),
+            },
             EventName::StillHere => ClientCommand::StillHere,
             EventName::Queued => ClientCommand::Queued { position: 1, waited_ms: 1, wait_max_ms: 1 },
             EventName::RateLimited => ClientCommand::RateLimited { delay_ms: 1 },
@@ -193,8 +220,12 @@ mod tests {
                 audio_ms: 1,
                 segments: 1,
             },
-            // Their values come from the protocol's own `[errors]`, and from the words of a final transcript.
-            EventName::Error | EventName::RequestFailed | EventName::TranscriptWord => return None,
+            // Their values come from the protocol's own `[errors]`, and from the words of a transcript.
+            EventName::Error
+            | EventName::RequestFailed
+            | EventName::ConfigureFailed
+            | EventName::Warning
+            | EventName::TranscriptWord => return None,
         })
     }
 

@@ -55,10 +55,10 @@ impl ConnectionValues {
         }
     }
 
-    /// Begins a turn: renews the values that are valid for one.
-    pub(super) fn begin_turn(&mut self, rules: &[ValueRule]) {
+    /// Begins a turn or an utterance: renews the values that are valid for one.
+    pub(super) fn begin(&mut self, scope: ValueScope, rules: &[ValueRule]) {
         for (at, rule) in rules.iter().enumerate() {
-            if rule.source.scope() == Some(ValueScope::Turn) {
+            if rule.source.scope() == Some(scope) {
                 self.renew(rules, at);
             }
         }

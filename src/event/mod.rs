@@ -31,11 +31,13 @@ pub use self::lane::{
     UnitInput, UpstreamEnd,
 };
 pub use self::tool::{Tool, ToolCall, ToolChoice, ToolOffer, ToolResult};
-pub use self::turn_end::{Eagerness, PauseId, TurnEnd};
+pub use self::turn_end::{Eagerness, JudgedEnd, PauseId, TurnEnd};
 pub use self::usage::{ReportedUsage, TokenDetails};
 use crate::audio::{encoding::Encoding, vad::Sensitivity};
 pub use crate::mapping::{
-    client::{ClientAudio, ClientCommand, CloseReason, RolloverReason, Speaker, SpeechId, TokenUsage},
+    client::{
+        ClientAudio, ClientCommand, CloseReason, EndCause, RolloverReason, Speaker, SpeechId, TokenUsage,
+    },
     profile::{MicrophoneMode, TurnEndRule},
     upstream::{LanePurpose, Mode, VoiceEncoding},
 };
@@ -127,6 +129,13 @@ pub enum Setting {
     VadSensitivity(Sensitivity),
     /// Silence that ends an utterance.
     EndSilence(Duration),
+    /// Probability that the user has finished, from which on a turn ends, 0 to 1. At 1, only silence ends it. Lets a model
+    /// judge the ends of turns, if one is loaded.
+    EndThreshold(f64),
+    /// Probability from which on the end of a turn is reported as likely.
+    EndLikelyThreshold(f64),
+    /// Silence that ends a turn although the user does not seem to have finished.
+    EndWaitMax(Duration),
     /// Longest utterance.
     SegmentMax(Duration),
     /// Whether partial transcripts are sent.

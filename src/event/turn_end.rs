@@ -30,17 +30,54 @@ impl Eagerness {
         }
     }
 
-    /// Silence that ends a turn below that threshold, in ms. If the user has rather finished than not, it is longer than most
-    /// pauses within a sentence. Otherwise it is half of what OpenAI waits at most, because the model misses some ends.
+    /// Silence that ends a turn below that threshold if the user has rather finished than not, in ms: longer than most pauses
+    /// within a sentence.
+    #[must_use]
+    pub const fn wait_likely_ms(self) -> u32 {
+        match self {
+            Self::Low => 2000,
+            Self::Medium => 1100,
+            Self::High => 700,
+        }
+    }
+
+    /// Silence that ends a turn although the user does not seem to have finished, in ms: half of what OpenAI waits at most,
+    /// because the model misses some ends.
+    #[must_use]
+    pub const fn wait_max_ms(self) -> u32 {
+        match self {
+            Self::Low => 4000,
+            Self::Medium => 2000,
+            Self::High => 1000,
+        }
+    }
+}
+
+/// How a model's judgement ends a turn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct JudgedEnd {
+    /// Probability that the user has finished, from which on the turn ends. Infinite if only silence ends it.
+    pub threshold: f32,
+    /// Silence that ends a turn if the user has rather finished than not, ms.
+    pub wait_likely_ms: u32,
+    /// Silence that ends a turn although the user does not seem to have finished, ms.
+    pub wait_max_ms: u32,
+}
+
+impl JudgedEnd {
+    /// Silence that ends a turn that the model does not end, ms.
     #[must_use]
     pub fn wait_ms(self, probability: f32) -> u32 {
-        match (self, probability >= 0.5) {
-            (Self::Low, true) => 2000,
-            (Self::Low, false) => 4000,
-            (Self::Medium, true) => 1100,
-            (Self::Medium, false) => 2000,
-            (Self::High, true) => 700,
-            (Self::High, false) => 1000,
+        if probability >= 0.5 { self.wait_likely_ms } else { self.wait_max_ms }
+    }
+}
+
+impl From<Eagerness> for JudgedEnd {
+    fn from(eagerness: Eagerness) -> Self {
+        Self {
+            threshold: eagerness.threshold(),
+            wait_likely_ms: eagerness.wait_likely_ms(),
+            wait_max_ms: eagerness.wait_max_ms(),
         }
     }
 }

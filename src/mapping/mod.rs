@@ -57,11 +57,12 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 28] = [
+const EMBEDDED: [(&str, &str); 29] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
+    ("client/deepgram-flux.toml", include_str!("../../mappings/client/deepgram-flux.toml")),
     ("client/deepgram-listen.toml", include_str!("../../mappings/client/deepgram-listen.toml")),
     ("client/deepgram-speak.toml", include_str!("../../mappings/client/deepgram-speak.toml")),
     ("client/openai-live.toml", include_str!("../../mappings/client/openai-live.toml")),

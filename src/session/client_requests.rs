@@ -10,6 +10,7 @@ use super::{
     input::speech_input::{COMMIT_MIN_MS, SpeechEvent},
     millis,
     outbox::{Observation, lockstep::AwaitedReply},
+    settings::EndSettings,
     tools::Tools,
     tts::{
         queue::{TtsQueue, TtsQueueItem},
@@ -21,8 +22,8 @@ use crate::{
     audio::{SPEECH_RATE_HZ, encoding::Encoding},
     error::{Error, ErrorKind},
     event::{
-        AnswerRequest, ClientCommand, Entry, EntryId, EntryPart, EntryPlace, Role, Setting, SpeakRequest,
-        TurnEnd, VideoFrame, VoiceSample,
+        AnswerRequest, ClientCommand, Eagerness, EndCause, Entry, EntryId, EntryPart, EntryPlace, Role,
+        Setting, SpeakRequest, TurnEnd, VideoFrame, VoiceSample,
     },
     mapping::profile::TurnEndRule,
 };
@@ -162,7 +163,7 @@ impl Session {
 
     /// Ends the current utterance and makes all transcripts so far final.
     pub(super) fn finalize_transcripts(&mut self, now: Instant) {
-        self.intake.speech_input.end_utterance(&mut self.intake.speech_events);
+        self.intake.speech_input.end_utterance(EndCause::Manual, &mut self.intake.speech_events);
         self.process_speech_events(now);
         self.transcriber.finalize(now, &mut self.tools);
         self.pass_on_words();
@@ -225,6 +226,14 @@ impl Session {
                 Setting::Voice(voice) => self.settings.voice = Some(voice),
                 Setting::VadSensitivity(sensitivity) => input.sensitivity = sensitivity,
                 Setting::EndSilence(silence) => input.end_silence_ms = saturating_u32(millis(silence)),
+                Setting::EndThreshold(share) => {
+                    self.settings.end.threshold = Some(share);
+                    self.note_missing_judge(TurnEnd::Semantic(Eagerness::default()));
+                }
+                Setting::EndLikelyThreshold(share) => self.settings.end.likely_threshold = Some(share),
+                Setting::EndWaitMax(wait) => {
+                    self.settings.end.wait_max_ms = Some(saturating_u32(millis(wait)));
+                }
                 Setting::SegmentMax(max) => {
                     input.segment_max_ms = saturating_u32(millis(max).min(self.setup.audio_max_ms));
                 }
@@ -271,6 +280,7 @@ impl Session {
                 }
             }
         }
+        self.settings.end.apply(&mut input, &self.setup);
         let voice = self.configured_voice();
         let partials = self.transcriber.options.partials;
         if let Some(assistant) = &mut self.assistant {
@@ -287,6 +297,17 @@ impl Session {
             self.report_error(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
         }
         self.process_speech_events(now);
+    }
+
+    /// Confirms a change of settings.
+    pub(super) fn report_settings(&mut self) {
+        let EndSettings { threshold, likely_threshold, wait_max_ms } = self.settings.end;
+        self.tools.out.push_client(ClientCommand::Configured {
+            hot_words: self.transcriber.options.hot_words.clone(),
+            end_threshold: threshold,
+            end_likely_threshold: likely_threshold,
+            end_wait_max_ms: wait_max_ms,
+        });
     }
 
     /// Tells the operator that a fixed silence stands for the judgement that the client or the profile wants.

@@ -17,7 +17,7 @@ use super::{
 
 use crate::{
     error::{Error, ErrorKind},
-    event::{CloseReason, DisconnectReason, EntryId, Lane, LaneEvent, MessageMeta},
+    event::{CloseReason, DisconnectReason, EndCause, EntryId, Lane, LaneEvent, MessageMeta},
 };
 
 /// Longest playback to a client that sends nothing: no upstream session lasts longer (field notes §1.6). Without this
@@ -45,7 +45,7 @@ impl Session {
         // Frames of audio only move these two timers later, and so leave them as they are.
         self.arm_stall();
         if self.tools.timers.take_expired(Timer::Stall, now) {
-            self.intake.speech_input.end_utterance(&mut self.intake.speech_events);
+            self.intake.speech_input.end_utterance(EndCause::Timeout, &mut self.intake.speech_events);
             self.process_speech_events(now);
         }
         self.arm_idle();

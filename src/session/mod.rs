@@ -212,7 +212,7 @@ impl Session {
             ClientEvent::Played(turn) => self.tools.floor.confirm_played(now, turn, &mut self.tools.out),
             ClientEvent::Configure(settings) => {
                 self.apply_settings(now, settings);
-                self.tools.out.push_client(ClientCommand::Configured);
+                self.report_settings();
             }
             ClientEvent::Adjust(settings) => self.apply_settings(now, settings),
             ClientEvent::AppendText(text) => self.update_tts_queue(now, |queue| queue.append(&text)),
@@ -315,9 +315,10 @@ impl Session {
                 SpeechEvent::InterruptionSuspected => self.tools.floor.pause(now),
                 SpeechEvent::SuspicionDismissed => self.tools.floor.resume(now, &mut self.tools.out),
                 SpeechEvent::Interrupted => self.handle_barge_in(now),
-                SpeechEvent::Paused { .. } | SpeechEvent::Resumed | SpeechEvent::Decided(_) => {
-                    self.handle_pause(now, &event);
-                }
+                SpeechEvent::Paused { .. }
+                | SpeechEvent::Resumed
+                | SpeechEvent::EndLikely(_)
+                | SpeechEvent::Decided(_) => self.handle_pause(now, &event),
                 SpeechEvent::Started { .. } | SpeechEvent::Segment(_) => {}
             }
             self.track_utterance_end(&event);

@@ -19,7 +19,7 @@ use super::{
     lanes::Lanes,
     microphone::AudioIntake,
     outbox::Actions,
-    settings::Settings,
+    settings::{EndSettings, Settings},
     setup::SessionSetup,
     status,
     stt::transcriber::Transcriber,
@@ -72,6 +72,7 @@ impl SessionSetup {
         let idle_timeout = Some(Duration::from_millis(self.audio_in.idle_ms)).filter(|idle| !idle.is_zero());
         let mut session = Session {
             settings: Settings {
+                end: EndSettings::default(),
                 language: None,
                 tts_model: None,
                 voice: None,

@@ -22,8 +22,20 @@ impl Session {
                     assistant.consider_early(now, (*pause, audio), &mut self.tools);
                 }
             }
-            // The next pause may need a worker again.
-            SpeechEvent::Resumed if self.withdraw_early(now) => self.prepare_answer(now),
+            SpeechEvent::EndLikely(probability) => {
+                let speech_input = &self.intake.speech_input;
+                if let Some(audio) = speech_input.current_recording() {
+                    let end_ms = speech_input.listened_ms();
+                    self.transcriber.want_pause_transcript(audio, end_ms, *probability);
+                }
+            }
+            SpeechEvent::Resumed => {
+                self.transcriber.resume_turn(&mut self.tools.out);
+                // The next pause may need a worker again.
+                if self.withdraw_early(now) {
+                    self.prepare_answer(now);
+                }
+            }
             SpeechEvent::Decided(decision) => {
                 self.tools.out.measure(Measurement::TurnDecided(*decision));
             }

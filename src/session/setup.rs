@@ -92,7 +92,8 @@ impl SessionSetup {
             (TurnEnd::Fixed, _) | (TurnEnd::OfProfile, TurnEndRule::Fixed) => None,
         };
         let asks_early = self.profile.answers.as_ref().is_some_and(|rules| rules.answer.eager);
-        PauseUse { judged: wanted.filter(|_| self.has_turn_judge), asks_early }
+        let judged = wanted.filter(|_| self.has_turn_judge).map(Into::into);
+        PauseUse { judged, asks_early, likely_from: None }
     }
 
     /// True if word times are estimated for a client that wants them.

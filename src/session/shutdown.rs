@@ -13,7 +13,7 @@ use super::{
     timers::Timer,
     tools::Tools,
 };
-use crate::event::{ClientCommand, ClientEvent, CloseReason};
+use crate::event::{ClientCommand, ClientEvent, CloseReason, EndCause};
 
 /// Longest wait for pending replies after the client's end of input: longer than any upstream queue.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(600);
@@ -122,7 +122,7 @@ impl Session {
     /// Ends the session after the client's end of input, once all replies are sent.
     pub(super) fn finish_after_replies(&mut self, now: Instant) {
         self.tools.out.measure(Measurement::SessionEnding(EndReason::ClientClose));
-        self.intake.speech_input.end_utterance(&mut self.intake.speech_events);
+        self.intake.speech_input.end_utterance(EndCause::Timeout, &mut self.intake.speech_events);
         self.process_speech_events(now);
         self.intake.speech_input.stop();
         self.tts_queue.enqueue_unflushed();

@@ -197,6 +197,7 @@ async fn start_logs_url_of_each_served_protocol() {
     let mut server = Server::start("ws://127.0.0.1:9/v1/realtime", &[]).await;
     let address = server.address;
     for (protocol, target) in [
+        ("deepgram-flux", "/v2/listen"),
         ("deepgram-listen", "/v1/listen"),
         ("macaw", "/v1/realtime?model=NAME"),
         ("macaw", "/api/v1/realtime?model=NAME"),

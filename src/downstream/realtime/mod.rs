@@ -197,7 +197,7 @@ impl Realtime {
         let send: &mut dyn FnMut(Message) = &mut |message| send(message, None);
         match command {
             ClientCommand::SessionCreated { .. } => self.send_session(E::SessionCreated, send),
-            ClientCommand::Configured => self.send_session(E::SessionUpdated, send),
+            ClientCommand::Configured { .. } => self.send_session(E::SessionUpdated, send),
             ClientCommand::SpeechStarted { at_ms, segment_id, .. } => {
                 let item_id = self.events.item_id(EntryId(*segment_id));
                 self.send(E::SpeechStarted, json!({ "audio_start_ms": at_ms, "item_id": item_id }), send);

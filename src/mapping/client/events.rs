@@ -12,7 +12,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{CloseReason, RolloverReason, Slot, Speaker, token_usage::TokenUsage};
+use super::{CloseReason, EndCause, RolloverReason, Slot, Speaker, token_usage::TokenUsage};
 use crate::{
     audio::word_times::WordTime,
     error::Error,
@@ -102,7 +102,10 @@ client_events! {
         /// Utterance.
         segment_id: u32,
     } from "the bridge's voice activity detection"
-    [AtMs = int(*at_ms), AtS = seconds(*at_ms), SpeechFromMs = int(*from_ms), SegmentId = int(*segment_id), UnixS];
+    [
+        AtMs = int(*at_ms), AtS = seconds(*at_ms), SpeechFromMs = int(*from_ms), FromS = seconds(*from_ms),
+        ToS = seconds(*at_ms), SegmentId = int(*segment_id), UnixS
+    ];
 
     /// Transcript so far.
     TranscriptPartial {
@@ -120,7 +123,7 @@ client_events! {
     [
         Text = Str(text), SegmentId = int(*segment_id), AtMs = int(*audio_ms), FromS = seconds(*start_ms),
         ToS = seconds(start_ms + audio_ms), DurationS = seconds(*audio_ms), Speaker = Str(speaker.name()),
-        Source = Str(speaker.source()), UnixS
+        Source = Str(speaker.source()), UnixS, Words
     ]
     and
     /// A sentence of the model's words, as soon as it is complete.
@@ -167,9 +170,9 @@ client_events! {
         UnixS, Words
     ]
     and
-    /// One word of a final transcript: not a message, but an element of [`Slot::Words`].
-    TranscriptWord from "an element of the user's final transcripts. Its times are estimated: the words share the voiced parts \
-        of the utterance by their letters"
+    /// One word of a transcript: not a message, but an element of [`Slot::Words`].
+    TranscriptWord from "an element of the user's transcripts. Its times, if it has any, are estimated: the words share the \
+        voiced parts of the utterance by their letters"
     [Word, BareWord, FromS, ToS]
     and
     /// The user's final words; without a template, [`EventName::TranscriptFinal`] is sent.
@@ -184,6 +187,60 @@ client_events! {
         segment_id: u32,
     } from "the bridge's voice activity detection"
     [AtMs = int(*at_ms), AtS = seconds(*at_ms), SegmentId = int(*segment_id), UnixS];
+
+    /// The user pauses, and the turn is likely over. Only for clients with [`Slot::EndLikelyThreshold`]'s setting.
+    TurnEndLikely {
+        /// All words of the turn so far; never empty.
+        text: String,
+        /// Utterance.
+        segment_id: u32,
+        /// Probability that the user has finished; 0.5 if no model has judged it.
+        confidence: f32,
+        /// Start of the utterance in the received audio, ms.
+        start_ms: u64,
+        /// Length of the utterance's audio so far, ms.
+        audio_ms: u64,
+    } from "the bridge, in a pause: the end-of-turn model's judgement, and the words so far"
+    [
+        Text = Str(text), SegmentId = int(*segment_id), EndConfidence = Float((*confidence).into()),
+        FromS = seconds(*start_ms), ToS = seconds(start_ms + audio_ms), Words, UnixS
+    ];
+
+    /// The user goes on after [`ClientCommand::TurnEndLikely`].
+    TurnResumed {
+        /// The words before.
+        text: String,
+        /// Utterance.
+        segment_id: u32,
+        /// Start of the utterance in the received audio, ms.
+        start_ms: u64,
+        /// Length of the utterance's audio at `TurnEndLikely`, ms.
+        audio_ms: u64,
+    } from "the bridge's voice activity detection, after `turn_end_likely`"
+    [
+        Text = Str(text), SegmentId = int(*segment_id), FromS = seconds(*start_ms),
+        ToS = seconds(start_ms + audio_ms), Words, UnixS
+    ];
+
+    /// The user's turn is over: its words are final. Follows the final transcript, and exists without one, too.
+    TurnEnded {
+        /// Words of the turn; empty if there are none, or if the transcript failed.
+        text: String,
+        /// Utterance.
+        segment_id: u32,
+        /// Probability that the user has finished; 1 if no model has judged the last pause.
+        confidence: f32,
+        /// What ended the turn.
+        cause: EndCause,
+        /// Start of the utterance in the received audio, ms.
+        start_ms: u64,
+        /// Length of the utterance's audio, ms.
+        audio_ms: u64,
+    } from "the end of an utterance, with the model's answer to the transcription prompt"
+    [
+        Text = Str(text), SegmentId = int(*segment_id), EndConfidence = Float((*confidence).into()),
+        EndCause = Str(cause.name()), FromS = seconds(*start_ms), ToS = seconds(start_ms + audio_ms), Words, UnixS
+    ];
 
     /// The audio of an utterance is complete.
     AudioCommitted {
@@ -305,9 +362,21 @@ client_events! {
     } from "the bridge, after playback has stopped"
     [Sequence = int(*sequence), UnixS];
 
-    /// Settings have changed.
-    Configured from "the bridge"
-    [UnixS];
+    /// Settings have changed. The event has those in force.
+    Configured {
+        /// Words that are likely to occur.
+        hot_words: Vec<String>,
+        /// Probability from which on a turn ends, if the client has set it.
+        end_threshold: Option<f64>,
+        /// Probability from which on the end of a turn is reported as likely, if the client has set it.
+        end_likely_threshold: Option<f64>,
+        /// Silence that ends a turn in any case, ms, if the client has set it.
+        end_wait_max_ms: Option<u32>,
+    } from "the bridge"
+    [
+        HotWords, EndThreshold = optional(*end_threshold), EndLikelyThreshold = optional(*end_likely_threshold),
+        EndWaitMaxMs = end_wait_max_ms.map_or(SlotValue::Null, int), UnixS
+    ];
 
     /// The client got no message for `idle_event_ms`.
     StillHere from "the bridge, when it has had nothing to say for `idle_event_ms`"
@@ -364,7 +433,15 @@ client_events! {
     and
     /// An error in a message of the client that has an id; without a template, [`EventName::Error`] is sent.
     RequestFailed from "a message of the client that is wrong or unknown"
-    [Code, Message, RequestId];
+    [Code, Message, RequestId]
+    and
+    /// An error in a message that changes settings; without a template, [`EventName::Error`] is sent.
+    ConfigureFailed from "a message of the client with wrong settings, of which none applies"
+    [Code, Message]
+    and
+    /// An error after which the connection stays open; without a template, [`EventName::Error`] is sent.
+    Warning from "the bridge or the upstream; the session goes on"
+    [Code, Message, SegmentId, RequestId];
 
     /// The session has ended. This is the last event. The protocol's `[closes]` have the spelling of the reason.
     SessionClosed {
@@ -433,6 +510,10 @@ pub struct ClientAudio {
 
 fn int(number: impl Into<u64>) -> SlotValue<'static> {
     SlotValue::Int(i64::try_from(number.into()).unwrap_or(i64::MAX))
+}
+
+fn optional(number: Option<f64>) -> SlotValue<'static> {
+    number.map_or(SlotValue::Null, Float)
 }
 
 /// A time in seconds, given in ms.

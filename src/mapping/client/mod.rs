@@ -30,7 +30,7 @@ pub use self::{
     token_usage::TokenUsage,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
-    vocabulary::{CloseReason, Framing, RolloverReason, SetupSlot, Speaker, Verb},
+    vocabulary::{CloseReason, EndCause, Framing, RolloverReason, SetupSlot, Speaker, Verb},
 };
 use super::{
     check::{self, Document, FileError},

@@ -27,10 +27,20 @@ named_enum! {
         DroppedMs = "dropped_ms",
         /// Length of the utterance, s.
         DurationS = "duration_s",
+        /// What ended the turn: `model`, `timeout` or `manual`.
+        EndCause = "end_cause",
+        /// Probability that the user has finished, 0 to 1.
+        EndConfidence = "end_confidence",
+        /// Probability from which on the end of a turn is reported as likely.
+        EndLikelyThreshold = "end_likely_threshold",
         /// End of the transcript, counted from the beginning of the utterance, ms.
         EndMs = "end_ms",
         /// [`Slot::EndMs`] in seconds.
         EndS = "end_s",
+        /// Probability from which on a turn ends.
+        EndThreshold = "end_threshold",
+        /// Silence that ends a turn although the user does not seem to have finished, ms.
+        EndWaitMaxMs = "end_wait_max_ms",
         /// Whether the user ended the utterance.
         Ended = "ended",
         /// Whether the client's `finalize` ended the utterance.
@@ -41,6 +51,8 @@ named_enum! {
         FromS = "from_s",
         /// How long no audio reached a model, ms.
         GapMs = "gap_ms",
+        /// Words that are likely to occur.
+        HotWords = "hot_words",
         /// Audio that was kept and follows, ms.
         KeptMs = "kept_ms",
         /// Lines of the conversation that the next upstream session knows.
@@ -105,7 +117,7 @@ named_enum! {
         WaitedMs = "waited_ms",
         /// A word as it stands in the transcript.
         Word = "word",
-        /// The transcript's words with estimated times, each written as the event `transcript_word`.
+        /// The transcript's words, each written as the event `transcript_word`.
         Words = "words",
     }
 }

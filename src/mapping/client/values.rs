@@ -65,6 +65,8 @@ pub enum ValueScope {
     Session,
     /// From one `speaking_started` to the next.
     Turn,
+    /// From one `speech_started` to the next.
+    Utterance,
     /// For one message. Only messages that use the value count.
     Message,
 }
@@ -110,7 +112,8 @@ pub(super) fn compile_values(
             problems.push(document.problem(at, message));
         }
         if matches!(source, ValueSource::Counted { per: ValueScope::Session, .. }) {
-            let message = format!("`{name}` would always be its first value; count `per` turn or message");
+            let message =
+                format!("`{name}` would always be its first value; count `per` turn, utterance or message");
             problems.push(document.problem(at, message));
         }
         ValueRule { name, source }

@@ -184,6 +184,20 @@ impl Speaker {
 }
 
 named_enum! {
+    /// What ended a turn of the user.
+    #[derive(Default)]
+    pub enum EndCause {
+        /// The end-of-turn model: the user has finished.
+        Model = "model",
+        /// Silence, or the longest turn.
+        #[default]
+        Timeout = "timeout",
+        /// The client's [`Verb::Finalize`].
+        Manual = "manual",
+    }
+}
+
+named_enum! {
     /// Why a conversation continues in another upstream session.
     pub enum RolloverReason {
         /// The upstream's time limit is near.

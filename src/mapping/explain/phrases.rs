@@ -220,6 +220,15 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::Task => "`transcribe`, or `translate`: the prompt for a translation into English",
         FieldRole::VadSensitivity => "threshold and gate of the voice activity detection",
         FieldRole::EndSilenceMs => "silence that ends an utterance",
+        FieldRole::EndThreshold => {
+            "probability from which on the end-of-turn model ends a turn; at 1, only silence ends it"
+        }
+        FieldRole::EndLikelyThreshold => {
+            "probability from which on the end of a turn is reported as likely, with its words"
+        }
+        FieldRole::EndWaitMaxMs => {
+            "silence that ends a turn although the user does not seem to have finished"
+        }
         FieldRole::SegmentMaxMs => "longest utterance",
         FieldRole::Partials => "enables partial transcripts",
         FieldRole::WordTimes if profile.hear.estimated_word_times => "enables estimated word times",

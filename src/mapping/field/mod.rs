@@ -28,6 +28,12 @@ pub enum FieldRole {
     VadSensitivity,
     /// Silence that ends an utterance, ms.
     EndSilenceMs,
+    /// Probability that the user has finished, from which on a turn ends.
+    EndThreshold,
+    /// Probability from which on the end of a turn is reported as likely.
+    EndLikelyThreshold,
+    /// Silence that ends a turn although the user does not seem to have finished, ms.
+    EndWaitMaxMs,
     /// Longest utterance, ms.
     SegmentMaxMs,
     /// Whether partial transcripts are sent.

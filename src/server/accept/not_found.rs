@@ -16,7 +16,7 @@ pub(super) const REST_PATHS: [&str; 7] = [
 ];
 
 /// The ends of paths of other APIs, and what to use instead.
-const INSTEAD: [(&str, &str); 6] = [
+const INSTEAD: [(&str, &str); 5] = [
     (
         "/v1/realtime/calls",
         "calls by WebRTC are off ([webrtc] in the configuration), and SIP is not served; open a WebSocket at /v1/realtime instead",
@@ -34,10 +34,6 @@ const INSTEAD: [(&str, &str); 6] = [
         "/v1/responses",
         "the Responses API is not served; use OpenAI's Realtime API, a WebSocket at /v1/realtime, which takes and answers \
          text as well",
-    ),
-    (
-        "/v2/listen",
-        "Deepgram Flux is not served; use Deepgram's /v1/listen instead, as a WebSocket or with POST",
     ),
     (
         "/v1/agent/converse",

@@ -44,6 +44,7 @@ impl Transcriber {
     pub(super) fn update_lanes(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
         if !self.awaits_request {
             self.send_requests(now, lanes, out);
+            self.send_pause_request(now, lanes, out);
         }
         self.leave_queue(now, lanes, out);
         self.retire_unneeded(now, lanes, out);

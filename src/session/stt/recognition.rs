@@ -43,12 +43,11 @@ impl Recognition {
         &mut self,
         now: Instant,
         prompt: TranscribePrompt,
-        (audio, end_ms): (&[i16], u64),
+        (audio, end_ms): (Arc<Vec<i16>>, u64),
         lanes: &mut Lanes,
         out: &mut Actions,
     ) {
-        let audio_ms = length_ms(audio);
-        let audio = Arc::new(audio.to_vec());
+        let audio_ms = length_ms(&audio);
         lanes.request(now, self.id, LaneCommand::Transcribe { prompt, audio }, out);
         let audio_start_ms = end_ms.saturating_sub(audio_ms);
         self.interim = Some(InterimDecode { text: GrowingText::default(), audio_ms, audio_start_ms });

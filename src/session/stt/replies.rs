@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{
     transcriber::Transcriber,
-    utterance::{Transcript, Utterance, UtteranceState, length_ms},
+    utterance::{Utterance, UtteranceState, length_ms},
 };
 use crate::session::{
     effects::Effects,
@@ -14,7 +14,6 @@ use crate::session::{
     tools::Tools,
 };
 use crate::{
-    audio::word_times::estimate_word_times,
     error::{Error, ErrorKind},
     event::LaneEvent,
 };
@@ -105,18 +104,15 @@ impl Transcriber {
         let Some(recognition) = self.recognition_mut(lane) else { return };
         lanes.complete_reply(lane);
         if let Some(interim) = recognition.interim.take() {
-            self.report_interim(without_record(text.unwrap_or(interim.text.as_str())), &interim, out);
+            let text = without_record(text.unwrap_or(interim.text.as_str()));
+            if !self.complete_pause(lane, text) {
+                self.report_interim(text, &interim, out);
+            }
         } else if let Some(utterance) = self.queue.requested_on(lane)
             && let UtteranceState::Requested(_, audio, reply) = &utterance.state
         {
             let text = text.filter(|text| !text.trim().is_empty()).unwrap_or(reply.as_str());
-            let text = without_record(text).to_owned();
-            let words = word_time_config.map_or_else(Vec::new, |config| {
-                estimate_word_times(&text, audio, utterance.audio_start_ms, config)
-            });
-            let language = Some(utterance.language.clone());
-            let transcript = Transcript { text, duration_ms: length_ms(audio), language, words };
-            utterance.state = UtteranceState::Settled(Some(Ok(transcript)));
+            utterance.state = utterance.settled(without_record(text).to_owned(), audio, word_time_config);
             self.lane_limit = self.parallel_max.min(self.lane_limit + 1);
         }
         // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.
@@ -162,6 +158,7 @@ impl Transcriber {
         out: &mut Actions,
     ) {
         if self.recognition_mut(lane).is_some_and(|recognition| recognition.interim.take().is_some()) {
+            self.fail_pause(lane);
             return;
         }
         if !failure.was_in_use && self.recognitions.len() > 1 {

@@ -13,6 +13,7 @@ use std::{
 };
 
 use super::{
+    pause_transcript::{PauseTranscript, PauseWords},
     recognition::{InterimDecode, Recognition},
     utterance::{SpeechStart, Utterance, UtteranceState, length_ms},
     utterance_queue::UtteranceQueue,
@@ -84,6 +85,8 @@ pub(crate) struct Transcriber {
     pub(super) lane_limit: usize,
     /// Oldest first. All but the first are further lanes.
     pub(super) recognitions: Vec<Recognition>,
+    /// Words of the current turn, if it is likely over.
+    pub(super) pause: Option<PauseTranscript>,
     /// A connection was released for a text to speak, or failed; the next utterance opens another.
     pub(super) worker_released: bool,
     segment_count: u32,
@@ -113,6 +116,7 @@ impl Transcriber {
             parallel_max: setup.transcripts.parallel_max,
             lane_limit: setup.transcripts.parallel_max,
             recognitions: Vec::new(),
+            pause: None,
             worker_released: false,
             segment_count: 0,
         }
@@ -128,7 +132,7 @@ impl Transcriber {
         &self.profile.hear
     }
 
-    fn prompt(&self) -> TranscribePrompt {
+    pub(super) fn prompt(&self) -> TranscribePrompt {
         let TranscribeOptions { language, hot_words, user_prompt, translates, .. } = &self.options;
         let request = PromptRequest { language, hot_words, user_prompt, translates: *translates };
         let hints = [user_prompt.trim(), &hot_words.join(", ")];
@@ -181,6 +185,8 @@ impl Transcriber {
         timers.clear(&[Timer::Interim]);
         self.segment_count += u32::from(self.wants_transcript);
         let prompt = self.prompt();
+        let pause_words = self.take_pause_words();
+        let word_time_config = self.word_time_config();
         let utterance = self.queue.utterances.back_mut()?;
         if !segment.has_speech && !segment.ends_utterance {
             // An empty commit has nothing to transcribe or report: the utterance continues.
@@ -190,6 +196,7 @@ impl Transcriber {
         utterance.completed_at = Some(now);
         utterance.audio_start_ms = segment.end_ms.saturating_sub(length_ms(&segment.audio));
         utterance.speech_ms = segment.speech_ms;
+        utterance.verdict = segment.verdict;
         // Settings of the moment of speech: the client may change them before the request is sent.
         utterance.prompt = prompt;
         utterance.language = self.options.transcript_language().to_owned();
@@ -201,7 +208,11 @@ impl Transcriber {
                 // The oldest utterance decides: frequent commits must not put transcripts off for ever.
                 timers.set_if_clear(Timer::AnswerRequest, now + ANSWER_REQUEST_WAIT);
             }
-            UtteranceState::Waiting(segment.audio)
+            match pause_words {
+                PauseWords::None => UtteranceState::Waiting(segment.audio),
+                PauseWords::Asked(lane, text) => UtteranceState::Requested(lane, segment.audio, text),
+                PauseWords::Known(text) => utterance.settled(text, &segment.audio, word_time_config),
+            }
         } else {
             UtteranceState::Settled(None)
         };
@@ -230,17 +241,19 @@ impl Transcriber {
     pub(crate) fn request_interim(
         &mut self,
         now: Instant,
-        audio_and_end_ms: (&[i16], u64),
+        (audio, end_ms): (&[i16], u64),
         lanes: &mut Lanes,
         timers: &mut Timers,
         out: &mut Actions,
     ) {
         timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
         let prompt = self.prompt();
-        let is_pending = self.recognitions.iter().any(|recognition| recognition.interim.is_some());
+        // Words of a likely end are not followed by fewer words.
+        let is_pending =
+            self.pause.is_some() || self.recognitions.iter().any(|recognition| recognition.interim.is_some());
         let ready = self.recognitions.iter_mut().find(|recognition| lanes.is_ready(recognition.id));
         if let Some(recognition) = ready.filter(|_| !is_pending) {
-            recognition.request_interim(now, prompt, audio_and_end_ms, lanes, out);
+            recognition.request_interim(now, prompt, (Arc::new(audio.to_vec()), end_ms), lanes, out);
         }
     }
 
@@ -276,6 +289,7 @@ impl Transcriber {
         timers: &mut Timers,
         out: &mut Actions,
     ) {
+        self.pause = None;
         self.queue.abandon_recording(now, at_ms);
         timers.clear(&[Timer::Interim]);
         self.advance(now, lanes, timers, out);
@@ -296,6 +310,7 @@ impl Transcriber {
         timers: &mut Timers,
         out: &mut Actions,
     ) {
+        self.pause = None;
         self.queue.settle_all(at_ms);
         self.recognitions.iter_mut().for_each(|recognition| recognition.interim = None);
         timers.clear(&[Timer::Interim, Timer::AnswerRequest]);
@@ -314,6 +329,7 @@ impl Transcriber {
         out: &mut Actions,
     ) {
         self.queue.report_progress(now, self.speech_end_wait, timers, out);
+        self.report_likely_end(out);
         self.update_lanes(now, lanes, out);
     }
 }

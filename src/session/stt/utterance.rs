@@ -2,11 +2,18 @@
 
 use std::{sync::Arc, time::Instant};
 
-use crate::session::{growing_text::GrowingText, lanes::LaneId, measurement::Measurement, outbox::Actions};
+use crate::session::{
+    growing_text::GrowingText, input::speech_input::pause::TurnVerdict, lanes::LaneId,
+    measurement::Measurement, outbox::Actions,
+};
 use crate::{
-    audio::{SPEECH_RATE_HZ, word_times::WordTime},
+    audio::{
+        SPEECH_RATE_HZ,
+        vad::VadConfig,
+        word_times::{WordTime, estimate_word_times},
+    },
     error::{Error, ErrorKind},
-    event::{ClientCommand, Speaker, TranscribePrompt},
+    event::{ClientCommand, EndCause, Speaker, TranscribePrompt},
 };
 
 /// A segment of speech: a whole utterance, or the part of an utterance before a commit.
@@ -22,6 +29,8 @@ pub(crate) struct Utterance {
     pub(crate) audio_start_ms: u64,
     /// Start and end of the speech in it, ms.
     pub(crate) speech_ms: (u64, u64),
+    /// How the pause at its end was judged, and what ended it.
+    pub(crate) verdict: TurnVerdict,
     /// The client asked for a final at this point, and gets one even if the transcript is empty.
     pub(crate) finalized: bool,
     /// When the audio was complete.
@@ -97,6 +106,7 @@ impl Utterance {
             speech_end_ms: None,
             audio_start_ms: 0,
             speech_ms: (0, 0),
+            verdict: TurnVerdict { probability: None, cause: EndCause::Timeout },
             finalized: false,
             completed_at: None,
             released: false,
@@ -116,6 +126,19 @@ impl Utterance {
     /// An empty utterance that only reports that all before it is final.
     pub(crate) fn finality_marker(segment_id: u32) -> Self {
         Self { finalized: true, state: UtteranceState::Settled(None), ..Self::open(segment_id, None) }
+    }
+
+    /// The state with these words of the utterance's audio (16 kHz), with estimated times if wanted.
+    pub(crate) fn settled(
+        &self,
+        text: String,
+        audio: &[i16],
+        word_times: Option<VadConfig>,
+    ) -> UtteranceState {
+        let words = word_times
+            .map_or_else(Vec::new, |config| estimate_word_times(&text, audio, self.audio_start_ms, config));
+        let language = Some(self.language.clone());
+        UtteranceState::Settled(Some(Ok(Transcript { text, duration_ms: length_ms(audio), language, words })))
     }
 
     /// Gives up the transcript for this cause.
@@ -144,6 +167,7 @@ impl Utterance {
         let UtteranceState::Settled(result) = &mut self.state else { return false };
         let result = result.take();
         let is_empty = matches!(result, Some(Err(_)) | None);
+        let text = if let Some(Ok(transcript)) = &result { transcript.text.clone() } else { String::new() };
         match result {
             Some(Ok(transcript)) => {
                 words.push(UserWords { segment_id: self.segment_id, text: transcript.text.clone() });
@@ -156,6 +180,16 @@ impl Utterance {
         // The client asked for this final and waits for it.
         if is_empty && self.finalized {
             self.push_final(Transcript::default(), out);
+        }
+        if let Some(end_ms) = self.speech_end_ms {
+            out.push_client(ClientCommand::TurnEnded {
+                text,
+                segment_id: self.segment_id,
+                confidence: self.verdict.probability.unwrap_or(1.0),
+                cause: self.verdict.cause,
+                start_ms: self.audio_start_ms,
+                audio_ms: end_ms.saturating_sub(self.audio_start_ms),
+            });
         }
         if let (Some(at_ms), false) = (self.speech_end_ms, self.released) {
             out.push_client(ClientCommand::SpeechEnded { at_ms, segment_id: self.segment_id });

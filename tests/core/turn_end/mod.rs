@@ -1,6 +1,7 @@
 //! The end of the user's turn: judged by a model, or by a fixed silence; and questions that are asked before it is certain.
 
 mod eager;
+mod flux;
 #[cfg(feature = "turn-model")]
 mod gain;
 mod judged;

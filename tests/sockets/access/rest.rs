@@ -131,7 +131,6 @@ async fn unknown_paths_say_what_to_use_instead() {
         ("/v1/realtime/calls", "a WebSocket at /v1/realtime instead"),
         ("/v1/chat/completions", "a WebSocket at /v1/realtime"),
         ("/openai/v1/responses", "a WebSocket at /v1/realtime"),
-        ("/v2/listen?model=flux-general-en", "/v1/listen instead"),
         ("/v1/agent/converse", "OpenAI's Realtime API"),
         ("/nothing", "nothing at /nothing"),
     ] {

@@ -18,11 +18,11 @@ use crate::{
         input_converter::InputConverter,
         vad::{HOP_SAMPLES, Sensitivity, VoiceActivity, coarse_gate::CoarseGate},
     },
-    event::PauseId,
+    event::{EndCause, PauseId},
     mapping::profile::{BargeInRules, ListenRules},
 };
 use barge_in_watch::BargeInWatch;
-use pause::{PauseUse, PauseWatch, TurnDecision};
+use pause::{PauseUse, PauseWatch, TurnDecision, TurnVerdict};
 use pipeline::{held_max_groups, vad_config};
 use recording::{PreRoll, Recording};
 
@@ -54,6 +54,8 @@ pub(crate) enum SpeechEvent {
     },
     /// The user goes on after a pause.
     Resumed,
+    /// The turn is likely over, with this probability; `None` if no model has judged it.
+    EndLikely(Option<f32>),
     /// A pause was judged, or not.
     Decided(TurnDecision),
     /// The user may have begun to speak while [`SpeechInput::watch_barge_in`] was on.
@@ -73,6 +75,8 @@ pub(crate) struct SpeechSegment {
     pub(crate) has_speech: bool,
     /// Start and end of that speech in the audio listened to, ms; of the audio if there is none.
     pub(crate) speech_ms: (u64, u64),
+    /// How the pause at its end was judged.
+    pub(crate) verdict: TurnVerdict,
     /// True if the utterance ends here; false after a commit.
     pub(crate) ends_utterance: bool,
     /// End position in the audio listened to, ms.
@@ -348,9 +352,12 @@ impl SpeechInput {
     }
 
     /// Ends the current utterance, if any: its audio is complete.
-    pub(crate) fn end_utterance(&mut self, out: &mut Vec<SpeechEvent>) {
+    pub(crate) fn end_utterance(&mut self, cause: EndCause, out: &mut Vec<SpeechEvent>) {
         if self.current_recording().is_some() {
             self.finish_segment_with_rest(true, out);
+            if let Some(SpeechEvent::Segment(segment)) = out.last_mut() {
+                segment.verdict.cause = cause;
+            }
             self.voice_activity.reset();
         }
     }

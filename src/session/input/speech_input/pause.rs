@@ -4,7 +4,7 @@
 //! settings. Speech that goes on makes a verdict void.
 
 use super::{SpeechEvent, SpeechInput};
-use crate::event::{Eagerness, PauseId};
+use crate::event::{EndCause, JudgedEnd, PauseId};
 
 /// Silence after which the model is asked, in ms. A sound within a word lasts less. With an inference of about 0.1 s, the
 /// verdict is there at [`END_AFTER_MS`].
@@ -45,18 +45,37 @@ impl TurnDecision {
 }
 
 /// How pauses are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct PauseUse {
     /// A model judges them.
-    pub(crate) judged: Option<Eagerness>,
+    pub(crate) judged: Option<JudgedEnd>,
     /// The question to the model that answers may be asked in them.
     pub(crate) asks_early: bool,
+    /// Probability from which on the end of the turn is reported as likely. Without a model, it is in each pause.
+    pub(crate) likely_from: Option<f32>,
+}
+
+/// How the last pause of a turn was judged.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct TurnVerdict {
+    /// Probability that the user has finished; `None` if no model has judged it.
+    pub(crate) probability: Option<f32>,
+    /// What ended the turn.
+    pub(crate) cause: EndCause,
+}
+
+impl PauseUse {
+    /// True if pauses are used.
+    const fn are_watched(self) -> bool {
+        self.judged.is_some() || self.asks_early || self.likely_from.is_some()
+    }
 }
 
 /// State of the current pause.
 #[derive(Debug, Default)]
 pub(super) struct PauseWatch {
     state: PauseState,
+    verdict: TurnVerdict,
     next_id: u32,
 }
 
@@ -73,16 +92,28 @@ enum PauseState {
 
 impl PauseWatch {
     /// Forgets the current pause, whose utterance is discarded.
-    pub(super) const fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.state = PauseState::None;
+        self.verdict = TurnVerdict::default();
+    }
+
+    /// Takes the verdict on the pause that ends the turn.
+    pub(super) fn take_verdict(&mut self) -> TurnVerdict {
+        std::mem::take(&mut self.verdict)
+    }
+
+    /// Speech goes on.
+    fn resume(&mut self, out: &mut Vec<SpeechEvent>) {
+        self.forget();
+        out.push(SpeechEvent::Resumed);
     }
 }
 
 impl SpeechInput {
     /// Notices the begin and the end of a pause, after a hop.
     pub(super) fn track_pause(&mut self, out: &mut Vec<SpeechEvent>) {
-        let PauseUse { judged, asks_early } = self.settings.pauses;
-        if self.pause_watch.state == PauseState::None && judged.is_none() && !asks_early {
+        let PauseUse { judged, asks_early, likely_from } = self.settings.pauses;
+        if self.pause_watch.state == PauseState::None && !self.settings.pauses.are_watched() {
             return;
         }
         match (self.pause_watch.state, self.voice_activity.segmenter.pause_ms()) {
@@ -96,16 +127,15 @@ impl SpeechInput {
                 self.pause_watch.state =
                     if judged.is_some() { PauseState::Asked(pause) } else { PauseState::Settled };
                 out.push(SpeechEvent::Paused { pause, audio, is_judged: judged.is_some() });
+                if judged.is_none() && likely_from.is_some() {
+                    out.push(SpeechEvent::EndLikely(None));
+                }
             }
             (PauseState::Asked(_), Some(0.0)) => {
-                self.pause_watch.state = PauseState::None;
                 out.push(SpeechEvent::Decided(TurnDecision::Void));
-                out.push(SpeechEvent::Resumed);
+                self.pause_watch.resume(out);
             }
-            (PauseState::Settled, Some(0.0)) => {
-                self.pause_watch.state = PauseState::None;
-                out.push(SpeechEvent::Resumed);
-            }
+            (PauseState::Settled, Some(0.0)) => self.pause_watch.resume(out),
             (PauseState::Asked(_), None) => {
                 self.pause_watch.state = PauseState::None;
                 out.push(SpeechEvent::Decided(TurnDecision::Late));
@@ -123,7 +153,8 @@ impl SpeechInput {
         probability: Option<f32>,
         out: &mut Vec<SpeechEvent>,
     ) {
-        let Some(eagerness) = self.settings.pauses.judged else { return };
+        let PauseUse { judged, likely_from, .. } = self.settings.pauses;
+        let Some(rule) = judged else { return };
         if self.pause_watch.state != PauseState::Asked(pause) {
             return;
         }
@@ -131,20 +162,28 @@ impl SpeechInput {
         let fixed_ms = self.settings.end_silence_ms;
         let (decision, end_ms) = match probability {
             None => (TurnDecision::Refused, fixed_ms),
-            Some(it) if it >= eagerness.threshold() => (TurnDecision::Finished, END_AFTER_MS.min(fixed_ms)),
-            Some(it) => (TurnDecision::Unfinished, eagerness.wait_ms(it).max(fixed_ms)),
+            Some(it) if it >= rule.threshold => (TurnDecision::Finished, END_AFTER_MS.min(fixed_ms)),
+            Some(it) => (TurnDecision::Unfinished, rule.wait_ms(it).max(fixed_ms)),
         };
+        let cause = if decision == TurnDecision::Finished { EndCause::Model } else { EndCause::Timeout };
+        self.pause_watch.verdict = TurnVerdict { probability, cause };
         out.push(SpeechEvent::Decided(decision));
         if self.voice_activity.segmenter.set_pause_end(end_ms).is_some() {
             self.finish_segment(true, out);
             self.pause_watch.state = PauseState::None;
+        } else if let Some((probability, from)) = probability.zip(likely_from)
+            && probability >= from.min(rule.threshold)
+        {
+            out.push(SpeechEvent::EndLikely(Some(probability)));
         }
     }
 
     /// Smallest number of hops until a pause can begin.
     pub(super) fn min_hops_to_pause(&self) -> Option<u32> {
-        let PauseUse { judged, asks_early } = self.settings.pauses;
-        let is_watched = judged.is_some() || asks_early;
-        is_watched.then(|| self.voice_activity.segmenter.min_hops_to_pause(ASK_AFTER_MS)).flatten()
+        self.settings
+            .pauses
+            .are_watched()
+            .then(|| self.voice_activity.segmenter.min_hops_to_pause(ASK_AFTER_MS))
+            .flatten()
     }
 }

@@ -219,6 +219,7 @@ impl SpeechInput {
             audio: Arc::new(recording.audio),
             has_speech: recording.has_speech,
             speech_ms,
+            verdict: self.pause_watch.take_verdict(),
             ends_utterance,
             end_ms: self.listened_ms(),
         }));
