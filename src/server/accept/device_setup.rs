@@ -142,7 +142,9 @@ impl Description {
 
     /// True for a page that asks for a call by WebRTC, as Pipecat's do.
     fn wants_call(&self) -> bool {
-        self.transport.as_deref().map_or(self.needs_ice_servers.is_some(), |transport| transport == "webrtc")
+        self.transport
+            .as_deref()
+            .map_or(self.needs_ice_servers == Some(true), |transport| transport == "webrtc")
     }
 }
 
@@ -221,6 +223,7 @@ mod tests {
             (json!({ "transport": "webrtc" }), true),
             (json!({ "enableDefaultIceServers": true }), true),
             (json!({ "transport": "websocket", "enableDefaultIceServers": true }), false),
+            (json!({ "enableDefaultIceServers": false }), false),
             (json!({ "body": { "transport": "webrtc" } }), false),
         ] {
             let description: Description = serde_json::from_value(body.clone()).unwrap();

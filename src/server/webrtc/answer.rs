@@ -11,7 +11,9 @@ use str0m::{
 };
 use tokio::time::Instant;
 
-use super::{CallRejection, call, codec, crypto, events::EVENT_MAX_BYTES, offer};
+use super::{
+    CallRejection, call, codec, crypto, events::EVENT_MAX_BYTES, offer, outgoing::UNDELIVERED_MAX_BYTES,
+};
 
 /// The part that the peers of all clients share.
 pub(super) struct Answerer {
@@ -37,7 +39,7 @@ impl Answerer {
             .set_ice_lite(true)
             .set_rtp_mode(true)
             .set_stats_interval(Some(call::STATS_INTERVAL))
-            .set_sctp_max_buffered_amount(call::UNSENT_MAX_BYTES + EVENT_MAX_BYTES)
+            .set_sctp_max_buffered_amount(UNDELIVERED_MAX_BYTES + EVENT_MAX_BYTES)
             .clear_codecs()
             .enable_opus(true, false)
             .enable_g722(true, false)

@@ -24,7 +24,9 @@ use super::{
     downlink::Downlink,
     events::carried,
     jitter::JitterStats,
-    new_credentials, offer,
+    new_credentials,
+    offer::{self, Layout},
+    outgoing::Outgoing,
     session::{QUEUED_MESSAGES_MAX, Session},
     uplink::Uplink,
 };
@@ -36,8 +38,6 @@ pub(super) const STATS_INTERVAL: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Time for the last events to reach the client.
 const SEND_REST_MAX: Duration = Duration::from_secs(1);
-/// Above this much unsent text, no message of the session is taken.
-pub(super) const UNSENT_MAX_BYTES: usize = 256 * 1024;
 /// Most connections besides the client's.
 const SIDEBANDS_MAX: usize = 4;
 /// Marks the message after which the rest of an answer must not be heard. In a text of the client, its quotes were escaped.
@@ -60,8 +60,12 @@ pub(super) struct Call {
     requests: mpsc::Receiver<Request>,
     /// Events of the connections that have joined.
     sidebands: Vec<mpsc::Sender<Message>>,
-    /// A message that the channel has no room for.
-    unsent: Option<String>,
+    /// Texts for the client.
+    outgoing: Outgoing,
+    /// Of the client's last offer.
+    layout: Layout,
+    /// What became of the audio of earlier connections.
+    earlier_audio: (JitterStats, f64),
     /// Longest event that the channel carries.
     event_max_bytes: usize,
     /// When the call ends unless the client is heard of.
@@ -92,7 +96,7 @@ enum Wakeup {
 
 impl Call {
     pub(super) fn new(
-        (rtc, event_max_bytes, protocol): (Rtc, usize, CallProtocol),
+        (rtc, offer, protocol): (Rtc, &str, CallProtocol),
         place: Place,
         (packets, requests): (mpsc::Receiver<Packet>, mpsc::Receiver<Request>),
         hang_up: Arc<Notify>,
@@ -111,8 +115,10 @@ impl Call {
             protocol,
             requests,
             sidebands: Vec::new(),
-            unsent: None,
-            event_max_bytes,
+            outgoing: Outgoing::default(),
+            layout: Layout::of(offer),
+            earlier_audio: Default::default(),
+            event_max_bytes: offer::event_max_bytes(offer),
             silent_until: Instant::now() + SILENCE_MAX,
             end: None,
         }
@@ -135,19 +141,23 @@ impl Call {
 
     /// Reports what became of the client's audio.
     fn report(&self, end: &'static str) {
-        let stats = self.audio.as_ref().map(|audio| audio.uplink.stats()).unwrap_or_default();
-        let concealed_s = self.audio.as_ref().map_or(0.0, |audio| audio.uplink.concealed_s());
-        let JitterStats { received, lost, late, reordered } = stats;
+        let (JitterStats { received, lost, late, reordered }, concealed_s) = self.heard_audio();
         let packets = [("received", received), ("lost", lost), ("late", late), ("reordered", reordered)];
         self.place.calls.0.metrics.record_call_audio(packets, concealed_s);
         info!(reason = end, received, lost, late, reordered, concealed_s, "call ended");
     }
 
+    /// What became of the client's audio so far: its packets, and the time that was made up, s.
+    fn heard_audio(&self) -> (JitterStats, f64) {
+        let (earlier, earlier_s) = self.earlier_audio;
+        let Some(audio) = &self.audio else { return self.earlier_audio };
+        (earlier + audio.uplink.stats(), earlier_s + audio.uplink.concealed_s())
+    }
+
     async fn run_to_end(&mut self) -> Result<&'static str, RtcError> {
         loop {
             let mut due = self.drain_rtc()?;
-            if self.unsent.is_some() {
-                self.write_unsent()?;
+            if !self.outgoing.is_written() && self.write_texts()? {
                 due = self.drain_rtc()?;
             }
             self.pass_on_speech();
@@ -169,6 +179,8 @@ impl Call {
                 Wakeup::Timer if Instant::now() >= self.silent_until => return Ok("silence"),
                 Wakeup::Timer => self.rtc.handle_input(Input::Timeout(Instant::now().into_std()))?,
                 Wakeup::Request(Request::Join(joining)) => self.add_sideband(joining),
+                // Without an answer, the client begins another call.
+                Wakeup::Request(Request::Renew(_)) if self.is_session_over() => {}
                 Wakeup::Request(Request::Renew(renewal)) => {
                     let answer = self.renew(&renewal);
                     // A client that has gone asks again.
@@ -187,7 +199,7 @@ impl Call {
             audio.filter(|_| self.session.is_some()).map(|audio| Instant::from_std(audio.downlink.due()));
         let due_speech = audio.and_then(|audio| audio.uplink.deadline()).map(Instant::from_std);
         let due = [Some(due), due_audio, due_speech, Some(self.silent_until)].into_iter().flatten().min();
-        let has_room = self.unsent.is_none() && self.channel.is_some();
+        let has_room = self.outgoing.has_room(self.channel.is_some());
         let session = self.session.as_mut().filter(|_| has_room);
         let message = async {
             match session {
@@ -342,19 +354,23 @@ impl Call {
 
     /// Takes a message of the session: text for the channel, or audio.
     fn take_message(&mut self, message: Message) -> Result<(), RtcError> {
-        let Some(audio) = &mut self.audio else { return Ok(()) };
-        match message {
-            Message::Binary(bytes) if bytes.is_empty() => audio.downlink.clear(),
-            Message::Binary(bytes) => audio.downlink.push(&bytes),
-            Message::Text(text) => {
-                if memmem::find(text.as_bytes(), CLEARED).is_some() {
-                    audio.downlink.clear();
+        // While the client has no connection, its audio is lost, as on the network.
+        let downlink =
+            self.audio.as_mut().filter(|_| self.channel.is_some()).map(|audio| &mut audio.downlink);
+        match (message, downlink) {
+            (Message::Binary(bytes), Some(downlink)) if bytes.is_empty() => downlink.clear(),
+            (Message::Binary(bytes), Some(downlink)) => downlink.push(&bytes),
+            (Message::Text(text), downlink) => {
+                if let Some(downlink) = downlink.filter(|_| memmem::find(text.as_bytes(), CLEARED).is_some())
+                {
+                    downlink.clear();
                 }
                 self.sidebands.retain(|events| events.try_send(Message::Text(text.clone())).is_ok());
-                self.unsent = carried(&text, self.event_max_bytes, self.protocol);
-                self.write_unsent()?;
+                let text = carried(&text, self.event_max_bytes, self.protocol);
+                text.into_iter().for_each(|text| self.outgoing.push(text));
+                self.write_texts()?;
             }
-            Message::Close(_) => self.end_session(),
+            (Message::Close(_), _) => self.end_session(),
             _ => {}
         }
         Ok(())
@@ -362,11 +378,16 @@ impl Call {
 
     /// Answers another offer. A client that restarts has a new peer connection; the session goes on.
     fn renew(&mut self, renewal: &Renewal) -> Result<String, CallRejection> {
-        if self.is_session_over() {
-            return Err(CallRejection::Offer("The call has ended".to_owned()));
-        }
+        let layout = Layout::of(&renewal.offer);
         if !renewal.restarts {
-            let (answer, name) = Answerer::answer_again(&mut self.rtc, &renewal.offer)?;
+            if !self.layout.may_become(&layout) {
+                let message = "The offer is not of the call's peer connection, and does not restart it";
+                return Err(CallRejection::Offer(message.to_owned()));
+            }
+            let answered = Answerer::answer_again(&mut self.rtc, &renewal.offer);
+            // The library may have taken a part of the offer.
+            let (answer, name) = answered.inspect_err(|_| self.end = Some("wrong offer"))?;
+            self.layout = layout;
             self.place.rename(&name);
             return Ok(answer);
         }
@@ -379,8 +400,12 @@ impl Call {
             let message = "The offer has no audio codec with the sample rates of the call";
             return Err(CallRejection::Offer(message.to_owned()));
         }
+        let channel = self.channel.and_then(|id| self.rtc.channel(id));
+        self.outgoing.restart(channel.map_or(0, |mut channel| channel.buffered_amount()));
         self.rtc = rtc;
         self.event_max_bytes = offer::event_max_bytes(&renewal.offer);
+        self.layout = layout;
+        self.earlier_audio = self.heard_audio();
         (self.audio, self.channel) = (None, None);
         self.place.forget_addresses();
         self.place.rename(&name);
@@ -394,7 +419,7 @@ impl Call {
         if self.session.take().is_none() {
             return;
         }
-        self.unsent = self.protocol.farewell();
+        self.protocol.farewell().into_iter().for_each(|text| self.outgoing.push(text));
         self.silent_until = Instant::now() + SEND_REST_MAX;
     }
 
@@ -406,7 +431,7 @@ impl Call {
     /// True once the client has all events.
     fn is_all_sent(&mut self) -> bool {
         let channel = self.channel.and_then(|id| self.rtc.channel(id));
-        self.unsent.is_none() && channel.is_none_or(|mut channel| channel.buffered_amount() == 0)
+        self.outgoing.is_written() && channel.is_none_or(|mut channel| channel.buffered_amount() == 0)
     }
 
     /// Lets a connection join, once there is a session to hear. It gets the events from now on.
@@ -421,15 +446,9 @@ impl Call {
         }
     }
 
-    /// Writes the message that waits, if the channel has room.
-    fn write_unsent(&mut self) -> Result<(), RtcError> {
-        let Some(mut channel) = self.channel.and_then(|id| self.rtc.channel(id)) else { return Ok(()) };
-        if channel.buffered_amount() < UNSENT_MAX_BYTES
-            && let Some(text) = &self.unsent
-            && channel.write(false, text.as_bytes())?
-        {
-            self.unsent = None;
-        }
-        Ok(())
+    /// Writes the texts that wait, as far as the channel has room. Returns true if something was written.
+    fn write_texts(&mut self) -> Result<bool, RtcError> {
+        let Some(mut channel) = self.channel.and_then(|id| self.rtc.channel(id)) else { return Ok(false) };
+        self.outgoing.write(&mut channel)
     }
 }

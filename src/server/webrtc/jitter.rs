@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Add,
     time::{Duration, Instant},
 };
 
@@ -28,6 +29,19 @@ pub(super) struct JitterStats {
     pub(super) late: u64,
     /// Came out of order, but in time.
     pub(super) reordered: u64,
+}
+
+impl Add for JitterStats {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            received: self.received + other.received,
+            lost: self.lost + other.lost,
+            late: self.late + other.late,
+            reordered: self.reordered + other.reordered,
+        }
+    }
 }
 
 /// A buffer of packets `T` by their sequence numbers.

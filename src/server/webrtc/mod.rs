@@ -2,7 +2,7 @@
 //!
 //! All calls share one UDP port. [`Calls`] owns its socket and passes each packet to the task of its [`call`], which runs
 //! str0m and stands between the client and an ordinary [`session`]: [`codec`], [`uplink`] with its [`jitter`] buffer, and
-//! [`downlink`] are the audio, [`events`] what the channel carries; [`offer`] checks what a stranger sends and [`answer`] answers
+//! [`downlink`] are the audio, [`events`] and [`outgoing`] what the channel carries; [`offer`] checks what a stranger sends and [`answer`] answers
 //! it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography. [`fuzzing`] leads the fuzz targets to what strangers'
 //! bytes pass through.
 //!
@@ -20,6 +20,7 @@ mod events;
 pub mod fuzzing;
 mod jitter;
 mod offer;
+mod outgoing;
 mod session;
 mod stun;
 #[cfg(test)]
@@ -202,7 +203,7 @@ impl Calls {
         };
         let place = self.register(creds.ufrag.as_str().into(), entry)?;
         let (rtc, answer) = self.0.answerer.answer(offer, creds)?;
-        let peer = (rtc, offer::event_max_bytes(offer), protocol);
+        let peer = (rtc, offer, protocol);
         let call = Call::new(peer, place, (packets, requests), hang_up, open_session);
         Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
     }

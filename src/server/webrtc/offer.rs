@@ -43,6 +43,36 @@ pub(super) fn audio_mids(offer: &str) -> Vec<Mid> {
     offer.lines().filter_map(mid_of_audio).collect()
 }
 
+/// What the offers of one peer connection share (JSEP, RFC 9429 §5.2.2).
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// The certificate's hash.
+    fingerprint: Option<String>,
+    /// Kind and name of each media description.
+    media: Vec<(String, Option<String>)>,
+}
+
+impl Layout {
+    pub(super) fn of(offer: &str) -> Self {
+        let (mut fingerprint, mut media) = (None, Vec::new());
+        for line in offer.lines().map(str::trim_end) {
+            if let Some(description) = line.strip_prefix("m=") {
+                media.push((description.split(' ').next().unwrap_or_default().to_owned(), None));
+            } else if let Some(hash) = line.strip_prefix("a=fingerprint:") {
+                fingerprint.get_or_insert_with(|| hash.to_owned());
+            } else if let (Some(mid), Some((_, name))) = (line.strip_prefix("a=mid:"), media.last_mut()) {
+                *name = Some(mid.to_owned());
+            }
+        }
+        Self { fingerprint, media }
+    }
+
+    /// True if the next offer of the same peer connection may be like this.
+    pub(super) fn may_become(&self, next: &Self) -> bool {
+        self.fingerprint == next.fingerprint && next.media.starts_with(&self.media)
+    }
+}
+
 /// Longest event that the data channel of this offer carries.
 pub(super) fn event_max_bytes(offer: &str) -> usize {
     let channel = offer.lines().skip_while(|line| !line.starts_with("m=application ")).skip(1);
@@ -70,6 +100,22 @@ mod tests {
         assert_eq!(bytes("a=max-message-size:1073741823"), EVENT_MAX_BYTES);
         assert_eq!(bytes("a=max-message-size:0"), EVENT_MAX_BYTES);
         assert_eq!(bytes("a=x"), MESSAGE_MAX_BYTES);
+    }
+
+    #[test]
+    fn next_offer_of_a_peer_keeps_certificate_and_media() {
+        let offer =
+            "v=0\r\na=fingerprint:sha-256 AA\r\nm=audio 9 x\r\na=mid:0\r\nm=application 9 x\r\na=mid:1\r\n";
+        let may_become = |next: &str| Layout::of(offer).may_become(&Layout::of(next));
+        assert!(may_become(offer) && may_become(&format!("{offer}m=video 9 x\na=mid:2")));
+        for (old, new) in [
+            ("AA", "AB"),
+            ("a=mid:1", "a=mid:2"),
+            ("m=audio", "m=video"),
+            ("m=application 9 x\r\na=mid:1\r\n", ""),
+        ] {
+            assert!(!may_become(&offer.replace(old, new)), "{old}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Calls of Pipecat's SmallWebRTC clients: offers in JSON, RTVI on the channel, and a client whose connection changes.
 
+use voxbridge::session::SessionState;
+
 use super::*;
 
 const JSON: &str = "Content-Type: application/json\r\n";
@@ -130,12 +132,38 @@ async fn offer_of_the_same_peer_changes_its_tracks_and_addresses() {
     let renewed = offered(&bench, "POST /api/offer", "", &renewal(&sdp, &id, false)).await;
     assert!(renewed.1["sdp"].as_str().unwrap().contains("m=video 0 "), "video is declined: {}", renewed.1);
     assert_eq!(take(&mut client, renewed), id);
-    let (status, answer) = offered(&bench, "POST /api/offer", "", &renewal("v=0", &id, false)).await;
-    assert_eq!(status, 400, "{answer}");
+    let (_, of_another) = CallClient::new().await;
+    for wrong in ["v=0", of_another.as_str(), &sdp.replace("m=audio", "m=video")] {
+        let (status, answer) = offered(&bench, "POST /api/offer", "", &renewal(wrong, &id, false)).await;
+        assert_eq!(status, 400, "{answer}");
+    }
     client.speak(&recording("goforward"));
     client.wait_for("user-stopped-speaking").await;
     client.wait_for("bot-stopped-speaking").await;
     assert_eq!(bench.sessions.len(), 1);
+}
+
+#[tokio::test]
+async fn texts_wait_for_the_new_connection_and_audio_does_not() {
+    let bench = bench().await;
+    let (mut client, id) = call(&bench).await;
+    get_ready(&mut client, "r1").await;
+    ask(&mut client);
+    client.wait_for("bot-started-speaking").await;
+    // From here on, the client's network is gone; the session says and plays the rest.
+    wait_until("the answer is played", || bench.sessions.all()[0].state() == SessionState::Idle).await;
+    let (mut moved, sdp) = CallClient::new().await;
+    let renewed = offered(&bench, "POST /api/offer", "", &renewal(&sdp, &id, true)).await;
+    take(&mut moved, renewed);
+    moved.wait_for("bot-stopped-speaking").await;
+    let ended = |client: &CallClient| client.event("bot-llm-stopped").is_some();
+    assert!(
+        ended(&client) || ended(&moved) || moved.event("bot-tts-stopped").is_some(),
+        "{:?}",
+        moved.events
+    );
+    moved.run_until("packets", |client| client.sounds.len() > 20).await;
+    assert!(!moved.sounds.contains(&true), "stale audio");
 }
 
 #[tokio::test]
