@@ -40,6 +40,8 @@ fn metrics_with_every_event() -> Metrics {
     AudioOrigin::ALL.iter().for_each(|asked| meters.record_first_audio(*asked, second));
     BargeInStage::ALL.iter().for_each(|stage| meters.record_barge_in(*stage, second));
     meters.record_interruption();
+    meters.record_turn_decision("finished");
+    meters.record_early_question("used");
     meters.record_underrun();
     meters.record_rollover("time_limit", second);
     meters.record_lane_retry();

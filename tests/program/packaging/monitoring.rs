@@ -333,8 +333,9 @@ async fn dashboard_and_alerts_have_values_under_load() {
 
     let mut queries: Vec<_> =
         [panel_queries(), variable_queries(), alert_queries()].into_iter().flatten().collect();
-    // This load has no calls by WebRTC.
-    queries.retain(|query| !query.expression.contains("voxbridge_call_"));
+    // This load has no calls by WebRTC, no end-of-turn model, and no early questions.
+    let others = ["voxbridge_call_", "voxbridge_turn_", "voxbridge_early_"];
+    queries.retain(|query| !others.iter().any(|prefix| query.expression.contains(prefix)));
     let deadline = Instant::now() + PATIENCE;
     loop {
         tokio::join!(
