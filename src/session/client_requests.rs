@@ -320,11 +320,16 @@ impl Session {
         self.process_speech_events(now);
     }
 
-    /// Tells the operator that a fixed silence stands for the judgement that the client or the profile wants.
+    /// Tells the operator that nothing judges pauses as the client or the profile wants, and why.
     pub(super) fn note_missing_judge(&mut self, turn_end: TurnEnd) {
         let is_wanted = matches!(turn_end, TurnEnd::Semantic(_))
             || turn_end == TurnEnd::OfProfile && self.setup.profile.listen.turn_end == TurnEndRule::Semantic;
-        if is_wanted && !self.setup.has_turn_judge {
+        if !is_wanted {
+            return;
+        }
+        if self.setup.profile.dialogue.is_some() {
+            self.note_no_effect("turn detection by meaning does nothing", "its model decides when it speaks");
+        } else if !self.setup.has_turn_judge {
             let note = "turn detection by meaning: no end-of-turn model is loaded (--turn-model), so a fixed silence ends turns";
             self.tools.out.observe(Observation::NoEffect(note.to_owned()));
         }

@@ -76,7 +76,8 @@ impl SessionSetup {
         }
     }
 
-    /// How pauses in an utterance are used, under the client's rule for the end of an utterance.
+    /// How pauses in an utterance are used, under the client's rule for the end of an utterance. In full duplex the model itself
+    /// decides when it speaks, so nothing is judged.
     pub(crate) fn pause_use(&self, turn_end: TurnEnd) -> PauseUse {
         let wanted = match (turn_end, self.profile.listen.turn_end) {
             (TurnEnd::Semantic(eagerness), _) => Some(eagerness),
@@ -84,7 +85,8 @@ impl SessionSetup {
             (TurnEnd::Fixed, _) | (TurnEnd::OfProfile, TurnEndRule::Fixed) => None,
         };
         let asks_early = self.profile.answers.as_ref().is_some_and(|rules| rules.answer.eager);
-        PauseUse { judged: wanted.filter(|_| self.has_turn_judge), asks_early }
+        let can_judge = self.has_turn_judge && self.profile.dialogue.is_none();
+        PauseUse { judged: wanted.filter(|_| can_judge), asks_early }
     }
 
     /// True if word times are estimated for a client that wants them.

@@ -155,6 +155,16 @@ fn semantic_vad_without_a_judge_is_a_fixed_silence_and_the_log_says_so() {
 }
 
 #[test]
+fn full_duplex_is_not_judged_and_the_log_says_so() {
+    let mut harness = Harness::new(config("judged-conversation", Some(0.1)));
+    harness.stream(&speech(1500), 20);
+    harness.stream(&zeros(900), 20);
+    assert_eq!((harness.judged.len(), decisions(&harness)), (0, vec![]));
+    let is_note = |observation: &&Observation| matches!(observation, Observation::NoEffect(note) if note.contains("turn detection by meaning does nothing"));
+    assert_eq!(harness.observations.iter().filter(is_note).count(), 1);
+}
+
+#[test]
 fn server_vad_is_a_fixed_silence_although_there_is_a_judge() {
     let (silence, harness) = openai(Some(Some(0.99)), &json!({"type": "server_vad"}));
     assert!((450..650).contains(&silence), "{silence} ms");

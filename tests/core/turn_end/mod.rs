@@ -14,7 +14,7 @@ use voxbridge::{
     simulator::SimulatorConfig,
 };
 
-const PROFILES: [&str; 4] = [
+const PROFILES: [&str; 5] = [
     r#"
 kind = "profile"
 name = "judged-speech"
@@ -44,6 +44,14 @@ kind = "profile"
 name = "judged-eager"
 title = "assistant that asks early, and a model judges the ends of turns"
 extends = "eager"
+[listen]
+turn_end = "semantic"
+"#,
+    r#"
+kind = "profile"
+name = "judged-conversation"
+title = "conversation whose profile wants the ends of turns judged"
+extends = "conversation"
 [listen]
 turn_end = "semantic"
 "#,
