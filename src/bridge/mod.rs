@@ -101,6 +101,8 @@ pub enum Output {
     /// Judge whether the user has finished, from the newest 8 s of this audio, int16 mono at 16 kHz, which ends in the pause.
     /// [`Input::TurnJudged`] is the answer. Another pause makes the question obsolete.
     JudgeTurn(PauseId, Arc<Vec<i16>>),
+    /// Withdraw the last [`Output::JudgeTurn`]: nothing waits for the verdict.
+    WithdrawJudgement,
     /// Answer with [`Input::WorkerFound`] if an upstream has a free worker for an answer, and no one waits for it.
     FindWorker(PauseId),
     /// For the log and the metrics.

@@ -237,6 +237,7 @@ impl RelayBridge {
                 Action::Observe(observation) => return Output::Observe(observation),
                 Action::RawToClient(_)
                 | Action::JudgeTurn(..)
+                | Action::WithdrawJudgement
                 | Action::FindWorker(_)
                 | Action::ToClient(_)
                 | Action::CloseClient(_)

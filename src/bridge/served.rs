@@ -234,6 +234,7 @@ impl ServedBridge {
                     }
                 }
                 Action::JudgeTurn(pause, audio) => return Output::JudgeTurn(pause, audio),
+                Action::WithdrawJudgement => return Output::WithdrawJudgement,
                 Action::FindWorker(pause) => return Output::FindWorker(pause),
                 Action::Observe(
                     Observation::NoEffect(note) | Observation::Note(note) | Observation::Unsupported(note),

@@ -684,6 +684,11 @@ impl Harness {
                     let answer = Input::TurnJudged(pause, (judge.verdict)(&audio));
                     self.pause_answers.push_back((self.now + judge.takes, answer));
                 }
+                Output::WithdrawJudgement => {
+                    let before = self.pause_answers.len();
+                    self.pause_answers.retain(|(_, answer)| !matches!(answer, Input::TurnJudged(..)));
+                    assert!(self.pause_answers.len() < before, "only a question without a verdict is withdrawn");
+                }
                 Output::FindWorker(pause) if self.has_free_worker => {
                     self.pause_answers.push_front((self.now, Input::WorkerFound(pause)));
                 }

@@ -67,6 +67,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     }
                 }
                 Output::JudgeTurn(pause, audio) => self.pauses.judge(pause, audio),
+                Output::WithdrawJudgement => self.pauses.withdraw(),
                 Output::FindWorker(pause) => {
                     if self.pool.has_free_worker(Mode::Chat, LanePurpose::Answer) {
                         self.pauses.found_worker(pause);

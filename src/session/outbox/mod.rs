@@ -36,6 +36,8 @@ pub(crate) enum Action {
     DropLane(Lane),
     /// Judge whether the user has finished, from the audio of the utterance up to this pause.
     JudgeTurn(PauseId, Arc<Vec<i16>>),
+    /// Withdraw the question about the last pause: nothing waits for the verdict.
+    WithdrawJudgement,
     /// Find out whether a worker is free that no one waits for, in this pause.
     FindWorker(PauseId),
     /// Report to the log and the metrics.
