@@ -245,16 +245,16 @@ impl Session {
                 self.tools.out.push_client(ClientCommand::AudioCleared);
             }
             ClientEvent::VideoFrame(frame) => {
-                self.add_picture(frame);
+                self.add_picture(now, frame);
                 return self.follow(now, Effects::NONE);
             }
             ClientEvent::AddEntry(entry, place) => {
-                self.add_entry(*entry, place);
+                self.add_entry(now, *entry, place);
                 return self.follow(now, Effects::NONE);
             }
-            ClientEvent::RemoveEntry(id) => self.with_entries(|entries| entries.remove(id)),
+            ClientEvent::RemoveEntry(id) => self.change_entries(now, |entries| entries.remove(id)),
             ClientEvent::TruncateEntry(id, heard_ms) => {
-                self.with_entries(|entries| entries.truncate(id, heard_ms));
+                self.change_entries(now, |entries| entries.truncate(id, heard_ms));
             }
             ClientEvent::Answer(request) => self.request_answer(now, *request),
             ClientEvent::Close(reason) => self.begin_shutdown(now, reason),

@@ -27,7 +27,11 @@ impl Session {
                 }
             }
             // The next pause may need a worker again.
-            SpeechEvent::Resumed if self.withdraw_early(now) => self.prepare_answer(now),
+            SpeechEvent::Resumed => {
+                if let Some(assistant) = &mut self.assistant {
+                    assistant.replace_early(now, &mut self.tools);
+                }
+            }
             SpeechEvent::Decided(decision) => {
                 if matches!(decision, TurnDecision::Void | TurnDecision::Late) {
                     self.tools.out.push(Action::WithdrawJudgement);

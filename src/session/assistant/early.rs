@@ -47,8 +47,6 @@ struct AskedEarly {
     asked_at: Instant,
     output: Vec<Output>,
     bytes: usize,
-    /// The conversation has changed since: the question would be another now.
-    is_stale: bool,
 }
 
 /// Output of the model that is kept back.
@@ -69,11 +67,6 @@ impl EarlyQuestion {
     /// Memory of the output that is kept back, bytes.
     pub(super) fn kept_bytes(&self) -> usize {
         self.asked.as_ref().map_or(0, |asked| asked.bytes)
-    }
-
-    /// The conversation has changed.
-    pub(super) fn mark_stale(&mut self) {
-        self.asked.iter_mut().for_each(|asked| asked.is_stale = true);
     }
 
     /// No second worker is free beside that of a withdrawn question.
@@ -127,8 +120,7 @@ impl Assistant {
         tools.lanes.request(now, lane, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
         tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
         let lane = Some(lane);
-        self.early.asked =
-            Some(AskedEarly { lane, asked_at: now, output: Vec::new(), bytes: 0, is_stale: false });
+        self.early.asked = Some(AskedEarly { lane, asked_at: now, output: Vec::new(), bytes: 0 });
     }
 
     /// Keeps output of the model back.
@@ -136,14 +128,14 @@ impl Assistant {
         &mut self,
         now: Instant,
         signal: &LaneSignal<'_>,
-        Tools { lanes, out, .. }: &mut Tools,
+        tools: &mut Tools,
     ) -> Effects {
         let Some(asked) = &mut self.early.asked else { return Effects::ALL };
         let output = match (&signal.change, signal.message) {
             (ConnectionChange::EmptyAnswer, _) => Output::Done(None, Vec::new()),
             // The answer is asked for again at the end of the turn.
             (ConnectionChange::Failed(_), _) => {
-                self.withdraw_early(now, lanes, out);
+                self.replace_early(now, tools);
                 return Effects::ALL;
             }
             (_, Some((LaneEvent::Text(text), _))) => Output::Text((*text).to_owned()),
@@ -160,12 +152,12 @@ impl Assistant {
         if matches!(output, Output::Done(..))
             && let Some(id) = asked.lane.take()
         {
-            lanes.complete_reply(id);
-            lanes.retire(now, id, out);
+            tools.lanes.complete_reply(id);
+            tools.lanes.retire(now, id, &mut tools.out);
         }
         asked.output.push(output);
         if asked.bytes > KEPT_MAX_BYTES {
-            self.withdraw_early(now, lanes, out);
+            self.replace_early(now, tools);
         }
         Effects::MODEL
     }
@@ -181,11 +173,25 @@ impl Assistant {
         true
     }
 
+    /// Withdraws an early question whose answer cannot be used, and dials for the question at the end of the turn. Returns true
+    /// if there was one.
+    pub(crate) fn replace_early(
+        &mut self,
+        now: Instant,
+        Tools { lanes, floor, out, .. }: &mut Tools,
+    ) -> bool {
+        let is_withdrawn = self.withdraw_early(now, lanes, out);
+        if is_withdrawn {
+            self.prepare(now, floor, lanes, out);
+        }
+        is_withdrawn
+    }
+
     /// Gives the answer that has just begun what was made of it early: text and audio in their order, and the lane.
     pub(super) fn release_early(&mut self, now: Instant, tools: &mut Tools) {
         self.early.candidate = None;
         let fits = self.current.as_ref().is_some_and(|answer| !answer.request.by_client);
-        if !fits || self.early.asked.as_ref().is_some_and(|asked| asked.is_stale) {
+        if !fits {
             self.withdraw_early(now, &mut tools.lanes, &mut tools.out);
             return;
         }

@@ -125,11 +125,6 @@ impl Assistant {
             + requests.map(|request| request.bytes).sum::<usize>()
     }
 
-    /// An entry of the conversation, or a setting, has changed.
-    pub(crate) fn note_change(&mut self) {
-        self.early.mark_stale();
-    }
-
     /// Dials for the answer to the utterance that has just begun.
     pub(crate) fn prepare(&mut self, now: Instant, floor: &Floor, lanes: &mut Lanes, out: &mut Actions) {
         let expects_answer = self.settings.detection.is_automatic && self.settings.detection.answers;

@@ -128,9 +128,12 @@ fn conversation_that_changes_in_the_pause_is_asked_about_anew() {
     say(&mut harness, &speech(3000));
     say(&mut harness, &zeros(300));
     assert_eq!(early_questions(&harness), [Asked]);
+    let dials = harness.dial_count();
     harness.send_json(&json!({"type": "conversation.item.create", "item": {
         "type": "message", "role": "user", "content": [{"type": "input_text", "text": "By the way."}],
     }}));
+    assert_eq!(early_questions(&harness), [Asked, Withdrawn]);
+    assert_eq!(harness.dial_count(), dials + 1, "the lane of the next question is dialled in the pause");
     say(&mut harness, &zeros(1500));
     assert_eq!(harness.events("response.done").len(), 1);
     assert_eq!(early_questions(&harness), [Asked, Withdrawn]);
@@ -138,6 +141,26 @@ fn conversation_that_changes_in_the_pause_is_asked_about_anew() {
     assert_eq!(questions.len(), 2);
     assert!(questions[1].1.to_string().contains("By the way."));
     assert_eq!(harness.events("response.created").len(), 1);
+}
+
+#[test]
+fn early_question_that_fails_is_replaced_in_the_pause() {
+    let mut harness = after_speech(config("judged-eager", Some(0.1)));
+    harness.stream(&zeros(300), 20);
+    assert_eq!(early_questions(&harness), [Asked]);
+    let asked_on = harness.traffic.iter().rev().find_map(|(_, traffic)| match traffic {
+        Traffic::Sent(lane, text) if text.contains("length_penalty") => Some(*lane),
+        _ => None,
+    });
+    let dials = harness.dial_count();
+    harness.break_lane(asked_on.expect("a question was sent"));
+    harness.stream(&zeros(300), 20);
+    assert_eq!(early_questions(&harness), [Asked, Withdrawn]);
+    assert_eq!(harness.dial_count(), dials + 1);
+    assert!(harness.events("vad.speech_end").is_empty(), "the turn is not over");
+    harness.stream(&zeros(4000), 20);
+    harness.next_event("tts.speaking_end");
+    assert_eq!((questions(&harness).len(), harness.events("tts.speaking_start").len()), (2, 1));
 }
 
 #[test]
