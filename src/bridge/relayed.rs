@@ -238,7 +238,7 @@ impl RelayBridge {
                 Action::RawToClient(_)
                 | Action::JudgeTurn(..)
                 | Action::WithdrawJudgement
-                | Action::FindWorker(_)
+                | Action::FindWorker(..)
                 | Action::ToClient(_)
                 | Action::CloseClient(_)
                 | Action::DropTurn(..) => {}

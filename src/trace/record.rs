@@ -221,7 +221,9 @@ impl TraceRecord {
             Output::CloseLane(lane) => lane_record(OutputKind::CloseLane, *lane),
             Output::JudgeTurn(pause, _) => Self { pause: Some(pause.0), ..record(OutputKind::JudgeTurn) },
             Output::WithdrawJudgement => record(OutputKind::WithdrawJudgement),
-            Output::FindWorker(pause) => Self { pause: Some(pause.0), ..record(OutputKind::FindWorker) },
+            Output::FindWorker(pause, lane) => {
+                Self { pause: Some(pause.0), ..lane_record(OutputKind::FindWorker, *lane) }
+            }
             // Measurements depend on the machine, so they are not part of a trace.
             Output::Observe(Observation::Measured(_)) => return None,
             Output::Observe(observation) => {

@@ -2,7 +2,7 @@
 //!
 //! Its answer is kept back until the turn ends, and then released as it came. If the user goes on, the question is withdrawn:
 //! its lane is retired like that of any cancelled answer, and the client never knows. A session has one at a time, and only
-//! while a worker is free that no one waits for.
+//! while no one waits for its lane's worker and another worker is free.
 
 use std::{
     mem::size_of_val,
@@ -83,9 +83,9 @@ impl Assistant {
         (pause, audio): (PauseId, &Arc<Vec<i16>>),
         tools: &mut Tools,
     ) {
-        if self.ready_lane(now, tools).is_some() {
+        if let Some(id) = self.ready_lane(now, tools) {
             self.early.candidate = Some((pause, Arc::clone(audio)));
-            tools.out.push(Action::FindWorker(pause));
+            tools.out.push(Action::FindWorker(pause, tools.lanes.lane(id)));
         }
     }
 

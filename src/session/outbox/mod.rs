@@ -38,8 +38,8 @@ pub(crate) enum Action {
     JudgeTurn(PauseId, Arc<Vec<i16>>),
     /// Withdraw the question about the last pause: nothing waits for the verdict.
     WithdrawJudgement,
-    /// Find out whether a worker is free that no one waits for, in this pause.
-    FindWorker(PauseId),
+    /// Find out in this pause whether no one waits for this lane's worker, and another worker is free.
+    FindWorker(PauseId, Lane),
     /// Report to the log and the metrics.
     Observe(Observation),
 }
