@@ -14,7 +14,7 @@ use super::{
     Assistant,
     answer::{Question, begin_calling},
 };
-use crate::event::{AnswerRequest, Entry, EntryId, EntryPart, LaneCommand, LaneEvent, PauseId, Role};
+use crate::event::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, LaneCommand, LaneEvent, PauseId, Role};
 use crate::session::{
     effects::Effects,
     floor::{Claim, Permission},
@@ -110,13 +110,14 @@ impl Assistant {
         let Some((_, audio)) = self.early.candidate.take_if(|(known, _)| *known == pause) else { return };
         let Some(lane) = self.ready_lane(now, tools) else { return };
         self.dialled = None;
-        let utterance =
-            Entry { id: EntryId(u32::MAX), role: Role::User, parts: vec![EntryPart::Audio(audio)] };
+        // The conversation as it would be at the end of the turn.
+        let mut entries = self.entries.clone();
+        let parts = vec![EntryPart::Audio(audio)];
+        entries.add(Entry { id: EntryId(u32::MAX), role: Role::User, parts }, EntryPlace::End);
         let request = AnswerRequest::default();
-        let calling = begin_calling(&request, &self.rules, &self.settings, &self.entries);
+        let calling = begin_calling(&request, &self.rules, &self.settings, &entries);
         let question = Question::new(&request, calling.as_ref(), self.settings.speaks);
-        let turn =
-            self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries, Some(&utterance));
+        let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &entries);
         tools.lanes.request(now, lane, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
         tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
         let lane = Some(lane);

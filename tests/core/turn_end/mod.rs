@@ -7,14 +7,16 @@ mod judged;
 
 use std::time::Duration;
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, ScriptedJudge, recording, zeros};
+use serde_json::json;
+
+use crate::harness::{ClientFrame, Harness, HarnessConfig, ScriptedJudge, bytes_of, recording, zeros};
 use voxbridge::{
     mapping::Library,
     session::{EarlyQuestionResult, Measurement, TurnDecision},
     simulator::SimulatorConfig,
 };
 
-const PROFILES: [&str; 5] = [
+const PROFILES: [&str; 6] = [
     r#"
 kind = "profile"
 name = "judged-speech"
@@ -38,6 +40,14 @@ title = "assistant that asks early"
 extends = "assistant"
 [answer]
 eager = true
+"#,
+    r#"
+kind = "profile"
+name = "eager-forgetful"
+title = "assistant that asks early and keeps 4 s of audio"
+extends = "eager"
+[answer]
+history_audio_max_ms = 4000
 "#,
     r#"
 kind = "profile"
@@ -89,6 +99,17 @@ fn silence_before(harness: &mut Harness, event: &str, silence_ms: u64) -> Option
     let at = |(at, frame): &(Duration, ClientFrame)| (frame.name() == event).then_some(*at);
     let at = harness.log.iter().filter_map(at).nth(seen)?;
     Some((at.saturating_sub(from)).as_millis() as u64)
+}
+
+/// Streams audio of a client of OpenAI's protocol, which sends 24 kHz, in steps of 20 ms.
+fn say(harness: &mut Harness, samples: &[i16]) {
+    for chunk in samples.chunks(320) {
+        let fast: Vec<i16> =
+            chunk.chunks(2).flat_map(|pair| [pair[0], pair[0], *pair.last().unwrap()]).collect();
+        let audio = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes_of(&fast));
+        harness.send_json(&json!({"type": "input_audio_buffer.append", "audio": audio}));
+        harness.advance(Duration::from_millis(20));
+    }
 }
 
 fn decisions(harness: &Harness) -> Vec<TurnDecision> {
