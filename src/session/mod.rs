@@ -233,7 +233,8 @@ impl Session {
             }
             ClientEvent::Commit { may_be_empty } => self.commit_audio(now, may_be_empty),
             ClientEvent::ClearAudio => {
-                self.intake.speech_input.clear();
+                self.intake.speech_input.clear(&mut self.intake.speech_events);
+                self.process_speech_events(now);
                 if let Some(assistant) = &mut self.assistant {
                     assistant.withdraw_early(now, &mut self.tools.lanes, &mut self.tools.out);
                     assistant.release_prepared(now, &mut self.tools.lanes, &mut self.tools.out);
