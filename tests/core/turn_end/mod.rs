@@ -16,7 +16,7 @@ use voxbridge::{
     simulator::SimulatorConfig,
 };
 
-const PROFILES: [&str; 6] = [
+const PROFILES: [&str; 7] = [
     r#"
 kind = "profile"
 name = "judged-speech"
@@ -24,6 +24,14 @@ title = "speech, and a model judges the ends of turns"
 extends = "speech"
 [listen]
 turn_end = "semantic"
+"#,
+    r#"
+kind = "profile"
+name = "judged-slow"
+title = "speech, and a model judges the ends of turns, or else they take 700 ms"
+extends = "judged-speech"
+[listen]
+end_ms = 700
 "#,
     r#"
 kind = "profile"
