@@ -76,8 +76,8 @@ impl SessionSetup {
         }
     }
 
-    /// How pauses in an utterance are used, under the client's rule for the end of an utterance. In full duplex the model itself
-    /// decides when it speaks, and in a recording nobody waits for the end of a turn: nothing is judged.
+    /// How pauses in an utterance are used, under the client's rule for the end of an utterance. Nothing is judged in full
+    /// duplex, where the model itself decides when it speaks, and in recordings sent by HTTP.
     pub(crate) fn pause_use(&self, turn_end: TurnEnd) -> PauseUse {
         let wanted = match (turn_end, self.profile.listen.turn_end) {
             (TurnEnd::Semantic(eagerness), _) => Some(eagerness),

@@ -423,7 +423,9 @@ impl TraceRecord {
             (Some(InputKind::TurnJudged), _) => "the end-of-turn model's verdict".to_owned(),
             (Some(InputKind::WorkerFound), _) => "a worker is free".to_owned(),
             (_, Some(OutputKind::JudgeTurn)) => "ask the end-of-turn model".to_owned(),
-            (_, Some(OutputKind::WithdrawJudgement)) => "withdraw the question to the end-of-turn model".to_owned(),
+            (_, Some(OutputKind::WithdrawJudgement)) => {
+                "withdraw the question to the end-of-turn model".to_owned()
+            }
             (_, Some(OutputKind::FindWorker)) => "look for a free worker".to_owned(),
             (None, None) => "note".to_owned(),
         }

@@ -687,7 +687,10 @@ impl Harness {
                 Output::WithdrawJudgement => {
                     let before = self.pause_answers.len();
                     self.pause_answers.retain(|(_, answer)| !matches!(answer, Input::TurnJudged(..)));
-                    assert!(self.pause_answers.len() < before, "only a question without a verdict is withdrawn");
+                    assert!(
+                        self.pause_answers.len() < before,
+                        "only a question without a verdict is withdrawn"
+                    );
                 }
                 Output::FindWorker(pause, lane) if self.has_free_worker => {
                     assert_eq!(self.lanes.get(&lane), Some(&true), "{lane:?} cannot be asked on");

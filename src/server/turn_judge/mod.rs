@@ -33,7 +33,7 @@ pub(crate) type Judge = Box<dyn FnMut(&[i16]) -> Option<f32> + Send>;
 #[derive(Debug, Clone)]
 pub struct TurnJudge(Arc<PoolHandle>);
 
-/// What all handles share.
+/// The state that all handles share. Dropping it ends the threads.
 #[derive(Debug)]
 struct PoolHandle(Arc<QuestionQueue>);
 

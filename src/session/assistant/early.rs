@@ -14,7 +14,9 @@ use super::{
     Assistant,
     answer::{Question, begin_calling},
 };
-use crate::event::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, LaneCommand, LaneEvent, PauseId, Role};
+use crate::event::{
+    AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, LaneCommand, LaneEvent, PauseId, Role,
+};
 use crate::session::{
     effects::Effects,
     floor::{Claim, Permission},

@@ -29,9 +29,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{
-        AnswerRequest, ChatTurn, LaneCommand, LaneEvent, Mode, ToolOffer, TurnDetection, VoiceSample,
-    },
+    event::{AnswerRequest, ChatTurn, LaneCommand, LaneEvent, Mode, ToolOffer, TurnDetection, VoiceSample},
     mapping::{
         Profile,
         profile::{AnswerRules, AskTools},

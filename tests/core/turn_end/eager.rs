@@ -151,7 +151,11 @@ fn early_question_that_fails_is_replaced_in_the_pause() {
     harness.break_lane(asked_on.expect("a question was sent"));
     harness.stream(&zeros(300), 20);
     assert_eq!(early_questions(&harness), [Asked, Withdrawn]);
-    let since: Vec<_> = harness.traffic.iter().filter(|(at, t)| at.as_millis() > 2000 && !matches!(t, Traffic::Sent(_, text) if text.len() > 400)).collect();
+    let since: Vec<_> = harness
+        .traffic
+        .iter()
+        .filter(|(at, t)| at.as_millis() > 2000 && !matches!(t, Traffic::Sent(_, text) if text.len() > 400))
+        .collect();
     assert_eq!(harness.dial_count(), dials + 1, "{since:#?}");
     assert!(harness.events("vad.speech_end").is_empty(), "the turn is not over");
     harness.stream(&zeros(4000), 20);
