@@ -174,7 +174,7 @@ pub struct TurnDetection {
     pub interrupts: bool,
     /// The client itself asks for the answers to utterances.
     pub client_asks: bool,
-    /// What ends an utterance.
+    /// Rule that ends an utterance.
     pub turn_end: super::TurnEnd,
 }
 

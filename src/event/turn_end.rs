@@ -7,7 +7,7 @@ pub struct PauseId(pub u32);
 /// How soon a turn ends where a model judges it (OpenAI Realtime: `semantic_vad`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Eagerness {
-    /// Waits long for a user who may go on.
+    /// Waits long, because the user may go on.
     Low,
     /// The default, which OpenAI calls `auto` too.
     #[default]

@@ -72,7 +72,7 @@ pub struct ListenRules {
     /// Ends an utterance when no audio at all arrives for this time, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub stall_ms: u32,
-    /// What ends an utterance.
+    /// Rule that ends an utterance.
     #[serde(default)]
     pub turn_end: TurnEndRule,
     /// Detector presets by sensitivity.

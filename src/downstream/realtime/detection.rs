@@ -16,7 +16,7 @@ pub(super) enum Detection {
     Off,
     On {
         fields: Map<String, Value>,
-        /// What ends an utterance. Until the client names a rule, the profile's does.
+        /// Rule that ends an utterance. Until the client names a rule, the profile's does.
         turn_end: TurnEnd,
         end_silence_ms: u64,
         sensitivity: Sensitivity,

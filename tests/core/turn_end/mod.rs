@@ -4,6 +4,7 @@ mod eager;
 #[cfg(feature = "turn-model")]
 mod gain;
 mod judged;
+mod properties;
 
 use std::time::Duration;
 
