@@ -70,7 +70,7 @@ pub enum Input<'a> {
     /// The verdict on a pause in the user's speech: the probability that the user has finished, or `None` if the model is too
     /// busy or has failed.
     TurnJudged(PauseId, Option<f32>),
-    /// In this pause a worker is free, and no one waits for it.
+    /// The answer to [`Output::FindWorker`]: the lane may be used in this pause.
     WorkerFound(PauseId),
     /// An operator replaces the conversation's upstream session at the next quiet moment. Ignored without a conversation.
     Rollover,
@@ -101,8 +101,11 @@ pub enum Output {
     /// Judge whether the user has finished, from the newest 8 s of this audio, int16 mono at 16 kHz, which ends in the pause.
     /// [`Input::TurnJudged`] is the answer. Another pause makes the question obsolete.
     JudgeTurn(PauseId, Arc<Vec<i16>>),
-    /// Answer with [`Input::WorkerFound`] if an upstream has a free worker for an answer, and no one waits for it.
-    FindWorker(PauseId),
+    /// Withdraw the last [`Output::JudgeTurn`]: nothing waits for the verdict.
+    WithdrawJudgement,
+    /// Answer with [`Input::WorkerFound`] if no one waits for the worker of this lane, and an upstream has a free worker for
+    /// another answer.
+    FindWorker(PauseId, Lane),
     /// For the log and the metrics.
     Observe(Observation),
     /// No more output. Call again after the next input or at this instant.

@@ -237,7 +237,8 @@ impl RelayBridge {
                 Action::Observe(observation) => return Output::Observe(observation),
                 Action::RawToClient(_)
                 | Action::JudgeTurn(..)
-                | Action::FindWorker(_)
+                | Action::WithdrawJudgement
+                | Action::FindWorker(..)
                 | Action::ToClient(_)
                 | Action::CloseClient(_)
                 | Action::DropTurn(..) => {}

@@ -234,7 +234,8 @@ impl ServedBridge {
                     }
                 }
                 Action::JudgeTurn(pause, audio) => return Output::JudgeTurn(pause, audio),
-                Action::FindWorker(pause) => return Output::FindWorker(pause),
+                Action::WithdrawJudgement => return Output::WithdrawJudgement,
+                Action::FindWorker(pause, lane) => return Output::FindWorker(pause, lane),
                 Action::Observe(
                     Observation::NoEffect(note) | Observation::Note(note) | Observation::Unsupported(note),
                 ) if !super::mark_noted(&mut self.noted_no_effect, &note) => {}

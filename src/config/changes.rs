@@ -73,6 +73,15 @@ impl Changes {
         changes
     }
 
+    /// Adds the end-of-turn model that the new configuration needs, if this process has loaded none: only a restart loads it.
+    pub fn with_needed_turn_model(mut self, loaded: Option<&Path>, needed: Option<&Path>) -> Self {
+        let key = "`turn_model`";
+        if loaded.is_none() && needed.is_some() && !self.after_restart.iter().any(|known| known == key) {
+            self.after_restart.push(key.to_owned());
+        }
+        self
+    }
+
     /// Adds changes in the contents of the files that both configurations name; `has_admin` as in
     /// [`Self::between`].
     pub fn with_file_changes(

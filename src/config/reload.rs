@@ -131,12 +131,15 @@ impl ConfigReloader {
     }
 
     fn apply(&self, loaded: LoadedConfig, applied: &mut AppliedConfig) -> ReloadOutcome {
-        let LoadedConfig { applied: mut next, service, admin_security } = loaded;
+        let LoadedConfig { applied: mut next, mut service, admin_security } = loaded;
         let old = self.targets.current.get();
         let has_admin = self.targets.admin.is_some() && admin_security.is_some();
         let (before, after) = ((&applied.config, &old.library), (&next.config, &service.library));
         let changes = Changes::between(before, after, has_admin);
-        let changes = changes.with_file_changes(&applied.files, &next.files, has_admin);
+        let changes = changes
+            .with_file_changes(&applied.files, &next.files, has_admin)
+            .with_needed_turn_model(old.turn_model.as_deref(), service.turn_model.as_deref());
+        service.turn_model.clone_from(&old.turn_model);
         self.targets.current.replace(service);
         if let (Some((security, _)), Some(admin_security)) = (&self.targets.admin, admin_security) {
             security.replace(admin_security);
@@ -222,4 +225,40 @@ fn load(config: Config, old: &ServiceConfig, bound: Option<SocketAddr>) -> Resul
     }
     // Last step, because it changes the state of upstreams that remain.
     Ok(LoadedConfig { applied, service: service.with_upstream_state_of(old), admin_security })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Server;
+
+    /// A configuration whose profiles need these weights.
+    fn loaded(turn_model: Option<&str>) -> LoadedConfig {
+        let upstream = "[[upstream]]\nurl = \"ws://127.0.0.1:1\"\ndialect = \"minicpm-o\"";
+        let config: Config = toml::from_str(upstream).unwrap();
+        let turn_model = turn_model.map(Into::into);
+        let service = ServiceConfig { turn_model, ..config.build_service().unwrap() };
+        LoadedConfig { applied: AppliedConfig::read(config), service, admin_security: None }
+    }
+
+    #[tokio::test]
+    async fn model_that_was_not_loaded_at_the_start_takes_a_restart() {
+        let pending = vec!["`turn_model`".to_owned()];
+        for (at_start, is_pending) in [(None, true), (Some("a.onnx"), false)] {
+            let LoadedConfig { applied, service, .. } = loaded(at_start);
+            let server = Server::new(service);
+            let (current, metrics) = (server.active_config(), server.metrics());
+            let manager = ServiceManager::default();
+            let targets = ReloadTargets { current, admin: None, metrics, manager, access_log: None };
+            let find: FindConfig = Arc::new(|| Err("unused".to_owned()));
+            let reloader = ConfigReloader::new(find, applied.config, targets);
+            let mut applied = reloader.applied.lock().await;
+            for _ in 0..2 {
+                let outcome = reloader.apply(loaded(Some("a.onnx")), &mut applied);
+                let expected = if is_pending { &pending[..] } else { &[] };
+                assert_eq!(outcome.after_restart, expected, "{at_start:?}");
+            }
+            assert!(reloader.apply(loaded(None), &mut applied).after_restart.is_empty());
+        }
+    }
 }

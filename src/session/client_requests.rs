@@ -6,6 +6,7 @@ use super::{
     Session, SessionPhase,
     assistant::entries::Entries,
     dialogue::DialogueSettings,
+    effects::Effects,
     floor::{Claim, Permission},
     input::speech_input::{COMMIT_MIN_MS, SpeechEvent},
     millis,
@@ -56,11 +57,11 @@ impl Session {
     }
 
     /// Gives a picture to the model.
-    pub(super) fn add_picture(&mut self, picture: VideoFrame) {
+    pub(super) fn add_picture(&mut self, now: Instant, picture: VideoFrame) {
         if self.assistant.is_some() {
             let id = EntryId(self.tools.segment_ids.next_id());
             let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Picture(picture.0)] };
-            return self.with_entries(|entries| entries.add(entry, EntryPlace::End));
+            return self.change_entries(now, |entries| entries.add(entry, EntryPlace::End));
         }
         if !self.dialogue.as_mut().is_some_and(|dialogue| dialogue.push_video_frame(picture)) {
             self.note_no_effect("a picture does nothing", "its model sees nothing");
@@ -68,14 +69,14 @@ impl Session {
     }
 
     /// Adds an entry to the conversation. In full duplex, only its pictures can reach the model.
-    pub(super) fn add_entry(&mut self, entry: Entry, place: EntryPlace) {
+    pub(super) fn add_entry(&mut self, now: Instant, entry: Entry, place: EntryPlace) {
         let calls_tools = self.setup.profile.calls_tools();
         if self.assistant.is_some() && (calls_tools || !entry.concerns_tools()) {
-            return self.with_entries(|entries| entries.add(entry, place));
+            return self.change_entries(now, |entries| entries.add(entry, place));
         }
         for part in entry.parts {
             match part {
-                EntryPart::Picture(file) => self.add_picture(VideoFrame(file)),
+                EntryPart::Picture(file) => self.add_picture(now, VideoFrame(file)),
                 EntryPart::Text(_) | EntryPart::Audio(_) => {
                     self.note_no_effect(
                         "an added message does nothing",
@@ -103,11 +104,13 @@ impl Session {
         }
     }
 
-    /// Changes the conversation that the assistant knows, if there is one.
-    pub(super) fn with_entries(&mut self, change: impl FnOnce(&mut Entries)) {
+    /// Changes the conversation that the assistant knows, if there is one. An early question would be another now.
+    pub(super) fn change_entries(&mut self, now: Instant, change: impl FnOnce(&mut Entries)) {
         if let Some(assistant) = &mut self.assistant {
-            assistant.note_change();
             change(&mut assistant.entries);
+            if assistant.replace_early(now, &mut self.tools) {
+                self.follow(now, Effects::ALL);
+            }
         }
     }
 
@@ -284,10 +287,11 @@ impl Session {
         let voice = self.configured_voice();
         let partials = self.transcriber.options.partials;
         if let Some(assistant) = &mut self.assistant {
-            assistant.note_change();
             assistant.settings.voice = voice;
             assistant.settings.partials = partials;
             assistant.settings.language.clone_from(&self.settings.language);
+            // With these settings the question would be another.
+            assistant.replace_early(now, &mut self.tools);
         }
         let settings = self.dialogue_settings();
         if let Some(dialogue) = &mut self.dialogue {
@@ -310,11 +314,16 @@ impl Session {
         });
     }
 
-    /// Tells the operator that a fixed silence stands for the judgement that the client or the profile wants.
+    /// Tells the operator that nothing judges pauses as the client or the profile wants, and why.
     pub(super) fn note_missing_judge(&mut self, turn_end: TurnEnd) {
         let is_wanted = matches!(turn_end, TurnEnd::Semantic(_))
             || turn_end == TurnEnd::OfProfile && self.setup.profile.listen.turn_end == TurnEndRule::Semantic;
-        if is_wanted && !self.setup.has_turn_judge {
+        if !is_wanted {
+            return;
+        }
+        if self.setup.profile.dialogue.is_some() {
+            self.note_no_effect("turn detection by meaning does nothing", "its model decides when it speaks");
+        } else if !self.setup.has_turn_judge {
             let note = "turn detection by meaning: no end-of-turn model is loaded (--turn-model), so a fixed silence ends turns";
             self.tools.out.observe(Observation::NoEffect(note.to_owned()));
         }

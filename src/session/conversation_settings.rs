@@ -59,7 +59,6 @@ impl Session {
         let note = match &mut self.assistant {
             Some(assistant) if self.setup.profile.calls_tools() => {
                 let has_tools = !offer.tools.is_empty();
-                assistant.note_change();
                 assistant.settings.tools = offer;
                 Some(Observation::Note(TOOLS_NOTE.to_owned())).filter(|_| has_tools)
             }

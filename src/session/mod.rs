@@ -236,7 +236,8 @@ impl Session {
             }
             ClientEvent::Commit { may_be_empty } => self.commit_audio(now, may_be_empty),
             ClientEvent::ClearAudio => {
-                self.intake.speech_input.clear();
+                self.intake.speech_input.clear(&mut self.intake.speech_events);
+                self.process_speech_events(now);
                 if let Some(assistant) = &mut self.assistant {
                     assistant.withdraw_early(now, &mut self.tools.lanes, &mut self.tools.out);
                     assistant.release_prepared(now, &mut self.tools.lanes, &mut self.tools.out);
@@ -248,16 +249,16 @@ impl Session {
                 self.tools.out.push_client(ClientCommand::AudioCleared);
             }
             ClientEvent::VideoFrame(frame) => {
-                self.add_picture(frame);
+                self.add_picture(now, frame);
                 return self.follow(now, Effects::NONE);
             }
             ClientEvent::AddEntry(entry, place) => {
-                self.add_entry(*entry, place);
+                self.add_entry(now, *entry, place);
                 return self.follow(now, Effects::NONE);
             }
-            ClientEvent::RemoveEntry(id) => self.with_entries(|entries| entries.remove(id)),
+            ClientEvent::RemoveEntry(id) => self.change_entries(now, |entries| entries.remove(id)),
             ClientEvent::TruncateEntry(id, heard_ms) => {
-                self.with_entries(|entries| entries.truncate(id, heard_ms));
+                self.change_entries(now, |entries| entries.truncate(id, heard_ms));
             }
             ClientEvent::Answer(request) => self.request_answer(now, *request),
             ClientEvent::Close(reason) => self.begin_shutdown(now, reason),

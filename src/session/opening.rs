@@ -49,7 +49,7 @@ impl SessionSetup {
         if self.session_max_ms > 0 {
             tools.timers.set(Timer::TimeLimit, now + Duration::from_millis(self.session_max_ms));
         }
-        tools.lanes.reports_queue = self.reports_queue;
+        tools.lanes.reports_queue = self.is_request;
         if self.lock_step {
             tools.out.enable_lockstep();
         }

@@ -5,8 +5,12 @@
 use std::{sync::Arc, time::Instant};
 
 use super::{
-    Session, SessionPhase, effects::Effects, input::speech_input::SpeechEvent, measurement::Measurement,
-    outbox::Action, tools::Tools,
+    Session, SessionPhase,
+    effects::Effects,
+    input::speech_input::{SpeechEvent, pause::TurnDecision},
+    measurement::Measurement,
+    outbox::Action,
+    tools::Tools,
 };
 use crate::event::PauseId;
 
@@ -32,11 +36,14 @@ impl Session {
             SpeechEvent::Resumed => {
                 self.transcriber.resume_turn(&mut self.tools.out);
                 // The next pause may need a worker again.
-                if self.withdraw_early(now) {
-                    self.prepare_answer(now);
+                if let Some(assistant) = &mut self.assistant {
+                    assistant.replace_early(now, &mut self.tools);
                 }
             }
             SpeechEvent::Decided(decision) => {
+                if matches!(decision, TurnDecision::Void | TurnDecision::Late) {
+                    self.tools.out.push(Action::WithdrawJudgement);
+                }
                 self.tools.out.measure(Measurement::TurnDecided(*decision));
             }
             _ => {}

@@ -32,7 +32,7 @@ impl EndSettings {
             if threshold.is_infinite() {
                 input.end_silence_ms = wait_max_ms;
             }
-            input.pauses.judged = setup.has_turn_judge.then_some(JudgedEnd {
+            input.pauses.judged = setup.can_judge().then_some(JudgedEnd {
                 threshold,
                 wait_likely_ms: wait_max_ms,
                 wait_max_ms,

@@ -28,8 +28,8 @@ pub struct SessionSetup {
     pub lock_step: bool,
     /// The end of speech is reported to the client at once, not after the transcript.
     pub reports_speech_end_first: bool,
-    /// The client gets notices while a request waits in the upstream's queue.
-    pub reports_queue: bool,
+    /// The client is one HTTP request, with a whole recording or text. It gets notices while it waits in the upstream's queue.
+    pub is_request: bool,
     /// Final transcripts have word times in the client protocol.
     pub has_word_times: bool,
     /// Longest audio of one upstream request, ms.
@@ -67,7 +67,7 @@ impl SessionSetup {
             confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
             reports_speech_end_first: client.realtime.is_some(),
-            reports_queue: client.is_rest,
+            is_request: client.is_rest,
             has_word_times: client.has_word_times(),
             audio_max_ms: dialects.audio_max_ms(),
             duplex: dialects.duplex(),
@@ -84,7 +84,8 @@ impl SessionSetup {
         }
     }
 
-    /// How pauses in an utterance are used, under the client's rule for the end of an utterance.
+    /// How pauses in an utterance are used, under the client's rule for the end of an utterance. Nothing is judged in full
+    /// duplex, where the model itself decides when it speaks, and in recordings sent by HTTP.
     pub(crate) fn pause_use(&self, turn_end: TurnEnd) -> PauseUse {
         let wanted = match (turn_end, self.profile.listen.turn_end) {
             (TurnEnd::Semantic(eagerness), _) => Some(eagerness),
@@ -92,8 +93,14 @@ impl SessionSetup {
             (TurnEnd::Fixed, _) | (TurnEnd::OfProfile, TurnEndRule::Fixed) => None,
         };
         let asks_early = self.profile.answers.as_ref().is_some_and(|rules| rules.answer.eager);
-        let judged = wanted.filter(|_| self.has_turn_judge).map(Into::into);
+        let judged = wanted.filter(|_| self.can_judge()).map(Into::into);
         PauseUse { judged, asks_early, likely_from: None }
+    }
+
+    /// True if an end-of-turn model may judge pauses: in a conversation the model itself decides, and recordings are read faster
+    /// than it judges.
+    pub(crate) fn can_judge(&self) -> bool {
+        self.has_turn_judge && !self.is_request && self.profile.dialogue.is_none()
     }
 
     /// True if word times are estimated for a client that wants them.
@@ -147,4 +154,25 @@ pub struct RelaySetup {
     pub unix_s: f64,
     /// Seed for ids and jitter.
     pub seed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::Library;
+
+    #[test]
+    fn only_live_speech_that_is_answered_in_turns_is_judged() {
+        let library = Library::embedded().unwrap();
+        let dialects: Dialects = library.upstream("minicpm-o").unwrap().into();
+        let judged = |client: &str, profile: &str| {
+            let (client, profile) = (library.client(client).unwrap(), library.profile(profile).unwrap());
+            let mut setup = SessionSetup::new(&client, profile, &dialects, 1);
+            setup.has_turn_judge = true;
+            setup.pause_use(TurnEnd::Semantic(Eagerness::default())).judged.is_some()
+        };
+        assert!(judged("openai-realtime", "assistant") && judged("macaw", "speech"));
+        assert!(!judged("openai-realtime", "conversation"), "full duplex");
+        assert!(!judged("rest", "speech"), "a recording");
+    }
 }

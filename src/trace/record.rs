@@ -134,6 +134,8 @@ pub enum OutputKind {
     CloseLane,
     /// Ask the end-of-turn model.
     JudgeTurn,
+    /// Withdraw the question to the end-of-turn model.
+    WithdrawJudgement,
     /// Find out whether a worker is free.
     FindWorker,
     /// Observation for the log.
@@ -218,7 +220,10 @@ impl TraceRecord {
             }
             Output::CloseLane(lane) => lane_record(OutputKind::CloseLane, *lane),
             Output::JudgeTurn(pause, _) => Self { pause: Some(pause.0), ..record(OutputKind::JudgeTurn) },
-            Output::FindWorker(pause) => Self { pause: Some(pause.0), ..record(OutputKind::FindWorker) },
+            Output::WithdrawJudgement => record(OutputKind::WithdrawJudgement),
+            Output::FindWorker(pause, lane) => {
+                Self { pause: Some(pause.0), ..lane_record(OutputKind::FindWorker, *lane) }
+            }
             // Measurements depend on the machine, so they are not part of a trace.
             Output::Observe(Observation::Measured(_)) => return None,
             Output::Observe(observation) => {
@@ -418,6 +423,9 @@ impl TraceRecord {
             (Some(InputKind::TurnJudged), _) => "the end-of-turn model's verdict".to_owned(),
             (Some(InputKind::WorkerFound), _) => "a worker is free".to_owned(),
             (_, Some(OutputKind::JudgeTurn)) => "ask the end-of-turn model".to_owned(),
+            (_, Some(OutputKind::WithdrawJudgement)) => {
+                "withdraw the question to the end-of-turn model".to_owned()
+            }
             (_, Some(OutputKind::FindWorker)) => "look for a free worker".to_owned(),
             (None, None) => "note".to_owned(),
         }

@@ -698,10 +698,19 @@ impl Harness {
                     let answer = Input::TurnJudged(pause, (judge.verdict)(&audio));
                     self.pause_answers.push_back((self.now + judge.takes, answer));
                 }
-                Output::FindWorker(pause) if self.has_free_worker => {
+                Output::WithdrawJudgement => {
+                    let before = self.pause_answers.len();
+                    self.pause_answers.retain(|(_, answer)| !matches!(answer, Input::TurnJudged(..)));
+                    assert!(
+                        self.pause_answers.len() < before,
+                        "only a question without a verdict is withdrawn"
+                    );
+                }
+                Output::FindWorker(pause, lane) if self.has_free_worker => {
+                    assert_eq!(self.lanes.get(&lane), Some(&true), "{lane:?} cannot be asked on");
                     self.pause_answers.push_front((self.now, Input::WorkerFound(pause)));
                 }
-                Output::FindWorker(_) => {}
+                Output::FindWorker(..) => {}
                 Output::Request(lane, _) => panic!("{lane:?} has a WebSocket"),
                 Output::OpenLane(lane, mode, _) | Output::ReopenLane(lane, mode, _) => {
                     assert!(self.lanes.insert(lane, false).is_none(), "{lane:?} is opened twice");

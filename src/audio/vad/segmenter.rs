@@ -96,6 +96,11 @@ impl Segmenter {
         self.has_lasted(ms).then(|| self.switch_to(None, Edge::End))
     }
 
+    /// Returns to the configured silence in this pause.
+    pub const fn clear_pause_end(&mut self) {
+        self.pause_end_ms = None;
+    }
+
     /// Length of the current pause in an utterance, in ms; 0 while the user speaks, `None` outside of utterances.
     pub fn pause_ms(&self) -> Option<f32> {
         self.since_start_ms.map(|_| self.opposing_ms)

@@ -25,9 +25,14 @@ impl LaneLeases {
         self.leases.push((lane, lease));
     }
 
+    /// The lease of a lane.
+    pub(crate) fn get(&self, lane: Lane) -> Option<&Lease> {
+        self.leases.iter().find_map(|(known, lease)| (*known == lane).then_some(lease))
+    }
+
     /// Name of a lane's upstream.
     pub(crate) fn upstream(&self, lane: Lane) -> Option<&str> {
-        self.leases.iter().find_map(|(known, lease)| (*known == lane).then(|| lease.upstream()))
+        self.get(lane).map(Lease::upstream)
     }
 
     /// A lane's transport has ended.

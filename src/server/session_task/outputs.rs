@@ -20,7 +20,10 @@ use crate::{
         memory::Held,
         registry::observer::FrameDirection,
         tap::{TapFrame, TapPoint},
-        upstream_pool::dial::{DialRequest, UpstreamSocket},
+        upstream_pool::{
+            dial::{DialRequest, UpstreamSocket},
+            lease::Lease,
+        },
         websocket::{
             pausable_stream::PausableRead,
             session_socket::{OUT_OF_MEMORY, SessionSocket},
@@ -67,8 +70,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     }
                 }
                 Output::JudgeTurn(pause, audio) => self.pauses.judge(pause, audio),
-                Output::FindWorker(pause) => {
-                    if self.pool.has_free_worker(Mode::Chat, LanePurpose::Answer) {
+                Output::WithdrawJudgement => self.pauses.withdraw(),
+                Output::FindWorker(pause, lane) => {
+                    let is_free = |lease: &Lease| {
+                        self.pool.has_free_worker_beside(lease, Mode::Chat, LanePurpose::Answer)
+                    };
+                    if self.lane_leases.get(lane).is_some_and(is_free) {
                         self.pauses.found_worker(pause);
                     }
                 }

@@ -33,6 +33,11 @@ impl PauseQuestions {
         }
     }
 
+    /// Withdraws the question to the model.
+    pub(super) fn withdraw(&mut self) {
+        self.judging = None;
+    }
+
     /// Notes that a worker is free.
     pub(super) fn found_worker(&mut self, pause: PauseId) {
         self.answers.push(Input::WorkerFound(pause));

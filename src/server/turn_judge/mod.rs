@@ -1,8 +1,8 @@
 //! Judges of the turn's end: a bounded pool of threads that run an end-of-turn model for all sessions.
 //!
 //! A session asks once in a pause of the user's speech, and has a fixed rule for the case that no verdict comes in time. So a
-//! question that finds the queue full is refused at once, and a question that its session has withdrawn is not computed.
-//! [`model`] runs Smart Turn; a program without the cargo feature `turn-model` has none.
+//! question that finds the queue full is refused at once. A question that its session has withdrawn is not computed, and takes
+//! no place in the queue. [`model`] runs Smart Turn; a program without the cargo feature `turn-model` has none.
 
 #[cfg(feature = "turn-model")]
 pub(crate) mod model;
@@ -11,13 +11,11 @@ pub(crate) mod model;
 pub(crate) mod model;
 
 use std::{
+    collections::VecDeque,
     io,
     num::NonZeroUsize,
     path::Path,
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{Receiver, SyncSender, sync_channel},
-    },
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
 
@@ -33,7 +31,26 @@ pub(crate) type Judge = Box<dyn FnMut(&[i16]) -> Option<f32> + Send>;
 
 /// Handle to the pool. The threads end with the last handle.
 #[derive(Debug, Clone)]
-pub struct TurnJudge(SyncSender<Question>);
+pub struct TurnJudge(Arc<PoolHandle>);
+
+/// The state that all handles share. Dropping it ends the threads.
+#[derive(Debug)]
+struct PoolHandle(Arc<QuestionQueue>);
+
+/// Questions that wait for a thread.
+#[derive(Debug)]
+struct QuestionQueue {
+    waiting: Mutex<WaitingQuestions>,
+    changed: Condvar,
+    max: usize,
+}
+
+#[derive(Debug, Default)]
+struct WaitingQuestions {
+    list: VecDeque<Question>,
+    /// The last handle is gone.
+    is_closed: bool,
+}
 
 #[derive(Debug)]
 struct Question {
@@ -63,29 +80,59 @@ impl TurnJudge {
 
     /// Starts a thread for each judge.
     pub(super) fn start(judges: Vec<Judge>, metrics: Metrics) -> io::Result<Self> {
-        let (sender, questions) = sync_channel(WAITING_PER_THREAD * judges.len());
-        let questions = Arc::new(Mutex::new(questions));
+        let queue = Arc::new(QuestionQueue {
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
+            max: WAITING_PER_THREAD * judges.len(),
+        });
+        let pool = Self(Arc::new(PoolHandle(queue.clone())));
         for (number, judge) in judges.into_iter().enumerate() {
-            let (questions, metrics) = (questions.clone(), metrics.clone());
+            let (queue, metrics) = (queue.clone(), metrics.clone());
             let name = format!("turn-judge-{number}");
-            thread::Builder::new().name(name).spawn(move || answer_all(&questions, judge, &metrics))?;
+            thread::Builder::new().name(name).spawn(move || answer_all(&queue, judge, &metrics))?;
         }
-        Ok(Self(sender))
+        Ok(pool)
     }
 
     /// Asks whether the user has finished. `None` if too many questions wait. Dropping the receiver withdraws the question.
     pub fn ask(&self, audio: Arc<Vec<i16>>) -> Option<oneshot::Receiver<Option<f32>>> {
         let (reply, verdict) = oneshot::channel();
-        self.0.try_send(Question { audio, reply }).ok().map(|()| verdict)
+        let queue = &self.0.0;
+        let list = &mut queue.lock().list;
+        list.retain(|question| !question.reply.is_closed());
+        if list.len() >= queue.max {
+            return None;
+        }
+        list.push_back(Question { audio, reply });
+        queue.changed.notify_one();
+        Some(verdict)
+    }
+}
+
+impl Drop for PoolHandle {
+    fn drop(&mut self) {
+        self.0.lock().is_closed = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl QuestionQueue {
+    fn lock(&self) -> MutexGuard<'_, WaitingQuestions> {
+        // A panic leaves the questions as they were.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the next question. `None` once the last handle is gone and no question waits.
+    fn next(&self) -> Option<Question> {
+        let is_idle = |waiting: &mut WaitingQuestions| waiting.list.is_empty() && !waiting.is_closed;
+        let waiting = self.changed.wait_while(self.lock(), is_idle);
+        waiting.unwrap_or_else(PoisonError::into_inner).list.pop_front()
     }
 }
 
 /// Answers questions until the last handle of the pool is gone.
-fn answer_all(questions: &Mutex<Receiver<Question>>, mut judge: Judge, metrics: &Metrics) {
-    loop {
-        // A thread that waits holds the lock, so that the others wait for it.
-        let next = questions.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Question { audio, reply }) = next else { return };
+fn answer_all(queue: &QuestionQueue, mut judge: Judge, metrics: &Metrics) {
+    while let Some(Question { audio, reply }) = queue.next() {
         if reply.is_closed() {
             continue;
         }
@@ -98,7 +145,7 @@ fn answer_all(questions: &Mutex<Receiver<Question>>, mut judge: Judge, metrics: 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, Receiver};
 
     use super::*;
     use crate::telemetry::metrics::scrape::ServerSnapshot;
@@ -132,6 +179,30 @@ mod tests {
         (0..=WAITING_PER_THREAD).for_each(|_| release.send(()).unwrap());
         let verdicts = [first].into_iter().chain(waiting).map(|verdict| verdict.blocking_recv().unwrap());
         assert_eq!(verdicts.collect::<Vec<_>>(), [Some(1.0), Some(2.0), Some(3.0), Some(4.0)]);
+    }
+
+    #[test]
+    fn withdrawn_question_gives_its_place_to_another() {
+        let (pool, release, begins) = held_pool();
+        let first = pool.ask(audio(1)).unwrap();
+        assert_eq!(begins.recv(), Ok(1));
+        let mut waiting: Vec<_> = (0..WAITING_PER_THREAD).map(|_| pool.ask(audio(2)).unwrap()).collect();
+        waiting.pop();
+        waiting.push(pool.ask(audio(3)).expect("a place is free again"));
+        assert!(pool.ask(audio(4)).is_none());
+        (0..=WAITING_PER_THREAD).for_each(|_| release.send(()).unwrap());
+        let verdicts = [first].into_iter().chain(waiting).map(|verdict| verdict.blocking_recv().unwrap());
+        assert_eq!(verdicts.collect::<Vec<_>>(), [Some(1.0), Some(2.0), Some(2.0), Some(3.0)]);
+    }
+
+    #[test]
+    fn threads_end_with_the_last_handle() {
+        let (pool, release, begins) = held_pool();
+        drop(pool.clone());
+        release.send(()).unwrap();
+        assert!(pool.ask(audio(1)).unwrap().blocking_recv().is_ok());
+        drop(pool);
+        assert_eq!(begins.iter().collect::<Vec<_>>(), [1], "the judge is dropped with its thread");
     }
 
     #[test]

@@ -72,9 +72,9 @@ impl Health {
         self.ejected_until
     }
 
-    /// True if it is in service, and no lane is known to wait.
-    pub(super) fn has_free_worker(&self, now: Instant) -> bool {
-        self.ejected_until.is_none() && self.queue_length_at(now) == 0
+    /// True if a lane is known to wait.
+    pub(super) fn has_queue(&self, now: Instant) -> bool {
+        self.queue_length_at(now) > 0
     }
 
     fn queue_length_at(&self, now: Instant) -> u32 {

@@ -87,6 +87,11 @@ impl Lease {
         self.upstream.name()
     }
 
+    /// True if another lane waits at this lane's upstream.
+    pub(super) fn is_worker_wanted(&self) -> bool {
+        self.upstream.has_queue()
+    }
+
     pub(super) const fn mark_connected(&mut self) {
         self.stage = LeaseStage::Opening;
     }

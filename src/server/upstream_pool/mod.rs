@@ -213,9 +213,14 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         join_all(self.shared.members.iter().map(probe)).await
     }
 
-    /// True if an upstream that serves such lanes is in service, has room for another and no lane in its queue. How many workers
-    /// a gateway has is not known: only its queue shows that they are all in use.
-    pub fn has_free_worker(&self, mode: Mode, purpose: LanePurpose) -> bool {
+    /// True if no one waits for the worker of this lane, and an upstream that serves such lanes is in service, has room for
+    /// another and no lane in its queue. How many workers a gateway has is not known: only its queue shows that they are all in
+    /// use.
+    pub fn has_free_worker_beside(&self, lane: &Lease, mode: Mode, purpose: LanePurpose) -> bool {
+        !lane.is_worker_wanted() && self.has_free_worker(mode, purpose)
+    }
+
+    fn has_free_worker(&self, mode: Mode, purpose: LanePurpose) -> bool {
         self.shared.members.iter().any(|PoolMember { dialer, upstream }| {
             let is_named =
                 self.names.as_ref().is_none_or(|names| names.iter().any(|it| it == upstream.name()));

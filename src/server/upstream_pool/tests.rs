@@ -472,6 +472,22 @@ async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn worker_that_others_wait_for_is_not_free_although_another_upstream_has_one() {
+    let (pool, _) = pool(2);
+    let find = |lane: &Lease| pool.has_free_worker_beside(lane, Mode::Chat, LanePurpose::Transcribe);
+    let mut lanes = [(); 3].map(|()| open_lane(&session_starting_at_first(&pool)).unwrap());
+    lanes.sort_by(|one, other| one.upstream().cmp(other.upstream()));
+    let [own, waiting, elsewhere] = &mut lanes;
+    assert_eq!([own.upstream(), waiting.upstream(), elsewhere.upstream()], ["0", "0", "1"]);
+    assert!(find(own) && find(elsewhere));
+    waiting.report_queued(1);
+    assert!(!find(own), "the other lane waits for this worker");
+    assert!(find(elsewhere));
+    elsewhere.report_queued(1);
+    assert!(!find(own) && !find(elsewhere));
+}
+
+#[tokio::test(start_paused = true)]
 async fn upstream_that_another_program_uses_is_busy_and_not_ejected() {
     let dialer = FakeDialer::default();
     dialer.state().capacity = NonZero::new(1).map(Capacity::AtMost);

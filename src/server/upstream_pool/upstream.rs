@@ -79,7 +79,13 @@ impl PooledUpstream {
 
     /// True if it is in service, has room for another lane, and no lane waits.
     pub(super) fn has_free_worker(&self) -> bool {
-        !self.is_full() && self.state().health.has_free_worker(Instant::now())
+        !self.is_full() && !self.has_queue() && self.state().health.ejected_until().is_none()
+    }
+
+    /// True if a lane waits for a worker or a place.
+    pub(super) fn has_queue(&self) -> bool {
+        self.places.as_ref().is_some_and(|places| places.status().waiting > 0)
+            || self.state().health.has_queue(Instant::now())
     }
 
     /// Takes a place, or joins the line for it; `None` if the upstream queues sessions itself.

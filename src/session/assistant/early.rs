@@ -2,7 +2,7 @@
 //!
 //! Its answer is kept back until the turn ends, and then released as it came. If the user goes on, the question is withdrawn:
 //! its lane is retired like that of any cancelled answer, and the client never knows. A session has one at a time, and only
-//! while a worker is free that no one waits for.
+//! while no one waits for its lane's worker and another worker is free.
 
 use std::{
     mem::size_of_val,
@@ -14,7 +14,9 @@ use super::{
     Assistant,
     answer::{Question, begin_calling},
 };
-use crate::event::{AnswerRequest, Entry, EntryId, EntryPart, LaneCommand, LaneEvent, PauseId, Role};
+use crate::event::{
+    AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, LaneCommand, LaneEvent, PauseId, Role,
+};
 use crate::session::{
     effects::Effects,
     floor::{Claim, Permission},
@@ -47,8 +49,6 @@ struct AskedEarly {
     asked_at: Instant,
     output: Vec<Output>,
     bytes: usize,
-    /// The conversation has changed since: the question would be another now.
-    is_stale: bool,
 }
 
 /// Output of the model that is kept back.
@@ -71,11 +71,6 @@ impl EarlyQuestion {
         self.asked.as_ref().map_or(0, |asked| asked.bytes)
     }
 
-    /// The conversation has changed.
-    pub(super) fn mark_stale(&mut self) {
-        self.asked.iter_mut().for_each(|asked| asked.is_stale = true);
-    }
-
     /// No second worker is free beside that of a withdrawn question.
     pub(super) fn pause_from(&mut self, now: Instant) {
         self.not_before = Some(now + PAUSE_AFTER_QUEUE);
@@ -90,9 +85,9 @@ impl Assistant {
         (pause, audio): (PauseId, &Arc<Vec<i16>>),
         tools: &mut Tools,
     ) {
-        if self.ready_lane(now, tools).is_some() {
+        if let Some(id) = self.ready_lane(now, tools) {
             self.early.candidate = Some((pause, Arc::clone(audio)));
-            tools.out.push(Action::FindWorker(pause));
+            tools.out.push(Action::FindWorker(pause, tools.lanes.lane(id)));
         }
     }
 
@@ -117,18 +112,18 @@ impl Assistant {
         let Some((_, audio)) = self.early.candidate.take_if(|(known, _)| *known == pause) else { return };
         let Some(lane) = self.ready_lane(now, tools) else { return };
         self.dialled = None;
-        let utterance =
-            Entry { id: EntryId(u32::MAX), role: Role::User, parts: vec![EntryPart::Audio(audio)] };
+        // The conversation as it would be at the end of the turn.
+        let mut entries = self.entries.clone();
+        let parts = vec![EntryPart::Audio(audio)];
+        entries.add(Entry { id: EntryId(u32::MAX), role: Role::User, parts }, EntryPlace::End);
         let request = AnswerRequest::default();
-        let calling = begin_calling(&request, &self.rules, &self.settings, &self.entries);
+        let calling = begin_calling(&request, &self.rules, &self.settings, &entries);
         let question = Question::new(&request, calling.as_ref(), self.settings.speaks);
-        let turn =
-            self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries, Some(&utterance));
+        let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &entries);
         tools.lanes.request(now, lane, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
         tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
         let lane = Some(lane);
-        self.early.asked =
-            Some(AskedEarly { lane, asked_at: now, output: Vec::new(), bytes: 0, is_stale: false });
+        self.early.asked = Some(AskedEarly { lane, asked_at: now, output: Vec::new(), bytes: 0 });
     }
 
     /// Keeps output of the model back.
@@ -136,14 +131,14 @@ impl Assistant {
         &mut self,
         now: Instant,
         signal: &LaneSignal<'_>,
-        Tools { lanes, out, .. }: &mut Tools,
+        tools: &mut Tools,
     ) -> Effects {
         let Some(asked) = &mut self.early.asked else { return Effects::ALL };
         let output = match (&signal.change, signal.message) {
             (ConnectionChange::EmptyAnswer, _) => Output::Done(None, Vec::new()),
             // The answer is asked for again at the end of the turn.
             (ConnectionChange::Failed(_), _) => {
-                self.withdraw_early(now, lanes, out);
+                self.replace_early(now, tools);
                 return Effects::ALL;
             }
             (_, Some((LaneEvent::Text(text), _))) => Output::Text((*text).to_owned()),
@@ -160,12 +155,12 @@ impl Assistant {
         if matches!(output, Output::Done(..))
             && let Some(id) = asked.lane.take()
         {
-            lanes.complete_reply(id);
-            lanes.retire(now, id, out);
+            tools.lanes.complete_reply(id);
+            tools.lanes.retire(now, id, &mut tools.out);
         }
         asked.output.push(output);
         if asked.bytes > KEPT_MAX_BYTES {
-            self.withdraw_early(now, lanes, out);
+            self.replace_early(now, tools);
         }
         Effects::MODEL
     }
@@ -181,11 +176,25 @@ impl Assistant {
         true
     }
 
+    /// Withdraws an early question whose answer cannot be used, and dials for the question at the end of the turn. Returns true
+    /// if there was one.
+    pub(crate) fn replace_early(
+        &mut self,
+        now: Instant,
+        Tools { lanes, floor, out, .. }: &mut Tools,
+    ) -> bool {
+        let is_withdrawn = self.withdraw_early(now, lanes, out);
+        if is_withdrawn {
+            self.prepare(now, floor, lanes, out);
+        }
+        is_withdrawn
+    }
+
     /// Gives the answer that has just begun what was made of it early: text and audio in their order, and the lane.
     pub(super) fn release_early(&mut self, now: Instant, tools: &mut Tools) {
         self.early.candidate = None;
         let fits = self.current.as_ref().is_some_and(|answer| !answer.request.by_client);
-        if !fits || self.early.asked.as_ref().is_some_and(|asked| asked.is_stale) {
+        if !fits {
             self.withdraw_early(now, &mut tools.lanes, &mut tools.out);
             return;
         }

@@ -20,7 +20,7 @@ pub(crate) struct EntryLimits {
 }
 
 /// The conversation so far, oldest entry first.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Entries {
     list: Vec<StoredEntry>,
     limits: EntryLimits,
@@ -28,7 +28,7 @@ pub(crate) struct Entries {
     bytes: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct StoredEntry {
     entry: Entry,
     /// Length of an answer's audio, ms.
@@ -120,10 +120,9 @@ impl Entries {
         self.bytes = self.list.iter().map(|stored| stored.entry.bytes()).sum();
     }
 
-    /// The chat messages, with `next` after the entries. Without a system message before them, they begin with the user's
-    /// (field notes minicpm-o.md §2).
-    pub(crate) fn messages(&self, has_system: bool, next: Option<&Entry>) -> Vec<ChatMessage> {
-        to_messages(self.list.iter().map(|stored| &stored.entry).chain(next), has_system)
+    /// The chat messages. Without a system message before them, they begin with the user's (field notes minicpm-o.md §2).
+    pub(crate) fn messages(&self, has_system: bool) -> Vec<ChatMessage> {
+        to_messages(self.list.iter().map(|stored| &stored.entry), has_system)
     }
 
     fn position(&self, id: EntryId) -> Option<usize> {
@@ -219,7 +218,7 @@ mod tests {
             let parts: Vec<String> = message.parts.iter().map(words).collect();
             format!("{}: {}", message.role.name(), parts.join(" + "))
         };
-        entries.messages(true, None).into_iter().map(of_message).collect()
+        entries.messages(true).into_iter().map(of_message).collect()
     }
 
     #[test]
@@ -267,6 +266,6 @@ mod tests {
         );
         all.remove(EntryId(2));
         all.add(entry(4, Role::Assistant, text("hello")), EntryPlace::Front);
-        assert_eq!(all.messages(false, None).first().map(|first| first.role), Some(Role::User));
+        assert_eq!(all.messages(false).first().map(|first| first.role), Some(Role::User));
     }
 }

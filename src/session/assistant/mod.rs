@@ -29,9 +29,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{
-        AnswerRequest, ChatTurn, Entry, LaneCommand, LaneEvent, Mode, ToolOffer, TurnDetection, VoiceSample,
-    },
+    event::{AnswerRequest, ChatTurn, LaneCommand, LaneEvent, Mode, ToolOffer, TurnDetection, VoiceSample},
     mapping::{
         Profile,
         profile::{AnswerRules, AskTools},
@@ -129,11 +127,6 @@ impl Assistant {
             + instructions
             + self.settings.tools.bytes()
             + requests.map(|request| request.bytes).sum::<usize>()
-    }
-
-    /// An entry of the conversation, or a setting, has changed.
-    pub(crate) fn note_change(&mut self) {
-        self.early.mark_stale();
     }
 
     /// Dials for the answer to the utterance that has just begun.
@@ -236,8 +229,7 @@ impl Assistant {
             }
             Some(id) if tools.lanes.is_ready(id) => {
                 let question = answer.question();
-                let turn =
-                    self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries, None);
+                let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries);
                 answer.note_request(now, &turn);
                 tools.lanes.request(now, id, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
             }
@@ -372,14 +364,13 @@ fn dial(now: Instant, voice: Option<VoiceSample>, lanes: &mut Lanes, out: &mut A
 }
 
 impl AnswerRules {
-    /// The request to the model for an answer; `next` is an entry after the conversation.
+    /// The request to the model for an answer.
     fn chat_turn(
         &self,
         profile: &Profile,
         settings: &AnswerSettings,
         question: &Question<'_>,
         conversation: &Entries,
-        next: Option<&Entry>,
     ) -> ChatTurn {
         let Question { request, calling, speaks } = *question;
         let given = request.instructions.as_ref().or(settings.instructions.as_ref());
@@ -388,7 +379,7 @@ impl AnswerRules {
         let has_system = voice.is_some() || calling.is_some() || !instructions.trim().is_empty();
         let mut messages = match &request.entries {
             Some(own) => entries::to_messages(own.iter(), has_system),
-            None => conversation.messages(has_system, next),
+            None => conversation.messages(has_system),
         };
         entries::end_with_user(&mut messages, request.instructions.as_ref().unwrap_or(&self.answer.unasked));
         calling::prompt::write_calls(self.tools.as_ref(), &mut messages);

@@ -36,8 +36,10 @@ pub(crate) enum Action {
     DropLane(Lane),
     /// Judge whether the user has finished, from the audio of the utterance up to this pause.
     JudgeTurn(PauseId, Arc<Vec<i16>>),
-    /// Find out whether a worker is free that no one waits for, in this pause.
-    FindWorker(PauseId),
+    /// Withdraw the question about the last pause: nothing waits for the verdict.
+    WithdrawJudgement,
+    /// Find out in this pause whether no one waits for this lane's worker, and another worker is free.
+    FindWorker(PauseId, Lane),
     /// Report to the log and the metrics.
     Observe(Observation),
 }

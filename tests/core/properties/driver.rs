@@ -314,7 +314,9 @@ impl Driver {
                 // All audio was already delivered.
                 Output::DropTurn { .. } => {}
                 // No profile here has pauses that matter.
-                Output::JudgeTurn(..) | Output::FindWorker(_) => panic!("a question about a pause"),
+                Output::JudgeTurn(..) | Output::WithdrawJudgement | Output::FindWorker(..) => {
+                    panic!("a question about a pause")
+                }
                 Output::OpenLane(lane, ..) => {
                     self.checks.on_dial(*lane);
                     let replies = self.upstream(*lane).replies_to_dial();

@@ -24,6 +24,15 @@ fn after_speech(config: HarnessConfig) -> Harness {
     harness
 }
 
+/// A session of OpenAI's client that wants text.
+fn openai_session(profile: &'static str) -> Harness {
+    Harness::new(HarnessConfig {
+        client: "openai-realtime",
+        query: "model=gpt-realtime&session=%7B%22output_modalities%22%3A%5B%22text%22%5D%7D".to_owned(),
+        ..config(profile, None)
+    })
+}
+
 /// Samples of the audio in the last message of a question.
 fn audio_of(messages: &Value) -> usize {
     let parts = messages.as_array().unwrap().last().unwrap()["content"].as_array().unwrap();
@@ -110,27 +119,16 @@ fn no_question_is_asked_early_without_a_free_worker() {
 
 #[test]
 fn conversation_that_changes_in_the_pause_is_asked_about_anew() {
-    let mut harness = Harness::new(HarnessConfig {
-        client: "openai-realtime",
-        query: "model=gpt-realtime&session=%7B%22output_modalities%22%3A%5B%22text%22%5D%7D".to_owned(),
-        ..config("eager", None)
-    });
-    let say = |harness: &mut Harness, samples: &[i16]| {
-        for chunk in samples.chunks(320) {
-            let fast: Vec<i16> =
-                chunk.chunks(2).flat_map(|pair| [pair[0], pair[0], *pair.last().unwrap()]).collect();
-            let bytes = crate::harness::bytes_of(&fast);
-            let audio = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes);
-            harness.send_json(&json!({"type": "input_audio_buffer.append", "audio": audio}));
-            harness.advance(Duration::from_millis(20));
-        }
-    };
+    let mut harness = openai_session("eager");
     say(&mut harness, &speech(3000));
     say(&mut harness, &zeros(300));
     assert_eq!(early_questions(&harness), [Asked]);
+    let dials = harness.dial_count();
     harness.send_json(&json!({"type": "conversation.item.create", "item": {
         "type": "message", "role": "user", "content": [{"type": "input_text", "text": "By the way."}],
     }}));
+    assert_eq!(early_questions(&harness), [Asked, Withdrawn]);
+    assert_eq!(harness.dial_count(), dials + 1, "the lane of the next question is dialled in the pause");
     say(&mut harness, &zeros(1500));
     assert_eq!(harness.events("response.done").len(), 1);
     assert_eq!(early_questions(&harness), [Asked, Withdrawn]);
@@ -138,6 +136,42 @@ fn conversation_that_changes_in_the_pause_is_asked_about_anew() {
     assert_eq!(questions.len(), 2);
     assert!(questions[1].1.to_string().contains("By the way."));
     assert_eq!(harness.events("response.created").len(), 1);
+}
+
+#[test]
+fn early_question_that_fails_is_replaced_in_the_pause() {
+    let mut harness = after_speech(config("judged-eager", Some(0.1)));
+    harness.stream(&zeros(300), 20);
+    assert_eq!(early_questions(&harness), [Asked]);
+    let asked_on = harness.traffic.iter().rev().find_map(|(_, traffic)| match traffic {
+        Traffic::Sent(lane, text) if text.contains("length_penalty") => Some(*lane),
+        _ => None,
+    });
+    let dials = harness.dial_count();
+    harness.break_lane(asked_on.expect("a question was sent"));
+    harness.stream(&zeros(300), 20);
+    assert_eq!(early_questions(&harness), [Asked, Withdrawn]);
+    // The broken lane's worker may refuse the first attempt.
+    assert!(harness.dial_count() > dials, "the lane of the next question is dialled in the pause");
+    assert!(harness.events("vad.speech_end").is_empty(), "the turn is not over");
+    harness.stream(&zeros(4000), 20);
+    harness.next_event("tts.speaking_end");
+    assert_eq!((questions(&harness).len(), harness.events("tts.speaking_start").len()), (2, 1));
+}
+
+#[test]
+fn early_question_drops_the_same_audio_of_the_history_as_the_usual_one() {
+    let audio_parts = |(_, messages): &(Duration, Value)| messages.to_string().matches("\"audio\"").count();
+    for (profile, utterances) in [("eager", 2), ("eager-forgetful", 1)] {
+        let mut harness = openai_session(profile);
+        for _ in 0..2 {
+            say(&mut harness, &speech(3000));
+            say(&mut harness, &zeros(4000));
+        }
+        assert_eq!(early_questions(&harness), [Asked, Used, Asked, Used]);
+        let questions: Vec<_> = questions(&harness).iter().map(audio_parts).collect();
+        assert_eq!(questions, [questions[0], utterances * questions[0]], "{profile}");
+    }
 }
 
 #[test]

@@ -8,7 +8,6 @@ use voxbridge::{
 };
 
 use super::*;
-use crate::harness::bytes_of;
 
 /// Silence that ends an utterance in this profile, and how it was decided.
 fn silence_of(config: HarnessConfig) -> (u64, Vec<TurnDecision>) {
@@ -57,14 +56,13 @@ fn verdict_that_comes_late_and_a_judge_that_is_busy_leave_the_fixed_silence() {
 
 #[test]
 fn verdict_between_200_ms_and_the_fixed_silence_ends_the_turn_at_once() {
-    let mut config = config("judged-speech", None);
-    config.judge = Some(judge(150, |_| Some(0.9)));
-    let mut harness = Harness::new(config);
-    harness.stream(&speech(1500), 20);
-    harness.stream(&zeros(900), 20);
-    let at = harness.log.iter().find(|(_, frame)| frame.name() == "transcript.partial").unwrap().0;
-    assert_eq!(decisions(&harness), [TurnDecision::Finished]);
-    assert!(at < Duration::from_millis(1500 + 900), "{at:?}");
+    let mut late = config("judged-slow", None);
+    late.judge = Some(judge(150, |_| Some(0.9)));
+    let (silence, decisions) = silence_of(late);
+    assert_eq!(decisions, [TurnDecision::Finished]);
+    // The fast verdict is there before 200 ms, and this one after 110 and 150 ms. Both transcripts take equally long.
+    let (fast, _) = silence_of(config("judged-slow", Some(0.9)));
+    assert!((30..=120).contains(&(silence - fast)), "{silence} ms instead of {fast} ms");
 }
 
 /// A pause of 140 ms is long enough to ask, and over before the verdict.
@@ -94,37 +92,85 @@ fn judge_hears_at_most_8_s() {
     assert_eq!(harness.judged.iter().max(), Some(&128_000), "{:?}", harness.judged);
 }
 
-/// Sends a session update of OpenAI's client, then speech. Returns the silence before the end of the utterance.
-fn openai(judge_probability: Option<Option<f32>>, detection: &serde_json::Value) -> (u64, Harness) {
-    let mut config = config("assistant", judge_probability.flatten());
-    if judge_probability.is_none() {
-        config.judge = None;
-    }
-    let mut harness = Harness::new(HarnessConfig {
+/// A session of OpenAI's client; `None` for no judge.
+fn openai_session(judge: Option<ScriptedJudge>) -> Harness {
+    Harness::new(HarnessConfig {
         client: "openai-realtime",
         query: "model=gpt-realtime".to_owned(),
-        ..config
-    });
+        judge,
+        ..config("assistant", None)
+    })
+}
+
+fn set_detection(harness: &mut Harness, detection: &serde_json::Value) {
     harness.send_json(&json!({"type": "session.update", "session": {
         "type": "realtime",
         "output_modalities": ["text"],
         "audio": {"input": {"format": {"type": "audio/pcm", "rate": 24000}, "turn_detection": detection}},
     }}));
-    let say = |harness: &mut Harness, samples: &[i16]| {
-        let fast: Vec<i16> =
-            samples.chunks(2).flat_map(|pair| [pair[0], pair[0], *pair.last().unwrap()]).collect();
-        for chunk in fast.chunks(480) {
-            let audio = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes_of(chunk));
-            harness.send_json(&json!({"type": "input_audio_buffer.append", "audio": audio}));
-            harness.advance(Duration::from_millis(20));
-        }
-    };
+}
+
+/// When the client was told of the end of speech, ms.
+fn stopped_at(harness: &Harness) -> Option<u64> {
+    let is_stop = |(_, frame): &&(Duration, ClientFrame)| frame.name() == "input_audio_buffer.speech_stopped";
+    harness.log.iter().find(is_stop).map(|(at, _)| at.as_millis() as u64)
+}
+
+/// Sets the turn detection of OpenAI's client, then sends speech. Returns the silence before the end of the utterance.
+fn openai(judge_probability: Option<Option<f32>>, detection: &serde_json::Value) -> (u64, Harness) {
+    let mut harness = openai_session(judge_probability.map(|it| judge(80, move |_| it)));
+    set_detection(&mut harness, detection);
     say(&mut harness, &speech(1500));
-    let from = harness.now();
+    let from = harness.now().as_millis() as u64;
     say(&mut harness, &zeros(6000));
-    let stopped = "input_audio_buffer.speech_stopped";
-    let at = harness.log.iter().find(|(_, frame)| frame.name() == stopped).expect(stopped).0;
-    ((at - from).as_millis() as u64, harness)
+    (stopped_at(&harness).expect("the utterance ends") - from, harness)
+}
+
+#[test]
+fn turn_detection_that_changes_in_a_pause_ends_that_pause() {
+    let mut harness = openai_session(Some(judge(80, |_| Some(0.1))));
+    set_detection(&mut harness, &json!({"type": "semantic_vad", "eagerness": "low"}));
+    say(&mut harness, &speech(1500));
+    say(&mut harness, &zeros(1000));
+    assert_eq!((decisions(&harness), stopped_at(&harness)), (vec![TurnDecision::Unfinished], None));
+    set_detection(&mut harness, &json!({"type": "server_vad", "silence_duration_ms": 300}));
+    let from = harness.now().as_millis() as u64;
+    say(&mut harness, &zeros(100));
+    assert!(stopped_at(&harness).is_some_and(|at| at <= from + 60), "{:?}", stopped_at(&harness));
+}
+
+#[test]
+fn verdict_on_a_pause_is_void_once_the_utterance_or_its_detection_is_gone() {
+    let clear = json!({"type": "input_audio_buffer.clear"});
+    let manual = json!({"type": "session.update", "session": {
+        "type": "realtime", "audio": {"input": {"turn_detection": null}},
+    }});
+    let fixed = json!({"type": "session.update", "session": {
+        "type": "realtime", "audio": {"input": {"turn_detection": {"type": "server_vad"}}},
+    }});
+    for command in [clear, manual, fixed] {
+        let mut harness = openai_session(Some(judge(900, |_| Some(0.99))));
+        set_detection(&mut harness, &json!({"type": "semantic_vad"}));
+        say(&mut harness, &speech(1500));
+        say(&mut harness, &zeros(200));
+        assert_eq!((harness.judged.len(), decisions(&harness)), (1, vec![]));
+        harness.send_json(&command);
+        assert_eq!(decisions(&harness), [TurnDecision::Void], "{command}");
+        say(&mut harness, &zeros(2000));
+        assert_eq!(decisions(&harness), [TurnDecision::Void], "{command}");
+    }
+}
+
+#[test]
+fn verdict_on_an_utterance_whose_audio_stops_arriving_is_void() {
+    let mut config = config("judged-speech", None);
+    config.judge = Some(judge(60_000, |_| Some(0.99)));
+    let mut harness = Harness::new(config);
+    harness.stream(&speech(1500), 20);
+    harness.stream(&zeros(200), 20);
+    assert_eq!((harness.judged.len(), decisions(&harness)), (1, vec![]));
+    harness.next_event("vad.speech_end");
+    assert_eq!(decisions(&harness), [TurnDecision::Void]);
 }
 
 #[test]
@@ -151,6 +197,16 @@ fn semantic_vad_without_a_judge_is_a_fixed_silence_and_the_log_says_so() {
     let (silence, harness) = openai(None, &json!({"type": "semantic_vad"}));
     assert!((650..850).contains(&silence), "{silence} ms");
     let is_note = |observation: &&Observation| matches!(observation, Observation::NoEffect(note) if note.contains("--turn-model"));
+    assert_eq!(harness.observations.iter().filter(is_note).count(), 1);
+}
+
+#[test]
+fn full_duplex_is_not_judged_and_the_log_says_so() {
+    let mut harness = Harness::new(config("judged-conversation", Some(0.1)));
+    harness.stream(&speech(1500), 20);
+    harness.stream(&zeros(900), 20);
+    assert_eq!((harness.judged.len(), decisions(&harness)), (0, vec![]));
+    let is_note = |observation: &&Observation| matches!(observation, Observation::NoEffect(note) if note.contains("turn detection by meaning does nothing"));
     assert_eq!(harness.observations.iter().filter(is_note).count(), 1);
 }
 

@@ -9,14 +9,16 @@ mod properties;
 
 use std::time::Duration;
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, ScriptedJudge, recording, zeros};
+use serde_json::json;
+
+use crate::harness::{ClientFrame, Harness, HarnessConfig, ScriptedJudge, bytes_of, recording, zeros};
 use voxbridge::{
     mapping::Library,
     session::{EarlyQuestionResult, Measurement, TurnDecision},
     simulator::SimulatorConfig,
 };
 
-const PROFILES: [&str; 4] = [
+const PROFILES: [&str; 7] = [
     r#"
 kind = "profile"
 name = "judged-speech"
@@ -24,6 +26,14 @@ title = "speech, and a model judges the ends of turns"
 extends = "speech"
 [listen]
 turn_end = "semantic"
+"#,
+    r#"
+kind = "profile"
+name = "judged-slow"
+title = "speech, and a model judges the ends of turns, or else they take 700 ms"
+extends = "judged-speech"
+[listen]
+end_ms = 700
 "#,
     r#"
 kind = "profile"
@@ -43,9 +53,25 @@ eager = true
 "#,
     r#"
 kind = "profile"
+name = "eager-forgetful"
+title = "assistant that asks early and keeps 4 s of audio"
+extends = "eager"
+[answer]
+history_audio_max_ms = 4000
+"#,
+    r#"
+kind = "profile"
 name = "judged-eager"
 title = "assistant that asks early, and a model judges the ends of turns"
 extends = "eager"
+[listen]
+turn_end = "semantic"
+"#,
+    r#"
+kind = "profile"
+name = "judged-conversation"
+title = "conversation whose profile wants the ends of turns judged"
+extends = "conversation"
 [listen]
 turn_end = "semantic"
 "#,
@@ -83,6 +109,17 @@ fn silence_before(harness: &mut Harness, event: &str, silence_ms: u64) -> Option
     let at = |(at, frame): &(Duration, ClientFrame)| (frame.name() == event).then_some(*at);
     let at = harness.log.iter().filter_map(at).nth(seen)?;
     Some((at.saturating_sub(from)).as_millis() as u64)
+}
+
+/// Streams audio of a client of OpenAI's protocol, which sends 24 kHz, in steps of 20 ms.
+fn say(harness: &mut Harness, samples: &[i16]) {
+    for chunk in samples.chunks(320) {
+        let fast: Vec<i16> =
+            chunk.chunks(2).flat_map(|pair| [pair[0], pair[0], *pair.last().unwrap()]).collect();
+        let audio = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes_of(&fast));
+        harness.send_json(&json!({"type": "input_audio_buffer.append", "audio": audio}));
+        harness.advance(Duration::from_millis(20));
+    }
 }
 
 fn decisions(harness: &Harness) -> Vec<TurnDecision> {

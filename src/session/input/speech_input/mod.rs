@@ -275,6 +275,10 @@ impl SpeechInput {
         let format_changed = settings.format() != self.settings.format();
         let converter = self.input_use.converter(&settings)?;
         self.voice_activity.set_config(vad_config(&self.rules, &settings));
+        let ends_pauses = |settings: &InputSettings| (settings.pauses, settings.end_silence_ms);
+        if ends_pauses(&settings) != ends_pauses(&self.settings) {
+            self.apply_settings_to_pause(out);
+        }
         self.settings = settings;
         let manual_max_samples = manual_max_samples(&self.settings);
         if manual_max_samples.is_some() != self.manual_max_samples.is_some() {
@@ -283,9 +287,10 @@ impl SpeechInput {
                     self.finish_segment_with_rest(true, out);
                     self.discard_pre_roll();
                 }
-                Some(_) => self.discard_recording(),
+                Some(_) => self.discard_recording(out),
             }
             self.voice_activity.reset();
+            self.pause_watch.forget(out);
         }
         self.manual_max_samples = manual_max_samples;
         if format_changed {
@@ -336,8 +341,8 @@ impl SpeechInput {
     }
 
     /// Discards the audio of the current utterance.
-    pub(crate) fn clear(&mut self) {
-        self.discard_recording();
+    pub(crate) fn clear(&mut self, out: &mut Vec<SpeechEvent>) {
+        self.discard_recording(out);
     }
 
     /// Completes the current segment, if any; the utterance continues.
@@ -359,6 +364,7 @@ impl SpeechInput {
                 segment.verdict.cause = cause;
             }
             self.voice_activity.reset();
+            self.pause_watch.forget(out);
         }
     }
 

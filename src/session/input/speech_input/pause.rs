@@ -22,7 +22,8 @@ pub enum TurnDecision {
     Finished,
     /// The user may go on.
     Unfinished,
-    /// The user spoke on before the verdict.
+    /// The verdict lost its point before it came: the user spoke on, or the client ended the utterance, discarded it or changed
+    /// the detection of turns.
     Void,
     /// The fixed silence was over before the verdict.
     Late,
@@ -91,8 +92,13 @@ enum PauseState {
 }
 
 impl PauseWatch {
-    /// Forgets the current pause, whose utterance is discarded.
-    pub(super) fn forget(&mut self) {
+    /// Forgets the current pause, whose utterance is over or discarded.
+    pub(super) fn forget(&mut self, out: &mut Vec<SpeechEvent>) {
+        self.settle(out);
+        self.reset();
+    }
+
+    fn reset(&mut self) {
         self.state = PauseState::None;
         self.verdict = TurnVerdict::default();
     }
@@ -104,8 +110,16 @@ impl PauseWatch {
 
     /// Speech goes on.
     fn resume(&mut self, out: &mut Vec<SpeechEvent>) {
-        self.forget();
+        self.reset();
         out.push(SpeechEvent::Resumed);
+    }
+
+    /// Expects no verdict on the current pause any more.
+    fn settle(&mut self, out: &mut Vec<SpeechEvent>) {
+        if matches!(self.state, PauseState::Asked(_)) {
+            self.state = PauseState::Settled;
+            out.push(SpeechEvent::Decided(TurnDecision::Void));
+        }
     }
 }
 
@@ -176,6 +190,12 @@ impl SpeechInput {
         {
             out.push(SpeechEvent::EndLikely(Some(probability)));
         }
+    }
+
+    /// Ends the current pause by the settings, whatever a verdict under earlier ones was.
+    pub(super) fn apply_settings_to_pause(&mut self, out: &mut Vec<SpeechEvent>) {
+        self.voice_activity.segmenter.clear_pause_end();
+        self.pause_watch.settle(out);
     }
 
     /// Smallest number of hops until a pause can begin.

@@ -205,10 +205,10 @@ impl SpeechInput {
     }
 
     /// Discards the current recording.
-    pub(super) fn discard_recording(&mut self) {
+    pub(super) fn discard_recording(&mut self, out: &mut Vec<SpeechEvent>) {
         self.silent_samples += self.recording.take().map_or(0, |recording| recording.audio.len() as u64);
         self.voice_activity.reset();
-        self.pause_watch.forget();
+        self.pause_watch.forget(out);
     }
 
     pub(super) fn finish_segment(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
