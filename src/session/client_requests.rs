@@ -33,7 +33,7 @@ const NO_SPEAKER: &str = "the upstreams have no chat mode for it, and so cannot 
 /// Why a profile calls no tools.
 const NO_TOOLS: &str = "it has no [answer.tools]";
 
-/// What operators should know of tools.
+/// Note for operators about tools.
 const TOOLS_NOTE: &str = "tools: the model is prompted, not trained, to call them; each call is checked against its schema, and a wrong one is asked for once more";
 
 impl Session {

@@ -376,7 +376,7 @@ impl Answer {
         self.give_up(now, Error::new(kind, detail), tools);
     }
 
-    /// Ends the answer with this error. What the model has said is still played.
+    /// Ends the answer with this error. Audio that the model has made is still played.
     fn give_up(&mut self, now: Instant, error: Error, tools: &mut Tools) {
         let Tools { lanes, floor, out, .. } = tools;
         out.push_error(Error { segment_id: Some(self.turn.segment_id), ..error });

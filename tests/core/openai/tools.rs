@@ -77,7 +77,7 @@ fn text_of(message: &Value) -> String {
     parts.filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// What the upstream was asked to read aloud.
+/// Texts that the upstream was asked to read aloud.
 fn spoken(client: &Realtime) -> Vec<String> {
     let sent = client.harness.sent_containing("请朗读以下内容");
     let text = |message: &&str| {

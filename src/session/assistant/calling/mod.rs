@@ -44,7 +44,7 @@ pub(super) struct Calling {
     had_words: bool,
 }
 
-/// What an answer of the model is.
+/// Decision about a whole answer of the model.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// Words, or calls, with words before them that were withheld until now.

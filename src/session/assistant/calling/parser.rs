@@ -1,9 +1,9 @@
 //! Finds calls of tools in the model's text, which comes in deltas that are cut anywhere.
 //!
-//! Qwen3 writes a call as `<tool_call>`, JSON, `</tool_call>`. What models really write is tolerated, too: spaces in a tag, code
-//! fences around a call, a call without tags at the beginning of an answer, and a missing end. Text that may still become a tag
-//! is held back, so that the cuts do not change the result and nothing of a call becomes words. Tags within strings of JSON
-//! belong to the call. The text of thoughts passes, and calls in it are none: another filter removes it.
+//! Qwen3 writes a call as `<tool_call>`, JSON, `</tool_call>`. The parser also takes what models write by mistake: spaces in a
+//! tag, code fences around a call, a call without tags at the beginning of an answer, and a missing end. It holds back text that
+//! may still become a tag, so that the cuts do not change the result and nothing of a call becomes words. Tags within strings of
+//! JSON belong to the call. The text of thoughts passes, and calls in it are none: another filter removes it.
 
 /// Longest text that is held back, bytes: a fence, and a tag with spaces.
 const HELD_MAX_BYTES: usize = 96;
@@ -27,6 +27,8 @@ pub(super) struct CallParser {
     has_words: bool,
     /// The call being read.
     call: String,
+    /// The call is none if nothing follows its tag.
+    may_be_none: bool,
     /// Complete calls, without their tags.
     pub(super) calls: Vec<String>,
     /// There are more calls, or longer ones, than are kept.
@@ -65,6 +67,7 @@ impl CallParser {
             held: String::new(),
             has_words: false,
             call: String::new(),
+            may_be_none: false,
             calls: Vec::new(),
             overflowed: false,
         }
@@ -84,10 +87,10 @@ impl CallParser {
     pub(super) fn finish(&mut self, out: &mut String) {
         let held = std::mem::take(&mut self.held);
         match self.place {
-            Place::Call { .. } => {
+            Place::Call { in_string, .. } => {
                 self.add_to_call(&held);
                 // A string that was never closed hides the tag.
-                if let Some(end) = self.call.find(&self.end) {
+                if let Some(end) = self.call.find(&self.end).filter(|_| in_string) {
                     self.call.truncate(end);
                 }
                 self.end_call();
@@ -95,6 +98,7 @@ impl CallParser {
             _ if fit(behind_fence(&held), &self.begin) == Fit::Begins && behind_fence(&held).len() > 2 => {
                 self.end_call();
             }
+            Place::Behind => self.add_words(behind_fence(&held), out),
             _ => self.add_words(&held, out),
         }
     }
@@ -104,10 +108,10 @@ impl CallParser {
             return self.push_to_call(letter);
         }
         if self.place == Place::Behind && self.held.is_empty() {
-            if letter.is_whitespace() || letter == '`' {
+            if letter.is_whitespace() {
                 return;
             }
-            if letter != '<' {
+            if !matches!(letter, '<' | '`') {
                 self.place = Place::Words;
             }
         }
@@ -151,7 +155,9 @@ impl CallParser {
             words.truncate(words.len() - last.len_utf8());
             self.held.push(last);
         }
-        self.add_words(&words, out);
+        // The fence that closes behind a call is no words.
+        let words = if self.place == Place::Behind { behind_fence(&words) } else { &words };
+        self.add_words(words, out);
     }
 
     fn add_words(&mut self, words: &str, out: &mut String) {
@@ -198,8 +204,12 @@ impl CallParser {
         match (fit(&self.held, &self.begin), fit(&self.held, &self.end)) {
             (_, Fit::Whole) => self.end_call(),
             (Fit::Whole, _) => {
-                // Without a closing tag, the next call ends this one. PyTorch suppresses the slash of a spoken answer.
-                if self.call.trim().is_empty() { self.begin_call() } else { self.end_call() }
+                // The next call ends this one, or the tag was meant to close it: PyTorch suppresses the slash in a spoken answer.
+                if !self.call.trim().is_empty() {
+                    self.end_call();
+                    self.may_be_none = true;
+                }
+                self.begin_call();
             }
             (Fit::None, Fit::None) => {
                 let held = std::mem::take(&mut self.held);
@@ -220,6 +230,9 @@ impl CallParser {
         self.held.clear();
         self.place = Place::Behind;
         let call = std::mem::take(&mut self.call);
+        if std::mem::take(&mut self.may_be_none) && call.trim().is_empty() {
+            return;
+        }
         match self.calls.len() < CALLS_MAX {
             true => self.calls.push(call),
             false => self.overflowed = true,
@@ -295,12 +308,17 @@ mod tests {
             format!("< Tool_Call >{CALL}< / tool_call >"),
             format!("<tool_call>{CALL}"),
             format!("<tool_call>{CALL}<tool_call>"),
+            format!("<tool_call>{CALL}<tool_call>\n"),
             format!("```json\n<tool_call>\n{CALL}\n</tool_call>\n```"),
             format!("```\n{CALL}\n```"),
+            format!("<tool_call>{CALL}</tool_call>```\n"),
             format!("\n{CALL}</tool_call>"),
         ] {
             assert_parsed(&text, "", &[CALL]);
         }
+        assert_parsed(&format!("<tool_call>{CALL}\n<tool_call>{CALL}</tool_call>"), "", &[CALL, CALL]);
+        let fenced = format!("```json\n<tool_call>\n{CALL}\n</tool_call>\n```\n");
+        assert_parsed(&format!("{fenced}{fenced}Done."), "Done.", &[CALL, CALL]);
         assert_parsed("Wait. <tool_ca", "Wait.", &[""]);
         assert_parsed("<tool_call>{\"name\": \"a}</tool_call>", "", &["{\"name\": \"a}"]);
     }
@@ -315,8 +333,11 @@ mod tests {
     #[test]
     fn endless_calls_are_bounded() {
         let (mut parser, mut words) = (CallParser::new("<tool_call>", "</tool_call>"), String::new());
-        for _ in 0..CALL_MAX_BYTES {
+        for _ in 0..CALLS_MAX * 2 {
             parser.push("<tool_call>[[", &mut words);
+        }
+        for _ in 0..CALL_MAX_BYTES {
+            parser.push("[[", &mut words);
         }
         parser.finish(&mut words);
         assert!(parser.overflowed && parser.calls.len() <= CALLS_MAX && words.is_empty());
