@@ -112,7 +112,7 @@ mod tests {
     }
 
     /// A pool of one thread that answers with the length of the audio, once the test lets it.
-    fn held_pool() -> (TurnJudge, mpsc::Sender<()>, mpsc::Receiver<usize>) {
+    fn held_pool() -> (TurnJudge, mpsc::Sender<()>, Receiver<usize>) {
         let (release, released) = mpsc::channel();
         let (begun, begins) = mpsc::channel();
         let judge: Judge = Box::new(move |audio| {
