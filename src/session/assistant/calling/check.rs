@@ -51,6 +51,25 @@ pub(super) fn read_calls(text: &str, offer: &ToolOffer) -> Result<Vec<CheckedCal
     if calls.is_empty() { Err("It is empty.".to_owned()) } else { Ok(calls) }
 }
 
+/// True if JSON without tags is meant as a call: it names a tool, or has a name and arguments, even if it is not quite JSON.
+pub(super) fn is_call(text: &str, offer: &ToolOffer) -> bool {
+    let is_meant = |call: WrittenCall<'_>| match (call.name, call.function) {
+        (Some(name), _) => call.arguments.is_some() || offer.find(&name).is_some(),
+        (None, Some(inner)) => {
+            serde_json::from_str::<WrittenCall<'_>>(inner.get()).is_ok_and(|inner| inner.name.is_some())
+        }
+        (None, None) => false,
+    };
+    let list = serde_json::from_str::<Vec<WrittenCall<'_>>>(text);
+    match list.or_else(|_| serde_json::from_str(text).map(|call| vec![call])) {
+        Ok(calls) => calls.into_iter().any(is_meant),
+        Err(_) => {
+            text.contains("\"name\"")
+                && ["\"arguments\"", "\"parameters\""].iter().any(|key| text.contains(key))
+        }
+    }
+}
+
 /// The text within a code fence.
 fn without_fence(text: &str) -> &str {
     let Some(inside) = text.strip_prefix("```") else { return text };

@@ -64,7 +64,7 @@ impl Calling {
         (is_silent, may_be_silent): (bool, bool),
     ) -> Self {
         Self {
-            parser: CallParser::new(&tools.call_begin, &tools.call_end),
+            parser: CallParser::new(&tools.call_begin, &tools.call_end, &offer),
             rules,
             offer,
             is_silent,
@@ -182,7 +182,7 @@ impl Calling {
     /// Forgets the answer to the present question, which is asked again.
     pub(super) fn reset(&mut self) {
         if let Some(tools) = &self.rules.tools {
-            self.parser = CallParser::new(&tools.call_begin, &tools.call_end);
+            self.parser = CallParser::new(&tools.call_begin, &tools.call_end, &self.offer);
         }
         self.answer.clear();
         self.withheld.clear();
