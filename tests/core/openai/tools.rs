@@ -301,6 +301,28 @@ fn required_and_named_calls_are_demanded_and_words_are_asked_again() {
 }
 
 #[test]
+fn json_that_is_no_call_is_an_answer_in_words() {
+    let json = "{\"topic\":\"billing\"}";
+    let own_history = json!({"conversation": "none", "output_modalities": ["text"], "tools": [], "input": [
+        {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "rain"}]});
+    for response in [
+        json!({"conversation": "none", "output_modalities": ["text"], "instructions": "Answer with JSON."}),
+        json!({"output_modalities": ["text"], "tool_choice": "none"}),
+        own_history,
+    ] {
+        let mut client = connect(&[json]);
+        client.send(&json!({"type": "response.create", "response": response}));
+        let done = client.wait_for("response.done")["response"].clone();
+        client.check();
+        assert_eq!(
+            (&done["status"], &done["output"][0]["content"][0]["text"]),
+            (&json!("completed"), &json!(json))
+        );
+    }
+}
+
+#[test]
 fn no_tool_is_offered_with_choice_none_and_a_call_is_not_heard() {
     let mut client = connect(&["Just words.", &format!("Well. {CALL}"), CALL, "Words again."]);
     client.update(&json!({"tool_choice": "none"}));
@@ -335,6 +357,31 @@ fn mistake_is_repaired_by_a_second_question() {
     assert_eq!(roles, ["system", "user", "assistant", "user"]);
     assert_eq!(text_of(&repair[2]), wrong);
     assert!(text_of(&repair[3]).contains("get_weather: arguments must have \"city\"."), "{}", repair[3]);
+}
+
+/// The words of a transcript, without its white space.
+fn words_of(done: &Value) -> Vec<String> {
+    let words = done["output"][0]["content"][0]["transcript"].as_str().unwrap_or_default();
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn words_in_place_of_a_repaired_call_follow_those_before_the_mistake() {
+    let wrong = "Let me check. <tool_call>{bad}</tool_call>";
+    let mut client = connect(&[wrong, "I need the day as well. Which day?"]);
+    ask(&mut client, "How is it in Rome?");
+    let done = client.wait_for("response.done")["response"].clone();
+    client.check();
+    assert_eq!(done["status"], "completed");
+    assert_eq!(words_of(&done).join(" "), "Let me check. I need the day as well. Which day?");
+    assert!(spoken(&client).concat().contains("Which day"), "{:?}", spoken(&client));
+    let mut client = connect(&[wrong, &format!("Let me check. {CALL}")]);
+    ask(&mut client, "How is it in Rome?");
+    let done = client.wait_for("response.done")["response"].clone();
+    assert_eq!(
+        (words_of(&done).join(" "), &done["output"][1]["name"]),
+        ("Let me check.".to_owned(), &json!("get_weather"))
+    );
 }
 
 #[test]

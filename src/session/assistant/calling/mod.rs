@@ -35,19 +35,19 @@ pub(super) struct Calling {
     parser: CallParser,
     /// The model's answer to the present question, as it wrote it.
     answer: String,
-    /// Words of an answer that must be a call. They are dropped if it is none.
+    /// Words that are not passed on yet: of an answer that must be a call, and of the second answer if the first had words.
     withheld: String,
     held_audio: HeldAudio,
     /// The answer with a mistake, and the mistake: the second question is asked.
     mistake: Option<(String, String)>,
-    /// The answer had words before its mistake. Those of the second answer would repeat them.
-    had_words: bool,
+    /// The answer had words before its mistake. Those before a call of the second answer would repeat them.
+    pub(super) had_words: bool,
 }
 
 /// Decision about a whole answer of the model.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// Words, or calls, with words before them that were withheld until now.
+    /// Words, or calls, with the words that were withheld until now.
     Calls { calls: Vec<CheckedCall>, words: String },
     /// A mistake. The model is asked once more.
     AskAgain(String),
@@ -115,18 +115,19 @@ impl Calling {
     }
 
     fn take_words(&mut self, words: String) -> String {
-        if self.had_words {
-            return String::new();
-        }
         if !self.parser.calls.is_empty() || self.parser.is_in_call() {
             self.held_audio.close();
         }
         self.held_audio.allow(&words);
-        if self.offer.needs_call() {
-            self.withheld.push_str(&words);
-            return String::new();
+        if !self.withholds_words() {
+            return words;
         }
-        words
+        self.withheld.push_str(&words);
+        String::new()
+    }
+
+    fn withholds_words(&self) -> bool {
+        self.had_words || self.offer.needs_call()
     }
 
     /// Takes audio of the model, and returns the audio that may be heard.
@@ -140,7 +141,7 @@ impl Calling {
 
     /// Audio that may be heard now.
     pub(super) fn release_audio(&mut self) -> Vec<f32> {
-        if self.offer.needs_call() { Vec::new() } else { self.held_audio.release() }
+        if self.withholds_words() { Vec::new() } else { self.held_audio.release() }
     }
 
     /// Audio of an answer without calls.
@@ -164,7 +165,12 @@ impl Calling {
     pub(super) fn conclude(&mut self, has_words: bool) -> Outcome {
         let mistake = match self.read_calls(has_words) {
             Ok(calls) => {
-                let words = if calls.is_empty() { String::new() } else { std::mem::take(&mut self.withheld) };
+                let withheld = std::mem::take(&mut self.withheld);
+                let words = match (self.had_words, calls.is_empty()) {
+                    (true, false) => String::new(),
+                    (true, true) => format!("\n{}", withheld.trim_start()),
+                    (false, _) => withheld,
+                };
                 return Outcome::Calls { calls, words };
             }
             Err(mistake) => mistake,
