@@ -360,13 +360,15 @@ impl Answer {
         may_ask_again: bool,
         tools: &mut Tools,
     ) {
+        // The words before a mistake stay. Those of the second question are withheld until all of it is answered.
+        let is_second = self.calling.as_ref().is_some_and(|calling| calling.had_words);
         let is_unheard = self.turn.text.is_empty() && self.turn.playing.is_none();
-        if may_ask_again && is_unheard {
+        if may_ask_again && (is_second || is_unheard) {
             self.filter.clear();
             if let Some(calling) = &mut self.calling {
                 calling.reset();
             }
-            if let Some(speaker) = &mut self.speaker {
+            if let Some(speaker) = self.speaker.as_mut().filter(|_| !is_second) {
                 speaker.stop(now, &mut tools.lanes, &mut tools.out);
             }
             return tools.out.observe(Observation::AskedAgain(failure.detail));

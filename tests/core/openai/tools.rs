@@ -9,7 +9,7 @@ use voxbridge::{
     simulator::{Backend, SimulatorConfig},
 };
 
-use super::{Realtime, config, speech};
+use super::{Realtime, call_properties::asked_lane, config, speech};
 use crate::harness::{HarnessConfig, Traffic};
 
 const MS: Duration = Duration::from_millis(1);
@@ -382,6 +382,29 @@ fn words_in_place_of_a_repaired_call_follow_those_before_the_mistake() {
         (words_of(&done).join(" "), &done["output"][1]["name"]),
         ("Let me check.".to_owned(), &json!("get_weather"))
     );
+}
+
+#[test]
+fn lane_that_fails_on_the_second_question_costs_no_words() {
+    for modality in ["text", "audio"] {
+        let mut config = config_with(&["Let me check. <tool_call>{bad}</tool_call>", CALL, CALL]);
+        config.simulator.workers = 3;
+        config.simulator.timing.first_delta = Duration::from_secs(1);
+        let mut client = connect_with(config);
+        client.update(&json!({"output_modalities": [modality]}));
+        ask(&mut client, "How is it in Rome?");
+        while questions(&client).len() < 2 {
+            client.pass(100 * MS);
+        }
+        let lane = asked_lane(&client).unwrap();
+        client.harness.break_lane(lane);
+        let done = client.wait_for("response.done")["response"].clone();
+        client.check();
+        assert_eq!((&done["status"], questions(&client).len()), (&json!("completed"), 3), "{done}");
+        let content = &done["output"][0]["content"][0];
+        let words = content["text"].as_str().or(content["transcript"].as_str()).map(str::trim);
+        assert_eq!((words, &done["output"][1]["name"]), (Some("Let me check."), &json!("get_weather")));
+    }
 }
 
 #[test]
