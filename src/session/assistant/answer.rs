@@ -308,6 +308,9 @@ impl Answer {
         tools: &mut Tools,
     ) {
         let Tools { lanes, floor, out, .. } = tools;
+        if let Some(speaker) = &self.speaker {
+            speaker.cut_words(&mut self.turn);
+        }
         if !self.is_made {
             self.turn.report_cut(transcript_options(partials), floor, out);
         }
@@ -386,6 +389,7 @@ impl Answer {
             lanes.retire(now, id, out);
         }
         if let Some(speaker) = &mut self.speaker {
+            speaker.cut_words(&mut self.turn);
             speaker.stop(now, lanes, out);
         }
         self.turn.calls.clear();

@@ -4,12 +4,13 @@
 //! minicpm-o.md §2). An answer is over when the client has played it, and until then it can be interrupted; what was not
 //! played is cut from the conversation. [`answer`] is the answer in progress, and [`early`] one that no one hears yet;
 //! [`calling`] is about an answer's calls of tools, and [`speaker`] speaks an answer that was asked for silently because it may
-//! be a call.
+//! be a call. [`pace`] estimates how long words take.
 
 mod answer;
 mod calling;
 mod early;
 pub(crate) mod entries;
+mod pace;
 mod speaker;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};

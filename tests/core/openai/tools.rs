@@ -477,6 +477,30 @@ fn barge_in_during_the_spoken_answer_keeps_what_was_heard() {
     );
 }
 
+/// An upstream that speaks in real time has made little of a long sentence when it is interrupted.
+#[test]
+fn barge_in_within_a_long_sentence_keeps_the_words_that_were_heard() {
+    let sentence = "one more of the many words that this sentence has to say ".repeat(5);
+    let mut config = config_with(&[&format!("{}.", sentence.trim()), "Yes."]);
+    config.simulator.timing.speech_second = Duration::from_secs(1);
+    let mut client = connect_with(config);
+    ask(&mut client, "Tell me.");
+    client.wait_for("response.output_audio.delta");
+    client.say_silence(2500);
+    client.say(&speech());
+    let done = client.wait_for("response.done")["response"].clone();
+    assert_eq!(done["status"], "cancelled");
+    client.say_silence(900);
+    client.wait_for("response.done");
+    client.check();
+    let history = questions(&client).last().unwrap().0.clone();
+    let heard = text_of(&history[2]);
+    // A letter takes 60 ms at least.
+    assert!(sentence.starts_with(&heard) && (20..100).contains(&heard.len()), "{heard:?}");
+    let transcript = &client.of_type("response.output_audio_transcript.done")[0]["transcript"];
+    assert_eq!(transcript.as_str(), Some(&*heard));
+}
+
 #[test]
 fn upstream_failures_are_repeated_until_audio_was_heard() {
     let mut config = config_with(&["It is sunny in Rome. Take a hat with you."]);

@@ -2,10 +2,8 @@
 //!
 //! Audio may come before its words. A call would be heard if audio were released as soon as any word has come.
 
-/// Shortest time in which a letter is spoken, ms: twice as fast as most people speak.
-const LETTER_MS: usize = 35;
-/// The same for a letter that is a syllable, as in Chinese.
-const SYLLABLE_MS: usize = 140;
+use crate::session::assistant::pace::Pace;
+
 /// Samples of a millisecond at the model's rate.
 const SAMPLES_PER_MS: usize = (crate::audio::MODEL_RATE_HZ / 1000) as usize;
 /// Most audio that is held, samples: 90 s, as much as the floor takes.
@@ -34,9 +32,7 @@ impl HeldAudio {
 
     /// Words came.
     pub(super) fn allow(&mut self, words: &str) {
-        let ms = |letter: char| if (letter as u32) < 0x2e80 { LETTER_MS } else { SYLLABLE_MS };
-        let letters = words.chars().filter(|letter| letter.is_alphanumeric());
-        self.allowed += letters.map(ms).sum::<usize>() * SAMPLES_PER_MS;
+        self.allowed += Pace::FASTEST.length_ms(words) as usize * SAMPLES_PER_MS;
     }
 
     /// Takes the audio that may be heard.
