@@ -233,8 +233,13 @@ impl CallParser {
                 self.begin_call();
             }
             (Fit::None, Fit::None) => {
-                let held = std::mem::take(&mut self.held);
-                self.add_to_call(&held);
+                let mut text = std::mem::take(&mut self.held);
+                if letter == '<' {
+                    // It may begin another tag.
+                    text.pop();
+                    self.held.push(letter);
+                }
+                self.add_to_call(&text);
             }
             _ => {}
         }
@@ -251,7 +256,9 @@ impl CallParser {
         self.held.clear();
         let is_bare = matches!(self.place, Place::Call { bare_depth: Some(_), .. });
         let (fence, call) = (std::mem::take(&mut self.fence), std::mem::take(&mut self.call));
-        if is_bare && !is_call(&call, &self.offer) {
+        // JSON that was never closed may hide tags in a string.
+        let has_tag = call.contains(&self.begin) || call.contains(&self.end);
+        if is_bare && !has_tag && !is_call(&call, &self.offer) {
             self.place = Place::Words;
             return self.add_words(&(fence + &call), out);
         }
@@ -436,9 +443,9 @@ mod tests {
         assert_parsed(cut, "", &[cut]);
         let (mut parser, mut words) =
             (CallParser::new("<tool_call>", "</tool_call>", &ToolOffer::default()), String::new());
-        parser.push(CALL, &mut words);
+        parser.push("{\"name\": \"a\"}", &mut words);
         parser.finish(&mut words);
-        assert_eq!((&*words, parser.calls.len()), (CALL, 0), "no tool can be called");
+        assert_eq!((&*words, parser.calls.len()), ("{\"name\": \"a\"}", 0), "no tool can be called");
     }
 
     proptest! {
@@ -469,7 +476,8 @@ mod tests {
                     may_be_bare &= before.trim().is_empty();
                 }
             }
-            let without_space = |text: &str| text.split_whitespace().collect::<String>();
+            // A fence before or behind a call is taken for the call's.
+            let without_space = |text: &str| text.split_whitespace().collect::<String>().replace('`', "");
             let found = parsed(text.split_inclusive(' '));
             prop_assert_eq!((without_space(&found.0), found.1.len()), (without_space(&words), calls), "{}", text);
         }
