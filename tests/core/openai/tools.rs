@@ -240,6 +240,32 @@ fn parallel_calls_are_items_of_their_own_and_only_the_first_is_kept_without() {
 }
 
 #[test]
+fn mistake_in_a_second_call_costs_the_first_nothing() {
+    let two = format!("{CALL}\n<tool_call>{{\"name\": \"fly\"}}</tool_call>");
+    for (is_parallel, questions_asked) in [(true, 2), (false, 1)] {
+        let time = format!("{CALL}\n<tool_call>{{\"name\": \"get_time\"}}</tool_call>");
+        let mut client = connect(&[&two, &time]);
+        client.update(&json!({"parallel_tool_calls": is_parallel}));
+        ask(&mut client, "How is it in Rome, and when?");
+        let done = client.wait_for("response.done")["response"].clone();
+        client.check();
+        let asked = questions(&client);
+        assert_eq!(
+            (asked.len(), done["output"].as_array().unwrap().len()),
+            (questions_asked, questions_asked)
+        );
+        assert_eq!(done["output"][0]["name"], "get_weather");
+        let last = text_of(asked.last().unwrap().0.last().unwrap());
+        assert_eq!(last.contains("Answer again, with all function calls."), is_parallel, "{last}");
+    }
+    let mut client = connect(&[&CALL.repeat(40)]);
+    client.update(&json!({"parallel_tool_calls": false}));
+    ask(&mut client, "How is it in Rome?");
+    let done = client.wait_for("response.done")["response"].clone();
+    assert_eq!((&done["status"], done["output"].as_array().unwrap().len()), (&json!("completed"), 1));
+}
+
+#[test]
 fn words_before_a_call_are_heard_before_it() {
     let answer = format!("Let me look. {CALL}");
     let mut client = connect(&[&answer]);

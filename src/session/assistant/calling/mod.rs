@@ -14,7 +14,11 @@ pub(super) mod prompt;
 
 use std::sync::Arc;
 
-use self::{check::CheckedCall, held_audio::HeldAudio, parser::CallParser};
+use self::{
+    check::{CALLS_MAX, CheckedCall},
+    held_audio::HeldAudio,
+    parser::CallParser,
+};
 use crate::{
     event::{ChatMessage, EntryPart, Role, ToolChoice, ToolOffer},
     mapping::profile::{AnswerRules, ToolRules},
@@ -205,21 +209,23 @@ impl Calling {
                 Ok(Vec::new())
             };
         }
-        if self.parser.overflowed {
-            return Err("There are too many calls, or one is too long.".to_owned());
-        }
         let mut calls = Vec::new();
         for text in &self.parser.calls {
             calls.extend(check::read_calls(text, &self.offer)?);
+            if !self.offer.is_parallel {
+                // What follows the only call does not count.
+                calls.truncate(1);
+                return Ok(calls);
+            }
+        }
+        if self.parser.overflowed || calls.len() > CALLS_MAX {
+            return Err("There are too many calls, or one is too long.".to_owned());
         }
         if calls.is_empty() && self.offer.needs_call() {
             return Err(match &self.offer.choice {
                 ToolChoice::Named(name) => format!("It must call the function {name}."),
                 _ => "It must call a function.".to_owned(),
             });
-        }
-        if !self.offer.is_parallel {
-            calls.truncate(1);
         }
         Ok(calls)
     }

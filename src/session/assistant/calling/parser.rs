@@ -6,15 +6,13 @@
 //! Tags within strings of JSON belong to the call. JSON without tags that is no call is words. The text of thoughts passes, and
 //! calls in it are none: another filter removes it.
 
-use super::check::is_call;
+use super::check::{CALLS_MAX, is_call};
 use crate::event::ToolOffer;
 
 /// Longest text that is held back, bytes: a fence, and a tag with spaces.
 const HELD_MAX_BYTES: usize = 96;
 /// Longest call, bytes: more than the longest answer.
 const CALL_MAX_BYTES: usize = 64 * 1024;
-/// Most calls of one answer.
-const CALLS_MAX: usize = 32;
 const FENCE: &str = "```";
 const THINK: &str = "<think>";
 const THINK_END: &str = "</think>";
