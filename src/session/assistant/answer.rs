@@ -6,6 +6,7 @@ use super::{
     AnswerSettings,
     calling::{Calling, Outcome},
     entries::Entries,
+    pace::Pace,
     speaker::{SpeakStyle, Speaker},
 };
 use crate::session::{
@@ -19,7 +20,7 @@ use crate::session::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, Role, ToolCall},
+    event::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, Role, ToolCall, heard_words},
     mapping::{
         Profile,
         profile::{AnswerRules, AskTools},
@@ -206,6 +207,7 @@ impl Answer {
         self.say(&words, partials, &mut tools.out);
         let has_words =
             !self.turn.text.trim().is_empty() || self.speaker.as_ref().is_some_and(Speaker::has_words);
+        self.cut_unheard_words();
         let Some(calling) = &mut self.calling else { return true };
         match calling.conclude(has_words) {
             Outcome::Calls { calls, words } => {
@@ -236,6 +238,16 @@ impl Answer {
                 self.give_up(now, Error::new(ErrorKind::AnswerFailed, detail), tools);
                 false
             }
+        }
+    }
+
+    /// Cuts the words before a call to those that are heard, if the rest of their audio was dropped with the call's.
+    fn cut_unheard_words(&mut self) {
+        if self.calling.as_ref().is_some_and(Calling::has_dropped_audio) {
+            let made_ms = self.turn.audio_ms();
+            let expected_ms = Pace::USUAL.length_ms(&self.turn.text).max(made_ms);
+            let heard = heard_words(&self.turn.text, made_ms, expected_ms).len();
+            self.turn.text.truncate(heard);
         }
     }
 

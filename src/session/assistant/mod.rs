@@ -17,6 +17,7 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use self::{
     answer::{Answer, Question},
+    calling::Calling,
     early::EarlyQuestion,
     entries::{Entries, EntryLimits},
     speaker::SpeakStyle,
@@ -379,7 +380,8 @@ impl AnswerRules {
         let given = request.instructions.as_ref().or(settings.instructions.as_ref());
         let mut instructions = given.unwrap_or(&self.answer.instructions).clone();
         let voice = settings.voice.clone().filter(|_| speaks);
-        let has_system = voice.is_some() || calling.is_some() || !instructions.trim().is_empty();
+        let has_system =
+            voice.is_some() || calling.is_some_and(Calling::offers) || !instructions.trim().is_empty();
         let mut messages = match &request.entries {
             Some(own) => entries::to_messages(own.iter(), has_system),
             None => conversation.messages(has_system, next),

@@ -618,16 +618,58 @@ fn unknown_call_and_bad_tools_are_refused_in_openais_form() {
     assert_eq!(done["response"]["output"][0]["name"], "get_weather", "the tools are as before");
 }
 
+/// A profile that asks for calls with speech on.
+fn aloud(config: HarnessConfig) -> HarnessConfig {
+    let file = "kind = \"profile\"\nname = \"aloud\"\ntitle = \"asks aloud\"\nextends = \"assistant\"\n\n[answer.tools]\nask = \"spoken\"\n";
+    let mut library = Library::embedded().unwrap();
+    library.add("aloud.toml", file).unwrap();
+    HarnessConfig { library, profile: "aloud", ..config }
+}
+
+#[test]
+fn words_whose_audio_was_dropped_with_a_call_are_cut() {
+    let words = "Let me look at the map of the city for a moment.";
+    let mut client = connect_with(aloud(config_with(&[&format!("{words} {CALL}"), CALL])));
+    ask(&mut client, "How is it?");
+    let done = client.wait_for("response.done")["response"].clone();
+    client.check();
+    assert_unheard(&client);
+    let heard = words_of(&done).join(" ");
+    assert!(words.starts_with(&heard) && heard.len() < words.len(), "{heard:?}");
+    let letters = heard.chars().filter(|letter| letter.is_alphanumeric()).count();
+    assert!(client.audio_s() >= letters as f64 * 0.06, "{heard:?} in {} s", client.audio_s());
+    assert_eq!(done["output"].as_array().unwrap().last().unwrap()["name"], "get_weather");
+}
+
+#[test]
+fn audio_is_not_held_where_no_tool_is_offered() {
+    let story = "one more of the many words that this sentence has to say ".repeat(5);
+    let mut config = config_with(&[&story]);
+    config.simulator.timing.speech_second = Duration::from_secs(1);
+    let mut client = connect_with(config);
+    client.update(&json!({"tool_choice": "none"}));
+    ask(&mut client, "Tell me.");
+    client.wait_for("response.output_audio.delta");
+    client.pass(12_000 * MS);
+    assert!(client.audio_s() > 10.0, "{} s", client.audio_s());
+}
+
+#[test]
+fn history_without_a_system_message_begins_with_the_user() {
+    let mut client = connect(&["Yes."]);
+    client.update(&json!({"instructions": "", "tool_choice": "none", "output_modalities": ["text"]}));
+    client.send(&json!({"type": "conversation.item.create", "item": {
+        "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}}));
+    ask(&mut client, "How is it?");
+    client.wait_for("response.done");
+    let messages = &questions(&client)[0].0;
+    assert_eq!((&messages[0]["role"], messages.len()), (&json!("user"), 1), "{messages:?}");
+}
+
 /// With speech on, PyTorch cannot write a call; the second question is silent.
 #[test]
 fn profile_that_asks_aloud_holds_audio_and_repairs_what_pytorch_suppresses() {
-    let spoken_profile = |config: HarnessConfig| {
-        let file = "kind = \"profile\"\nname = \"aloud\"\ntitle = \"asks aloud\"\nextends = \"assistant\"\n\n[answer.tools]\nask = \"spoken\"\n";
-        let mut library = Library::embedded().unwrap();
-        library.add("aloud.toml", file).unwrap();
-        HarnessConfig { library, profile: "aloud", ..config }
-    };
-    let mut client = connect_with(spoken_profile(config_with(&["It is sunny in Rome.", CALL, CALL])));
+    let mut client = connect_with(aloud(config_with(&["It is sunny in Rome.", CALL, CALL])));
     ask(&mut client, "How is it?");
     let done = client.wait_for("response.done");
     assert_eq!(done["response"]["output"][0]["content"][0]["transcript"], "It is sunny in Rome.");

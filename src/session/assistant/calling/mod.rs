@@ -70,14 +70,14 @@ impl Calling {
         Self {
             parser: CallParser::new(&tools.call_begin, &tools.call_end, &offer),
             rules,
-            offer,
             is_silent,
             may_be_silent,
             answer: String::new(),
             withheld: String::new(),
-            held_audio: HeldAudio::default(),
+            held_audio: HeldAudio::new(&offer),
             mistake: None,
             had_words: false,
+            offer,
         }
     }
 
@@ -87,10 +87,15 @@ impl Calling {
         self.is_silent
     }
 
+    /// True if tools are offered in the system prompt.
+    pub(super) fn offers(&self) -> bool {
+        self.offer.allows_calls()
+    }
+
     /// Adds to a chat turn what the present question needs: the offer, and the mistake in the last answer.
     pub(super) fn complete_question(&self, instructions: &mut String, messages: &mut Vec<ChatMessage>) {
         let Some(tools) = &self.rules.tools else { return };
-        if self.offer.allows_calls() {
+        if self.offers() {
             *instructions = prompt::instructions_with(tools, &self.offer, instructions);
         }
         if let Some((answer, mistake)) = &self.mistake {
@@ -109,7 +114,14 @@ impl Calling {
             self.answer.push_str(delta);
         }
         let mut words = String::new();
-        self.parser.push(delta, &mut words);
+        for letter in delta.chars() {
+            let before = words.len();
+            self.parser.push_char(letter, &mut words);
+            self.held_audio.allow(&words[before..]);
+            if !self.parser.calls.is_empty() || self.parser.is_in_call() {
+                self.held_audio.close();
+            }
+        }
         self.take_words(words)
     }
 
@@ -119,10 +131,6 @@ impl Calling {
     }
 
     fn take_words(&mut self, words: String) -> String {
-        if !self.parser.calls.is_empty() || self.parser.is_in_call() {
-            self.held_audio.close();
-        }
-        self.held_audio.allow(&words);
         if !self.withholds_words() {
             return words;
         }
@@ -158,10 +166,16 @@ impl Calling {
         self.held_audio.total > 0
     }
 
+    /// True if audio was dropped because of a call: the last words before it may not be heard.
+    pub(super) const fn has_dropped_audio(&self) -> bool {
+        self.held_audio.has_dropped
+    }
+
     /// Ends the answer to the present question. Returns its last words.
     pub(super) fn finish(&mut self) -> String {
         let mut words = String::new();
         self.parser.finish(&mut words);
+        self.held_audio.allow(&words);
         self.take_words(words)
     }
 
@@ -196,7 +210,7 @@ impl Calling {
         }
         self.answer.clear();
         self.withheld.clear();
-        self.held_audio = HeldAudio::default();
+        self.held_audio = HeldAudio::new(&self.offer);
     }
 
     /// The calls of the answer.

@@ -81,11 +81,6 @@ impl CallParser {
         }
     }
 
-    /// Takes text of the model. Appends the words to `out`.
-    pub(super) fn push(&mut self, delta: &str, out: &mut String) {
-        delta.chars().for_each(|letter| self.push_char(letter, out));
-    }
-
     /// True from the first tag of a call on, until words follow it. JSON without tags may still be words.
     pub(super) const fn is_in_call(&self) -> bool {
         matches!(self.place, Place::Call { bare_depth: None, .. } | Place::Behind)
@@ -108,7 +103,8 @@ impl CallParser {
         }
     }
 
-    fn push_char(&mut self, letter: char, out: &mut String) {
+    /// Takes a letter of the model's text. Appends the words to `out`.
+    pub(super) fn push_char(&mut self, letter: char, out: &mut String) {
         if let Place::Call { .. } = self.place {
             return self.push_to_call(letter, out);
         }
@@ -318,6 +314,12 @@ mod tests {
     fn offer() -> ToolOffer {
         let tool = Tool { name: "a".to_owned(), description: None, parameters: "{}".into() };
         ToolOffer { tools: [tool].into(), ..ToolOffer::default() }
+    }
+
+    impl CallParser {
+        fn push(&mut self, delta: &str, out: &mut String) {
+            delta.chars().for_each(|letter| self.push_char(letter, out));
+        }
     }
 
     fn parsed<'a>(deltas: impl IntoIterator<Item = &'a str>) -> (String, Vec<String>) {
