@@ -30,8 +30,6 @@ pub(crate) struct Entries {
     limits: EntryLimits,
     /// Memory of all entries.
     bytes: usize,
-    /// A tool's result was cut.
-    has_cut_result: bool,
 }
 
 #[derive(Debug)]
@@ -43,7 +41,7 @@ struct StoredEntry {
 
 impl Entries {
     pub(crate) const fn new(limits: EntryLimits) -> Self {
-        Self { list: Vec::new(), limits, bytes: 0, has_cut_result: false }
+        Self { list: Vec::new(), limits, bytes: 0 }
     }
 
     /// Memory of all entries, bytes.
@@ -62,7 +60,7 @@ impl Entries {
         self.bytes = 0;
     }
 
-    /// Adds an entry. Cuts a tool's result that takes more than half of the conversation, and returns true for the first.
+    /// Adds an entry. Cuts a tool's result that takes more than half of the conversation, and returns true then.
     pub(crate) fn add(&mut self, mut entry: Entry, place: EntryPlace) -> bool {
         let mut was_cut = false;
         for part in &mut entry.parts {
@@ -81,7 +79,7 @@ impl Entries {
         };
         self.list.insert(at, StoredEntry { entry, audio_ms: 0 });
         self.drop_excess();
-        was_cut && !std::mem::replace(&mut self.has_cut_result, true)
+        was_cut
     }
 
     /// Removes an entry.
@@ -284,7 +282,7 @@ mod tests {
         all.add(entry(1, Role::User, text("a question with two long results")), EntryPlace::End);
         for id in [2, 4] {
             all.add(call(id), EntryPlace::End);
-            assert_eq!(all.add(result(id + 1, &"é".repeat(500)), EntryPlace::End), id == 2, "told once");
+            assert!(all.add(result(id + 1, &"é".repeat(500)), EntryPlace::End), "a long result is cut");
         }
         let found = texts(&all).join("; ");
         assert!(found.starts_with("user: a question with two long results; assistant: Call("), "{found}");
