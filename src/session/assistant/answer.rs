@@ -12,7 +12,7 @@ use super::{
 use crate::session::{
     dialogue::turn::{AssistantTurn, TranscriptOptions},
     floor::{Floor, SpeechSource},
-    growing_text::is_report_due,
+    growing_text::{TEXT_MAX_BYTES, is_report_due},
     lanes::{LaneId, LaneSignal, backoff::ConnectionFailure},
     outbox::{Actions, Observation},
     output_filter::OutputFilter,
@@ -97,6 +97,14 @@ impl Answer {
         }
     }
 
+    /// Memory of its request, text, calls and held audio, bytes.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.request.bytes
+            + self.turn.text.len()
+            + self.speaker.as_ref().map_or(0, Speaker::kept_bytes)
+            + self.calling.as_ref().map_or(0, Calling::kept_bytes)
+    }
+
     pub(super) const fn is_made(&self) -> bool {
         self.is_made
     }
@@ -138,7 +146,10 @@ impl Answer {
     /// Adds words of the model.
     fn say(&mut self, words: &str, partials: bool, out: &mut Actions) {
         if let Some(speaker) = &mut self.speaker {
-            return self.filter.push(words, &mut speaker.waiting);
+            if speaker.waiting.len() + words.len() <= TEXT_MAX_BYTES {
+                self.filter.push(words, &mut speaker.waiting);
+            }
+            return;
         }
         let before = self.turn.text.len();
         self.turn.push_text(&mut self.filter, words);

@@ -116,15 +116,15 @@ impl Assistant {
         self.current.is_some() || !self.waiting.is_empty()
     }
 
-    /// Memory of the client's conversation, instructions and requests, bytes.
+    /// Memory of the client's conversation, instructions and requests, and of the answer in progress, bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
-        let requests = self.waiting.iter().chain(self.current.iter().map(|answer| &answer.request));
         let instructions = self.settings.instructions.as_ref().map_or(0, String::len);
         self.entries.bytes()
             + self.early.kept_bytes()
             + instructions
             + self.settings.tools.bytes()
-            + requests.map(|request| request.bytes).sum::<usize>()
+            + self.waiting.iter().map(|request| request.bytes).sum::<usize>()
+            + self.current.as_ref().map_or(0, Answer::kept_bytes)
     }
 
     /// An entry of the conversation, or a setting, has changed.

@@ -84,6 +84,11 @@ impl Speaker {
         self.part.is_some() || !self.waiting.trim().is_empty()
     }
 
+    /// Memory of its words, bytes.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.waiting.len() + self.part.as_ref().map_or(0, |part| part.words.len() + part.spoken.len())
+    }
+
     /// Cuts the answer's text to the words whose audio was made, because no more will be made.
     pub(super) fn cut_words(&self, turn: &mut AssistantTurn) {
         let Some(part) = self.part.as_ref().filter(|part| part.has_audio) else { return };

@@ -33,6 +33,11 @@ impl HeldAudio {
         Self { samples, pace, allowed: 0, total: 0, is_closed: false, has_dropped: false }
     }
 
+    /// Memory of the held audio, bytes.
+    pub(super) const fn kept_bytes(&self) -> usize {
+        self.samples.len() * size_of::<f32>()
+    }
+
     pub(super) fn push(&mut self, samples: &[f32]) {
         self.total += samples.len();
         let max = if self.is_closed { self.allowed } else { HELD_MAX_SAMPLES };

@@ -22,6 +22,7 @@ use self::{
 use crate::{
     event::{ChatMessage, EntryPart, Role, ToolChoice, ToolOffer},
     mapping::profile::{AnswerRules, ToolRules},
+    session::growing_text::TEXT_MAX_BYTES,
 };
 
 /// Longest text of the model that is kept for a second question, bytes.
@@ -81,6 +82,13 @@ impl Calling {
         }
     }
 
+    /// Memory of the answer's text, calls and held audio, bytes.
+    pub(super) fn kept_bytes(&self) -> usize {
+        let of_mistake = self.mistake.as_ref().map_or(0, |(answer, mistake)| answer.len() + mistake.len());
+        let of_audio = self.held_audio.kept_bytes();
+        self.answer.len() + self.withheld.len() + self.parser.kept_bytes() + of_mistake + of_audio
+    }
+
     /// Asks silently from now on, if that is possible: with speech on, some servers cannot write a call. Returns whether it is.
     pub(super) const fn ask_silently(&mut self) -> bool {
         self.is_silent |= self.may_be_silent;
@@ -134,7 +142,9 @@ impl Calling {
         if !self.withholds_words() {
             return words;
         }
-        self.withheld.push_str(&words);
+        if self.withheld.len() + words.len() <= TEXT_MAX_BYTES {
+            self.withheld.push_str(&words);
+        }
         String::new()
     }
 

@@ -81,6 +81,11 @@ impl CallParser {
         }
     }
 
+    /// Memory of the calls, bytes.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.call.len() + self.calls.iter().map(String::len).sum::<usize>()
+    }
+
     /// True from the first tag of a call on, until words follow it. JSON without tags may still be words.
     pub(super) const fn is_in_call(&self) -> bool {
         matches!(self.place, Place::Call { bare_depth: None, .. } | Place::Behind)
