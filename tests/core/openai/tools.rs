@@ -655,6 +655,23 @@ fn audio_is_not_held_where_no_tool_is_offered() {
 }
 
 #[test]
+fn named_choice_ends_with_its_tool() {
+    let named = json!({"type": "function", "name": "get_weather"});
+    let mut client = connect(&["Hello.", "Hello again."]);
+    client.update(&json!({"tool_choice": named}));
+    client.send(&json!({"type": "response.create", "response": {"tools": []}}));
+    assert_eq!(client.wait_for("response.done")["response"]["status"], "completed");
+    client.update(&json!({"tools": [clock()]}));
+    let session = &client.of_type("session.updated").last().unwrap()["session"];
+    assert_eq!((&session["tool_choice"], &session["tools"][0]["name"]), (&json!("auto"), &json!("get_time")));
+    ask(&mut client, "Hello?");
+    assert_eq!(client.wait_for("response.done")["response"]["status"], "completed");
+    client.update(&json!({"tools": [clock()], "tool_choice": named}));
+    client.check();
+    assert_eq!(client.of_type("error")[0]["error"]["param"], "session.tool_choice");
+}
+
+#[test]
 fn history_without_a_system_message_begins_with_the_user() {
     let mut client = connect(&["Yes."]);
     client.update(&json!({"instructions": "", "tool_choice": "none", "output_modalities": ["text"]}));
