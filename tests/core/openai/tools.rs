@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use voxbridge::{
     mapping::Library,
-    session::Observation,
+    session::{Observation, SessionState},
     simulator::{Backend, SimulatorConfig},
 };
 
@@ -669,6 +669,21 @@ fn named_choice_ends_with_its_tool() {
     client.update(&json!({"tools": [clock()], "tool_choice": named}));
     client.check();
     assert_eq!(client.of_type("error")[0]["error"]["param"], "session.tool_choice");
+}
+
+/// Another session has the only worker when the answer's words are to be spoken.
+#[test]
+fn answer_whose_speech_waits_for_a_worker_is_queued() {
+    let mut config = config_with(&["It is sunny in Rome."]);
+    config.simulator.timing.first_delta = Duration::from_secs(1);
+    let mut client = connect_with(config);
+    ask(&mut client, "How is it in Rome?");
+    client.pass(500 * MS);
+    assert_eq!(questions(&client).len(), 1);
+    client.harness.inject_fault("stuck-queue");
+    client.pass(3000 * MS);
+    assert_eq!(spoken(&client).len(), 0);
+    assert_eq!(client.harness.report().state, SessionState::Queued);
 }
 
 #[test]
