@@ -285,7 +285,10 @@ mod tests {
             assert!(all.add(result(id + 1, &"é".repeat(500)), EntryPlace::End), "a long result is cut");
         }
         let found = texts(&all).join("; ");
-        assert!(found.starts_with("user: a question with two long results; assistant: Call("), "{found}");
+        assert!(
+            found.starts_with("user: a question with two long results; assistant: ToolCall {"),
+            "{found}"
+        );
         assert_eq!((found.matches("… (cut)").count(), found.matches("é").count()), (2, 40), "{found}");
         for id in (6..60).step_by(2) {
             all.add(call(id), EntryPlace::End);
