@@ -239,6 +239,11 @@ impl Answer {
                 if self.calling.as_mut().is_some_and(Calling::ask_silently) && self.speaks {
                     self.speaker.get_or_insert_with(|| Speaker::new(self.speak_attempts));
                 }
+                let has_all_words = self.calling.as_ref().is_some_and(|calling| calling.had_words);
+                if let Some(speaker) = self.speaker.as_mut().filter(|_| has_all_words) {
+                    // The second answer's words come all at once. Until then, its lane may need the only worker.
+                    speaker.finish();
+                }
                 let note = format!("the model's call of a tool could not be used: {mistake}");
                 tools.out.observe(Observation::AskedAgain(note));
                 false
