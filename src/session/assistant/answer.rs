@@ -244,14 +244,21 @@ impl Answer {
                     // The second answer's words come all at once. Until then, its lane may need the only worker.
                     speaker.finish();
                 }
-                let note = format!("the model's call of a tool could not be used: {mistake}");
+                tools.out.observe(Observation::ModelMistake(mistake));
+                let note = "the model's call of a tool could not be used".to_owned();
                 tools.out.observe(Observation::AskedAgain(note));
                 false
             }
             Outcome::Failed(mistake) => {
                 self.leave_lane(now, tools);
-                let detail = format!("the model's call of a tool could not be used, twice: {mistake}");
-                self.give_up(now, Error::new(ErrorKind::AnswerFailed, detail), tools);
+                let detail = "the model's call of a tool could not be used, twice";
+                let error = Error {
+                    segment_id: Some(self.turn.segment_id),
+                    ..Error::new(ErrorKind::AnswerFailed, detail)
+                };
+                tools.out.push_quoting_error(error, &mistake);
+                tools.out.observe(Observation::ModelMistake(mistake));
+                self.end_failed(now, tools);
                 false
             }
         }
@@ -411,8 +418,13 @@ impl Answer {
 
     /// Ends the answer with this error. Audio that the model has made is still played.
     fn give_up(&mut self, now: Instant, error: Error, tools: &mut Tools) {
+        tools.out.push_error(Error { segment_id: Some(self.turn.segment_id), ..error });
+        self.end_failed(now, tools);
+    }
+
+    /// Ends the answer after its error. Audio that the model has made is still played.
+    fn end_failed(&mut self, now: Instant, tools: &mut Tools) {
         let Tools { lanes, floor, out, .. } = tools;
-        out.push_error(Error { segment_id: Some(self.turn.segment_id), ..error });
         if let Some(id) = self.lane.take() {
             lanes.retire(now, id, out);
         }

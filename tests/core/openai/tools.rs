@@ -447,6 +447,10 @@ fn second_mistake_is_the_failed_response() {
         "{message}"
     );
     assert!(client.of_type("error").is_empty(), "several clients end at an error");
+    for observation in &client.harness.observations {
+        let is_quoted = observation.to_string().contains("fly");
+        assert!(!is_quoted || matches!(observation, Observation::ModelMistake(_)), "{observation}");
+    }
     ask(&mut client, "What time is it?");
     let done = client.wait_for("response.done");
     client.check();
