@@ -63,12 +63,14 @@ pub struct ToolRules {
 impl ToolsFile {
     pub(super) fn compile(self, document: &Document<'_>) -> Result<ToolRules, FileError> {
         for mark in [&self.call_begin, &self.call_end] {
-            if !mark.get_ref().starts_with('<') || !mark.get_ref().ends_with('>') || mark.get_ref().len() > 32
-            {
-                let message =
-                    "the text around a call must be a tag such as \"<tool_call>\", of at most 32 bytes";
+            if !is_tag(mark.get_ref()) {
+                let message = "the text around a call must be a tag such as \"<tool_call>\", without spaces, of at most 32 bytes; <think> and </think> are the model's own";
                 return Err(document.problem(mark.span().start, message));
             }
+        }
+        if self.call_begin.get_ref().eq_ignore_ascii_case(self.call_end.get_ref()) {
+            let message = "the tag behind a call must differ from the one before it";
+            return Err(document.problem(self.call_end.span().start, message));
         }
         Ok(ToolRules {
             ask: self.ask,
@@ -84,6 +86,17 @@ impl ToolsFile {
             single: self.single,
         })
     }
+}
+
+/// True for a tag that the parser of calls can find.
+fn is_tag(text: &str) -> bool {
+    let name = text.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
+    let is_thought = ["<think>", "</think>"].iter().any(|thought| thought.eq_ignore_ascii_case(text));
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && !name.contains(|letter: char| letter.is_whitespace() || matches!(letter, '<' | '>'))
+    };
+    text.len() <= 32 && !is_thought && name.is_some_and(is_name)
 }
 
 /// A prompt that has all of these slots.
@@ -167,5 +180,32 @@ impl ToolRules {
     #[must_use]
     pub fn repair(&self, mistake: &str) -> String {
         self.repair.filled_with(mistake)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::mapping::Library;
+
+    #[test]
+    fn tags_that_never_match_are_refused() {
+        for (begin, end, is_good) in [
+            ("<call>", "</call>", true),
+            ("<tool call>", "</call>", false),
+            ("<call>", "<\u{a0}/call>", false),
+            ("<<call>", "</call>", false),
+            ("<a><b>", "</call>", false),
+            ("<>", "</call>", false),
+            ("<call>", "<Call>", false),
+            ("<think>", "</call>", false),
+            ("<call>", "</THINK>", false),
+        ] {
+            let mut library = Library::embedded().unwrap();
+            let file = format!(
+                "kind = \"profile\"\nname = \"mine\"\ntitle = \"mine\"\nextends = \"assistant\"\n\n[answer.tools]\ncall_begin = \"{begin}\"\ncall_end = \"{end}\"\n"
+            );
+            let loaded = library.add("mine.toml", &file).map_err(|error| error.to_string());
+            assert_eq!(loaded.is_ok(), is_good, "{begin} {end}: {loaded:?}");
+        }
     }
 }

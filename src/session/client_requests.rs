@@ -61,7 +61,9 @@ impl Session {
         if self.assistant.is_some() {
             let id = EntryId(self.tools.segment_ids.next_id());
             let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Picture(picture.0)] };
-            return self.change_entries(now, |entries| entries.add(entry, EntryPlace::End));
+            return self.change_entries(now, |entries| {
+                entries.add(entry, EntryPlace::End);
+            });
         }
         if !self.dialogue.as_mut().is_some_and(|dialogue| dialogue.push_video_frame(picture)) {
             self.note_no_effect("a picture does nothing", "its model sees nothing");
@@ -72,7 +74,13 @@ impl Session {
     pub(super) fn add_entry(&mut self, now: Instant, entry: Entry, place: EntryPlace) {
         let calls_tools = self.setup.profile.calls_tools();
         if self.assistant.is_some() && (calls_tools || !entry.concerns_tools()) {
-            return self.change_entries(now, |entries| entries.add(entry, place));
+            let mut was_cut = false;
+            self.change_entries(now, |entries| was_cut = entries.add(entry, place));
+            if was_cut {
+                let note = "a tool's result was cut: it takes more than half of answer.history_max_chars";
+                self.tools.out.observe(Observation::Note(note.to_owned()));
+            }
+            return;
         }
         for part in entry.parts {
             match part {

@@ -95,6 +95,7 @@ fn is_queued(session: &Session) -> bool {
     waits_for_transcript
         || lanes.owner_is_queued(Owner::Synthesizer)
         || lanes.owner_is_queued(Owner::Assistant)
+        || lanes.owner_is_queued(Owner::AnswerSpeech)
 }
 
 /// Audio totals so far.

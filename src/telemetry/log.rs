@@ -177,6 +177,7 @@ pub(crate) fn log_observation(observation: &Observation) {
         Observation::SlowStep { step_ms, count } => warn!(step_ms, count, "{observation}"),
         Observation::Interrupted | Observation::Underrun => debug!("{observation}"),
         Observation::AskedAgain(_) | Observation::Unsupported(_) => warn!("{observation}"),
+        Observation::ModelMistake(_) => trace!("{observation}"),
         Observation::NoEffect(_) | Observation::Note(_) => info!("{observation}"),
         Observation::Measured(_) => {}
     }

@@ -8,7 +8,7 @@ use super::{
     fields::{TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, wrong_type, wrong_value},
     response::RequestedResponse,
     session::{check_tool_choice, max_tokens, read_modalities, read_temperature},
-    tools::{TOOL_FIELDS, check_choice, update_offer},
+    tools::{TOOL_FIELDS, settle_choice, update_offer},
 };
 use crate::{
     downstream::json_text::{Fields, read_str},
@@ -123,7 +123,9 @@ impl Realtime {
                 self.ignore("response.create", "tools", &because);
             }
         }
-        offer.as_ref().map_or(Ok(()), |offer| check_choice(offer, CHOICE))?;
+        if let Some(offer) = &mut offer {
+            settle_choice(offer, fields.given("tool_choice").is_some(), CHOICE)?;
+        }
         Ok(offer)
     }
 

@@ -11,7 +11,7 @@ use super::{
         wrong_type, wrong_value,
     },
     format::AudioFormat,
-    tools::{TOOL_FIELDS, check_choice, update_offer},
+    tools::{TOOL_FIELDS, settle_choice, update_offer},
     transcription::Transcription,
 };
 use crate::{
@@ -129,7 +129,10 @@ impl SessionConfig {
         for (key, value) in update.iter() {
             changed.update_field(key, value, ignored)?;
         }
-        check_choice(&changed.tools, "session.tool_choice")?;
+        let gives_choice = update.given("tool_choice").is_some();
+        if settle_choice(&mut changed.tools, gives_choice, "session.tool_choice")? {
+            changed.echoed.remove("tool_choice");
+        }
         *self = changed;
         Ok(())
     }

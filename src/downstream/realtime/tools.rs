@@ -44,13 +44,18 @@ pub(super) fn update_offer(
     Ok(left_out)
 }
 
-/// Rejects the choice of a tool that is not offered.
-pub(super) fn check_choice(offer: &ToolOffer, path: &str) -> Result<(), Error> {
+/// Rejects the choice of a tool that is not offered, if this message gives it. A choice from before ends with its tool; returns
+/// true if it did.
+pub(super) fn settle_choice(offer: &mut ToolOffer, is_given: bool, path: &str) -> Result<bool, Error> {
     match &offer.choice {
-        ToolChoice::Named(name) if offer.find(name).is_none() => {
+        ToolChoice::Named(name) if offer.find(name).is_none() && is_given => {
             Err(wrong_value(path, "the name of one of the tools"))
         }
-        _ => Ok(()),
+        ToolChoice::Named(name) if offer.find(name).is_none() => {
+            offer.choice = ToolChoice::Auto;
+            Ok(true)
+        }
+        _ => Ok(false),
     }
 }
 

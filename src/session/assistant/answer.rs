@@ -6,12 +6,13 @@ use super::{
     AnswerSettings,
     calling::{Calling, Outcome},
     entries::Entries,
+    pace::Pace,
     speaker::{SpeakStyle, Speaker},
 };
 use crate::session::{
     dialogue::turn::{AssistantTurn, TranscriptOptions},
     floor::{Floor, SpeechSource},
-    growing_text::is_report_due,
+    growing_text::{TEXT_MAX_BYTES, is_report_due},
     lanes::{LaneId, LaneSignal, backoff::ConnectionFailure},
     outbox::{Actions, Observation},
     output_filter::OutputFilter,
@@ -22,7 +23,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{
         AnswerRequest, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, LaneEvent, MessageMeta, Role,
-        TokenUsage, ToolCall, usage::output_audio_tokens,
+        TokenUsage, ToolCall, heard_words, usage::output_audio_tokens,
     },
     mapping::{
         Profile,
@@ -102,6 +103,14 @@ impl Answer {
         }
     }
 
+    /// Memory of its request, text, calls and held audio, bytes.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.request.bytes
+            + self.turn.text.len()
+            + self.speaker.as_ref().map_or(0, Speaker::kept_bytes)
+            + self.calling.as_ref().map_or(0, Calling::kept_bytes)
+    }
+
     pub(super) const fn is_made(&self) -> bool {
         self.is_made
     }
@@ -163,7 +172,10 @@ impl Answer {
     /// Adds words of the model.
     fn say(&mut self, words: &str, partials: bool, out: &mut Actions) {
         if let Some(speaker) = &mut self.speaker {
-            return self.filter.push(words, &mut speaker.waiting);
+            if speaker.waiting.len() + words.len() <= TEXT_MAX_BYTES {
+                self.filter.push(words, &mut speaker.waiting);
+            }
+            return;
         }
         let before = self.turn.text.len();
         self.turn.push_text(&mut self.filter, words);
@@ -232,6 +244,7 @@ impl Answer {
         self.say(&words, partials, &mut tools.out);
         let has_words =
             !self.turn.text.trim().is_empty() || self.speaker.as_ref().is_some_and(Speaker::has_words);
+        self.cut_unheard_words();
         let Some(calling) = &mut self.calling else { return true };
         match calling.conclude(has_words) {
             Outcome::Calls { calls, words } => {
@@ -252,16 +265,38 @@ impl Answer {
                 if self.calling.as_mut().is_some_and(Calling::ask_silently) && self.speaks {
                     self.speaker.get_or_insert_with(|| Speaker::new(self.speak_attempts));
                 }
-                let note = format!("the model's call of a tool could not be used: {mistake}");
+                let has_all_words = self.calling.as_ref().is_some_and(|calling| calling.had_words);
+                if let Some(speaker) = self.speaker.as_mut().filter(|_| has_all_words) {
+                    // The second answer's words come all at once. Until then, its lane may need the only worker.
+                    speaker.finish();
+                }
+                tools.out.observe(Observation::ModelMistake(mistake));
+                let note = "the model's call of a tool could not be used".to_owned();
                 tools.out.observe(Observation::AskedAgain(note));
                 false
             }
             Outcome::Failed(mistake) => {
                 self.leave_lane(now, tools);
-                let detail = format!("the model's call of a tool could not be used, twice: {mistake}");
-                self.give_up(now, Error::new(ErrorKind::AnswerFailed, detail), tools);
+                let detail = "the model's call of a tool could not be used, twice";
+                let error = Error {
+                    segment_id: Some(self.turn.segment_id),
+                    ..Error::new(ErrorKind::AnswerFailed, detail)
+                };
+                tools.out.push_quoting_error(error, &mistake);
+                tools.out.observe(Observation::ModelMistake(mistake));
+                self.end_failed(now, tools);
                 false
             }
+        }
+    }
+
+    /// Cuts the words before a call to those that are heard, if the rest of their audio was dropped with the call's.
+    fn cut_unheard_words(&mut self) {
+        if self.calling.as_ref().is_some_and(Calling::has_dropped_audio) {
+            let made_ms = self.turn.audio_ms();
+            let expected_ms = Pace::USUAL.length_ms(&self.turn.text).max(made_ms);
+            let heard = heard_words(&self.turn.text, made_ms, expected_ms).len();
+            self.turn.text.truncate(heard);
         }
     }
 
@@ -335,6 +370,9 @@ impl Answer {
         tools: &mut Tools,
     ) {
         let Tools { lanes, floor, out, .. } = tools;
+        if let Some(speaker) = &self.speaker {
+            speaker.cut_words(&mut self.turn);
+        }
         if !self.is_made {
             self.turn.usage = self.take_usage();
             self.turn.report_cut(transcript_options(partials), floor, out);
@@ -388,14 +426,16 @@ impl Answer {
         may_ask_again: bool,
         tools: &mut Tools,
     ) {
+        // The words before a mistake stay. Those of the second question are withheld until all of it is answered.
+        let is_second = self.calling.as_ref().is_some_and(|calling| calling.had_words);
         let is_unheard = self.turn.text.is_empty() && self.turn.playing.is_none();
-        if may_ask_again && is_unheard {
+        if may_ask_again && (is_second || is_unheard) {
             self.filter.clear();
             self.usage.discard_request();
             if let Some(calling) = &mut self.calling {
                 calling.reset();
             }
-            if let Some(speaker) = &mut self.speaker {
+            if let Some(speaker) = self.speaker.as_mut().filter(|_| !is_second) {
                 speaker.stop(now, &mut tools.lanes, &mut tools.out);
             }
             return tools.out.observe(Observation::AskedAgain(failure.detail));
@@ -407,12 +447,18 @@ impl Answer {
 
     /// Ends the answer with this error. Audio that the model has made is still played.
     fn give_up(&mut self, now: Instant, error: Error, tools: &mut Tools) {
+        tools.out.push_error(Error { segment_id: Some(self.turn.segment_id), ..error });
+        self.end_failed(now, tools);
+    }
+
+    /// Ends the answer after its error. Audio that the model has made is still played.
+    fn end_failed(&mut self, now: Instant, tools: &mut Tools) {
         let Tools { lanes, floor, out, .. } = tools;
-        out.push_error(Error { segment_id: Some(self.turn.segment_id), ..error });
         if let Some(id) = self.lane.take() {
             lanes.retire(now, id, out);
         }
         if let Some(speaker) = &mut self.speaker {
+            speaker.cut_words(&mut self.turn);
             speaker.stop(now, lanes, out);
         }
         self.turn.calls.clear();

@@ -8,6 +8,10 @@ use crate::event::{
 const ENTRIES_MAX: usize = 1000;
 /// Memory of all pictures, bytes. Beyond it, the oldest are dropped.
 const PICTURES_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Results of tools that answer the newest question, and its calls, may take this many times the bound on text.
+const EXCHANGE_FACTOR: u64 = 2;
+/// End of a result that was cut.
+const CUT_MARK: &str = "… (cut)";
 /// Samples at 16 kHz in a millisecond.
 const SAMPLES_PER_MS: u64 = 16;
 
@@ -56,8 +60,18 @@ impl Entries {
         self.bytes = 0;
     }
 
-    /// Adds an entry.
-    pub(crate) fn add(&mut self, entry: Entry, place: EntryPlace) {
+    /// Adds an entry. Cuts a tool's result that takes more than half of the conversation, and returns true then.
+    pub(crate) fn add(&mut self, mut entry: Entry, place: EntryPlace) -> bool {
+        let mut was_cut = false;
+        for part in &mut entry.parts {
+            if let EntryPart::Result(result) = part
+                && let Some((end, _)) = result.output.char_indices().nth(self.limits.max_chars / 2)
+            {
+                was_cut = true;
+                result.output.truncate(end);
+                result.output.push_str(CUT_MARK);
+            }
+        }
         let at = match place {
             EntryPlace::End => self.list.len(),
             EntryPlace::Front => 0,
@@ -65,6 +79,7 @@ impl Entries {
         };
         self.list.insert(at, StoredEntry { entry, audio_ms: 0 });
         self.drop_excess();
+        was_cut
     }
 
     /// Removes an entry.
@@ -129,13 +144,24 @@ impl Entries {
         self.list.iter().position(|stored| stored.entry.id == id)
     }
 
-    /// Drops what exceeds the limits, the oldest first. The newest entry stays whatever its size.
+    /// Drops what exceeds the limits, the oldest first. The newest entry and the user's newest question stay whatever their
+    /// size; calls and results behind the question have a larger bound, because its answer needs them.
     fn drop_excess(&mut self) {
         let excess = self.list.len().saturating_sub(ENTRIES_MAX);
         self.list.drain(..excess);
         let (mut chars, mut audio_ms, mut pictures, mut picture_bytes) = (0, 0, 0, 0);
+        let mut exchange_max = self.limits.max_chars as u64 * EXCHANGE_FACTOR;
         for stored in self.list.iter_mut().rev() {
             let is_newest = chars == 0 && audio_ms == 0 && pictures == 0;
+            let concerns_tools = stored.entry.concerns_tools();
+            let has_words = |part: &EntryPart| matches!(part, EntryPart::Text(_) | EntryPart::Audio(_));
+            let is_question = exchange_max > 0
+                && stored.entry.role == Role::User
+                && !concerns_tools
+                && stored.entry.parts.iter().any(has_words);
+            if is_question {
+                exchange_max = 0;
+            }
             stored.entry.parts.retain(|part| {
                 let (sum, size, max) = match part {
                     EntryPart::Text(text) => {
@@ -143,7 +169,8 @@ impl Entries {
                     }
                     EntryPart::Call(ToolCall { arguments: text, .. })
                     | EntryPart::Result(ToolResult { output: text, .. }) => {
-                        (&mut chars, text.chars().count() as u64, self.limits.max_chars as u64)
+                        let max = exchange_max.max(self.limits.max_chars as u64);
+                        (&mut chars, text.chars().count() as u64, max)
                     }
                     EntryPart::Audio(audio) => {
                         (&mut audio_ms, audio.len() as u64 / SAMPLES_PER_MS, self.limits.audio_max_ms)
@@ -155,7 +182,8 @@ impl Entries {
                     }
                 };
                 *sum += size;
-                *sum <= max || is_newest
+                let is_kept = is_newest || is_question && !matches!(part, EntryPart::Picture(_));
+                *sum <= max || is_kept
             });
         }
         self.drop_empty();
@@ -235,6 +263,41 @@ mod tests {
         assert_eq!(texts(&all), ["user: seven + ten + Audio(11200 samples)"]);
         all.add(entry(9, Role::User, text("a text that is too long by itself")), EntryPlace::End);
         assert!(texts(&all)[0].ends_with("a text that is too long by itself"), "{:?}", texts(&all));
+    }
+
+    #[test]
+    fn long_results_keep_their_question_and_each_other() {
+        let call = |id: u32| {
+            let arguments = "{}".to_owned();
+            let call = ToolCall { call_id: id.to_string(), name: "a".to_owned(), arguments };
+            entry(id, Role::Assistant, EntryPart::Call(call))
+        };
+        let result = |id: u32, output: &str| {
+            let result = ToolResult { call_id: (id - 1).to_string(), output: output.to_owned() };
+            entry(id, Role::User, EntryPart::Result(result))
+        };
+        let mut all = entries(40, 1000);
+        all.add(entry(0, Role::User, text("an old question that is dropped")), EntryPlace::End);
+        all.add(entry(1, Role::User, text("a question with two long results")), EntryPlace::End);
+        for id in [2, 4] {
+            all.add(call(id), EntryPlace::End);
+            assert!(all.add(result(id + 1, &"é".repeat(500)), EntryPlace::End), "a long result is cut");
+        }
+        let found = texts(&all).join("; ");
+        assert!(
+            found.starts_with("user: a question with two long results; assistant: ToolCall {"),
+            "{found}"
+        );
+        assert_eq!((found.matches("… (cut)").count(), found.matches("é").count()), (2, 40), "{found}");
+        for id in (6..60).step_by(2) {
+            all.add(call(id), EntryPlace::End);
+            assert!(!all.add(result(id + 1, "short"), EntryPlace::End));
+        }
+        assert!(
+            texts(&all)[0].starts_with("user: a question") && all.bytes() < 8000,
+            "{} bytes",
+            all.bytes()
+        );
     }
 
     #[test]

@@ -4,18 +4,20 @@
 //! minicpm-o.md §2). An answer is over when the client has played it, and until then it can be interrupted; what was not
 //! played is cut from the conversation. [`answer`] is the answer in progress, and [`early`] one that no one hears yet;
 //! [`calling`] is about an answer's calls of tools, and [`speaker`] speaks an answer that was asked for silently because it may
-//! be a call.
+//! be a call. [`pace`] estimates how long words take.
 
 mod answer;
 mod calling;
 mod early;
 pub(crate) mod entries;
+mod pace;
 mod speaker;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use self::{
     answer::{Answer, Question},
+    calling::Calling,
     early::EarlyQuestion,
     entries::{Entries, EntryLimits},
     speaker::SpeakStyle,
@@ -118,15 +120,15 @@ impl Assistant {
         self.current.is_some() || !self.waiting.is_empty()
     }
 
-    /// Memory of the client's conversation, instructions and requests, bytes.
+    /// Memory of the client's conversation, instructions and requests, and of the answer in progress, bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
-        let requests = self.waiting.iter().chain(self.current.iter().map(|answer| &answer.request));
         let instructions = self.settings.instructions.as_ref().map_or(0, String::len);
         self.entries.bytes()
             + self.early.kept_bytes()
             + instructions
             + self.settings.tools.bytes()
-            + requests.map(|request| request.bytes).sum::<usize>()
+            + self.waiting.iter().map(|request| request.bytes).sum::<usize>()
+            + self.current.as_ref().map_or(0, Answer::kept_bytes)
     }
 
     /// Dials for the answer to the utterance that has just begun.
@@ -376,7 +378,8 @@ impl AnswerRules {
         let given = request.instructions.as_ref().or(settings.instructions.as_ref());
         let mut instructions = given.unwrap_or(&self.answer.instructions).clone();
         let voice = settings.voice.clone().filter(|_| speaks);
-        let has_system = voice.is_some() || calling.is_some() || !instructions.trim().is_empty();
+        let has_system =
+            voice.is_some() || calling.is_some_and(Calling::offers) || !instructions.trim().is_empty();
         let mut messages = match &request.entries {
             Some(own) => entries::to_messages(own.iter(), has_system),
             None => conversation.messages(has_system),

@@ -1,10 +1,11 @@
 //! Speaker: has an upstream speak the words of an answer that was asked for silently, sentence by sentence as the words come.
 //!
 //! It speaks like [`crate::session::tts`], but its audio is the answer's: words become part of the answer with their first
-//! audio, so that an interrupted answer has no words that were never made.
+//! audio, and are cut where an interrupted answer ends, so that it has no words that were never made.
 
 use std::time::Instant;
 
+use super::pace::Pace;
 use crate::session::{
     dialogue::turn::AssistantTurn,
     lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
@@ -13,8 +14,9 @@ use crate::session::{
     tts::text_normalization::{complete_sentences, normalize_text, split_parts},
 };
 use crate::{
+    audio::MODEL_RATE_HZ,
     error::{Error, ErrorKind},
-    event::{LaneCommand, LaneEvent, Mode, VoiceSample},
+    event::{LaneCommand, LaneEvent, Mode, VoiceSample, heard_words},
     mapping::profile::SpeakRules,
 };
 
@@ -50,6 +52,9 @@ struct Part {
     /// The words as the model can say them.
     spoken: String,
     has_audio: bool,
+    /// Length of the answer's text and of its audio before this part.
+    start_bytes: usize,
+    start_samples: u64,
     requested_at: Option<Instant>,
 }
 
@@ -79,6 +84,20 @@ impl Speaker {
         self.part.is_some() || !self.waiting.trim().is_empty()
     }
 
+    /// Memory of its words, bytes.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.waiting.len() + self.part.as_ref().map_or(0, |part| part.words.len() + part.spoken.len())
+    }
+
+    /// Cuts the answer's text to the words whose audio was made, because no more will be made.
+    pub(super) fn cut_words(&self, turn: &mut AssistantTurn) {
+        let Some(part) = self.part.as_ref().filter(|part| part.has_audio) else { return };
+        let made_ms = (turn.audio_samples - part.start_samples) * 1000 / u64::from(MODEL_RATE_HZ);
+        let expected_ms = Pace::USUAL.length_ms(&part.words).max(made_ms);
+        let words = heard_words(&part.words, made_ms, expected_ms);
+        turn.text.truncate(part.start_bytes + words.len());
+    }
+
     /// Forgets all words and leaves the lane.
     pub(super) fn stop(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
         self.waiting.clear();
@@ -103,7 +122,16 @@ impl Speaker {
             match spoken.is_empty() {
                 // Nothing that can be said, such as a list's dash.
                 true => turn.text.push_str(&words),
-                false => self.part = Some(Part { words, spoken, has_audio: false, requested_at: None }),
+                false => {
+                    self.part = Some(Part {
+                        words,
+                        spoken,
+                        has_audio: false,
+                        start_bytes: turn.text.len(),
+                        start_samples: turn.audio_samples,
+                        requested_at: None,
+                    });
+                }
             }
         }
         match self.lane {

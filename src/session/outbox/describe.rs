@@ -57,6 +57,7 @@ impl Display for Observation {
             }
             Self::ErrorTold(error) => write!(f, "error to the client: {error}"),
             Self::AskedAgain(words) => write!(f, "retrying the request: {words}"),
+            Self::ModelMistake(words) => write!(f, "the model's answer could not be used: {words}"),
             Self::Note(words) => f.write_str(words),
             Self::NoEffect(words) => write!(f, "ignored a setting without effect: {words}"),
             Self::Unsupported(words) => write!(f, "ignored what the client relies on: {words}"),

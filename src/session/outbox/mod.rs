@@ -143,6 +143,8 @@ pub enum Observation {
     ErrorTold(Error),
     /// A request is repeated because the upstream failed on it; the cause, as text.
     AskedAgain(String),
+    /// The model's answer could not be used. The reason, as text, may quote the model or the client's tools.
+    ModelMistake(String),
     /// A client's setting or command was accepted without effect; the reason, as text.
     NoEffect(String),
     /// How a setting of the client acts, as text.
@@ -223,6 +225,13 @@ impl Actions {
     pub(crate) fn push_error(&mut self, error: Error) {
         self.observe(Observation::ErrorTold(error.clone()));
         self.push_client(ClientCommand::Error(error));
+    }
+
+    /// Sends an error whose last words only the client gets, because they may quote the model or the client.
+    pub(crate) fn push_quoting_error(&mut self, error: Error, quoted: &str) {
+        self.observe(Observation::ErrorTold(error.clone()));
+        let detail = format!("{}: {quoted}", error.detail);
+        self.push_client(ClientCommand::Error(Error { detail, ..error }));
     }
 
     pub(crate) fn observe(&mut self, observation: Observation) {

@@ -60,7 +60,7 @@ fn connect(profile: &'static str) -> Realtime {
 }
 
 /// The lane on which the model was asked last.
-fn asked_lane(client: &Realtime) -> Option<Lane> {
+pub(super) fn asked_lane(client: &Realtime) -> Option<Lane> {
     let asked = client.harness.traffic.iter().rev().find_map(|(_, traffic)| match traffic {
         Traffic::Sent(lane, text)
             if text.contains("length_penalty\":1.1") || text.contains("length_penalty\": 1.1") =>

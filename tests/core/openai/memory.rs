@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use voxbridge::session::Observation;
+use voxbridge::{session::Observation, simulator::SimulatorConfig};
 
-use super::{Realtime, config};
+use super::{Realtime, call_properties::asked_lane, config};
+use crate::harness::HarnessConfig;
 
 /// Bound of all stored items, bytes.
 const STORE_MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -38,6 +39,29 @@ fn refusal(client: &mut Realtime, message: &Value, param: &str) -> String {
     let error = &errors[before]["error"];
     assert_eq!((&error["param"], &error["code"]), (&param.into(), &json!("invalid_value")), "{error}");
     error["message"].as_str().unwrap().to_owned()
+}
+
+/// Words that wait, for a voice or for a call, are bounded and counted.
+#[test]
+fn endless_answer_with_tools_is_bounded_and_counted() {
+    for (choice, modality) in [("auto", "audio"), ("required", "text")] {
+        let faults = vec!["never-answers".parse().unwrap()];
+        let simulator = SimulatorConfig { faults, ..SimulatorConfig::default() };
+        let mut client = Realtime::with_config(HarnessConfig { simulator, ..config("model=gpt-realtime") });
+        client.update(&json!({"tool_choice": choice, "output_modalities": [modality],
+            "tools": [{"type": "function", "name": "stop"}]}));
+        client.send(&json!({"type": "response.create"}));
+        client.pass(Duration::from_millis(500));
+        let lane = asked_lane(&client).unwrap();
+        let before = kept_bytes(&client);
+        let delta = json!({"type": "response.output.delta", "session_id": "s", "response_id": "r", "kind": "text",
+            "text": "word ".repeat(2000)});
+        for _ in 0..40 {
+            client.harness.inject_upstream_text(lane, &delta.to_string());
+        }
+        let kept = kept_bytes(&client) - before;
+        assert!((60_000..180_000).contains(&kept), "{kept} bytes of an answer in {modality}");
+    }
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use voxbridge::{
     mapping::Library,
-    session::Observation,
+    session::{Observation, SessionState},
     simulator::{Backend, SimulatorConfig},
 };
 
-use super::{Realtime, config, speech};
+use super::{Realtime, call_properties::asked_lane, config, speech};
 use crate::harness::{HarnessConfig, Traffic};
 
 const MS: Duration = Duration::from_millis(1);
@@ -240,6 +240,32 @@ fn parallel_calls_are_items_of_their_own_and_only_the_first_is_kept_without() {
 }
 
 #[test]
+fn mistake_in_a_second_call_costs_the_first_nothing() {
+    let two = format!("{CALL}\n<tool_call>{{\"name\": \"fly\"}}</tool_call>");
+    for (is_parallel, questions_asked) in [(true, 2), (false, 1)] {
+        let time = format!("{CALL}\n<tool_call>{{\"name\": \"get_time\"}}</tool_call>");
+        let mut client = connect(&[&two, &time]);
+        client.update(&json!({"parallel_tool_calls": is_parallel}));
+        ask(&mut client, "How is it in Rome, and when?");
+        let done = client.wait_for("response.done")["response"].clone();
+        client.check();
+        let asked = questions(&client);
+        assert_eq!(
+            (asked.len(), done["output"].as_array().unwrap().len()),
+            (questions_asked, questions_asked)
+        );
+        assert_eq!(done["output"][0]["name"], "get_weather");
+        let last = text_of(asked.last().unwrap().0.last().unwrap());
+        assert_eq!(last.contains("Answer again, with all function calls."), is_parallel, "{last}");
+    }
+    let mut client = connect(&[&CALL.repeat(40)]);
+    client.update(&json!({"parallel_tool_calls": false}));
+    ask(&mut client, "How is it in Rome?");
+    let done = client.wait_for("response.done")["response"].clone();
+    assert_eq!((&done["status"], done["output"].as_array().unwrap().len()), (&json!("completed"), 1));
+}
+
+#[test]
 fn words_before_a_call_are_heard_before_it() {
     let answer = format!("Let me look. {CALL}");
     let mut client = connect(&[&answer]);
@@ -301,6 +327,28 @@ fn required_and_named_calls_are_demanded_and_words_are_asked_again() {
 }
 
 #[test]
+fn json_that_is_no_call_is_an_answer_in_words() {
+    let json = "{\"topic\":\"billing\"}";
+    let own_history = json!({"conversation": "none", "output_modalities": ["text"], "tools": [], "input": [
+        {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "rain"}]});
+    for response in [
+        json!({"conversation": "none", "output_modalities": ["text"], "instructions": "Answer with JSON."}),
+        json!({"output_modalities": ["text"], "tool_choice": "none"}),
+        own_history,
+    ] {
+        let mut client = connect(&[json]);
+        client.send(&json!({"type": "response.create", "response": response}));
+        let done = client.wait_for("response.done")["response"].clone();
+        client.check();
+        assert_eq!(
+            (&done["status"], &done["output"][0]["content"][0]["text"]),
+            (&json!("completed"), &json!(json))
+        );
+    }
+}
+
+#[test]
 fn no_tool_is_offered_with_choice_none_and_a_call_is_not_heard() {
     let mut client = connect(&["Just words.", &format!("Well. {CALL}"), CALL, "Words again."]);
     client.update(&json!({"tool_choice": "none"}));
@@ -337,6 +385,54 @@ fn mistake_is_repaired_by_a_second_question() {
     assert!(text_of(&repair[3]).contains("get_weather: arguments must have \"city\"."), "{}", repair[3]);
 }
 
+/// The words of a transcript, without its white space.
+fn words_of(done: &Value) -> Vec<String> {
+    let words = done["output"][0]["content"][0]["transcript"].as_str().unwrap_or_default();
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn words_in_place_of_a_repaired_call_follow_those_before_the_mistake() {
+    let wrong = "Let me check. <tool_call>{bad}</tool_call>";
+    let mut client = connect(&[wrong, "I need the day as well. Which day?"]);
+    ask(&mut client, "How is it in Rome?");
+    let done = client.wait_for("response.done")["response"].clone();
+    client.check();
+    assert_eq!(done["status"], "completed");
+    assert_eq!(words_of(&done).join(" "), "Let me check. I need the day as well. Which day?");
+    assert!(spoken(&client).concat().contains("Which day"), "{:?}", spoken(&client));
+    let mut client = connect(&[wrong, &format!("Let me check. {CALL}")]);
+    ask(&mut client, "How is it in Rome?");
+    let done = client.wait_for("response.done")["response"].clone();
+    assert_eq!(
+        (words_of(&done).join(" "), &done["output"][1]["name"]),
+        ("Let me check.".to_owned(), &json!("get_weather"))
+    );
+}
+
+#[test]
+fn lane_that_fails_on_the_second_question_costs_no_words() {
+    for modality in ["text", "audio"] {
+        let mut config = config_with(&["Let me check. <tool_call>{bad}</tool_call>", CALL, CALL]);
+        config.simulator.workers = 3;
+        config.simulator.timing.first_delta = Duration::from_secs(1);
+        let mut client = connect_with(config);
+        client.update(&json!({"output_modalities": [modality]}));
+        ask(&mut client, "How is it in Rome?");
+        while questions(&client).len() < 2 {
+            client.pass(100 * MS);
+        }
+        let lane = asked_lane(&client).unwrap();
+        client.harness.break_lane(lane);
+        let done = client.wait_for("response.done")["response"].clone();
+        client.check();
+        assert_eq!((&done["status"], questions(&client).len()), (&json!("completed"), 3), "{done}");
+        let content = &done["output"][0]["content"][0];
+        let words = content["text"].as_str().or(content["transcript"].as_str()).map(str::trim);
+        assert_eq!((words, &done["output"][1]["name"]), (Some("Let me check."), &json!("get_weather")));
+    }
+}
+
 #[test]
 fn second_mistake_is_the_failed_response() {
     let mut client =
@@ -351,6 +447,10 @@ fn second_mistake_is_the_failed_response() {
         "{message}"
     );
     assert!(client.of_type("error").is_empty(), "several clients end at an error");
+    for observation in &client.harness.observations {
+        let is_quoted = observation.to_string().contains("fly");
+        assert!(!is_quoted || matches!(observation, Observation::ModelMistake(_)), "{observation}");
+    }
     ask(&mut client, "What time is it?");
     let done = client.wait_for("response.done");
     client.check();
@@ -405,6 +505,28 @@ fn barge_in_during_the_spoken_answer_keeps_what_was_heard() {
         story.starts_with(&heard) && heard.starts_with("One goes first.") && heard.len() < 70,
         "{heard:?}"
     );
+}
+
+/// An upstream that speaks in real time has made little of a long sentence when it is interrupted.
+#[test]
+fn barge_in_within_a_long_sentence_keeps_the_words_that_were_heard() {
+    let sentence = "one more of the many words that this sentence has to say ".repeat(5);
+    let mut config = config_with(&[&format!("{}.", sentence.trim()), "Yes."]);
+    config.simulator.timing.speech_second = Duration::from_secs(1);
+    let mut client = connect_with(config);
+    ask(&mut client, "Tell me.");
+    client.wait_for("response.output_audio.delta");
+    client.say_silence(2500);
+    client.say(&speech());
+    let done = client.wait_for("response.done")["response"].clone();
+    assert_eq!(done["status"], "cancelled");
+    client.say_silence(900);
+    client.wait_for("response.done");
+    client.check();
+    let history = questions(&client).last().unwrap().0.clone();
+    let heard = text_of(&history[2]);
+    // A letter takes 60 ms at least.
+    assert!(sentence.starts_with(&heard) && (20..100).contains(&heard.len()), "{heard:?}");
 }
 
 #[test]
@@ -498,16 +620,95 @@ fn unknown_call_and_bad_tools_are_refused_in_openais_form() {
     assert_eq!(done["response"]["output"][0]["name"], "get_weather", "the tools are as before");
 }
 
+/// A profile that asks for calls with speech on.
+fn aloud(config: HarnessConfig) -> HarnessConfig {
+    let file = "kind = \"profile\"\nname = \"aloud\"\ntitle = \"asks aloud\"\nextends = \"assistant\"\n\n[answer.tools]\nask = \"spoken\"\n";
+    let mut library = Library::embedded().unwrap();
+    library.add("aloud.toml", file).unwrap();
+    HarnessConfig { library, profile: "aloud", ..config }
+}
+
+#[test]
+fn words_whose_audio_was_dropped_with_a_call_are_cut() {
+    let words = "Let me look at the map of the city for a moment.";
+    let mut client = connect_with(aloud(config_with(&[&format!("{words} {CALL}"), CALL, "Hello."])));
+    ask(&mut client, "How is it?");
+    let done = client.wait_for("response.done")["response"].clone();
+    let audio_s = client.audio_s();
+    ask(&mut client, "And now?");
+    client.wait_for("response.done");
+    client.check();
+    assert_unheard(&client);
+    let history = questions(&client).last().unwrap().0.clone();
+    let heard = text_of(&history[2]);
+    let heard = heard.split("<tool_call>").next().unwrap().trim();
+    assert!(words.starts_with(heard) && heard.len() < words.len(), "{heard:?}");
+    let letters = heard.chars().filter(|letter| letter.is_alphanumeric()).count();
+    assert!(audio_s >= letters as f64 * 0.06, "{heard:?} in {audio_s} s");
+    assert_eq!(done["output"].as_array().unwrap().last().unwrap()["name"], "get_weather");
+}
+
+#[test]
+fn audio_is_not_held_where_no_tool_is_offered() {
+    let story = "one more of the many words that this sentence has to say ".repeat(5);
+    let mut config = config_with(&[&story]);
+    config.simulator.timing.speech_second = Duration::from_secs(1);
+    let mut client = connect_with(config);
+    client.update(&json!({"tool_choice": "none"}));
+    ask(&mut client, "Tell me.");
+    client.wait_for("response.output_audio.delta");
+    client.pass(12_000 * MS);
+    assert!(client.audio_s() > 10.0, "{} s", client.audio_s());
+}
+
+#[test]
+fn named_choice_ends_with_its_tool() {
+    let named = json!({"type": "function", "name": "get_weather"});
+    let mut client = connect(&["Hello.", "Hello again."]);
+    client.update(&json!({"tool_choice": named}));
+    client.send(&json!({"type": "response.create", "response": {"tools": []}}));
+    assert_eq!(client.wait_for("response.done")["response"]["status"], "completed");
+    client.update(&json!({"tools": [clock()]}));
+    let session = &client.of_type("session.updated").last().unwrap()["session"];
+    assert_eq!((&session["tool_choice"], &session["tools"][0]["name"]), (&json!("auto"), &json!("get_time")));
+    ask(&mut client, "Hello?");
+    assert_eq!(client.wait_for("response.done")["response"]["status"], "completed");
+    client.update(&json!({"tools": [clock()], "tool_choice": named}));
+    client.check();
+    assert_eq!(client.of_type("error")[0]["error"]["param"], "session.tool_choice");
+}
+
+/// Another session has the only worker when the answer's words are to be spoken.
+#[test]
+fn answer_whose_speech_waits_for_a_worker_is_queued() {
+    let mut config = config_with(&["It is sunny in Rome."]);
+    config.simulator.timing.first_delta = Duration::from_secs(1);
+    let mut client = connect_with(config);
+    ask(&mut client, "How is it in Rome?");
+    client.pass(500 * MS);
+    assert_eq!(questions(&client).len(), 1);
+    client.harness.inject_fault("stuck-queue");
+    client.pass(3000 * MS);
+    assert_eq!(spoken(&client).len(), 0);
+    assert_eq!(client.harness.report().state, SessionState::Queued);
+}
+
+#[test]
+fn history_without_a_system_message_begins_with_the_user() {
+    let mut client = connect(&["Yes."]);
+    client.update(&json!({"instructions": "", "tool_choice": "none", "output_modalities": ["text"]}));
+    client.send(&json!({"type": "conversation.item.create", "item": {
+        "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}}));
+    ask(&mut client, "How is it?");
+    client.wait_for("response.done");
+    let messages = &questions(&client)[0].0;
+    assert_eq!((&messages[0]["role"], messages.len()), (&json!("user"), 1), "{messages:?}");
+}
+
 /// With speech on, PyTorch cannot write a call; the second question is silent.
 #[test]
 fn profile_that_asks_aloud_holds_audio_and_repairs_what_pytorch_suppresses() {
-    let spoken_profile = |config: HarnessConfig| {
-        let file = "kind = \"profile\"\nname = \"aloud\"\ntitle = \"asks aloud\"\nextends = \"assistant\"\n\n[answer.tools]\nask = \"spoken\"\n";
-        let mut library = Library::embedded().unwrap();
-        library.add("aloud.toml", file).unwrap();
-        HarnessConfig { library, profile: "aloud", ..config }
-    };
-    let mut client = connect_with(spoken_profile(config_with(&["It is sunny in Rome.", CALL, CALL])));
+    let mut client = connect_with(aloud(config_with(&["It is sunny in Rome.", CALL, CALL])));
     ask(&mut client, "How is it?");
     let done = client.wait_for("response.done");
     assert_eq!(done["response"]["output"][0]["content"][0]["transcript"], "It is sunny in Rome.");

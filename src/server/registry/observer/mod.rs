@@ -193,6 +193,7 @@ impl Observer {
             | Observation::UnknownFromLane { .. }
             | Observation::Measured(_)
             | Observation::AskedAgain(_)
+            | Observation::ModelMistake(_)
             | Observation::NoEffect(_)
             | Observation::Note(_)
             | Observation::Unsupported(_) => {}

@@ -8,6 +8,8 @@ use serde_json::{Value, value::RawValue};
 
 use crate::event::{ToolChoice, ToolOffer};
 
+/// Most calls of one answer.
+pub(super) const CALLS_MAX: usize = 32;
 /// Longest part of a text that a mistake quotes, characters.
 const QUOTED_MAX_CHARS: usize = 64;
 
@@ -42,13 +44,37 @@ pub(super) fn read_calls(text: &str, offer: &ToolOffer) -> Result<Vec<CheckedCal
         let value = value.map_err(|error| format!("It is not JSON ({error})."))?;
         match serde_json::from_str::<Vec<&RawValue>>(value.get()) {
             Ok(list) => {
-                let list: Result<Vec<_>, _> = list.into_iter().map(|call| read_call(call, offer)).collect();
+                // A bound on the work; the answer may have no more calls.
+                let list = list.into_iter().take(if offer.is_parallel { CALLS_MAX + 1 } else { 1 });
+                let list: Result<Vec<_>, _> = list.map(|call| read_call(call, offer)).collect();
                 calls.extend(list?);
             }
             Err(_) => calls.push(read_call(value, offer)?),
         }
+        if !offer.is_parallel && !calls.is_empty() || calls.len() > CALLS_MAX {
+            break;
+        }
     }
     if calls.is_empty() { Err("It is empty.".to_owned()) } else { Ok(calls) }
+}
+
+/// True if JSON without tags is meant as a call: it names a tool, or has a name and arguments, even if it is not quite JSON.
+pub(super) fn is_call(text: &str, offer: &ToolOffer) -> bool {
+    let is_meant = |call: WrittenCall<'_>| match (call.name, call.function) {
+        (Some(name), _) => call.arguments.is_some() || offer.find(&name).is_some(),
+        (None, Some(inner)) => {
+            serde_json::from_str::<WrittenCall<'_>>(inner.get()).is_ok_and(|inner| inner.name.is_some())
+        }
+        (None, None) => false,
+    };
+    let list = serde_json::from_str::<Vec<WrittenCall<'_>>>(text);
+    match list.or_else(|_| serde_json::from_str(text).map(|call| vec![call])) {
+        Ok(calls) => calls.into_iter().any(is_meant),
+        Err(_) => {
+            text.contains("\"name\"")
+                && ["\"arguments\"", "\"parameters\""].iter().any(|key| text.contains(key))
+        }
+    }
 }
 
 /// The text within a code fence.
@@ -208,6 +234,17 @@ mod tests {
             assert_eq!(arguments(text).as_deref(), Ok(r#"{"city": "Rome"}"#), "{text}");
         }
         assert_eq!(arguments(r#"{"name": "stop"} {"name": "stop", "arguments": ""}"#).as_deref(), Ok("{}{}"));
+    }
+
+    #[test]
+    fn only_the_first_of_single_calls_is_read_and_lists_are_bounded() {
+        let single = ToolOffer { is_parallel: false, ..offer() };
+        for text in [r#"{"name": "stop"} {broken"#, r#"[{"name": "stop"}, {"name": "fly"}]"#] {
+            assert_eq!(read_calls(text, &single).map(|calls| calls.len()), Ok(1), "{text}");
+            assert!(read_calls(text, &offer()).is_err(), "{text}");
+        }
+        let many = format!("[{}]", vec![r#"{"name": "stop"}"#; 4000].join(","));
+        assert_eq!(read_calls(&many, &offer()).map(|calls| calls.len()), Ok(CALLS_MAX + 1));
     }
 
     #[test]

@@ -2,41 +2,55 @@
 //!
 //! Audio may come before its words. A call would be heard if audio were released as soon as any word has come.
 
-/// Shortest time in which a letter is spoken, ms: twice as fast as most people speak.
-const LETTER_MS: usize = 35;
-/// The same for a letter that is a syllable, as in Chinese.
-const SYLLABLE_MS: usize = 140;
+use crate::{event::ToolOffer, session::assistant::pace::Pace};
+
 /// Samples of a millisecond at the model's rate.
 const SAMPLES_PER_MS: usize = (crate::audio::MODEL_RATE_HZ / 1000) as usize;
 /// Most audio that is held, samples: 90 s, as much as the floor takes.
 const HELD_MAX_SAMPLES: usize = 90_000 * SAMPLES_PER_MS;
 
 /// Audio of one answer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct HeldAudio {
     samples: Vec<f32>,
+    /// The pace at which words allow audio.
+    pace: Pace,
     /// Samples that words so far allow, and that were not released.
     allowed: usize,
     /// All audio that came, samples.
     pub(super) total: usize,
-    /// Nothing more is released.
+    /// A call came: words allow nothing more.
     is_closed: bool,
+    /// Audio was dropped, because a call came.
+    pub(super) has_dropped: bool,
 }
 
 impl HeldAudio {
+    /// Where tools are offered, no sound of a call may be heard. Otherwise calls are rare, and ordinary speech is not held.
+    pub(super) fn new(offer: &ToolOffer) -> Self {
+        let pace = if offer.allows_calls() { Pace::FASTEST } else { Pace::SLOW };
+        let samples = Vec::new();
+        Self { samples, pace, allowed: 0, total: 0, is_closed: false, has_dropped: false }
+    }
+
+    /// Memory of the held audio, bytes.
+    pub(super) const fn kept_bytes(&self) -> usize {
+        self.samples.len() * size_of::<f32>()
+    }
+
     pub(super) fn push(&mut self, samples: &[f32]) {
         self.total += samples.len();
-        let room = HELD_MAX_SAMPLES.saturating_sub(self.samples.len());
-        if !self.is_closed {
-            self.samples.extend_from_slice(&samples[..samples.len().min(room)]);
-        }
+        let max = if self.is_closed { self.allowed } else { HELD_MAX_SAMPLES };
+        let room = max.saturating_sub(self.samples.len());
+        self.samples.extend_from_slice(&samples[..samples.len().min(room)]);
+        self.has_dropped |= self.is_closed && samples.len() > room;
     }
 
     /// Words came.
     pub(super) fn allow(&mut self, words: &str) {
-        let ms = |letter: char| if (letter as u32) < 0x2e80 { LETTER_MS } else { SYLLABLE_MS };
-        let letters = words.chars().filter(|letter| letter.is_alphanumeric());
-        self.allowed += letters.map(ms).sum::<usize>() * SAMPLES_PER_MS;
+        if !self.is_closed {
+            self.allowed += self.pace.length_ms(words) as usize * SAMPLES_PER_MS;
+        }
     }
 
     /// Takes the audio that may be heard.
@@ -46,9 +60,11 @@ impl HeldAudio {
         self.samples.drain(..samples).collect()
     }
 
-    /// Discards what is held, because a call came.
+    /// Discards what is held beyond the audio of words, because a call came.
     pub(super) fn close(&mut self) {
-        (self.is_closed, self.samples) = (true, Vec::new());
+        self.is_closed = true;
+        self.has_dropped |= self.samples.len() > self.allowed;
+        self.samples.truncate(self.allowed);
     }
 
     /// Takes all of it, because the answer is over and has no call.

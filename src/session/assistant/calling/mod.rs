@@ -14,10 +14,15 @@ pub(super) mod prompt;
 
 use std::sync::Arc;
 
-use self::{check::CheckedCall, held_audio::HeldAudio, parser::CallParser};
+use self::{
+    check::{CALLS_MAX, CheckedCall},
+    held_audio::HeldAudio,
+    parser::CallParser,
+};
 use crate::{
     event::{ChatMessage, EntryPart, Role, ToolChoice, ToolOffer},
     mapping::profile::{AnswerRules, ToolRules},
+    session::growing_text::TEXT_MAX_BYTES,
 };
 
 /// Longest text of the model that is kept for a second question, bytes.
@@ -35,19 +40,19 @@ pub(super) struct Calling {
     parser: CallParser,
     /// The model's answer to the present question, as it wrote it.
     answer: String,
-    /// Words of an answer that must be a call. They are dropped if it is none.
+    /// Words that are not passed on yet: of an answer that must be a call, and of the second answer if the first had words.
     withheld: String,
     held_audio: HeldAudio,
     /// The answer with a mistake, and the mistake: the second question is asked.
     mistake: Option<(String, String)>,
-    /// The answer had words before its mistake. Those of the second answer would repeat them.
-    had_words: bool,
+    /// The answer had words before its mistake. Those before a call of the second answer would repeat them.
+    pub(super) had_words: bool,
 }
 
 /// Decision about a whole answer of the model.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// Words, or calls, with words before them that were withheld until now.
+    /// Words, or calls, with the words that were withheld until now.
     Calls { calls: Vec<CheckedCall>, words: String },
     /// A mistake. The model is asked once more.
     AskAgain(String),
@@ -64,17 +69,24 @@ impl Calling {
         (is_silent, may_be_silent): (bool, bool),
     ) -> Self {
         Self {
-            parser: CallParser::new(&tools.call_begin, &tools.call_end),
+            parser: CallParser::new(&tools.call_begin, &tools.call_end, &offer),
             rules,
-            offer,
             is_silent,
             may_be_silent,
             answer: String::new(),
             withheld: String::new(),
-            held_audio: HeldAudio::default(),
+            held_audio: HeldAudio::new(&offer),
             mistake: None,
             had_words: false,
+            offer,
         }
+    }
+
+    /// Memory of the answer's text, calls and held audio, bytes.
+    pub(super) fn kept_bytes(&self) -> usize {
+        let of_mistake = self.mistake.as_ref().map_or(0, |(answer, mistake)| answer.len() + mistake.len());
+        let of_audio = self.held_audio.kept_bytes();
+        self.answer.len() + self.withheld.len() + self.parser.kept_bytes() + of_mistake + of_audio
     }
 
     /// Asks silently from now on, if that is possible: with speech on, some servers cannot write a call. Returns whether it is.
@@ -83,10 +95,15 @@ impl Calling {
         self.is_silent
     }
 
+    /// True if tools are offered in the system prompt.
+    pub(super) fn offers(&self) -> bool {
+        self.offer.allows_calls()
+    }
+
     /// Adds to a chat turn what the present question needs: the offer, and the mistake in the last answer.
     pub(super) fn complete_question(&self, instructions: &mut String, messages: &mut Vec<ChatMessage>) {
         let Some(tools) = &self.rules.tools else { return };
-        if self.offer.allows_calls() {
+        if self.offers() {
             *instructions = prompt::instructions_with(tools, &self.offer, instructions);
         }
         if let Some((answer, mistake)) = &self.mistake {
@@ -105,7 +122,14 @@ impl Calling {
             self.answer.push_str(delta);
         }
         let mut words = String::new();
-        self.parser.push(delta, &mut words);
+        for letter in delta.chars() {
+            let before = words.len();
+            self.parser.push_char(letter, &mut words);
+            self.held_audio.allow(&words[before..]);
+            if !self.parser.calls.is_empty() || self.parser.is_in_call() {
+                self.held_audio.close();
+            }
+        }
         self.take_words(words)
     }
 
@@ -115,18 +139,17 @@ impl Calling {
     }
 
     fn take_words(&mut self, words: String) -> String {
-        if self.had_words {
-            return String::new();
+        if !self.withholds_words() {
+            return words;
         }
-        if !self.parser.calls.is_empty() || self.parser.is_in_call() {
-            self.held_audio.close();
-        }
-        self.held_audio.allow(&words);
-        if self.offer.needs_call() {
+        if self.withheld.len() + words.len() <= TEXT_MAX_BYTES {
             self.withheld.push_str(&words);
-            return String::new();
         }
-        words
+        String::new()
+    }
+
+    fn withholds_words(&self) -> bool {
+        self.had_words || self.offer.needs_call()
     }
 
     /// Takes audio of the model, and returns the audio that may be heard.
@@ -140,7 +163,7 @@ impl Calling {
 
     /// Audio that may be heard now.
     pub(super) fn release_audio(&mut self) -> Vec<f32> {
-        if self.offer.needs_call() { Vec::new() } else { self.held_audio.release() }
+        if self.withholds_words() { Vec::new() } else { self.held_audio.release() }
     }
 
     /// Audio of an answer without calls.
@@ -153,10 +176,16 @@ impl Calling {
         self.held_audio.total > 0
     }
 
+    /// True if audio was dropped because of a call: the last words before it may not be heard.
+    pub(super) const fn has_dropped_audio(&self) -> bool {
+        self.held_audio.has_dropped
+    }
+
     /// Ends the answer to the present question. Returns its last words.
     pub(super) fn finish(&mut self) -> String {
         let mut words = String::new();
         self.parser.finish(&mut words);
+        self.held_audio.allow(&words);
         self.take_words(words)
     }
 
@@ -164,7 +193,12 @@ impl Calling {
     pub(super) fn conclude(&mut self, has_words: bool) -> Outcome {
         let mistake = match self.read_calls(has_words) {
             Ok(calls) => {
-                let words = if calls.is_empty() { String::new() } else { std::mem::take(&mut self.withheld) };
+                let withheld = std::mem::take(&mut self.withheld);
+                let words = match (self.had_words, calls.is_empty()) {
+                    (true, false) => String::new(),
+                    (true, true) => format!("\n{}", withheld.trim_start()),
+                    (false, _) => withheld,
+                };
                 return Outcome::Calls { calls, words };
             }
             Err(mistake) => mistake,
@@ -182,11 +216,11 @@ impl Calling {
     /// Forgets the answer to the present question, which is asked again.
     pub(super) fn reset(&mut self) {
         if let Some(tools) = &self.rules.tools {
-            self.parser = CallParser::new(&tools.call_begin, &tools.call_end);
+            self.parser = CallParser::new(&tools.call_begin, &tools.call_end, &self.offer);
         }
         self.answer.clear();
         self.withheld.clear();
-        self.held_audio = HeldAudio::default();
+        self.held_audio = HeldAudio::new(&self.offer);
     }
 
     /// The calls of the answer.
@@ -199,21 +233,23 @@ impl Calling {
                 Ok(Vec::new())
             };
         }
-        if self.parser.overflowed {
-            return Err("There are too many calls, or one is too long.".to_owned());
-        }
         let mut calls = Vec::new();
         for text in &self.parser.calls {
             calls.extend(check::read_calls(text, &self.offer)?);
+            if !self.offer.is_parallel {
+                // What follows the only call does not count.
+                calls.truncate(1);
+                return Ok(calls);
+            }
+        }
+        if self.parser.overflowed || calls.len() > CALLS_MAX {
+            return Err("There are too many calls, or one is too long.".to_owned());
         }
         if calls.is_empty() && self.offer.needs_call() {
             return Err(match &self.offer.choice {
                 ToolChoice::Named(name) => format!("It must call the function {name}."),
                 _ => "It must call a function.".to_owned(),
             });
-        }
-        if !self.offer.is_parallel {
-            calls.truncate(1);
         }
         Ok(calls)
     }

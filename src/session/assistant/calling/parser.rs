@@ -1,16 +1,18 @@
 //! Finds calls of tools in the model's text, which comes in deltas that are cut anywhere.
 //!
 //! Qwen3 writes a call as `<tool_call>`, JSON, `</tool_call>`. The parser also takes what models write by mistake: spaces in a
-//! tag, code fences around a call, a call without tags at the beginning of an answer, and a missing end. It holds back text that
-//! may still become a tag, so that the cuts do not change the result and nothing of a call becomes words. Tags within strings of
-//! JSON belong to the call. The text of thoughts passes, and calls in it are none: another filter removes it.
+//! tag, code fences around a call, a call without tags at the beginning of an answer or behind another call, and a missing end.
+//! It holds back text that may still become a tag, so that the cuts do not change the result and nothing of a call becomes words.
+//! Tags within strings of JSON belong to the call. JSON without tags that is no call is words. The text of thoughts passes, and
+//! calls in it are none: another filter removes it.
+
+use super::check::{CALLS_MAX, is_call};
+use crate::event::ToolOffer;
 
 /// Longest text that is held back, bytes: a fence, and a tag with spaces.
 const HELD_MAX_BYTES: usize = 96;
 /// Longest call, bytes: more than the longest answer.
 const CALL_MAX_BYTES: usize = 64 * 1024;
-/// Most calls of one answer.
-const CALLS_MAX: usize = 32;
 const FENCE: &str = "```";
 const THINK: &str = "<think>";
 const THINK_END: &str = "</think>";
@@ -20,6 +22,8 @@ const THINK_END: &str = "</think>";
 pub(super) struct CallParser {
     begin: String,
     end: String,
+    /// The tools that may be called. Without any, only tagged text is a call.
+    offer: ToolOffer,
     place: Place,
     /// Text that may still become a tag.
     held: String,
@@ -27,6 +31,8 @@ pub(super) struct CallParser {
     has_words: bool,
     /// The call being read.
     call: String,
+    /// The code fence before a call without tags.
+    fence: String,
     /// The call is none if nothing follows its tag.
     may_be_none: bool,
     /// Complete calls, without their tags.
@@ -42,7 +48,7 @@ enum Place {
     Thought,
     /// Behind a call, where white space and fences mean nothing.
     Behind,
-    /// In a call: in a string of its JSON, behind a backslash, and the depth of braces if the call has no tags.
+    /// In a call: in a string of its JSON, behind a backslash, and the depth of brackets if the call has no tags.
     Call {
         in_string: bool,
         is_escaped: bool,
@@ -59,73 +65,73 @@ enum Fit {
 }
 
 impl CallParser {
-    pub(super) fn new(begin: &str, end: &str) -> Self {
+    pub(super) fn new(begin: &str, end: &str, offer: &ToolOffer) -> Self {
         Self {
             begin: begin.to_owned(),
             end: end.to_owned(),
+            offer: offer.clone(),
             place: Place::Words,
             held: String::new(),
             has_words: false,
             call: String::new(),
+            fence: String::new(),
             may_be_none: false,
             calls: Vec::new(),
             overflowed: false,
         }
     }
 
-    /// Takes text of the model. Appends the words to `out`.
-    pub(super) fn push(&mut self, delta: &str, out: &mut String) {
-        delta.chars().for_each(|letter| self.push_char(letter, out));
+    /// Memory of the calls, bytes.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.call.len() + self.calls.iter().map(String::len).sum::<usize>()
     }
 
-    /// True from the first sign of a call on, until words follow it.
+    /// True from the first tag of a call on, until words follow it. JSON without tags may still be words.
     pub(super) const fn is_in_call(&self) -> bool {
-        matches!(self.place, Place::Call { .. } | Place::Behind)
+        matches!(self.place, Place::Call { bare_depth: None, .. } | Place::Behind)
     }
 
     /// Ends the answer. A call without its end counts as complete, and so does the beginning of a tag as an empty call.
     pub(super) fn finish(&mut self, out: &mut String) {
+        if let Place::Call { in_string, .. } = self.place {
+            // Held text within a call is a tag that was cut. A string that was never closed hides a whole one.
+            if let Some(end) = self.call.find(&self.end).filter(|_| in_string) {
+                self.call.truncate(end);
+            }
+            return self.end_call(out);
+        }
         let held = std::mem::take(&mut self.held);
-        match self.place {
-            Place::Call { in_string, .. } => {
-                self.add_to_call(&held);
-                // A string that was never closed hides the tag.
-                if let Some(end) = self.call.find(&self.end).filter(|_| in_string) {
-                    self.call.truncate(end);
-                }
-                self.end_call();
-            }
-            _ if fit(behind_fence(&held), &self.begin) == Fit::Begins && behind_fence(&held).len() > 2 => {
-                self.end_call();
-            }
-            Place::Behind => self.add_words(behind_fence(&held), out),
+        let tag = behind_fence(&held);
+        match fit(tag, &self.begin) {
+            Fit::Begins if tag.len() > 2 => self.end_call(out),
             _ => self.add_words(&held, out),
         }
     }
 
-    fn push_char(&mut self, letter: char, out: &mut String) {
+    /// Takes a letter of the model's text. Appends the words to `out`.
+    pub(super) fn push_char(&mut self, letter: char, out: &mut String) {
         if let Place::Call { .. } = self.place {
-            return self.push_to_call(letter);
+            return self.push_to_call(letter, out);
         }
-        if self.place == Place::Behind && self.held.is_empty() {
-            if letter.is_whitespace() {
-                return;
-            }
-            if !matches!(letter, '<' | '`') {
-                self.place = Place::Words;
-            }
+        if self.place == Place::Behind && self.held.is_empty() && letter.is_whitespace() {
+            return;
         }
-        let may_be_bare = letter == '{' && !self.has_words && self.place == Place::Words;
-        if may_be_bare && behind_fence(&self.held).is_empty() {
-            self.held.clear();
+        let may_be_bare = self.may_be_bare();
+        if letter == '{' && may_be_bare && is_bare_start(behind_fence(&self.held)) {
             return self.begin_bare_call();
         }
-        let is_mark = matches!(letter, '<' | '`');
+        let is_mark = matches!(letter, '<' | '`') || letter == '[' && may_be_bare;
         if self.held.is_empty() && !is_mark {
             return self.add_words(letter.encode_utf8(&mut [0; 4]), out);
         }
         self.held.push(letter);
         self.decide(letter, out);
+    }
+
+    /// True where JSON without tags may be a call.
+    fn may_be_bare(&self) -> bool {
+        let is_at_start = self.place == Place::Words && !self.has_words;
+        (is_at_start || self.place == Place::Behind) && self.offer.allows_calls()
     }
 
     /// Decides about the held text, whose last letter is new.
@@ -143,7 +149,8 @@ impl CallParser {
                 self.held.clear();
                 self.place = Place::Behind;
             }
-            _ if fits.contains(&Fit::Begins) && self.held.len() < HELD_MAX_BYTES => {}
+            _ if self.held.len() >= HELD_MAX_BYTES => self.release(last, out),
+            _ if fits.contains(&Fit::Begins) || self.may_be_bare() && is_bare_start(tag) => {}
             _ => self.release(last, out),
         }
     }
@@ -155,14 +162,17 @@ impl CallParser {
             words.truncate(words.len() - last.len_utf8());
             self.held.push(last);
         }
-        // The fence that closes behind a call is no words.
-        let words = if self.place == Place::Behind { behind_fence(&words) } else { &words };
-        self.add_words(words, out);
+        self.add_words(&words, out);
     }
 
-    fn add_words(&mut self, words: &str, out: &mut String) {
-        if self.place == Place::Behind && !words.is_empty() {
+    fn add_words(&mut self, mut words: &str, out: &mut String) {
+        if self.place == Place::Behind {
+            words = behind_closing_fence(words);
+            if words.is_empty() {
+                return;
+            }
             self.place = Place::Words;
+            out.push_str(if self.has_words { "\n" } else { "" });
         }
         self.has_words |= self.place == Place::Words && words.contains(|it: char| !it.is_whitespace());
         out.push_str(words);
@@ -173,47 +183,62 @@ impl CallParser {
         self.place = Place::Call { in_string: false, is_escaped: false, bare_depth: None };
     }
 
+    /// Begins a call with the brace of an object, or with the object of a list whose bracket is held.
     fn begin_bare_call(&mut self) {
-        self.place = Place::Call { in_string: false, is_escaped: false, bare_depth: Some(1) };
-        self.call.push('{');
+        let start = behind_fence(&self.held);
+        self.call = format!("{start}{{");
+        let depth = if start.is_empty() { 1 } else { 2 };
+        self.held.truncate(self.held.len() - start.len());
+        let fence = std::mem::take(&mut self.held);
+        self.fence = match self.place {
+            Place::Behind if self.has_words => format!("\n{}", behind_closing_fence(&fence)),
+            Place::Behind => behind_closing_fence(&fence).to_owned(),
+            _ => fence,
+        };
+        self.place = Place::Call { in_string: false, is_escaped: false, bare_depth: Some(depth) };
     }
 
-    fn push_to_call(&mut self, letter: char) {
+    fn push_to_call(&mut self, letter: char, out: &mut String) {
         let Place::Call { in_string, is_escaped, bare_depth } = &mut self.place else { return };
         if !*in_string && (letter == '<' || !self.held.is_empty()) {
-            return self.push_to_tag(letter);
+            return self.push_to_tag(letter, out);
         }
         match letter {
             _ if *is_escaped => *is_escaped = false,
             '\\' if *in_string => *is_escaped = true,
             '"' => *in_string = !*in_string,
-            '{' if !*in_string => *bare_depth = bare_depth.map(|depth| depth + 1),
-            '}' if !*in_string => *bare_depth = bare_depth.map(|depth| depth.saturating_sub(1)),
+            '{' | '[' if !*in_string => *bare_depth = bare_depth.map(|depth| depth + 1),
+            '}' | ']' if !*in_string => *bare_depth = bare_depth.map(|depth| depth.saturating_sub(1)),
             _ => {}
         }
         let is_over = *bare_depth == Some(0);
         self.add_to_call(letter.encode_utf8(&mut [0; 4]));
         if is_over {
-            self.end_call();
+            self.end_call(out);
         }
     }
 
     /// Takes a letter of what may be a tag within a call, outside of its strings.
-    fn push_to_tag(&mut self, letter: char) {
+    fn push_to_tag(&mut self, letter: char, out: &mut String) {
         self.held.push(letter);
         match (fit(&self.held, &self.begin), fit(&self.held, &self.end)) {
-            (_, Fit::Whole) => self.end_call(),
+            (_, Fit::Whole) => self.end_call(out),
             (Fit::Whole, _) => {
                 // The next call ends this one, or the tag was meant to close it: PyTorch suppresses the slash in a spoken answer.
                 if !self.call.trim().is_empty() {
-                    self.end_call();
+                    self.end_call(out);
                     self.may_be_none = true;
                 }
                 self.begin_call();
             }
             (Fit::None, Fit::None) => {
-                let held = std::mem::take(&mut self.held);
-                self.add_to_call(&held);
+                let mut text = std::mem::take(&mut self.held);
+                if letter == '<' {
+                    // It may begin another tag.
+                    text.pop();
+                    self.held.push(letter);
+                }
+                self.add_to_call(&text);
             }
             _ => {}
         }
@@ -226,10 +251,17 @@ impl CallParser {
         }
     }
 
-    fn end_call(&mut self) {
+    fn end_call(&mut self, out: &mut String) {
         self.held.clear();
+        let is_bare = matches!(self.place, Place::Call { bare_depth: Some(_), .. });
+        let (fence, call) = (std::mem::take(&mut self.fence), std::mem::take(&mut self.call));
+        // JSON that was never closed may hide tags in a string.
+        let has_tag = call.contains(&self.begin) || call.contains(&self.end);
+        if is_bare && !has_tag && !is_call(&call, &self.offer) {
+            self.place = Place::Words;
+            return self.add_words(&(fence + &call), out);
+        }
         self.place = Place::Behind;
-        let call = std::mem::take(&mut self.call);
         if std::mem::take(&mut self.may_be_none) && call.trim().is_empty() {
             return;
         }
@@ -265,14 +297,39 @@ fn behind_fence(text: &str) -> &str {
     behind.trim_start_matches(is_language).trim_start()
 }
 
+/// The text behind a fence that closes, which is no words behind a call, or the text itself.
+fn behind_closing_fence(text: &str) -> &str {
+    let behind =
+        text.strip_prefix(FENCE).filter(|rest| !rest.starts_with(|it: char| it.is_ascii_alphanumeric()));
+    behind.map_or(text, str::trim_start)
+}
+
+/// True if an object after this text may be a call without tags: there is nothing, or the bracket of a list.
+fn is_bare_start(text: &str) -> bool {
+    text.is_empty() || text.strip_prefix('[').is_some_and(|rest| rest.trim_start().is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::event::Tool;
+
+    fn offer() -> ToolOffer {
+        let tool = Tool { name: "a".to_owned(), description: None, parameters: "{}".into() };
+        ToolOffer { tools: [tool].into(), ..ToolOffer::default() }
+    }
+
+    impl CallParser {
+        fn push(&mut self, delta: &str, out: &mut String) {
+            delta.chars().for_each(|letter| self.push_char(letter, out));
+        }
+    }
 
     fn parsed<'a>(deltas: impl IntoIterator<Item = &'a str>) -> (String, Vec<String>) {
-        let (mut parser, mut words) = (CallParser::new("<tool_call>", "</tool_call>"), String::new());
+        let (mut parser, mut words) =
+            (CallParser::new("<tool_call>", "</tool_call>", &offer()), String::new());
         for delta in deltas {
             parser.push(delta, &mut words);
             assert!(parser.held.len() <= HELD_MAX_BYTES);
@@ -324,6 +381,35 @@ mod tests {
     }
 
     #[test]
+    fn second_calls_are_read_in_all_forms() {
+        for (text, words) in [
+            (format!("Sure.\n<tool_call>{CALL}\n<tool_call>{CALL}\n</tool_call>"), "Sure."),
+            (format!("```json\n{CALL}\n```\n```json\n{CALL}\n```"), ""),
+            (format!("{CALL}\n{CALL}"), ""),
+            (format!("Sure. <tool_call>{CALL}</tool_call>\n{CALL}</tool_call>"), "Sure."),
+            (
+                format!(
+                    "```json\n<tool_call>{CALL}</tool_call>\n```\n```json\n<tool_call>{CALL}</tool_call>\n```"
+                ),
+                "",
+            ),
+            (format!("Sure.<tool_call>{CALL}</tool_call>\n```\n{CALL}\n```\nDone."), "Sure.\nDone."),
+        ] {
+            assert_parsed(&text, words, &[CALL, CALL]);
+        }
+        let list = format!("[\n{CALL}, {CALL}]");
+        assert_parsed(&format!("{list} Done."), "Done.", &[&list]);
+        assert_parsed(&format!("```json\n{list}\n```"), "", &[&list]);
+    }
+
+    #[test]
+    fn calls_are_whole_although_a_tag_is_cut() {
+        for cut in ["</tool_ca", "<", "<tool_", "< / tool_call"] {
+            assert_parsed(&format!("<tool_call>{CALL}{cut}"), "", &[CALL]);
+        }
+    }
+
+    #[test]
     fn calls_in_thoughts_are_none() {
         let thought = "<think>I could say <tool_call>{}</tool_call></think>";
         assert_parsed(&format!("{thought}Hello"), &format!("{thought}Hello"), &[]);
@@ -332,7 +418,8 @@ mod tests {
 
     #[test]
     fn endless_calls_are_bounded() {
-        let (mut parser, mut words) = (CallParser::new("<tool_call>", "</tool_call>"), String::new());
+        let (mut parser, mut words) =
+            (CallParser::new("<tool_call>", "</tool_call>", &offer()), String::new());
         for _ in 0..CALLS_MAX * 2 {
             parser.push("<tool_call>[[", &mut words);
         }
@@ -343,7 +430,63 @@ mod tests {
         assert!(parser.overflowed && parser.calls.len() <= CALLS_MAX && words.is_empty());
     }
 
+    #[test]
+    fn json_that_is_no_call_is_words() {
+        for text in [
+            "{\"topic\": \"billing\"}",
+            "{\"name\": \"Ann\", \"age\": 3}",
+            "```json\n{\"topic\": [1, {}]}\n```\nThis is JSON.",
+            "[{\"a\": 1}, 2] and more",
+            "[Music] {Hello}",
+            "{ Hello",
+        ] {
+            assert_parsed(text, text, &[]);
+        }
+        assert_parsed(&format!("{{}}\n<tool_call>{CALL}</tool_call>"), "{}", &[CALL]);
+        assert_parsed(&format!("<tool_call>{CALL}</tool_call>\n{{\"b\": 1}}"), "{\"b\": 1}", &[CALL]);
+        let cut = "{\"name\": \"a\", \"arguments\": {\"b";
+        assert_parsed(cut, "", &[cut]);
+        let (mut parser, mut words) =
+            (CallParser::new("<tool_call>", "</tool_call>", &ToolOffer::default()), String::new());
+        parser.push("{\"name\": \"a\"}", &mut words);
+        parser.finish(&mut words);
+        assert_eq!((&*words, parser.calls.len()), ("{\"name\": \"a\"}", 0), "no tool can be called");
+    }
+
     proptest! {
+        #[test]
+        fn words_are_exactly_the_words(
+            pieces in prop::collection::vec(prop_oneof![
+                prop_oneof![
+                    Just("Sure. "), Just("3 < 4 "), Just("See `x`. "), Just("[1] "), Just("{\"b\": [1]} "), Just("\n"),
+                    Just("好的。"), Just("```rust\nlet x = {};\n```\n"), Just("<b>{ </b>"),
+                ].prop_map(|words| (words, "")),
+                prop_oneof![
+                    Just(("<tool_call>\n", "\n</tool_call>")), Just(("<tool_call>", "< /tool_call >\n")),
+                    Just(("```json\n<tool_call>\n", "</tool_call>\n```\n")), Just(("```json\n", "\n```\n")), Just(("", "\n")),
+                    Just(("\n", "</tool_call>\n")),
+                ],
+            ], 0..8),
+        ) {
+            let (mut text, mut words, mut calls) = (String::new(), String::new(), 0);
+            let mut may_be_bare = true;
+            for (before, behind) in pieces {
+                let is_call = !behind.is_empty();
+                if is_call && (before.contains("<tool") || may_be_bare) {
+                    text.extend([before, CALL, behind]);
+                    (may_be_bare, calls) = (true, calls + 1);
+                } else if !is_call {
+                    text.push_str(before);
+                    words.push_str(before);
+                    may_be_bare &= before.trim().is_empty();
+                }
+            }
+            // A fence before or behind a call is taken for the call's.
+            let without_space = |text: &str| text.split_whitespace().collect::<String>().replace('`', "");
+            let found = parsed(text.split_inclusive(' '));
+            prop_assert_eq!((without_space(&found.0), found.1.len()), (without_space(&words), calls), "{}", text);
+        }
+
         #[test]
         fn cuts_do_not_change_the_result(
             pieces in prop::collection::vec(prop_oneof![

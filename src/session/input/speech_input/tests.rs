@@ -26,7 +26,7 @@ fn speech_input(pre_roll_ms: u32) -> SpeechInput {
         cut_after_ms: u32::MAX,
         cut_pause_ms: 0,
         is_manual: false,
-        pauses: Default::default(),
+        pauses: PauseUse::default(),
     };
     SpeechInput::new(rules, settings, InputUse { records_utterances: true, streams_audio: false })
 }
