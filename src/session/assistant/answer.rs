@@ -147,6 +147,19 @@ impl Answer {
         self.turn.hit_limit = false;
     }
 
+    /// Takes over a question that was asked before the answer began.
+    pub(super) fn take_over(
+        &mut self,
+        lane: Option<LaneId>,
+        asked_at: Instant,
+        usage: UsageMeter,
+        hit_limit: bool,
+    ) {
+        (self.lane, self.requested_at) = (lane, Some(asked_at));
+        self.usage = usage;
+        self.turn.hit_limit = hit_limit;
+    }
+
     /// Counts a message of the model.
     pub(super) fn note_message(&mut self, event: &LaneEvent<'_>, meta: MessageMeta<'_>) {
         self.usage.note_message(event, meta);

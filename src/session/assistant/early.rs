@@ -24,6 +24,7 @@ use crate::session::{
     measurement::{EarlyQuestionResult, Measurement},
     outbox::{Action, Actions},
     tools::Tools,
+    usage::{UsageMeter, chat_input},
 };
 
 /// Most output that is kept back: some 40 s of audio, more than a model makes in the longest pause.
@@ -47,6 +48,9 @@ struct AskedEarly {
     /// Its lane; `None` once the answer is complete.
     lane: Option<LaneId>,
     asked_at: Instant,
+    usage: UsageMeter,
+    /// The answer was cut by its bound.
+    hit_limit: bool,
     output: Vec<Output>,
     bytes: usize,
 }
@@ -120,10 +124,18 @@ impl Assistant {
         let calling = begin_calling(&request, &self.rules, &self.settings, &entries);
         let question = Question::new(&request, calling.as_ref(), self.settings.speaks);
         let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &entries);
+        let mut usage = UsageMeter::default();
+        usage.begin_request(chat_input(&turn));
         tools.lanes.request(now, lane, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
         tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
-        let lane = Some(lane);
-        self.early.asked = Some(AskedEarly { lane, asked_at: now, output: Vec::new(), bytes: 0 });
+        self.early.asked = Some(AskedEarly {
+            lane: Some(lane),
+            asked_at: now,
+            usage,
+            hit_limit: false,
+            output: Vec::new(),
+            bytes: 0,
+        });
     }
 
     /// Keeps output of the model back.
@@ -134,6 +146,10 @@ impl Assistant {
         tools: &mut Tools,
     ) -> Effects {
         let Some(asked) = &mut self.early.asked else { return Effects::ALL };
+        if let Some((event, meta)) = &signal.message {
+            asked.usage.note_message(event, *meta);
+            asked.hit_limit |= meta.hit_limit;
+        }
         let output = match (&signal.change, signal.message) {
             (ConnectionChange::EmptyAnswer, _) => Output::Done(None, Vec::new()),
             // The answer is asked for again at the end of the turn.
@@ -201,8 +217,7 @@ impl Assistant {
         let Some(asked) = self.early.asked.take() else { return };
         tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Used));
         if let Some(answer) = &mut self.current {
-            answer.lane = asked.lane;
-            answer.requested_at = Some(asked.asked_at);
+            answer.take_over(asked.lane, asked.asked_at, asked.usage, asked.hit_limit);
         }
         for output in asked.output {
             let Some(answer) = &mut self.current else { return };
