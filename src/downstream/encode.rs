@@ -308,7 +308,7 @@ mod tests {
     fn every_error_kind_has_a_code() {
         for kind in ErrorKind::SESSION_KINDS {
             let json = encoded_text(ClientCommand::Error(Error::new(kind, "detail")));
-            let code = serde_json::from_str::<serde_json::Value>(&json).unwrap()["code"].clone();
+            let code = serde_json::from_str::<Value>(&json).unwrap()["code"].clone();
             assert!(code.as_str().is_some_and(|code| !code.is_empty()), "{kind:?}");
         }
     }
