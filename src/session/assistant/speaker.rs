@@ -155,7 +155,7 @@ impl Speaker {
         match signal.change {
             ConnectionChange::None | ConnectionChange::Queued | ConnectionChange::Ready => {}
             ConnectionChange::QueueStuck(words) => {
-                tools.out.push_error(Error::new(ErrorKind::QueueStuck, words))
+                tools.out.push_error(Error::new(ErrorKind::QueueStuck, words));
             }
             ConnectionChange::EmptyAnswer => {
                 self.finish_part(now, &[], partials, turn, tools);
