@@ -75,11 +75,14 @@ pub(crate) struct HarnessConfig {
     pub(crate) has_free_worker: bool,
 }
 
+/// From audio to a probability, or `None`.
+type Verdict = Box<dyn FnMut(&[i16]) -> Option<f32>>;
+
 /// Judges the ends of turns, after a virtual time.
 pub(crate) struct ScriptedJudge {
     pub(crate) takes: Duration,
     /// The probability that the user has finished, from the audio that ends in the pause; `None` if the model is too busy.
-    pub(crate) verdict: Box<dyn FnMut(&[i16]) -> Option<f32>>,
+    pub(crate) verdict: Verdict,
 }
 
 impl Default for HarnessConfig {
