@@ -1,6 +1,6 @@
 //! Answers offers: makes the peer of a client.
 
-use std::{fmt::Display, net::SocketAddr, sync::Arc};
+use std::{fmt::Display, net::SocketAddr, sync::Arc, time::Duration};
 
 use str0m::{
     Candidate, IceCreds, Rtc,
@@ -11,9 +11,10 @@ use str0m::{
 };
 use tokio::time::Instant;
 
-use super::{
-    CallRejection, call, codec, crypto, events::EVENT_MAX_BYTES, offer, outgoing::UNDELIVERED_MAX_BYTES,
-};
+use super::{CallRejection, codec, crypto, events::EVENT_MAX_BYTES, offer, outgoing::UNDELIVERED_MAX_BYTES};
+
+/// Interval of str0m's statistics.
+const STATS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The part that the peers of all clients share.
 pub(super) struct Answerer {
@@ -38,7 +39,7 @@ impl Answerer {
             .set_local_ice_credentials(creds)
             .set_ice_lite(true)
             .set_rtp_mode(true)
-            .set_stats_interval(Some(call::STATS_INTERVAL))
+            .set_stats_interval(Some(STATS_INTERVAL))
             .set_sctp_max_buffered_amount(UNDELIVERED_MAX_BYTES + EVENT_MAX_BYTES)
             .clear_codecs()
             .enable_opus(true, false)

@@ -32,8 +32,6 @@ use super::{
 };
 use crate::server::{CallProtocol, CallRates};
 
-/// Interval of str0m's statistics.
-pub(super) const STATS_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for a client to connect, and then the longest silence of its network.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Time for the last events to reach the client.

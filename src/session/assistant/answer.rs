@@ -1,12 +1,13 @@
 //! The answer in progress: from its request to the last sample that the client plays.
 
+mod calls;
+
 use std::{sync::Arc, time::Instant};
 
 use super::{
     AnswerSettings,
-    calling::{Calling, Outcome},
+    calling::Calling,
     entries::Entries,
-    pace::Pace,
     speaker::{SpeakStyle, Speaker},
 };
 use crate::session::{
@@ -23,7 +24,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{
         AnswerRequest, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, LaneEvent, MessageMeta, Role,
-        TokenUsage, ToolCall, heard_words, usage::output_audio_tokens,
+        TokenUsage, usage::output_audio_tokens,
     },
     mapping::{
         Profile,
@@ -247,69 +248,6 @@ impl Answer {
                 self.filter.finish(&mut self.turn.text);
                 self.complete_turn(now, partials, tools);
             }
-        }
-    }
-
-    /// Decides about calls of tools. Returns false if the model is asked once more, or the answer has failed.
-    fn conclude_calls(&mut self, now: Instant, partials: bool, tools: &mut Tools) -> bool {
-        let Some(calling) = &mut self.calling else { return true };
-        let words = calling.finish();
-        self.say(&words, partials, &mut tools.out);
-        let has_words =
-            !self.turn.text.trim().is_empty() || self.speaker.as_ref().is_some_and(Speaker::has_words);
-        self.cut_unheard_words();
-        let Some(calling) = &mut self.calling else { return true };
-        match calling.conclude(has_words) {
-            Outcome::Calls { calls, words } => {
-                let audio = if calls.is_empty() { calling.release_all_audio() } else { Vec::new() };
-                self.say(&words, partials, &mut tools.out);
-                self.play(now, &audio, tools);
-                for call in calls {
-                    let entry_id = tools.segment_ids.next_id();
-                    let call_id = format!("call_{:08x}{entry_id:08x}", tools.lanes.rng().u32(..));
-                    let call = ToolCall { call_id, name: call.name, arguments: call.arguments };
-                    self.turn.calls.push((entry_id, call));
-                }
-                true
-            }
-            Outcome::AskAgain(mistake) => {
-                self.filter.clear();
-                self.leave_lane(now, tools);
-                if self.calling.as_mut().is_some_and(Calling::ask_silently) && self.speaks {
-                    self.speaker.get_or_insert_with(|| Speaker::new(self.speak_attempts));
-                }
-                let has_all_words = self.calling.as_ref().is_some_and(|calling| calling.had_words);
-                if let Some(speaker) = self.speaker.as_mut().filter(|_| has_all_words) {
-                    // The second answer's words come all at once. Until then, its lane may need the only worker.
-                    speaker.finish();
-                }
-                tools.out.observe(Observation::ModelMistake(mistake));
-                let note = "the model's call of a tool could not be used".to_owned();
-                tools.out.observe(Observation::AskedAgain(note));
-                false
-            }
-            Outcome::Failed(mistake) => {
-                self.leave_lane(now, tools);
-                let detail = "the model's call of a tool could not be used, twice";
-                let error = Error {
-                    segment_id: Some(self.turn.segment_id),
-                    ..Error::new(ErrorKind::AnswerFailed, detail)
-                };
-                tools.out.push_quoting_error(error, &mistake);
-                tools.out.observe(Observation::ModelMistake(mistake));
-                self.end_failed(now, tools);
-                false
-            }
-        }
-    }
-
-    /// Cuts the words before a call to those that are heard, if the rest of their audio was dropped with the call's.
-    fn cut_unheard_words(&mut self) {
-        if self.calling.as_ref().is_some_and(Calling::has_dropped_audio) {
-            let made_ms = self.turn.audio_ms();
-            let expected_ms = Pace::USUAL.length_ms(&self.turn.text).max(made_ms);
-            let heard = heard_words(&self.turn.text, made_ms, expected_ms).len();
-            self.turn.text.truncate(heard);
         }
     }
 
