@@ -339,7 +339,7 @@ mod tests {
             |name: &str| super::explain_markdown(&client, &library.profile(name).unwrap(), &dialect);
         let (on, off) = (explained("timed"), explained("speech"));
         assert!(
-            on.contains("Its times are estimated") && on.contains("enables estimated word times"),
+            on.contains("are estimated: the words share") && on.contains("enables estimated word times"),
             "{on}"
         );
         assert!(off.contains("never: MiniCPM-o provides no word times"), "{off}");
