@@ -89,6 +89,8 @@ async function talk(server, transportName) {
     if (participant?.local || track.kind !== 'audio') return;
     const player = new Audio();
     player.srcObject = new MediaStream([track]);
+    // Otherwise the browser's echo cancellation changes what the microphone hears.
+    player.volume = 0;
     player.play();
   });
   client.on(RTVIEvent.Error, ({ data }) => report.errors.push(data));

@@ -62,7 +62,7 @@ pub(super) struct Call {
     outgoing: Outgoing,
     /// Of the client's last offer.
     layout: Layout,
-    /// What became of the audio of earlier connections.
+    /// Packets and concealed audio of earlier connections.
     earlier_audio: (JitterStats, f64),
     /// Longest event that the channel carries.
     event_max_bytes: usize,
@@ -145,7 +145,7 @@ impl Call {
         info!(reason = end, received, lost, late, reordered, concealed_s, "call ended");
     }
 
-    /// What became of the client's audio so far: its packets, and the time that was made up, s.
+    /// Packets of the client's audio so far by their fate, and the time that was made up, s.
     fn heard_audio(&self) -> (JitterStats, f64) {
         let (earlier, earlier_s) = self.earlier_audio;
         let Some(audio) = &self.audio else { return self.earlier_audio };

@@ -1,4 +1,4 @@
-//! What the data channel carries: events to the client, and the signalling of its protocol.
+//! Contents of the data channel: events to the client, and the signalling of its protocol.
 
 use std::borrow::Cow;
 

@@ -43,7 +43,7 @@ pub(super) fn audio_mids(offer: &str) -> Vec<Mid> {
     offer.lines().filter_map(mid_of_audio).collect()
 }
 
-/// What the offers of one peer connection share (JSEP, RFC 9429 §5.2.2).
+/// Properties that all offers of one peer connection share (JSEP, RFC 9429 §5.2.2).
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     /// The certificate's hash.
