@@ -5,8 +5,10 @@ use voxbridge_test_support::PICTURE;
 
 use super::{Realtime, config, speech};
 
-/// Input and output of a response, each with its parts: text, audio, pictures, cached; text, audio.
-fn counts(done: &Value) -> ([u64; 4], [u64; 2]) {
+/// Tokens of a response: of its input by text, audio, pictures and cached, and of its output by text and audio.
+type Tokens = ([u64; 4], [u64; 2]);
+
+fn counts(done: &Value) -> Tokens {
     let usage = &done["response"]["usage"];
     let (input, output) = (&usage["input_token_details"], &usage["output_token_details"]);
     let count = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{usage}"));
@@ -58,7 +60,7 @@ fn interrupted_answer_counts_what_was_made() {
 }
 
 /// The first two responses of a conversation in full duplex.
-fn talk(counts_tokens: bool) -> (([u64; 4], [u64; 2]), ([u64; 4], [u64; 2])) {
+fn talk(counts_tokens: bool) -> (Tokens, Tokens) {
     let mut config = config("model=gpt-realtime");
     config.profile = "conversation";
     config.simulator.counts_tokens = counts_tokens;

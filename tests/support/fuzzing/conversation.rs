@@ -346,7 +346,9 @@ impl FuzzDriver {
                 Output::ToClient(message, _) => self.check_client(&message),
                 Output::DropTurn { .. } => {}
                 // No profile here has pauses that matter.
-                Output::JudgeTurn(..) | Output::WithdrawJudgement | Output::FindWorker(..) => panic!("a question about a pause"),
+                Output::JudgeTurn(..) | Output::WithdrawJudgement | Output::FindWorker(..) => {
+                    panic!("a question about a pause")
+                }
                 Output::OpenLane(lane, ..) => {
                     assert_eq!(
                         self.lanes.insert(lane, LaneTransport::Dialled),
