@@ -243,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn model_that_was_not_loaded_at_the_start_takes_a_restart() {
-        let pending = vec!["`turn_model`".to_owned()];
+        let pending = ["`turn_model`".to_owned()];
         for (at_start, is_pending) in [(None, true), (Some("a.onnx"), false)] {
             let LoadedConfig { applied, service, .. } = loaded(at_start);
             let server = Server::new(service);

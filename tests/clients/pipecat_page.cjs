@@ -89,8 +89,8 @@ async function talk(server, transportName) {
     if (participant?.local || track.kind !== 'audio') return;
     const player = new Audio();
     player.srcObject = new MediaStream([track]);
-    // Otherwise the browser's echo cancellation changes what the microphone hears.
-    player.volume = 0;
+    // So quiet that the browser's echo cancellation leaves the microphone alone.
+    player.volume = 0.01;
     player.play();
   });
   client.on(RTVIEvent.Error, ({ data }) => report.errors.push(data));

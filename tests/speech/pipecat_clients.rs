@@ -124,5 +124,6 @@ async fn sdk_for_browsers_talks_and_interrupts_by_webrtc() {
     let Some(report) = talk_in_a_browser("webrtc").await else { return };
     let call = &report["call"];
     assert_eq!((&call["codec"], &call["reconnected"]), (&json!("audio/opus"), &json!(true)), "{call}");
-    assert!(call["totalAudioEnergy"].as_f64().unwrap() > 0.001, "{call}");
+    // The page plays at a hundredth of the volume, which is a ten-thousandth of the energy.
+    assert!(call["totalAudioEnergy"].as_f64().unwrap() > 1e-6, "{call}");
 }
