@@ -46,7 +46,7 @@ INFERENCE_MS = numbers(r"INFERENCE_MS: .*= (\d+);")[0]
 def takes():
     """The takes of gain.rs, in its order: name, int16 samples at 16 kHz, pause and end of the speech in ms."""
     sentences = re.findall(r'\{ file: "(.+?)", end_ms: (\w+), places_ms: &\[(.+?)\] \}', GAIN)
-    assert len(sentences) == GAIN.count('file: "'), "gain.rs spells a sentence in another way"
+    assert len(sentences) == GAIN.count(' file: "'), "gain.rs spells a sentence in another way"
     for file, end_ms, places_ms in sentences:
         with wave.open(str(PROJECT / "examples/speech" / file)) as recording:
             spoken = np.frombuffer(recording.readframes(recording.getnframes()), np.int16)
