@@ -66,9 +66,11 @@ def room_noise(recording, ms):
 
 
 class VirtualClock(selectors.DefaultSelector):
-    """Moves time on to the next timer when no task can run."""
+    """Clock from 0 on that moves to the next timer when no task can run."""
 
-    now_s = 0.0
+    def __init__(self):
+        super().__init__()
+        VirtualClock.now_s = 0.0
 
     def select(self, timeout=None):
         assert timeout is not None, "every task waits, and no timer is set"
