@@ -1,6 +1,8 @@
 //! What judged ends of turns and early questions gain: sentences with pauses inside, the real model, and the simulator's time.
 //!
 //! `cargo test --features turn-model --test core turn_end::gain -- --ignored --nocapture` prints the table.
+//! `tests/clients/pipecat_turns.py` reads the sentences, pauses and time of an inference from this file, and prints the same
+//! table for a Pipecat pipeline.
 
 use std::{path::Path, process::Command};
 
