@@ -2,7 +2,9 @@
 //!
 //! A session asks once in a pause of the user's speech, and has a fixed rule for the case that no verdict comes in time. So a
 //! question that finds the queue full is refused at once. A question that its session has withdrawn is not computed, and takes
-//! no place in the queue. [`model`] runs Smart Turn; a program without the cargo feature `turn-model` has none.
+//! no place in the queue. The newest question is answered first: with more questions than the threads can answer, the oldest in
+//! a full queue would get their verdicts just too late, and the inferences would be in vain.
+//! [`model`] runs Smart Turn; a program without the cargo feature `turn-model` has none.
 
 #[cfg(feature = "turn-model")]
 pub(crate) mod model;
@@ -11,7 +13,6 @@ pub(crate) mod model;
 pub(crate) mod model;
 
 use std::{
-    collections::VecDeque,
     io,
     num::NonZeroUsize,
     path::Path,
@@ -37,7 +38,7 @@ pub struct TurnJudge(Arc<PoolHandle>);
 #[derive(Debug)]
 struct PoolHandle(Arc<QuestionQueue>);
 
-/// Questions that wait for a thread.
+/// Questions that wait for a thread, oldest first.
 #[derive(Debug)]
 struct QuestionQueue {
     waiting: Mutex<WaitingQuestions>,
@@ -47,7 +48,7 @@ struct QuestionQueue {
 
 #[derive(Debug, Default)]
 struct WaitingQuestions {
-    list: VecDeque<Question>,
+    list: Vec<Question>,
     /// The last handle is gone.
     is_closed: bool,
 }
@@ -103,7 +104,7 @@ impl TurnJudge {
         if list.len() >= queue.max {
             return None;
         }
-        list.push_back(Question { audio, reply });
+        list.push(Question { audio, reply });
         queue.changed.notify_one();
         Some(verdict)
     }
@@ -122,11 +123,11 @@ impl QuestionQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the next question. `None` once the last handle is gone and no question waits.
+    /// Waits for a question, and takes the newest. `None` once the last handle is gone and no question waits.
     fn next(&self) -> Option<Question> {
         let is_idle = |waiting: &mut WaitingQuestions| waiting.list.is_empty() && !waiting.is_closed;
         let waiting = self.changed.wait_while(self.lock(), is_idle);
-        waiting.unwrap_or_else(PoisonError::into_inner).list.pop_front()
+        waiting.unwrap_or_else(PoisonError::into_inner).list.pop()
     }
 }
 
@@ -179,6 +180,16 @@ mod tests {
         (0..=WAITING_PER_THREAD).for_each(|_| release.send(()).unwrap());
         let verdicts = [first].into_iter().chain(waiting).map(|verdict| verdict.blocking_recv().unwrap());
         assert_eq!(verdicts.collect::<Vec<_>>(), [Some(1.0), Some(2.0), Some(3.0), Some(4.0)]);
+    }
+
+    #[test]
+    fn newest_question_is_answered_first() {
+        let (pool, release, begins) = held_pool();
+        let _first = pool.ask(audio(1)).unwrap();
+        assert_eq!(begins.recv(), Ok(1));
+        let _waiting: Vec<_> = (2..=4).map(|samples| pool.ask(audio(samples)).unwrap()).collect();
+        (0..4).for_each(|_| release.send(()).unwrap());
+        assert_eq!(begins.iter().take(3).collect::<Vec<_>>(), [4, 3, 2]);
     }
 
     #[test]
