@@ -230,7 +230,7 @@ client_events! {
         segment_id: u32,
         /// Probability that the user has finished; 1 if no model has judged the last pause.
         confidence: f32,
-        /// What ended the turn.
+        /// Cause of the turn's end.
         cause: EndCause,
         /// Start of the utterance in the received audio, ms.
         start_ms: u64,

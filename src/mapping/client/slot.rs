@@ -27,7 +27,7 @@ named_enum! {
         DroppedMs = "dropped_ms",
         /// Length of the utterance, s.
         DurationS = "duration_s",
-        /// What ended the turn: `model`, `timeout` or `manual`.
+        /// Cause of the turn's end: `model`, `timeout` or `manual`.
         EndCause = "end_cause",
         /// Probability that the user has finished, 0 to 1.
         EndConfidence = "end_confidence",

@@ -184,7 +184,7 @@ impl Speaker {
 }
 
 named_enum! {
-    /// What ended a turn of the user.
+    /// Cause of the end of a user's turn.
     #[derive(Default)]
     pub enum EndCause {
         /// The end-of-turn model: the user has finished.

@@ -57,7 +57,7 @@ pub(super) struct Answer {
     usage: UsageMeter,
 }
 
-/// What the model is asked.
+/// Question to the model.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Question<'a> {
     pub(super) request: &'a AnswerRequest,
@@ -121,7 +121,7 @@ impl Answer {
         self.is_answered
     }
 
-    /// What the model is asked.
+    /// The question to the model.
     pub(super) fn question(&self) -> Question<'_> {
         Question::new(&self.request, self.calling.as_ref(), self.speaks)
     }

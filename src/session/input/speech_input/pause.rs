@@ -61,7 +61,7 @@ pub(crate) struct PauseUse {
 pub(crate) struct TurnVerdict {
     /// Probability that the user has finished; `None` if no model has judged it.
     pub(crate) probability: Option<f32>,
-    /// What ended the turn.
+    /// Cause of the turn's end.
     pub(crate) cause: EndCause,
 }
 
