@@ -14,8 +14,10 @@ pub enum TemplateError {
         /// The nearest valid name, and all valid names.
         known: String,
     },
-    /// A format other than `whole`, `text` and `digits`.
-    #[error("unknown format `{format}` of `${{{name}}}`; a slot may be `:whole`, `:text` or `:digits`")]
+    /// An unknown format.
+    #[error(
+        "unknown format `{format}` of `${{{name}}}`; a slot may be `:whole`, `:text`, `:digits`, `:ms` or `:spaced`"
+    )]
     UnknownFormat {
         /// The slot's name.
         name: String,
@@ -174,6 +176,8 @@ fn find_slot<S: Copy>(spelled: &str, slots: &[(&str, S)]) -> Result<(S, SlotForm
         Some("whole") => SlotFormat::Whole,
         Some("text") => SlotFormat::Text,
         Some("digits") => SlotFormat::Digits,
+        Some("ms") => SlotFormat::Ms,
+        Some("spaced") => SlotFormat::Spaced,
         Some(other) => {
             return Err(TemplateError::UnknownFormat { name: name.to_owned(), format: other.to_owned() });
         }

@@ -76,7 +76,24 @@ fn formats_write_integers_and_strings() {
     assert_eq!(filled(SlotValue::Str("s")), r#"{"a":"s","b":"s","c":"s","d":"s"}"#);
     assert_eq!(filled(SlotValue::Null), r#"{"a":null,"b":null,"d":null}"#);
     let problem = Template::compile("[${x:hole}]", &["x"]).unwrap_err().to_string();
-    assert!(problem.contains("`:whole`, `:text` or `:digits`"), "{problem}");
+    assert!(problem.contains("`:whole`, `:text`, `:digits`, `:ms` or `:spaced`"), "{problem}");
+}
+
+#[test]
+fn formats_write_milliseconds_codes_and_spaced_texts() {
+    let text = "{\"a\": ${x:ms}, \"b\": ${x:spaced}, \"c\": ${x:digits}}";
+    let template = Template::compile(text, &["x"]).unwrap();
+    let filled = |x: SlotValue<'static>| {
+        let mut out = String::new();
+        template.render(&mut out, |_| x);
+        out
+    };
+    assert_eq!(filled(SlotValue::Float(1.25)), r#"{"a":1250,"b":1.25,"c":1}"#);
+    assert_eq!(filled(SlotValue::Str("4006")), r#"{"a":"4006","b":"4006 ","c":4006}"#);
+    assert_eq!(filled(SlotValue::Str("a\"")), r#"{"a":"a\"","b":"a\" ","c":null}"#);
+    for no_number in ["", "04", "1e3", "-1", "+1", "1.5"] {
+        assert!(filled(SlotValue::Str(no_number)).ends_with("\"c\":null}"), "{no_number}");
+    }
 }
 
 #[test]

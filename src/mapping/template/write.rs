@@ -19,6 +19,10 @@ pub(super) enum SlotFormat {
     Text,
     /// As a rounded number, or `null`: without quotes in any case.
     Digits,
+    /// A time in seconds as whole milliseconds.
+    Ms,
+    /// As JSON, but a text that is not empty gets a space behind it.
+    Spaced,
 }
 
 pub(super) fn write_formatted(value: SlotValue<'_>, format: SlotFormat, out: &mut String) {
@@ -28,14 +32,28 @@ pub(super) fn write_formatted(value: SlotValue<'_>, format: SlotFormat, out: &mu
         }
         (SlotFormat::Digits, SlotValue::Int(_)) => write_json(value, out),
         (SlotFormat::Digits, SlotValue::Raw(json)) if json.parse::<f64>().is_ok() => out.push_str(json),
+        (SlotFormat::Digits, SlotValue::Str(text)) if is_whole_number(text) => out.push_str(text),
         (SlotFormat::Digits, _) => out.push_str("null"),
         (SlotFormat::Text, SlotValue::Bool(_) | SlotValue::Int(_) | SlotValue::Float(_)) => {
             out.push('"');
             write_json(value, out);
             out.push('"');
         }
+        (SlotFormat::Ms, SlotValue::Float(seconds)) if seconds.is_finite() => {
+            write_json(SlotValue::Int((seconds * 1000.0).round() as i64), out);
+        }
+        (SlotFormat::Spaced, SlotValue::Str(text)) if !text.is_empty() => {
+            write_string(text, out);
+            out.truncate(out.len() - 1);
+            out.push_str(" \"");
+        }
         _ => write_json(value, out),
     }
+}
+
+/// True for a text that is a JSON number without sign, fraction and exponent.
+fn is_whole_number(text: &str) -> bool {
+    text.parse::<u32>().is_ok_and(|number| number.to_string() == text)
 }
 
 pub(super) fn write_json(value: SlotValue<'_>, out: &mut String) {
