@@ -100,6 +100,13 @@ impl Codec {
         };
         self.event_time = OnceLock::new();
         for message in mapping.event(name) {
+            let is_given = |slot| match slot {
+                EventSlot::Event(slot) => self.slot_value(source, slot, at_s).is_given(),
+                EventSlot::Value(at) => self.values.get(at).is_given(),
+            };
+            if message.when.is_some_and(|slot| !is_given(slot)) || message.unless.is_some_and(is_given) {
+                continue;
+            }
             message.renewed.iter().for_each(|at| self.values.renew(&mapping.values, *at));
             let mut json = String::with_capacity(256 + audio_chars);
             message.template.render(&mut json, |slot| match slot {
@@ -297,6 +304,28 @@ mod tests {
             json,
             r#"{"type":"error","code":"worker_crash","message":"nope","recoverable":true,"resume_segment_id":2}"#
         );
+    }
+
+    #[test]
+    fn message_with_a_condition_is_sent_if_its_slot_is_given() {
+        let source = include_str!("../../mappings/client/deepgram-listen.toml")
+            .replace("[query]", "[query]\ntimes = { remember = \"times\", type = \"flag\", default = \"false\" }")
+            .replace("[events]", "[values]\ntimes = { kind = \"remembered\" }\n\n[events]\nflushed = FLUSHED");
+        let flushed = "[{ message = '{\"with\": ${sequence}}', when = \"times\" }, \
+            { message = '{\"without\": 0}', unless = \"times\" }, '{}']";
+        let mut library = Library::default();
+        library.add("f.toml", &source.replace("FLUSHED", flushed)).unwrap();
+        for (query, first) in [("times=true", r#"{"with":3}"#), ("times=0", r#"{"without":0}"#), ("", r#"{"without":0}"#)] {
+            let mut codec = Codec::new(library.client("deepgram-listen").unwrap(), 0.0);
+            assert_eq!(codec.decode_query(query).problems, []);
+            codec.set_session("id", "model", 1);
+            let mut sent = Vec::new();
+            codec.encode(&ClientCommand::Flushed { sequence: 3 }, 0.0, |message, _| sent.push(message));
+            assert_eq!(sent, [first, "{}"].map(|json| Message::Text(json.to_owned())), "{query}");
+        }
+        let wrong = source.replace("FLUSHED", "{ message = '{}', when = \"tims\" }");
+        let problem = library.add("f.toml", &wrong).unwrap_err();
+        assert!(problem.message.contains("did you mean `times`"), "{problem}");
     }
 
     #[test]

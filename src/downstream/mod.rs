@@ -133,7 +133,7 @@ impl Codec {
     pub fn set_session(&mut self, session_id: &str, model: &str, seed: u64) {
         session_id.clone_into(&mut self.session_id);
         model.clone_into(&mut self.model);
-        self.values = ConnectionValues::new(&self.mapping.values, seed);
+        self.values.begin_session(&self.mapping.values, seed);
         match &mut self.kind {
             CodecKind::Mapped => {}
             CodecKind::Realtime(realtime) => realtime.set_session(session_id, model, seed),

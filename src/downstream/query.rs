@@ -74,6 +74,9 @@ impl Codec {
             Ok(read) => read,
             Err(problem) => return connect.problems.push(invalid_error("connect", [(field, problem)])),
         };
+        if let (Some(at), Some(value)) = (field.remember, &read) {
+            self.values.remember(at, value);
+        }
         let Some(value) = self.keep_effective(field, "connect", read) else { return };
         match (field.file.to, value) {
             (Some(FieldRole::Model), FieldValue::Text(model)) => connect.model = Some(model),

@@ -21,6 +21,7 @@ enum ValueContent {
     None,
     Text(String),
     Number(i64),
+    Flag(bool),
 }
 
 impl ConnectionValues {
@@ -34,6 +35,16 @@ impl ConnectionValues {
         let mut values = Self { contents, random: fastrand::Rng::with_seed(seed) };
         (0..rules.len()).for_each(|at| values.renew(rules, at));
         values
+    }
+
+    /// Begins the session: renews all values but the remembered ones.
+    pub(super) fn begin_session(&mut self, rules: &[ValueRule], seed: u64) {
+        let before = std::mem::replace(self, Self::new(rules, seed)).contents;
+        for ((content, before), rule) in self.contents.iter_mut().zip(before).zip(rules) {
+            if matches!(rule.source, ValueSource::Remembered { .. }) {
+                *content = before;
+            }
+        }
     }
 
     /// Gives a value a new content: another id, or the next number. A remembered value stays.
@@ -69,6 +80,7 @@ impl ConnectionValues {
         self.contents[at] = match value {
             FieldValue::Text(text) => ValueContent::Text(text.chars().take(REMEMBERED_MAX_CHARS).collect()),
             FieldValue::Integer(number) => ValueContent::Number(*number),
+            FieldValue::Flag(flag) => ValueContent::Flag(*flag),
             _ => return,
         };
     }
@@ -79,6 +91,7 @@ impl ConnectionValues {
             ValueContent::None => SlotValue::Null,
             ValueContent::Text(text) => SlotValue::Str(text),
             ValueContent::Number(number) => SlotValue::Int(*number),
+            ValueContent::Flag(flag) => SlotValue::Bool(*flag),
         }
     }
 }

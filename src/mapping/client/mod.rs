@@ -184,7 +184,7 @@ impl ClientMapping {
             message_id: read.message_id.map(|pointer| extractor.add(&pointer.0)),
             framing: read.framing,
             headers: read.headers,
-            query: compile_fields(read.query, &mut Extractor::default(), &[], true, document)?,
+            query: compile_fields(read.query, &mut Extractor::default(), &values, true, document)?,
             audio_in: read.audio_in,
             audio_out: read.audio_out,
             transcripts: read.transcripts,

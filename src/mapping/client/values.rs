@@ -89,14 +89,53 @@ pub struct EventMessage {
     pub template: Template<EventSlot>,
     /// The values that get a new content before this message.
     pub renewed: Vec<usize>,
+    /// The message is sent only if this slot is given.
+    pub when: Option<EventSlot>,
+    /// The message is sent only if this slot is not given.
+    pub unless: Option<EventSlot>,
+    /// The conditions for people; empty if there are none.
+    pub conditions: String,
 }
 
-/// The templates of an event: one message, or several that are sent in this order.
+/// The messages of an event: one, or several that are sent in this order.
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a template in quotes, or a list of templates")]
+#[serde(
+    untagged,
+    expecting = "expected a template in quotes, a table of `message` with `when` or `unless`, or a list of these"
+)]
 pub(super) enum EventFile {
-    One(String),
-    Several(Vec<String>),
+    One(MessageFile),
+    Several(Vec<MessageFile>),
+}
+
+/// A message of an event in a file.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a template in quotes, or a table of `message` with `when` or `unless`"
+)]
+pub(super) enum MessageFile {
+    Always(String),
+    Conditional(ConditionalMessage),
+}
+
+/// A message that is sent under a condition: a slot that must be given, and one that must not.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ConditionalMessage {
+    message: String,
+    when: Option<String>,
+    unless: Option<String>,
+}
+
+impl MessageFile {
+    /// The template, and the slots of the conditions.
+    fn parts(&self) -> (&str, Option<&str>, Option<&str>) {
+        match self {
+            Self::Always(template) => (template, None, None),
+            Self::Conditional(it) => (&it.message, it.when.as_deref(), it.unless.as_deref()),
+        }
+    }
 }
 
 pub(super) fn compile_values(
@@ -149,12 +188,31 @@ pub(super) fn compile_event(
     if texts.is_empty() {
         return Err(problem("an event without messages is left out, not empty".to_owned()));
     }
-    let compile = |text: &String| {
+    let find_slot = |slot: &str| {
+        let known = || slots.iter().map(|(name, _)| *name);
+        let found = slots.iter().find(|(name, _)| *name == slot);
+        found.map(|(_, found)| *found).ok_or_else(|| {
+            problem(format!("the condition `{slot}` is no slot of this event{}", suggest_known(slot, known)))
+        })
+    };
+    let compile = |text: &MessageFile| {
+        let (text, when, unless) = text.parts();
+        if name == EventName::TranscriptWord && (when.is_some() || unless.is_some()) {
+            return Err(problem("an element of `words` has no condition".to_owned()));
+        }
         let template = Template::compile_slots(text, &slots).map_err(|error| problem(error.to_string()))?;
         let per_message = |at: &usize| values[*at].source.scope() == Some(ValueScope::Message);
         let renewed = (0..values.len()).filter(per_message);
         let renewed = renewed.filter(|at| template.uses_slot(EventSlot::Value(*at))).collect();
-        Ok(EventMessage { template, renewed })
+        let conditions = when.map(|slot| format!("if `{slot}`"));
+        let conditions = conditions.into_iter().chain(unless.map(|slot| format!("unless `{slot}`")));
+        Ok(EventMessage {
+            template,
+            renewed,
+            conditions: conditions.collect::<Vec<_>>().join(" and "),
+            when: when.map(find_slot).transpose()?,
+            unless: unless.map(find_slot).transpose()?,
+        })
     };
     texts.iter().map(compile).collect()
 }

@@ -280,7 +280,11 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
             }
             name => describe_event(name, profile, dialect),
         };
-        rows.push(ExplainRow::new(RowKind::Event, &spelled, origin));
+        let becomes = match message.conditions.as_str() {
+            "" => origin.to_owned(),
+            conditions => format!("{conditions}: {origin}"),
+        };
+        rows.push(ExplainRow::new(RowKind::Event, &spelled, becomes));
     }
     for event in client.realtime.iter().flat_map(|_| RealtimeEvent::ALL) {
         let spelled = client.realtime.as_ref().map_or("", |names| names.event(event, false));

@@ -12,8 +12,8 @@ impl ProtocolField {
         if file.to.is_none() && file.because.is_none() && file.remember.is_none() {
             return problem_with("has neither `to`, `remember` nor `because`");
         }
-        if file.remember.is_some() && (in_query || !is_rememberable(file.type_name)) {
-            return problem_with("has `remember`, which is for texts and whole numbers of commands");
+        if file.remember.is_some() && !is_rememberable(file.type_name) {
+            return problem_with("has `remember`, which is for texts, whole numbers and flags");
         }
         if (file.to == Some(FieldRole::Audio)) != (file.type_name == FieldType::Base64) {
             return problem_with("must have both `to = \"audio\"` and `type = \"base64\"`, or neither");
@@ -57,5 +57,5 @@ impl ProtocolField {
 }
 
 const fn is_rememberable(type_name: FieldType) -> bool {
-    matches!(type_name, FieldType::Text | FieldType::Choice | FieldType::Integer)
+    matches!(type_name, FieldType::Text | FieldType::Choice | FieldType::Integer | FieldType::Flag)
 }

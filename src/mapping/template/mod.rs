@@ -51,6 +51,19 @@ pub enum SlotValue<'a> {
     Written(JsonWriter<'a>),
 }
 
+impl SlotValue<'_> {
+    /// True unless the value is `null`, `false`, 0, or an empty text or list.
+    #[must_use]
+    pub const fn is_given(&self) -> bool {
+        match self {
+            Self::Null | Self::Bool(false) | Self::Int(0) => false,
+            Self::Str(text) | Self::Plain(text) | Self::Elements(text) => !text.is_empty(),
+            Self::List(items) => !items.is_empty(),
+            _ => true,
+        }
+    }
+}
+
 /// Writes a value of its own.
 #[derive(Clone, Copy)]
 pub struct JsonWriter<'a>(pub &'a dyn Fn(&mut String));
