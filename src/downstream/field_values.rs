@@ -7,7 +7,7 @@ use crate::{
     audio::{encoding::Encoding, vad::Sensitivity},
     error::{Error, ErrorKind},
     event::{MicrophoneMode, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame},
-    mapping::field::{FieldRole, FieldValue},
+    mapping::field::{FieldRole, FieldValue, parse_format},
 };
 
 /// The text of a message, unless it is blank.
@@ -35,11 +35,29 @@ pub(super) fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> 
 }
 
 pub(super) fn to_settings(values: Vec<(FieldRole, FieldValue)>) -> Vec<Setting> {
-    values.into_iter().filter_map(|(role, value)| to_setting(role, value)).collect()
+    values.into_iter().flat_map(|(role, value)| settings_of(role, value)).collect()
+}
+
+/// Makes the settings of a value by its role: one, two for a format, none for other roles.
+pub(super) fn settings_of(role: FieldRole, value: FieldValue) -> impl Iterator<Item = Setting> {
+    let format = match &value {
+        FieldValue::Text(name) if role.is_format() => parse_format(name),
+        _ => None,
+    };
+    let (first, second) = match format {
+        Some((encoding, rate_hz)) if role == FieldRole::InputFormat => {
+            (Some(Setting::InputEncoding(encoding)), Some(Setting::InputRate(rate_hz)))
+        }
+        Some((encoding, rate_hz)) => {
+            (Some(Setting::OutputEncoding(encoding)), Some(Setting::OutputRate(rate_hz)))
+        }
+        None => (to_setting(role, value), None),
+    };
+    first.into_iter().chain(second)
 }
 
 /// Makes a setting of a value by its role; `None` for other roles.
-pub(super) fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
+fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
     // A number out of range saturates, and is rejected with the valid range when it is applied.
     let as_u32 = |number: i64| u32::try_from(number).unwrap_or(if number < 0 { 0 } else { u32::MAX });
     Some(match (role, value) {

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use super::{Codec, decode::invalid_error, field_values::to_setting};
+use super::{Codec, decode::invalid_error, field_values::settings_of};
 use crate::{
     audio::encoding::Encoding,
     error::Error,
@@ -10,7 +10,7 @@ use crate::{
     mapping::{
         client::Framing,
         extract::Node,
-        field::{FieldRole, FieldType, FieldValue, ProtocolField},
+        field::{FieldRole, FieldValue, ProtocolField},
     },
 };
 
@@ -40,7 +40,7 @@ impl Codec {
         }
         for (at, (name, value)) in given.iter().enumerate() {
             let Some(field) = mapping.query.iter().find(|field| field.name == *name) else { continue };
-            if field.file.type_name != FieldType::TextList {
+            if !field.is_repeated() {
                 self.decode_parameter(field, vec![value.clone()], &mut connect);
             } else if given[..at].iter().all(|(before, _)| before != name) {
                 // A list is spelled by repeating the parameter.
@@ -66,9 +66,9 @@ impl Codec {
             values.iter_mut().for_each(|value| *value = value.chars().take(max as usize).collect());
         }
         let mut nodes = values.into_iter().map(Node::Str);
-        let node = match field.file.type_name {
-            FieldType::TextList => Some(Node::List(nodes.collect())),
-            _ => nodes.next(),
+        let node = match field.is_repeated() {
+            true => Some(Node::List(nodes.collect())),
+            false => nodes.next(),
         };
         let read = match field.read(node.as_ref()) {
             Ok(read) => read,
@@ -107,11 +107,12 @@ impl Codec {
                 self.framing = Framing::from_name(&name).unwrap_or_default();
             }
             (Some(role), value) => {
-                let setting = to_setting(role, value);
-                if let Some(Setting::OutputRate(rate_hz)) = setting {
-                    self.rate_out_hz = rate_hz;
+                for setting in settings_of(role, value) {
+                    if let Setting::OutputRate(rate_hz) = setting {
+                        self.rate_out_hz = rate_hz;
+                    }
+                    connect.settings.push(setting);
                 }
-                connect.settings.extend(setting);
             }
             (None, _) => {}
         }

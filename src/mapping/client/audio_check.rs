@@ -8,7 +8,7 @@ use crate::{
         encoding::Encoding, format::FormatError, input_converter::InputConverter, opus::PacketOptions,
         output_converter::OutputConverter,
     },
-    mapping::field::FieldRole,
+    mapping::field::{FieldRole, parse_format},
 };
 
 impl ClientMapping {
@@ -79,13 +79,16 @@ impl ClientMapping {
 
     /// True if the client may get Opus: by default, with a rate of its own, or by the value of a field.
     fn plays_opus(&self) -> bool {
+        let roles = [FieldRole::OutputEncoding, FieldRole::OutputFormat].map(Some);
         let mut chosen = self
             .all_fields()
-            .filter(|field| field.file.to == Some(FieldRole::OutputEncoding))
+            .filter(|field| roles.contains(&field.file.to))
             .flat_map(|field| field.file.values.iter().chain(field.file.value_map.values()));
+        let encoding_of =
+            |name: &str| parse_format(name).map_or_else(|| Encoding::from_name(name), |(encoding, _)| Some(encoding));
         self.audio_out.encoding == Encoding::Opus
             || self.audio_out.rates_hz.contains_key(&Encoding::Opus)
-            || chosen.any(|name| Encoding::from_name(name) == Some(Encoding::Opus))
+            || chosen.any(|name| encoding_of(name) == Some(Encoding::Opus))
     }
 }
 

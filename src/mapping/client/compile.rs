@@ -22,7 +22,16 @@ pub(super) fn compile_fields(
     let compiled = files.into_iter().map(|(name, file)| {
         let at = name.span().start;
         let name = name.into_inner();
-        let slot = extractor.add(&file.at.clone().unwrap_or_else(|| format!("/{name}")));
+        let pointer = file.at.clone().unwrap_or_else(|| format!("/{name}"));
+        let slot = match &file.item {
+            Some(item) => extractor.add_list(&pointer, item),
+            None => Some(extractor.add(&pointer)),
+        };
+        if slot.is_none() {
+            let message = format!("field `{name}` has another `item` than a field with the same pointer");
+            problems.push(document.problem(at, message));
+        }
+        let slot = slot.unwrap_or_default();
         let remembered = file.remember.as_ref().map(|value| find_remembered(values, value));
         let (remember, unknown) = match remembered {
             Some(Ok(value)) => (Some(value), None),

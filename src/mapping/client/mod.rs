@@ -294,8 +294,9 @@ impl ClientMapping {
         }
         let commands = || self.commands.iter().flat_map(|command| &command.fields);
         let chooses_rate = commands().any(|field| field.file.to == Some(FieldRole::OutputRateHz));
-        let chooses_encoding =
-            self.all_fields().any(|field| field.file.to == Some(FieldRole::OutputEncoding));
+        let chooses_encoding = self.all_fields().any(|field| {
+            matches!(field.file.to, Some(FieldRole::OutputEncoding | FieldRole::OutputFormat))
+        });
         if self.framing == Framing::Protobuf && (chooses_rate || chooses_encoding) {
             let message = "`framing = \"protobuf\"` needs one format of audio to the client; only its rate may be chosen, in [query]";
             problems.push(error_at_key(&["framing"], message.to_owned()));

@@ -240,6 +240,8 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::Voice => "the configured voice of that name, or the default voice",
         FieldRole::InputEncoding => "encoding of the binary frames",
         FieldRole::OutputEncoding => "encoding of the audio sent back",
+        FieldRole::InputFormat => "encoding and sample rate of the client's audio",
+        FieldRole::OutputFormat => "encoding and sample rate of the audio sent back",
         FieldRole::SpeechEvents => "enables events for the start and end of speech",
         FieldRole::UtteranceGapMs => "silence after an utterance that triggers an event",
         FieldRole::InputRateHz => "sample rate of the binary frames, 8 to 192 kHz",

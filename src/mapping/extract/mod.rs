@@ -90,6 +90,16 @@ pub struct Extractor {
 #[derive(Debug, Default)]
 struct KeyTree {
     keys: Vec<(Box<str>, KeyNode)>,
+    /// How an object in a list at this level is read.
+    item: Option<Box<ItemTree>>,
+}
+
+/// Finds the value that an object in a list stands for.
+#[derive(Debug)]
+struct ItemTree {
+    pointer: Box<str>,
+    slot: usize,
+    tree: KeyTree,
 }
 
 #[derive(Debug, Default)]
@@ -129,37 +139,39 @@ impl Extractor {
 
     /// Adds a pointer and returns its slot; a known pointer keeps its slot.
     pub fn add(&mut self, pointer: &str) -> usize {
-        let mut parts =
-            pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).peekable();
-        let mut tree = &mut self.root;
-        while let Some(part) = parts.next() {
-            let step = tree.child_or_insert(&part);
-            if parts.peek().is_none() {
-                return *step.slot.get_or_insert_with(|| {
-                    self.slots += 1;
-                    self.slots - 1
-                });
-            }
-            tree = &mut step.children;
+        let slots = &mut self.slots;
+        let mut next_slot = || {
+            *slots += 1;
+            *slots - 1
+        };
+        match self.root.node_at(pointer) {
+            Some(node) => *node.slot.get_or_insert_with(next_slot),
+            // An empty pointer names the message itself, which is always an object: a slot that is never filled.
+            None => next_slot(),
         }
-        // An empty pointer names the message itself, which is always an object: a slot that is never filled.
+    }
+
+    /// Adds a pointer to a list and returns its slot. Each object in the list is read as the value that `item` points to,
+    /// or as `null` without one. `None` if the objects of this list are read in another way already.
+    pub fn add_list(&mut self, pointer: &str, item: &str) -> Option<usize> {
+        let slot = self.add(pointer);
+        let list = &mut self.root.node_at(pointer)?.children;
+        if let Some(known) = &list.item {
+            return (*known.pointer == *item).then_some(slot);
+        }
+        let item_slot = self.slots;
         self.slots += 1;
-        self.slots - 1
+        let mut tree = KeyTree::default();
+        tree.node_at(item)?.slot = Some(item_slot);
+        list.item = Some(Box::new(ItemTree { pointer: item.into(), slot: item_slot, tree }));
+        Some(slot)
     }
 
     /// Adds a pointer whose value is taken verbatim. No other pointer may lead into this value.
     pub fn add_raw(&mut self, pointer: &str) -> usize {
         let slot = self.add(pointer);
-        let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
-        let mut tree = &mut self.root;
-        let mut last = None;
-        for part in parts {
-            let step = tree.child_or_insert(&part);
-            tree = &mut step.children;
-            last = Some(&mut step.raw);
-        }
-        if let Some(raw) = last {
-            *raw = true;
+        if let Some(node) = self.root.node_at(pointer) {
+            node.raw = true;
         }
         slot
     }
@@ -232,6 +244,20 @@ fn restore<'a>(node: Node<'_>, cut: &LongStrings, text: &'a str) -> Node<'a> {
 }
 
 impl KeyTree {
+    /// The node that a pointer leads to, which is created if it is missing; `None` for an empty pointer.
+    fn node_at(&mut self, pointer: &str) -> Option<&mut KeyNode> {
+        let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
+        let mut parts = parts.peekable();
+        let mut tree = self;
+        loop {
+            let node = tree.child_or_insert(&parts.next()?);
+            if parts.peek().is_none() {
+                return Some(node);
+            }
+            tree = &mut node.children;
+        }
+    }
+
     fn child_or_insert(&mut self, key: &str) -> &mut KeyNode {
         let index = self.keys.iter().position(|(known, _)| **known == *key).unwrap_or_else(|| {
             self.keys.push((key.into(), KeyNode::default()));
@@ -336,9 +362,13 @@ impl<'a> Visitor<'a> for NodeVisitor<'_, '_, 'a> {
             let is_known = !self.tree.keys.is_empty();
             let step = if is_known { self.tree.get(&list.len().to_string()) } else { None };
             let tree = step.map_or(&empty, |step| &step.children);
-            let Some(node) = items.next_element_seed(NodeVisitor { tree, values: &mut *self.values })? else {
-                return Ok(Node::List(list));
-            };
+            let item = self.tree.item.as_deref();
+            let tree = item.map_or(tree, |item| &item.tree);
+            let found = items.next_element_seed(NodeVisitor { tree, values: &mut *self.values })?;
+            let Some(mut node) = found else { return Ok(Node::List(list)) };
+            if let Some(item) = item.filter(|_| node == Node::Object) {
+                node = self.values.0[item.slot].take().unwrap_or(Node::Null);
+            }
             if let Some(slot) = step.and_then(|step| step.slot) {
                 self.values.0[slot] = Some(node.clone());
             }

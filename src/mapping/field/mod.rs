@@ -1,11 +1,14 @@
 //! One field of a command, or one query parameter: its position, type, range and role.
 
+mod list;
+mod unit;
 mod validate;
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+pub use self::unit::{FieldUnit, parse_format};
 use super::extract::Node;
 
 /// Role of a field. Mapping files name it in snake case after `to =`.
@@ -56,6 +59,10 @@ pub enum FieldRole {
     OutputEncoding,
     /// Sample rate of the audio for the client, Hz.
     OutputRateHz,
+    /// Encoding and sample rate of the client's audio, in one word.
+    InputFormat,
+    /// Encoding and sample rate of the audio for the client, in one word.
+    OutputFormat,
     /// Whether `speech_started` and `speech_ended` are sent.
     SpeechEvents,
     /// Silence after an utterance before `utterance_gap` is sent, ms of audio.
@@ -96,9 +103,6 @@ pub enum FieldRole {
     Transport,
 }
 
-/// Longest item of a list of texts: longer than any name or phrase.
-const ITEM_MAX_CHARS: usize = 256;
-
 /// A field in a mapping file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -117,6 +121,13 @@ pub struct FieldFile {
     /// Values of a `choice`; `*` at the end of one stands for anything.
     #[serde(default)]
     pub values: Vec<String>,
+    /// Where an item of a list has its text, if it is an object.
+    pub item: Option<String>,
+    /// The value is a list as JSON in a string.
+    #[serde(default)]
+    pub json_text: bool,
+    /// Unit of a number whose role is in milliseconds.
+    pub unit: Option<FieldUnit>,
     /// The protocol's words, and the values they stand for.
     #[serde(default)]
     pub value_map: BTreeMap<String, String>,
@@ -225,9 +236,9 @@ impl ProtocolField {
     /// # Errors
     /// Description of the mistake, without the field's name.
     pub fn read_text(&self, text: &str) -> Result<Option<FieldValue>, String> {
-        match self.file.type_name {
-            FieldType::TextList => self.read(Some(&Node::List(vec![Node::Str(text.into())]))),
-            _ => self.read(Some(&Node::Str(text.into()))),
+        match self.is_repeated() {
+            true => self.read(Some(&Node::List(vec![Node::Str(text.into())]))),
+            false => self.read(Some(&Node::Str(text.into()))),
         }
     }
 
@@ -246,7 +257,7 @@ impl ProtocolField {
                 other => Err(format!("Input should be a valid string, got {}", display_node(other))),
             },
             FieldType::Integer => self.parse_number(node, true),
-            FieldType::Number => self.parse_number(node, false),
+            FieldType::Number => self.parse_number(node, false).map(|value| self.in_unit_of_role(value)),
             FieldType::Flag => parse_flag(node).map(FieldValue::Flag),
             FieldType::TextList => self.parse_text_list(node).map(FieldValue::TextList),
             FieldType::Choice => self.parse_choice(node),
@@ -269,24 +280,6 @@ impl ProtocolField {
             return Err(format!("String should have at most {max} characters, got {letters}"));
         }
         Ok(FieldValue::Text(text.to_owned()))
-    }
-
-    fn parse_text_list(&self, node: &Node<'_>) -> Result<Vec<String>, String> {
-        let Node::List(items) = node else {
-            return Err(format!("Input should be a valid list, got {}", display_node(node)));
-        };
-        if let Some(max) = self.file.max.filter(|max| items.len() as f64 > *max) {
-            return Err(format!("List should have at most {max} items, got {}", items.len()));
-        }
-        let texts = items.iter().map(|item| match item.as_str() {
-            None => Err(format!("Input should be a valid string, got {}", display_node(item))),
-            Some(text) if text.chars().count() > ITEM_MAX_CHARS => Err(format!(
-                "String should have at most {ITEM_MAX_CHARS} characters, got {}",
-                display_node(item)
-            )),
-            Some(text) => Ok(text.to_owned()),
-        });
-        texts.collect()
     }
 
     fn parse_choice(&self, node: &Node<'_>) -> Result<FieldValue, String> {

@@ -1,4 +1,4 @@
-use super::*;
+use super::{list::ITEM_MAX_CHARS, *};
 
 fn field(toml: &str) -> ProtocolField {
     ProtocolField { name: "f".into(), slot: 0, remember: None, file: toml::from_str(toml).unwrap() }
@@ -69,6 +69,53 @@ fn value_map_translates_protocol_values() {
     assert_eq!(silence.read_text("false"), Ok(Some(FieldValue::Integer(30_000))));
     assert_eq!(silence.read_text("300"), Ok(Some(FieldValue::Integer(300))));
     assert!(silence.read_text("no").is_err());
+}
+
+#[test]
+fn seconds_become_milliseconds_and_errors_stay_in_seconds() {
+    let silence = field("to = \"end_silence_ms\"\ntype = \"number\"\nunit = \"s\"\nmin = 0.3\nmax = 3");
+    assert_eq!(silence.read_text("1.5"), Ok(Some(FieldValue::Integer(1500))));
+    assert_eq!(silence.read(Some(&Node::Int(2))), Ok(Some(FieldValue::Integer(2000))));
+    let problem = silence.read_text("3.001").unwrap_err();
+    assert_eq!(problem, "Input should be less than or equal to 3, got 3.001");
+    for wrong in [
+        "to = \"end_silence_ms\"\ntype = \"integer\"\nunit = \"s\"",
+        "to = \"voice\"\ntype = \"number\"\nunit = \"s\"",
+    ] {
+        assert!(field(wrong).validate(false).unwrap().contains("has a `unit`"), "{wrong}");
+    }
+}
+
+#[test]
+fn list_in_a_json_text_has_its_texts_objects_or_keys() {
+    let words = field("to = \"hot_words\"\ntype = \"text_list\"\nmax = 2\njson_text = true\nitem = \"/word\"");
+    let read = |text| words.read_text(text);
+    let list = |texts: &[&str]| Ok(Some(FieldValue::TextList(texts.iter().map(|it| (*it).to_owned()).collect())));
+    assert_eq!(read(r#"["a b", {"word": "c"}]"#), list(&["a b", "c"]));
+    assert_eq!(read(r#"{"a": 20, "b": 1}"#), list(&["a", "b"]));
+    assert_eq!(read("[]"), list(&[]));
+    for (wrong, problem) in [
+        ("a", "Input should be a list in JSON, got 'a'"),
+        ("5", "Input should be a list in JSON, got '5'"),
+        (r#"["a", "b", "c"]"#, "List should have at most 2 items, got 3"),
+        (r#"[{"wort": "c"}]"#, "Input should be a valid string, got null"),
+        ("[[1]]", "Input should be a valid string, got []"),
+    ] {
+        assert_eq!(read(wrong).unwrap_err(), problem, "{wrong}");
+    }
+}
+
+#[test]
+fn format_names_encoding_and_rate() {
+    let format = "to = \"input_format\"\ntype = \"choice\"\nvalue_map = { pcm_16000 = \"s16le 16000\" }";
+    assert_eq!(field(format).validate(true), None);
+    assert!(field(format).read_text("mp3_44100").unwrap_err().contains("should be 'pcm_16000'"));
+    for wrong in ["s16le", "s16 16000", "s16le 0", "s16le x", "s16le  16000"] {
+        let problem = field(&format.replace("s16le 16000", wrong)).validate(true).unwrap();
+        assert!(problem.contains("such as `s16le 16000`"), "{problem}");
+    }
+    let text = "to = \"output_format\"\ntype = \"text\"";
+    assert!(field(text).validate(true).unwrap().contains("`choice` with a `value_map`"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Checks the definition of a field.
 
-use super::{FieldRole, FieldType, ProtocolField};
+use super::{FieldRole, FieldType, ProtocolField, parse_format};
 use crate::{audio::encoding::Encoding, mapping::check::suggest_known};
 
 impl ProtocolField {
@@ -30,6 +30,22 @@ impl ProtocolField {
         if file.type_name == FieldType::Choice && file.values.is_empty() && file.value_map.is_empty() {
             return problem_with("is a `choice` without `values` and without `value_map`");
         }
+        if file.unit.is_some()
+            && (file.type_name != FieldType::Number || !file.to.is_some_and(FieldRole::is_in_ms))
+        {
+            return problem_with("has a `unit`, which is for numbers whose role is in milliseconds");
+        }
+        if (file.item.is_some() || file.json_text) && file.type_name != FieldType::TextList {
+            return problem_with("has `item` or `json_text`, which are for a `text_list`");
+        }
+        if file.item.as_ref().is_some_and(|item| !item.starts_with('/')) {
+            return problem_with("has an `item` that is no JSON pointer; one begins with `/`");
+        }
+        if file.to.is_some_and(FieldRole::is_format)
+            && (file.type_name != FieldType::Choice || file.value_map.is_empty())
+        {
+            return problem_with("names a format, and so is a `choice` with a `value_map`");
+        }
         if file.default.is_some() && !in_query {
             return problem_with(
                 "has a `default`, which is for query parameters; a command without it changes nothing",
@@ -38,7 +54,18 @@ impl ProtocolField {
         if let Some(problem) = file.default.as_ref().and_then(|text| self.read_text(text).err()) {
             return problem_with(&format!("has a `default` that it would refuse itself: {problem}"));
         }
-        self.unknown_encoding()
+        self.unknown_format().or_else(|| self.unknown_encoding())
+    }
+
+    fn unknown_format(&self) -> Option<String> {
+        let formats = self.file.value_map.values().filter(|_| self.file.to.is_some_and(FieldRole::is_format));
+        let wrong = formats.into_iter().find(|format| parse_format(format).is_none())?;
+        let known = Encoding::ALL.map(|(name, _)| name);
+        Some(format!(
+            "field `{}` has the format `{wrong}`; a format is an encoding ({}) and a rate in Hz, such as `s16le 16000`",
+            self.name,
+            known.join(", ")
+        ))
     }
 
     fn unknown_encoding(&self) -> Option<String> {
