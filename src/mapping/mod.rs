@@ -161,8 +161,7 @@ impl Library {
         let mut problems = Vec::new();
         for (at, client) in clients.iter().enumerate() {
             let shared = |other: &&&Arc<ClientMapping>| {
-                client.paths.iter().any(|path| other.paths.contains(path))
-                    && !client.is_distinguishable_from(other)
+                client.shares_a_path_with(other) && !client.is_distinguishable_from(other)
             };
             let Some(other) = clients[..at].iter().find(shared) else { continue };
             if let Some((file, source)) = self.sources.get(&(MappingKind::Client, client.name.clone())) {
@@ -279,9 +278,14 @@ impl Library {
         find(&self.profiles, "profile", name)
     }
 
-    /// Client protocols served at a URL path, sorted by name.
+    /// Client protocols served at a URL path, sorted by name. Those with exactly this path come before those whose path has
+    /// parameters.
     pub fn clients_at(&self, path: &str) -> impl Iterator<Item = &Arc<ClientMapping>> {
-        self.clients.values().filter(move |client| client.paths.iter().any(|known| known == path))
+        let is_exact = self.clients.values().any(|client| client.has_path(path));
+        self.clients.values().filter(move |client| match is_exact {
+            true => client.has_path(path),
+            false => client.path_parameters(path).is_some(),
+        })
     }
 
     /// All client protocols.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 
-use super::{ProtocolCommand, ValueRule, Verb, file::CommandFile, values::find_remembered};
+use super::{PathPattern, ProtocolCommand, ValueRule, Verb, file::CommandFile, values::find_remembered};
 use crate::mapping::{
-    check::{Document, FileError},
+    check::{Document, FileError, values::UrlPath},
     extract::Extractor,
     field::{FieldFile, FieldRole, ProtocolField},
 };
@@ -45,6 +45,15 @@ pub(super) fn compile_fields(
     });
     let fields = compiled.collect();
     FileError::combine(problems).map(|()| fields)
+}
+
+/// Compiles the paths that have parameters.
+pub(super) fn compile_patterns(
+    paths: &[UrlPath],
+    document: &Document<'_>,
+) -> Result<Vec<PathPattern>, FileError> {
+    let compiled = paths.iter().filter_map(|path| PathPattern::compile(&path.0).transpose());
+    compiled.map(|pattern| pattern.map_err(|problem| document.problem_at_key(&["paths"], problem))).collect()
 }
 
 /// Checks that the names are tokens of HTTP headers (RFC 9110 §5.6.2).

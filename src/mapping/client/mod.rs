@@ -5,6 +5,7 @@ mod compile;
 mod events;
 mod example;
 mod file;
+mod paths;
 mod realtime;
 mod signs;
 mod slot;
@@ -17,13 +18,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use self::events::seconds;
 use self::{
-    compile::{compile_fields, compile_subprotocols},
+    compile::{compile_fields, compile_patterns, compile_subprotocols},
     file::{ClientFile, ErrorKey},
     values::{compile_event, compile_values},
 };
 pub use self::{
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
     file::{AudioIn, AudioOut, CloseSpelling, EchoMode, EmptyMessage, ReportedAs, TranscriptRules},
+    paths::PathPattern,
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
     slot::Slot,
@@ -59,6 +61,8 @@ pub struct ClientMapping {
     pub notes: Vec<String>,
     /// URL paths of the protocol; empty for the protocol of REST requests.
     pub paths: Vec<String>,
+    /// Those of the paths that have parameters.
+    pub path_patterns: Vec<PathPattern>,
     /// WebSocket subprotocols; the bridge agrees to the first of them that a client offers.
     pub subprotocols: Vec<String>,
     /// Header with the signature of the handshake request; `None` for clients that do not sign it.
@@ -173,6 +177,7 @@ impl ClientMapping {
             name: read.name,
             title: read.title,
             notes: read.notes,
+            path_patterns: compile_patterns(&read.paths, document)?,
             paths: read.paths.into_iter().map(|path| path.0).collect(),
             subprotocols: compile_subprotocols(read.subprotocols, document)?,
             signature_header: read.signature_header,
@@ -308,6 +313,12 @@ impl ClientMapping {
                 problems.push(error_at_key(&["headers"], message));
             }
         }
+        for name in self.path_patterns.iter().flat_map(PathPattern::names) {
+            if !self.query.iter().any(|field| field.name == name) {
+                let message = format!("a path has the part `{{{name}}}`, and [query] has no parameter `{name}`");
+                problems.push(error_at_key(&["paths"], message));
+            }
+        }
         if self.paths.is_empty() && !self.is_rest {
             problems.push(error_at_key(&["paths"], NO_PATHS.to_owned()));
         }
@@ -360,6 +371,23 @@ impl ClientMapping {
     pub fn has_parameter(&self, name: &str) -> bool {
         let of_relay = self.relay.as_ref().is_some_and(|relay| relay.mode.key == name);
         of_relay || self.query.iter().any(|field| field.name == name)
+    }
+
+    /// True if this is one of its paths without parameters.
+    pub(super) fn has_path(&self, path: &str) -> bool {
+        self.paths.iter().any(|known| known == path && !known.contains('{'))
+    }
+
+    /// The query parameters in a request's path; `None` if the protocol has no such path.
+    #[must_use]
+    pub fn path_parameters(&self, path: &str) -> Option<Vec<(&str, String)>> {
+        self.path_patterns.iter().find_map(|pattern| pattern.parameters(path))
+    }
+
+    /// True if both protocols are served at some path.
+    pub(super) fn shares_a_path_with(&self, other: &Self) -> bool {
+        let is_shared = |pattern: &PathPattern| other.path_patterns.iter().any(|it| it.matches_like(pattern));
+        self.paths.iter().any(|path| other.paths.contains(path)) || self.path_patterns.iter().any(is_shared)
     }
 
     /// True if query parameters or commands tell the two protocols apart.

@@ -126,6 +126,8 @@ pub(super) fn admit(
     let (query, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
     let headers = request.headers();
     check_single_key(headers)?;
+    let at_path = config.library.clients_at(&path).chain(config.routes.forced_protocol(&path));
+    let query = client_signs::add_path(at_path, &path, query);
     let candidates = protocol_detection::candidates_for_request(&config, &path, &query);
     if let Err(cause @ NotServed::NotFound) = &candidates {
         return Err(not_served_error(&config, &path, cause));

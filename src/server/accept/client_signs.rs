@@ -94,6 +94,19 @@ pub(super) fn add_shape(candidates: &[Arc<ClientMapping>], headers: &HeaderMap, 
     }
 }
 
+/// The query, with the parameters that stand in the path, in place of the query's own.
+pub(super) fn add_path<'c>(
+    at_path: impl Iterator<Item = &'c Arc<ClientMapping>>,
+    path: &str,
+    query: String,
+) -> String {
+    let in_path = at_path.flat_map(|client| client.path_parameters(path).unwrap_or_default());
+    in_path.fold(query, |query, (name, value)| {
+        let (rest, _) = split_query_parameter(&query, name);
+        form_urlencoded::Serializer::new(rest).append_pair(name, &value).finish()
+    })
+}
+
 /// The query, with the parameters that headers of the request stand for, unless the query has them.
 pub(super) fn add_headers(candidates: &[Arc<ClientMapping>], headers: &HeaderMap, query: String) -> String {
     let named = candidates.iter().flat_map(|client| &client.headers);

@@ -1,0 +1,116 @@
+//! Paths with parts in braces: `/v1/text-to-speech/{voice}/stream-input`. Such a part of a request's path is the query parameter of
+//! that name.
+
+use std::collections::BTreeSet;
+
+/// Longest part of a path that is a parameter, bytes as they are sent.
+const PART_MAX_BYTES: usize = 1024;
+
+/// A compiled path with parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathPattern(Vec<PathPart>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum PathPart {
+    Text(String),
+    Parameter(String),
+}
+
+impl PathPattern {
+    /// Compiles a path of a file; `None` for one without braces.
+    pub(super) fn compile(path: &str) -> Result<Option<Self>, String> {
+        if !path.contains(['{', '}']) {
+            return Ok(None);
+        }
+        let mut names = BTreeSet::new();
+        let part = |part: &str| {
+            let Some(name) = part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) else {
+                return match part.contains(['{', '}']) {
+                    true => Err(format!("braces enclose a whole part of a path, such as `/{{voice}}/`, not `{part}`")),
+                    false => Ok(PathPart::Text(part.to_owned())),
+                };
+            };
+            if name.is_empty() || name.contains(['{', '}']) {
+                return Err(format!("`{part}` names no query parameter"));
+            }
+            match names.insert(name.to_owned()) {
+                true => Ok(PathPart::Parameter(name.to_owned())),
+                false => Err(format!("the path has `{part}` twice")),
+            }
+        };
+        path.split('/').map(part).collect::<Result<_, _>>().map(|parts| Some(Self(parts)))
+    }
+
+    /// The parameters of a request's path, decoded; `None` for a path that does not match.
+    pub(super) fn parameters(&self, path: &str) -> Option<Vec<(&str, String)>> {
+        let mut found = Vec::new();
+        let mut parts = path.split('/');
+        for known in &self.0 {
+            let part = parts.next()?;
+            match known {
+                PathPart::Text(text) if text == part => {}
+                PathPart::Parameter(name) if (1..=PART_MAX_BYTES).contains(&part.len()) => {
+                    found.push((name.as_str(), decode_percent(part)));
+                }
+                _ => return None,
+            }
+        }
+        parts.next().is_none().then_some(found)
+    }
+
+    /// Names of the parameters.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            PathPart::Parameter(name) => Some(name.as_str()),
+            PathPart::Text(_) => None,
+        })
+    }
+
+    /// True if both match the same paths.
+    pub(in crate::mapping) fn matches_like(&self, other: &Self) -> bool {
+        let is_alike = |(one, other): (&PathPart, &PathPart)| match (one, other) {
+            (PathPart::Text(one), PathPart::Text(other)) => one == other,
+            (PathPart::Parameter(_), PathPart::Parameter(_)) => true,
+            _ => false,
+        };
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(is_alike)
+    }
+}
+
+/// Decodes `%2F` and its like (RFC 3986 §2.1). Other bytes stay, `+` too; wrong UTF-8 becomes U+FFFD.
+fn decode_percent(part: &str) -> String {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let digits = behind.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &behind[2..] } else { behind };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_in_braces_are_parameters() {
+        let pattern = PathPattern::compile("/v1/{voice}/stream/{kind}").unwrap().unwrap();
+        let found = |path: &str| {
+            let found = pattern.parameters(path)?;
+            Some(found.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(found("/v1/a%20b+%2f/stream/x").as_deref(), Some("voice=a b+/ kind=x"));
+        assert_eq!(found("/v1/%zz%e4%/stream/%+1").as_deref(), Some("voice=%zz\u{fffd}% kind=%+1"));
+        for other in ["/v1//stream/x", "/v1/a/stream", "/v1/a/stream/x/", "/v1/a/stram/x", "v1/a/stream/x", ""] {
+            assert_eq!(found(other), None, "{other}");
+        }
+        let long = |bytes| format!("/v1/{}/stream/x", "a".repeat(bytes));
+        assert!(found(&long(PART_MAX_BYTES)).is_some() && found(&long(PART_MAX_BYTES + 1)).is_none());
+        assert_eq!(PathPattern::compile("/v1/voice"), Ok(None));
+        for wrong in ["/v1/{voice", "/v1/a{voice}", "/{}", "/{a}/{a}", "/{{a}}"] {
+            assert!(PathPattern::compile(wrong).is_err(), "{wrong}");
+        }
+    }
+}
