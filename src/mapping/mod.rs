@@ -278,8 +278,8 @@ impl Library {
         find(&self.profiles, "profile", name)
     }
 
-    /// Client protocols served at a URL path, sorted by name. Those with exactly this path come before those whose path has
-    /// parameters.
+    /// Client protocols served at a URL path, sorted by name. A path with parameters counts only if no protocol has exactly
+    /// this one.
     pub fn clients_at(&self, path: &str) -> impl Iterator<Item = &Arc<ClientMapping>> {
         let is_exact = self.clients.values().any(|client| client.has_path(path));
         self.clients.values().filter(move |client| match is_exact {

@@ -61,15 +61,37 @@ pub(super) fn compile_subprotocols(
     names: Vec<Spanned<String>>,
     document: &Document<'_>,
 ) -> Result<Vec<String>, FileError> {
-    let token = |letter: u8| letter.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&letter);
     let checked = names.into_iter().map(|name| {
         let at = name.span().start;
-        Some(name.into_inner()).filter(|name| !name.is_empty() && name.bytes().all(token)).ok_or_else(|| {
+        Some(name.into_inner()).filter(|name| is_token(name)).ok_or_else(|| {
             document
                 .problem(at, "a subprotocol is letters, digits and `-` or `_`, without a space or a comma")
         })
     });
     checked.collect()
+}
+
+/// Checks the names of headers with keys, and puts them into lower case.
+pub(super) fn compile_key_headers(
+    names: Vec<Spanned<String>>,
+    document: &Document<'_>,
+) -> Result<Vec<String>, FileError> {
+    let checked = names.into_iter().map(|name| {
+        let at = name.span().start;
+        let name = name.into_inner().to_ascii_lowercase();
+        let is_header = is_token(&name) && name != "authorization";
+        is_header.then_some(name).ok_or_else(|| {
+            let message = "a header is letters, digits and `-` or `_`; `Authorization` counts in every protocol";
+            document.problem(at, message)
+        })
+    });
+    checked.collect()
+}
+
+/// True for a token of HTTP headers (RFC 9110 §5.6.2).
+fn is_token(name: &str) -> bool {
+    let is_allowed = |letter: u8| letter.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&letter);
+    !name.is_empty() && name.bytes().all(is_allowed)
 }
 
 impl CommandFile {

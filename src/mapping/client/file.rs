@@ -38,6 +38,10 @@ pub(super) struct ClientFile {
     #[serde(default)]
     pub(super) subprotocols: Vec<Spanned<String>>,
     pub(super) signature_header: Option<String>,
+    #[serde(default)]
+    pub(super) key_headers: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) key_parameters: Vec<String>,
     pub(super) command_key: Option<JsonPointer>,
     pub(super) default_profile: Option<String>,
     #[serde(default)]
@@ -202,6 +206,9 @@ pub(super) struct SetupPageFile {
     pub(super) path: UrlPath,
     pub(super) answer: Spanned<String>,
     pub(super) call_answer: Option<Spanned<String>>,
+    pub(super) refusal: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) parameters: BTreeMap<String, JsonPointer>,
 }
 
 /// An empty message that is a command.
@@ -278,15 +285,25 @@ impl<'de> Deserialize<'de> for ErrorKey {
 
 impl SetupPageFile {
     pub(super) fn compile(self, document: &Document<'_>) -> Result<SetupPage, FileError> {
-        let slots = SetupSlot::ALL.map(|slot| (slot.name(), slot));
-        let compile = |answer: &Spanned<String>| {
-            let compiled = Template::compile_slots(answer.get_ref(), &slots);
+        let slots = |in_refusal: bool| {
+            let known = move |slot: &SetupSlot| match slot {
+                SetupSlot::Message => in_refusal,
+                SetupSlot::Url | SetupSlot::Key | SetupSlot::Version => !in_refusal,
+                SetupSlot::Id | SetupSlot::UnixMs | SetupSlot::Time => true,
+            };
+            let known = SetupSlot::ALL.into_iter().filter(known);
+            known.map(|slot| (slot.name(), slot)).collect::<Vec<_>>()
+        };
+        let compile = |answer: &Spanned<String>, in_refusal: bool| {
+            let compiled = Template::compile_slots(answer.get_ref(), &slots(in_refusal));
             compiled.map_err(|error| document.problem(answer.span().start, error.to_string()))
         };
         Ok(SetupPage {
             path: self.path.0,
-            answer: compile(&self.answer)?,
-            call_answer: self.call_answer.as_ref().map(compile).transpose()?,
+            answer: compile(&self.answer, false)?,
+            call_answer: self.call_answer.as_ref().map(|it| compile(it, false)).transpose()?,
+            refusal: self.refusal.as_ref().map(|it| compile(it, true)).transpose()?,
+            parameters: self.parameters.into_iter().map(|(name, pointer)| (name, pointer.0)).collect(),
         })
     }
 }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use self::events::seconds;
 use self::{
-    compile::{compile_fields, compile_patterns, compile_subprotocols},
+    compile::{compile_fields, compile_key_headers, compile_patterns, compile_subprotocols},
     file::{ClientFile, ErrorKey},
     values::{compile_event, compile_values},
 };
@@ -67,6 +67,10 @@ pub struct ClientMapping {
     pub subprotocols: Vec<String>,
     /// Header with the signature of the handshake request; `None` for clients that do not sign it.
     pub signature_header: Option<String>,
+    /// Headers that contain only a key, in lower case, beside those of every protocol.
+    pub key_headers: Vec<String>,
+    /// Query parameters that contain a key. No other code sees them.
+    pub key_parameters: Vec<String>,
     /// JSON pointer to the name of a command or event; empty for a protocol without names.
     pub command_key: String,
     /// Transcripts are sent as answers only: one for each binary frame, and one for a command that makes them final.
@@ -129,6 +133,10 @@ pub struct SetupPage {
     pub answer: Template<SetupSlot>,
     /// Its answer to a client that asks for a call by WebRTC.
     pub call_answer: Option<Template<SetupSlot>>,
+    /// Its answer to a wrong request; without it, the usual error.
+    pub refusal: Option<Template<SetupSlot>>,
+    /// Query parameters of the URL, and where the request's body has them: JSON pointers.
+    pub parameters: Vec<(String, String)>,
 }
 
 /// A binary message up to this length costs too little to be worth a bound, bytes.
@@ -181,6 +189,8 @@ impl ClientMapping {
             paths: read.paths.into_iter().map(|path| path.0).collect(),
             subprotocols: compile_subprotocols(read.subprotocols, document)?,
             signature_header: read.signature_header,
+            key_headers: compile_key_headers(read.key_headers, document)?,
+            key_parameters: read.key_parameters,
             command_key: command_key.to_owned(),
             lock_step: read.lock_step,
             idle_event_ms: read.idle_event_ms,
@@ -312,6 +322,15 @@ impl ClientMapping {
                     format!("the header `{header}` stands for `{parameter}`, which [query] does not have");
                 problems.push(error_at_key(&["headers"], message));
             }
+        }
+        let in_body = self.setup_page.iter().flat_map(|page| &page.parameters);
+        for (name, _) in in_body.filter(|(name, _)| !self.has_parameter(name)) {
+            let message = format!("[setup_page] has the parameter `{name}`, which [query] does not have");
+            problems.push(error_at_key(&["setup_page", "parameters"], message));
+        }
+        for name in self.key_parameters.iter().filter(|name| self.has_parameter(name)) {
+            let message = format!("`{name}` contains a key, and so is no parameter of [query]");
+            problems.push(error_at_key(&["key_parameters"], message));
         }
         for name in self.path_patterns.iter().flat_map(PathPattern::names) {
             if !self.query.iter().any(|field| field.name == name) {

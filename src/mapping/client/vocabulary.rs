@@ -103,6 +103,10 @@ named_enum! {
         Id = "id",
         /// Wall clock, milliseconds since 1970.
         UnixMs = "unix_ms",
+        /// Wall clock, RFC 3339 in UTC.
+        Time = "time",
+        /// What is wrong with the request; in a refusal only.
+        Message = "message",
     }
 }
 

@@ -106,6 +106,7 @@ pub fn build_explanation(
             .into_iter()
             .flatten()
             .cloned()
+            .chain(describe_keys(client))
             .chain(language_note)
             .collect(),
         start: dialect.start.clone(),
@@ -115,6 +116,14 @@ pub fn build_explanation(
         upstream_path: dialect.path.clone(),
         modes,
     }
+}
+
+/// Where clients put their key, if that is a place of this protocol.
+fn describe_keys(client: &ClientMapping) -> Option<String> {
+    let headers = client.key_headers.iter().map(|name| format!("the header `{name}`"));
+    let parameters = client.key_parameters.iter().map(|name| format!("the query parameter `{name}`"));
+    let places: Vec<_> = headers.chain(parameters).collect();
+    (!places.is_empty()).then(|| format!("Clients may put their key into {}.", places.join(" or ")))
 }
 
 /// Which languages the user's speech is transcribed in.

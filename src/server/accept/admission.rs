@@ -39,7 +39,7 @@ use crate::{
             Credentials,
             address::client_subnet,
             client_secrets::ClientSecrets,
-            credential::{find_key, find_watch_name},
+            credential::{KeyPlaces, find_key, find_watch_name},
             keys::{AccessTarget, ApiKey, KeyRejection},
             quota::{Quota, QuotaExceeded, QuotaSubject, QuotaTicket},
         },
@@ -78,8 +78,9 @@ impl Caller {
         let headers = request.headers();
         check_single_key(headers)?;
         check_origin(config, headers)?;
-        let (_, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
-        let key = authenticate(config, headers, &query_keys, peer, request.uri().path(), secrets)?;
+        let (places, query) = (key_places(config, request.uri().path()), request.uri().query());
+        let (_, query_keys) = config.access.extract_query_keys(query.unwrap_or_default(), &places);
+        let key = authenticate(config, headers, (&query_keys, &places), peer, secrets)?;
         Ok(Self::with_key(config, headers, peer, key))
     }
 
@@ -123,7 +124,9 @@ pub(super) fn admit(
 ) -> Result<HttpResponse, Box<HttpError>> {
     let config = server.config();
     let path = request.uri().path().to_owned();
-    let (query, query_keys) = config.access.extract_query_keys(request.uri().query().unwrap_or_default());
+    let places = key_places(&config, &path);
+    let query = request.uri().query().unwrap_or_default();
+    let (query, query_keys) = config.access.extract_query_keys(query, &places);
     let headers = request.headers();
     check_single_key(headers)?;
     let at_path = config.library.clients_at(&path).chain(config.routes.forced_protocol(&path));
@@ -136,7 +139,9 @@ pub(super) fn admit(
     check_origin(&config, headers)?;
     let key = match check_signature(&config, headers, &path, request.uri().query())? {
         true => None,
-        false => authenticate(&config, headers, &query_keys, peer, &path, Some(&server.client_secrets))?,
+        false => {
+            authenticate(&config, headers, (&query_keys, &places), peer, Some(&server.client_secrets))?
+        }
     };
     let mut candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
     let by_place = protocol_detection::detected_by_place(&config, &path, &candidates);
@@ -236,14 +241,12 @@ fn check_signature(
 fn authenticate(
     config: &ServiceConfig,
     headers: &HeaderMap,
-    query_keys: &[String],
+    (query_keys, places): (&[String], &KeyPlaces<'_>),
     peer: &ClientPeer,
-    path: &str,
     secrets: Option<&ClientSecrets>,
 ) -> Result<Option<Arc<ApiKey>>, Box<HttpError>> {
-    let names = subprotocols_at(config, path);
     let certificate_names = &peer.certificate_names;
-    let shown = Credentials { headers, query_keys, subprotocols: &names, certificate_names };
+    let shown = Credentials { headers, query_keys, places, certificate_names };
     config.access.authenticate(&shown, secrets, unix_now().as_secs()).map_err(|refused| {
         info!(peer = %peer.address, reason = %refused, "rejected: missing or unknown API key");
         match refused {
@@ -261,13 +264,24 @@ pub(super) fn secret_session(
     path: &str,
     secrets: &ClientSecrets,
 ) -> Option<Arc<str>> {
-    let key = find_key(headers, query_keys, &subprotocols_at(config, path)).ok()??;
+    let key = find_key(headers, query_keys, &key_places(config, path)).ok()??;
     secrets.session_of(&key, unix_now().as_secs())
 }
 
-fn subprotocols_at<'c>(config: &'c ServiceConfig, path: &'c str) -> Vec<&'c str> {
+/// Where the protocols at a path expect a key.
+pub(super) fn key_places<'c>(config: &'c ServiceConfig, path: &str) -> KeyPlaces<'c> {
     let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
-    at_path.flat_map(|client| &client.subprotocols).map(String::as_str).collect()
+    let path = path.trim_end_matches('/');
+    let with_page_at = |client: &&Arc<ClientMapping>| {
+        client.setup_page.as_ref().is_some_and(|page| page.path.trim_end_matches('/') == path)
+    };
+    let mut places = KeyPlaces::default();
+    for client in at_path.chain(config.library.clients().filter(with_page_at)) {
+        places.subprotocols.extend(client.subprotocols.iter().map(String::as_str));
+        places.headers.extend(client.key_headers.iter().map(String::as_str));
+        places.parameters.extend(client.key_parameters.iter().map(String::as_str));
+    }
+    places
 }
 
 /// Keeps the protocols that the key may use for this path and model; rejects the request if none is left.

@@ -1,7 +1,7 @@
 //! The page that tells clients where to connect, at the `setup_page` of their protocol: xiaozhi's OTA page and Pipecat's `/start`.
 //! The mapping file has its answer.
 //!
-//! The page is open to everybody. A device whose id stands in `[access] device_keys` gets its key, and a client that sends a key
+//! The page is open to everybody, unless the protocol has `key_headers`. A device whose id stands in `[access] device_keys` gets its key, and a client that sends a key
 //! gets it back, because a browser cannot send it to the WebSocket as a header. No other client gets one, and no page of an origin
 //! that is not listed.
 
@@ -14,23 +14,26 @@ use hyper::{
     body::Incoming,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ALLOW,
-        AUTHORIZATION, CACHE_CONTROL, HeaderValue, ORIGIN, VARY,
+        CACHE_CONTROL, HeaderValue, ORIGIN, VARY,
     },
+    http::request::Parts,
 };
 use serde::Deserialize;
 use tracing::info;
 
 use super::{
-    admission::check_origin,
+    admission::{Caller, ClientPeer, check_origin, key_places},
     host::host,
     http_error::{HttpError, HttpResponse, answer_with},
     rest::read_short_body,
     session_opening::unix_now,
+    setup_query::with_settings,
 };
 use crate::{
+    downstream::date::rfc3339,
     mapping::{ClientMapping, client::SetupSlot, template::SlotValue},
     secret::random_hex,
-    server::{ServerContext, ServiceConfig},
+    server::{ServerContext, ServiceConfig, access::credential::find_key},
     telemetry::metrics::RejectReason,
 };
 
@@ -68,24 +71,38 @@ pub(super) fn protocol<B>(request: &Request<B>, config: &ServiceConfig) -> Optio
 
 /// Answers a request for the page.
 pub(super) async fn answer(
-    client: &ClientMapping,
+    client: &Arc<ClientMapping>,
     request: Request<Incoming>,
-    server: &ServerContext,
+    (peer, server): (&ClientPeer, &ServerContext),
     config: &ServiceConfig,
 ) -> Result<HttpResponse, Box<HttpError>> {
     let origin = request.headers().get(ORIGIN).cloned();
     let origin = origin.filter(|_| config.access.is_origin_allowed(request.headers()));
     let mut response = match *request.method() {
         Method::GET => {
-            answer_with("text/plain", format!("Connect at {}\n", socket_url(client, &request, config)?))
+            let query = request.uri().query().unwrap_or_default();
+            answer_with("text/plain", format!("Connect at {}\n", socket_url(client, &request, query, config)?))
         }
         Method::OPTIONS => preflight_response(),
         Method::POST => {
             check_origin(config, request.headers())?;
-            let url = socket_url(client, &request, config)?;
-            let key = key_for(config, request.headers()).unwrap_or_default().to_owned();
-            let body = read_short_body(request.into_body(), BODY_MAX_BYTES, server).await?;
-            setup(client, (&url, &key), &body, server.calls.is_some())?
+            if !client.key_headers.is_empty() {
+                Caller::identify(config, &request, peer, Some(&server.client_secrets))?;
+            }
+            let (head, body) = request.into_parts();
+            let key = key_for(config, &head).unwrap_or_default();
+            let body = read_short_body(body, BODY_MAX_BYTES, server).await?;
+            let request = Request::from_parts(head, ());
+            let own_query = request.uri().query().unwrap_or_default();
+            let page = client.setup_page.as_ref();
+            match page.map_or(Ok(own_query.to_owned()), |page| with_settings(client, page, own_query, &body)) {
+                Ok(query) => {
+                    let query = add_key(client, query, &key);
+                    let url = socket_url(client, &request, &query, config)?;
+                    setup(client, (&url, &key), &body, server.calls.is_some())?
+                }
+                Err(problem) => return Err(refusal(client, &problem)),
+            }
         }
         _ => {
             let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
@@ -112,7 +129,7 @@ fn setup(
     let description: Description = serde_json::from_slice(body).unwrap_or_default();
     let wants_call = description.wants_call();
     let (version, unix_ms) = (description.version(), unix_now().as_millis() as i64);
-    let id = random_hex::<16>().unwrap_or_default();
+    let (id, time) = (random_hex::<16>().unwrap_or_default(), rfc3339(unix_now().as_secs_f64()));
     let mut answer = String::new();
     if let Some(page) = &client.setup_page {
         let template = page.call_answer.as_ref().filter(|_| wants_call);
@@ -125,11 +142,38 @@ fn setup(
             SetupSlot::Version => SlotValue::Str(&version),
             SetupSlot::Id => SlotValue::Str(&id),
             SetupSlot::UnixMs => SlotValue::Int(unix_ms),
+            SetupSlot::Time => SlotValue::Str(&time),
+            SetupSlot::Message => SlotValue::Null,
         });
     }
     let mut response = answer_with("application/json", answer);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// The answer to a wrong request, in the protocol's form if it has one.
+fn refusal(client: &ClientMapping, problem: &str) -> Box<HttpError> {
+    let Some(template) = client.setup_page.as_ref().and_then(|page| page.refusal.as_ref()) else {
+        return HttpError::bad_request(problem);
+    };
+    let (id, time) = (random_hex::<16>().unwrap_or_default(), rfc3339(unix_now().as_secs_f64()));
+    let mut body = String::new();
+    template.render(&mut body, |slot| match slot {
+        SetupSlot::Message => SlotValue::Str(problem),
+        SetupSlot::Id => SlotValue::Str(&id),
+        SetupSlot::Time => SlotValue::Str(&time),
+        SetupSlot::UnixMs => SlotValue::Int(unix_now().as_millis() as i64),
+        SetupSlot::Url | SetupSlot::Key | SetupSlot::Version => SlotValue::Null,
+    });
+    HttpError::with_body(RejectReason::BadBody, StatusCode::BAD_REQUEST, body)
+}
+
+/// The query with the sender's key, for clients that give the socket no other one than the URL's.
+fn add_key(client: &ClientMapping, query: String, key: &str) -> String {
+    match client.key_parameters.first().filter(|_| !key.is_empty()) {
+        Some(parameter) => form_urlencoded::Serializer::new(query).append_pair(parameter, key).finish(),
+        None => query,
+    }
 }
 
 impl Description {
@@ -154,26 +198,22 @@ fn device_id(headers: &HeaderMap) -> &str {
 
 /// The key for a sender: the device's, or the one that the request itself has. Devices name no origin; a page gets a device's key
 /// only where origins are listed.
-fn key_for<'k>(config: &'k ServiceConfig, headers: &'k HeaderMap) -> Option<&'k str> {
+fn key_for(config: &ServiceConfig, request: &Parts) -> Option<String> {
+    let headers = &request.headers;
     let is_any_page = headers.contains_key(ORIGIN) && config.access.origins.is_unrestricted();
     let id = device_id(headers);
     let key = config.access.device_key(id).filter(|_| !is_any_page);
     if key.is_some() {
         info!(device = %id, "the setup page gave a device its key");
     }
-    key.or_else(|| own_key(headers))
+    key.map(str::to_owned).or_else(|| find_key(headers, &[], &key_places(config, request.uri.path())).ok()?)
 }
 
-/// The key that the request itself has.
-fn own_key(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, key) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
-}
-
-/// The URL of the protocol's WebSocket at the host that the request names, with the request's query.
+/// The URL of the protocol's WebSocket at the host that the request names, with this query.
 fn socket_url<B>(
     client: &ClientMapping,
     request: &Request<B>,
+    query: &str,
     config: &ServiceConfig,
 ) -> Result<String, Box<HttpError>> {
     let host = host(request.headers()).filter(|host| !host.is_empty());
@@ -182,8 +222,8 @@ fn socket_url<B>(
     let proxied = request.headers().get("x-forwarded-proto").is_some_and(|value| value == "https");
     let scheme = if config.tls.is_some() || proxied { "wss" } else { "ws" };
     let path = client.paths.first().map_or("/", String::as_str);
-    let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
-    Ok(format!("{scheme}://{host}{path}{query}"))
+    let mark = if query.is_empty() { "" } else { "?" };
+    Ok(format!("{scheme}://{host}{path}{mark}{query}"))
 }
 
 /// Answers a browser that asks whether a page may send the request.

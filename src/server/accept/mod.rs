@@ -12,6 +12,7 @@
 //! - [`request_stream`]: the stream before the upgrade, one request at a time
 //! - [`rest`]: requests that are served without an upgrade: recordings to transcribe, texts to speak
 //! - [`secret_request`]: requests for a client secret
+//! - [`setup_query`]: settings in a request of [`device_setup`] as query parameters
 //! - [`sideband`]: second connections to calls by WebRTC
 //! - [`upgrade`]: the WebSocket handshake; [`session_start`]: the session after it, whose bridge [`session_opening`] opens
 
@@ -30,6 +31,7 @@ pub(crate) mod rest;
 mod secret_request;
 pub(crate) mod session_opening;
 pub(crate) mod session_start;
+mod setup_query;
 mod sideband;
 pub(crate) mod upgrade;
 
@@ -208,7 +210,7 @@ async fn answer_request(
         }
         _ if let Some(page) = capabilities => capabilities::answer(page, &request, (peer, server), &config),
         _ if let Some(client) = device_protocol => {
-            device_setup::answer(&client, request, server, &config).await
+            device_setup::answer(&client, request, (peer, server), &config).await
         }
         Some(secret_request) => secret_request.answer(request, peer, server).await,
         None => match server.calls.as_ref().zip(sideband::call_id(&request)) {

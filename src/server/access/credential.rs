@@ -1,7 +1,7 @@
 //! The key in a request. [`super::keys`] looks it up.
 //!
-//! A request has at most one key. Sources: `Authorization: Bearer KEY`, `Token KEY` or `KEY`, `X-API-Key: KEY`, a subprotocol, and the configured
-//! query parameter, also as `Bearer KEY`. Browsers cannot set headers, so a page offers the subprotocols `voxbridge` and `voxbridge.key.KEY`.
+//! A request has at most one key. Sources: `Authorization: Bearer KEY`, `Token KEY` or `KEY`, `X-API-Key: KEY`, a subprotocol, the configured
+//! query parameter, also as `Bearer KEY`, and the headers and query parameters that the mapping file of the protocol names. Browsers cannot set headers, so a page offers the subprotocols `voxbridge` and `voxbridge.key.KEY`.
 //! The server selects the first and never sends the key back. Pages written for other servers offer their own
 //! protocol's name and the key behind it; these names are in the mapping file (`subprotocols`). A key in a subprotocol
 //! consists of the characters allowed there: letters, digits and `!#$%&'*+-.^_|~` (RFC 9110 §5.6.2).
@@ -25,25 +25,37 @@ const OWN_PREFIX: &str = "voxbridge.";
 const KEY_PREFIXES: [&str; 2] = [SUBPROTOCOL_KEY_PREFIX, "openai-insecure-api-key."];
 /// Prefix of subprotocols that say something about an OpenAI client, and are no key.
 const OPENAI_PREFIX: &str = "openai-";
-/// Headers that contain only a key: the usual one, Azure's and ElevenLabs'.
-const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "xi-api-key"];
+/// Headers that contain only a key, in all protocols: the usual one, and Azure's.
+const KEY_HEADERS: [&str; 2] = ["x-api-key", "api-key"];
 /// The request contains several different keys, so that it is unclear which one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeveralKeys;
 
-/// Finds the key of a request, if there is one. `subprotocols` are the names that may precede a key.
+/// Where the protocols at a path expect a key, beside the places of every protocol.
+#[derive(Debug, Clone, Default)]
+pub struct KeyPlaces<'m> {
+    /// Names of subprotocols that may precede a key.
+    pub subprotocols: Vec<&'m str>,
+    /// Headers that contain only a key.
+    pub headers: Vec<&'m str>,
+    /// Query parameters.
+    pub parameters: Vec<&'m str>,
+}
+
+/// Finds the key of a request, if there is one. `query_keys` are those of the query.
 ///
 /// # Errors
 /// The request contains several different keys.
 pub fn find_key(
     headers: &HeaderMap,
     query_keys: &[String],
-    subprotocols: &[&str],
+    places: &KeyPlaces<'_>,
 ) -> Result<Option<String>, SeveralKeys> {
-    let header_values = |name: &'static str| {
+    let subprotocols = &places.subprotocols;
+    fn header_values<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h str> + use<'h> {
         headers.get_all(name).into_iter().filter_map(|line| line.to_str().ok()).map(str::trim)
-    };
-    let authorization = header_values(AUTHORIZATION.as_str()).filter_map(|line| {
+    }
+    let authorization = header_values(headers, AUTHORIZATION.as_str()).filter_map(|line| {
         // Some clients send a key without a scheme.
         let (scheme, key) = line.split_once(' ').unwrap_or((line, ""));
         let is_known = ["bearer", "token"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
@@ -60,7 +72,12 @@ pub fn find_key(
         subprotocols.contains(&pair[0]) && !subprotocols.contains(&pair[1]) && !is_own_subprotocol(pair[1])
     });
     let all = authorization
-        .chain(KEY_HEADERS.into_iter().flat_map(header_values))
+        .chain(
+            KEY_HEADERS
+                .into_iter()
+                .chain(places.headers.iter().copied())
+                .flat_map(|name| header_values(headers, name)),
+        )
         .chain(prefixed)
         .chain(following.map(|pair| pair[1]))
         // Pages for xiaozhi's servers put the whole header into the query.
@@ -119,7 +136,12 @@ mod tests {
             headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
         }
         let query_keys: Vec<_> = query_keys.iter().map(|key| (*key).to_owned()).collect();
-        find_key(&headers, &query_keys, &["token", "bearer"])
+        let places = KeyPlaces {
+            subprotocols: vec!["token", "bearer"],
+            headers: vec!["x-gladia-key"],
+            parameters: Vec::new(),
+        };
+        find_key(&headers, &query_keys, &places)
     }
 
     #[test]
@@ -132,7 +154,7 @@ mod tests {
             ("authorization", "k"),
             ("x-api-key", "k"),
             ("api-key", "k"),
-            ("xi-api-key", "k"),
+            ("x-gladia-key", "k"),
             ("sec-websocket-protocol", "realtime, openai-insecure-api-key.k, openai-agents-sdk.1"),
             ("sec-websocket-protocol", "voxbridge, voxbridge.key.k"),
             ("sec-websocket-protocol", "voxbridge.key.k"),
@@ -198,7 +220,8 @@ mod tests {
                 }
             }
             let (rest, found) = split_query_parameter(&query, "k");
-            prop_assert_ne!(find_key(&headers, &found, &["token"]), Ok(Some(String::new())));
+            let places = KeyPlaces { subprotocols: vec!["token"], ..KeyPlaces::default() };
+            prop_assert_ne!(find_key(&headers, &found, &places), Ok(Some(String::new())));
             prop_assert!(split_query_parameter(&rest, "k").1.is_empty());
         }
     }

@@ -31,7 +31,7 @@ use crate::secret::Secret;
 use self::{
     address::TrustedProxies,
     client_secrets::ClientSecrets,
-    credential::{SUBPROTOCOL, find_key, list_items},
+    credential::{KeyPlaces, SUBPROTOCOL, find_key, list_items},
     keys::{ApiKey, ApiKeys, KeyRejection},
     origin::AllowedOrigins,
     signature::SignatureCheck,
@@ -108,8 +108,8 @@ pub(super) struct Credentials<'r> {
     pub(super) headers: &'r HeaderMap,
     /// Keys in the query string.
     pub(super) query_keys: &'r [String],
-    /// Names of subprotocols that may precede a key.
-    pub(super) subprotocols: &'r [&'r str],
+    /// Where the protocols at the path expect a key.
+    pub(super) places: &'r KeyPlaces<'r>,
     /// Names in the client certificate.
     pub(super) certificate_names: &'r [String],
 }
@@ -144,7 +144,7 @@ impl AccessPolicy {
         unix_s: u64,
     ) -> Result<Option<Arc<ApiKey>>, KeyRejection> {
         let Some(keys) = &self.keys else { return Ok(None) };
-        let key = find_key(shown.headers, shown.query_keys, shown.subprotocols)
+        let key = find_key(shown.headers, shown.query_keys, shown.places)
             .map_err(|_| KeyRejection::Several)?;
         let issued_to = secrets.zip(key.as_deref()).and_then(|(secrets, key)| secrets.key_of(key, unix_s));
         let authenticated = match issued_to {
@@ -174,12 +174,15 @@ impl AccessPolicy {
         })
     }
 
-    /// Removes the key parameter from a query string; returns the rest and the keys. Later code never sees a key.
-    pub(super) fn extract_query_keys(&self, query: &str) -> (String, Vec<String>) {
-        match &self.query_parameter {
-            Some(parameter) => credential::split_query_parameter(query, parameter),
-            None => (query.to_owned(), Vec::new()),
-        }
+    /// Removes the key parameters from a query string: the configured one, and those of the protocols at the path. Returns the
+    /// rest and the keys. Later code never sees a key.
+    pub(super) fn extract_query_keys(&self, query: &str, places: &KeyPlaces<'_>) -> (String, Vec<String>) {
+        let parameters = self.query_parameter.as_deref().into_iter().chain(places.parameters.iter().copied());
+        parameters.fold((query.to_owned(), Vec::new()), |(query, mut keys), parameter| {
+            let (rest, found) = credential::split_query_parameter(&query, parameter);
+            keys.extend(found);
+            (rest, keys)
+        })
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
     server::{
         CallProtocol, CallRates, ServiceConfig,
         accept::{
-            admission::{authorize, secret_session, spawn_session},
+            admission::{authorize, key_places, secret_session, spawn_session},
             client_signs::{self, DetectedBy},
             http_error::{HttpError, HttpResponse},
             secret_request,
@@ -67,7 +67,9 @@ pub(super) fn start(
     opening: Opening,
 ) -> Result<(String, String), Failure> {
     let calls = calls(&opening)?;
-    let (query, query_keys) = opening.config.access.extract_query_keys(head.uri.query().unwrap_or_default());
+    let places = key_places(&opening.config, &path);
+    let query = head.uri.query().unwrap_or_default();
+    let (query, query_keys) = opening.config.access.extract_query_keys(query, &places);
     let candidates = [client.clone()];
     let query = client_signs::add_shape(&candidates, &head.headers, query);
     let of_secret =
