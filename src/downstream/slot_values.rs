@@ -119,6 +119,9 @@ mod tests {
         let text = || "t".to_owned();
         Some(match name {
             EventName::SessionCreated => ClientCommand::SessionCreated { language: Some(text()) },
+            EventName::AudioReceived => {
+                ClientCommand::AudioReceived { sequence: 1, bytes: (1, 2), ms: (1, 2) }
+            }
             EventName::SpeechStarted => ClientCommand::SpeechStarted { at_ms: 1, from_ms: 1, segment_id: 1 },
             EventName::AudioCommitted => {
                 ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1, is_transcribed: true }

@@ -46,6 +46,7 @@
 //!
 //! A frame or delta takes all its steps while the session drains, and when a timer has expired by its instant.
 
+mod acknowledged_audio;
 pub(crate) mod assistant;
 mod client_requests;
 mod conversation_settings;
@@ -77,6 +78,7 @@ pub(crate) mod usage;
 use std::time::{Duration, Instant};
 
 use self::{
+    acknowledged_audio::AcknowledgedAudio,
     assistant::Assistant,
     dialogue::Dialogue,
     drain_plan::DrainPlan,
@@ -85,7 +87,6 @@ use self::{
     floor::{Floor, SpeechSource},
     input::speech_input::{SpeechEvent, StreamedAudio},
     microphone::AudioIntake,
-    outbox::lockstep::AwaitedReply,
     settings::Settings,
     stt::transcriber::Transcriber,
     tools::Tools,
@@ -137,6 +138,8 @@ struct ClientActivity {
     silence_since: Instant,
     /// Length of the last audio frame.
     last_frame_length: Duration,
+    /// Audio that was acknowledged.
+    acknowledged: AcknowledgedAudio,
     /// The driver should not read from the client, as of the last input that may have changed that.
     had_backpressure: bool,
 }
@@ -202,8 +205,8 @@ impl Session {
             ClientEvent::Audio(bytes) => {
                 let is_first = !std::mem::replace(&mut self.activity.has_sent_audio, true);
                 let is_decisive = self.handle_audio(now, bytes) || is_first;
-                if self.setup.lock_step {
-                    self.tools.out.await_reply(AwaitedReply::Current);
+                if self.setup.answers_frames {
+                    self.answer_frame(bytes.len());
                 }
                 if !is_decisive {
                     return self.follow(now, Effects::FRAME);

@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     AudioTotals, ClientActivity, Session, SessionPhase, SessionState,
+    acknowledged_audio::AcknowledgedAudio,
     assistant::Assistant,
     client_requests::saturating_u32,
     dialogue::Dialogue,
@@ -94,6 +95,7 @@ impl SessionSetup {
                 last_replied_at: None,
                 silence_since: now,
                 last_frame_length: Duration::ZERO,
+                acknowledged: AcknowledgedAudio::default(),
                 had_backpressure: false,
             },
             intake: AudioIntake {

@@ -6,7 +6,7 @@ use super::{floor::FloorOptions, input::speech_input::pause::PauseUse, tts::voic
 use crate::event::{Eagerness, TurnEnd};
 use crate::mapping::{
     ClientMapping, Profile,
-    client::{AudioIn, AudioOut, TranscriptRules},
+    client::{AudioIn, AudioOut, EventName, TranscriptRules},
     profile::{PlayoutRules, TurnEndRule},
     upstream::{Dialects, DuplexLimits, LanePurpose, Mode, SendName, VoiceEncoding},
 };
@@ -26,6 +26,10 @@ pub struct SessionSetup {
     pub confirms_playback: bool,
     /// The client gets transcripts only as replies to its own messages.
     pub lock_step: bool,
+    /// Each message with audio is acknowledged.
+    pub acknowledges_audio: bool,
+    /// Each message with audio has an answer of either kind, so that messages are not joined.
+    pub answers_frames: bool,
     /// The end of speech is reported to the client at once, not after the transcript.
     pub reports_speech_end_first: bool,
     /// The client is one HTTP request, with a whole recording or text. It gets notices while it waits in the upstream's queue.
@@ -59,6 +63,7 @@ impl SessionSetup {
     /// the protocol's own.
     #[must_use]
     pub fn new(client: &ClientMapping, profile: Arc<Profile>, dialects: &Dialects, seed: u64) -> Self {
+        let acknowledges_audio = !client.event(EventName::AudioReceived).is_empty();
         Self {
             profile,
             audio_in: client.audio_in.clone(),
@@ -66,6 +71,8 @@ impl SessionSetup {
             transcripts: client.transcripts,
             confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
+            acknowledges_audio,
+            answers_frames: client.lock_step || acknowledges_audio,
             reports_speech_end_first: client.realtime.is_some(),
             is_request: client.is_rest,
             has_word_times: client.has_word_times(),

@@ -93,6 +93,20 @@ client_events! {
     } from "the bridge"
     [Language = language.as_deref().into()];
 
+    /// A message with audio has arrived. Only for protocols with a template for it.
+    AudioReceived {
+        /// Number of the message, from 1.
+        sequence: u32,
+        /// Bytes of audio received before and after it.
+        bytes: (u64, u64),
+        /// Length of the audio received before and after it, ms.
+        ms: (u64, u64),
+    } from "the bridge, for each message with audio"
+    [
+        Sequence = int(*sequence), FromByte = int(bytes.0), ToByte = int(bytes.1), FromS = seconds(ms.0),
+        ToS = seconds(ms.1), UnixS
+    ];
+
     /// The user started to speak.
     SpeechStarted {
         /// Position of the decision in the received audio, ms.

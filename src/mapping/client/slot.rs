@@ -47,6 +47,8 @@ named_enum! {
         Finalized = "finalized",
         /// Whether the session ends with the error.
         Fatal = "fatal",
+        /// Bytes of audio received before this message.
+        FromByte = "from_byte",
         /// Where the utterance begins in the audio heard, s.
         FromS = "from_s",
         /// How long no audio reached a model, ms.
@@ -81,7 +83,7 @@ named_enum! {
         SegmentId = "segment_id",
         /// Utterances in the session.
         Segments = "segments",
-        /// Flushes or clears before this one.
+        /// Flushes or clears before this one; or the number of the message with audio, from 1.
         Sequence = "sequence",
         /// The session's id.
         SessionId = "session_id",
@@ -103,6 +105,8 @@ named_enum! {
         Text = "text",
         /// Wall clock, RFC 3339 in UTC.
         Time = "time",
+        /// Bytes of audio received up to this message.
+        ToByte = "to_byte",
         /// Where the utterance ends in the audio heard, s.
         ToS = "to_s",
         /// Length of the session, ms.

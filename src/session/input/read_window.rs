@@ -37,7 +37,7 @@ impl ReadWindow {
         let max_delay = Duration::from_millis(max_delay_ms.into());
         if max_delay.is_zero()
             || session.phase != SessionPhase::Open
-            || session.setup.lock_step
+            || session.setup.answers_frames
             || expects_urgent_command(session, now)
         {
             return None;
