@@ -221,9 +221,13 @@ impl Codec {
             }
             Verb::Speak => ClientEvent::Speak(Box::new(to_speak_request(values)?)),
             Verb::CancelSpeech => ClientEvent::CancelSpeech,
-            Verb::AppendText => ClientEvent::AppendText(to_speak_request(values)?.text),
-            Verb::Flush => ClientEvent::Flush,
-            Verb::Clear => ClientEvent::Clear,
+            Verb::AppendText => {
+                let request = to_speak_request(values)?;
+                ClientEvent::AppendText(request.text, request.request_id)
+            }
+            Verb::Flush => ClientEvent::Flush(to_speak_request(values)?.request_id),
+            Verb::SpeakAppended => ClientEvent::SpeakAppended(to_speak_request(values)?.request_id),
+            Verb::Clear => ClientEvent::Clear(to_speak_request(values)?.request_id),
             Verb::Commit => ClientEvent::Commit { may_be_empty: true },
             Verb::Finalize => ClientEvent::Finalize,
             Verb::Finish => ClientEvent::Finish,

@@ -53,7 +53,10 @@ impl Codec {
                     hot_words.iter().map(|word| Value::from(word.as_str()).to_string()).collect();
                 self.words_json = words.join(",");
             }
-            ClientCommand::SpeakingStarted { .. } => self.begin(ValueScope::Turn),
+            ClientCommand::SpeakingStarted { request_id, .. } => {
+                self.speaking_id.clone_from(request_id);
+                self.begin(ValueScope::Turn);
+            }
             ClientCommand::SpeechStarted { .. } => self.begin(ValueScope::Utterance),
             ClientCommand::SpeakingEnded { cancelled: true, .. } => {
                 self.framing.interruption().into_iter().for_each(&mut send);
@@ -320,7 +323,7 @@ mod tests {
             assert_eq!(codec.decode_query(query).problems, []);
             codec.set_session("id", "model", 1);
             let mut sent = Vec::new();
-            codec.encode(&ClientCommand::Flushed { sequence: 3 }, 0.0, |message, _| sent.push(message));
+            codec.encode(&ClientCommand::Flushed { sequence: 3, request_id: None }, 0.0, |message, _| sent.push(message));
             assert_eq!(sent, [first, "{}"].map(|json| Message::Text(json.to_owned())), "{query}");
         }
         let wrong = source.replace("FLUSHED", "{ message = '{}', when = \"tims\" }");

@@ -63,6 +63,8 @@ pub struct Codec {
     sentences: Sentences,
     /// The same words, for protocols with [`crate::mapping::client::EventName::AnswerDelta`].
     deltas: Sentences,
+    /// The client's name for the text or turn being spoken.
+    speaking_id: String,
     /// The time of the event that is rendered as RFC 3339, once its message needs it.
     event_time: OnceLock<String>,
     /// The model takes texts of the user.
@@ -116,6 +118,7 @@ impl Codec {
             frame_format: AudioFormat::default(),
             sentences: Sentences::default(),
             deltas: Sentences::default(),
+            speaking_id: String::new(),
             event_time: OnceLock::new(),
             takes_text: true,
             asked: 0,

@@ -57,7 +57,9 @@ impl Codec {
             EventSource::Command(_) if matches!(slot, Slot::Words | Slot::HotWords) => {
                 Some(SlotValue::Elements(&self.words_json))
             }
-            EventSource::Command(command) => command.value(slot),
+            EventSource::Command(command) => command.value(slot).or_else(|| {
+                (slot == Slot::RequestId).then_some(SlotValue::Str(&self.speaking_id))
+            }),
             EventSource::Word(word) => word_value(word, slot),
             EventSource::Words { text, segment_id } => match slot {
                 Slot::Text => Some(SlotValue::Str(text)),
@@ -197,8 +199,8 @@ mod tests {
                 let cancelled = name == EventName::SpeakingCancelled;
                 ClientCommand::SpeakingEnded { request_id: text(), at_ms: 1, cancelled, audio_ms: 1 }
             }
-            EventName::Flushed => ClientCommand::Flushed { sequence: 1 },
-            EventName::Cleared => ClientCommand::Cleared { sequence: 1 },
+            EventName::Flushed => ClientCommand::Flushed { sequence: 1, request_id: Some(text()) },
+            EventName::Cleared => ClientCommand::Cleared { sequence: 1, request_id: Some(text()) },
             EventName::Configured => ClientCommand::Configured {
                 hot_words: Vec::new(),
                 end_threshold: Some(0.5),

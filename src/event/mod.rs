@@ -81,12 +81,14 @@ pub enum ClientEvent<'a> {
     Speak(Box<SpeakRequest>),
     /// Stops speaking.
     CancelSpeech,
-    /// Adds a text that is spoken at the next flush.
-    AppendText(String),
-    /// Speaks the added texts after the texts already queued.
-    Flush,
-    /// Stops speaking and discards the queued texts.
-    Clear,
+    /// Adds a fragment to the text with this id, which is spoken at its next flush.
+    AppendText(String, Option<String>),
+    /// Speaks the added text with this id, or all without an id, after the texts already queued. Its end is reported.
+    Flush(Option<String>),
+    /// The same, without a report.
+    SpeakAppended(Option<String>),
+    /// Stops speaking and discards the queued texts with this id, or all without an id.
+    Clear(Option<String>),
     /// Ends the utterance now.
     Commit {
         /// A commit without speech does nothing; otherwise it is an error.

@@ -162,11 +162,11 @@ impl Session {
         {
             match self.tts_queue.pop() {
                 None => return,
-                Some(TtsQueueItem::Text(text)) => {
-                    self.start_speech(now, SpeakRequest { text, ..SpeakRequest::default() });
+                Some(TtsQueueItem::Text(text, request_id)) => {
+                    self.start_speech(now, SpeakRequest { text, request_id, ..SpeakRequest::default() });
                 }
-                Some(TtsQueueItem::Flushed(sequence)) => {
-                    self.tools.out.push_client(ClientCommand::Flushed { sequence });
+                Some(TtsQueueItem::Flushed(sequence, request_id)) => {
+                    self.tools.out.push_client(ClientCommand::Flushed { sequence, request_id });
                 }
             }
         }

@@ -218,13 +218,18 @@ impl Session {
                 self.report_settings();
             }
             ClientEvent::Adjust(settings) => self.apply_settings(now, settings),
-            ClientEvent::AppendText(text) => self.update_tts_queue(now, |queue| queue.append(&text)),
-            ClientEvent::Flush => self.update_tts_queue(now, TtsQueue::flush),
-            ClientEvent::Clear => {
-                let sequence = self.tts_queue.clear();
-                self.stop_speech(now);
+            ClientEvent::AppendText(text, id) => self.update_tts_queue(now, |queue| queue.append(&text, id)),
+            ClientEvent::Flush(id) => self.update_tts_queue(now, |queue| queue.flush(id)),
+            ClientEvent::SpeakAppended(id) => {
+                self.update_tts_queue(now, |queue| queue.enqueue(id.as_deref()));
+            }
+            ClientEvent::Clear(request_id) => {
+                let (sequence, concerns_last) = self.tts_queue.clear(request_id.as_deref());
+                if concerns_last {
+                    self.stop_speech(now);
+                }
                 self.activity.idle_since = now;
-                self.tools.out.push_client(ClientCommand::Cleared { sequence });
+                self.tools.out.push_client(ClientCommand::Cleared { sequence, request_id });
             }
             ClientEvent::Finalize => self.finalize_transcripts(now),
             ClientEvent::Finish => self.finish_after_replies(now),

@@ -109,7 +109,7 @@ impl SessionSetup {
             drop_report: DropReport::default(),
             transcriber: Transcriber::new(&self),
             synthesizer: Synthesizer::new(Arc::clone(&self.profile)),
-            tts_queue: TtsQueue::default(),
+            tts_queue: TtsQueue::new(self.audio_out.speak_sentences),
             dialogue: None,
             assistant: None,
             tools,

@@ -125,7 +125,7 @@ impl Session {
         self.intake.speech_input.end_utterance(EndCause::Timeout, &mut self.intake.speech_events);
         self.process_speech_events(now);
         self.intake.speech_input.stop();
-        self.tts_queue.enqueue_unflushed();
+        self.tts_queue.enqueue_all();
         self.stop_dialogue(now);
         self.tools.out.await_reply(AwaitedReply::Final);
         self.finish(CloseReason::ClientClose, now + FINISH_TIMEOUT);

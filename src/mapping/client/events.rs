@@ -333,7 +333,7 @@ client_events! {
 
     /// Audio of a text or turn. Its template has base64; without one, audio leaves as binary frames.
     Audio(audio: ClientAudio) from "the model's voice"
-    [Audio = Base64(&audio.bytes), Turn = int(audio.turn.0), UnixS];
+    [Audio = Base64(&audio.bytes), Turn = int(audio.turn.0), RequestId, UnixS];
 
     /// All audio of a text or turn was sent. Only for clients that confirm when they have played it, with [`super::Verb::Played`].
     AudioComplete {
@@ -366,15 +366,19 @@ client_events! {
     Flushed {
         /// Number of earlier flushes.
         sequence: u32,
+        /// The client's name for the flushed text.
+        request_id: Option<String>,
     } from "the bridge, after the last audio of the flushed text"
-    [Sequence = int(*sequence), UnixS];
+    [Sequence = int(*sequence), RequestId = request_id.as_deref().into(), UnixS];
 
-    /// Speech was stopped and the queue is empty.
+    /// Speech was stopped and the queue is empty, or has no text with this id.
     Cleared {
         /// Number of earlier clears.
         sequence: u32,
+        /// The client's name for the text that was discarded; `None` for all.
+        request_id: Option<String>,
     } from "the bridge, after playback has stopped"
-    [Sequence = int(*sequence), UnixS];
+    [Sequence = int(*sequence), RequestId = request_id.as_deref().into(), UnixS];
 
     /// Settings have changed. The event has those in force.
     Configured {

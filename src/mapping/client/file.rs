@@ -146,6 +146,9 @@ pub struct AudioOut {
     pub pace: Option<PlayoutPace>,
     /// Audio sent ahead, in place of the profile's, ms.
     pub lead_ms: Option<u32>,
+    /// Complete sentences of collected text are spoken without a flush.
+    #[serde(default)]
+    pub speak_sentences: bool,
     /// Time from the estimated end of a text or turn to its reported end, ms.
     #[serde(default, deserialize_with = "check::deserialize_ms")]
     pub tail_ms: u32,

@@ -26,8 +26,10 @@ pub enum Verb {
     CancelSpeech,
     /// Collects text to speak.
     AppendText,
-    /// Speaks the collected text after the current one.
+    /// Speaks the collected text after the current one, and reports its end.
     Flush,
+    /// Speaks the collected text after the current one.
+    SpeakAppended,
     /// Stops speaking and discards waiting text.
     Clear,
     /// Ends the utterance now.
