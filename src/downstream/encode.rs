@@ -312,18 +312,28 @@ mod tests {
     #[test]
     fn message_with_a_condition_is_sent_if_its_slot_is_given() {
         let source = include_str!("../../mappings/client/deepgram-listen.toml")
-            .replace("[query]", "[query]\ntimes = { remember = \"times\", type = \"flag\", default = \"false\" }")
-            .replace("[events]", "[values]\ntimes = { kind = \"remembered\" }\n\n[events]\nflushed = FLUSHED");
+            .replace(
+                "[query]",
+                "[query]\ntimes = { remember = \"times\", type = \"flag\", default = \"false\" }",
+            )
+            .replace(
+                "[events]",
+                "[values]\ntimes = { kind = \"remembered\" }\n\n[events]\nflushed = FLUSHED",
+            );
         let flushed = "[{ message = '{\"with\": ${sequence}}', when = \"times\" }, \
             { message = '{\"without\": 0}', unless = \"times\" }, '{}']";
         let mut library = Library::default();
         library.add("f.toml", &source.replace("FLUSHED", flushed)).unwrap();
-        for (query, first) in [("times=true", r#"{"with":3}"#), ("times=0", r#"{"without":0}"#), ("", r#"{"without":0}"#)] {
+        for (query, first) in
+            [("times=true", r#"{"with":3}"#), ("times=0", r#"{"without":0}"#), ("", r#"{"without":0}"#)]
+        {
             let mut codec = Codec::new(library.client("deepgram-listen").unwrap(), 0.0);
             assert_eq!(codec.decode_query(query).problems, []);
             codec.set_session("id", "model", 1);
             let mut sent = Vec::new();
-            codec.encode(&ClientCommand::Flushed { sequence: 3, request_id: None }, 0.0, |message, _| sent.push(message));
+            codec.encode(&ClientCommand::Flushed { sequence: 3, request_id: None }, 0.0, |message, _| {
+                sent.push(message)
+            });
             assert_eq!(sent, [first, "{}"].map(|json| Message::Text(json.to_owned())), "{query}");
         }
         let wrong = source.replace("FLUSHED", "{ message = '{}', when = \"tims\" }");

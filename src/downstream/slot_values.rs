@@ -57,9 +57,9 @@ impl Codec {
             EventSource::Command(_) if matches!(slot, Slot::Words | Slot::HotWords) => {
                 Some(SlotValue::Elements(&self.words_json))
             }
-            EventSource::Command(command) => command.value(slot).or_else(|| {
-                (slot == Slot::RequestId).then_some(SlotValue::Str(&self.speaking_id))
-            }),
+            EventSource::Command(command) => command
+                .value(slot)
+                .or_else(|| (slot == Slot::RequestId).then_some(SlotValue::Str(&self.speaking_id))),
             EventSource::Word(word) => word_value(word, slot),
             EventSource::Words { text, segment_id } => match slot {
                 Slot::Text => Some(SlotValue::Str(text)),

@@ -84,8 +84,9 @@ impl ClientMapping {
             .all_fields()
             .filter(|field| roles.contains(&field.file.to))
             .flat_map(|field| field.file.values.iter().chain(field.file.value_map.values()));
-        let encoding_of =
-            |name: &str| parse_format(name).map_or_else(|| Encoding::from_name(name), |(encoding, _)| Some(encoding));
+        let encoding_of = |name: &str| {
+            parse_format(name).map_or_else(|| Encoding::from_name(name), |(encoding, _)| Some(encoding))
+        };
         self.audio_out.encoding == Encoding::Opus
             || self.audio_out.rates_hz.contains_key(&Encoding::Opus)
             || chosen.any(|name| encoding_of(name) == Some(Encoding::Opus))

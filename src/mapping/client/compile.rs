@@ -81,7 +81,8 @@ pub(super) fn compile_key_headers(
         let name = name.into_inner().to_ascii_lowercase();
         let is_header = is_token(&name) && name != "authorization";
         is_header.then_some(name).ok_or_else(|| {
-            let message = "a header is letters, digits and `-` or `_`; `Authorization` counts in every protocol";
+            let message =
+                "a header is letters, digits and `-` or `_`; `Authorization` counts in every protocol";
             document.problem(at, message)
         })
     });

@@ -309,9 +309,9 @@ impl ClientMapping {
         }
         let commands = || self.commands.iter().flat_map(|command| &command.fields);
         let chooses_rate = commands().any(|field| field.file.to == Some(FieldRole::OutputRateHz));
-        let chooses_encoding = self.all_fields().any(|field| {
-            matches!(field.file.to, Some(FieldRole::OutputEncoding | FieldRole::OutputFormat))
-        });
+        let chooses_encoding = self
+            .all_fields()
+            .any(|field| matches!(field.file.to, Some(FieldRole::OutputEncoding | FieldRole::OutputFormat)));
         if self.framing == Framing::Protobuf && (chooses_rate || chooses_encoding) {
             let message = "`framing = \"protobuf\"` needs one format of audio to the client; only its rate may be chosen, in [query]";
             problems.push(error_at_key(&["framing"], message.to_owned()));
@@ -334,7 +334,8 @@ impl ClientMapping {
         }
         for name in self.path_patterns.iter().flat_map(PathPattern::names) {
             if !self.query.iter().any(|field| field.name == name) {
-                let message = format!("a path has the part `{{{name}}}`, and [query] has no parameter `{name}`");
+                let message =
+                    format!("a path has the part `{{{name}}}`, and [query] has no parameter `{name}`");
                 problems.push(error_at_key(&["paths"], message));
             }
         }

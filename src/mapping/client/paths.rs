@@ -26,7 +26,9 @@ impl PathPattern {
         let part = |part: &str| {
             let Some(name) = part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) else {
                 return match part.contains(['{', '}']) {
-                    true => Err(format!("braces enclose a whole part of a path, such as `/{{voice}}/`, not `{part}`")),
+                    true => Err(format!(
+                        "braces enclose a whole part of a path, such as `/{{voice}}/`, not `{part}`"
+                    )),
                     false => Ok(PathPart::Text(part.to_owned())),
                 };
             };
@@ -82,7 +84,8 @@ fn decode_percent(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();
     while let [first, behind @ ..] = rest {
-        let digits = behind.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits =
+            behind.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
         let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         bytes.push(code.unwrap_or(*first));
         rest = if code.is_some() { &behind[2..] } else { behind };
@@ -99,11 +102,19 @@ mod tests {
         let pattern = PathPattern::compile("/v1/{voice}/stream/{kind}").unwrap().unwrap();
         let found = |path: &str| {
             let found = pattern.parameters(path)?;
-            Some(found.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "))
+            Some(
+                found
+                    .into_iter()
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            )
         };
         assert_eq!(found("/v1/a%20b+%2f/stream/x").as_deref(), Some("voice=a b+/ kind=x"));
         assert_eq!(found("/v1/%zz%e4%/stream/%+1").as_deref(), Some("voice=%zz\u{fffd}% kind=%+1"));
-        for other in ["/v1//stream/x", "/v1/a/stream", "/v1/a/stream/x/", "/v1/a/stram/x", "v1/a/stream/x", ""] {
+        for other in
+            ["/v1//stream/x", "/v1/a/stream", "/v1/a/stream/x/", "/v1/a/stram/x", "v1/a/stream/x", ""]
+        {
             assert_eq!(found(other), None, "{other}");
         }
         let long = |bytes| format!("/v1/{}/stream/x", "a".repeat(bytes));

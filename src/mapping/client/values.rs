@@ -104,8 +104,9 @@ pub struct EventMessage {
     expecting = "expected a template in quotes, a table of `message` with `when` or `unless`, or a list of these"
 )]
 pub(super) enum EventFile {
-    One(MessageFile),
+    // First, because a table may also be written as a list of its values.
     Several(Vec<MessageFile>),
+    One(MessageFile),
 }
 
 /// A message of an event in a file.

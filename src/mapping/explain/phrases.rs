@@ -29,7 +29,9 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
         Verb::Speak => return describe_speak(profile),
         Verb::CancelSpeech if talk => "stops playback at once and makes the model listen",
         Verb::CancelSpeech => "stops playback at once; the rest of the model's answer is discarded",
-        Verb::AppendText => "collected until it is flushed, or until a sentence is complete with `speak_sentences`",
+        Verb::AppendText => {
+            "collected until it is flushed, or until a sentence is complete with `speak_sentences`"
+        }
         Verb::Flush | Verb::SpeakAppended => return describe_flush(profile),
         Verb::Clear => "stops playback at once and discards collected and waiting text",
         Verb::Finalize if talk && !transcribes_user(profile) => {

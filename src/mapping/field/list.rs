@@ -43,7 +43,8 @@ impl ProtocolField {
 
     /// The list in a JSON text: its texts, or the keys of an object.
     fn list_in_json(&self, text: &str) -> Result<Node<'static>, String> {
-        let refused = || format!("Input should be a list in JSON, got {}", display_node(&Node::Str(text.into())));
+        let refused =
+            || format!("Input should be a list in JSON, got {}", display_node(&Node::Str(text.into())));
         let texts = match serde_json::from_str(text).map_err(|_| refused())? {
             Value::Array(items) => items.into_iter().map(|item| self.item_of_json(item)).collect(),
             Value::Object(members) => members.into_iter().map(|(key, _)| Node::Str(key.into())).collect(),

@@ -88,9 +88,11 @@ fn seconds_become_milliseconds_and_errors_stay_in_seconds() {
 
 #[test]
 fn list_in_a_json_text_has_its_texts_objects_or_keys() {
-    let words = field("to = \"hot_words\"\ntype = \"text_list\"\nmax = 2\njson_text = true\nitem = \"/word\"");
+    let words =
+        field("to = \"hot_words\"\ntype = \"text_list\"\nmax = 2\njson_text = true\nitem = \"/word\"");
     let read = |text| words.read_text(text);
-    let list = |texts: &[&str]| Ok(Some(FieldValue::TextList(texts.iter().map(|it| (*it).to_owned()).collect())));
+    let list =
+        |texts: &[&str]| Ok(Some(FieldValue::TextList(texts.iter().map(|it| (*it).to_owned()).collect())));
     assert_eq!(read(r#"["a b", {"word": "c"}]"#), list(&["a b", "c"]));
     assert_eq!(read(r#"{"a": 20, "b": 1}"#), list(&["a", "b"]));
     assert_eq!(read("[]"), list(&[]));

@@ -12,7 +12,7 @@ impl ProtocolField {
         if file.to.is_none() && file.because.is_none() && file.remember.is_none() {
             return problem_with("has neither `to`, `remember` nor `because`");
         }
-        if file.remember.is_some() && !is_rememberable(file.type_name) {
+        if file.remember.is_some() && !is_rememberable(file.type_name) && file.unit.is_none() {
             return problem_with("has `remember`, which is for texts, whole numbers and flags");
         }
         if (file.to == Some(FieldRole::Audio)) != (file.type_name == FieldType::Base64) {

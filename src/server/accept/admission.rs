@@ -139,9 +139,7 @@ pub(super) fn admit(
     check_origin(&config, headers)?;
     let key = match check_signature(&config, headers, &path, request.uri().query())? {
         true => None,
-        false => {
-            authenticate(&config, headers, (&query_keys, &places), peer, Some(&server.client_secrets))?
-        }
+        false => authenticate(&config, headers, (&query_keys, &places), peer, Some(&server.client_secrets))?,
     };
     let mut candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
     let by_place = protocol_detection::detected_by_place(&config, &path, &candidates);

@@ -81,7 +81,10 @@ pub(super) async fn answer(
     let mut response = match *request.method() {
         Method::GET => {
             let query = request.uri().query().unwrap_or_default();
-            answer_with("text/plain", format!("Connect at {}\n", socket_url(client, &request, query, config)?))
+            answer_with(
+                "text/plain",
+                format!("Connect at {}\n", socket_url(client, &request, query, config)?),
+            )
         }
         Method::OPTIONS => preflight_response(),
         Method::POST => {
@@ -95,7 +98,8 @@ pub(super) async fn answer(
             let request = Request::from_parts(head, ());
             let own_query = request.uri().query().unwrap_or_default();
             let page = client.setup_page.as_ref();
-            match page.map_or(Ok(own_query.to_owned()), |page| with_settings(client, page, own_query, &body)) {
+            match page.map_or(Ok(own_query.to_owned()), |page| with_settings(client, page, own_query, &body))
+            {
                 Ok(query) => {
                     let query = add_key(client, query, &key);
                     let url = socket_url(client, &request, &query, config)?;

@@ -27,7 +27,8 @@ pub(super) fn with_settings(
         return Ok(query.to_owned());
     }
     let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
-    let body: Value = serde_json::from_slice(body).map_err(|error| format!("the body is not JSON: {error}"))?;
+    let body: Value =
+        serde_json::from_slice(body).map_err(|error| format!("the body is not JSON: {error}"))?;
     if !body.is_object() {
         return Err("the body is JSON, but not an object".to_owned());
     }
@@ -68,7 +69,9 @@ mod tests {
         let body = r#"{"sample_rate": 8000, "encoding": "wav/ulaw", "language_config": {"languages": ["en"]},
             "messages_config": {"receive_acknowledgments": true}, "unknown": [1]}"#;
         let query = query_of(body).unwrap();
-        for part in ["region=eu-west&", "sample_rate=8000", "encoding=wav%2Fulaw", "receive_acknowledgments=true"] {
+        for part in
+            ["region=eu-west&", "sample_rate=8000", "encoding=wav%2Fulaw", "receive_acknowledgments=true"]
+        {
             assert!(query.contains(part), "{part}: {query}");
         }
         assert!(!query.contains("unknown"), "{query}");

@@ -144,8 +144,8 @@ impl AccessPolicy {
         unix_s: u64,
     ) -> Result<Option<Arc<ApiKey>>, KeyRejection> {
         let Some(keys) = &self.keys else { return Ok(None) };
-        let key = find_key(shown.headers, shown.query_keys, shown.places)
-            .map_err(|_| KeyRejection::Several)?;
+        let key =
+            find_key(shown.headers, shown.query_keys, shown.places).map_err(|_| KeyRejection::Several)?;
         let issued_to = secrets.zip(key.as_deref()).and_then(|(secrets, key)| secrets.key_of(key, unix_s));
         let authenticated = match issued_to {
             Some(Some(key)) => keys.find_current(&key, unix_s),

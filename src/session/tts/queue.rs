@@ -69,7 +69,9 @@ impl TtsQueue {
         }
         let known = self.collected.iter().position(|collected| collected.id == id);
         if known.is_none() && self.collected.len() >= MAX_COLLECTED {
-            return Err(format!("more than {MAX_COLLECTED} texts are collected at a time; flush some of them"));
+            return Err(format!(
+                "more than {MAX_COLLECTED} texts are collected at a time; flush some of them"
+            ));
         }
         let at = known.unwrap_or_else(|| {
             self.collected.push(CollectedText { id, ..CollectedText::default() });
