@@ -14,7 +14,7 @@ use crate::{
     },
     mapping::{
         ClientMapping,
-        client::{EmptyMessage, EventName, ProtocolCommand, Verb},
+        client::{EventName, ProtocolCommand, Verb},
         extract::{ExtractError, ExtractedValues, Node},
         field::{FieldRole, FieldValue, ProtocolField, display_node},
     },
@@ -33,9 +33,7 @@ impl Codec {
     /// The mistake in the frame. The session continues unless the protocol ends it.
     pub fn decode(&mut self, frame: Frame<'_>, mut handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         match frame {
-            Frame::Binary([]) if self.has_empty(EmptyMessage::Binary) => {
-                self.decode_empty(EmptyMessage::Binary, handle)
-            }
+            Frame::Binary(bytes) if let Some(at) = self.mapping.exact_binary(bytes) => self.decode_exact(at, handle),
             Frame::Binary(_) if self.mapping.has_audio_in_json && !self.is_call() => {
                 let detail = "binary frame: this protocol carries audio in JSON".to_owned();
                 Err(Error::new(ErrorKind::Invalid, detail))
@@ -63,9 +61,7 @@ impl Codec {
                 }
                 FrameContent::Nothing => Ok(()),
             },
-            Frame::Text("") if self.has_empty(EmptyMessage::Text) => {
-                self.decode_empty(EmptyMessage::Text, handle)
-            }
+            Frame::Text(text) if let Some(at) = self.mapping.exact_text(text) => self.decode_exact(at, handle),
             Frame::Text(text) => match (self.decode_command(text, handle), &self.kind) {
                 (Err(error), CodecKind::Realtime(_)) => Err(realtime::name_message(error, text)),
                 (decoded, _) => decoded,
@@ -104,17 +100,11 @@ impl Codec {
         Ok(Some(ClientEvent::Adjust(vec![Setting::InputRate(rate_hz), Setting::InputChannels(channels)])))
     }
 
-    fn has_empty(&self, kind: EmptyMessage) -> bool {
-        self.mapping.commands.iter().any(|command| command.empty == Some(kind))
-    }
-
-    /// Reads an empty message, which is a command without fields.
-    fn decode_empty(&mut self, kind: EmptyMessage, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
+    /// Reads a message that is a command as a whole, by its index. It has no fields.
+    fn decode_exact(&mut self, command: usize, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         let mapping = self.mapping.clone();
-        let Some(command) = mapping.commands.iter().find(|command| command.empty == Some(kind)) else {
-            return Ok(());
-        };
-        self.pass_verbs(command, &mapping.extractor.extract("{}").map_err(json_error)?, handle)
+        let found = mapping.extractor.extract("{}").map_err(json_error)?;
+        self.pass_verbs(&mapping.commands[command], &found, handle)
     }
 
     fn decode_command(&mut self, text: &str, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
@@ -361,7 +351,7 @@ fn find_command<'m>(
         return command.ok_or_else(|| Error::new(ErrorKind::MissingCommand, ""));
     };
     let is_it = |command: &&ProtocolCommand| {
-        command.present.is_none() && command.empty.is_none() && Some(command.name.as_str()) == name.as_str()
+        command.present.is_none() && command.exactly.is_none() && Some(command.name.as_str()) == name.as_str()
     };
     commands.iter().find(is_it).ok_or_else(|| {
         // Quotes a number too, like the real server: Unknown command type: '5'.

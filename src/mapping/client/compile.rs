@@ -64,10 +64,14 @@ impl CommandFile {
     ) -> Result<ProtocolCommand, FileError> {
         let at = name.span().start;
         let name = name.into_inner();
-        if self.present.is_none() && self.empty.is_none() && command_key.is_empty() {
+        if self.present.is_none() && self.exactly.is_none() && command_key.is_empty() {
             let message =
-                format!("command `{name}` needs `present` or `empty`, as there is no `command_key`");
+                format!("command `{name}` needs `present` or `exactly`, as there is no `command_key`");
             return Err(document.problem(at, message));
+        }
+        if let Some(message) = self.exactly.as_ref().filter(|_| self.present.is_some() || !self.fields.is_empty()) {
+            let problem = "a command that is one exact message has no fields, and no `present`";
+            return Err(document.problem(message.span().start, problem));
         }
         if let Some(pointer) = self.present.as_ref().filter(|pointer| !pointer.get_ref().starts_with('/')) {
             let message = "`present` is a JSON pointer, which begins with `/`";
@@ -97,6 +101,7 @@ impl CommandFile {
                 return Err(document.problem(verb_at, message));
             }
         }
-        Ok(ProtocolCommand { name, verbs, present, empty: self.empty, audio, fields })
+        let exactly = self.exactly.map(Spanned::into_inner);
+        Ok(ProtocolCommand { name, verbs, present, exactly, audio, fields })
     }
 }

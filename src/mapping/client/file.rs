@@ -190,7 +190,7 @@ impl Default for TranscriptRules {
 pub(super) struct CommandFile {
     pub(super) verb: Spanned<VerbsFile>,
     pub(super) present: Option<Spanned<String>>,
-    pub(super) empty: Option<EmptyMessage>,
+    pub(super) exactly: Option<Spanned<ExactMessage>>,
     #[serde(default)]
     pub(super) fields: BTreeMap<Spanned<String>, FieldFile>,
 }
@@ -204,14 +204,23 @@ pub(super) struct SetupPageFile {
     pub(super) call_answer: Option<Spanned<String>>,
 }
 
-/// An empty message that is a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// A whole message that is a command.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EmptyMessage {
-    /// A text message without a character.
-    Text,
-    /// A binary message without a byte.
-    Binary,
+pub enum ExactMessage {
+    /// This text message.
+    Text(String),
+    /// A binary message with the bytes of this text.
+    Binary(String),
+}
+
+impl ExactMessage {
+    /// Length of the message, bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::Binary(text) => text.len(),
+        }
+    }
 }
 
 /// Spelling of an error.

@@ -23,7 +23,7 @@ use self::{
 };
 pub use self::{
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
-    file::{AudioIn, AudioOut, CloseSpelling, EchoMode, EmptyMessage, ReportedAs, TranscriptRules},
+    file::{AudioIn, AudioOut, CloseSpelling, EchoMode, ExactMessage, ReportedAs, TranscriptRules},
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
     slot::Slot,
@@ -93,8 +93,10 @@ pub struct ClientMapping {
     pub has_audio_in_json: bool,
     /// The client confirms when it has played a text or turn.
     pub confirms_playback: bool,
-    /// Commands, recognised by the value at the command key, by a present field or as an empty message.
+    /// Commands, recognised by the value at the command key, by a present field or as one exact message.
     pub commands: Vec<ProtocolCommand>,
+    /// Length of the longest message that is a command as a whole, bytes; 0 without one.
+    exact_max_bytes: usize,
     /// Events of the protocol that voxbridge never sends, and why.
     pub never_sent: BTreeMap<String, String>,
     /// Rules for a protocol of the model's own kind. With them, only names, paths and the largest message count otherwise.
@@ -139,8 +141,8 @@ pub struct ProtocolCommand {
     pub verbs: Vec<CommandVerb>,
     /// Slot whose presence identifies the command.
     pub present: Option<usize>,
-    /// The command is an empty message.
-    pub empty: Option<EmptyMessage>,
+    /// The command is this whole message.
+    pub exactly: Option<ExactMessage>,
     /// Slot of the audio.
     pub audio: Option<usize>,
     /// Fields of the command.
@@ -191,6 +193,7 @@ impl ClientMapping {
             values,
             has_audio_in_json: has_verb(&commands, Verb::Audio),
             confirms_playback: has_verb(&commands, Verb::Played),
+            exact_max_bytes: longest_exact_message(&commands),
             commands,
             never_sent: read.never_sent,
             relay: None,
@@ -281,6 +284,13 @@ impl ClientMapping {
                 Encoding::MAX_BYTES_PER_SAMPLE
             );
             problems.push(error_at_key(&["audio_out", "frame_max_bytes"], message));
+        }
+        for (at, command) in self.commands.iter().enumerate() {
+            let is_same = |other: &&ProtocolCommand| command.exactly.is_some() && other.exactly == command.exactly;
+            if let Some(other) = self.commands[..at].iter().find(is_same) {
+                let message = format!("`{}` and `{}` are the same message", other.name, command.name);
+                problems.push(error_at_key(&["commands", &command.name, "exactly"], message));
+            }
         }
         let verbs = || self.commands.iter().flat_map(|command| &command.verbs).map(|it| it.verb);
         for (is_missing, needs, what) in [
@@ -382,12 +392,33 @@ impl ClientMapping {
         if let Some(relay) = &self.relay {
             return relay.has_command(text);
         }
+        if self.exact_text(text).is_some() {
+            return true;
+        }
         let Ok(found) = self.extractor.extract(text) else { return false };
         let name = found.get(0).and_then(Node::as_str);
         self.commands.iter().any(|command| match command.present {
             Some(slot) => found.get(slot).is_some(),
-            None => command.empty.is_none() && Some(command.name.as_str()) == name,
+            None => command.exactly.is_none() && Some(command.name.as_str()) == name,
         })
+    }
+
+    /// Index of the command that is this whole text message.
+    #[must_use]
+    pub fn exact_text(&self, text: &str) -> Option<usize> {
+        let is_it = |exact: &ExactMessage| matches!(exact, ExactMessage::Text(own) if own == text);
+        (text.len() <= self.exact_max_bytes).then(|| self.find_exact(is_it)).flatten()
+    }
+
+    /// Index of the command that is this whole binary message.
+    #[must_use]
+    pub fn exact_binary(&self, bytes: &[u8]) -> Option<usize> {
+        let is_it = |exact: &ExactMessage| matches!(exact, ExactMessage::Binary(own) if own.as_bytes() == bytes);
+        (bytes.len() <= self.exact_max_bytes).then(|| self.find_exact(is_it)).flatten()
+    }
+
+    fn find_exact(&self, is_it: impl Fn(&ExactMessage) -> bool) -> Option<usize> {
+        self.commands.iter().position(|command| command.exactly.as_ref().is_some_and(&is_it))
     }
 
     /// Messages of an event; empty if the protocol has no such event.
@@ -412,6 +443,10 @@ impl ClientMapping {
 
 fn names_model(field: &ProtocolField) -> bool {
     matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
+}
+
+fn longest_exact_message(commands: &[ProtocolCommand]) -> usize {
+    commands.iter().filter_map(|command| command.exactly.as_ref()).map(ExactMessage::bytes).max().unwrap_or(0)
 }
 
 fn has_verb(commands: &[ProtocolCommand], verb: Verb) -> bool {

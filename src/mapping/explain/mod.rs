@@ -17,7 +17,7 @@ pub use self::row::{ExplainRow, RowKind};
 use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
-    client::{AudioOut, CommandVerb, EventName, RealtimeEvent, RealtimeNames, Verb},
+    client::{AudioOut, CommandVerb, EventName, ExactMessage, RealtimeEvent, RealtimeNames, Verb},
     compatibility::check_compatible,
     field::ProtocolField,
     template::{SlotValue, Template},
@@ -196,7 +196,12 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
             if it.conditions.is_empty() { effect } else { format!("{}: {effect}", it.conditions) }
         };
         let verbs: Vec<_> = command.verbs.iter().map(describe).collect();
-        rows.push(ExplainRow::new(RowKind::Command, &command.name, verbs.join("; then, ")));
+        let message = match &command.exactly {
+            Some(ExactMessage::Text(text)) => format!("the text message {text:?}: "),
+            Some(ExactMessage::Binary(bytes)) => format!("the binary message {bytes:?}: "),
+            None => String::new(),
+        };
+        rows.push(ExplainRow::new(RowKind::Command, &command.name, message + &verbs.join("; then, ")));
         let speaks_only = command.verbs.iter().all(|it| it.verb == Verb::Speak);
         let rejected = speaks_only && !can_speak(dialect);
         let field = |field: &ProtocolField| match rejected {
