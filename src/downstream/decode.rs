@@ -109,7 +109,7 @@ impl Codec {
 
     fn decode_command(&mut self, text: &str, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         let mapping = self.mapping.clone();
-        let found = mapping.extractor.extract(text).map_err(json_error)?;
+        let found = mapping.extract(text).map_err(json_error)?;
         self.decode_found(text, &mapping, &found, handle).map_err(|error| {
             let id = mapping.message_id.and_then(|slot| found.get(slot)).and_then(Node::as_str);
             match id {

@@ -102,7 +102,7 @@ impl Codec {
         for message in mapping.event(name) {
             message.renewed.iter().for_each(|at| self.values.renew(&mapping.values, *at));
             let mut json = String::with_capacity(256 + audio_chars);
-            message.template.render(&mut json, |slot| match slot {
+            message.render(&mut json, |slot| match slot {
                 EventSlot::Event(slot) => self.slot_value(source, slot, at_s),
                 EventSlot::Value(at) => self.values.get(at),
             });

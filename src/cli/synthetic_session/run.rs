@@ -295,13 +295,17 @@ impl<'s> SessionRun<'s> {
 
     /// True for a final transcript with all words.
     fn is_transcript(&self, message: &str) -> bool {
+        let line = message;
         let message: Value = serde_json::from_str(message).unwrap_or_default();
         self.session.client.event(EventName::TranscriptFinal).iter().any(|it| {
             let mut json = String::new();
-            it.template.render(&mut json, |slot| match slot {
+            it.render(&mut json, |slot| match slot {
                 EventSlot::Event(Slot::Text) => SlotValue::Str(WORDS),
                 _ => SlotValue::Null,
             });
+            if it.is_text {
+                return json.contains(WORDS) && line.contains(WORDS);
+            }
             let pattern: Value = serde_json::from_str(&json).unwrap_or_default();
             json.contains(WORDS) && matches_pattern(&pattern, &message)
         })

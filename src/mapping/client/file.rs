@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{
-    ClientSigns, CloseReason, EventName, Framing, SetupPage, SetupSlot, ValueSource, realtime::RealtimeFile,
+    ClientSigns, CloseReason, CommandSyntax, EventName, Framing, SetupPage, SetupSlot, ValueSource, realtime::RealtimeFile,
     values::EventFile, verbs::VerbsFile,
 };
 use crate::{
@@ -39,6 +39,8 @@ pub(super) struct ClientFile {
     pub(super) subprotocols: Vec<Spanned<String>>,
     pub(super) signature_header: Option<String>,
     pub(super) command_key: Option<JsonPointer>,
+    #[serde(default)]
+    pub(super) command_syntax: CommandSyntax,
     pub(super) default_profile: Option<String>,
     #[serde(default)]
     pub(super) signs: ClientSigns,

@@ -30,12 +30,12 @@ pub use self::{
     token_usage::TokenUsage,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
-    vocabulary::{CloseReason, EndCause, Framing, RolloverReason, SetupSlot, Speaker, Verb},
+    vocabulary::{CloseReason, CommandSyntax, EndCause, Framing, RolloverReason, SetupSlot, Speaker, Verb},
 };
 use super::{
     check::{self, Document, FileError},
     error_spelling::ErrorSpelling,
-    extract::{Extractor, Node},
+    extract::{ExtractError, ExtractedValues, Extractor, Node},
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
     template::Template,
@@ -65,6 +65,8 @@ pub struct ClientMapping {
     pub signature_header: Option<String>,
     /// JSON pointer to the name of a command or event; empty for a protocol without names.
     pub command_key: String,
+    /// How a text message spells a command.
+    pub command_syntax: CommandSyntax,
     /// Transcripts are sent as answers only: one for each binary frame, and one for a command that makes them final.
     pub lock_step: bool,
     /// A client that gets no message for this long gets [`EventName::StillHere`], ms; 0 disables.
@@ -179,6 +181,7 @@ impl ClientMapping {
             subprotocols: compile_subprotocols(read.subprotocols, document)?,
             signature_header: read.signature_header,
             command_key: command_key.to_owned(),
+            command_syntax: read.command_syntax,
             lock_step: read.lock_step,
             idle_event_ms: read.idle_event_ms,
             setup_page: read.setup_page.map(|page| page.compile(document)).transpose()?,
@@ -310,6 +313,15 @@ impl ClientMapping {
             let message = "`framing = \"protobuf\"` needs one format of audio to the client; only its rate may be chosen, in [query]";
             problems.push(error_at_key(&["framing"], message.to_owned()));
         }
+        if self.command_syntax == CommandSyntax::Words && !is_top_level(&self.command_key) {
+            let message = "`command_syntax = \"words\"` needs a `command_key` such as \"/command\", for the first word";
+            problems.push(error_at_key(&["command_syntax"], message.to_owned()));
+        }
+        let plain_text = |message: &EventMessage| message.is_text;
+        if self.framing == Framing::Protobuf && self.events.values().flatten().any(plain_text) {
+            let message = "`framing = \"protobuf\"` has no messages of plain text; write JSON";
+            problems.push(error_at_key(&["events"], message.to_owned()));
+        }
         for (header, parameter) in &self.headers {
             if !self.query.iter().any(|field| field.name == *parameter) {
                 let message =
@@ -395,12 +407,23 @@ impl ClientMapping {
         if self.exact_text(text).is_some() {
             return true;
         }
-        let Ok(found) = self.extractor.extract(text) else { return false };
+        let Ok(found) = self.extract(text) else { return false };
         let name = found.get(0).and_then(Node::as_str);
         self.commands.iter().any(|command| match command.present {
             Some(slot) => found.get(slot).is_some(),
             None => command.exactly.is_none() && Some(command.name.as_str()) == name,
         })
+    }
+
+    /// Finds the values of a text message.
+    ///
+    /// # Errors
+    /// The message is no JSON object, nor a line of words in a protocol with these.
+    pub fn extract<'t>(&self, text: &'t str) -> Result<ExtractedValues<'t>, ExtractError> {
+        match self.command_syntax {
+            CommandSyntax::Words if !text.trim_start().starts_with('{') => Ok(self.extractor.extract_words(text)),
+            CommandSyntax::Words | CommandSyntax::Json => self.extractor.extract(text),
+        }
     }
 
     /// Index of the command that is this whole text message.
@@ -443,6 +466,11 @@ impl ClientMapping {
 
 fn names_model(field: &ProtocolField) -> bool {
     matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
+}
+
+/// True for a pointer to a member of the message itself.
+fn is_top_level(pointer: &str) -> bool {
+    pointer.starts_with('/') && pointer.matches('/').count() == 1
 }
 
 fn longest_exact_message(commands: &[ProtocolCommand]) -> usize {

@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::{EventName, Slot};
 use crate::mapping::{
     check::{Document, FileError, suggest_known},
-    template::Template,
+    template::{SlotValue, Template},
 };
 
 /// A slot of an event's template: one of the event's own, or one of `[values]`.
@@ -87,16 +87,40 @@ impl ValueSource {
 pub struct EventMessage {
     /// Its template.
     pub template: Template<EventSlot>,
+    /// It is plain text, not JSON.
+    pub is_text: bool,
     /// The values that get a new content before this message.
     pub renewed: Vec<usize>,
 }
 
+impl EventMessage {
+    /// Appends the message with these values to `out`.
+    pub fn render<'v>(&self, out: &mut String, fill: impl Fn(EventSlot) -> SlotValue<'v>) {
+        if self.is_text { self.template.render_line(out, fill) } else { self.template.render(out, fill) }
+    }
+}
+
 /// The templates of an event: one message, or several that are sent in this order.
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a template in quotes, or a list of templates")]
+#[serde(untagged, expecting = "expected a template in quotes, a table { text = \"...\" }, or a list of these")]
 pub(super) enum EventFile {
-    One(String),
-    Several(Vec<String>),
+    One(MessageFile),
+    Several(Vec<MessageFile>),
+}
+
+/// The template of one message.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a template in quotes, or a table { text = \"...\" }")]
+pub(super) enum MessageFile {
+    Json(String),
+    Plain(PlainText),
+}
+
+/// The template of a message of plain text.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlainText {
+    text: String,
 }
 
 pub(super) fn compile_values(
@@ -149,12 +173,19 @@ pub(super) fn compile_event(
     if texts.is_empty() {
         return Err(problem("an event without messages is left out, not empty".to_owned()));
     }
-    let compile = |text: &String| {
-        let template = Template::compile_slots(text, &slots).map_err(|error| problem(error.to_string()))?;
+    let compile = |file: &MessageFile| {
+        let (compiled, is_text) = match file {
+            MessageFile::Plain(_) if name == EventName::TranscriptWord => {
+                return Err(problem("a word is an element of JSON; write its template in quotes".to_owned()));
+            }
+            MessageFile::Json(json) => (Template::compile_slots(json, &slots), false),
+            MessageFile::Plain(plain) => (Template::compile_line(&plain.text, &slots), true),
+        };
+        let template = compiled.map_err(|error| problem(error.to_string()))?;
         let per_message = |at: &usize| values[*at].source.scope() == Some(ValueScope::Message);
         let renewed = (0..values.len()).filter(per_message);
         let renewed = renewed.filter(|at| template.uses_slot(EventSlot::Value(*at))).collect();
-        Ok(EventMessage { template, renewed })
+        Ok(EventMessage { template, is_text, renewed })
     };
     texts.iter().map(compile).collect()
 }

@@ -91,6 +91,18 @@ named_enum! {
 }
 
 named_enum! {
+    /// How a text message spells a command.
+    #[derive(Default)]
+    pub enum CommandSyntax {
+        /// A JSON object.
+        #[default]
+        Json = "json",
+        /// A line of words, `NAME key:value key:value`; a message that begins with `{` is a JSON object.
+        Words = "words",
+    }
+}
+
+named_enum! {
     /// A value that the answer of a setup page can use.
     pub enum SetupSlot {
         /// URL of the WebSocket.

@@ -17,7 +17,7 @@ pub use self::row::{ExplainRow, RowKind};
 use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
-    client::{AudioOut, CommandVerb, EventName, ExactMessage, RealtimeEvent, RealtimeNames, Verb},
+    client::{AudioOut, CommandVerb, EventMessage, EventName, ExactMessage, RealtimeEvent, RealtimeNames, Verb},
     compatibility::check_compatible,
     field::ProtocolField,
     template::{SlotValue, Template},
@@ -227,7 +227,7 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
 /// The effect of a settings change, with its acknowledgement if the protocol has one.
 fn describe_configure(client: &ClientMapping) -> String {
     let acknowledged = match client.event(EventName::Configured).first() {
-        Some(message) => format!("acknowledged by `{}`", spelled_event(client, &message.template)),
+        Some(message) => format!("acknowledged by `{}`", spelled_message(client, message)),
         None => "never acknowledged".to_owned(),
     };
     format!("changes the settings from now on; {acknowledged}")
@@ -240,6 +240,16 @@ fn spelled_event<S: Copy>(client: &ClientMapping, template: &Template<S>) -> Str
     let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
     let name = value.pointer(&client.command_key).and_then(serde_json::Value::as_str);
     name.map_or(json, str::to_owned)
+}
+
+/// The name of a message's event; of plain text, the first word.
+fn spelled_message(client: &ClientMapping, message: &EventMessage) -> String {
+    if !message.is_text {
+        return spelled_event(client, &message.template);
+    }
+    let mut line = String::new();
+    message.render(&mut line, |_| SlotValue::Null);
+    line.split_whitespace().next().unwrap_or_default().to_owned()
 }
 
 fn field_row(is: RowKind, field: &ProtocolField, profile: &Profile) -> ExplainRow {
@@ -277,7 +287,7 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
     for (name, message) in
         EventName::ALL.into_iter().flat_map(|name| client.event(name).iter().map(move |it| (name, it)))
     {
-        let spelled = spelled_event(client, &message.template);
+        let spelled = spelled_message(client, message);
         let origin = match name {
             EventName::Audio => voice.as_str(),
             EventName::Queued if client.is_rest => {
