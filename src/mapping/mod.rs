@@ -22,6 +22,7 @@ pub mod profile;
 pub mod relay;
 pub mod scaffold;
 pub mod template;
+pub mod tested_with;
 mod tools;
 pub mod upstream;
 

@@ -22,6 +22,7 @@ use crate::{
         field::FieldFile,
         profile::PlayoutPace,
         template::Template,
+        tested_with::TestedClient,
     },
 };
 
@@ -74,6 +75,8 @@ pub(super) struct ClientFile {
     pub(super) closes: BTreeMap<CloseReason, CloseSpelling>,
     #[serde(default)]
     pub(super) never_sent: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) tested_with: Vec<TestedClient>,
 }
 
 /// Audio from the client.

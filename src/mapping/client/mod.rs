@@ -39,6 +39,7 @@ use super::{
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
     template::Template,
+    tested_with::TestedClient,
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
 
@@ -91,6 +92,8 @@ pub struct ClientMapping {
     pub transcripts: TranscriptRules,
     /// Values that the codec remembers, generates or counts.
     pub values: Vec<ValueRule>,
+    /// Stock clients that the tests run.
+    pub tested_with: Vec<TestedClient>,
     /// Audio comes in a field of a command; there are no binary frames.
     pub has_audio_in_json: bool,
     /// The client confirms when it has played a text or turn.
@@ -199,6 +202,7 @@ impl ClientMapping {
             exact_max_bytes: longest_exact_message(&commands),
             commands,
             never_sent: read.never_sent,
+            tested_with: read.tested_with,
             relay: None,
             default_profile: read.default_profile,
             signs: read.signs,
@@ -229,6 +233,7 @@ impl ClientMapping {
             command_key: read.command_key.0.clone(),
             audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
             never_sent: std::mem::take(&mut read.never_sent),
+            tested_with: std::mem::take(&mut read.tested_with),
             relay: Some(read.compile(document)?),
             ..Self::default()
         })

@@ -21,6 +21,7 @@ use super::{
     compatibility::check_compatible,
     field::ProtocolField,
     template::{SlotValue, Template},
+    tested_with::TestedClient,
     upstream::Mode,
 };
 use crate::audio::{encoding::Encoding, opus::PacketOptions};
@@ -107,6 +108,7 @@ pub fn build_explanation(
             .flatten()
             .cloned()
             .chain(language_note)
+            .chain(client.tested_with.iter().map(TestedClient::description))
             .collect(),
         start: dialect.start.clone(),
         sends,
