@@ -212,10 +212,25 @@ impl Codec {
             Verb::Speak => ClientEvent::Speak(Box::new(to_speak_request(values)?)),
             Verb::CancelSpeech => ClientEvent::CancelSpeech,
             Verb::AppendText => ClientEvent::AppendText(to_speak_request(values)?.text),
-            Verb::Flush => ClientEvent::Flush,
-            Verb::Clear => ClientEvent::Clear,
+            Verb::Flush => {
+                self.completions.ask_flush();
+                ClientEvent::Flush
+            }
+            Verb::Clear => {
+                self.completions.clear();
+                ClientEvent::Clear
+            }
             Verb::Commit => ClientEvent::Commit { may_be_empty: true },
-            Verb::Finalize => ClientEvent::Finalize,
+            Verb::Finalize => {
+                self.completions.ask_final();
+                ClientEvent::Finalize
+            }
+            Verb::Complete => {
+                self.completions.ask()?;
+                handle(ClientEvent::Finalize);
+                handle(ClientEvent::Flush);
+                return Ok(());
+            }
             Verb::Finish => ClientEvent::Finish,
             Verb::KeepAlive => ClientEvent::KeepAlive,
             Verb::Frame => ClientEvent::VideoFrame(to_video_frame(values)?),

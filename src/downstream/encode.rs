@@ -28,6 +28,19 @@ impl Codec {
             return realtime.encode(command, send);
         }
         let mut send = |message| send(message, command.turn());
+        self.encode_command(command, at_s, &mut send);
+        match command {
+            ClientCommand::TranscriptFinal { finalized: true, .. } => self.completions.answer_final(),
+            ClientCommand::Flushed { sequence } => self.completions.answer_flush(*sequence),
+            ClientCommand::Cleared { .. } => {}
+            _ => return,
+        }
+        while self.completions.take_complete() {
+            self.render_event(EventName::Completed, &EventSource::Codec, at_s, &mut send);
+        }
+    }
+
+    fn encode_command(&mut self, command: &ClientCommand, at_s: f64, mut send: &mut impl FnMut(Message)) {
         if let CodecKind::Live(live) = &mut self.kind
             && !matches!(command, ClientCommand::Audio(_))
         {
@@ -62,6 +75,15 @@ impl Codec {
         }
         self.send_new_words(command, at_s, &mut send);
         let event = match command {
+            ClientCommand::TranscriptPartial { speaker: Speaker::User, text, segment_id, .. }
+                if !self.mapping.event(EventName::UserDelta).is_empty() =>
+            {
+                if let Some(text) = self.user_words.take_new(*segment_id, text) {
+                    let source = EventSource::Words { text, segment_id: *segment_id };
+                    self.render_event(EventName::UserDelta, &source, at_s, send);
+                }
+                return;
+            }
             ClientCommand::TranscriptPartial { speaker: Speaker::User, .. }
                 if !self.mapping.event(EventName::UserPartial).is_empty() =>
             {

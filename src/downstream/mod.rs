@@ -7,6 +7,7 @@
 //! OpenAI's protocols contain. Audio is binary frames or base64 in a field; ids are
 //! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
 
+mod completions;
 pub(crate) mod date;
 mod decode;
 mod encode;
@@ -21,6 +22,7 @@ pub mod reference;
 pub mod relay;
 mod sentences;
 mod slot_values;
+mod user_words;
 mod values;
 
 use std::sync::{Arc, OnceLock};
@@ -29,7 +31,8 @@ pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
 pub(crate) use self::realtime::check_session;
 use self::{
-    framing::AudioFormat, live::Live, realtime::Realtime, sentences::Sentences, values::ConnectionValues,
+    completions::Completions, framing::AudioFormat, live::Live, realtime::Realtime, sentences::Sentences,
+    user_words::UserWords, values::ConnectionValues,
 };
 use crate::{
     event::Message,
@@ -63,6 +66,10 @@ pub struct Codec {
     sentences: Sentences,
     /// The same words, for protocols with [`crate::mapping::client::EventName::AnswerDelta`].
     deltas: Sentences,
+    /// The user's words, for protocols with [`crate::mapping::client::EventName::UserDelta`].
+    user_words: UserWords,
+    /// What the client waits for after a `complete`.
+    completions: Completions,
     /// The time of the event that is rendered as RFC 3339, once its message needs it.
     event_time: OnceLock<String>,
     /// The model takes texts of the user.
@@ -116,6 +123,8 @@ impl Codec {
             frame_format: AudioFormat::default(),
             sentences: Sentences::default(),
             deltas: Sentences::default(),
+            user_words: UserWords::default(),
+            completions: Completions::default(),
             event_time: OnceLock::new(),
             takes_text: true,
             asked: 0,

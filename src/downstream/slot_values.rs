@@ -24,6 +24,8 @@ pub(super) enum EventSource<'e> {
         /// The turn or answer.
         segment_id: u32,
     },
+    /// The codec itself.
+    Codec,
     /// An error in the protocol's spelling.
     Error {
         /// Code of the error.
@@ -59,6 +61,7 @@ impl Codec {
             }
             EventSource::Command(command) => command.value(slot),
             EventSource::Word(word) => word_value(word, slot),
+            EventSource::Codec => None,
             EventSource::Words { text, segment_id } => match slot {
                 Slot::Text => Some(SlotValue::Str(text)),
                 Slot::SegmentId => Some(SlotValue::Int((*segment_id).into())),
@@ -163,7 +166,8 @@ mod tests {
             EventName::TranscriptPartial
             | EventName::AnswerSentence
             | EventName::AnswerDelta
-            | EventName::UserPartial => ClientCommand::TranscriptPartial {
+            | EventName::UserPartial
+            | EventName::UserDelta => ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
                 text: text(),
                 segment_id: 1,
@@ -220,8 +224,9 @@ mod tests {
                 audio_ms: 1,
                 segments: 1,
             },
-            // Their values come from the protocol's own `[errors]`, and from the words of a transcript.
-            EventName::Error
+            // Their values come from the codec, the protocol's own `[errors]`, and the words of a transcript.
+            EventName::Completed
+            | EventName::Error
             | EventName::RequestFailed
             | EventName::ConfigureFailed
             | EventName::Warning

@@ -47,7 +47,9 @@ named_enum! {
         Finalized = "finalized",
         /// Whether the session ends with the error.
         Fatal = "fatal",
-        /// Where the utterance begins in the audio heard, s.
+        /// Where the utterance begins in the audio heard, ms.
+        FromMs = "from_ms",
+        /// [`Slot::FromMs`] in seconds.
         FromS = "from_s",
         /// How long no audio reached a model, ms.
         GapMs = "gap_ms",
@@ -103,7 +105,9 @@ named_enum! {
         Text = "text",
         /// Wall clock, RFC 3339 in UTC.
         Time = "time",
-        /// Where the utterance ends in the audio heard, s.
+        /// Where the utterance ends in the audio heard, ms.
+        ToMs = "to_ms",
+        /// [`Slot::ToMs`] in seconds.
         ToS = "to_s",
         /// Length of the session, ms.
         TotalMs = "total_ms",

@@ -34,6 +34,8 @@ pub enum Verb {
     Commit,
     /// Makes the transcript so far final, and sends it.
     Finalize,
+    /// Makes the transcript so far final and speaks the collected text; [`super::EventName::Completed`] follows.
+    Complete,
     /// Ends the session once everything received is answered.
     Finish,
     /// Restarts the idle timeout.

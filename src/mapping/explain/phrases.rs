@@ -36,6 +36,7 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
             "nothing: this profile does not transcribe the user"
         }
         Verb::Finalize => "ends the utterance and transcribes it; its last transcript is marked",
+        Verb::Complete => "transcribes all audio and speaks all text received so far, then says so; the session goes on",
         Verb::Finish => "transcribes all audio and speaks all text received so far, then ends the session",
         Verb::KeepAlive => "restarts the idle timeout",
         Verb::Commit if talk && !transcribes_user(profile) => {
@@ -136,7 +137,7 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         EventName::AnswerSentence | EventName::AnswerDelta if talk.is_none() && profile.answers.is_none() => {
             "never: in this profile, the model has no words of its own"
         }
-        EventName::UserTranscript | EventName::UserPartial if !transcribes_user(profile) => {
+        EventName::UserTranscript | EventName::UserPartial | EventName::UserDelta if !transcribes_user(profile) => {
             "never: this profile does not transcribe the user"
         }
         EventName::TranscriptWord if !profile.hear.estimated_word_times => {
