@@ -312,6 +312,12 @@ impl Codec {
             match field.read(found.get(field.slot)) {
                 Err(problem) => problems.push((field, problem)),
                 Ok(read) => {
+                    if let (Some(at), Some(value)) = (field.same_as, &read)
+                        && let Err(problem) = self.values.check_same(at, value)
+                    {
+                        problems.push((field, problem));
+                        continue;
+                    }
                     if let (Some(at), Some(value)) = (field.remember, &read) {
                         self.values.remember(at, value);
                     }
@@ -334,7 +340,7 @@ impl Codec {
         if field.file.to.is_some() && field.is_effective(&value) {
             return Some(value);
         }
-        if field.remember.is_some() {
+        if field.remember.is_some() || field.same_as.is_some() {
             return None;
         }
         self.ignored.push(IgnoredField {

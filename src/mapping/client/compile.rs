@@ -23,13 +23,13 @@ pub(super) fn compile_fields(
         let at = name.span().start;
         let name = name.into_inner();
         let slot = extractor.add(&file.at.clone().unwrap_or_else(|| format!("/{name}")));
-        let remembered = file.remember.as_ref().map(|value| find_remembered(values, value));
-        let (remember, unknown) = match remembered {
-            Some(Ok(value)) => (Some(value), None),
-            Some(Err(problem)) => (None, Some(problem)),
-            None => (None, None),
+        let mut unknown = Vec::new();
+        let mut find = |value: &Option<String>| {
+            let found = find_remembered(values, value.as_ref()?);
+            found.map_err(|problem| unknown.push(problem)).ok()
         };
-        let field = ProtocolField { name, slot, remember, file };
+        let (remember, same_as) = (find(&file.remember), find(&file.same_as));
+        let field = ProtocolField { name, slot, remember, same_as, file };
         let found = unknown.into_iter().chain(field.validate(in_query));
         problems.extend(found.map(|problem| document.problem(at, problem)));
         field

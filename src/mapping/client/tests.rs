@@ -27,6 +27,7 @@ fn invalid_entries_are_rejected_with_their_position() {
             "exactly = ",
             "`eof` and `reset` are the same message",
         ),
+        (VOSK, "config = { type = \"object\",", "config = { same_as = \"task\", type = \"text\",", "config = {", "no remembered value `task`"),
         (VOSK, "paths = [\"/\"]", "paths = [\"vosk\"]", "paths", "write \"/vosk\""),
         (VOSK, "paths = [\"/\"]", "paths = [\"/?a\"]", "paths", "has no query"),
         (VOSK, "paths = [\"/\"]", "paths = []", "paths", "must not be empty"),

@@ -260,6 +260,9 @@ fn field_row(is: RowKind, field: &ProtocolField, profile: &Profile) -> ExplainRo
         (Some(role), None) => describe_field(role, profile).to_owned(),
         (Some(role), Some(because)) => format!("{}; {because}", describe_field(role, profile)),
         (None, None) if field.remember.is_some() => "echoed in later messages".to_owned(),
+        (None, None) if field.same_as.is_some() => {
+            format!("must repeat the value `{}`", field.file.same_as.as_deref().unwrap_or_default())
+        }
         (None, because) => format!("accepted without effect: {}", because.unwrap_or("no reason given")),
     };
     ExplainRow::new(is, &field.name, becomes)

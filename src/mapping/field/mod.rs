@@ -111,6 +111,8 @@ pub struct FieldFile {
     pub because: Option<String>,
     /// Name in `[values]` of the value that keeps this one for later messages.
     pub remember: Option<String>,
+    /// Name in `[values]` of the remembered value that this one must repeat.
+    pub same_as: Option<String>,
     /// Type.
     #[serde(rename = "type")]
     pub type_name: FieldType,
@@ -189,6 +191,8 @@ pub struct ProtocolField {
     pub slot: usize,
     /// Index of the value that this one is remembered in.
     pub remember: Option<usize>,
+    /// Index of the remembered value that this one must repeat.
+    pub same_as: Option<usize>,
     /// The field in the file.
     pub file: FieldFile,
 }

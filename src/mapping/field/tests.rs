@@ -1,7 +1,7 @@
 use super::*;
 
 fn field(toml: &str) -> ProtocolField {
-    ProtocolField { name: "f".into(), slot: 0, remember: None, file: toml::from_str(toml).unwrap() }
+    ProtocolField { name: "f".into(), slot: 0, remember: None, same_as: None, file: toml::from_str(toml).unwrap() }
 }
 
 #[test]

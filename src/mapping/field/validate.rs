@@ -9,8 +9,11 @@ impl ProtocolField {
         let file = &self.file;
         let is_composite = matches!(file.type_name, FieldType::TextList | FieldType::Object);
         let problem_with = |what: &str| Some(format!("field `{}` {what}", self.name));
-        if file.to.is_none() && file.because.is_none() && file.remember.is_none() {
-            return problem_with("has neither `to`, `remember` nor `because`");
+        if file.to.is_none() && file.because.is_none() && file.remember.is_none() && file.same_as.is_none() {
+            return problem_with("has neither `to`, `remember`, `same_as` nor `because`");
+        }
+        if file.same_as.is_some() && (in_query || !is_rememberable(file.type_name)) {
+            return problem_with("has `same_as`, which is for texts and whole numbers of commands");
         }
         if file.remember.is_some() && (in_query || !is_rememberable(file.type_name)) {
             return problem_with("has `remember`, which is for texts and whole numbers of commands");
