@@ -1,11 +1,13 @@
 //! One field of a command, or one query parameter: its position, type, range and role.
 
 mod validate;
+mod word_list;
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use self::word_list::parse_word_list;
 use super::extract::Node;
 
 /// Role of a field. Mapping files name it in snake case after `to =`.
@@ -159,6 +161,8 @@ pub enum FieldType {
     Flag,
     /// An array of strings.
     TextList,
+    /// A string of several words.
+    WordList,
     /// One of `values`.
     Choice,
     /// An object, whose contents are ignored.
@@ -253,6 +257,13 @@ impl ProtocolField {
             FieldType::Number => self.parse_number(node, false),
             FieldType::Flag => parse_flag(node).map(FieldValue::Flag),
             FieldType::TextList => self.parse_text_list(node).map(FieldValue::TextList),
+            FieldType::WordList => match node {
+                Node::Str(text) => {
+                    let words = parse_word_list(text)?.into_iter().map(|word| Node::Str(word.into()));
+                    self.parse_text_list(&Node::List(words.collect())).map(FieldValue::TextList)
+                }
+                list => self.parse_text_list(list).map(FieldValue::TextList),
+            },
             FieldType::Choice => self.parse_choice(node),
             FieldType::Object => match node {
                 Node::Object => Ok(FieldValue::Object),

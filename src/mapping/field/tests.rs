@@ -60,6 +60,19 @@ fn lists_are_bounded_in_count_and_item_length() {
 }
 
 #[test]
+fn words_in_a_text_are_bounded_like_a_list() {
+    let words = field("type = \"word_list\"\nmax = 2");
+    let list = |words: &[&str]| Ok(Some(FieldValue::TextList(words.iter().map(|word| (*word).to_owned()).collect())));
+    assert_eq!(words.read(Some(&Node::Str("{\"a\": 20}".into()))), list(&["a"]));
+    assert_eq!(words.read(Some(&Node::List(vec![Node::Str("a".into())]))), list(&["a"]));
+    assert_eq!(words.read_text("a,b"), list(&["a", "b"]));
+    for wrong in ["a,b,c", "{", &"x".repeat(ITEM_MAX_CHARS + 1)] {
+        assert!(words.read_text(wrong).unwrap_err().chars().count() < 100, "{wrong}");
+    }
+    assert!(words.read(Some(&Node::Int(1))).is_err());
+}
+
+#[test]
 fn value_map_translates_protocol_values() {
     let encoding = field("type = \"choice\"\nvalue_map = { linear16 = \"s16le\", mulaw = \"mulaw\" }");
     assert_eq!(encoding.read_text("linear16"), Ok(Some(FieldValue::Text("s16le".into()))));
