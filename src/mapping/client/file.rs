@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{
-    ClientSigns, CloseReason, CommandSyntax, EventName, Framing, SetupPage, SetupSlot, ValueSource, realtime::RealtimeFile,
+    CloseReason, CommandSyntax, EventName, Framing, SetupPage, SetupSlot, ValueSource, realtime::RealtimeFile, signs::SignsFile,
     values::EventFile, verbs::VerbsFile,
 };
 use crate::{
@@ -44,7 +44,7 @@ pub(super) struct ClientFile {
     pub(super) command_syntax: CommandSyntax,
     pub(super) default_profile: Option<String>,
     #[serde(default)]
-    pub(super) signs: ClientSigns,
+    pub(super) signs: SignsFile,
     pub(super) realtime: Option<RealtimeFile>,
     #[serde(default)]
     pub(super) live: bool,

@@ -19,7 +19,9 @@ pub(crate) use self::events::seconds;
 use self::{
     compile::{compile_fields, compile_subprotocols},
     file::{ClientFile, ErrorKey},
+    signs::SignsFile,
     values::{compile_event, compile_values},
+    verbs::Condition,
 };
 pub use self::{
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
@@ -108,6 +110,8 @@ pub struct ClientMapping {
     pub relay: Option<RelayProtocol>,
     /// Signs that distinguish its clients from others at the same path.
     pub signs: ClientSigns,
+    /// What holds for the first message of its clients, and of no others at the same path.
+    first_message: Option<FirstMessage>,
     /// Profile of a configuration without routes; `None` for the usual one.
     pub default_profile: Option<String>,
     /// Names of a protocol of OpenAI's kind, whose behaviour is Rust.
@@ -121,6 +125,14 @@ pub struct ClientMapping {
     events: BTreeMap<EventName, Vec<EventMessage>>,
     errors: BTreeMap<ErrorKey, ErrorSpelling>,
     closes: BTreeMap<CloseReason, CloseSpelling>,
+}
+
+/// A condition on the first message of a client.
+#[derive(Debug)]
+struct FirstMessage {
+    condition: Condition,
+    /// The condition for people.
+    text: String,
 }
 
 /// The page that tells clients where to connect.
@@ -160,7 +172,7 @@ impl ClientMapping {
         if document.table.get_ref().contains_key("dialect") {
             return Self::compile_relay(document);
         }
-        let read: ClientFile = document.read()?;
+        let mut read: ClientFile = document.read()?;
         super::check_kind(document, read.kind, super::MappingKind::Client)?;
         let mut extractor = Extractor::default();
         let command_key = read.command_key.as_ref().map_or("", |key| key.0.as_str());
@@ -171,6 +183,7 @@ impl ClientMapping {
             .into_iter()
             .map(|(name, command)| command.compile(name, command_key, (&mut extractor, &values), document));
         let commands = commands.collect::<Result<Vec<_>, FileError>>()?;
+        let first_message = compile_first_message(&mut read.signs, &mut extractor, document)?;
         let mut problems = Vec::new();
         let events = read.events.iter();
         let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, document)));
@@ -205,7 +218,8 @@ impl ClientMapping {
             tested_with: read.tested_with,
             relay: None,
             default_profile: read.default_profile,
-            signs: read.signs,
+            signs: read.signs.of_request(),
+            first_message,
             realtime: read.realtime.map(|read| read.compile(document)).transpose()?,
             is_live: read.live,
             is_rest: read.rest,
@@ -393,17 +407,25 @@ impl ClientMapping {
         self.identifying_names() != other.identifying_names()
     }
 
-    /// Names that identify a client of the protocol: query parameters and commands.
+    /// True if its clients speak first, and their first message tells the protocol.
+    #[must_use]
+    pub const fn is_told_by_first_message(&self) -> bool {
+        self.first_message.is_some()
+    }
+
+    /// Names that identify a client of the protocol: query parameters, commands and the first message.
     fn identifying_names(&self) -> BTreeSet<&str> {
         let query = self.query.iter().map(|field| field.name.as_str());
         let commands = self.commands.iter().map(|command| command.name.as_str());
         let relay = self.relay.iter().flat_map(|relay| {
             relay.commands.iter().map(|command| command.name.as_str()).chain([relay.mode.key.as_str()])
         });
-        query.chain(commands).chain(relay).collect()
+        let first_message = self.first_message.iter().map(|first| first.text.as_str());
+        query.chain(commands).chain(relay).chain(first_message).collect()
     }
 
-    /// True if a text frame names a command of this protocol, even with invalid fields.
+    /// True if a text frame names a command of this protocol, even with invalid fields; for a protocol that is told by its
+    /// first message, whether this is one.
     #[must_use]
     pub fn has_command(&self, text: &str) -> bool {
         if let Some(relay) = &self.relay {
@@ -413,6 +435,9 @@ impl ClientMapping {
             return true;
         }
         let Ok(found) = self.extract(text) else { return false };
+        if let Some(first) = &self.first_message {
+            return first.condition.holds(&found);
+        }
         let name = found.get(0).and_then(Node::as_str);
         self.commands.iter().any(|command| match command.present {
             Some(slot) => found.get(slot).is_some(),
@@ -471,6 +496,17 @@ impl ClientMapping {
 
 fn names_model(field: &ProtocolField) -> bool {
     matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
+}
+
+fn compile_first_message(
+    signs: &mut SignsFile,
+    extractor: &mut Extractor,
+    document: &Document<'_>,
+) -> Result<Option<FirstMessage>, FileError> {
+    let Some(file) = signs.first_message.take() else { return Ok(None) };
+    let (at, text) = (file.span().start, file.get_ref().to_string());
+    let condition = file.into_inner().compile(extractor).map_err(|problem| document.problem(at, problem))?;
+    Ok(Some(FirstMessage { condition, text }))
 }
 
 /// True for a pointer to a member of the message itself.
