@@ -2,7 +2,7 @@
 
 use super::{
     Codec, CodecKind, IgnoredField,
-    field_values::{find_flag, find_text, find_turn, to_settings, to_speak_request, to_video_frame},
+    field_values::{find_flag, find_segments_max, find_text, find_turn, to_settings, to_speak_request, to_video_frame},
     framing::{AudioFormat, FrameContent},
     realtime,
 };
@@ -166,6 +166,9 @@ impl Codec {
             }
         })?;
         self.check_takes_text(command)?;
+        if let (Some(segments), Some(max)) = (&mut self.segments, find_segments_max(&values)) {
+            segments.set_max(max);
+        }
         if let [only] = command.verbs.as_slice() {
             return if only.applies(found) {
                 self.pass_verb(only.verb, command, found, values, &mut handle)

@@ -73,6 +73,7 @@ impl Codec {
             }
             _ => {}
         }
+        self.note_segment(command, at_s);
         self.send_new_words(command, at_s, &mut send);
         let event = match command {
             ClientCommand::TranscriptPartial { speaker: Speaker::User, text, segment_id, .. }
@@ -166,6 +167,29 @@ impl Codec {
     fn begin(&mut self, scope: ValueScope) {
         let mapping = self.mapping.clone();
         self.values.begin(scope, &mapping.values);
+    }
+
+    /// Adds a transcript to the segments, and renders these for the slot `segments`.
+    fn note_segment(&mut self, command: &ClientCommand, at_s: f64) {
+        let Some(segments) = &mut self.segments else { return };
+        segments.note(command);
+        let mut json = std::mem::take(&mut self.segments_json);
+        json.clear();
+        if let (Some(message), Some(segments)) =
+            (self.mapping.event(EventName::TranscriptSegment).first(), &self.segments)
+        {
+            for segment in segments.iter() {
+                if !json.is_empty() {
+                    json.push(',');
+                }
+                let source = EventSource::Segment(segment);
+                message.template.render(&mut json, |slot| match slot {
+                    EventSlot::Event(slot) => self.slot_value(&source, slot, at_s),
+                    EventSlot::Value(at) => self.values.get(at),
+                });
+            }
+        }
+        self.segments_json = json;
     }
 
     /// Renders the words of a transcript, for the slot `words` of its message. A template without times takes them from the

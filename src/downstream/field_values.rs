@@ -26,6 +26,14 @@ pub(super) fn find_flag(values: &[(FieldRole, FieldValue)], role: FieldRole) -> 
     })
 }
 
+/// The number of segments that the client wants; 1 if it is less.
+pub(super) fn find_segments_max(values: &[(FieldRole, FieldValue)]) -> Option<usize> {
+    values.iter().find_map(|value| match value {
+        (FieldRole::SegmentsMax, FieldValue::Integer(max)) => Some(usize::try_from(*max).unwrap_or(1)),
+        _ => None,
+    })
+}
+
 /// The turn that a message says was played.
 pub(super) fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> {
     values.iter().find_map(|value| match value {

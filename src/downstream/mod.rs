@@ -20,6 +20,7 @@ mod query;
 mod realtime;
 pub mod reference;
 pub mod relay;
+mod segments;
 mod sentences;
 mod slot_values;
 mod user_words;
@@ -31,8 +32,8 @@ pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
 pub(crate) use self::realtime::check_session;
 use self::{
-    completions::Completions, framing::AudioFormat, live::Live, realtime::Realtime, sentences::Sentences,
-    user_words::UserWords, values::ConnectionValues,
+    completions::Completions, framing::AudioFormat, live::Live, realtime::Realtime, segments::Segments,
+    sentences::Sentences, user_words::UserWords, values::ConnectionValues,
 };
 use crate::{
     event::Message,
@@ -56,6 +57,9 @@ pub struct Codec {
     audio_bytes: Vec<u8>,
     /// The words of an event, as elements of a JSON array.
     words_json: String,
+    /// The last segments, for protocols that repeat them, and as elements of a JSON array.
+    segments: Option<Segments>,
+    segments_json: String,
     /// How messages are framed in both directions.
     framing: Framing,
     /// Rate of the audio to the client, as its frames say it, Hz.
@@ -118,6 +122,8 @@ impl Codec {
             values: ConnectionValues::new(&mapping.values, 0),
             audio_bytes: Vec::new(),
             words_json: String::new(),
+            segments: mapping.segments_max().map(Segments::new),
+            segments_json: String::new(),
             framing: mapping.framing,
             rate_out_hz: mapping.audio_out.rate_hz,
             frame_format: AudioFormat::default(),

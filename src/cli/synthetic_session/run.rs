@@ -297,14 +297,16 @@ impl<'s> SessionRun<'s> {
     fn is_transcript(&self, message: &str) -> bool {
         let line = message;
         let message: Value = serde_json::from_str(message).unwrap_or_default();
-        self.session.client.event(EventName::TranscriptFinal).iter().any(|it| {
+        let client = &self.session.client;
+        let finals = [EventName::TranscriptFinal, EventName::UserTranscript].map(|name| client.event(name));
+        finals.into_iter().flatten().any(|it| {
             let mut json = String::new();
             it.render(&mut json, |slot| match slot {
                 EventSlot::Event(Slot::Text) => SlotValue::Str(WORDS),
                 _ => SlotValue::Null,
             });
-            if it.is_text {
-                return json.contains(WORDS) && line.contains(WORDS);
+            if it.is_text || it.template.uses_slot(EventSlot::Event(Slot::LastSegments)) {
+                return line.contains(WORDS);
             }
             let pattern: Value = serde_json::from_str(&json).unwrap_or_default();
             json.contains(WORDS) && matches_pattern(&pattern, &message)

@@ -179,6 +179,8 @@ pub struct TranscriptRules {
     /// silence or at its limit.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub cut_after_ms: u32,
+    /// Most segments in a message that repeats the last ones, unless the client says otherwise.
+    pub segments_max: usize,
     /// The pause that ends such an utterance, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub cut_pause_ms: u32,
@@ -186,7 +188,7 @@ pub struct TranscriptRules {
 
 impl Default for TranscriptRules {
     fn default() -> Self {
-        Self { parallel_max: 1, in_order: false, cut_after_ms: u32::MAX, cut_pause_ms: 0 }
+        Self { parallel_max: 1, in_order: false, cut_after_ms: u32::MAX, segments_max: 10, cut_pause_ms: 0 }
     }
 }
 

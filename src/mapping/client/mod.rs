@@ -376,6 +376,13 @@ impl ClientMapping {
         has_verb(&self.commands, verb)
     }
 
+    /// Most segments in a message that repeats the last ones; `None` without such messages.
+    #[must_use]
+    pub fn segments_max(&self) -> Option<usize> {
+        let uses = |it: &EventMessage| it.template.uses_slot(EventSlot::Event(Slot::LastSegments));
+        self.events.values().flatten().any(uses).then_some(self.transcripts.segments_max)
+    }
+
     /// True if final transcripts can have word times.
     #[must_use]
     pub fn has_word_times(&self) -> bool {

@@ -21,6 +21,8 @@ named_enum! {
         Cancelled = "cancelled",
         /// Error code.
         Code = "code",
+        /// Whether the words of a segment are final.
+        Completed = "completed",
         /// How long the client should wait, ms.
         DelayMs = "delay_ms",
         /// How much audio was dropped, ms.
@@ -61,6 +63,8 @@ named_enum! {
         KnownLines = "known_lines",
         /// Language, ISO 639-1.
         Language = "language",
+        /// The last segments of the transcript, each written as the event `transcript_segment`.
+        LastSegments = "last_segments",
         /// Where the last utterance ended in the audio heard, s.
         LastS = "last_s",
         /// Error message.

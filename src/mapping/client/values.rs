@@ -175,8 +175,8 @@ pub(super) fn compile_event(
     }
     let compile = |file: &MessageFile| {
         let (compiled, is_text) = match file {
-            MessageFile::Plain(_) if name == EventName::TranscriptWord => {
-                return Err(problem("a word is an element of JSON; write its template in quotes".to_owned()));
+            MessageFile::Plain(_) if matches!(name, EventName::TranscriptWord | EventName::TranscriptSegment) => {
+                return Err(problem("it is an element of JSON; write its template in quotes".to_owned()));
             }
             MessageFile::Json(json) => (Template::compile_slots(json, &slots), false),
             MessageFile::Plain(plain) => (Template::compile_line(&plain.text, &slots), true),

@@ -230,6 +230,7 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::EndWaitMaxMs => {
             "silence that ends a turn although the user does not seem to have finished"
         }
+        FieldRole::SegmentsMax => "most segments in a message that repeats the last ones; up to 100",
         FieldRole::SegmentMaxMs => "longest utterance",
         FieldRole::Partials => "enables partial transcripts",
         FieldRole::WordTimes if profile.hear.estimated_word_times => "enables estimated word times",

@@ -88,6 +88,8 @@ pub enum FieldRole {
     Shape,
     /// The first settings of a session of OpenAI's kind, as JSON.
     Session,
+    /// Most segments in a message that repeats the last ones.
+    SegmentsMax,
     /// What ends an utterance: `silence`, or the `client` with a commit.
     UtteranceEnd,
     /// How messages are framed, in place of the protocol's `framing`.

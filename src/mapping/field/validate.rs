@@ -21,6 +21,9 @@ impl ProtocolField {
         if (file.to == Some(FieldRole::Audio)) != (file.type_name == FieldType::Base64) {
             return problem_with("must have both `to = \"audio\"` and `type = \"base64\"`, or neither");
         }
+        if file.to == Some(FieldRole::SegmentsMax) && file.type_name != FieldType::Integer {
+            return problem_with("has `to = \"segments_max\"`, whose type is `integer`");
+        }
         if file.to == Some(FieldRole::Turn) && file.type_name != FieldType::Integer {
             return problem_with("has `to = \"turn\"`, whose type is `integer`");
         }
