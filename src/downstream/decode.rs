@@ -3,7 +3,7 @@
 use super::{
     Codec, CodecKind, IgnoredField,
     field_values::{find_flag, find_segments_max, find_text, find_turn, to_settings, to_speak_request, to_video_frame},
-    framing::{AudioFormat, FrameContent},
+    framing::{AudioFormat, FrameContent, announced::AnnouncedPart},
     realtime,
 };
 use crate::{
@@ -49,6 +49,7 @@ impl Codec {
                     handle(ClientEvent::Audio(bytes));
                     Ok(())
                 }
+                FrameContent::Announced(bytes) => self.decode_announced(bytes, handle),
                 FrameContent::Text(text) if text.trim().is_empty() => Ok(()),
                 FrameContent::Text(text) if self.takes_text => {
                     self.pass_message(text.to_owned(), Some(None), &mut handle);
@@ -79,6 +80,39 @@ impl Codec {
         if bytes > max {
             let error = Error::new(ErrorKind::FrameTooLarge, format!("{bytes} bytes (max {max})"));
             return Err(if self.mapping.has_audio_in_json { error.of_field("audio") } else { error });
+        }
+        Ok(())
+    }
+
+    /// Reads audio with a header before each utterance. The end of an utterance is a request for its final transcript.
+    fn decode_announced(
+        &mut self,
+        mut message: &[u8],
+        mut handle: impl FnMut(ClientEvent<'_>),
+    ) -> Result<(), Error> {
+        while let Some(part) = self.announced.next(&mut message) {
+            let is_end = match part {
+                AnnouncedPart::Header { rate_hz, bytes } => {
+                    self.check_audio_size(bytes)?;
+                    let sample_bytes = self.mapping.audio_in.encoding.bytes_per_sample();
+                    if rate_hz == 0 || bytes % sample_bytes != 0 {
+                        let detail = format!("header: {rate_hz} Hz, {bytes} bytes of {sample_bytes} for each sample");
+                        return Err(Error::new(ErrorKind::Invalid, detail));
+                    }
+                    let format = AudioFormat { rate_hz, channels: 0 };
+                    self.note_format(format)?.into_iter().for_each(&mut handle);
+                    self.announced.expect(bytes);
+                    bytes == 0
+                }
+                AnnouncedPart::Audio(audio, is_last) => {
+                    handle(ClientEvent::Audio(audio));
+                    is_last
+                }
+            };
+            if is_end {
+                self.completions.ask_final();
+                handle(ClientEvent::Finalize);
+            }
         }
         Ok(())
     }

@@ -32,8 +32,14 @@ pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
 pub(crate) use self::realtime::check_session;
 use self::{
-    completions::Completions, framing::AudioFormat, live::Live, realtime::Realtime, segments::Segments,
-    sentences::Sentences, user_words::UserWords, values::ConnectionValues,
+    completions::Completions,
+    framing::{AudioFormat, announced::AnnouncedAudio},
+    live::Live,
+    realtime::Realtime,
+    segments::Segments,
+    sentences::Sentences,
+    user_words::UserWords,
+    values::ConnectionValues,
 };
 use crate::{
     event::Message,
@@ -66,6 +72,8 @@ pub struct Codec {
     rate_out_hz: u32,
     /// Format of the client's audio, where its messages say it.
     frame_format: AudioFormat,
+    /// Where in an utterance the client's audio is, with [`Framing::Announced`].
+    announced: AnnouncedAudio,
     /// The model's words, for protocols with [`crate::mapping::client::EventName::AnswerSentence`].
     sentences: Sentences,
     /// The same words, for protocols with [`crate::mapping::client::EventName::AnswerDelta`].
@@ -127,6 +135,7 @@ impl Codec {
             framing: mapping.framing,
             rate_out_hz: mapping.audio_out.rate_hz,
             frame_format: AudioFormat::default(),
+            announced: AnnouncedAudio::default(),
             sentences: Sentences::default(),
             deltas: Sentences::default(),
             user_words: UserWords::default(),
@@ -196,7 +205,7 @@ impl Codec {
 
     /// True if a binary message may be a command.
     pub(crate) fn has_framed_json(&self) -> bool {
-        !matches!(self.framing, Framing::None | Framing::WebRtc)
+        !matches!(self.framing, Framing::None | Framing::WebRtc | Framing::Announced)
     }
 
     /// Mapping of the protocol.

@@ -22,7 +22,7 @@ use crate::{
     error::ErrorKind,
     event::{AnswerPart, DisconnectReason, Frame, Lane, LaneCommand, Message, Mode},
     mapping::{
-        client::{EventName, EventSlot, RealtimeNames, Slot, Verb},
+        client::{EventName, EventSlot, Framing, RealtimeNames, Slot, Verb},
         template::SlotValue,
         upstream::{ReceiveName, SendName},
     },
@@ -177,9 +177,11 @@ impl<'s> SessionRun<'s> {
 
     fn send_audio(&mut self, bytes: &[u8]) {
         if !self.session.client.has_audio_in_json {
-            // A rate of 0 is the protocol's own.
-            let framing = self.session.client.framing;
-            let message = framing.write_audio(&Bytes::copy_from_slice(bytes), 0, 0.0);
+            let client = &self.session.client;
+            let framing = client.framing;
+            // Elsewhere, a rate of 0 is the protocol's own.
+            let rate_hz = if framing == Framing::Announced { client.audio_in.rate_hz } else { 0 };
+            let message = framing.write_audio(&Bytes::copy_from_slice(bytes), rate_hz, 0.0);
             if let Message::Binary(message) = message {
                 self.feed(Input::Client(Frame::Binary(&message)));
             }

@@ -263,7 +263,7 @@ impl ClientMapping {
     /// Longest binary message that may be audio or a command, bytes. Any longer one is answered with an error, whatever it contains.
     #[must_use]
     pub fn binary_max_bytes(&self) -> usize {
-        if self.framing == Framing::Protobuf {
+        if matches!(self.framing, Framing::Protobuf | Framing::Announced) {
             return self.audio_in.message_max_bytes;
         }
         let takes_binary_audio = !self.is_relayed() && !self.has_audio_in_json;

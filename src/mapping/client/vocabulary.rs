@@ -85,6 +85,8 @@ named_enum! {
         Stamped = "stamped",
         /// A binary message has a header of 4 bytes.
         Sized = "sized",
+        /// A header before the audio of each utterance says its rate and length.
+        Announced = "announced",
         /// Every message is one of Pipecat's frames.
         Protobuf = "protobuf",
         /// As `none`, for a call by WebRTC; an empty binary message discards what was not played.
