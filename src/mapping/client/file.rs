@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{
-    CloseReason, CommandSyntax, EventName, Framing, SetupPage, SetupSlot, ValueSource, realtime::RealtimeFile, signs::SignsFile,
+    CloseReason, CommandSyntax, EventName, Framing, LockStep, SetupPage, SetupSlot, ValueSource, realtime::RealtimeFile, signs::SignsFile,
     values::EventFile, verbs::VerbsFile,
 };
 use crate::{
@@ -51,7 +51,7 @@ pub(super) struct ClientFile {
     #[serde(default)]
     pub(super) rest: bool,
     #[serde(default)]
-    pub(super) lock_step: bool,
+    pub(super) lock_step: LockStep,
     #[serde(default, deserialize_with = "check::deserialize_ms")]
     pub(super) idle_event_ms: u64,
     pub(super) setup_page: Option<SetupPageFile>,

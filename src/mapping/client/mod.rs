@@ -32,7 +32,7 @@ pub use self::{
     token_usage::TokenUsage,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
-    vocabulary::{CloseReason, CommandSyntax, EndCause, Framing, RolloverReason, SetupSlot, Speaker, Verb},
+    vocabulary::{CloseReason, CommandSyntax, EndCause, Framing, LockStep, RolloverReason, SetupSlot, Speaker, Verb},
 };
 use super::{
     check::{self, Document, FileError},
@@ -70,8 +70,8 @@ pub struct ClientMapping {
     pub command_key: String,
     /// How a text message spells a command.
     pub command_syntax: CommandSyntax,
-    /// Transcripts are sent as answers only: one for each binary frame, and one for a command that makes them final.
-    pub lock_step: bool,
+    /// Whether transcripts are sent as answers only.
+    pub lock_step: LockStep,
     /// A client that gets no message for this long gets [`EventName::StillHere`], ms; 0 disables.
     pub idle_event_ms: u64,
     /// The page that tells clients where to connect.
