@@ -136,7 +136,7 @@ client_events! {
     and
     /// The user's words so far; without a template, [`EventName::TranscriptPartial`] is sent.
     UserPartial from "the user's words so far, if they are transcribed while the user speaks"
-    [Text, SegmentId, UnixS, LastSegments]
+    [Text, SegmentId, FromMs, ToMs, FromS, ToS, UnixS, LastSegments]
     and
     /// The words that are new in the user's transcript so far; without a template, [`EventName::TranscriptPartial`] is sent.
     UserDelta from "the words that are new in the model's answer so far"
@@ -186,7 +186,9 @@ client_events! {
     and
     /// The user's final words; without a template, [`EventName::TranscriptFinal`] is sent.
     UserTranscript from "the user's words, if they are transcribed"
-    [Text, SegmentId, Language, UnixS, LastSegments]
+    [
+        Text, SegmentId, FromMs, ToMs, FromS, ToS, SpeechFromMs, SpeechToMs, Finalized, Language, UnixS, LastSegments
+    ]
     and
     /// Everything that came before the client's [`super::Verb::Complete`] is transcribed and spoken.
     Completed from "the bridge, after the last transcript and audio of what came before the client's request to complete"
