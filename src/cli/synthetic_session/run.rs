@@ -157,6 +157,9 @@ impl<'s> SessionRun<'s> {
         let samples = wav::resample_all(&samples, rate_hz, format.rate_hz).unwrap_or_default();
         let packets = PacketEncoder::new(format.rate_hz, PacketOptions::default());
         let mut packets = packets.ok().filter(|_| format.encoding == Encoding::Opus);
+        if session.client.framing == Framing::Announced {
+            return self.send_announced(&samples);
+        }
         for frame in samples.chunks(count(FRAME, format.rate_hz).max(1)) {
             let channels = usize::from(format.channels);
             let interleaved: Vec<f32> =
@@ -175,13 +178,27 @@ impl<'s> SessionRun<'s> {
         }
     }
 
+    /// Sends the speech behind one header, in real time.
+    fn send_announced(&mut self, samples: &[f32]) {
+        let client = self.session.client.clone();
+        let format = &client.audio_in;
+        let mut bytes = Vec::new();
+        format.encoding.encode(samples, &mut bytes);
+        let Message::Binary(message) = client.framing.write_audio(&bytes.into(), format.rate_hz, 0.0) else {
+            return;
+        };
+        let second = format.encoding.bytes_per_sample() * format.rate_hz as usize;
+        for part in message.chunks((second / 10).max(1)) {
+            self.feed(Input::Client(Frame::Binary(part)));
+            self.advance(FRAME);
+        }
+    }
+
     fn send_audio(&mut self, bytes: &[u8]) {
         if !self.session.client.has_audio_in_json {
-            let client = &self.session.client;
-            let framing = client.framing;
-            // Elsewhere, a rate of 0 is the protocol's own.
-            let rate_hz = if framing == Framing::Announced { client.audio_in.rate_hz } else { 0 };
-            let message = framing.write_audio(&Bytes::copy_from_slice(bytes), rate_hz, 0.0);
+            // A rate of 0 is the protocol's own.
+            let framing = self.session.client.framing;
+            let message = framing.write_audio(&Bytes::copy_from_slice(bytes), 0, 0.0);
             if let Message::Binary(message) = message {
                 self.feed(Input::Client(Frame::Binary(&message)));
             }
