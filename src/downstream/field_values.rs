@@ -77,6 +77,7 @@ pub(super) fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> 
             Setting::OutputEncoding(Encoding::from_name(&name)?)
         }
         (FieldRole::SpeechEvents, FieldValue::Flag(on)) => Setting::SpeechEvents(on),
+        (FieldRole::FinalsOnly, FieldValue::Flag(on)) => Setting::FinalsOnly(on),
         (FieldRole::UtteranceGapMs, FieldValue::Integer(ms)) => Setting::UtteranceGap(duration_from_ms(ms)),
         (FieldRole::InputRateHz, FieldValue::Integer(rate)) => Setting::InputRate(as_u32(rate)),
         (FieldRole::InputChannels, FieldValue::Integer(count)) => {

@@ -332,6 +332,11 @@ impl ClientMapping {
             let message = "`framing = \"protobuf\"` needs one format of audio to the client; only its rate may be chosen, in [query]";
             problems.push(error_at_key(&["framing"], message.to_owned()));
         }
+        let chooses_finals = self.all_fields().any(|field| field.file.to == Some(FieldRole::FinalsOnly));
+        if self.lock_step == LockStep::Frames && chooses_finals {
+            let message = "`lock_step = true` answers every frame; a field with `to = \"finals_only\"` cannot change that";
+            problems.push(error_at_key(&["lock_step"], message.to_owned()));
+        }
         if self.command_syntax == CommandSyntax::Words && !is_top_level(&self.command_key) {
             let message = "`command_syntax = \"words\"` needs a `command_key` such as \"/command\", for the first word";
             problems.push(error_at_key(&["command_syntax"], message.to_owned()));

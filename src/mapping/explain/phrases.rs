@@ -243,6 +243,7 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::InputEncoding => "encoding of the binary frames",
         FieldRole::OutputEncoding => "encoding of the audio sent back",
         FieldRole::SpeechEvents => "enables events for the start and end of speech",
+        FieldRole::FinalsOnly => "sends only final transcripts that the client asks for, each with all words since the last",
         FieldRole::UtteranceGapMs => "silence after an utterance that triggers an event",
         FieldRole::InputRateHz => "sample rate of the binary frames, 8 to 192 kHz",
         FieldRole::InputChannels => "channels of the binary frames; only the first is used",

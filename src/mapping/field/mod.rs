@@ -60,6 +60,8 @@ pub enum FieldRole {
     OutputRateHz,
     /// Whether `speech_started` and `speech_ended` are sent.
     SpeechEvents,
+    /// Whether only final transcripts that the client asks for are sent.
+    FinalsOnly,
     /// Silence after an utterance before `utterance_gap` is sent, ms of audio.
     UtteranceGapMs,
     /// The text to speak.
