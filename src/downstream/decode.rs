@@ -2,7 +2,9 @@
 
 use super::{
     Codec, CodecKind, IgnoredField,
-    field_values::{find_flag, find_segments_max, find_text, find_turn, to_settings, to_speak_request, to_video_frame},
+    field_values::{
+        find_flag, find_segments_max, find_text, find_turn, to_settings, to_speak_request, to_video_frame,
+    },
     framing::{AudioFormat, FrameContent, announced::AnnouncedPart},
     realtime,
 };
@@ -33,7 +35,9 @@ impl Codec {
     /// The mistake in the frame. The session continues unless the protocol ends it.
     pub fn decode(&mut self, frame: Frame<'_>, mut handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         match frame {
-            Frame::Binary(bytes) if let Some(at) = self.mapping.exact_binary(bytes) => self.decode_exact(at, handle),
+            Frame::Binary(bytes) if let Some(at) = self.mapping.exact_binary(bytes) => {
+                self.decode_exact(at, handle)
+            }
             Frame::Binary(_) if self.mapping.has_audio_in_json && !self.is_call() => {
                 let detail = "binary frame: this protocol carries audio in JSON".to_owned();
                 Err(Error::new(ErrorKind::Invalid, detail))
@@ -62,7 +66,9 @@ impl Codec {
                 }
                 FrameContent::Nothing => Ok(()),
             },
-            Frame::Text(text) if let Some(at) = self.mapping.exact_text(text) => self.decode_exact(at, handle),
+            Frame::Text(text) if let Some(at) = self.mapping.exact_text(text) => {
+                self.decode_exact(at, handle)
+            }
             Frame::Text(text) => match (self.decode_command(text, handle), &self.kind) {
                 (Err(error), CodecKind::Realtime(_)) => Err(realtime::name_message(error, text)),
                 (decoded, _) => decoded,
@@ -96,7 +102,8 @@ impl Codec {
                     self.check_audio_size(bytes)?;
                     let sample_bytes = self.mapping.audio_in.encoding.bytes_per_sample();
                     if rate_hz == 0 || bytes % sample_bytes != 0 {
-                        let detail = format!("header: {rate_hz} Hz, {bytes} bytes of {sample_bytes} for each sample");
+                        let detail =
+                            format!("header: {rate_hz} Hz, {bytes} bytes of {sample_bytes} for each sample");
                         return Err(Error::new(ErrorKind::Invalid, detail));
                     }
                     let format = AudioFormat { rate_hz, channels: 0 };

@@ -50,10 +50,18 @@ impl Segments {
     /// Adds or replaces the words of an utterance.
     pub(super) fn note(&mut self, command: &ClientCommand) {
         match command {
-            ClientCommand::TranscriptPartial { speaker: Speaker::User, text, segment_id, audio_ms, start_ms } => {
+            ClientCommand::TranscriptPartial {
+                speaker: Speaker::User,
+                text,
+                segment_id,
+                audio_ms,
+                start_ms,
+            } => {
                 self.current = self.segment(text, *segment_id, (*start_ms, start_ms + audio_ms));
             }
-            ClientCommand::TranscriptFinal { speaker: Speaker::User, text, segment_id, speech_ms, .. } => {
+            ClientCommand::TranscriptFinal {
+                speaker: Speaker::User, text, segment_id, speech_ms, ..
+            } => {
                 self.current.take_if(|current| current.segment_id <= *segment_id);
                 if let Some(segment) = self.segment(text, *segment_id, *speech_ms) {
                     self.finals.push_back(Segment { completed: true, ..segment });
@@ -68,7 +76,13 @@ impl Segments {
     fn segment(&self, text: &str, segment_id: u32, (from_ms, to_ms): (u64, u64)) -> Option<Segment> {
         let text = text.trim();
         let from_ms = from_ms.max(self.finals.back().map_or(0, |last| last.to_ms));
-        let segment = Segment { segment_id, text: text.to_owned(), from_ms, to_ms: to_ms.max(from_ms), completed: false };
+        let segment = Segment {
+            segment_id,
+            text: text.to_owned(),
+            from_ms,
+            to_ms: to_ms.max(from_ms),
+            completed: false,
+        };
         (!text.is_empty()).then_some(segment)
     }
 

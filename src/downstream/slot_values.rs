@@ -61,7 +61,9 @@ impl Codec {
             EventSource::Command(_) if matches!(slot, Slot::Words | Slot::HotWords) => {
                 Some(SlotValue::Elements(&self.words_json))
             }
-            EventSource::Command(_) if slot == Slot::LastSegments => Some(SlotValue::Elements(&self.segments_json)),
+            EventSource::Command(_) if slot == Slot::LastSegments => {
+                Some(SlotValue::Elements(&self.segments_json))
+            }
             EventSource::Command(command) => command.value(slot),
             EventSource::Word(word) => word_value(word, slot),
             EventSource::Segment(segment) => segment_value(segment, slot),

@@ -125,7 +125,10 @@ mod tests {
         values.remember(0, &text("a"));
         assert_eq!(values.check_same(0, &text("a")), Ok(()));
         assert_eq!(values.check_same(0, &text("b")), Err("Input should repeat 'a', got 'b'".to_owned()));
-        assert_eq!(values.check_same(0, &FieldValue::Integer(1)), Err("Input should repeat 'a', got 1".to_owned()));
+        assert_eq!(
+            values.check_same(0, &FieldValue::Integer(1)),
+            Err("Input should repeat 'a', got 1".to_owned())
+        );
         let long = "x".repeat(1000);
         values.remember(0, &text(&long));
         assert_eq!(values.check_same(0, &text(&long)), Ok(()));

@@ -64,10 +64,13 @@ fn deserialize_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Err
 fn deserialize_script<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let script = String::deserialize(from)?;
     let (stem, extension) = script.rsplit_once('.').unwrap_or_default();
-    let is_name = !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    let is_name =
+        !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     match is_name && ["py", "cjs"].contains(&extension) {
         true => Ok(script),
-        false => Err(D::Error::custom(format!("{script:?} is no script of tests/clients/families, such as \"vosk.py\" or \"vosk.cjs\""))),
+        false => Err(D::Error::custom(format!(
+            "{script:?} is no script of tests/clients/families, such as \"vosk.py\" or \"vosk.cjs\""
+        ))),
     }
 }
 
@@ -75,7 +78,9 @@ fn deserialize_cells<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TestCell>
     let cells = Vec::<TestCell>::deserialize(from)?;
     let repeated = cells.iter().enumerate().find(|(at, cell)| cells[..*at].contains(cell));
     match repeated {
-        _ if cells.is_empty() => Err(D::Error::custom("`cells` must not be empty, such as [\"transcription\"]")),
+        _ if cells.is_empty() => {
+            Err(D::Error::custom("`cells` must not be empty, such as [\"transcription\"]"))
+        }
         Some((_, cell)) => Err(D::Error::custom(format!("`{}` stands twice", cell.name()))),
         None => Ok(cells),
     }
@@ -90,7 +95,9 @@ mod tests {
         let source = include_str!("../../mappings/client/vosk.toml");
         let own = source.split("[[tested_with]]").next().unwrap_or_default();
         let mut library = Library::default();
-        library.add("vosk.toml", &format!("{own}\n[[tested_with]]\n{table}")).map_err(|error| error.to_string())?;
+        library
+            .add("vosk.toml", &format!("{own}\n[[tested_with]]\n{table}"))
+            .map_err(|error| error.to_string())?;
         library.client("vosk").map(|client| client.tested_with.clone())
     }
 

@@ -739,7 +739,8 @@ impl Harness {
         let frame = match message {
             Message::Text(text) => {
                 let is_json = text.starts_with('{');
-                let event = if is_json { serde_json::from_str(&text).unwrap() } else { Value::from(text.as_str()) };
+                let event =
+                    if is_json { serde_json::from_str(&text).unwrap() } else { Value::from(text.as_str()) };
                 self.texts.push(text);
                 ClientFrame::Event(event)
             }

@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn header_and_audio_may_be_cut_anywhere() {
         let header = |rate_hz: u32, bytes: u32| [rate_hz.to_le_bytes(), bytes.to_le_bytes()].concat();
-        let stream = [header(16_000, 5), vec![1, 2, 3, 4, 5], header(8000, 0), header(44_100, 1), vec![6]].concat();
+        let stream =
+            [header(16_000, 5), vec![1, 2, 3, 4, 5], header(8000, 0), header(44_100, 1), vec![6]].concat();
         for length in 1..=stream.len() {
             let mut audio = AnnouncedAudio::default();
             let (mut headers, mut bytes, mut ends) = (Vec::new(), Vec::new(), 0);

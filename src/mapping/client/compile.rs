@@ -69,7 +69,9 @@ impl CommandFile {
                 format!("command `{name}` needs `present` or `exactly`, as there is no `command_key`");
             return Err(document.problem(at, message));
         }
-        if let Some(message) = self.exactly.as_ref().filter(|_| self.present.is_some() || !self.fields.is_empty()) {
+        if let Some(message) =
+            self.exactly.as_ref().filter(|_| self.present.is_some() || !self.fields.is_empty())
+        {
             let problem = "a command that is one exact message has no fields, and no `present`";
             return Err(document.problem(message.span().start, problem));
         }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{
-    CloseReason, CommandSyntax, EventName, Framing, LockStep, SetupPage, SetupSlot, ValueSource, realtime::RealtimeFile, signs::SignsFile,
-    values::EventFile, verbs::VerbsFile,
+    CloseReason, CommandSyntax, EventName, Framing, LockStep, SetupPage, SetupSlot, ValueSource,
+    realtime::RealtimeFile, signs::SignsFile, values::EventFile, verbs::VerbsFile,
 };
 use crate::{
     audio::{encoding::Encoding, opus::PacketOptions},

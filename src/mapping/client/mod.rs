@@ -32,7 +32,9 @@ pub use self::{
     token_usage::TokenUsage,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
-    vocabulary::{CloseReason, CommandSyntax, EndCause, Framing, LockStep, RolloverReason, SetupSlot, Speaker, Verb},
+    vocabulary::{
+        CloseReason, CommandSyntax, EndCause, Framing, LockStep, RolloverReason, SetupSlot, Speaker, Verb,
+    },
 };
 use super::{
     check::{self, Document, FileError},
@@ -308,7 +310,8 @@ impl ClientMapping {
             problems.push(error_at_key(&["audio_out", "frame_max_bytes"], message));
         }
         for (at, command) in self.commands.iter().enumerate() {
-            let is_same = |other: &&ProtocolCommand| command.exactly.is_some() && other.exactly == command.exactly;
+            let is_same =
+                |other: &&ProtocolCommand| command.exactly.is_some() && other.exactly == command.exactly;
             if let Some(other) = self.commands[..at].iter().find(is_same) {
                 let message = format!("`{}` and `{}` are the same message", other.name, command.name);
                 problems.push(error_at_key(&["commands", &command.name, "exactly"], message));
@@ -338,7 +341,8 @@ impl ClientMapping {
             problems.push(error_at_key(&["lock_step"], message.to_owned()));
         }
         if self.command_syntax == CommandSyntax::Words && !is_top_level(&self.command_key) {
-            let message = "`command_syntax = \"words\"` needs a `command_key` such as \"/command\", for the first word";
+            let message =
+                "`command_syntax = \"words\"` needs a `command_key` such as \"/command\", for the first word";
             problems.push(error_at_key(&["command_syntax"], message.to_owned()));
         }
         let plain_text = |message: &EventMessage| message.is_text;
@@ -463,7 +467,9 @@ impl ClientMapping {
     /// The message is no JSON object, nor a line of words in a protocol with these.
     pub fn extract<'t>(&self, text: &'t str) -> Result<ExtractedValues<'t>, ExtractError> {
         match self.command_syntax {
-            CommandSyntax::Words if !text.trim_start().starts_with('{') => Ok(self.extractor.extract_words(text)),
+            CommandSyntax::Words if !text.trim_start().starts_with('{') => {
+                Ok(self.extractor.extract_words(text))
+            }
             CommandSyntax::Words | CommandSyntax::Json => self.extractor.extract(text),
         }
     }
@@ -478,7 +484,8 @@ impl ClientMapping {
     /// Index of the command that is this whole binary message.
     #[must_use]
     pub fn exact_binary(&self, bytes: &[u8]) -> Option<usize> {
-        let is_it = |exact: &ExactMessage| matches!(exact, ExactMessage::Binary(own) if own.as_bytes() == bytes);
+        let is_it =
+            |exact: &ExactMessage| matches!(exact, ExactMessage::Binary(own) if own.as_bytes() == bytes);
         (bytes.len() <= self.exact_max_bytes).then(|| self.find_exact(is_it)).flatten()
     }
 

@@ -102,7 +102,10 @@ impl EventMessage {
 
 /// The templates of an event: one message, or several that are sent in this order.
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a template in quotes, a table { text = \"...\" }, or a list of these")]
+#[serde(
+    untagged,
+    expecting = "expected a template in quotes, a table { text = \"...\" }, or a list of these"
+)]
 pub(super) enum EventFile {
     One(MessageFile),
     Several(Vec<MessageFile>),
@@ -175,7 +178,9 @@ pub(super) fn compile_event(
     }
     let compile = |file: &MessageFile| {
         let (compiled, is_text) = match file {
-            MessageFile::Plain(_) if matches!(name, EventName::TranscriptWord | EventName::TranscriptSegment) => {
+            MessageFile::Plain(_)
+                if matches!(name, EventName::TranscriptWord | EventName::TranscriptSegment) =>
+            {
                 return Err(problem("it is an element of JSON; write its template in quotes".to_owned()));
             }
             MessageFile::Json(json) => (Template::compile_slots(json, &slots), false),

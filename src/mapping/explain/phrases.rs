@@ -36,7 +36,9 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
             "nothing: this profile does not transcribe the user"
         }
         Verb::Finalize => "ends the utterance and transcribes it; its last transcript is marked",
-        Verb::Complete => "transcribes all audio and speaks all text received so far, then says so; the session goes on",
+        Verb::Complete => {
+            "transcribes all audio and speaks all text received so far, then says so; the session goes on"
+        }
         Verb::Finish => "transcribes all audio and speaks all text received so far, then ends the session",
         Verb::KeepAlive => "restarts the idle timeout",
         Verb::Commit if talk && !transcribes_user(profile) => {
@@ -137,7 +139,9 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         EventName::AnswerSentence | EventName::AnswerDelta if talk.is_none() && profile.answers.is_none() => {
             "never: in this profile, the model has no words of its own"
         }
-        EventName::UserTranscript | EventName::UserPartial | EventName::UserDelta if !transcribes_user(profile) => {
+        EventName::UserTranscript | EventName::UserPartial | EventName::UserDelta
+            if !transcribes_user(profile) =>
+        {
             "never: this profile does not transcribe the user"
         }
         EventName::TranscriptWord if !profile.hear.estimated_word_times => {
@@ -243,7 +247,9 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::InputEncoding => "encoding of the binary frames",
         FieldRole::OutputEncoding => "encoding of the audio sent back",
         FieldRole::SpeechEvents => "enables events for the start and end of speech",
-        FieldRole::FinalsOnly => "sends only final transcripts that the client asks for, each with all words since the last",
+        FieldRole::FinalsOnly => {
+            "sends only final transcripts that the client asks for, each with all words since the last"
+        }
         FieldRole::UtteranceGapMs => "silence after an utterance that triggers an event",
         FieldRole::InputRateHz => "sample rate of the binary frames, 8 to 192 kHz",
         FieldRole::InputChannels => "channels of the binary frames; only the first is used",

@@ -1,7 +1,13 @@
 use super::*;
 
 fn field(toml: &str) -> ProtocolField {
-    ProtocolField { name: "f".into(), slot: 0, remember: None, same_as: None, file: toml::from_str(toml).unwrap() }
+    ProtocolField {
+        name: "f".into(),
+        slot: 0,
+        remember: None,
+        same_as: None,
+        file: toml::from_str(toml).unwrap(),
+    }
 }
 
 #[test]
@@ -62,7 +68,9 @@ fn lists_are_bounded_in_count_and_item_length() {
 #[test]
 fn words_in_a_text_are_bounded_like_a_list() {
     let words = field("type = \"word_list\"\nmax = 2");
-    let list = |words: &[&str]| Ok(Some(FieldValue::TextList(words.iter().map(|word| (*word).to_owned()).collect())));
+    let list = |words: &[&str]| {
+        Ok(Some(FieldValue::TextList(words.iter().map(|word| (*word).to_owned()).collect())))
+    };
     assert_eq!(words.read(Some(&Node::Str("{\"a\": 20}".into()))), list(&["a"]));
     assert_eq!(words.read(Some(&Node::List(vec![Node::Str("a".into())]))), list(&["a"]));
     assert_eq!(words.read_text("a,b"), list(&["a", "b"]));

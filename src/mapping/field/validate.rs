@@ -7,7 +7,8 @@ impl ProtocolField {
     /// Describes a mistake in the definition; `None` for a valid field.
     pub(in crate::mapping) fn validate(&self, in_query: bool) -> Option<String> {
         let file = &self.file;
-        let is_composite = matches!(file.type_name, FieldType::TextList | FieldType::WordList | FieldType::Object);
+        let is_composite =
+            matches!(file.type_name, FieldType::TextList | FieldType::WordList | FieldType::Object);
         let problem_with = |what: &str| Some(format!("field `{}` {what}", self.name));
         if file.to.is_none() && file.because.is_none() && file.remember.is_none() && file.same_as.is_none() {
             return problem_with("has neither `to`, `remember`, `same_as` nor `because`");

@@ -15,7 +15,9 @@ pub(super) fn parse_word_list(text: &str) -> Result<Vec<String>, &'static str> {
                 serde_json::from_str(text).map_err(|_| "Input should be a JSON object of words")?;
             words.into_iter().map(|(word, _)| word).collect()
         }
-        Some('[') => serde_json::from_str::<Vec<String>>(text).map_err(|_| "Input should be a JSON list of words")?,
+        Some('[') => {
+            serde_json::from_str::<Vec<String>>(text).map_err(|_| "Input should be a JSON list of words")?
+        }
         _ => text.split([',', '，', '\n']).map(str::to_owned).collect(),
     };
     Ok(words.into_iter().map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect())
@@ -27,7 +29,13 @@ mod tests {
 
     #[test]
     fn words_are_found_in_each_spelling() {
-        for text in ["阿里, voxbridge", "阿里，voxbridge,,", "{\"阿里\": 20, \"voxbridge\": 30}", " [\"阿里\", \"voxbridge \"]", "阿里\nvoxbridge\n"] {
+        for text in [
+            "阿里, voxbridge",
+            "阿里，voxbridge,,",
+            "{\"阿里\": 20, \"voxbridge\": 30}",
+            " [\"阿里\", \"voxbridge \"]",
+            "阿里\nvoxbridge\n",
+        ] {
             let mut words = parse_word_list(text).unwrap();
             words.sort();
             assert_eq!(words, ["voxbridge", "阿里"], "{text}");

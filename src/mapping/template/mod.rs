@@ -135,7 +135,9 @@ impl<S: Copy> Template<S> {
                     out.push_str(text);
                     continue;
                 }
-                TemplatePiece::Slot(slot, format) | TemplatePiece::OptionalMember(_, slot, format) => (slot, format),
+                TemplatePiece::Slot(slot, format) | TemplatePiece::OptionalMember(_, slot, format) => {
+                    (slot, format)
+                }
             };
             match fill(*slot) {
                 SlotValue::Null => {}

@@ -50,7 +50,10 @@ fn funasr_client_gets_its_results_and_a_last_message_for_each_utterance() {
     let all = messages(&harness);
     assert!(all.iter().all(|it| it["wav_name"] == "a.wav"), "{all:?}");
     let finals: Vec<_> = all.iter().filter(|it| it["mode"] == "2pass-offline").collect();
-    assert_eq!(finals.iter().map(|it| it["is_final"] == true).collect::<Vec<_>>(), [false, true, false, true]);
+    assert_eq!(
+        finals.iter().map(|it| it["is_final"] == true).collect::<Vec<_>>(),
+        [false, true, false, true]
+    );
     let mut so_far = String::new();
     for message in &all {
         match message["mode"].as_str() {
@@ -74,7 +77,10 @@ fn offline_funasr_client_gets_all_words_at_once() {
     let all = messages(&harness);
     let [only] = all.as_slice() else { panic!("{all:?}") };
     assert_eq!(only["text"].as_str().unwrap().matches("simulated transcript").count(), 2, "{only}");
-    assert_eq!((&only["mode"], &only["is_final"], &only["is_end"]), (&json!("offline"), &json!(true), &json!(null)));
+    assert_eq!(
+        (&only["mode"], &only["is_final"], &only["is_end"]),
+        (&json!("offline"), &json!(true), &json!(null))
+    );
 }
 
 #[test]
@@ -140,7 +146,12 @@ fn recordings_with_a_header_get_one_result_each() {
     harness.send_text("Done");
     harness.run_until(Harness::is_closed, secs(10));
     assert_eq!((messages(&harness).len(), harness.names().last().unwrap().as_str()), (2, "close 1000"));
-    for (rate_hz, bytes, code) in [(16_000, u32::MAX, "close 1009"), (0, 400, "close 1008"), (5, 400, "close 1008"), (16_000, 401, "close 1008")] {
+    for (rate_hz, bytes, code) in [
+        (16_000, u32::MAX, "close 1009"),
+        (0, 400, "close 1008"),
+        (5, 400, "close 1008"),
+        (16_000, 401, "close 1008"),
+    ] {
         let mut harness = open_client("sherpa-onnx-offline", "", &[]);
         harness.send_binary(&[u32::to_le_bytes(rate_hz), bytes.to_le_bytes()].concat());
         harness.run_until(Harness::is_closed, secs(10));
@@ -154,7 +165,10 @@ fn task(action: &str, id: &str, payload: Value) -> Value {
 
 fn task_events(harness: &Harness) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or("null").to_owned();
-    messages(harness).iter().map(|it| (text(&it["header"]["event"]), text(&it["header"]["task_id"]))).collect()
+    messages(harness)
+        .iter()
+        .map(|it| (text(&it["header"]["event"]), text(&it["header"]["task_id"])))
+        .collect()
 }
 
 #[test]
