@@ -2,8 +2,10 @@
 
 use super::{
     Codec, CodecKind, IgnoredField,
-    field_values::{find_flag, find_text, find_turn, to_settings, to_speak_request, to_video_frame},
-    framing::{AudioFormat, FrameContent},
+    field_values::{
+        find_flag, find_segments_max, find_text, find_turn, to_settings, to_speak_request, to_video_frame,
+    },
+    framing::{AudioFormat, FrameContent, announced::AnnouncedPart},
     realtime,
 };
 use crate::{
@@ -14,7 +16,7 @@ use crate::{
     },
     mapping::{
         ClientMapping,
-        client::{EmptyMessage, EventName, ProtocolCommand, Verb},
+        client::{EventName, ProtocolCommand, Verb},
         extract::{ExtractError, ExtractedValues, Node},
         field::{FieldRole, FieldValue, ProtocolField, display_node},
     },
@@ -33,8 +35,8 @@ impl Codec {
     /// The mistake in the frame. The session continues unless the protocol ends it.
     pub fn decode(&mut self, frame: Frame<'_>, mut handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         match frame {
-            Frame::Binary([]) if self.has_empty(EmptyMessage::Binary) => {
-                self.decode_empty(EmptyMessage::Binary, handle)
+            Frame::Binary(bytes) if let Some(at) = self.mapping.exact_binary(bytes) => {
+                self.decode_exact(at, handle)
             }
             Frame::Binary(_) if self.mapping.has_audio_in_json && !self.is_call() => {
                 let detail = "binary frame: this protocol carries audio in JSON".to_owned();
@@ -51,6 +53,7 @@ impl Codec {
                     handle(ClientEvent::Audio(bytes));
                     Ok(())
                 }
+                FrameContent::Announced(bytes) => self.decode_announced(bytes, handle),
                 FrameContent::Text(text) if text.trim().is_empty() => Ok(()),
                 FrameContent::Text(text) if self.takes_text => {
                     self.pass_message(text.to_owned(), Some(None), &mut handle);
@@ -63,8 +66,8 @@ impl Codec {
                 }
                 FrameContent::Nothing => Ok(()),
             },
-            Frame::Text("") if self.has_empty(EmptyMessage::Text) => {
-                self.decode_empty(EmptyMessage::Text, handle)
+            Frame::Text(text) if let Some(at) = self.mapping.exact_text(text) => {
+                self.decode_exact(at, handle)
             }
             Frame::Text(text) => match (self.decode_command(text, handle), &self.kind) {
                 (Err(error), CodecKind::Realtime(_)) => Err(realtime::name_message(error, text)),
@@ -87,6 +90,40 @@ impl Codec {
         Ok(())
     }
 
+    /// Reads audio with a header before each utterance. The end of an utterance is a request for its final transcript.
+    fn decode_announced(
+        &mut self,
+        mut message: &[u8],
+        mut handle: impl FnMut(ClientEvent<'_>),
+    ) -> Result<(), Error> {
+        while let Some(part) = self.announced.next(&mut message) {
+            let is_end = match part {
+                AnnouncedPart::Header { rate_hz, bytes } => {
+                    self.check_audio_size(bytes)?;
+                    let sample_bytes = self.mapping.audio_in.encoding.bytes_per_sample();
+                    if rate_hz == 0 || bytes % sample_bytes != 0 {
+                        let detail =
+                            format!("header: {rate_hz} Hz, {bytes} bytes of {sample_bytes} for each sample");
+                        return Err(Error::new(ErrorKind::Invalid, detail));
+                    }
+                    let format = AudioFormat { rate_hz, channels: 0 };
+                    self.note_format(format)?.into_iter().for_each(&mut handle);
+                    self.announced.expect(bytes);
+                    bytes == 0
+                }
+                AnnouncedPart::Audio(audio, is_last) => {
+                    handle(ClientEvent::Audio(audio));
+                    is_last
+                }
+            };
+            if is_end {
+                self.completions.ask_final();
+                handle(ClientEvent::Finalize);
+            }
+        }
+        Ok(())
+    }
+
     /// Notes the format of a message's audio; gives the change of settings, if it is another one.
     fn note_format(&mut self, format: AudioFormat) -> Result<Option<ClientEvent<'static>>, Error> {
         if format == self.frame_format {
@@ -104,22 +141,16 @@ impl Codec {
         Ok(Some(ClientEvent::Adjust(vec![Setting::InputRate(rate_hz), Setting::InputChannels(channels)])))
     }
 
-    fn has_empty(&self, kind: EmptyMessage) -> bool {
-        self.mapping.commands.iter().any(|command| command.empty == Some(kind))
-    }
-
-    /// Reads an empty message, which is a command without fields.
-    fn decode_empty(&mut self, kind: EmptyMessage, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
+    /// Reads a message that is a command as a whole, by its index. It has no fields.
+    fn decode_exact(&mut self, command: usize, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         let mapping = self.mapping.clone();
-        let Some(command) = mapping.commands.iter().find(|command| command.empty == Some(kind)) else {
-            return Ok(());
-        };
-        self.pass_verbs(command, &mapping.extractor.extract("{}").map_err(json_error)?, handle)
+        let found = mapping.extractor.extract("{}").map_err(json_error)?;
+        self.pass_verbs(&mapping.commands[command], &found, handle)
     }
 
     fn decode_command(&mut self, text: &str, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         let mapping = self.mapping.clone();
-        let found = mapping.extractor.extract(text).map_err(json_error)?;
+        let found = mapping.extract(text).map_err(json_error)?;
         self.decode_found(text, &mapping, &found, handle).map_err(|error| {
             let id = mapping.message_id.and_then(|slot| found.get(slot)).and_then(Node::as_str);
             match id {
@@ -176,6 +207,9 @@ impl Codec {
             }
         })?;
         self.check_takes_text(command)?;
+        if let (Some(segments), Some(max)) = (&mut self.segments, find_segments_max(&values)) {
+            segments.set_max(max);
+        }
         if let [only] = command.verbs.as_slice() {
             return if only.applies(found) {
                 self.pass_verb(only.verb, command, found, values, &mut handle)
@@ -225,11 +259,29 @@ impl Codec {
                 let request = to_speak_request(values)?;
                 ClientEvent::AppendText(request.text, request.request_id)
             }
-            Verb::Flush => ClientEvent::Flush(to_speak_request(values)?.request_id),
+            Verb::Flush => {
+                self.completions.ask_flush();
+                ClientEvent::Flush(to_speak_request(values)?.request_id)
+            }
             Verb::SpeakAppended => ClientEvent::SpeakAppended(to_speak_request(values)?.request_id),
-            Verb::Clear => ClientEvent::Clear(to_speak_request(values)?.request_id),
+            Verb::Clear => {
+                let request_id = to_speak_request(values)?.request_id;
+                if request_id.is_none() {
+                    self.completions.clear();
+                }
+                ClientEvent::Clear(request_id)
+            }
             Verb::Commit => ClientEvent::Commit { may_be_empty: true },
-            Verb::Finalize => ClientEvent::Finalize,
+            Verb::Finalize => {
+                self.completions.ask_final();
+                ClientEvent::Finalize
+            }
+            Verb::Complete => {
+                self.completions.ask()?;
+                handle(ClientEvent::Finalize);
+                handle(ClientEvent::Flush(None));
+                return Ok(());
+            }
             Verb::Finish => ClientEvent::Finish,
             Verb::KeepAlive => ClientEvent::KeepAlive,
             Verb::Frame => ClientEvent::VideoFrame(to_video_frame(values)?),
@@ -311,6 +363,12 @@ impl Codec {
             match field.read(found.get(field.slot)) {
                 Err(problem) => problems.push((field, problem)),
                 Ok(read) => {
+                    if let (Some(at), Some(value)) = (field.same_as, &read)
+                        && let Err(problem) = self.values.check_same(at, value)
+                    {
+                        problems.push((field, problem));
+                        continue;
+                    }
                     if let (Some(at), Some(value)) = (field.remember, &read) {
                         self.values.remember(at, value);
                     }
@@ -333,7 +391,7 @@ impl Codec {
         if field.file.to.is_some() && field.is_effective(&value) {
             return Some(value);
         }
-        if field.remember.is_some() {
+        if field.remember.is_some() || field.same_as.is_some() {
             return None;
         }
         self.ignored.push(IgnoredField {
@@ -365,7 +423,7 @@ fn find_command<'m>(
         return command.ok_or_else(|| Error::new(ErrorKind::MissingCommand, ""));
     };
     let is_it = |command: &&ProtocolCommand| {
-        command.present.is_none() && command.empty.is_none() && Some(command.name.as_str()) == name.as_str()
+        command.present.is_none() && command.exactly.is_none() && Some(command.name.as_str()) == name.as_str()
     };
     commands.iter().find(is_it).ok_or_else(|| {
         // Quotes a number too, like the real server: Unknown command type: '5'.

@@ -28,6 +28,19 @@ impl Codec {
             return realtime.encode(command, send);
         }
         let mut send = |message| send(message, command.turn());
+        self.encode_command(command, at_s, &mut send);
+        match command {
+            ClientCommand::TranscriptFinal { finalized: true, .. } => self.completions.answer_final(),
+            ClientCommand::Flushed { sequence, .. } => self.completions.answer_flush(*sequence),
+            ClientCommand::Cleared { .. } => {}
+            _ => return,
+        }
+        while self.completions.take_complete() {
+            self.render_event(EventName::Completed, &EventSource::Codec, at_s, &mut send);
+        }
+    }
+
+    fn encode_command(&mut self, command: &ClientCommand, at_s: f64, mut send: &mut impl FnMut(Message)) {
         if let CodecKind::Live(live) = &mut self.kind
             && !matches!(command, ClientCommand::Audio(_))
         {
@@ -63,8 +76,18 @@ impl Codec {
             }
             _ => {}
         }
+        self.note_segment(command, at_s);
         self.send_new_words(command, at_s, &mut send);
         let event = match command {
+            ClientCommand::TranscriptPartial { speaker: Speaker::User, text, segment_id, .. }
+                if !self.mapping.event(EventName::UserDelta).is_empty() =>
+            {
+                if let Some(text) = self.user_words.take_new(*segment_id, text) {
+                    let source = EventSource::Words { text, segment_id: *segment_id };
+                    self.render_event(EventName::UserDelta, &source, at_s, send);
+                }
+                return;
+            }
             ClientCommand::TranscriptPartial { speaker: Speaker::User, .. }
                 if !self.mapping.event(EventName::UserPartial).is_empty() =>
             {
@@ -112,7 +135,7 @@ impl Codec {
             }
             message.renewed.iter().for_each(|at| self.values.renew(&mapping.values, *at));
             let mut json = String::with_capacity(256 + audio_chars);
-            message.template.render(&mut json, |slot| match slot {
+            message.render(&mut json, |slot| match slot {
                 EventSlot::Event(slot) => self.slot_value(source, slot, at_s),
                 EventSlot::Value(at) => self.values.get(at),
             });
@@ -154,6 +177,29 @@ impl Codec {
     fn begin(&mut self, scope: ValueScope) {
         let mapping = self.mapping.clone();
         self.values.begin(scope, &mapping.values);
+    }
+
+    /// Adds a transcript to the segments, and renders these for the slot `segments`.
+    fn note_segment(&mut self, command: &ClientCommand, at_s: f64) {
+        let Some(segments) = &mut self.segments else { return };
+        segments.note(command);
+        let mut json = std::mem::take(&mut self.segments_json);
+        json.clear();
+        if let (Some(message), Some(segments)) =
+            (self.mapping.event(EventName::TranscriptSegment).first(), &self.segments)
+        {
+            for segment in segments.iter() {
+                if !json.is_empty() {
+                    json.push(',');
+                }
+                let source = EventSource::Segment(segment);
+                message.template.render(&mut json, |slot| match slot {
+                    EventSlot::Event(slot) => self.slot_value(&source, slot, at_s),
+                    EventSlot::Value(at) => self.values.get(at),
+                });
+            }
+        }
+        self.segments_json = json;
     }
 
     /// Renders the words of a transcript, for the slot `words` of its message. A template without times takes them from the

@@ -26,6 +26,14 @@ pub(super) fn find_flag(values: &[(FieldRole, FieldValue)], role: FieldRole) -> 
     })
 }
 
+/// The number of segments that the client wants; 1 if it is less.
+pub(super) fn find_segments_max(values: &[(FieldRole, FieldValue)]) -> Option<usize> {
+    values.iter().find_map(|value| match value {
+        (FieldRole::SegmentsMax, FieldValue::Integer(max)) => Some(usize::try_from(*max).unwrap_or(1)),
+        _ => None,
+    })
+}
+
 /// The turn that a message says was played.
 pub(super) fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> {
     values.iter().find_map(|value| match value {
@@ -87,6 +95,7 @@ fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
             Setting::OutputEncoding(Encoding::from_name(&name)?)
         }
         (FieldRole::SpeechEvents, FieldValue::Flag(on)) => Setting::SpeechEvents(on),
+        (FieldRole::FinalsOnly, FieldValue::Flag(on)) => Setting::FinalsOnly(on),
         (FieldRole::UtteranceGapMs, FieldValue::Integer(ms)) => Setting::UtteranceGap(duration_from_ms(ms)),
         (FieldRole::InputRateHz, FieldValue::Integer(rate)) => Setting::InputRate(as_u32(rate)),
         (FieldRole::InputChannels, FieldValue::Integer(count)) => {

@@ -7,6 +7,7 @@
 //! OpenAI's protocols contain. Audio is binary frames or base64 in a field; ids are
 //! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
 
+mod completions;
 pub(crate) mod date;
 mod decode;
 mod encode;
@@ -19,8 +20,10 @@ mod query;
 mod realtime;
 pub mod reference;
 pub mod relay;
+mod segments;
 mod sentences;
 mod slot_values;
+mod user_words;
 mod values;
 
 use std::sync::{Arc, OnceLock};
@@ -29,7 +32,14 @@ pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
 pub(crate) use self::realtime::check_session;
 use self::{
-    framing::AudioFormat, live::Live, realtime::Realtime, sentences::Sentences, values::ConnectionValues,
+    completions::Completions,
+    framing::{AudioFormat, announced::AnnouncedAudio},
+    live::Live,
+    realtime::Realtime,
+    segments::Segments,
+    sentences::Sentences,
+    user_words::UserWords,
+    values::ConnectionValues,
 };
 use crate::{
     event::Message,
@@ -53,18 +63,27 @@ pub struct Codec {
     audio_bytes: Vec<u8>,
     /// The words of an event, as elements of a JSON array.
     words_json: String,
+    /// The last segments, for protocols that repeat them, and as elements of a JSON array.
+    segments: Option<Segments>,
+    segments_json: String,
     /// How messages are framed in both directions.
     framing: Framing,
     /// Rate of the audio to the client, as its frames say it, Hz.
     rate_out_hz: u32,
     /// Format of the client's audio, where its messages say it.
     frame_format: AudioFormat,
+    /// Where in an utterance the client's audio is, with [`Framing::Announced`].
+    announced: AnnouncedAudio,
     /// The model's words, for protocols with [`crate::mapping::client::EventName::AnswerSentence`].
     sentences: Sentences,
     /// The same words, for protocols with [`crate::mapping::client::EventName::AnswerDelta`].
     deltas: Sentences,
     /// The client's name for the text or turn being spoken.
     speaking_id: String,
+    /// The user's words, for protocols with [`crate::mapping::client::EventName::UserDelta`].
+    user_words: UserWords,
+    /// What the client waits for after a `complete`.
+    completions: Completions,
     /// The time of the event that is rendered as RFC 3339, once its message needs it.
     event_time: OnceLock<String>,
     /// The model takes texts of the user.
@@ -113,12 +132,17 @@ impl Codec {
             values: ConnectionValues::new(&mapping.values, 0),
             audio_bytes: Vec::new(),
             words_json: String::new(),
+            segments: mapping.segments_max().map(Segments::new),
+            segments_json: String::new(),
             framing: mapping.framing,
             rate_out_hz: mapping.audio_out.rate_hz,
             frame_format: AudioFormat::default(),
+            announced: AnnouncedAudio::default(),
             sentences: Sentences::default(),
             deltas: Sentences::default(),
             speaking_id: String::new(),
+            user_words: UserWords::default(),
+            completions: Completions::default(),
             event_time: OnceLock::new(),
             takes_text: true,
             asked: 0,
@@ -184,7 +208,7 @@ impl Codec {
 
     /// True if a binary message may be a command.
     pub(crate) fn has_framed_json(&self) -> bool {
-        !matches!(self.framing, Framing::None | Framing::WebRtc)
+        !matches!(self.framing, Framing::None | Framing::WebRtc | Framing::Announced)
     }
 
     /// Mapping of the protocol.

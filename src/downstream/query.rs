@@ -10,7 +10,7 @@ use crate::{
     mapping::{
         client::Framing,
         extract::Node,
-        field::{FieldRole, FieldValue, ProtocolField},
+        field::{FieldRole, FieldType, FieldValue, ProtocolField},
     },
 };
 
@@ -40,7 +40,7 @@ impl Codec {
         }
         for (at, (name, value)) in given.iter().enumerate() {
             let Some(field) = mapping.query.iter().find(|field| field.name == *name) else { continue };
-            if !field.is_repeated() {
+            if field.file.type_name != FieldType::TextList {
                 self.decode_parameter(field, vec![value.clone()], &mut connect);
             } else if given[..at].iter().all(|(before, _)| before != name) {
                 // A list is spelled by repeating the parameter.
@@ -66,9 +66,9 @@ impl Codec {
             values.iter_mut().for_each(|value| *value = value.chars().take(max as usize).collect());
         }
         let mut nodes = values.into_iter().map(Node::Str);
-        let node = match field.is_repeated() {
-            true => Some(Node::List(nodes.collect())),
-            false => nodes.next(),
+        let node = match field.file.type_name {
+            FieldType::TextList => Some(Node::List(nodes.collect())),
+            _ => nodes.next(),
         };
         let read = match field.read(node.as_ref()) {
             Ok(read) => read,

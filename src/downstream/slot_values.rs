@@ -1,6 +1,6 @@
 //! The values of event slots: what a [`ClientCommand`] and its session put into a protocol's templates.
 
-use super::{Codec, date};
+use super::{Codec, date, segments::Segment};
 use crate::{
     audio::word_times::WordTime,
     event::ClientCommand,
@@ -17,6 +17,8 @@ pub(super) enum EventSource<'e> {
     Command(&'e ClientCommand),
     /// A word of a final transcript.
     Word(&'e WordTime),
+    /// A segment of the user's transcript.
+    Segment(&'e Segment),
     /// Some of the model's words.
     Words {
         /// The words.
@@ -24,6 +26,8 @@ pub(super) enum EventSource<'e> {
         /// The turn or answer.
         segment_id: u32,
     },
+    /// The codec itself.
+    Codec,
     /// An error in the protocol's spelling.
     Error {
         /// Code of the error.
@@ -57,10 +61,15 @@ impl Codec {
             EventSource::Command(_) if matches!(slot, Slot::Words | Slot::HotWords) => {
                 Some(SlotValue::Elements(&self.words_json))
             }
+            EventSource::Command(_) if slot == Slot::LastSegments => {
+                Some(SlotValue::Elements(&self.segments_json))
+            }
             EventSource::Command(command) => command
                 .value(slot)
                 .or_else(|| (slot == Slot::RequestId).then_some(SlotValue::Str(&self.speaking_id))),
             EventSource::Word(word) => word_value(word, slot),
+            EventSource::Segment(segment) => segment_value(segment, slot),
+            EventSource::Codec => None,
             EventSource::Words { text, segment_id } => match slot {
                 Slot::Text => Some(SlotValue::Str(text)),
                 Slot::SegmentId => Some(SlotValue::Int((*segment_id).into())),
@@ -94,6 +103,17 @@ impl Codec {
             }
             _ => return None,
         })
+    }
+}
+
+fn segment_value(segment: &Segment, slot: Slot) -> Option<SlotValue<'_>> {
+    match slot {
+        Slot::Text => Some(SlotValue::Str(&segment.text)),
+        Slot::SegmentId => Some(SlotValue::Int(segment.segment_id.into())),
+        Slot::FromS => Some(seconds(segment.from_ms)),
+        Slot::ToS => Some(seconds(segment.to_ms)),
+        Slot::Completed => Some(SlotValue::Bool(segment.completed)),
+        _ => None,
     }
 }
 
@@ -168,7 +188,8 @@ mod tests {
             EventName::TranscriptPartial
             | EventName::AnswerSentence
             | EventName::AnswerDelta
-            | EventName::UserPartial => ClientCommand::TranscriptPartial {
+            | EventName::UserPartial
+            | EventName::UserDelta => ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
                 text: text(),
                 segment_id: 1,
@@ -225,11 +246,13 @@ mod tests {
                 audio_ms: 1,
                 segments: 1,
             },
-            // Their values come from the protocol's own `[errors]`, and from the words of a transcript.
-            EventName::Error
+            // Their values come from the codec, the protocol's own `[errors]`, and the words or segments of a transcript.
+            EventName::Completed
+            | EventName::Error
             | EventName::RequestFailed
             | EventName::ConfigureFailed
             | EventName::Warning
+            | EventName::TranscriptSegment
             | EventName::TranscriptWord => return None,
         })
     }

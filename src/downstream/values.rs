@@ -2,7 +2,8 @@
 
 use crate::mapping::{
     client::{ValueRule, ValueScope, ValueSource},
-    field::FieldValue,
+    extract::Node,
+    field::{FieldValue, display_node},
     template::SlotValue,
 };
 
@@ -22,6 +23,17 @@ enum ValueContent {
     Text(String),
     Number(i64),
     Flag(bool),
+}
+
+impl std::fmt::Display for ValueContent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("nothing"),
+            Self::Text(text) => f.write_str(&display_node(&Node::Str(text.as_str().into()))),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Flag(flag) => write!(f, "{flag}"),
+        }
+    }
 }
 
 impl ConnectionValues {
@@ -85,6 +97,23 @@ impl ConnectionValues {
         };
     }
 
+    /// Checks that a message repeats a remembered value.
+    ///
+    /// # Errors
+    /// Both values, for people.
+    pub(super) fn check_same(&self, at: usize, value: &FieldValue) -> Result<(), String> {
+        let found = match value {
+            FieldValue::Text(text) => ValueContent::Text(text.chars().take(REMEMBERED_MAX_CHARS).collect()),
+            FieldValue::Integer(number) => ValueContent::Number(*number),
+            _ => return Ok(()),
+        };
+        match &self.contents[at] {
+            expected if *expected == found => Ok(()),
+            ValueContent::None => Err(format!("no earlier message had a value to repeat, got {found}")),
+            expected => Err(format!("Input should repeat {expected}, got {found}")),
+        }
+    }
+
     /// The content of a value, for a template.
     pub(super) fn get(&self, at: usize) -> SlotValue<'_> {
         match &self.contents[at] {
@@ -93,5 +122,30 @@ impl ConnectionValues {
             ValueContent::Number(number) => SlotValue::Int(*number),
             ValueContent::Flag(flag) => SlotValue::Bool(*flag),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_messages_must_repeat_a_remembered_value() {
+        let rules =
+            [ValueRule { name: "task".to_owned(), source: ValueSource::Remembered { default: None } }];
+        let mut values = ConnectionValues::new(&rules, 0);
+        let text = |text: &str| FieldValue::Text(text.to_owned());
+        assert!(values.check_same(0, &text("a")).unwrap_err().starts_with("no earlier message"));
+        values.remember(0, &text("a"));
+        assert_eq!(values.check_same(0, &text("a")), Ok(()));
+        assert_eq!(values.check_same(0, &text("b")), Err("Input should repeat 'a', got 'b'".to_owned()));
+        assert_eq!(
+            values.check_same(0, &FieldValue::Integer(1)),
+            Err("Input should repeat 'a', got 1".to_owned())
+        );
+        let long = "x".repeat(1000);
+        values.remember(0, &text(&long));
+        assert_eq!(values.check_same(0, &text(&long)), Ok(()));
+        assert!(values.check_same(0, &text("y")).unwrap_err().len() < 100);
     }
 }

@@ -162,6 +162,8 @@ pub enum Setting {
     OutputRate(u32),
     /// Whether the client receives speech start and speech end events.
     SpeechEvents(bool),
+    /// Only final transcripts that the client asks for are sent, each with all words since the last.
+    FinalsOnly(bool),
     /// Silence after an utterance that the client wants reported.
     UtteranceGap(Duration),
     /// Microphone mode during playback.

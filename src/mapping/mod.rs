@@ -22,6 +22,7 @@ pub mod profile;
 pub mod relay;
 pub mod scaffold;
 pub mod template;
+pub mod tested_with;
 mod tools;
 pub mod upstream;
 
@@ -57,11 +58,17 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 29] = [
+const EMBEDDED: [(&str, &str); 35] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
+    ("client/funasr.toml", include_str!("../../mappings/client/funasr.toml")),
+    ("client/whisper-live.toml", include_str!("../../mappings/client/whisper-live.toml")),
+    ("client/sherpa-onnx.toml", include_str!("../../mappings/client/sherpa-onnx.toml")),
+    ("client/sherpa-onnx-offline.toml", include_str!("../../mappings/client/sherpa-onnx-offline.toml")),
+    ("client/dashscope-asr.toml", include_str!("../../mappings/client/dashscope-asr.toml")),
+    ("client/dashscope-tts.toml", include_str!("../../mappings/client/dashscope-tts.toml")),
     ("client/deepgram-flux.toml", include_str!("../../mappings/client/deepgram-flux.toml")),
     ("client/deepgram-listen.toml", include_str!("../../mappings/client/deepgram-listen.toml")),
     ("client/deepgram-speak.toml", include_str!("../../mappings/client/deepgram-speak.toml")),

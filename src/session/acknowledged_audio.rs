@@ -1,7 +1,7 @@
 //! Answers to frames of audio, for protocols that answer each: in lock step, or by an acknowledgement.
 
 use super::{Session, outbox::lockstep::AwaitedReply};
-use crate::event::ClientCommand;
+use crate::{event::ClientCommand, mapping::client::LockStep};
 
 /// Messages with audio that were acknowledged, and their bytes and milliseconds.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl AcknowledgedAudio {
 impl Session {
     /// Answers a frame of audio.
     pub(super) fn answer_frame(&mut self, bytes: usize) {
-        if self.setup.lock_step {
+        if self.setup.lock_step == LockStep::Frames {
             self.tools.out.await_reply(AwaitedReply::Current);
         }
         if self.setup.acknowledges_audio {

@@ -31,7 +31,10 @@ use super::{
 use crate::{
     audio::vad::Sensitivity,
     event::{ClientCommand, Setting, TurnEnd},
-    mapping::{client::EchoMode, profile::DialogueRules},
+    mapping::{
+        client::{EchoMode, LockStep},
+        profile::DialogueRules,
+    },
 };
 
 impl SessionSetup {
@@ -51,7 +54,7 @@ impl SessionSetup {
             tools.timers.set(Timer::TimeLimit, now + Duration::from_millis(self.session_max_ms));
         }
         tools.lanes.reports_queue = self.is_request;
-        if self.lock_step {
+        if self.lock_step != LockStep::Off {
             tools.out.enable_lockstep();
         }
         let input_settings = InputSettings {

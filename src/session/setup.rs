@@ -6,7 +6,7 @@ use super::{floor::FloorOptions, input::speech_input::pause::PauseUse, tts::voic
 use crate::event::{Eagerness, TurnEnd};
 use crate::mapping::{
     ClientMapping, Profile,
-    client::{AudioIn, AudioOut, EventName, TranscriptRules},
+    client::{AudioIn, AudioOut, EventName, LockStep, TranscriptRules},
     profile::{PlayoutRules, TurnEndRule},
     upstream::{Dialects, DuplexLimits, LanePurpose, Mode, SendName, VoiceEncoding},
 };
@@ -24,8 +24,8 @@ pub struct SessionSetup {
     pub transcripts: TranscriptRules,
     /// The client confirms when it has played a text or turn.
     pub confirms_playback: bool,
-    /// The client gets transcripts only as replies to its own messages.
-    pub lock_step: bool,
+    /// Whether the client gets transcripts only as replies to its own messages.
+    pub lock_step: LockStep,
     /// Each message with audio is acknowledged.
     pub acknowledges_audio: bool,
     /// Each message with audio has an answer of either kind, so that messages are not joined.
@@ -72,7 +72,7 @@ impl SessionSetup {
             confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
             acknowledges_audio,
-            answers_frames: client.lock_step || acknowledges_audio,
+            answers_frames: client.lock_step == LockStep::Frames || acknowledges_audio,
             reports_speech_end_first: client.realtime.is_some(),
             is_request: client.is_rest,
             has_word_times: client.has_word_times(),

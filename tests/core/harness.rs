@@ -738,7 +738,9 @@ impl Harness {
         assert!(self.client_open, "message to a client that is gone: {message:?}");
         let frame = match message {
             Message::Text(text) => {
-                let event = serde_json::from_str(&text).unwrap();
+                let is_json = text.starts_with('{');
+                let event =
+                    if is_json { serde_json::from_str(&text).unwrap() } else { Value::from(text.as_str()) };
                 self.texts.push(text);
                 ClientFrame::Event(event)
             }

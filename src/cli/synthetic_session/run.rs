@@ -22,7 +22,7 @@ use crate::{
     error::ErrorKind,
     event::{AnswerPart, DisconnectReason, Frame, Lane, LaneCommand, Message, Mode},
     mapping::{
-        client::{EventName, EventSlot, RealtimeNames, Slot, Verb},
+        client::{EventName, EventSlot, Framing, RealtimeNames, Slot, Verb},
         template::SlotValue,
         upstream::{ReceiveName, SendName},
     },
@@ -157,6 +157,9 @@ impl<'s> SessionRun<'s> {
         let samples = wav::resample_all(&samples, rate_hz, format.rate_hz).unwrap_or_default();
         let packets = PacketEncoder::new(format.rate_hz, PacketOptions::default());
         let mut packets = packets.ok().filter(|_| format.encoding == Encoding::Opus);
+        if session.client.framing == Framing::Announced {
+            return self.send_announced(&samples);
+        }
         for frame in samples.chunks(count(FRAME, format.rate_hz).max(1)) {
             let channels = usize::from(format.channels);
             let interleaved: Vec<f32> =
@@ -171,6 +174,22 @@ impl<'s> SessionRun<'s> {
                 }
                 None => bytes.chunks(format.frame_max_bytes).for_each(|part| self.send_audio(part)),
             }
+            self.advance(FRAME);
+        }
+    }
+
+    /// Sends the speech behind one header, in real time.
+    fn send_announced(&mut self, samples: &[f32]) {
+        let client = self.session.client.clone();
+        let format = &client.audio_in;
+        let mut bytes = Vec::new();
+        format.encoding.encode(samples, &mut bytes);
+        let Message::Binary(message) = client.framing.write_audio(&bytes.into(), format.rate_hz, 0.0) else {
+            return;
+        };
+        let second = format.encoding.bytes_per_sample() * format.rate_hz as usize;
+        for part in message.chunks((second / 10).max(1)) {
+            self.feed(Input::Client(Frame::Binary(part)));
             self.advance(FRAME);
         }
     }
@@ -295,13 +314,19 @@ impl<'s> SessionRun<'s> {
 
     /// True for a final transcript with all words.
     fn is_transcript(&self, message: &str) -> bool {
+        let line = message;
         let message: Value = serde_json::from_str(message).unwrap_or_default();
-        self.session.client.event(EventName::TranscriptFinal).iter().any(|it| {
+        let client = &self.session.client;
+        let finals = [EventName::TranscriptFinal, EventName::UserTranscript].map(|name| client.event(name));
+        finals.into_iter().flatten().any(|it| {
             let mut json = String::new();
-            it.template.render(&mut json, |slot| match slot {
+            it.render(&mut json, |slot| match slot {
                 EventSlot::Event(Slot::Text) => SlotValue::Str(WORDS),
                 _ => SlotValue::Null,
             });
+            if it.is_text || it.template.uses_slot(EventSlot::Event(Slot::LastSegments)) {
+                return line.contains(WORDS);
+            }
             let pattern: Value = serde_json::from_str(&json).unwrap_or_default();
             json.contains(WORDS) && matches_pattern(&pattern, &message)
         })

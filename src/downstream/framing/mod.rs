@@ -5,9 +5,11 @@
 //! - `stamped` and `sized`: a binary message has a header before its audio or JSON; the messages to a client are audio. Numbers
 //!   are big-endian. `stamped`: u16 version, which is 2; u16 type; u32 reserved; u32 time in ms; u32 length. `sized`: u8 type; u8
 //!   reserved; u16 length. The type is 0 for audio and 1 for JSON.
+//! - `announced`: a header before the audio of each utterance, see [`announced`]. Messages to the client have none.
 //! - `protobuf`: every message to the client is one of Pipecat's frames ([`protobuf`]), and so is a binary message of the client.
 //! - `webrtc`: as `none`; an empty binary message to a call has it discard the audio that was not played.
 
+pub(super) mod announced;
 mod protobuf;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -24,6 +26,8 @@ pub(super) enum FrameContent<'f> {
     /// Audio, with its format where the message has one.
     Audio(&'f [u8], Option<AudioFormat>),
     Json(&'f str),
+    /// Audio with headers between utterances.
+    Announced(&'f [u8]),
     /// Words of the user.
     Text(&'f str),
     /// The user wants silence.
@@ -52,6 +56,7 @@ impl Framing {
     pub(super) fn read(self, message: &[u8]) -> Result<FrameContent<'_>, Error> {
         let (kind, length, payload) = match (self, message) {
             (Self::None | Self::WebRtc, _) => return Ok(FrameContent::Audio(message, None)),
+            (Self::Announced, _) => return Ok(FrameContent::Announced(message)),
             (Self::Protobuf, _) => {
                 return protobuf::read(message).map_err(|problem| invalid(format!("no protobuf: {problem}")));
             }
@@ -82,6 +87,11 @@ impl Framing {
         let mut message = BytesMut::new();
         match self {
             Self::None | Self::WebRtc => return Message::Binary(audio.clone()),
+            Self::Announced => {
+                message.reserve(8 + audio.len());
+                message.put_u32_le(rate_hz);
+                message.put_u32_le(u32::try_from(audio.len()).unwrap_or(u32::MAX));
+            }
             Self::Protobuf => return Message::Binary(protobuf::write_audio(audio, rate_hz)),
             Self::Stamped => {
                 message.reserve(16 + audio.len());
@@ -105,7 +115,7 @@ impl Framing {
     /// A message with JSON.
     pub(super) fn write_json(self, json: String) -> Message {
         match self {
-            Self::None | Self::WebRtc | Self::Stamped | Self::Sized => Message::Text(json),
+            Self::None | Self::WebRtc | Self::Stamped | Self::Sized | Self::Announced => Message::Text(json),
             Self::Protobuf => Message::Binary(protobuf::write_json(&json)),
         }
     }
@@ -113,7 +123,7 @@ impl Framing {
     /// The message that has the client drop the audio it holds; `None` where the framing has none.
     pub(super) fn interruption(self) -> Option<Message> {
         match self {
-            Self::None | Self::Stamped | Self::Sized => None,
+            Self::None | Self::Stamped | Self::Sized | Self::Announced => None,
             Self::Protobuf => Some(Message::Binary(protobuf::interruption_frame())),
             Self::WebRtc => Some(Message::Binary(Bytes::new())),
         }
@@ -140,8 +150,11 @@ mod tests {
         assert_eq!(write(Framing::Stamped)[..], [0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 5, 220, 0, 0, 0, 3, 7, 8, 9]);
         for format in Framing::ALL {
             let written = write(format);
-            let Ok(FrameContent::Audio(read, _)) = format.read(&written) else { panic!("{}", format.name()) };
-            assert_eq!(read, audio, "{}", format.name());
+            match format.read(&written) {
+                Ok(FrameContent::Audio(read, _)) => assert_eq!(read, audio, "{}", format.name()),
+                Ok(FrameContent::Announced(read)) => assert_eq!(read[8..], audio, "{}", format.name()),
+                other => panic!("{}: {other:?}", format.name()),
+            }
         }
     }
 

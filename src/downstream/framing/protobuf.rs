@@ -299,6 +299,7 @@ mod tests {
                 Ok(FrameContent::Audio(bytes, _)) => prop_assert!(bytes.len() <= frame.len()),
                 Ok(FrameContent::Json(text) | FrameContent::Text(text)) => prop_assert!(text.len() <= frame.len()),
                 Ok(FrameContent::Interruption | FrameContent::Nothing) => {}
+                Ok(FrameContent::Announced(_)) => prop_assert!(false, "no header of another framing"),
                 Err(problem) => prop_assert!(problem.len() < 100, "{problem}"),
             }
         }

@@ -274,7 +274,7 @@ mod tests {
             ("[errors]", "`queue_full`"),
             ("[errors]", "`bad_setting`"),
             ("[closes]", "`shutdown`"),
-            ("enable_itn", "neither `to`, `remember` nor `because`"),
+            ("enable_itn", "neither `to`, `remember`, `same_as` nor `because`"),
             ("rate_limited = ", "did you mean `delay_ms`?"),
         ] {
             let place = format!("f.toml:{}:", line_of(&source, start));

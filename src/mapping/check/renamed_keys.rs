@@ -1,7 +1,7 @@
 //! Keys that had another name in an earlier version.
 
 /// Old and new names. Where a name occurs twice, the valid keys at its place decide.
-const RENAMED: [(&str, &str); 29] = [
+const RENAMED: [(&str, &str); 30] = [
     // Configuration and key file.
     ("connections_max", "handshakes_max"),
     ("new_per_minute", "sessions_per_minute"),
@@ -15,6 +15,7 @@ const RENAMED: [(&str, &str); 29] = [
     ("audio_rate_hz", "input_rate_hz"),
     ("voice_rate_hz", "output_rate_hz"),
     ("eager", "append_before_open"),
+    ("empty", "exactly"),
     ("ended_because", "ended_with_detail"),
     ("gap_max_ms", "outage_audio_max_ms"),
     ("goes_on", "non_fatal"),

@@ -32,13 +32,13 @@ pub(super) fn compile_fields(
             problems.push(document.problem(at, message));
         }
         let slot = slot.unwrap_or_default();
-        let remembered = file.remember.as_ref().map(|value| find_remembered(values, value));
-        let (remember, unknown) = match remembered {
-            Some(Ok(value)) => (Some(value), None),
-            Some(Err(problem)) => (None, Some(problem)),
-            None => (None, None),
+        let mut unknown = Vec::new();
+        let mut find = |value: &Option<String>| {
+            let found = find_remembered(values, value.as_ref()?);
+            found.map_err(|problem| unknown.push(problem)).ok()
         };
-        let field = ProtocolField { name, slot, remember, file };
+        let (remember, same_as) = (find(&file.remember), find(&file.same_as));
+        let field = ProtocolField { name, slot, remember, same_as, file };
         let found = unknown.into_iter().chain(field.validate(in_query));
         problems.extend(found.map(|problem| document.problem(at, problem)));
         field
@@ -105,10 +105,16 @@ impl CommandFile {
     ) -> Result<ProtocolCommand, FileError> {
         let at = name.span().start;
         let name = name.into_inner();
-        if self.present.is_none() && self.empty.is_none() && command_key.is_empty() {
+        if self.present.is_none() && self.exactly.is_none() && command_key.is_empty() {
             let message =
-                format!("command `{name}` needs `present` or `empty`, as there is no `command_key`");
+                format!("command `{name}` needs `present` or `exactly`, as there is no `command_key`");
             return Err(document.problem(at, message));
+        }
+        if let Some(message) =
+            self.exactly.as_ref().filter(|_| self.present.is_some() || !self.fields.is_empty())
+        {
+            let problem = "a command that is one exact message has no fields, and no `present`";
+            return Err(document.problem(message.span().start, problem));
         }
         if let Some(pointer) = self.present.as_ref().filter(|pointer| !pointer.get_ref().starts_with('/')) {
             let message = "`present` is a JSON pointer, which begins with `/`";
@@ -138,6 +144,7 @@ impl CommandFile {
                 return Err(document.problem(verb_at, message));
             }
         }
-        Ok(ProtocolCommand { name, verbs, present, empty: self.empty, audio, fields })
+        let exactly = self.exactly.map(Spanned::into_inner);
+        Ok(ProtocolCommand { name, verbs, present, exactly, audio, fields })
     }
 }

@@ -135,9 +135,9 @@ client_events! {
         start_ms: u64,
     } from "the model's answer so far, as it streams in"
     [
-        Text = Str(text), SegmentId = int(*segment_id), AtMs = int(*audio_ms), FromS = seconds(*start_ms),
-        ToS = seconds(start_ms + audio_ms), DurationS = seconds(*audio_ms), Speaker = Str(speaker.name()),
-        Source = Str(speaker.source()), UnixS, Words
+        Text = Str(text), SegmentId = int(*segment_id), AtMs = int(*audio_ms), FromMs = int(*start_ms),
+        ToMs = int(start_ms + audio_ms), FromS = seconds(*start_ms), ToS = seconds(start_ms + audio_ms), DurationS = seconds(*audio_ms), Speaker = Str(speaker.name()),
+        Source = Str(speaker.source()), UnixS, Words, LastSegments
     ]
     and
     /// A sentence of the model's words, as soon as it is complete.
@@ -150,6 +150,10 @@ client_events! {
     and
     /// The user's words so far; without a template, [`EventName::TranscriptPartial`] is sent.
     UserPartial from "the user's words so far, if they are transcribed while the user speaks"
+    [Text, SegmentId, FromMs, ToMs, FromS, ToS, UnixS, LastSegments]
+    and
+    /// The words that are new in the user's transcript so far; without a template, [`EventName::TranscriptPartial`] is sent.
+    UserDelta from "the words that are new in the model's answer so far"
     [Text, SegmentId, UnixS];
 
     /// Final transcript.
@@ -178,11 +182,16 @@ client_events! {
     [
         Text = Str(text), SegmentId = int(*segment_id), StartMs = int(0_u64), EndMs = int(*duration_ms),
         StartS = seconds(0), EndS = seconds(*duration_ms), DurationS = seconds(*duration_ms),
-        FromS = seconds(*start_ms), ToS = seconds(start_ms + duration_ms), SpeechFromMs = int(speech_ms.0),
+        FromMs = int(*start_ms), ToMs = int(start_ms + duration_ms), FromS = seconds(*start_ms),
+        ToS = seconds(start_ms + duration_ms), SpeechFromMs = int(speech_ms.0),
         SpeechToMs = int(speech_ms.1), Ended = Bool(*utterance_ended), Finalized = Bool(*finalized),
         Language = language.as_deref().into(), Speaker = Str(speaker.name()), Source = Str(speaker.source()),
-        UnixS, Words
+        UnixS, Words, LastSegments
     ]
+    and
+    /// One segment of the user's transcript: not a message, but an element of [`Slot::LastSegments`].
+    TranscriptSegment from "an element of the user's transcripts: an utterance with its words"
+    [Text, SegmentId, FromS, ToS, Completed]
     and
     /// One word of a transcript: not a message, but an element of [`Slot::Words`].
     TranscriptWord from "an element of the user's transcripts. Its times, if it has any, are estimated: the words share the \
@@ -191,7 +200,13 @@ client_events! {
     and
     /// The user's final words; without a template, [`EventName::TranscriptFinal`] is sent.
     UserTranscript from "the user's words, if they are transcribed"
-    [Text, SegmentId, Language, UnixS];
+    [
+        Text, SegmentId, FromMs, ToMs, FromS, ToS, SpeechFromMs, SpeechToMs, Finalized, Language, UnixS, LastSegments
+    ]
+    and
+    /// Everything that came before the client's [`super::Verb::Complete`] is transcribed and spoken.
+    Completed from "the bridge, after the last transcript and audio of what came before the client's request to complete"
+    [UnixS];
 
     /// The user stopped speaking.
     SpeechEnded {

@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{ClientMapping, Verb};
+use super::{ClientMapping, ExactMessage, ProtocolCommand, Verb};
 use crate::mapping::field::{FieldRole, FieldType, ProtocolField};
 
 impl ClientMapping {
-    /// An example of the first command with this verb, with the fields that the verb needs and those that are required; `None` if the protocol has no such command, or only an empty message.
+    /// An example of the first command with this verb, with the fields that the verb needs and those that are required; `None` if the protocol has no such command, or only a binary message.
     #[must_use]
     pub fn example(&self, verb: Verb, text: &str, audio: &str) -> Option<String> {
-        let commands = self.commands.iter().filter(|command| command.empty.is_none());
+        let is_text = |command: &&ProtocolCommand| !matches!(command.exactly, Some(ExactMessage::Binary(_)));
+        let commands = self.commands.iter().filter(is_text);
         let (command, conditions) = commands
             .filter_map(|command| Some((command, command.verbs.iter().find(|known| known.verb == verb)?)))
             .next()?;
+        if let Some(ExactMessage::Text(message)) = &command.exactly {
+            return Some(message.clone());
+        }
         let needs_text = matches!(verb, Verb::Speak | Verb::AppendText | Verb::Ask | Verb::Tell);
         let mut values = BTreeMap::from([match command.present {
             Some(slot) => (slot, json!({})),
@@ -39,7 +43,9 @@ impl ProtocolField {
     fn example(&self) -> Value {
         let least = self.file.min.or(self.file.above.map(|above| above + 1.0)).unwrap_or(1.0);
         match self.file.type_name {
-            FieldType::Text | FieldType::Base64 => "x".repeat((least as usize).clamp(1, 64)).into(),
+            FieldType::Text | FieldType::Base64 | FieldType::WordList => {
+                "x".repeat((least as usize).clamp(1, 64)).into()
+            }
             FieldType::Integer => (least as i64).into(),
             FieldType::Number => least.into(),
             FieldType::Flag => true.into(),

@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{
-    ClientSigns, CloseReason, EventName, Framing, SetupPage, SetupSlot, ValueSource, realtime::RealtimeFile,
-    values::EventFile, verbs::VerbsFile,
+    CloseReason, CommandSyntax, EventName, Framing, LockStep, SetupPage, SetupSlot, ValueSource,
+    realtime::RealtimeFile, signs::SignsFile, values::EventFile, verbs::VerbsFile,
 };
 use crate::{
     audio::{encoding::Encoding, opus::PacketOptions},
@@ -22,6 +22,7 @@ use crate::{
         field::FieldFile,
         profile::PlayoutPace,
         template::Template,
+        tested_with::TestedClient,
     },
 };
 
@@ -43,16 +44,18 @@ pub(super) struct ClientFile {
     #[serde(default)]
     pub(super) key_parameters: Vec<String>,
     pub(super) command_key: Option<JsonPointer>,
+    #[serde(default)]
+    pub(super) command_syntax: CommandSyntax,
     pub(super) default_profile: Option<String>,
     #[serde(default)]
-    pub(super) signs: ClientSigns,
+    pub(super) signs: SignsFile,
     pub(super) realtime: Option<RealtimeFile>,
     #[serde(default)]
     pub(super) live: bool,
     #[serde(default)]
     pub(super) rest: bool,
     #[serde(default)]
-    pub(super) lock_step: bool,
+    pub(super) lock_step: LockStep,
     #[serde(default, deserialize_with = "check::deserialize_ms")]
     pub(super) idle_event_ms: u64,
     pub(super) setup_page: Option<SetupPageFile>,
@@ -76,6 +79,8 @@ pub(super) struct ClientFile {
     pub(super) closes: BTreeMap<CloseReason, CloseSpelling>,
     #[serde(default)]
     pub(super) never_sent: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) tested_with: Vec<TestedClient>,
 }
 
 /// Audio from the client.
@@ -181,6 +186,8 @@ pub struct TranscriptRules {
     /// silence or at its limit.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub cut_after_ms: u32,
+    /// Most segments in a message that repeats the last ones, unless the client says otherwise.
+    pub segments_max: usize,
     /// The pause that ends such an utterance, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub cut_pause_ms: u32,
@@ -188,7 +195,7 @@ pub struct TranscriptRules {
 
 impl Default for TranscriptRules {
     fn default() -> Self {
-        Self { parallel_max: 1, in_order: false, cut_after_ms: u32::MAX, cut_pause_ms: 0 }
+        Self { parallel_max: 1, in_order: false, cut_after_ms: u32::MAX, segments_max: 10, cut_pause_ms: 0 }
     }
 }
 
@@ -197,7 +204,7 @@ impl Default for TranscriptRules {
 pub(super) struct CommandFile {
     pub(super) verb: Spanned<VerbsFile>,
     pub(super) present: Option<Spanned<String>>,
-    pub(super) empty: Option<EmptyMessage>,
+    pub(super) exactly: Option<Spanned<ExactMessage>>,
     #[serde(default)]
     pub(super) fields: BTreeMap<Spanned<String>, FieldFile>,
 }
@@ -214,14 +221,23 @@ pub(super) struct SetupPageFile {
     pub(super) parameters: BTreeMap<String, JsonPointer>,
 }
 
-/// An empty message that is a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// A whole message that is a command.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EmptyMessage {
-    /// A text message without a character.
-    Text,
-    /// A binary message without a byte.
-    Binary,
+pub enum ExactMessage {
+    /// This text message.
+    Text(String),
+    /// A binary message with the bytes of this text.
+    Binary(String),
+}
+
+impl ExactMessage {
+    /// Length of the message, bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::Binary(text) => text.len(),
+        }
+    }
 }
 
 /// Spelling of an error.

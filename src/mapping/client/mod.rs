@@ -20,11 +20,13 @@ pub(crate) use self::events::seconds;
 use self::{
     compile::{compile_fields, compile_key_headers, compile_patterns, compile_subprotocols},
     file::{ClientFile, ErrorKey},
+    signs::SignsFile,
     values::{compile_event, compile_values},
+    verbs::Condition,
 };
 pub use self::{
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
-    file::{AudioIn, AudioOut, CloseSpelling, EchoMode, EmptyMessage, ReportedAs, TranscriptRules},
+    file::{AudioIn, AudioOut, CloseSpelling, EchoMode, ExactMessage, ReportedAs, TranscriptRules},
     paths::PathPattern,
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
@@ -32,15 +34,18 @@ pub use self::{
     token_usage::TokenUsage,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
-    vocabulary::{CloseReason, EndCause, Framing, RolloverReason, SetupSlot, Speaker, Verb},
+    vocabulary::{
+        CloseReason, CommandSyntax, EndCause, Framing, LockStep, RolloverReason, SetupSlot, Speaker, Verb,
+    },
 };
 use super::{
     check::{self, Document, FileError},
     error_spelling::ErrorSpelling,
-    extract::{Extractor, Node},
+    extract::{ExtractError, ExtractedValues, Extractor, Node},
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
     template::Template,
+    tested_with::TestedClient,
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
 
@@ -73,8 +78,10 @@ pub struct ClientMapping {
     pub key_parameters: Vec<String>,
     /// JSON pointer to the name of a command or event; empty for a protocol without names.
     pub command_key: String,
-    /// Transcripts are sent as answers only: one for each binary frame, and one for a command that makes them final.
-    pub lock_step: bool,
+    /// How a text message spells a command.
+    pub command_syntax: CommandSyntax,
+    /// Whether transcripts are sent as answers only.
+    pub lock_step: LockStep,
     /// A client that gets no message for this long gets [`EventName::StillHere`], ms; 0 disables.
     pub idle_event_ms: u64,
     /// The page that tells clients where to connect.
@@ -97,18 +104,24 @@ pub struct ClientMapping {
     pub transcripts: TranscriptRules,
     /// Values that the codec remembers, generates or counts.
     pub values: Vec<ValueRule>,
+    /// Stock clients that the tests run.
+    pub tested_with: Vec<TestedClient>,
     /// Audio comes in a field of a command; there are no binary frames.
     pub has_audio_in_json: bool,
     /// The client confirms when it has played a text or turn.
     pub confirms_playback: bool,
-    /// Commands, recognised by the value at the command key, by a present field or as an empty message.
+    /// Commands, recognised by the value at the command key, by a present field or as one exact message.
     pub commands: Vec<ProtocolCommand>,
+    /// Length of the longest message that is a command as a whole, bytes; 0 without one.
+    exact_max_bytes: usize,
     /// Events of the protocol that voxbridge never sends, and why.
     pub never_sent: BTreeMap<String, String>,
     /// Rules for a protocol of the model's own kind. With them, only names, paths and the largest message count otherwise.
     pub relay: Option<RelayProtocol>,
     /// Signs that distinguish its clients from others at the same path.
     pub signs: ClientSigns,
+    /// What holds for the first message of its clients, and of no others at the same path.
+    first_message: Option<FirstMessage>,
     /// Profile of a configuration without routes; `None` for the usual one.
     pub default_profile: Option<String>,
     /// Names of a protocol of OpenAI's kind, whose behaviour is Rust.
@@ -122,6 +135,14 @@ pub struct ClientMapping {
     events: BTreeMap<EventName, Vec<EventMessage>>,
     errors: BTreeMap<ErrorKey, ErrorSpelling>,
     closes: BTreeMap<CloseReason, CloseSpelling>,
+}
+
+/// A condition on the first message of a client.
+#[derive(Debug)]
+struct FirstMessage {
+    condition: Condition,
+    /// The condition for people.
+    text: String,
 }
 
 /// The page that tells clients where to connect.
@@ -151,8 +172,8 @@ pub struct ProtocolCommand {
     pub verbs: Vec<CommandVerb>,
     /// Slot whose presence identifies the command.
     pub present: Option<usize>,
-    /// The command is an empty message.
-    pub empty: Option<EmptyMessage>,
+    /// The command is this whole message.
+    pub exactly: Option<ExactMessage>,
     /// Slot of the audio.
     pub audio: Option<usize>,
     /// Fields of the command.
@@ -165,7 +186,7 @@ impl ClientMapping {
         if document.table.get_ref().contains_key("dialect") {
             return Self::compile_relay(document);
         }
-        let read: ClientFile = document.read()?;
+        let mut read: ClientFile = document.read()?;
         super::check_kind(document, read.kind, super::MappingKind::Client)?;
         let mut extractor = Extractor::default();
         let command_key = read.command_key.as_ref().map_or("", |key| key.0.as_str());
@@ -176,6 +197,7 @@ impl ClientMapping {
             .into_iter()
             .map(|(name, command)| command.compile(name, command_key, (&mut extractor, &values), document));
         let commands = commands.collect::<Result<Vec<_>, FileError>>()?;
+        let first_message = compile_first_message(&mut read.signs, &mut extractor, document)?;
         let mut problems = Vec::new();
         let events = read.events.iter();
         let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, document)));
@@ -192,6 +214,7 @@ impl ClientMapping {
             key_headers: compile_key_headers(read.key_headers, document)?,
             key_parameters: read.key_parameters,
             command_key: command_key.to_owned(),
+            command_syntax: read.command_syntax,
             lock_step: read.lock_step,
             idle_event_ms: read.idle_event_ms,
             setup_page: read.setup_page.map(|page| page.compile(document)).transpose()?,
@@ -206,11 +229,14 @@ impl ClientMapping {
             values,
             has_audio_in_json: has_verb(&commands, Verb::Audio),
             confirms_playback: has_verb(&commands, Verb::Played),
+            exact_max_bytes: longest_exact_message(&commands),
             commands,
             never_sent: read.never_sent,
+            tested_with: read.tested_with,
             relay: None,
             default_profile: read.default_profile,
-            signs: read.signs,
+            signs: read.signs.of_request(),
+            first_message,
             realtime: read.realtime.map(|read| read.compile(document)).transpose()?,
             is_live: read.live,
             is_rest: read.rest,
@@ -238,6 +264,7 @@ impl ClientMapping {
             command_key: read.command_key.0.clone(),
             audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
             never_sent: std::mem::take(&mut read.never_sent),
+            tested_with: std::mem::take(&mut read.tested_with),
             relay: Some(read.compile(document)?),
             ..Self::default()
         })
@@ -253,7 +280,7 @@ impl ClientMapping {
     /// Longest binary message that may be audio or a command, bytes. Any longer one is answered with an error, whatever it contains.
     #[must_use]
     pub fn binary_max_bytes(&self) -> usize {
-        if self.framing == Framing::Protobuf {
+        if matches!(self.framing, Framing::Protobuf | Framing::Announced) {
             return self.audio_in.message_max_bytes;
         }
         let takes_binary_audio = !self.is_relayed() && !self.has_audio_in_json;
@@ -297,6 +324,14 @@ impl ClientMapping {
             );
             problems.push(error_at_key(&["audio_out", "frame_max_bytes"], message));
         }
+        for (at, command) in self.commands.iter().enumerate() {
+            let is_same =
+                |other: &&ProtocolCommand| command.exactly.is_some() && other.exactly == command.exactly;
+            if let Some(other) = self.commands[..at].iter().find(is_same) {
+                let message = format!("`{}` and `{}` are the same message", other.name, command.name);
+                problems.push(error_at_key(&["commands", &command.name, "exactly"], message));
+            }
+        }
         let verbs = || self.commands.iter().flat_map(|command| &command.verbs).map(|it| it.verb);
         for (is_missing, needs, what) in [
             (self.realtime.is_none() && verbs().any(Verb::is_realtime), "commands", "a table [realtime]"),
@@ -315,6 +350,21 @@ impl ClientMapping {
         if self.framing == Framing::Protobuf && (chooses_rate || chooses_encoding) {
             let message = "`framing = \"protobuf\"` needs one format of audio to the client; only its rate may be chosen, in [query]";
             problems.push(error_at_key(&["framing"], message.to_owned()));
+        }
+        let chooses_finals = self.all_fields().any(|field| field.file.to == Some(FieldRole::FinalsOnly));
+        if self.lock_step == LockStep::Frames && chooses_finals {
+            let message = "`lock_step = true` answers every frame; a field with `to = \"finals_only\"` cannot change that";
+            problems.push(error_at_key(&["lock_step"], message.to_owned()));
+        }
+        if self.command_syntax == CommandSyntax::Words && !is_top_level(&self.command_key) {
+            let message =
+                "`command_syntax = \"words\"` needs a `command_key` such as \"/command\", for the first word";
+            problems.push(error_at_key(&["command_syntax"], message.to_owned()));
+        }
+        let plain_text = |message: &EventMessage| message.is_text;
+        if self.framing == Framing::Protobuf && self.events.values().flatten().any(plain_text) {
+            let message = "`framing = \"protobuf\"` has no messages of plain text; write JSON";
+            problems.push(error_at_key(&["events"], message.to_owned()));
         }
         for (header, parameter) in &self.headers {
             if !self.query.iter().any(|field| field.name == *parameter) {
@@ -367,6 +417,13 @@ impl ClientMapping {
         has_verb(&self.commands, verb)
     }
 
+    /// Most segments in a message that repeats the last ones; `None` without such messages.
+    #[must_use]
+    pub fn segments_max(&self) -> Option<usize> {
+        let uses = |it: &EventMessage| it.template.uses_slot(EventSlot::Event(Slot::LastSegments));
+        self.events.values().flatten().any(uses).then_some(self.transcripts.segments_max)
+    }
+
     /// True if final transcripts can have word times.
     #[must_use]
     pub fn has_word_times(&self) -> bool {
@@ -415,28 +472,74 @@ impl ClientMapping {
         self.identifying_names() != other.identifying_names()
     }
 
-    /// Names that identify a client of the protocol: query parameters and commands.
+    /// True if its clients speak first, and their first message tells the protocol.
+    #[must_use]
+    pub const fn is_told_by_first_message(&self) -> bool {
+        self.first_message.is_some()
+    }
+
+    /// Names that identify a client of the protocol: query parameters, commands and the first message.
     fn identifying_names(&self) -> BTreeSet<&str> {
         let query = self.query.iter().map(|field| field.name.as_str());
         let commands = self.commands.iter().map(|command| command.name.as_str());
         let relay = self.relay.iter().flat_map(|relay| {
             relay.commands.iter().map(|command| command.name.as_str()).chain([relay.mode.key.as_str()])
         });
-        query.chain(commands).chain(relay).collect()
+        let first_message = self.first_message.iter().map(|first| first.text.as_str());
+        query.chain(commands).chain(relay).chain(first_message).collect()
     }
 
-    /// True if a text frame names a command of this protocol, even with invalid fields.
+    /// True if a text frame names a command of this protocol, even with invalid fields; for a protocol that is told by its
+    /// first message, whether this is one.
     #[must_use]
     pub fn has_command(&self, text: &str) -> bool {
         if let Some(relay) = &self.relay {
             return relay.has_command(text);
         }
-        let Ok(found) = self.extractor.extract(text) else { return false };
+        if self.exact_text(text).is_some() {
+            return true;
+        }
+        let Ok(found) = self.extract(text) else { return false };
+        if let Some(first) = &self.first_message {
+            return first.condition.holds(&found);
+        }
         let name = found.get(0).and_then(Node::as_str);
         self.commands.iter().any(|command| match command.present {
             Some(slot) => found.get(slot).is_some(),
-            None => command.empty.is_none() && Some(command.name.as_str()) == name,
+            None => command.exactly.is_none() && Some(command.name.as_str()) == name,
         })
+    }
+
+    /// Finds the values of a text message.
+    ///
+    /// # Errors
+    /// The message is no JSON object, nor a line of words in a protocol with these.
+    pub fn extract<'t>(&self, text: &'t str) -> Result<ExtractedValues<'t>, ExtractError> {
+        match self.command_syntax {
+            CommandSyntax::Words if !text.trim_start().starts_with('{') => {
+                Ok(self.extractor.extract_words(text))
+            }
+            CommandSyntax::Words | CommandSyntax::Json => self.extractor.extract(text),
+        }
+    }
+
+    /// Index of the command that is this whole text message.
+    #[must_use]
+    pub fn exact_text(&self, text: &str) -> Option<usize> {
+        let is_it = |exact: &ExactMessage| matches!(exact, ExactMessage::Text(own) if own == text);
+        (text.len() <= self.exact_max_bytes).then(|| self.find_exact(is_it)).flatten()
+    }
+
+    /// Index of the command that is this whole binary message.
+    #[must_use]
+    pub fn exact_binary(&self, bytes: &[u8]) -> Option<usize> {
+        let is_it =
+            |exact: &ExactMessage| matches!(exact, ExactMessage::Binary(own) if own.as_bytes() == bytes);
+        (bytes.len() <= self.exact_max_bytes).then(|| self.find_exact(is_it)).flatten()
+    }
+
+    fn find_exact(&self, is_it: impl Fn(&ExactMessage) -> bool) -> Option<usize> {
+        self.commands.iter().position(|command| command.exactly.as_ref().is_some_and(&is_it))
     }
 
     /// Messages of an event; empty if the protocol has no such event.
@@ -461,6 +564,26 @@ impl ClientMapping {
 
 fn names_model(field: &ProtocolField) -> bool {
     matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
+}
+
+fn compile_first_message(
+    signs: &mut SignsFile,
+    extractor: &mut Extractor,
+    document: &Document<'_>,
+) -> Result<Option<FirstMessage>, FileError> {
+    let Some(file) = signs.first_message.take() else { return Ok(None) };
+    let (at, text) = (file.span().start, file.get_ref().to_string());
+    let condition = file.into_inner().compile(extractor).map_err(|problem| document.problem(at, problem))?;
+    Ok(Some(FirstMessage { condition, text }))
+}
+
+/// True for a pointer to a member of the message itself.
+fn is_top_level(pointer: &str) -> bool {
+    pointer.starts_with('/') && pointer.matches('/').count() == 1
+}
+
+fn longest_exact_message(commands: &[ProtocolCommand]) -> usize {
+    commands.iter().filter_map(|command| command.exactly.as_ref()).map(ExactMessage::bytes).max().unwrap_or(0)
 }
 
 fn has_verb(commands: &[ProtocolCommand], verb: Verb) -> bool {

@@ -1,10 +1,31 @@
 //! `[signs]` of a client file: what tells its clients from those of other protocols at the same path.
 
 use serde::{Deserialize, Deserializer, de::Error as _};
+use toml::Spanned;
+
+use super::verbs::ConditionFile;
+
+/// `[signs]` in a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct SignsFile {
+    headers: Vec<HeaderSign>,
+    beta_headers: Vec<HeaderSign>,
+    models: Vec<String>,
+    unasked_key: bool,
+    pub(super) first_message: Option<Spanned<ConditionFile>>,
+}
+
+impl SignsFile {
+    /// The signs in a request.
+    pub(super) fn of_request(self) -> ClientSigns {
+        let Self { headers, beta_headers, models, unasked_key, first_message: _ } = self;
+        ClientSigns { headers, beta_headers, models, unasked_key }
+    }
+}
 
 /// Signs in a request.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, Default)]
 pub struct ClientSigns {
     /// Headers that only these clients send.
     pub headers: Vec<HeaderSign>,

@@ -21,6 +21,8 @@ named_enum! {
         Cancelled = "cancelled",
         /// Error code.
         Code = "code",
+        /// Whether the words of a segment are final.
+        Completed = "completed",
         /// How long the client should wait, ms.
         DelayMs = "delay_ms",
         /// How much audio was dropped, ms.
@@ -49,7 +51,9 @@ named_enum! {
         Fatal = "fatal",
         /// Bytes of audio received before this message.
         FromByte = "from_byte",
-        /// Where the utterance begins in the audio heard, s.
+        /// Where the utterance begins in the audio heard, ms.
+        FromMs = "from_ms",
+        /// [`Slot::FromMs`] in seconds.
         FromS = "from_s",
         /// How long no audio reached a model, ms.
         GapMs = "gap_ms",
@@ -61,6 +65,8 @@ named_enum! {
         KnownLines = "known_lines",
         /// Language, ISO 639-1.
         Language = "language",
+        /// The last segments of the transcript, each written as the event `transcript_segment`.
+        LastSegments = "last_segments",
         /// Where the last utterance ended in the audio heard, s.
         LastS = "last_s",
         /// Error message.
@@ -107,7 +113,9 @@ named_enum! {
         Time = "time",
         /// Bytes of audio received up to this message.
         ToByte = "to_byte",
-        /// Where the utterance ends in the audio heard, s.
+        /// Where the utterance ends in the audio heard, ms.
+        ToMs = "to_ms",
+        /// [`Slot::ToMs`] in seconds.
         ToS = "to_s",
         /// Length of the session, ms.
         TotalMs = "total_ms",

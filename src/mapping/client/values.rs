@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::{EventName, Slot};
 use crate::mapping::{
     check::{Document, FileError, suggest_known},
-    template::Template,
+    template::{SlotValue, Template},
 };
 
 /// A slot of an event's template: one of the event's own, or one of `[values]`.
@@ -87,6 +87,8 @@ impl ValueSource {
 pub struct EventMessage {
     /// Its template.
     pub template: Template<EventSlot>,
+    /// It is plain text, not JSON.
+    pub is_text: bool,
     /// The values that get a new content before this message.
     pub renewed: Vec<usize>,
     /// The message is sent only if this slot is given.
@@ -97,11 +99,18 @@ pub struct EventMessage {
     pub conditions: String,
 }
 
+impl EventMessage {
+    /// Appends the message with these values to `out`.
+    pub fn render<'v>(&self, out: &mut String, fill: impl Fn(EventSlot) -> SlotValue<'v>) {
+        if self.is_text { self.template.render_line(out, fill) } else { self.template.render(out, fill) }
+    }
+}
+
 /// The messages of an event: one, or several that are sent in this order.
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a template in quotes, a table of `message` with `when` or `unless`, or a list of these"
+    expecting = "expected a template in quotes, a table of `message` or `text` with `when` or `unless`, or a list of these"
 )]
 pub(super) enum EventFile {
     // First, because a table may also be written as a list of its values.
@@ -113,14 +122,27 @@ pub(super) enum EventFile {
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a template in quotes, or a table of `message` with `when` or `unless`"
+    expecting = "expected a template in quotes, or a table of `message` or `text` with `when` or `unless`"
 )]
 pub(super) enum MessageFile {
-    Always(String),
+    /// A template of JSON.
+    Json(String),
+    /// Plain text.
+    Plain(PlainText),
+    /// A template of JSON, with a condition.
     Conditional(ConditionalMessage),
 }
 
-/// A message that is sent under a condition: a slot that must be given, and one that must not.
+/// A message of plain text: its template, a slot that must be given, and one that must not.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlainText {
+    text: String,
+    when: Option<String>,
+    unless: Option<String>,
+}
+
+/// A message of JSON that is sent under a condition: a slot that must be given, and one that must not.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConditionalMessage {
@@ -130,11 +152,12 @@ pub(super) struct ConditionalMessage {
 }
 
 impl MessageFile {
-    /// The template, and the slots of the conditions.
-    fn parts(&self) -> (&str, Option<&str>, Option<&str>) {
+    /// The slots of the conditions.
+    fn conditions(&self) -> (Option<&str>, Option<&str>) {
         match self {
-            Self::Always(template) => (template, None, None),
-            Self::Conditional(it) => (&it.message, it.when.as_deref(), it.unless.as_deref()),
+            Self::Json(_) => (None, None),
+            Self::Plain(it) => (it.when.as_deref(), it.unless.as_deref()),
+            Self::Conditional(it) => (it.when.as_deref(), it.unless.as_deref()),
         }
     }
 }
@@ -196,12 +219,18 @@ pub(super) fn compile_event(
             problem(format!("the condition `{slot}` is no slot of this event{}", suggest_known(slot, known)))
         })
     };
-    let compile = |text: &MessageFile| {
-        let (text, when, unless) = text.parts();
-        if name == EventName::TranscriptWord && (when.is_some() || unless.is_some()) {
-            return Err(problem("an element of `words` has no condition".to_owned()));
+    let is_element = matches!(name, EventName::TranscriptWord | EventName::TranscriptSegment);
+    let compile = |file: &MessageFile| {
+        let (when, unless) = file.conditions();
+        if is_element && !matches!(file, MessageFile::Json(_)) {
+            return Err(problem("it is an element of JSON; write its template in quotes".to_owned()));
         }
-        let template = Template::compile_slots(text, &slots).map_err(|error| problem(error.to_string()))?;
+        let (compiled, is_text) = match file {
+            MessageFile::Json(json) => (Template::compile_slots(json, &slots), false),
+            MessageFile::Conditional(it) => (Template::compile_slots(&it.message, &slots), false),
+            MessageFile::Plain(plain) => (Template::compile_line(&plain.text, &slots), true),
+        };
+        let template = compiled.map_err(|error| problem(error.to_string()))?;
         let per_message = |at: &usize| values[*at].source.scope() == Some(ValueScope::Message);
         let renewed = (0..values.len()).filter(per_message);
         let renewed = renewed.filter(|at| template.uses_slot(EventSlot::Value(*at))).collect();
@@ -209,6 +238,7 @@ pub(super) fn compile_event(
         let conditions = conditions.into_iter().chain(unless.map(|slot| format!("unless `{slot}`")));
         Ok(EventMessage {
             template,
+            is_text,
             renewed,
             conditions: conditions.collect::<Vec<_>>().join(" and "),
             when: when.map(find_slot).transpose()?,

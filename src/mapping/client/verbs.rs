@@ -26,7 +26,7 @@ pub struct CommandVerb {
 
 /// A condition on a message.
 #[derive(Debug)]
-enum Condition {
+pub(super) enum Condition {
     /// The slot has a value other than `null`, `false` and `""`.
     Given(usize),
     /// The slots have these values.
@@ -36,7 +36,7 @@ enum Condition {
 /// A value that a message is compared with.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "expected true, false, a whole number or text in quotes")]
-enum Scalar {
+pub(super) enum Scalar {
     Flag(bool),
     Integer(i64),
     Text(String),
@@ -53,9 +53,10 @@ struct VerbFile {
     unless: Option<ConditionFile>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A condition in a file.
+#[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "expected a JSON pointer, or a table of JSON pointers and values")]
-enum ConditionFile {
+pub(super) enum ConditionFile {
     Given(String),
     Equal(BTreeMap<String, Scalar>),
 }
@@ -90,7 +91,7 @@ impl Scalar {
 }
 
 impl Condition {
-    fn holds(&self, found: &ExtractedValues<'_>) -> bool {
+    pub(super) fn holds(&self, found: &ExtractedValues<'_>) -> bool {
         match self {
             Self::Given(slot) => match found.get(*slot) {
                 None | Some(Node::Null | Node::Bool(false)) => false,
@@ -126,7 +127,7 @@ impl std::fmt::Display for ConditionFile {
 }
 
 impl ConditionFile {
-    fn compile(self, extractor: &mut Extractor) -> Result<Condition, String> {
+    pub(super) fn compile(self, extractor: &mut Extractor) -> Result<Condition, String> {
         let mut slot = |pointer: &str| match pointer.starts_with('/') {
             true => Ok(extractor.add(pointer)),
             false => Err(format!("the condition `{pointer}` is no JSON pointer; one begins with `/`")),

@@ -1,6 +1,6 @@
 //! Vocabulary of client mapping files: verbs of commands, reasons of a close, and names in events.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::named_enum::named_enum;
 
@@ -36,6 +36,8 @@ pub enum Verb {
     Commit,
     /// Makes the transcript so far final, and sends it.
     Finalize,
+    /// Makes the transcript so far final and speaks the collected text; [`super::EventName::Completed`] follows.
+    Complete,
     /// Ends the session once everything received is answered.
     Finish,
     /// Restarts the idle timeout.
@@ -85,10 +87,57 @@ named_enum! {
         Stamped = "stamped",
         /// A binary message has a header of 4 bytes.
         Sized = "sized",
+        /// A header before the audio of each utterance says its rate and length.
+        Announced = "announced",
         /// Every message is one of Pipecat's frames.
         Protobuf = "protobuf",
         /// As `none`, for a call by WebRTC; an empty binary message discards what was not played.
         WebRtc = "webrtc",
+    }
+}
+
+/// Whether transcripts are sent as answers only. Files have `true`, `false` or `"finals"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LockStep {
+    /// They are sent as they come.
+    #[default]
+    Off,
+    /// Each frame of audio is answered by one, and each request for a final transcript.
+    Frames,
+    /// Each request for a final transcript is answered by one with all words since the last.
+    Finals,
+}
+
+impl<'de> Deserialize<'de> for LockStep {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "expected true, false or \"finals\"")]
+        enum Spelling {
+            Flag(bool),
+            Name(FinalsName),
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        enum FinalsName {
+            Finals,
+        }
+        Ok(match Spelling::deserialize(from)? {
+            Spelling::Flag(false) => Self::Off,
+            Spelling::Flag(true) => Self::Frames,
+            Spelling::Name(FinalsName::Finals) => Self::Finals,
+        })
+    }
+}
+
+named_enum! {
+    /// How a text message spells a command.
+    #[derive(Default)]
+    pub enum CommandSyntax {
+        /// A JSON object.
+        #[default]
+        Json = "json",
+        /// A line of words, `NAME key:value key:value`; a message that begins with `{` is a JSON object.
+        Words = "words",
     }
 }
 

@@ -17,10 +17,13 @@ pub use self::row::{ExplainRow, RowKind};
 use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
-    client::{AudioOut, CommandVerb, EventName, RealtimeEvent, RealtimeNames, Verb},
+    client::{
+        AudioOut, CommandVerb, EventMessage, EventName, ExactMessage, RealtimeEvent, RealtimeNames, Verb,
+    },
     compatibility::check_compatible,
     field::ProtocolField,
     template::{SlotValue, Template},
+    tested_with::TestedClient,
     upstream::Mode,
 };
 use crate::audio::{encoding::Encoding, opus::PacketOptions};
@@ -108,6 +111,7 @@ pub fn build_explanation(
             .cloned()
             .chain(describe_keys(client))
             .chain(language_note)
+            .chain(client.tested_with.iter().map(TestedClient::description))
             .collect(),
         start: dialect.start.clone(),
         sends,
@@ -205,7 +209,12 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
             if it.conditions.is_empty() { effect } else { format!("{}: {effect}", it.conditions) }
         };
         let verbs: Vec<_> = command.verbs.iter().map(describe).collect();
-        rows.push(ExplainRow::new(RowKind::Command, &command.name, verbs.join("; then, ")));
+        let message = match &command.exactly {
+            Some(ExactMessage::Text(text)) => format!("the text message {text:?}: "),
+            Some(ExactMessage::Binary(bytes)) => format!("the binary message {bytes:?}: "),
+            None => String::new(),
+        };
+        rows.push(ExplainRow::new(RowKind::Command, &command.name, message + &verbs.join("; then, ")));
         let speaks_only = command.verbs.iter().all(|it| it.verb == Verb::Speak);
         let rejected = speaks_only && !can_speak(dialect);
         let field = |field: &ProtocolField| match rejected {
@@ -231,7 +240,7 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
 /// The effect of a settings change, with its acknowledgement if the protocol has one.
 fn describe_configure(client: &ClientMapping) -> String {
     let acknowledged = match client.event(EventName::Configured).first() {
-        Some(message) => format!("acknowledged by `{}`", spelled_event(client, &message.template)),
+        Some(message) => format!("acknowledged by `{}`", spelled_message(client, message)),
         None => "never acknowledged".to_owned(),
     };
     format!("changes the settings from now on; {acknowledged}")
@@ -246,12 +255,25 @@ fn spelled_event<S: Copy>(client: &ClientMapping, template: &Template<S>) -> Str
     name.map_or(json, str::to_owned)
 }
 
+/// The name of a message's event; of plain text, the first word.
+fn spelled_message(client: &ClientMapping, message: &EventMessage) -> String {
+    if !message.is_text {
+        return spelled_event(client, &message.template);
+    }
+    let mut line = String::new();
+    message.render(&mut line, |_| SlotValue::Null);
+    line.split_whitespace().next().unwrap_or_default().to_owned()
+}
+
 fn field_row(is: RowKind, field: &ProtocolField, profile: &Profile) -> ExplainRow {
     let because = field.file.because.as_deref();
     let becomes = match (field.file.to, because) {
         (Some(role), None) => describe_field(role, profile).to_owned(),
         (Some(role), Some(because)) => format!("{}; {because}", describe_field(role, profile)),
         (None, None) if field.remember.is_some() => "echoed in later messages".to_owned(),
+        (None, None) if field.same_as.is_some() => {
+            format!("must repeat the value `{}`", field.file.same_as.as_deref().unwrap_or_default())
+        }
         (None, because) => format!("accepted without effect: {}", because.unwrap_or("no reason given")),
     };
     ExplainRow::new(is, &field.name, becomes)
@@ -281,7 +303,7 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
     for (name, message) in
         EventName::ALL.into_iter().flat_map(|name| client.event(name).iter().map(move |it| (name, it)))
     {
-        let spelled = spelled_event(client, &message.template);
+        let spelled = spelled_message(client, message);
         let origin = match name {
             EventName::Audio => voice.as_str(),
             EventName::Queued if client.is_rest => {

@@ -38,6 +38,9 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
             "nothing: this profile does not transcribe the user"
         }
         Verb::Finalize => "ends the utterance and transcribes it; its last transcript is marked",
+        Verb::Complete => {
+            "transcribes all audio and speaks all text received so far, then says so; the session goes on"
+        }
         Verb::Finish => "transcribes all audio and speaks all text received so far, then ends the session",
         Verb::KeepAlive => "restarts the idle timeout",
         Verb::Commit if talk && !transcribes_user(profile) => {
@@ -138,7 +141,9 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         EventName::AnswerSentence | EventName::AnswerDelta if talk.is_none() && profile.answers.is_none() => {
             "never: in this profile, the model has no words of its own"
         }
-        EventName::UserTranscript | EventName::UserPartial if !transcribes_user(profile) => {
+        EventName::UserTranscript | EventName::UserPartial | EventName::UserDelta
+            if !transcribes_user(profile) =>
+        {
             "never: this profile does not transcribe the user"
         }
         EventName::TranscriptWord if !profile.hear.estimated_word_times => {
@@ -231,6 +236,7 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::EndWaitMaxMs => {
             "silence that ends a turn although the user does not seem to have finished"
         }
+        FieldRole::SegmentsMax => "most segments in a message that repeats the last ones; up to 100",
         FieldRole::SegmentMaxMs => "longest utterance",
         FieldRole::Partials => "enables partial transcripts",
         FieldRole::WordTimes if profile.hear.estimated_word_times => "enables estimated word times",
@@ -245,6 +251,9 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::InputFormat => "encoding and sample rate of the client's audio",
         FieldRole::OutputFormat => "encoding and sample rate of the audio sent back",
         FieldRole::SpeechEvents => "enables events for the start and end of speech",
+        FieldRole::FinalsOnly => {
+            "sends only final transcripts that the client asks for, each with all words since the last"
+        }
         FieldRole::UtteranceGapMs => "silence after an utterance that triggers an event",
         FieldRole::InputRateHz => "sample rate of the binary frames, 8 to 192 kHz",
         FieldRole::InputChannels => "channels of the binary frames; only the first is used",

@@ -197,6 +197,23 @@ impl Extractor {
         self.scan(text, Some(Vec::new()))
     }
 
+    /// Reads a line of words, `NAME key:value key:value`: NAME is the value of slot 0, and each pair is a member of the
+    /// message. Words without a colon are skipped.
+    pub fn extract_words<'a>(&self, line: &'a str) -> ExtractedValues<'a> {
+        let mut found = ExtractedValues(vec![None; self.slots], None, 0);
+        let mut words = line.split_whitespace();
+        let name = words.next();
+        for (key, value) in words.filter_map(|word| word.split_once(':')) {
+            if let Some(slot) = self.root.get(key).and_then(|step| step.slot) {
+                found.0[slot] = Some(Node::Str(Cow::Borrowed(value)));
+            }
+        }
+        if let Some(first) = found.0.first_mut() {
+            *first = name.map(|name| Node::Str(Cow::Borrowed(name)));
+        }
+        found
+    }
+
     fn scan<'a>(
         &self,
         text: &'a str,

@@ -54,6 +54,19 @@ fn non_object_is_an_error_with_its_type() {
 }
 
 #[test]
+fn line_of_words_has_a_name_and_members() {
+    let found = |line: &'static str| {
+        let found = test_extractor().extract_words(line);
+        [0, 2].map(|slot| found.get(slot).and_then(Node::as_str).map(str::to_owned))
+    };
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(found("START audio:a:b kv:1 loose\tx:\r\n"), [text("START"), text("a:b")]);
+    assert_eq!(found("START type:other audio: audio:last"), [text("START"), text("last")]);
+    assert_eq!(found(" \n"), [None, None]);
+    assert_eq!(found(":"), [text(":"), None]);
+}
+
+#[test]
 fn raw_values_are_returned_verbatim() {
     let mut extractor = test_extractor();
     let raw = extractor.add_raw("/in/config");

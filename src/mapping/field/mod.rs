@@ -3,12 +3,14 @@
 mod list;
 mod unit;
 mod validate;
+mod word_list;
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
 pub use self::unit::{FieldUnit, parse_format};
+use self::word_list::parse_word_list;
 use super::extract::Node;
 
 /// Role of a field. Mapping files name it in snake case after `to =`.
@@ -65,6 +67,8 @@ pub enum FieldRole {
     OutputFormat,
     /// Whether `speech_started` and `speech_ended` are sent.
     SpeechEvents,
+    /// Whether only final transcripts that the client asks for are sent.
+    FinalsOnly,
     /// Silence after an utterance before `utterance_gap` is sent, ms of audio.
     UtteranceGapMs,
     /// The text to speak.
@@ -93,6 +97,8 @@ pub enum FieldRole {
     Shape,
     /// The first settings of a session of OpenAI's kind, as JSON.
     Session,
+    /// Most segments in a message that repeats the last ones.
+    SegmentsMax,
     /// What ends an utterance: `silence`, or the `client` with a commit.
     UtteranceEnd,
     /// How messages are framed, in place of the protocol's `framing`.
@@ -115,6 +121,8 @@ pub struct FieldFile {
     pub because: Option<String>,
     /// Name in `[values]` of the value that keeps this one for later messages.
     pub remember: Option<String>,
+    /// Name in `[values]` of the remembered value that this one must repeat.
+    pub same_as: Option<String>,
     /// Type.
     #[serde(rename = "type")]
     pub type_name: FieldType,
@@ -123,9 +131,6 @@ pub struct FieldFile {
     pub values: Vec<String>,
     /// Where an item of a list has its text, if it is an object.
     pub item: Option<String>,
-    /// The value is a list as JSON in a string.
-    #[serde(default)]
-    pub json_text: bool,
     /// Unit of a number whose role is in milliseconds.
     pub unit: Option<FieldUnit>,
     /// The protocol's words, and the values they stand for.
@@ -168,6 +173,8 @@ pub enum FieldType {
     Flag,
     /// An array of strings.
     TextList,
+    /// A string of several words.
+    WordList,
     /// One of `values`.
     Choice,
     /// An object, whose contents are ignored.
@@ -200,6 +207,8 @@ pub struct ProtocolField {
     pub slot: usize,
     /// Index of the value that this one is remembered in.
     pub remember: Option<usize>,
+    /// Index of the remembered value that this one must repeat.
+    pub same_as: Option<usize>,
     /// The field in the file.
     pub file: FieldFile,
 }
@@ -236,9 +245,9 @@ impl ProtocolField {
     /// # Errors
     /// Description of the mistake, without the field's name.
     pub fn read_text(&self, text: &str) -> Result<Option<FieldValue>, String> {
-        match self.is_repeated() {
-            true => self.read(Some(&Node::List(vec![Node::Str(text.into())]))),
-            false => self.read(Some(&Node::Str(text.into()))),
+        match self.file.type_name {
+            FieldType::TextList => self.read(Some(&Node::List(vec![Node::Str(text.into())]))),
+            _ => self.read(Some(&Node::Str(text.into()))),
         }
     }
 
@@ -260,6 +269,15 @@ impl ProtocolField {
             FieldType::Number => self.parse_number(node, false).map(|value| self.in_unit_of_role(value)),
             FieldType::Flag => parse_flag(node).map(FieldValue::Flag),
             FieldType::TextList => self.parse_text_list(node).map(FieldValue::TextList),
+            FieldType::WordList => match node {
+                Node::Str(text) => {
+                    let words = parse_word_list(text, self.file.item.as_deref())?
+                        .into_iter()
+                        .map(|word| Node::Str(word.into()));
+                    self.parse_text_list(&Node::List(words.collect())).map(FieldValue::TextList)
+                }
+                list => self.parse_text_list(list).map(FieldValue::TextList),
+            },
             FieldType::Choice => self.parse_choice(node),
             FieldType::Object => match node {
                 Node::Object => Ok(FieldValue::Object),

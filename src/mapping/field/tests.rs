@@ -1,7 +1,13 @@
 use super::{list::ITEM_MAX_CHARS, *};
 
 fn field(toml: &str) -> ProtocolField {
-    ProtocolField { name: "f".into(), slot: 0, remember: None, file: toml::from_str(toml).unwrap() }
+    ProtocolField {
+        name: "f".into(),
+        slot: 0,
+        remember: None,
+        same_as: None,
+        file: toml::from_str(toml).unwrap(),
+    }
 }
 
 #[test]
@@ -60,6 +66,21 @@ fn lists_are_bounded_in_count_and_item_length() {
 }
 
 #[test]
+fn words_in_a_text_are_bounded_like_a_list() {
+    let words = field("type = \"word_list\"\nmax = 2");
+    let list = |words: &[&str]| {
+        Ok(Some(FieldValue::TextList(words.iter().map(|word| (*word).to_owned()).collect())))
+    };
+    assert_eq!(words.read(Some(&Node::Str("{\"a\": 20}".into()))), list(&["a"]));
+    assert_eq!(words.read(Some(&Node::List(vec![Node::Str("a".into())]))), list(&["a"]));
+    assert_eq!(words.read_text("a,b"), list(&["a", "b"]));
+    for wrong in ["a,b,c", "{", &"x".repeat(ITEM_MAX_CHARS + 1)] {
+        assert!(words.read_text(wrong).unwrap_err().chars().count() < 100, "{wrong}");
+    }
+    assert!(words.read(Some(&Node::Int(1))).is_err());
+}
+
+#[test]
 fn value_map_translates_protocol_values() {
     let encoding = field("type = \"choice\"\nvalue_map = { linear16 = \"s16le\", mulaw = \"mulaw\" }");
     assert_eq!(encoding.read_text("linear16"), Ok(Some(FieldValue::Text("s16le".into()))));
@@ -83,27 +104,6 @@ fn seconds_become_milliseconds_and_errors_stay_in_seconds() {
         "to = \"voice\"\ntype = \"number\"\nunit = \"s\"",
     ] {
         assert!(field(wrong).validate(false).unwrap().contains("has a `unit`"), "{wrong}");
-    }
-}
-
-#[test]
-fn list_in_a_json_text_has_its_texts_objects_or_keys() {
-    let words =
-        field("to = \"hot_words\"\ntype = \"text_list\"\nmax = 2\njson_text = true\nitem = \"/word\"");
-    let read = |text| words.read_text(text);
-    let list =
-        |texts: &[&str]| Ok(Some(FieldValue::TextList(texts.iter().map(|it| (*it).to_owned()).collect())));
-    assert_eq!(read(r#"["a b", {"word": "c"}]"#), list(&["a b", "c"]));
-    assert_eq!(read(r#"{"a": 20, "b": 1}"#), list(&["a", "b"]));
-    assert_eq!(read("[]"), list(&[]));
-    for (wrong, problem) in [
-        ("a", "Input should be a list in JSON, got 'a'"),
-        ("5", "Input should be a list in JSON, got '5'"),
-        (r#"["a", "b", "c"]"#, "List should have at most 2 items, got 3"),
-        (r#"[{"wort": "c"}]"#, "Input should be a valid string, got null"),
-        ("[[1]]", "Input should be a valid string, got []"),
-    ] {
-        assert_eq!(read(wrong).unwrap_err(), problem, "{wrong}");
     }
 }
 

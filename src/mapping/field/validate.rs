@@ -7,16 +7,23 @@ impl ProtocolField {
     /// Describes a mistake in the definition; `None` for a valid field.
     pub(in crate::mapping) fn validate(&self, in_query: bool) -> Option<String> {
         let file = &self.file;
-        let is_composite = matches!(file.type_name, FieldType::TextList | FieldType::Object);
+        let is_composite =
+            matches!(file.type_name, FieldType::TextList | FieldType::WordList | FieldType::Object);
         let problem_with = |what: &str| Some(format!("field `{}` {what}", self.name));
-        if file.to.is_none() && file.because.is_none() && file.remember.is_none() {
-            return problem_with("has neither `to`, `remember` nor `because`");
+        if file.to.is_none() && file.because.is_none() && file.remember.is_none() && file.same_as.is_none() {
+            return problem_with("has neither `to`, `remember`, `same_as` nor `because`");
+        }
+        if file.same_as.is_some() && (in_query || !is_rememberable(file.type_name)) {
+            return problem_with("has `same_as`, which is for texts and whole numbers of commands");
         }
         if file.remember.is_some() && !is_rememberable(file.type_name) && file.unit.is_none() {
             return problem_with("has `remember`, which is for texts, whole numbers and flags");
         }
         if (file.to == Some(FieldRole::Audio)) != (file.type_name == FieldType::Base64) {
             return problem_with("must have both `to = \"audio\"` and `type = \"base64\"`, or neither");
+        }
+        if file.to == Some(FieldRole::SegmentsMax) && file.type_name != FieldType::Integer {
+            return problem_with("has `to = \"segments_max\"`, whose type is `integer`");
         }
         if file.to == Some(FieldRole::Turn) && file.type_name != FieldType::Integer {
             return problem_with("has `to = \"turn\"`, whose type is `integer`");
@@ -35,8 +42,8 @@ impl ProtocolField {
         {
             return problem_with("has a `unit`, which is for numbers whose role is in milliseconds");
         }
-        if (file.item.is_some() || file.json_text) && file.type_name != FieldType::TextList {
-            return problem_with("has `item` or `json_text`, which are for a `text_list`");
+        if file.item.is_some() && !matches!(file.type_name, FieldType::TextList | FieldType::WordList) {
+            return problem_with("has an `item`, which is for a `text_list` or `word_list`");
         }
         if file.item.as_ref().is_some_and(|item| !item.starts_with('/')) {
             return problem_with("has an `item` that is no JSON pointer; one begins with `/`");

@@ -15,7 +15,10 @@ use super::{
     field::RelayFieldFile,
 };
 use crate::error::ErrorKind;
-use crate::mapping::check::values::{JsonPointer, UrlPath};
+use crate::mapping::{
+    check::values::{JsonPointer, UrlPath},
+    tested_with::TestedClient,
+};
 
 /// File as written.
 #[derive(Debug, Deserialize)]
@@ -31,6 +34,8 @@ pub(in crate::mapping) struct RelayProtocolFile {
     pub(in crate::mapping) message_max_bytes: usize,
     #[serde(default)]
     pub(in crate::mapping) never_sent: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(in crate::mapping) tested_with: Vec<TestedClient>,
     dialect: String,
     mode: RelayModeQuery,
     #[serde(default)]

@@ -88,6 +88,14 @@ impl<S: Copy> Template<S> {
         Ok(template)
     }
 
+    /// Compiles a line of plain text with its slots by name, to be filled with [`Template::render_line`].
+    ///
+    /// # Errors
+    /// [`TemplateError`] for an unknown slot or an unclosed one.
+    pub fn compile_line(text: &str, slots: &[(&str, S)]) -> Result<Self, TemplateError> {
+        Self::parse(text, slots)
+    }
+
     fn parse(text: &str, slots: &[(&str, S)]) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut rest = text;

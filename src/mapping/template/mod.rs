@@ -7,6 +7,8 @@
 //! `${slot:whole?}` are values of object members: a member without a value is left out, key and all. Templates are not a
 //! language: they have no loops.
 //!
+//! A template may also be a line of plain text, whose values have no quotes.
+//!
 //! `compile` reads a template, and `write` writes the values.
 
 mod compile;
@@ -133,6 +135,33 @@ impl<S: Copy> Template<S> {
                         SlotValue::Null => {}
                         other => write_formatted(other, *format, out),
                     }
+                }
+            }
+        }
+    }
+
+    /// Appends the filled plain text to `out`: values without quotes, `null` as nothing, and a space for each control
+    /// character of a value, so that no value begins another line.
+    pub fn render_line<'v>(&self, out: &mut String, fill: impl Fn(S) -> SlotValue<'v>) {
+        for piece in &self.pieces {
+            let (slot, format) = match piece {
+                TemplatePiece::Text(text) => {
+                    out.push_str(text);
+                    continue;
+                }
+                TemplatePiece::Slot(slot, format) | TemplatePiece::OptionalMember(_, slot, format) => {
+                    (slot, format)
+                }
+            };
+            match fill(*slot) {
+                SlotValue::Null => {}
+                SlotValue::Str(text) => {
+                    out.extend(text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }));
+                }
+                other => {
+                    let mut json = String::new();
+                    write_formatted(other, *format, &mut json);
+                    out.push_str(json.trim_matches('"'));
                 }
             }
         }

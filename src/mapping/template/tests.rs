@@ -104,6 +104,23 @@ fn plain_text_inserts_strings_verbatim() {
     assert_eq!(out, "Terms: \"A\", B. ");
 }
 
+#[test]
+fn line_has_bare_values_without_control_characters() {
+    let template =
+        Template::compile_line("SAY ${x} n:${y:whole}/${y:text}\n", &[("x", 0), ("y", 1)]).unwrap();
+    let filled = |x: SlotValue<'static>, y: SlotValue<'static>| {
+        let mut out = String::new();
+        template.render_line(&mut out, |slot| if slot == 0 { x } else { y });
+        out
+    };
+    assert_eq!(
+        filled(SlotValue::Str("a\r\nHANGUP \"q\""), SlotValue::Float(2.6)),
+        "SAY a  HANGUP \"q\" n:3/2.6\n"
+    );
+    assert_eq!(filled(SlotValue::Null, SlotValue::Plain("id")), "SAY  n:id/id\n");
+    assert!(Template::compile_line("${z}", &[("x", 0)]).is_err());
+}
+
 proptest! {
     #[test]
     fn any_string_round_trips(text in any::<String>()) {

@@ -78,7 +78,9 @@ pub(crate) fn candidates_for_request(
         client.required_model_parameter().is_some_and(lacks)
             || (!client.is_relayed() && count_known_parameters(client) == 0)
     };
-    candidates.sort_by_key(|client| (lacks_model(client), client.is_relayed()));
+    // Clients that are told by their first message are neither silent nor begin with audio.
+    candidates
+        .sort_by_key(|client| (lacks_model(client), client.is_relayed(), client.is_told_by_first_message()));
     match (candidates.is_empty(), mode_error) {
         (false, _) => Ok(candidates),
         (true, Some(status)) if max_known.is_none() => Err(NotServed::NoSuchMode(status)),
@@ -172,7 +174,7 @@ pub(crate) fn candidates_for_message(
     let knows_message = |client: &&Arc<ClientMapping>| match first {
         Some(Message::Text(text)) => client.has_command(text),
         // Relayed clients send no binary messages, and name their mode if they wait for the server.
-        Some(_) => !client.is_relayed() && !client.has_audio_in_json,
+        Some(_) => !client.is_relayed() && !client.has_audio_in_json && !client.is_told_by_first_message(),
         None => false,
     };
     // A protocol voxbridge serves itself answers unknown messages best.

@@ -37,7 +37,7 @@ pub(super) fn with_settings(
         let value = match body.pointer(pointer) {
             None | Some(Value::Null) => continue,
             Some(Value::String(text)) => text.clone(),
-            // Lists stay JSON; the field of [query] reads them with `json_text`.
+            // Lists stay JSON; a field of [query] reads them as a `word_list`.
             Some(other) => other.to_string(),
         };
         pairs.append_pair(name, &value);

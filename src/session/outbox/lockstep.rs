@@ -46,6 +46,11 @@ impl Lockstep {
         None
     }
 
+    /// The final transcripts that were not sent, joined.
+    pub(crate) fn into_held(self) -> Option<ClientCommand> {
+        self.finals
+    }
+
     /// Adds a reply that the client waits for.
     pub(crate) fn await_reply(&mut self, reply: AwaitedReply) {
         if self.awaited.len() < MAX_AWAITED {

@@ -197,6 +197,15 @@ impl Actions {
         self.lockstep = Some(Box::default());
     }
 
+    /// Sends transcripts only as replies from now on, or as they come.
+    pub(super) fn set_finals_only(&mut self, on: bool) {
+        if on {
+            self.lockstep.get_or_insert_default();
+        } else if let Some(held) = self.lockstep.take().and_then(|lockstep| lockstep.into_held()) {
+            self.queue.push_back(Action::ToClient(held));
+        }
+    }
+
     /// Records that a client in lock step waits for a reply.
     pub(super) fn await_reply(&mut self, reply: AwaitedReply) {
         if let Some(lockstep) = &mut self.lockstep {

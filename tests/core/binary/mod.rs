@@ -2,6 +2,7 @@
 
 mod invalid_messages;
 mod lock_step;
+mod plain_sockets;
 mod stt;
 mod tts;
 mod word_times;

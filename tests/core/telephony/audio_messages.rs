@@ -109,20 +109,25 @@ fn frames_of_fixed_length_are_paced_and_filled_with_silence() {
 }
 
 #[test]
-fn empty_message_may_be_a_command() {
-    for (kind, is_text) in [("text", true), ("binary", false)] {
+fn one_exact_message_may_be_a_command() {
+    for (message, is_text, sent) in [
+        ("{ text = \"\" }", true, ""),
+        ("{ binary = \"\" }", false, ""),
+        ("{ text = \"Done\" }", true, "Done"),
+        ("{ binary = \"END_OF_AUDIO\" }", false, "END_OF_AUDIO"),
+    ] {
         let replaced = (
             "[commands.stop]\nverb = \"close\"",
-            "[commands.stop]\nverb = \"close\"\n[commands.empty]\nverb = \"close\"\nempty = \"KIND\"",
+            "[commands.stop]\nverb = \"close\"\n[commands.last]\nverb = \"close\"\nexactly = MESSAGE",
         );
-        let mut harness = open(&[replaced, ("KIND", kind)]);
+        let mut harness = open(&[replaced, ("MESSAGE", message)]);
         if is_text {
-            harness.send_text("");
+            harness.send_text(sent);
         } else {
-            harness.send_binary(&[]);
+            harness.send_binary(sent.as_bytes());
         }
         harness.advance(Duration::from_secs(10));
-        assert!(harness.is_closed(), "{kind}");
+        assert!(harness.is_closed(), "{message}");
     }
 }
 

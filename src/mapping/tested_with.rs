@@ -1,0 +1,125 @@
+//! `[[tested_with]]` of a client file: stock clients that the tests run against the protocol, unmodified. Data for
+//! `mappings explain`, the pages and the tests; no session reads it.
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use crate::named_enum::named_enum;
+
+/// A stock client and what it was tested for.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TestedClient {
+    /// Name, version and language of the client.
+    #[serde(deserialize_with = "deserialize_name")]
+    pub client: String,
+    /// File in `tests/clients/families` that drives it.
+    #[serde(deserialize_with = "deserialize_script")]
+    pub script: String,
+    /// What the client does in the tests.
+    #[serde(deserialize_with = "deserialize_cells")]
+    pub cells: Vec<TestCell>,
+    /// What to change in an application, for people.
+    #[serde(deserialize_with = "deserialize_name")]
+    pub change: String,
+    /// Profile, if it is not the protocol's default.
+    pub profile: Option<String>,
+}
+
+named_enum! {
+    /// Something that a stock client does in a test.
+    pub enum TestCell {
+        /// The client sends speech and gets its words.
+        Transcription = "transcription",
+        /// The client sends a text and hears it.
+        Speech = "speech",
+        /// The client speaks and hears an answer.
+        Conversation = "conversation",
+        /// The client speaks during an answer, which stops.
+        Interruption = "interruption",
+        /// The client makes a mistake and is told.
+        Error = "error",
+        /// The client ends the session.
+        Close = "close",
+    }
+}
+
+impl TestedClient {
+    /// One line for people.
+    #[must_use]
+    pub fn description(&self) -> String {
+        let cells: Vec<_> = self.cells.iter().map(|cell| cell.name()).collect();
+        let profile = self.profile.as_ref().map_or_else(String::new, |name| format!(", profile {name}"));
+        format!("Tested with {}{profile}: {}. {}", self.client, cells.join(", "), self.change)
+    }
+}
+
+fn deserialize_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    match text.trim().is_empty() {
+        true => Err(D::Error::custom("this text must not be empty")),
+        false => Ok(text),
+    }
+}
+
+fn deserialize_script<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let script = String::deserialize(from)?;
+    let (stem, extension) = script.rsplit_once('.').unwrap_or_default();
+    let is_name =
+        !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    match is_name && ["py", "cjs"].contains(&extension) {
+        true => Ok(script),
+        false => Err(D::Error::custom(format!(
+            "{script:?} is no script of tests/clients/families, such as \"vosk.py\" or \"vosk.cjs\""
+        ))),
+    }
+}
+
+fn deserialize_cells<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TestCell>, D::Error> {
+    let cells = Vec::<TestCell>::deserialize(from)?;
+    let repeated = cells.iter().enumerate().find(|(at, cell)| cells[..*at].contains(cell));
+    match repeated {
+        _ if cells.is_empty() => {
+            Err(D::Error::custom("`cells` must not be empty, such as [\"transcription\"]"))
+        }
+        Some((_, cell)) => Err(D::Error::custom(format!("`{}` stands twice", cell.name()))),
+        None => Ok(cells),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::Library;
+
+    fn vosk_tested_with(table: &str) -> Result<Vec<TestedClient>, String> {
+        let source = include_str!("../../mappings/client/vosk.toml");
+        let own = source.split("[[tested_with]]").next().unwrap_or_default();
+        let mut library = Library::default();
+        library
+            .add("vosk.toml", &format!("{own}\n[[tested_with]]\n{table}"))
+            .map_err(|error| error.to_string())?;
+        library.client("vosk").map(|client| client.tested_with.clone())
+    }
+
+    #[test]
+    fn stock_clients_are_described_and_checked() {
+        let table = "client = \"vosk 0.3 (Python)\"\nscript = \"vosk.py\"\ncells = [\"transcription\", \"close\"]\nchange = \"The URL.\"";
+        let tested = vosk_tested_with(&format!("{table}\nprofile = \"live\"")).unwrap();
+        assert_eq!(
+            tested[0].description(),
+            "Tested with vosk 0.3 (Python), profile live: transcription, close. The URL."
+        );
+        for (old, new, words) in [
+            ("vosk.py", "../vosk.py", "is no script"),
+            ("vosk.py", "vosk.sh", "is no script"),
+            ("\"close\"", "\"clos\"", "did you mean `close`"),
+            ("\"close\"", "\"transcription\"", "stands twice"),
+            ("[\"transcription\", \"close\"]", "[]", "must not be empty"),
+            ("\"The URL.\"", "\" \"", "must not be empty"),
+            ("script =", "scrpt =", "did you mean `script`"),
+        ] {
+            let problem = vosk_tested_with(&table.replace(old, new)).unwrap_err();
+            assert!(problem.contains(words) && problem.starts_with("vosk.toml:"), "{new}: {problem}");
+        }
+    }
+}
