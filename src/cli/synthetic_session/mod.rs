@@ -39,10 +39,11 @@ impl SyntheticSession {
         run.send_speech();
         run.advance(Duration::from_secs(8));
         run.send_first(&[Verb::Commit, Verb::Finalize]);
+        run.advance(Duration::from_secs(4));
         let (answered, progress) = (std::mem::take(&mut run.has_audio), run.progress());
         if self.can_speak_texts() {
             run.send_first(&[Verb::Speak, Verb::AppendText]);
-            run.send_first(&[Verb::Flush]);
+            run.send_first(&[Verb::Flush, Verb::SpeakAppended]);
             run.advance(Duration::from_secs(8));
             run.send_first(&[Verb::CancelSpeech, Verb::Clear]);
         }

@@ -25,7 +25,7 @@ impl ClientMapping {
             None => (0, command.name.as_str().into()),
         }]);
         values.extend(conditions.example_values());
-        values.extend(command.fields.iter().filter_map(|field| {
+        let of_fields = command.fields.iter().filter_map(|field| {
             let value = match field.file.to {
                 Some(FieldRole::Text) if needs_text => text.into(),
                 Some(FieldRole::Audio) if verb == Verb::Audio => audio.into(),
@@ -33,7 +33,11 @@ impl ClientMapping {
                 _ => return None,
             };
             Some((field.slot, value))
-        }));
+        });
+        for (slot, value) in of_fields {
+            // A condition decides whether the verb applies, so its value stays.
+            values.entry(slot).or_insert(value);
+        }
         Some(self.extractor.compose(&values).to_string())
     }
 }
