@@ -58,7 +58,7 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 35] = [
+const EMBEDDED: [(&str, &str); 45] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
@@ -72,6 +72,16 @@ const EMBEDDED: [(&str, &str); 35] = [
     ("client/deepgram-flux.toml", include_str!("../../mappings/client/deepgram-flux.toml")),
     ("client/deepgram-listen.toml", include_str!("../../mappings/client/deepgram-listen.toml")),
     ("client/deepgram-speak.toml", include_str!("../../mappings/client/deepgram-speak.toml")),
+    ("client/assemblyai.toml", include_str!("../../mappings/client/assemblyai.toml")),
+    ("client/cartesia-listen.toml", include_str!("../../mappings/client/cartesia-listen.toml")),
+    ("client/cartesia-speak.toml", include_str!("../../mappings/client/cartesia-speak.toml")),
+    ("client/cartesia-turns.toml", include_str!("../../mappings/client/cartesia-turns.toml")),
+    ("client/elevenlabs-contexts.toml", include_str!("../../mappings/client/elevenlabs-contexts.toml")),
+    ("client/elevenlabs-listen.toml", include_str!("../../mappings/client/elevenlabs-listen.toml")),
+    ("client/elevenlabs-speak.toml", include_str!("../../mappings/client/elevenlabs-speak.toml")),
+    ("client/gladia.toml", include_str!("../../mappings/client/gladia.toml")),
+    ("client/soniox.toml", include_str!("../../mappings/client/soniox.toml")),
+    ("client/speechmatics.toml", include_str!("../../mappings/client/speechmatics.toml")),
     ("client/openai-live.toml", include_str!("../../mappings/client/openai-live.toml")),
     ("client/openai-realtime.toml", include_str!("../../mappings/client/openai-realtime.toml")),
     ("client/minicpm-o.toml", include_str!("../../mappings/client/minicpm-o.toml")),

@@ -22,7 +22,7 @@ OPTIONS = {
     "endpointing": 0.5,
     "language_config": {"languages": ["en"]},
     "realtime_processing": {"custom_vocabulary": True, "custom_vocabulary_config": {"vocabulary": ["Norland", {"value": "Dashwood"}]}},
-    "messages_config": {"receive_partial_transcripts": True, "receive_lifecycle_events": True},
+    "messages_config": {"receive_partial_transcripts": True, "receive_acknowledgments": True},
 }
 
 
