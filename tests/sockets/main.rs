@@ -7,6 +7,7 @@ mod audio_fidelity;
 mod batched_reads;
 #[cfg(feature = "webrtc")]
 mod calls;
+mod cloud_sockets;
 mod conversations;
 mod http_upstreams;
 mod llama_cpp_omni;

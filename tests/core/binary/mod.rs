@@ -1,5 +1,7 @@
 //! Clients of other binary-PCM protocols on the `speech` profile, in virtual time.
 
+mod acknowledged;
+mod contexts;
 mod invalid_messages;
 mod lock_step;
 mod plain_sockets;

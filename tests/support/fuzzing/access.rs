@@ -7,7 +7,7 @@ use tokio_tungstenite::tungstenite::http::{
 
 use voxbridge::server::access::{
     address::{ProxyHeader, TrustedProxies},
-    credential::{find_key, split_query_parameter},
+    credential::{KeyPlaces, find_key, split_query_parameter},
     keys::{ApiKeys, entry_digests},
     origin::AllowedOrigins,
 };
@@ -20,7 +20,12 @@ pub fn access(data: &[u8]) {
         .expect("a test reads this key file");
     let (rest, in_query) = split_query_parameter(&text, "api_key");
     assert!(split_query_parameter(&rest, "api_key").1.is_empty());
-    let key = find_key(&headers(data), &in_query, &["token", "bearer"]).unwrap_or_default();
+    let places = KeyPlaces {
+        subprotocols: vec!["token", "bearer"],
+        headers: vec!["xi-api-key"],
+        parameters: vec!["token"],
+    };
+    let key = find_key(&headers(data), &in_query, &places).unwrap_or_default();
     let contains_key = text.contains("7f9c");
     assert!(contains_key || keys.authenticate(key.as_deref(), &[], 0).is_err());
     let origins =
