@@ -237,6 +237,8 @@ impl Codec {
                 Some(turn) => ClientEvent::Played(turn),
                 None => return Ok(()),
             },
+            Verb::PauseAudio => ClientEvent::PauseAudio,
+            Verb::ResumeAudio => ClientEvent::ResumeAudio,
             Verb::Configure => ClientEvent::Configure(to_settings(values)),
             Verb::Adjust => ClientEvent::Adjust(to_settings(values)),
             Verb::Ask | Verb::Tell => {
