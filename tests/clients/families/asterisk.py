@@ -21,7 +21,7 @@ ROOT = pathlib.Path(os.environ.get("ASTERISK", phone_call.CLIENTS / "asterisk"))
 LIBRARIES = ROOT / "usr/lib/x86_64-linux-gnu"
 MODULES = """pbx_config app_dial res_timing_timerfd codec_ulaw codec_alaw codec_resample res_http_websocket res_websocket_client
     chan_websocket bridge_simple bridge_softmix bridge_builtin_features func_channel res_clioriginate res_sorcery_config
-    res_sorcery_memory res_sorcery_astdb""".split()
+    res_sorcery_memory res_sorcery_astdb codec_g722""".split()
 
 
 def free_port():
@@ -30,7 +30,7 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def configure(directory, url, caller_port, dial):
+def configure(directory, url, caller_port, dial, say):
     """Writes Asterisk's configuration; returns the path of its main file."""
     places = dict(etc="etc", varlib="var", db="var", key="var", agi="var", spool="var", run="var", log="log")
     for place in places.values():
@@ -47,7 +47,7 @@ def configure(directory, url, caller_port, dial):
         "asterisk.conf": "[directories]\n" + "\n".join(lines) + "\n[options]\nnocolor = yes\nverbose = 3\n",
         "modules.conf": "[modules]\nautoload = no\n" + "".join(f"load = {name}.so\n" for name in MODULES),
         "websocket_client.conf": "\n".join(sockets),
-        "extensions.conf": f"[default]\nexten => bot,1,Dial({dial})\n same => n,Hangup()\n",
+        "extensions.conf": f"[default]\nexten => bot,1,Set(_say={say})\n same => n,Dial({dial})\n same => n,Hangup()\n",
         "http.conf": "[general]\nenabled = no\n",
         "logger.conf": "[general]\n[logfiles]\nconsole => notice,warning,error,verbose,debug\n",
     }
@@ -106,6 +106,9 @@ async def talk(phone, cell, recording):
     if cell == "close":
         await phone.say(bytes(RATE * 2))
         return {}
+    if cell == "error":
+        await phone.socket.wait_closed()
+        return {}
     await hear(phone, lambda: phone.heard)
     if cell in ("conversation", "speech"):
         await hear(phone, lambda: phone.is_quiet_for(1.5))
@@ -124,6 +127,8 @@ async def talk(phone, cell, recording):
 
 async def main(dial, path, cell, base, recording, heard, text):
     query = "?" + urllib.parse.urlencode({"language": "en"})
+    if cell == "error":
+        dial = dial.replace("slin16", "g722")
     url = base.replace("http", "ws", 1).rstrip("/") + path + query
     connected = asyncio.get_running_loop().create_future()
 
@@ -134,7 +139,7 @@ async def main(dial, path, cell, base, recording, heard, text):
     with tempfile.TemporaryDirectory(prefix="asterisk-") as directory:
         async with serve(take, "127.0.0.1", free_port(), subprotocols=["media"]) as server:
             port = server.sockets[0].getsockname()[1]
-            config = configure(pathlib.Path(directory), url, port, dial.replace("TEXT", text) if cell == "speech" else dial)
+            config = configure(pathlib.Path(directory), url, port, dial, text if cell == "speech" else "")
             with open(f"{directory}/console", "w+") as console:
                 process = subprocess.Popen(asterisk(config, "-f", "-vvv"), stdout=console, stderr=console)
                 try:
@@ -151,7 +156,8 @@ async def main(dial, path, cell, base, recording, heard, text):
                     phone = Phone(Caller(), socket_of_caller)
                     listening = asyncio.create_task(phone.listen())
                     result = await talk(phone, cell, read_wav(recording))
-                    await phone.send(json.dumps({"command": "HANGUP"}))
+                    if cell != "error":
+                        await phone.send(json.dumps({"command": "HANGUP"}))
                     await asyncio.wait_for(listening, 10)
                 finally:
                     process.terminate()
@@ -159,6 +165,9 @@ async def main(dial, path, cell, base, recording, heard, text):
                     console.seek(0)
                     said = console.read()
                     print(*[line for line in said.splitlines() if "Sent " in line or "Received: " in line], sep="\n", file=sys.stderr)
+    if cell == "error":
+        # Asterisk hangs up and tells the caller no more.
+        result = {"error": f"the call was ended: {phone.socket.close_code}"}
     if cell == "interruption":
         result["stopped"] = result["stopped"] and "Received: " in said and "FLUSH_MEDIA" in said
     if cell == "conversation":
