@@ -201,7 +201,7 @@ impl Codec {
     ) -> Result<(), Error> {
         let values = self.read_fields(&command.name, &command.fields, found).map_err(|error| {
             let is_configure = command.verbs.iter().any(|it| it.verb == Verb::Configure);
-            match is_configure && !self.mapping.event(EventName::ConfigureFailed).is_empty() {
+            match is_configure && self.mapping.spells_configure_errors() {
                 true => Error { kind: ErrorKind::InvalidConfigure, ..error },
                 false => error,
             }
@@ -244,6 +244,8 @@ impl Codec {
                 Some(turn) => ClientEvent::Played(turn),
                 None => return Ok(()),
             },
+            Verb::PauseAudio => ClientEvent::PauseAudio,
+            Verb::ResumeAudio => ClientEvent::ResumeAudio,
             Verb::Configure => ClientEvent::Configure(to_settings(values)),
             Verb::Adjust => ClientEvent::Adjust(to_settings(values)),
             Verb::Ask | Verb::Tell => {

@@ -73,6 +73,10 @@ pub enum ClientEvent<'a> {
     Audio(&'a [u8]),
     /// The client has played a text or turn to its end.
     Played(SpeechId),
+    /// The client takes no audio for now.
+    PauseAudio,
+    /// The client takes audio again.
+    ResumeAudio,
     /// Changes settings for the rest of the session.
     Configure(Vec<Setting>),
     /// The same, without an answer.

@@ -58,9 +58,17 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 45] = [
+const EMBEDDED: [(&str, &str); 53] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
+    ("client/telnyx.toml", include_str!("../../mappings/client/telnyx.toml")),
+    ("client/plivo.toml", include_str!("../../mappings/client/plivo.toml")),
+    ("client/vonage.toml", include_str!("../../mappings/client/vonage.toml")),
+    ("client/exotel.toml", include_str!("../../mappings/client/exotel.toml")),
+    ("client/jambonz.toml", include_str!("../../mappings/client/jambonz.toml")),
+    ("client/freeswitch.toml", include_str!("../../mappings/client/freeswitch.toml")),
+    ("client/asterisk.toml", include_str!("../../mappings/client/asterisk.toml")),
+    ("client/asterisk-text.toml", include_str!("../../mappings/client/asterisk-text.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
     ("client/funasr.toml", include_str!("../../mappings/client/funasr.toml")),

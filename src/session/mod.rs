@@ -213,6 +213,8 @@ impl Session {
                 }
             }
             ClientEvent::Played(turn) => self.tools.floor.confirm_played(now, turn, &mut self.tools.out),
+            ClientEvent::PauseAudio => self.tools.floor.hold(now),
+            ClientEvent::ResumeAudio => self.tools.floor.release(now, &mut self.tools.out),
             ClientEvent::Configure(settings) => {
                 self.apply_settings(now, settings);
                 self.report_settings();

@@ -64,6 +64,9 @@ impl Session {
 
     /// Shortens a drain when the client closes the session meanwhile: to the wait of a normal close.
     pub(super) fn handle_late_client_event(&mut self, now: Instant, event: &ClientEvent<'_>) {
+        if let ClientEvent::ResumeAudio = event {
+            self.tools.floor.release(now, &mut self.tools.out);
+        }
         let max_wait = self.setup.profile.hear.speech_end_wait;
         if let (SessionPhase::Finishing(_), Some(_), ClientEvent::Close(_)) =
             (self.phase, self.drain_plan, event)

@@ -21,7 +21,10 @@ impl ClientMapping {
         }
         let needs_text = matches!(verb, Verb::Speak | Verb::AppendText | Verb::Ask | Verb::Tell);
         let mut values = BTreeMap::from([match command.present {
-            Some(slot) => (slot, json!({})),
+            Some(slot) => {
+                let field = command.fields.iter().find(|field| field.slot == slot);
+                (slot, field.map_or_else(|| json!({}), ProtocolField::example))
+            }
             None => (0, command.name.as_str().into()),
         }]);
         values.extend(conditions.example_values());

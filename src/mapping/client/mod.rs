@@ -555,6 +555,13 @@ impl ClientMapping {
         own(kind).or_else(|| own(kind.fallback()?)).or_else(|| self.errors.get(&ErrorKey::Other))
     }
 
+    /// True if wrong settings have an error of their own.
+    #[must_use]
+    pub fn spells_configure_errors(&self) -> bool {
+        self.errors.contains_key(&ErrorKey::Kind(ErrorKind::InvalidConfigure))
+            || !self.event(EventName::ConfigureFailed).is_empty()
+    }
+
     /// Spelling of the end of a session.
     #[must_use]
     pub fn close(&self, name: CloseReason) -> Option<&CloseSpelling> {

@@ -12,6 +12,10 @@ pub enum Verb {
     Audio,
     /// Confirms that the client has played a text or turn.
     Played,
+    /// Holds back the audio to the client, because the client's buffer is full.
+    PauseAudio,
+    /// Ends [`Verb::PauseAudio`].
+    ResumeAudio,
     /// Changes settings.
     Configure,
     /// Changes settings without an answer.

@@ -15,6 +15,8 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
         // The format of the audio, and the acknowledgement of settings, are said instead.
         Verb::Audio => "audio",
         Verb::Played => "the client has played a text or turn to its end",
+        Verb::PauseAudio => "holds back the audio to the client, for 60 s at most",
+        Verb::ResumeAudio => "continues with the audio that was held back",
         Verb::Configure | Verb::Adjust => "changes the settings from now on",
         Verb::Ask if profile.answers.is_some() => "a message of the user, which the model answers",
         Verb::Tell if profile.answers.is_some() => {

@@ -98,8 +98,10 @@ pub(crate) struct Floor {
     next_id: u32,
     options: FloorOptions,
     pace: PlayoutPacer,
-    /// No audio is sent before this instant, because the user may be about to speak.
+    /// No audio is sent before this instant: the user may be about to speak, or the client takes none.
     paused_until: Option<Instant>,
+    /// The client takes no audio before this instant, unless it says so. Never later than `paused_until`.
+    held_until: Option<Instant>,
     /// Oldest first: the first one plays. Each receives audio until it is finished.
     speeches: VecDeque<Speech>,
     /// End of the user's last speech, until an answer begins.
@@ -122,6 +124,7 @@ impl Floor {
             options,
             pace: PlayoutPacer::new(lead, ms(playout.hold_max_ms)),
             paused_until: None,
+            held_until: None,
             speeches: VecDeque::new(),
             user_spoke_at: None,
             sent_audio: Duration::ZERO,
@@ -324,7 +327,7 @@ impl Floor {
             }
             // Only the first one is paced.
             if index == 0 {
-                self.paused_until = None;
+                self.paused_until = self.held_until;
                 self.pace.stop();
                 if let Some(log) = &mut self.playback_log {
                     log.note_cut(now);

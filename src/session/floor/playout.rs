@@ -15,20 +15,37 @@ use crate::{
 /// the soft beginning of a word 400 ms later (see [`crate::audio::vad::VadConfig::preset`]).
 const PAUSE_MAX: Duration = Duration::from_millis(600);
 
+/// Longest time without audio for a client that takes none. A full buffer of Asterisk has room again after 2 s.
+const HOLD_MAX: Duration = Duration::from_secs(60);
+
 /// Longest wait for a client that confirms what it has played, beyond the estimated end.
 const CONFIRMATION_MAX: Duration = Duration::from_secs(5);
 
 impl Floor {
     /// Holds back audio, at most for [`PAUSE_MAX`]. Audio that the client already has is played.
     pub(crate) fn pause(&mut self, now: Instant) {
-        self.paused_until = Some(now + PAUSE_MAX).filter(|_| self.is_busy());
+        let until = Some(now + PAUSE_MAX).filter(|_| self.is_busy());
+        self.paused_until = until.max(self.held_until);
     }
 
     /// Continues where playback was paused.
     pub(crate) fn resume(&mut self, now: Instant, out: &mut Actions) {
         if self.paused_until.is_some() {
-            self.paused_until = Some(now);
+            self.paused_until = self.held_until.max(Some(now));
             self.advance(now, out);
+        }
+    }
+
+    /// Holds back audio until [`Floor::release`], because the client takes none; at most for [`HOLD_MAX`].
+    pub(crate) fn hold(&mut self, now: Instant) {
+        self.held_until = Some(now + HOLD_MAX);
+        self.paused_until = self.held_until;
+    }
+
+    /// Continues after [`Floor::hold`].
+    pub(crate) fn release(&mut self, now: Instant, out: &mut Actions) {
+        if self.held_until.take().is_some() {
+            self.resume(now, out);
         }
     }
 
@@ -36,6 +53,7 @@ impl Floor {
     pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
         while !self.speeches.is_empty() {
             if let Some(until) = self.paused_until.take_if(|until| *until <= now) {
+                self.held_until = None;
                 self.pace.end_pause(until);
             }
             if self.paused_until.is_none() {
@@ -57,7 +75,7 @@ impl Floor {
                 self.report_end(now, speech, false, out);
             }
         }
-        self.paused_until = None;
+        self.paused_until = self.held_until;
     }
 
     /// True if audio may leave now, although its time is not up.

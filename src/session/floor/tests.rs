@@ -162,6 +162,53 @@ fn pause_holds_audio_back_and_loses_nothing() {
 }
 
 #[test]
+fn held_audio_waits_for_the_client_whatever_the_user_does() {
+    for (released_after_ms, continues_after_ms) in [(Some(5_000), 5_000), (None, 60_000)] {
+        let (mut floor, now, mut out) = floor();
+        let at = |ms: u64| now + Duration::from_millis(ms);
+        floor.hold(now);
+        let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+        floor.push_audio(now, turn, &SECOND, &mut out);
+        floor.finish(now, turn, &mut out);
+        floor.pause(at(1_000));
+        floor.resume(at(1_200), &mut out);
+        floor.advance(at(4_000), &mut out);
+        assert_eq!((client_events(&mut out), floor.may_send(at(4_000))), (vec![], false));
+        assert_eq!(floor.next_timeout(at(4_000)), Some(at(60_000)), "a client that never goes on is not waited for");
+        match released_after_ms {
+            Some(ms) => floor.release(at(ms), &mut out),
+            None => floor.advance(at(60_000), &mut out),
+        }
+        assert_eq!(client_events(&mut out), ["start", "100", "100", "100"]);
+        for later in (continues_after_ms..continues_after_ms + 2_000).step_by(20) {
+            floor.advance(at(later), &mut out);
+        }
+        let mut rest = vec!["100"; 7];
+        rest.push("end 1000 false");
+        assert_eq!(client_events(&mut out), rest, "nothing is lost");
+    }
+}
+
+#[test]
+fn held_audio_outlasts_its_speech() {
+    let (mut floor, now, mut out) = floor();
+    let speak = |floor: &mut Floor, out: &mut Actions| {
+        let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+        floor.push_audio(now, turn, &SECOND[..2_400], out);
+        floor.finish(now, turn, out);
+    };
+    floor.release(now, &mut out);
+    speak(&mut floor, &mut out);
+    floor.hold(now);
+    floor.cancel(now, SpeechSource::Model, &mut out);
+    client_events(&mut out);
+    speak(&mut floor, &mut out);
+    assert_eq!(client_events(&mut out), [""; 0], "the client's buffer is still full");
+    floor.release(now, &mut out);
+    assert_eq!(client_events(&mut out), ["start", "100"]);
+}
+
+#[test]
 fn pause_ends_with_its_text() {
     let (mut floor, now, mut out) = floor();
     let at = |ms: u64| now + Duration::from_millis(ms);
