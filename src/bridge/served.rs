@@ -115,8 +115,8 @@ impl ServedBridge {
         let Some(session) = &self.session else { return SessionReport::ended() };
         let mut report = SessionReport::of(session, now);
         report.kept_bytes += self.codec.kept_bytes();
-        // A frame with a header ends where its header says.
-        if self.codec.has_framed_json()
+        // A frame with a header ends where its header says, and a command is a frame of its own.
+        if self.codec.has_binary_commands()
             && let Some(window) = &mut report.read_window
         {
             window.frame_max_bytes = 0;
@@ -131,7 +131,7 @@ impl ServedBridge {
         match input {
             Input::Client(_) if !self.is_client_open => {}
             Input::Client(frame) => {
-                let has_fields = matches!(frame, Frame::Text(_)) || self.codec.has_framed_json();
+                let has_fields = matches!(frame, Frame::Text(_)) || self.codec.has_binary_commands();
                 let decoded = self.codec.decode(frame, |event| session.handle_client_event(now, event));
                 if let Err(error) = decoded {
                     session.report_error(error);

@@ -487,6 +487,22 @@ mod tests {
     }
 
     #[test]
+    fn frames_are_not_joined_where_a_binary_message_may_be_a_command() {
+        let library = Library::embedded().unwrap();
+        for (client, query, expected) in [
+            ("vosk", "", false),
+            ("whisper-live", "", true),
+            ("sherpa-onnx-offline", "", true),
+            ("xiaozhi", "", false),
+            ("xiaozhi", "version=3", true),
+        ] {
+            let mut codec = Codec::new(library.client(client).unwrap(), 0.0);
+            codec.decode_query(query);
+            assert_eq!(codec.has_binary_commands(), expected, "{client} {query}");
+        }
+    }
+
+    #[test]
     fn device_without_echo_cancellation_asks_for_it() {
         let xiaozhi = Library::embedded().unwrap().client("xiaozhi").unwrap();
         for (features, asked) in

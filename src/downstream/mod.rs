@@ -68,6 +68,8 @@ pub struct Codec {
     segments_json: String,
     /// How messages are framed in both directions.
     framing: Framing,
+    /// A binary message may be a command.
+    has_binary_commands: bool,
     /// Rate of the audio to the client, as its frames say it, Hz.
     rate_out_hz: u32,
     /// Format of the client's audio, where its messages say it.
@@ -135,6 +137,7 @@ impl Codec {
             segments: mapping.segments_max().map(Segments::new),
             segments_json: String::new(),
             framing: mapping.framing,
+            has_binary_commands: mapping.has_binary_commands(mapping.framing),
             rate_out_hz: mapping.audio_out.rate_hz,
             frame_format: AudioFormat::default(),
             announced: AnnouncedAudio::default(),
@@ -206,9 +209,15 @@ impl Codec {
         }
     }
 
-    /// True if a binary message may be a command.
-    pub(crate) fn has_framed_json(&self) -> bool {
-        !matches!(self.framing, Framing::None | Framing::WebRtc | Framing::Announced)
+    /// True if a binary message may be a command, or end the audio.
+    pub(crate) const fn has_binary_commands(&self) -> bool {
+        self.has_binary_commands
+    }
+
+    /// Sets how messages are framed.
+    fn set_framing(&mut self, framing: Framing) {
+        self.framing = framing;
+        self.has_binary_commands = self.mapping.has_binary_commands(framing);
     }
 
     /// Mapping of the protocol.

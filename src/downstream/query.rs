@@ -104,7 +104,7 @@ impl Codec {
                 }
             }
             (Some(FieldRole::Framing), FieldValue::Text(name)) => {
-                self.framing = Framing::from_name(&name).unwrap_or_default();
+                self.set_framing(Framing::from_name(&name).unwrap_or_default());
             }
             (Some(role), value) => {
                 for setting in settings_of(role, value) {

@@ -538,6 +538,12 @@ impl ClientMapping {
         (bytes.len() <= self.exact_max_bytes).then(|| self.find_exact(is_it)).flatten()
     }
 
+    /// True if a binary message may be a command, or end the audio, with this framing.
+    pub(crate) fn has_binary_commands(&self, framing: Framing) -> bool {
+        let is_binary = |exact: &ExactMessage| matches!(exact, ExactMessage::Binary(_));
+        !matches!(framing, Framing::None | Framing::WebRtc) || self.find_exact(is_binary).is_some()
+    }
+
     fn find_exact(&self, is_it: impl Fn(&ExactMessage) -> bool) -> Option<usize> {
         self.commands.iter().position(|command| command.exactly.as_ref().is_some_and(&is_it))
     }
