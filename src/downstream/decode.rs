@@ -14,7 +14,7 @@ use crate::{
     },
     mapping::{
         ClientMapping,
-        client::{EmptyMessage, EventName, ProtocolCommand, Verb},
+        client::{EmptyMessage, EventName, Framing, ProtocolCommand, Verb},
         extract::{ExtractError, ExtractedValues, Node},
         field::{FieldRole, FieldValue, ProtocolField, display_node},
     },
@@ -36,7 +36,9 @@ impl Codec {
             Frame::Binary([]) if self.has_empty(EmptyMessage::Binary) => {
                 self.decode_empty(EmptyMessage::Binary, handle)
             }
-            Frame::Binary(_) if self.mapping.has_audio_in_json && !self.is_call() => {
+            Frame::Binary(_)
+                if self.mapping.has_audio_in_json && self.framing != Framing::Json && !self.is_call() =>
+            {
                 let detail = "binary frame: this protocol carries audio in JSON".to_owned();
                 Err(Error::new(ErrorKind::Invalid, detail))
             }

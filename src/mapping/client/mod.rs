@@ -238,7 +238,7 @@ impl ClientMapping {
     /// Longest binary message that may be audio or a command, bytes. Any longer one is answered with an error, whatever it contains.
     #[must_use]
     pub fn binary_max_bytes(&self) -> usize {
-        if self.framing == Framing::Protobuf {
+        if matches!(self.framing, Framing::Protobuf | Framing::Json) {
             return self.audio_in.message_max_bytes;
         }
         let takes_binary_audio = !self.is_relayed() && !self.has_audio_in_json;
@@ -298,6 +298,12 @@ impl ClientMapping {
             self.all_fields().any(|field| field.file.to == Some(FieldRole::OutputEncoding));
         if self.framing == Framing::Protobuf && (chooses_rate || chooses_encoding) {
             let message = "`framing = \"protobuf\"` needs one format of audio to the client; only its rate may be chosen, in [query]";
+            problems.push(error_at_key(&["framing"], message.to_owned()));
+        }
+        let has_binary_audio = (self.audio_in.frame_max_bytes > 0 && !self.has_audio_in_json)
+            || (most > 0 && self.event(EventName::Audio).is_empty());
+        if self.framing == Framing::Json && has_binary_audio {
+            let message = "`framing = \"json\"` needs audio in JSON: a command with the verb `audio` and the event `audio`, or `frame_max_bytes = 0`";
             problems.push(error_at_key(&["framing"], message.to_owned()));
         }
         for (header, parameter) in &self.headers {

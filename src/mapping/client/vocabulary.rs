@@ -83,6 +83,8 @@ named_enum! {
         Stamped = "stamped",
         /// A binary message has a header of 4 bytes.
         Sized = "sized",
+        /// Every message of the client is JSON, also a binary one.
+        Json = "json",
         /// Every message is one of Pipecat's frames.
         Protobuf = "protobuf",
         /// As `none`, for a call by WebRTC; an empty binary message discards what was not played.
