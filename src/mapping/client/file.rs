@@ -57,6 +57,8 @@ pub(super) struct ClientFile {
     #[serde(default)]
     pub(super) framing: Framing,
     #[serde(default)]
+    pub(super) field_names: FieldNames,
+    #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) query: BTreeMap<Spanned<String>, FieldFile>,
@@ -72,6 +74,17 @@ pub(super) struct ClientFile {
     pub(super) closes: BTreeMap<CloseReason, CloseSpelling>,
     #[serde(default)]
     pub(super) never_sent: BTreeMap<String, String>,
+}
+
+/// How clients spell the names of fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FieldNames {
+    /// As the file does.
+    #[default]
+    Exact,
+    /// In camel case as the file does, or in snake case.
+    CamelOrSnake,
 }
 
 /// Audio from the client.

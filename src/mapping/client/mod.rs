@@ -23,7 +23,7 @@ use self::{
 };
 pub use self::{
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
-    file::{AudioIn, AudioOut, CloseSpelling, EchoMode, EmptyMessage, ReportedAs, TranscriptRules},
+    file::{AudioIn, AudioOut, CloseSpelling, EchoMode, EmptyMessage, FieldNames, ReportedAs, TranscriptRules},
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
     slot::Slot,
@@ -77,6 +77,8 @@ pub struct ClientMapping {
     pub message_id: Option<usize>,
     /// How messages are framed, unless the query says otherwise.
     pub framing: Framing,
+    /// How clients spell the names of fields.
+    pub field_names: FieldNames,
     /// Headers of the request and the query parameters that they stand for.
     pub headers: BTreeMap<String, String>,
     /// Query parameters.
@@ -155,7 +157,7 @@ impl ClientMapping {
         }
         let read: ClientFile = document.read()?;
         super::check_kind(document, read.kind, super::MappingKind::Client)?;
-        let mut extractor = Extractor::default();
+        let mut extractor = Extractor::with_snake_case(read.field_names == FieldNames::CamelOrSnake);
         let command_key = read.command_key.as_ref().map_or("", |key| key.0.as_str());
         extractor.add(command_key);
         let values = compile_values(read.values, document)?;
@@ -183,6 +185,7 @@ impl ClientMapping {
             offer_path: read.offer_path.map(|path| path.0),
             message_id: read.message_id.map(|pointer| extractor.add(&pointer.0)),
             framing: read.framing,
+            field_names: read.field_names,
             headers: read.headers,
             query: compile_fields(read.query, &mut Extractor::default(), &[], true, document)?,
             audio_in: read.audio_in,

@@ -94,6 +94,8 @@ pub fn build_explanation(
             (sent_rows(client, profile, dialect), received_rows(client, profile, dialect), vec![profile.mode])
         }
     };
+    let names_note = (client.field_names == FieldNames::CamelOrSnake)
+        .then(|| "Names of fields may also be in snake case.".to_owned());
     let language_note = client.relay.is_none().then(|| describe_languages(profile));
     Explanation {
         client: client.name.clone(),
@@ -106,6 +108,7 @@ pub fn build_explanation(
             .into_iter()
             .flatten()
             .cloned()
+            .chain(names_note)
             .chain(language_note)
             .collect(),
         start: dialect.start.clone(),

@@ -84,6 +84,8 @@ pub enum ExtractError {
 pub struct Extractor {
     root: KeyTree,
     slots: usize,
+    /// A part in camel case is also found in snake case.
+    takes_snake_case: bool,
 }
 
 /// Keys of one object level. Few keys, so a scan beats a map.
@@ -98,6 +100,8 @@ struct KeyNode {
     children: KeyTree,
     /// The value is taken verbatim.
     raw: bool,
+    /// The key is another spelling of one beside it.
+    is_other_spelling: bool,
 }
 
 impl KeyTree {
@@ -107,7 +111,8 @@ impl KeyTree {
             let own = node.slot.and_then(|slot| values.get(&slot).cloned());
             Some((key.to_string(), node.children.compose(values).or(own)?))
         };
-        let mut object: Map<String, Value> = self.keys.iter().filter_map(entry).collect();
+        let own_keys = self.keys.iter().filter(|(_, node)| !node.is_other_spelling);
+        let mut object: Map<String, Value> = own_keys.filter_map(entry).collect();
         if self.keys.len() == 1
             && let Some(element) = object.remove("0")
         {
@@ -127,39 +132,33 @@ impl Extractor {
         extractor
     }
 
+    /// An extractor that finds `audioStreamEnd` in a pointer also as `audio_stream_end` in a message.
+    #[must_use]
+    pub fn with_snake_case(takes_snake_case: bool) -> Self {
+        Self { takes_snake_case, ..Self::default() }
+    }
+
     /// Adds a pointer and returns its slot; a known pointer keeps its slot.
     pub fn add(&mut self, pointer: &str) -> usize {
-        let mut parts =
-            pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).peekable();
-        let mut tree = &mut self.root;
-        while let Some(part) = parts.next() {
-            let step = tree.child_or_insert(&part);
-            if parts.peek().is_none() {
-                return *step.slot.get_or_insert_with(|| {
-                    self.slots += 1;
-                    self.slots - 1
-                });
-            }
-            tree = &mut step.children;
-        }
-        // An empty pointer names the message itself, which is always an object: a slot that is never filled.
-        self.slots += 1;
-        self.slots - 1
+        self.insert(pointer, false)
     }
 
     /// Adds a pointer whose value is taken verbatim. No other pointer may lead into this value.
     pub fn add_raw(&mut self, pointer: &str) -> usize {
-        let slot = self.add(pointer);
-        let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
-        let mut tree = &mut self.root;
-        let mut last = None;
-        for part in parts {
-            let step = tree.child_or_insert(&part);
-            tree = &mut step.children;
-            last = Some(&mut step.raw);
+        self.insert(pointer, true)
+    }
+
+    fn insert(&mut self, pointer: &str, is_raw: bool) -> usize {
+        let parts: Vec<_> =
+            pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).collect();
+        let next = self.slots;
+        // An empty pointer names the message itself, which is always an object: a slot that is never filled.
+        let slot = if parts.is_empty() { next } else { self.root.insert(&parts, (next, is_raw)) };
+        if slot == next {
+            self.slots += 1;
         }
-        if let Some(raw) = last {
-            *raw = true;
+        if self.takes_snake_case {
+            self.root.insert_spellings(&parts, (slot, is_raw));
         }
         slot
     }
@@ -231,7 +230,47 @@ fn restore<'a>(node: Node<'_>, cut: &LongStrings, text: &'a str) -> Node<'a> {
     }
 }
 
+/// A part of a pointer in snake case: `audio_stream_end` for `audioStreamEnd`.
+pub(crate) fn to_snake_case(part: &str) -> String {
+    let mut spelled = String::with_capacity(part.len() + 4);
+    for letter in part.chars() {
+        if letter.is_ascii_uppercase() {
+            spelled.push('_');
+        }
+        spelled.push(letter.to_ascii_lowercase());
+    }
+    spelled
+}
+
 impl KeyTree {
+    /// Adds a pointer's parts. Returns the slot that they have already, or `slot`.
+    fn insert(&mut self, parts: &[String], (slot, is_raw): (usize, bool)) -> usize {
+        let [part, rest @ ..] = parts else { return slot };
+        let node = self.child_or_insert(part);
+        if !rest.is_empty() {
+            return node.children.insert(rest, (slot, is_raw));
+        }
+        node.raw |= is_raw;
+        *node.slot.get_or_insert(slot)
+    }
+
+    /// Adds the parts with each of them in snake case, too.
+    fn insert_spellings(&mut self, parts: &[String], (slot, is_raw): (usize, bool)) {
+        let [part, rest @ ..] = parts else { return };
+        let other = Some(to_snake_case(part)).filter(|other| other != part);
+        for (spelling, is_other) in [(Some(part), false), (other.as_ref(), true)] {
+            let Some(spelling) = spelling else { continue };
+            let node = self.child_or_insert(spelling);
+            node.is_other_spelling |= is_other;
+            if rest.is_empty() {
+                node.raw |= is_raw;
+                node.slot.get_or_insert(slot);
+            } else {
+                node.children.insert_spellings(rest, (slot, is_raw));
+            }
+        }
+    }
+
     fn child_or_insert(&mut self, key: &str) -> &mut KeyNode {
         let index = self.keys.iter().position(|(known, _)| **known == *key).unwrap_or_else(|| {
             self.keys.push((key.into(), KeyNode::default()));
