@@ -42,7 +42,7 @@ impl ProtocolField {
             FieldType::Text | FieldType::Base64 => "x".repeat((least as usize).clamp(1, 64)).into(),
             FieldType::Integer => (least as i64).into(),
             FieldType::Number => least.into(),
-            FieldType::Flag => true.into(),
+            FieldType::Flag | FieldType::Presence => true.into(),
             FieldType::TextList => json!([]),
             FieldType::Choice => {
                 self.file.values.first().or_else(|| self.file.value_map.keys().next()).cloned().into()

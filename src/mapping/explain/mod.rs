@@ -17,7 +17,7 @@ pub use self::row::{ExplainRow, RowKind};
 use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
-    client::{AudioOut, CommandVerb, EventName, RealtimeEvent, RealtimeNames, Verb},
+    client::{AudioOut, CommandVerb, EventName, FieldNames, RealtimeEvent, RealtimeNames, Verb},
     compatibility::check_compatible,
     field::ProtocolField,
     template::{SlotValue, Template},

@@ -161,6 +161,8 @@ pub enum FieldType {
     Choice,
     /// An object, whose contents are ignored.
     Object,
+    /// Whether the message has the value at all: not `null`, and not `false`.
+    Presence,
 }
 
 /// A checked value.
@@ -199,6 +201,10 @@ impl ProtocolField {
     /// # Errors
     /// Description of the mistake, without the field's name.
     pub fn read(&self, node: Option<&Node<'_>>) -> Result<Option<FieldValue>, String> {
+        if self.file.type_name == FieldType::Presence {
+            let is_present = !matches!(node, None | Some(Node::Null | Node::Bool(false)));
+            return Ok(Some(FieldValue::Flag(is_present)));
+        }
         match node {
             None if self.file.required => Err("Field required".to_owned()),
             None => Ok(None),
@@ -232,7 +238,7 @@ impl ProtocolField {
     }
 
     fn convert(&self, node: &Node<'_>) -> Result<FieldValue, String> {
-        let mapped = node.as_str().and_then(|word| self.file.value_map.get(word));
+        let mapped = to_word(node).and_then(|word| self.file.value_map.get(word));
         let translated = mapped.map(|mapped| Node::Str(mapped.as_str().into()));
         let node = match self.file.type_name {
             // The error lists the protocol's own words.
@@ -250,6 +256,7 @@ impl ProtocolField {
             FieldType::Flag => parse_flag(node).map(FieldValue::Flag),
             FieldType::TextList => self.parse_text_list(node).map(FieldValue::TextList),
             FieldType::Choice => self.parse_choice(node),
+            FieldType::Presence => Ok(FieldValue::Flag(true)),
             FieldType::Object => match node {
                 Node::Object => Ok(FieldValue::Object),
                 other => Err(format!("Input should be an object, got {}", display_node(other))),
@@ -302,7 +309,7 @@ impl ProtocolField {
                 }
             };
         }
-        let mapped = node.as_str().and_then(|word| means.get(word));
+        let mapped = to_word(node).and_then(|word| means.get(word));
         mapped.map(|mapped| FieldValue::Text(mapped.clone())).ok_or_else(|| {
             let words: Vec<String> = means.keys().cloned().collect();
             format!("Input should be {}, got {}", one_of(&words), display_node(node))
@@ -332,6 +339,15 @@ impl ProtocolField {
             return Err(format!("Input should be less than or equal to {max}, got {number}"));
         }
         Ok(if whole { FieldValue::Integer(number as i64) } else { FieldValue::Number(number) })
+    }
+}
+
+/// The word of a value that `value_map` may have: a text, `true` or `false`.
+fn to_word<'n>(node: &'n Node<'_>) -> Option<&'n str> {
+    match node {
+        Node::Bool(true) => Some("true"),
+        Node::Bool(false) => Some("false"),
+        node => node.as_str(),
     }
 }
 

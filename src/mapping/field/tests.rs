@@ -77,3 +77,23 @@ fn value_outside_effective_range_is_accepted() {
     assert!(silence.is_effective(&FieldValue::Integer(500)));
     assert!(!silence.is_effective(&FieldValue::Integer(30_000)));
 }
+
+#[test]
+fn presence_is_a_flag_and_true_is_a_word() {
+    let presence = field("type = \"presence\"");
+    for (node, is_present) in [
+        (None, false),
+        (Some(Node::Null), false),
+        (Some(Node::Bool(false)), false),
+        (Some(Node::Object), true),
+        (Some(Node::Bool(true)), true),
+    ] {
+        assert_eq!(presence.read(node.as_ref()), Ok(Some(FieldValue::Flag(is_present))), "{node:?}");
+    }
+    let choice = field("type = \"choice\"\nvalue_map = { true = \"client\", false = \"silence\" }");
+    for node in [Node::Bool(true), Node::Str("true".into())] {
+        assert_eq!(choice.read(Some(&node)), Ok(Some(FieldValue::Text("client".into()))), "{node:?}");
+    }
+    let inverted = field("type = \"flag\"\nvalue_map = { NEVER = \"false\", ALWAYS = \"true\" }");
+    assert_eq!(inverted.read(Some(&Node::Str("NEVER".into()))), Ok(Some(FieldValue::Flag(false))));
+}
