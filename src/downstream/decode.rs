@@ -212,8 +212,8 @@ impl Codec {
                 Some(turn) => ClientEvent::Played(turn),
                 None => return Ok(()),
             },
-            Verb::Configure => ClientEvent::Configure(to_settings(values)),
-            Verb::Adjust => ClientEvent::Adjust(to_settings(values)),
+            Verb::Configure => ClientEvent::Configure(self.read_settings(values)),
+            Verb::Adjust => ClientEvent::Adjust(self.read_settings(values)),
             Verb::Ask | Verb::Tell => {
                 let speaks = find_flag(&values, FieldRole::SpokenAnswer);
                 if let Some(text) = find_text(values) {
@@ -249,6 +249,16 @@ impl Codec {
             | Verb::LiveAppend => return Ok(()),
         });
         Ok(())
+    }
+
+    /// The settings among the values. Notes those that concern messages to the client.
+    fn read_settings(&mut self, values: Vec<(FieldRole, FieldValue)>) -> Vec<Setting> {
+        if let Some(on) = find_flag(&values, FieldRole::AnswerWords) {
+            self.sends_answer_words = on;
+        }
+        let settings = to_settings(values);
+        settings.iter().for_each(|setting| self.note_setting(setting));
+        settings
     }
 
     /// Refuses a text of the user that the model does not take, where the protocol can say so.

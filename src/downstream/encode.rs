@@ -113,7 +113,10 @@ impl Codec {
     /// Sends what is new in the model's words, and the sentences in it.
     fn send_new_words(&mut self, command: &ClientCommand, at_s: f64, send: &mut impl FnMut(Message)) {
         let has = |name| !self.mapping.event(name).is_empty();
-        let (has_deltas, has_sentences) = (has(EventName::AnswerDelta), has(EventName::AnswerSentence));
+        let is_written = !self.speaks && has(EventName::AnswerTextDelta);
+        let delta = if is_written { EventName::AnswerTextDelta } else { EventName::AnswerDelta };
+        let sends_words = is_written || self.sends_answer_words;
+        let (has_deltas, has_sentences) = (sends_words && has(delta), has(EventName::AnswerSentence));
         if !has_deltas && !has_sentences {
             return;
         }
@@ -127,12 +130,7 @@ impl Codec {
             _ => return,
         };
         if let Some(text) = self.deltas.take_rest(segment_id, text).filter(|_| has_deltas) {
-            self.render_event(
-                EventName::AnswerDelta,
-                &EventSource::Words { text, segment_id },
-                at_s,
-                &mut *send,
-            );
+            self.render_event(delta, &EventSource::Words { text, segment_id }, at_s, &mut *send);
         }
         while let Some(text) = self.sentences.next(segment_id, text, is_final).filter(|_| has_sentences) {
             let source = EventSource::Words { text, segment_id };

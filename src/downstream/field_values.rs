@@ -35,7 +35,22 @@ pub(super) fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> 
 }
 
 pub(super) fn to_settings(values: Vec<(FieldRole, FieldValue)>) -> Vec<Setting> {
-    values.into_iter().filter_map(|(role, value)| to_setting(role, value)).collect()
+    let detection = to_turn_detection(&values);
+    values.into_iter().filter_map(|(role, value)| to_setting(role, value)).chain(detection).collect()
+}
+
+/// How the session reacts to the user's speech, of one or two fields; `None` without them.
+fn to_turn_detection(values: &[(FieldRole, FieldValue)]) -> Option<Setting> {
+    let mut detection = None;
+    for (role, value) in values {
+        let detection = || detection.get_or_insert_with(TurnDetection::default);
+        match (role, value) {
+            (FieldRole::UtteranceEnd, FieldValue::Text(name)) => detection().is_automatic = name != "client",
+            (FieldRole::Interruption, FieldValue::Flag(on)) => detection().interrupts = *on,
+            _ => {}
+        }
+    }
+    detection.map(Setting::TurnDetection)
 }
 
 /// Makes a setting of a value by its role; `None` for other roles.
@@ -79,10 +94,11 @@ pub(super) fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> 
             "muted" => MicrophoneMode::Muted,
             _ => MicrophoneMode::Open,
         }),
-        (FieldRole::UtteranceEnd, FieldValue::Text(name)) => Setting::TurnDetection(TurnDetection {
-            is_automatic: name != "client",
-            ..TurnDetection::default()
-        }),
+        (FieldRole::SpokenAnswers, FieldValue::Flag(on)) => Setting::SpokenAnswers(on),
+        (FieldRole::TranscribeUser, FieldValue::Flag(on)) => Setting::TranscribeUser(on),
+        (FieldRole::Instructions, FieldValue::Text(words)) => Setting::Instructions(words),
+        (FieldRole::MaxTokens, FieldValue::Integer(max)) => Setting::AnswerMaxTokens(Some(as_u32(max).max(1))),
+        (FieldRole::Temperature, FieldValue::Number(temperature)) => Setting::Temperature(Some(temperature)),
         (FieldRole::EchoCancellation, FieldValue::Flag(on)) => Setting::EchoCancellation(on),
         (FieldRole::RolloverEvents, FieldValue::Flag(on)) => Setting::RolloverEvents(on),
         _ => return None,

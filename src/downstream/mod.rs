@@ -32,7 +32,7 @@ use self::{
     framing::AudioFormat, live::Live, realtime::Realtime, sentences::Sentences, values::ConnectionValues,
 };
 use crate::{
-    event::Message,
+    event::{Message, Setting},
     mapping::{ClientMapping, client::Framing},
 };
 
@@ -67,6 +67,10 @@ pub struct Codec {
     event_time: OnceLock<String>,
     /// The model takes texts of the user.
     takes_text: bool,
+    /// Answers are spoken.
+    speaks: bool,
+    /// The words of spoken answers are sent.
+    sends_answer_words: bool,
     /// Texts of the user so far.
     asked: u32,
     /// Fields without effect since the last [`Codec::take_ignored_fields`].
@@ -118,6 +122,8 @@ impl Codec {
             deltas: Sentences::default(),
             event_time: OnceLock::new(),
             takes_text: true,
+            speaks: true,
+            sends_answer_words: true,
             asked: 0,
             kind,
             mapping,
@@ -138,6 +144,15 @@ impl Codec {
             CodecKind::Mapped => {}
             CodecKind::Realtime(realtime) => realtime.set_session(session_id, model, seed),
             CodecKind::Live(live) => live.set_session(session_id, seed),
+        }
+    }
+
+    /// Notes a setting that concerns messages to the client.
+    const fn note_setting(&mut self, setting: &Setting) {
+        match setting {
+            Setting::OutputRate(rate_hz) => self.rate_out_hz = *rate_hz,
+            Setting::SpokenAnswers(on) => self.speaks = *on,
+            _ => {}
         }
     }
 

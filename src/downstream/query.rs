@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use super::{Codec, decode::invalid_error, field_values::to_setting};
+use super::{Codec, decode::invalid_error, field_values::to_settings};
 use crate::{
     audio::encoding::Encoding,
     error::Error,
@@ -100,15 +100,16 @@ impl Codec {
                     realtime.set_transcription();
                 }
             }
+            (Some(FieldRole::AnswerWords), FieldValue::Flag(on)) => self.sends_answer_words = on,
             (Some(FieldRole::Framing), FieldValue::Text(name)) => {
                 self.framing = Framing::from_name(&name).unwrap_or_default();
             }
             (Some(role), value) => {
-                let setting = to_setting(role, value);
-                if let Some(Setting::OutputRate(rate_hz)) = setting {
-                    self.rate_out_hz = rate_hz;
+                let settings = to_settings(vec![(role, value)]);
+                for setting in &settings {
+                    self.note_setting(setting);
                 }
-                connect.settings.extend(setting);
+                connect.settings.extend(settings);
             }
             (None, _) => {}
         }

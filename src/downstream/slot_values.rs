@@ -163,6 +163,7 @@ mod tests {
             EventName::TranscriptPartial
             | EventName::AnswerSentence
             | EventName::AnswerDelta
+            | EventName::AnswerTextDelta
             | EventName::UserPartial => ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
                 text: text(),

@@ -134,6 +134,10 @@ client_events! {
     AnswerDelta from "the model's words, as they stream in"
     [Text, SegmentId, UnixS]
     and
+    /// The same in an answer that is written, not spoken; without a template, [`EventName::AnswerDelta`] is sent.
+    AnswerTextDelta from "the model's words, as they stream in, if the client wants no speech"
+    [Text, SegmentId, UnixS]
+    and
     /// The user's words so far; without a template, [`EventName::TranscriptPartial`] is sent.
     UserPartial from "the user's words so far, if they are transcribed while the user speaks"
     [Text, SegmentId, UnixS];

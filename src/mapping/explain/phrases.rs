@@ -130,10 +130,13 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         EventName::TranscriptPartial | EventName::TranscriptFinal if profile.answers.is_some() => {
             "the model's answer, `speaker` \"assistant\"; the user's words where they are transcribed, `speaker` \"user\""
         }
+        EventName::AnswerTextDelta if talk.is_some() => "never: in this profile, all answers are spoken",
         EventName::AnswerSentence | EventName::AnswerDelta if talk.is_some() && !assistant => {
             "never: this profile does not report the model's words"
         }
-        EventName::AnswerSentence | EventName::AnswerDelta if talk.is_none() && profile.answers.is_none() => {
+        EventName::AnswerSentence | EventName::AnswerDelta | EventName::AnswerTextDelta
+            if talk.is_none() && profile.answers.is_none() =>
+        {
             "never: in this profile, the model has no words of its own"
         }
         EventName::UserTranscript | EventName::UserPartial if !transcribes_user(profile) => {
@@ -266,6 +269,21 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::UtteranceEnd => "what ends an utterance: silence, or the client",
         FieldRole::Framing => "how the messages are framed, in both directions",
         FieldRole::SpokenAnswer => "whether the answer is spoken",
+        FieldRole::SpokenAnswers | FieldRole::MaxTokens | FieldRole::Temperature | FieldRole::Interruption
+            if profile.answers.is_none() =>
+        {
+            "accepted without effect: this profile answers no single turns"
+        }
+        FieldRole::SpokenAnswers => "whether answers are spoken",
+        FieldRole::AnswerWords => "whether the words of spoken answers are sent",
+        FieldRole::TranscribeUser => "whether the user's words are transcribed, by a second question",
+        FieldRole::Instructions if profile.answers.is_none() => {
+            "accepted without effect: this profile has instructions of its own"
+        }
+        FieldRole::Instructions => "instructions for the model, in place of the profile's",
+        FieldRole::MaxTokens => "bound on the length of answers, below the profile's",
+        FieldRole::Temperature => "sampling temperature of answers, where the upstream takes one",
+        FieldRole::Interruption => "whether the user's speech interrupts answers",
         FieldRole::Transport => "`webrtc`: the audio is a call's, beside the messages (extension)",
         FieldRole::Session => {
             "the first settings, as JSON; voxbridge takes them from a client secret (extension)"

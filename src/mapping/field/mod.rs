@@ -92,6 +92,20 @@ pub enum FieldRole {
     Framing,
     /// Whether the answer to a text is spoken.
     SpokenAnswer,
+    /// Whether answers are spoken, from now on.
+    SpokenAnswers,
+    /// Whether the words of spoken answers are sent.
+    AnswerWords,
+    /// Whether the user's words are transcribed beside the conversation.
+    TranscribeUser,
+    /// Instructions for the model, in place of the profile's.
+    Instructions,
+    /// Bound on the length of answers, in the model's tokens.
+    MaxTokens,
+    /// Sampling temperature of answers.
+    Temperature,
+    /// Whether the user's speech interrupts answers.
+    Interruption,
     /// `webrtc` for a client whose audio comes beside the messages, as binary frames of the session.
     Transport,
 }
