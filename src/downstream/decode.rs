@@ -2,7 +2,9 @@
 
 use super::{
     Codec, CodecKind, IgnoredField,
-    field_values::{find_flag, find_text, find_turn, to_settings, to_speak_request, to_video_frame},
+    field_values::{
+        find_flag, find_rate, find_text, find_turn, to_messages, to_settings, to_speak_request, to_video_frame,
+    },
     framing::{AudioFormat, FrameContent},
     realtime,
 };
@@ -199,6 +201,12 @@ impl Codec {
         values: Vec<(FieldRole, FieldValue)>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
+        if command.has_own_rate
+            && let Some(rate_hz) = find_rate(&values).filter(|_| verb == Verb::Audio)
+            && let Some(change) = self.note_format(AudioFormat { rate_hz, channels: 0 })?
+        {
+            handle(change);
+        }
         handle(match verb {
             Verb::Audio if self.is_call() => {
                 let detail = "the audio of a call comes by its track".to_owned();
@@ -212,15 +220,23 @@ impl Codec {
                 Some(turn) => ClientEvent::Played(turn),
                 None => return Ok(()),
             },
-            Verb::Configure => ClientEvent::Configure(self.read_settings(values)),
-            Verb::Adjust => ClientEvent::Adjust(self.read_settings(values)),
+            Verb::Configure => ClientEvent::Configure(self.read_settings(values)?),
+            Verb::Adjust => ClientEvent::Adjust(self.read_settings(values)?),
             Verb::Ask | Verb::Tell => {
-                let speaks = find_flag(&values, FieldRole::SpokenAnswer);
+                let answer = (verb == Verb::Ask).then_some(find_flag(&values, FieldRole::SpokenAnswer));
+                let messages = to_messages(&values)?;
                 if let Some(text) = find_text(values) {
-                    self.pass_message(text, (verb == Verb::Ask).then_some(speaks), handle);
+                    self.pass_message(text, answer, handle);
+                } else if !messages.is_empty() {
+                    self.pass_messages(messages, answer, handle);
                 }
                 return Ok(());
             }
+            Verb::Answer => {
+                let request = AnswerRequest { by_client: true, ..AnswerRequest::default() };
+                ClientEvent::Answer(Box::new(request))
+            }
+            Verb::ToolResult => return self.pass_results(values, handle),
             Verb::Speak => ClientEvent::Speak(Box::new(to_speak_request(values)?)),
             Verb::CancelSpeech => ClientEvent::CancelSpeech,
             Verb::AppendText => ClientEvent::AppendText(to_speak_request(values)?.text),
@@ -252,13 +268,13 @@ impl Codec {
     }
 
     /// The settings among the values. Notes those that concern messages to the client.
-    fn read_settings(&mut self, values: Vec<(FieldRole, FieldValue)>) -> Vec<Setting> {
+    fn read_settings(&mut self, values: Vec<(FieldRole, FieldValue)>) -> Result<Vec<Setting>, Error> {
         if let Some(on) = find_flag(&values, FieldRole::AnswerWords) {
             self.sends_answer_words = on;
         }
-        let settings = to_settings(values);
+        let settings = to_settings(values)?;
         settings.iter().for_each(|setting| self.note_setting(setting));
-        settings
+        Ok(settings)
     }
 
     /// Refuses a text of the user that the model does not take, where the protocol can say so.
@@ -277,14 +293,31 @@ impl Codec {
         answer: Option<Option<bool>>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) {
-        let id = EntryId(EntryId::FIRST_ADDED.0 + self.asked);
-        self.asked += 1;
-        let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Text(text)] };
-        handle(ClientEvent::AddEntry(Box::new(entry), EntryPlace::End));
+        self.pass_messages(vec![(Role::User, vec![EntryPart::Text(text)])], answer, handle);
+    }
+
+    /// Adds messages to the conversation. With `answer`, also asks for an answer, spoken or not.
+    fn pass_messages(
+        &mut self,
+        messages: Vec<(Role, Vec<EntryPart>)>,
+        answer: Option<Option<bool>>,
+        handle: &mut impl FnMut(ClientEvent<'_>),
+    ) {
+        for (role, parts) in messages {
+            let entry = Entry { id: self.next_entry_id(), role, parts };
+            handle(ClientEvent::AddEntry(Box::new(entry), EntryPlace::End));
+        }
         if let Some(speaks) = answer {
             let request = AnswerRequest { by_client: true, speaks, ..AnswerRequest::default() };
             handle(ClientEvent::Answer(Box::new(request)));
         }
+    }
+
+    /// Number of the next entry that the client adds.
+    pub(super) const fn next_entry_id(&mut self) -> EntryId {
+        let id = EntryId(EntryId::FIRST_ADDED.0.wrapping_add(self.asked));
+        self.asked = self.asked.wrapping_add(1);
+        id
     }
 
     /// Decodes the base64 audio of a command; `None` for a command without audio, or with none.
@@ -338,6 +371,18 @@ impl Codec {
         value: Option<FieldValue>,
     ) -> Option<FieldValue> {
         let value = value?;
+        let offers_in_vain = field.file.to == Some(FieldRole::Tools)
+            && !self.calls_tools
+            && !matches!(&value, FieldValue::Items(tools) if tools.is_empty());
+        if offers_in_vain {
+            self.ignored.push(IgnoredField {
+                command: command.to_owned(),
+                field: field.name.clone(),
+                because: "only profiles with [answer.tools] call tools".to_owned(),
+                is_needed: true,
+            });
+            return None;
+        }
         if field.file.to.is_some() && field.is_effective(&value) {
             return Some(value);
         }

@@ -53,6 +53,8 @@ impl Codec {
                     hot_words.iter().map(|word| Value::from(word.as_str()).to_string()).collect();
                 self.words_json = words.join(",");
             }
+            ClientCommand::AnswerStarted { .. } => self.cancel_calls(at_s, &mut send),
+            ClientCommand::ToolCalled { segment_id, call, .. } => self.note_call(*segment_id, call),
             ClientCommand::SpeakingStarted { .. } => self.begin(ValueScope::Turn),
             ClientCommand::SpeechStarted { .. } => self.begin(ValueScope::Utterance),
             ClientCommand::SpeakingEnded { cancelled: true, .. } => {
@@ -80,13 +82,24 @@ impl Codec {
             {
                 EventName::SpeakingCancelled
             }
+            ClientCommand::AnswerEnded { cancelled: true, .. }
+                if !self.mapping.event(EventName::AnswerCancelled).is_empty() =>
+            {
+                EventName::AnswerCancelled
+            }
+            ClientCommand::AnswerEnded { segment_id, .. }
+                if self.awaits_results_of(*segment_id)
+                    && !self.mapping.event(EventName::AnswerAwaitsTools).is_empty() =>
+            {
+                EventName::AnswerAwaitsTools
+            }
             command => command.event(),
         };
         self.render_event(event, &EventSource::Command(command), at_s, send);
     }
 
     /// Renders the messages of an event.
-    fn render_event(
+    pub(super) fn render_event(
         &mut self,
         name: EventName,
         source: &EventSource<'_>,

@@ -21,6 +21,7 @@ pub mod reference;
 pub mod relay;
 mod sentences;
 mod slot_values;
+mod tools;
 mod values;
 
 use std::sync::{Arc, OnceLock};
@@ -29,7 +30,8 @@ pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
 pub(crate) use self::realtime::check_session;
 use self::{
-    framing::AudioFormat, live::Live, realtime::Realtime, sentences::Sentences, values::ConnectionValues,
+    framing::AudioFormat, live::Live, realtime::Realtime, sentences::Sentences, tools::AwaitedCalls,
+    values::ConnectionValues,
 };
 use crate::{
     event::{Message, Setting},
@@ -67,6 +69,10 @@ pub struct Codec {
     event_time: OnceLock<String>,
     /// The model takes texts of the user.
     takes_text: bool,
+    /// The profile calls tools.
+    calls_tools: bool,
+    /// Calls of tools whose results have not come.
+    calls: AwaitedCalls,
     /// Answers are spoken.
     speaks: bool,
     /// The words of spoken answers are sent.
@@ -122,6 +128,8 @@ impl Codec {
             deltas: Sentences::default(),
             event_time: OnceLock::new(),
             takes_text: true,
+            calls_tools: true,
+            calls: AwaitedCalls::default(),
             speaks: true,
             sends_answer_words: true,
             asked: 0,
@@ -158,6 +166,7 @@ impl Codec {
 
     /// Notes that the profile calls no tools.
     pub(crate) fn refuse_tools(&mut self) {
+        self.calls_tools = false;
         if let Some(realtime) = self.realtime_mut() {
             realtime.refuse_tools();
         }

@@ -105,7 +105,10 @@ impl Codec {
                 self.framing = Framing::from_name(&name).unwrap_or_default();
             }
             (Some(role), value) => {
-                let settings = to_settings(vec![(role, value)]);
+                let settings = match to_settings(vec![(role, value)]) {
+                    Ok(settings) => settings,
+                    Err(problem) => return connect.problems.push(problem),
+                };
                 for setting in &settings {
                     self.note_setting(setting);
                 }

@@ -6,7 +6,7 @@ use super::{floor::FloorOptions, input::speech_input::pause::PauseUse, tts::voic
 use crate::event::{Eagerness, TurnEnd};
 use crate::mapping::{
     ClientMapping, Profile,
-    client::{AudioIn, AudioOut, TranscriptRules},
+    client::{AudioIn, AudioOut, EventName, TranscriptRules},
     profile::{PlayoutRules, TurnEndRule},
     upstream::{Dialects, DuplexLimits, LanePurpose, Mode, SendName, VoiceEncoding},
 };
@@ -22,6 +22,8 @@ pub struct SessionSetup {
     pub audio_out: AudioOut,
     /// How utterances are transcribed.
     pub transcripts: TranscriptRules,
+    /// The client is told when all audio of a text or turn was sent.
+    pub reports_complete: bool,
     /// The client confirms when it has played a text or turn.
     pub confirms_playback: bool,
     /// The client gets transcripts only as replies to its own messages.
@@ -64,6 +66,7 @@ impl SessionSetup {
             audio_in: client.audio_in.clone(),
             audio_out: client.audio_out.clone(),
             transcripts: client.transcripts,
+            reports_complete: client.confirms_playback || !client.event(EventName::AudioComplete).is_empty(),
             confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
             reports_speech_end_first: client.realtime.is_some(),
@@ -133,6 +136,7 @@ impl SessionSetup {
         FloorOptions {
             frame_max_bytes: self.audio_out.frame_max_bytes,
             has_fixed_frames: self.audio_out.frame_ms.is_some(),
+            reports_complete: self.reports_complete,
             confirms_playback: self.confirms_playback,
             playout: self.playout(),
             packets: self.audio_out.packet_options(),

@@ -8,7 +8,7 @@ use super::{ProtocolCommand, ValueRule, Verb, file::CommandFile, values::find_re
 use crate::mapping::{
     check::{Document, FileError},
     extract::Extractor,
-    field::{FieldFile, FieldRole, ProtocolField},
+    field::{FieldFile, FieldRole, FieldType, ProtocolField},
 };
 
 pub(super) fn compile_fields(
@@ -22,14 +22,19 @@ pub(super) fn compile_fields(
     let compiled = files.into_iter().map(|(name, file)| {
         let at = name.span().start;
         let name = name.into_inner();
-        let slot = extractor.add(&file.at.clone().unwrap_or_else(|| format!("/{name}")));
+        let pointer = file.at.clone().unwrap_or_else(|| format!("/{name}"));
+        let slot = match file.type_name {
+            FieldType::List => extractor.add_raw(&pointer),
+            _ => extractor.add(&pointer),
+        };
+        let items = file.items.as_ref().map(|items| items.compile(extractor.takes_snake_case()));
         let remembered = file.remember.as_ref().map(|value| find_remembered(values, value));
         let (remember, unknown) = match remembered {
             Some(Ok(value)) => (Some(value), None),
             Some(Err(problem)) => (None, Some(problem)),
             None => (None, None),
         };
-        let field = ProtocolField { name, slot, remember, file };
+        let field = ProtocolField { name, slot, remember, items: items.unwrap_or_default(), file };
         let found = unknown.into_iter().chain(field.validate(in_query));
         problems.extend(found.map(|problem| document.problem(at, problem)));
         field
@@ -83,13 +88,17 @@ impl CommandFile {
         let fields = compile_fields(self.fields, extractor, values, false, document)?;
         let slot_of = |role| fields.iter().find(|field| field.file.to == Some(role)).map(|field| field.slot);
         let audio = slot_of(FieldRole::Audio);
+        let has = |role| slot_of(role).is_some();
+        let has_words = has(FieldRole::Text) || has(FieldRole::Messages);
+        let has_results = has(FieldRole::ToolResults) || (has(FieldRole::CallId) && has(FieldRole::Output));
         for (verb, role, has_field) in [
             (Verb::Audio, "audio", audio.is_some()),
             (Verb::Played, "turn", slot_of(FieldRole::Turn).is_some()),
             (Verb::Speak, "text", slot_of(FieldRole::Text).is_some()),
             (Verb::AppendText, "text", slot_of(FieldRole::Text).is_some()),
-            (Verb::Ask, "text", slot_of(FieldRole::Text).is_some()),
-            (Verb::Tell, "text", slot_of(FieldRole::Text).is_some()),
+            (Verb::Ask, "text", has_words),
+            (Verb::Tell, "text", has_words),
+            (Verb::ToolResult, "tool_results", has_results),
             (Verb::Frame, "image", slot_of(FieldRole::Image).is_some()),
         ] {
             if verbs.iter().any(|it| it.verb == verb) && !has_field {
@@ -97,6 +106,7 @@ impl CommandFile {
                 return Err(document.problem(verb_at, message));
             }
         }
-        Ok(ProtocolCommand { name, verbs, present, empty: self.empty, audio, fields })
+        let has_own_rate = audio.is_some() && has(FieldRole::InputRateHz);
+        Ok(ProtocolCommand { name, verbs, present, empty: self.empty, audio, has_own_rate, fields })
     }
 }

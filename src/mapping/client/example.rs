@@ -43,7 +43,7 @@ impl ProtocolField {
             FieldType::Integer => (least as i64).into(),
             FieldType::Number => least.into(),
             FieldType::Flag | FieldType::Presence => true.into(),
-            FieldType::TextList => json!([]),
+            FieldType::TextList | FieldType::List => json!([]),
             FieldType::Choice => {
                 self.file.values.first().or_else(|| self.file.value_map.keys().next()).cloned().into()
             }

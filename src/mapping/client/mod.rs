@@ -145,6 +145,8 @@ pub struct ProtocolCommand {
     pub empty: Option<EmptyMessage>,
     /// Slot of the audio.
     pub audio: Option<usize>,
+    /// Its messages of audio may say their own rate.
+    pub has_own_rate: bool,
     /// Fields of the command.
     pub fields: Vec<ProtocolField>,
 }

@@ -20,6 +20,10 @@ pub enum Verb {
     Ask,
     /// Adds the user's text to the conversation.
     Tell,
+    /// Asks for an answer to all that was said so far.
+    Answer,
+    /// Returns results of tools, which the model answers once it has all of them.
+    ToolResult,
     /// Speaks a text.
     Speak,
     /// Stops speaking.

@@ -23,6 +23,14 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
         Verb::Ask | Verb::Tell => {
             "nothing, or an error if the protocol has one for it: in this profile, the model takes no text"
         }
+        Verb::Answer | Verb::ToolResult if profile.answers.is_none() => {
+            "accepted without effect: in this profile nobody asks the model to speak"
+        }
+        Verb::Answer => "a chat turn with all that was said and shown since the last one",
+        Verb::ToolResult if profile.calls_tools() => {
+            "the results of calls; the model answers when it has all of them"
+        }
+        Verb::ToolResult => "an error: in this profile, the model calls no tools",
         Verb::Speak if !can_speak(dialect) => {
             "an error: this dialect has no chat mode, so it cannot speak a given text"
         }
@@ -269,6 +277,16 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::UtteranceEnd => "what ends an utterance: silence, or the client",
         FieldRole::Framing => "how the messages are framed, in both directions",
         FieldRole::SpokenAnswer => "whether the answer is spoken",
+        FieldRole::Tools if !profile.calls_tools() => {
+            "accepted without effect: in this profile, the model calls no tools"
+        }
+        FieldRole::Tools => "functions that the model may call",
+        FieldRole::ToolResults | FieldRole::Output => "what the client's functions have returned",
+        FieldRole::CallId => "the call that a result belongs to",
+        FieldRole::Messages if profile.answers.is_none() => {
+            "accepted without effect: in this profile, the model hears only the microphone"
+        }
+        FieldRole::Messages => "messages that become part of the conversation",
         FieldRole::SpokenAnswers | FieldRole::MaxTokens | FieldRole::Temperature | FieldRole::Interruption
             if profile.answers.is_none() =>
         {

@@ -138,6 +138,12 @@ impl Extractor {
         Self { takes_snake_case, ..Self::default() }
     }
 
+    /// True if a part in camel case is also found in snake case.
+    #[must_use]
+    pub const fn takes_snake_case(&self) -> bool {
+        self.takes_snake_case
+    }
+
     /// Adds a pointer and returns its slot; a known pointer keeps its slot.
     pub fn add(&mut self, pointer: &str) -> usize {
         self.insert(pointer, false)

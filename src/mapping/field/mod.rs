@@ -1,11 +1,13 @@
 //! One field of a command, or one query parameter: its position, type, range and role.
 
+mod items;
 mod validate;
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 
+pub use self::items::{ItemPaths, ItemsFile, ListItem};
 use super::extract::Node;
 
 /// Role of a field. Mapping files name it in snake case after `to =`.
@@ -90,6 +92,16 @@ pub enum FieldRole {
     UtteranceEnd,
     /// How messages are framed, in place of the protocol's `framing`.
     Framing,
+    /// Tools that the model may call: a list.
+    Tools,
+    /// Results of calls: a list.
+    ToolResults,
+    /// Id of the call that a result belongs to.
+    CallId,
+    /// Result of a call.
+    Output,
+    /// Messages of the conversation: a list.
+    Messages,
     /// Whether the answer to a text is spoken.
     SpokenAnswer,
     /// Whether answers are spoken, from now on.
@@ -128,6 +140,8 @@ pub struct FieldFile {
     /// Type.
     #[serde(rename = "type")]
     pub type_name: FieldType,
+    /// Where the items of a `list` stand, and their parts.
+    pub items: Option<ItemsFile>,
     /// Values of a `choice`; `*` at the end of one stands for anything.
     #[serde(default)]
     pub values: Vec<String>,
@@ -177,6 +191,8 @@ pub enum FieldType {
     Object,
     /// Whether the message has the value at all: not `null`, and not `false`.
     Presence,
+    /// An array of objects, of which `items` says what is taken.
+    List,
 }
 
 /// A checked value.
@@ -192,6 +208,8 @@ pub enum FieldValue {
     Flag(bool),
     /// Strings.
     TextList(Vec<String>),
+    /// Items of a list.
+    Items(Arc<[ListItem]>),
     /// Present, without a value here.
     Object,
 }
@@ -205,6 +223,8 @@ pub struct ProtocolField {
     pub slot: usize,
     /// Index of the value that this one is remembered in.
     pub remember: Option<usize>,
+    /// Paths of a list's items; empty for other types.
+    pub items: ItemPaths,
     /// The field in the file.
     pub file: FieldFile,
 }
@@ -252,8 +272,7 @@ impl ProtocolField {
     }
 
     fn convert(&self, node: &Node<'_>) -> Result<FieldValue, String> {
-        let mapped = to_word(node).and_then(|word| self.file.value_map.get(word));
-        let translated = mapped.map(|mapped| Node::Str(mapped.as_str().into()));
+        let translated = to_word(node).and_then(|word| self.translate(word)).map(Node::Str);
         let node = match self.file.type_name {
             // The error lists the protocol's own words.
             FieldType::Choice => node,
@@ -271,11 +290,27 @@ impl ProtocolField {
             FieldType::TextList => self.parse_text_list(node).map(FieldValue::TextList),
             FieldType::Choice => self.parse_choice(node),
             FieldType::Presence => Ok(FieldValue::Flag(true)),
+            FieldType::List => match node {
+                Node::Raw(json) => self.items.read(json, self.file.max).map(FieldValue::Items),
+                other => Err(format!("Input should be a valid list, got {}", display_node(other))),
+            },
             FieldType::Object => match node {
                 Node::Object => Ok(FieldValue::Object),
                 other => Err(format!("Input should be an object, got {}", display_node(other))),
             },
         }
+    }
+
+    /// What `value_map` has for a word. A `*` at the end of a word in the map stands for anything, and `*` as its value for that.
+    fn translate<'w>(&'w self, word: &'w str) -> Option<Cow<'w, str>> {
+        let map = &self.file.value_map;
+        if let Some(value) = map.get(word) {
+            return Some(Cow::Borrowed(value.as_str()));
+        }
+        map.iter().find_map(|(known, value)| {
+            let rest = word.strip_prefix(known.strip_suffix('*')?)?;
+            Some(if value == "*" { Cow::Borrowed(rest) } else { Cow::Borrowed(value.as_str()) })
+        })
     }
 
     fn parse_text(&self, node: &Node<'_>) -> Result<FieldValue, String> {
@@ -311,8 +346,7 @@ impl ProtocolField {
     }
 
     fn parse_choice(&self, node: &Node<'_>) -> Result<FieldValue, String> {
-        let means = &self.file.value_map;
-        if means.is_empty() {
+        if self.file.value_map.is_empty() {
             return match node
                 .as_str()
                 .filter(|text| self.file.values.iter().any(|value| is_choice(value, text)))
@@ -323,9 +357,9 @@ impl ProtocolField {
                 }
             };
         }
-        let mapped = to_word(node).and_then(|word| means.get(word));
-        mapped.map(|mapped| FieldValue::Text(mapped.clone())).ok_or_else(|| {
-            let words: Vec<String> = means.keys().cloned().collect();
+        let mapped = to_word(node).and_then(|word| self.translate(word));
+        mapped.map(|mapped| FieldValue::Text(mapped.into_owned())).ok_or_else(|| {
+            let words: Vec<String> = self.file.value_map.keys().cloned().collect();
             format!("Input should be {}, got {}", one_of(&words), display_node(node))
         })
     }

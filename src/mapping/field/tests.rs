@@ -1,7 +1,8 @@
 use super::*;
 
 fn field(toml: &str) -> ProtocolField {
-    ProtocolField { name: "f".into(), slot: 0, remember: None, file: toml::from_str(toml).unwrap() }
+    let file = toml::from_str(toml).unwrap();
+    ProtocolField { name: "f".into(), slot: 0, remember: None, items: ItemPaths::default(), file }
 }
 
 #[test]
@@ -93,6 +94,11 @@ fn presence_is_a_flag_and_true_is_a_word() {
     let choice = field("type = \"choice\"\nvalue_map = { true = \"client\", false = \"silence\" }");
     for node in [Node::Bool(true), Node::Str("true".into())] {
         assert_eq!(choice.read(Some(&node)), Ok(Some(FieldValue::Text("client".into()))), "{node:?}");
+    }
+    let rate = field("type = \"integer\"\nmin = 8000\nvalue_map = { \"audio/pcm\" = \"16000\", \"audio/pcm;rate=*\" = \"*\" }");
+    for (word, expected) in [("audio/pcm", Some(16_000)), ("audio/pcm;rate=24000", Some(24_000)), ("audio/pcm;rate=9", None), ("audio/ogg", None)] {
+        let read = rate.read(Some(&Node::Str(word.into()))).ok();
+        assert_eq!(read, expected.map(|rate| Some(FieldValue::Integer(rate))), "{word}");
     }
     let inverted = field("type = \"flag\"\nvalue_map = { NEVER = \"false\", ALWAYS = \"true\" }");
     assert_eq!(inverted.read(Some(&Node::Str("NEVER".into()))), Ok(Some(FieldValue::Flag(false))));

@@ -16,6 +16,7 @@ fn floor_with_hold(hold_max_ms: u32) -> (Floor, Instant, Actions) {
     let options = FloorOptions {
         frame_max_bytes: 65_536,
         has_fixed_frames: false,
+        reports_complete: false,
         confirms_playback: false,
         playout,
         ..FloorOptions::default()
