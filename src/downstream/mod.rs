@@ -234,3 +234,6 @@ impl Codec {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

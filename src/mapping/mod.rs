@@ -57,7 +57,7 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 29] = [
+const EMBEDDED: [(&str, &str); 31] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
@@ -70,6 +70,8 @@ const EMBEDDED: [(&str, &str); 29] = [
     ("client/minicpm-o.toml", include_str!("../../mappings/client/minicpm-o.toml")),
     ("client/sglang-omni.toml", include_str!("../../mappings/client/sglang-omni.toml")),
     ("client/vllm-omni.toml", include_str!("../../mappings/client/vllm-omni.toml")),
+    ("client/gemini-live.toml", include_str!("../../mappings/client/gemini-live.toml")),
+    ("client/qwen-omni-realtime.toml", include_str!("../../mappings/client/qwen-omni-realtime.toml")),
     ("client/xiaozhi.toml", include_str!("../../mappings/client/xiaozhi.toml")),
     ("client/pipecat.toml", include_str!("../../mappings/client/pipecat.toml")),
     ("client/minicpm-o-legacy.toml", include_str!("../../mappings/client/minicpm-o-legacy.toml")),
