@@ -65,12 +65,12 @@ fn both_spellings_and_kinds_of_frames_lead_to_the_same() {
         (
             r#"{"realtime_input": {"audio": {"data": "-__-AAE=", "mime_type": "audio/pcm;rate=16000"}}}"#,
             r#"{"realtimeInput":{"audio":{"data":"+//+AAE=","mimeType":"audio/pcm;rate=16000"}}}"#,
-            vec!["audio 5"],
+            vec!["adjust [InputRate(16000), InputChannels(1)]", "audio 5"],
         ),
         (
             r#"{"realtime_input": {"media_chunks": [{"data": "-__-", "mime_type": "audio/pcm"}]}}"#,
             r#"{"realtimeInput":{"mediaChunks":[{"data":"+//+","mimeType":"audio/pcm"}]}}"#,
-            vec!["audio 3"],
+            vec!["adjust [InputRate(16000), InputChannels(1)]", "audio 3"],
         ),
         (
             r#"{"realtime_input": {"video": {"data": "_9j_4A==", "mime_type": "image/jpeg"}}}"#,
