@@ -284,9 +284,9 @@ impl ProtocolField {
                 Node::Str(_) => Ok(FieldValue::Object),
                 other => Err(format!("Input should be a valid string, got {}", display_node(other))),
             },
-            FieldType::Integer => self.parse_number(node, true),
-            FieldType::Number => self.parse_number(node, false),
-            FieldType::Flag => parse_flag(node).map(FieldValue::Flag),
+            FieldType::Integer => self.name_words(node, "integer", self.parse_number(node, true)),
+            FieldType::Number => self.name_words(node, "number", self.parse_number(node, false)),
+            FieldType::Flag => self.name_words(node, "boolean", parse_flag(node).map(FieldValue::Flag)),
             FieldType::TextList => self.parse_text_list(node).map(FieldValue::TextList),
             FieldType::Choice => self.parse_choice(node),
             FieldType::Presence => Ok(FieldValue::Flag(true)),
@@ -359,8 +359,29 @@ impl ProtocolField {
         }
         let mapped = to_word(node).and_then(|word| self.translate(word));
         mapped.map(|mapped| FieldValue::Text(mapped.into_owned())).ok_or_else(|| {
-            let words: Vec<String> = self.file.value_map.keys().cloned().collect();
-            format!("Input should be {}, got {}", one_of(&words), display_node(node))
+            format!("Input should be {}, got {}", one_of(&self.words()), display_node(node))
+        })
+    }
+
+    /// The protocol's own words.
+    fn words(&self) -> Vec<String> {
+        self.file.value_map.keys().cloned().collect()
+    }
+
+    /// Adds the protocol's own words to the error about a text that is none of them, and nothing else of this kind.
+    fn name_words(
+        &self,
+        node: &Node<'_>,
+        kind: &str,
+        read: Result<FieldValue, String>,
+    ) -> Result<FieldValue, String> {
+        let is_number = |text: &str| text.trim().parse::<f64>().is_ok();
+        if self.file.value_map.is_empty() || node.as_str().is_none_or(is_number) {
+            return read;
+        }
+        read.map_err(|_| {
+            let words = one_of(&self.words());
+            format!("Input should be {words}, or a valid {kind}, got {}", display_node(node))
         })
     }
 

@@ -100,6 +100,8 @@ fn presence_is_a_flag_and_true_is_a_word() {
         let read = rate.read(Some(&Node::Str(word.into()))).ok();
         assert_eq!(read, expected.map(|rate| Some(FieldValue::Integer(rate))), "{word}");
     }
+    let problem = rate.read(Some(&Node::Str("audio/ogg".into()))).unwrap_err();
+    assert_eq!(problem, "Input should be 'audio/pcm' or 'audio/pcm;rate=*', or a valid integer, got 'audio/ogg'");
     let inverted = field("type = \"flag\"\nvalue_map = { NEVER = \"false\", ALWAYS = \"true\" }");
     assert_eq!(inverted.read(Some(&Node::Str("NEVER".into()))), Ok(Some(FieldValue::Flag(false))));
 }
