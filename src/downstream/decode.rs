@@ -6,14 +6,13 @@ use super::{
         find_flag, find_rate, find_text, find_turn, to_messages, to_settings, to_speak_request, to_video_frame,
     },
     framing::{AudioFormat, FrameContent},
+    messages::NO_TEXT,
     realtime,
 };
 use crate::{
     audio::{input_converter::InputConverter, pcm},
     error::{Error, ErrorKind},
-    event::{
-        AnswerRequest, ClientEvent, CloseReason, Entry, EntryId, EntryPart, EntryPlace, Frame, Role, Setting,
-    },
+    event::{AnswerRequest, ClientEvent, CloseReason, Frame, Setting},
     mapping::{
         ClientMapping,
         client::{EmptyMessage, EventName, Framing, ProtocolCommand, Verb},
@@ -21,9 +20,6 @@ use crate::{
         field::{FieldRole, FieldValue, ProtocolField, display_node},
     },
 };
-
-/// Error text for a text of the user in full duplex.
-const NO_TEXT: &str = "the model of this profile takes no text; it hears only the microphone";
 
 /// Longest id of a message that its error repeats.
 const MESSAGE_ID_MAX_CHARS: usize = 256;
@@ -275,49 +271,6 @@ impl Codec {
         let settings = to_settings(values)?;
         settings.iter().for_each(|setting| self.note_setting(setting));
         Ok(settings)
-    }
-
-    /// Refuses a text of the user that the model does not take, where the protocol can say so.
-    fn check_takes_text(&self, command: &ProtocolCommand) -> Result<(), Error> {
-        let is_text = || command.verbs.iter().any(|it| matches!(it.verb, Verb::Ask | Verb::Tell));
-        if !self.takes_text && !self.mapping.event(EventName::RequestFailed).is_empty() && is_text() {
-            return Err(Error::new(ErrorKind::Invalid, format!("'{}': {NO_TEXT}", command.name)));
-        }
-        Ok(())
-    }
-
-    /// Adds a text of the user to the conversation. With `answer`, also asks for an answer, spoken or not.
-    fn pass_message(
-        &mut self,
-        text: String,
-        answer: Option<Option<bool>>,
-        handle: &mut impl FnMut(ClientEvent<'_>),
-    ) {
-        self.pass_messages(vec![(Role::User, vec![EntryPart::Text(text)])], answer, handle);
-    }
-
-    /// Adds messages to the conversation. With `answer`, also asks for an answer, spoken or not.
-    fn pass_messages(
-        &mut self,
-        messages: Vec<(Role, Vec<EntryPart>)>,
-        answer: Option<Option<bool>>,
-        handle: &mut impl FnMut(ClientEvent<'_>),
-    ) {
-        for (role, parts) in messages {
-            let entry = Entry { id: self.next_entry_id(), role, parts };
-            handle(ClientEvent::AddEntry(Box::new(entry), EntryPlace::End));
-        }
-        if let Some(speaks) = answer {
-            let request = AnswerRequest { by_client: true, speaks, ..AnswerRequest::default() };
-            handle(ClientEvent::Answer(Box::new(request)));
-        }
-    }
-
-    /// Number of the next entry that the client adds.
-    pub(super) const fn next_entry_id(&mut self) -> EntryId {
-        let id = EntryId(EntryId::FIRST_ADDED.0.wrapping_add(self.asked));
-        self.asked = self.asked.wrapping_add(1);
-        id
     }
 
     /// Decodes the base64 audio of a command; `None` for a command without audio, or with none.

@@ -14,6 +14,7 @@ mod field_values;
 mod framing;
 pub(crate) mod json_text;
 mod live;
+mod messages;
 mod picture;
 mod query;
 mod realtime;
