@@ -200,6 +200,23 @@ mod tests {
     }
 
     #[test]
+    fn result_may_be_a_list_or_two_fields() {
+        let item = ListItem {
+            call_id: Some("a".to_owned()),
+            output: Some("1".to_owned()),
+            ..ListItem::default()
+        };
+        let text = |text: &str| FieldValue::Text(text.to_owned());
+        let of_list = vec![(FieldRole::ToolResults, FieldValue::Items([item].into()))];
+        let of_fields = vec![(FieldRole::Output, text("1")), (FieldRole::CallId, text("a"))];
+        for values in [of_list, of_fields] {
+            let expected = ToolResult { call_id: "a".to_owned(), output: "1".to_owned() };
+            assert_eq!(to_results(values), [expected]);
+        }
+        assert_eq!(to_results(vec![(FieldRole::Output, text("1"))]), [], "a result of no call");
+    }
+
+    #[test]
     fn tools_with_bad_names_are_refused() {
         for (tools, words) in [
             (vec![tool("a b", None)], "name 'a b'"),
