@@ -190,7 +190,7 @@ fn clients_own_detection_of_activity_decides() {
 
 #[test]
 fn written_answers_have_no_audio() {
-    let mut client = Gemini::connect(&["Good morning."], json!({"generationConfig": {"responseModalities": ["TEXT"]}}));
+    let mut client = Gemini::connect(&["Good morning."], json!({"generation_config": {"response_modalities": ["TEXT"]}}));
     client.ask("Hello.");
     client.wait_for("/serverContent/turnComplete", 1);
     assert_eq!(client.names(1), ["modelTurn", "turnComplete"]);
@@ -202,7 +202,7 @@ fn bad_input_closes_with_a_reason_and_a_drain_is_announced() {
     let mut client = Gemini::connect(&[], json!({}));
     client.send(&json!({"realtimeInput": {"audio": {"data": "AAAA", "mimeType": "audio/ogg"}}}));
     let (code, reason) = client.close().unwrap();
-    assert!(code == 1007 && reason.contains("audio/ogg") && reason.len() <= 123, "{code} {reason}");
+    assert!(code == 1007 && reason.contains("mime_type: Input should be 'audio/pcm'") && reason.len() <= 123, "{code} {reason}");
     let mut client = Gemini::connect(&[LONG], json!({}));
     client.ask("Tell me.");
     client.wait_for("/serverContent/modelTurn", 1);

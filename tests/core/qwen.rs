@@ -5,12 +5,11 @@ use std::time::Duration;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use voxbridge::simulator::SimulatorConfig;
+use voxbridge_test_support::PICTURE;
 
 use crate::harness::{Harness, HarnessConfig, bytes_of, recording, zeros};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Start of a JPEG file.
-const JPEG: &str = "/9j/4AAQSkZJRg==";
 
 fn connect() -> Harness {
     let simulator = SimulatorConfig { record: true, workers: 2, ..SimulatorConfig::default() };
@@ -48,12 +47,13 @@ fn utterance_with_a_picture_is_answered_and_the_end_is_announced() {
         "turn_detection": {"type": "server_vad", "threshold": 0.2, "prefix_padding_ms": 300, "silence_duration_ms": 800},
     }));
     assert_eq!(session["input_audio_format"], "pcm16");
-    harness.send_json(&json!({"type": "input_image_buffer.append", "image": JPEG}));
+    harness.send_json(&json!({"type": "input_image_buffer.append", "image": PICTURE}));
     say(&mut harness, &recording("goforward_16k.wav"), 1);
     say(&mut harness, &zeros(1500), 1);
-    harness.next_event("response.done");
+    let done = harness.run_until(|harness| !harness.events("response.done").is_empty(), MINUTE);
+    assert!(done.is_some(), "{:?}", harness.names());
     assert!(!harness.events("response.audio.delta").is_empty(), "{:?}", harness.names());
-    assert!(harness.sent_containing(&JPEG[..12]).len() == 1, "the model sees the picture");
+    assert!(harness.sent_containing(&PICTURE[..40]).len() == 1, "the model sees the picture");
     assert_eq!(harness.events("error").len(), 0, "{:?}", harness.events("error"));
     harness.send_json(&json!({"type": "session.finish"}));
     let ended = harness.run_until(Harness::is_closed, MINUTE);

@@ -18,6 +18,7 @@ for name in ["agentic_rl", "reinforcement", "reinforcement.common", "reinforceme
     sys.modules[f"dashscope.finetune.{name}"] = MagicMock()
 
 from dashscope.audio.qwen_omni import MultiModality, OmniRealtimeCallback, OmniRealtimeConversation
+from dashscope.audio.qwen_omni.omni_realtime import TranscriptionParams
 
 IN_HZ, OUT_HZ = 16000, 24000
 PATIENCE_S = 36
@@ -45,18 +46,19 @@ class Events(OmniRealtimeCallback):
         return event
 
 
-def connect(base_url):
+CONVERSATION = {
+    "output_modalities": [MultiModality.AUDIO, MultiModality.TEXT],
+    "voice": "Cherry",
+    "instructions": "Answer in one sentence.",
+}
+
+
+def connect(base_url, model="qwen3-omni-flash-realtime", settings=CONVERSATION):
     events = Events()
     url = base_url.replace("http", "ws", 1) + "/api-ws/v1/realtime"
-    conversation = OmniRealtimeConversation(
-        model="qwen3-omni-flash-realtime", callback=events, url=url, api_key="test-key"
-    )
+    conversation = OmniRealtimeConversation(model=model, callback=events, url=url, api_key="test-key")
     conversation.connect()
-    conversation.update_session(
-        output_modalities=[MultiModality.AUDIO, MultiModality.TEXT],
-        voice="Cherry",
-        instructions="Answer in one sentence.",
-    )
+    conversation.update_session(**settings)
     events.wait_for("session.updated")
     return conversation, events
 
@@ -89,6 +91,18 @@ def write_heard(path, audio):
 
 def seconds(audio):
     return round(len(audio) / 2 / OUT_HZ, 3)
+
+
+def transcription(base_url, recording, _heard, _text):
+    params = TranscriptionParams(language="en", sample_rate=IN_HZ, input_audio_format="pcm")
+    settings = {"output_modalities": [MultiModality.TEXT], "transcription_params": params}
+    talk, events = connect(base_url, "qwen3-asr-flash-realtime", settings)
+    stop = say(talk, recording)
+    event = events.wait_for("conversation.item.input_audio_transcription.completed")
+    stop.set()
+    talk.end_session()
+    talk.close()
+    return {"text": event["transcript"].strip()}
 
 
 def conversation(base_url, recording, heard, _text):
@@ -144,7 +158,7 @@ def close(base_url, _recording, _heard, _text):
     return {"code": events.code, "clean": True}
 
 
-CELLS = {"conversation": conversation, "interruption": interruption, "error": error, "close": close}
+CELLS = {"transcription": transcription, "conversation": conversation, "interruption": interruption, "error": error, "close": close}
 
 
 def main():
