@@ -3,7 +3,8 @@
 use super::{
     Codec, CodecKind, IgnoredField,
     field_values::{
-        find_flag, find_rate, find_text, find_turn, to_messages, to_settings, to_speak_request, to_video_frame,
+        find_flag, find_rate, find_text, find_turn, to_messages, to_settings, to_speak_request,
+        to_video_frame,
     },
     framing::{AudioFormat, FrameContent},
     messages::NO_TEXT,

@@ -6,9 +6,7 @@ use super::{picture, reference, tools};
 use crate::{
     audio::{encoding::Encoding, vad::Sensitivity},
     error::{Error, ErrorKind},
-    event::{
-        EntryPart, MicrophoneMode, Role, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame,
-    },
+    event::{EntryPart, MicrophoneMode, Role, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame},
     mapping::field::{FieldRole, FieldValue},
 };
 
@@ -155,7 +153,9 @@ pub(super) fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> 
             let texts: Vec<_> = items.iter().flat_map(|item| &item.texts).map(String::as_str).collect();
             Setting::Instructions(texts.join("\n"))
         }
-        (FieldRole::MaxTokens, FieldValue::Integer(max)) => Setting::AnswerMaxTokens(Some(as_u32(max).max(1))),
+        (FieldRole::MaxTokens, FieldValue::Integer(max)) => {
+            Setting::AnswerMaxTokens(Some(as_u32(max).max(1)))
+        }
         (FieldRole::Temperature, FieldValue::Number(temperature)) => Setting::Temperature(Some(temperature)),
         (FieldRole::EchoCancellation, FieldValue::Flag(on)) => Setting::EchoCancellation(on),
         (FieldRole::RolloverEvents, FieldValue::Flag(on)) => Setting::RolloverEvents(on),

@@ -130,7 +130,9 @@ mod tests {
             }
             EventName::AudioCleared => ClientCommand::AudioCleared,
             EventName::AudioAnswered => ClientCommand::AudioAnswered { samples: 1 },
-            EventName::AnswerStarted | EventName::ToolsCancelled => ClientCommand::AnswerStarted { segment_id: 1, by_client: true },
+            EventName::AnswerStarted | EventName::ToolsCancelled => {
+                ClientCommand::AnswerStarted { segment_id: 1, by_client: true }
+            }
             EventName::AnswerEnded | EventName::AnswerCancelled | EventName::AnswerAwaitsTools => {
                 let usage = TokenUsage::default();
                 ClientCommand::AnswerEnded {

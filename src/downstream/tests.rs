@@ -51,7 +51,13 @@ fn encode(codec: &mut Codec, command: &ClientCommand) -> Vec<serde_json::Value> 
 
 fn partial(text: &str) -> ClientCommand {
     let text = text.to_owned();
-    ClientCommand::TranscriptPartial { speaker: Speaker::Assistant, text, segment_id: 1, audio_ms: 0, start_ms: 0 }
+    ClientCommand::TranscriptPartial {
+        speaker: Speaker::Assistant,
+        text,
+        segment_id: 1,
+        audio_ms: 0,
+        start_ms: 0,
+    }
 }
 
 fn ended(segment_id: u32, cancelled: bool) -> ClientCommand {
@@ -149,14 +155,26 @@ fn odd_messages_are_errors_and_never_more() {
         (r#"{"realtimeInput": {"audio": {"data": "!"}}}"#, ErrorKind::Invalid),
         (r#"{"realtimeInput": {"audio": {}}}"#, ErrorKind::Invalid),
         (r#"{"realtimeInput": {"audio": {"data": "AAAA", "mimeType": "audio/ogg"}}}"#, ErrorKind::Invalid),
-        (r#"{"realtimeInput": {"audio": {"data": "AAAA", "mimeType": "audio/pcm;rate=1"}}}"#, ErrorKind::Invalid),
-        (r#"{"realtimeInput": {"audio": {"data": "AAAA", "mimeType": "audio/pcm;rate=99999999999999"}}}"#, ErrorKind::Invalid),
+        (
+            r#"{"realtimeInput": {"audio": {"data": "AAAA", "mimeType": "audio/pcm;rate=1"}}}"#,
+            ErrorKind::Invalid,
+        ),
+        (
+            r#"{"realtimeInput": {"audio": {"data": "AAAA", "mimeType": "audio/pcm;rate=99999999999999"}}}"#,
+            ErrorKind::Invalid,
+        ),
         (r#"{"realtimeInput": {"video": {"data": "AAAA"}}}"#, ErrorKind::Invalid),
-        (r#"{"clientContent": {"turns": [{"role": "ghost", "parts": [{"text": "x"}]}]}}"#, ErrorKind::Invalid),
+        (
+            r#"{"clientContent": {"turns": [{"role": "ghost", "parts": [{"text": "x"}]}]}}"#,
+            ErrorKind::Invalid,
+        ),
         (r#"{"clientContent": {"turns": [5]}}"#, ErrorKind::Invalid),
         (r#"{"setup": {"tools": [{"functionDeclarations": [{"name": "a b"}]}]}}"#, ErrorKind::Invalid),
         (r#"{"setup": {"generationConfig": {"temperature": 9}}}"#, ErrorKind::Invalid),
-        (r#"{"toolResponse": {"functionResponses": [{"id": "no", "response": {}}]}}"#, ErrorKind::UnknownToolCall),
+        (
+            r#"{"toolResponse": {"functionResponses": [{"id": "no", "response": {}}]}}"#,
+            ErrorKind::UnknownToolCall,
+        ),
     ] {
         let mut events = 0;
         let error = gemini().decode(Frame::Text(text), |event| {
@@ -173,7 +191,9 @@ fn odd_messages_are_errors_and_never_more() {
 fn rate_of_a_message_of_audio_changes_the_format_once() {
     let mut codec = gemini();
     let message = |rate: u32| {
-        format!(r#"{{"realtimeInput": {{"audio": {{"data": "AAAA", "mimeType": "audio/pcm;rate={rate}"}}}}}}"#)
+        format!(
+            r#"{{"realtimeInput": {{"audio": {{"data": "AAAA", "mimeType": "audio/pcm;rate={rate}"}}}}}}"#
+        )
     };
     let change = decode_text(&mut codec, &message(24_000));
     assert!(change.len() == 2 && change[0].contains("InputRate(24000)"), "{change:?}");
@@ -195,7 +215,11 @@ fn turn_ends_after_the_results_of_its_calls() {
     encode(&mut codec, &call("b"));
     let sent = encode(&mut codec, &ended(3, false));
     assert!(sent.len() == 1 && sent[0]["serverContent"].is_null(), "{sent:?}");
-    let result = |id: &str| format!(r#"{{"tool_response": {{"functionResponses": [{{"id": "{id}", "name": "light", "response": {{"ok": true}}}}]}}}}"#);
+    let result = |id: &str| {
+        format!(
+            r#"{{"tool_response": {{"functionResponses": [{{"id": "{id}", "name": "light", "response": {{"ok": true}}}}]}}}}"#
+        )
+    };
     assert_eq!(decode_text(&mut codec, &result("a")), [r#"user: a={"ok": true}"#]);
     assert_eq!(decode_text(&mut codec, &result("a")), ["UnknownToolCall"]);
     assert_eq!(decode_text(&mut codec, &result("b")), [r#"user: b={"ok": true}"#, "answer"]);
@@ -211,7 +235,10 @@ fn turn_ends_after_the_results_of_its_calls() {
 fn interrupted_turn_is_complete_after_the_interruption() {
     let sent = encode(&mut gemini(), &ended(1, true));
     assert_eq!(sent[0], serde_json::json!({"serverContent": {"interrupted": true}}));
-    assert_eq!((&sent[1]["serverContent"]["turnComplete"], &sent[1]["usageMetadata"]["totalTokenCount"]), (&true.into(), &12.into()));
+    assert_eq!(
+        (&sent[1]["serverContent"]["turnComplete"], &sent[1]["usageMetadata"]["totalTokenCount"]),
+        (&true.into(), &12.into())
+    );
 }
 
 #[test]

@@ -147,11 +147,8 @@ impl Codec {
         let is_empty = results.is_empty();
         for result in results {
             self.calls.ids.retain(|id| *id != result.call_id);
-            let entry = Entry {
-                id: self.next_entry_id(),
-                role: Role::User,
-                parts: vec![EntryPart::Result(result)],
-            };
+            let entry =
+                Entry { id: self.next_entry_id(), role: Role::User, parts: vec![EntryPart::Result(result)] };
             handle(ClientEvent::AddEntry(Box::new(entry), EntryPlace::End));
         }
         if self.calls.ids.is_empty() && !is_empty {
@@ -201,11 +198,8 @@ mod tests {
 
     #[test]
     fn result_may_be_a_list_or_two_fields() {
-        let item = ListItem {
-            call_id: Some("a".to_owned()),
-            output: Some("1".to_owned()),
-            ..ListItem::default()
-        };
+        let item =
+            ListItem { call_id: Some("a".to_owned()), output: Some("1".to_owned()), ..ListItem::default() };
         let text = |text: &str| FieldValue::Text(text.to_owned());
         let of_list = vec![(FieldRole::ToolResults, FieldValue::Items([item].into()))];
         let of_fields = vec![(FieldRole::Output, text("1")), (FieldRole::CallId, text("a"))];

@@ -9,7 +9,8 @@ use voxbridge::simulator::SimulatorConfig;
 use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, zeros};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const LONG: &str = "This is an answer of many words, so that it is heard for some seconds and can be interrupted.";
+const LONG: &str =
+    "This is an answer of many words, so that it is heard for some seconds and can be interrupted.";
 
 struct Gemini {
     harness: Harness,
@@ -53,7 +54,9 @@ impl Gemini {
     fn say(&mut self, samples: &[i16]) {
         for frame in samples.chunks(1600) {
             let data = URL_SAFE.encode(bytes_of(frame));
-            self.send(&json!({"realtime_input": {"audio": {"data": data, "mime_type": "audio/pcm;rate=16000"}}}));
+            self.send(
+                &json!({"realtime_input": {"audio": {"data": data, "mime_type": "audio/pcm;rate=16000"}}}),
+            );
             self.harness.advance(Duration::from_millis(100));
         }
     }
@@ -106,7 +109,11 @@ fn utterance_is_answered_by_a_complete_turn() {
     assert!(at("modelTurn") < at("generationComplete"), "{names:?}");
     assert_eq!(names.iter().filter(|name| *name == "generationComplete").count(), 1, "{names:?}");
     assert_eq!(names.last().map(String::as_str), Some("turnComplete"), "{names:?}");
-    let words: String = client.all().iter().filter_map(|it| it["serverContent"]["outputTranscription"]["text"].as_str()).collect();
+    let words: String = client
+        .all()
+        .iter()
+        .filter_map(|it| it["serverContent"]["outputTranscription"]["text"].as_str())
+        .collect();
     assert_eq!(words, "Good morning.");
     let last = client.all().pop().unwrap().clone();
     assert!(last["usageMetadata"]["totalTokenCount"].as_u64().unwrap() > 0, "{last}");
@@ -148,7 +155,8 @@ fn turn_with_calls_is_complete_after_their_results() {
     client.ask("Blink.");
     client.wait_for("/usageMetadata", 1);
     assert_eq!(client.names(1), ["toolCall", "toolCall", "usageMetadata"]);
-    let ids: Vec<_> = client.all()[1..3].iter().map(|it| it["toolCall"]["functionCalls"][0]["id"].clone()).collect();
+    let ids: Vec<_> =
+        client.all()[1..3].iter().map(|it| it["toolCall"]["functionCalls"][0]["id"].clone()).collect();
     assert_ne!(ids[0], ids[1]);
     let result = |id: &Value| json!({"tool_response": {"functionResponses": [{"id": id, "name": "light", "response": {"ok": true}}]}});
     client.send(&result(&ids[1]));
@@ -190,11 +198,14 @@ fn clients_own_detection_of_activity_decides() {
 
 #[test]
 fn written_answers_have_no_audio() {
-    let mut client = Gemini::connect(&["Good morning."], json!({"generation_config": {"response_modalities": ["TEXT"]}}));
+    let mut client =
+        Gemini::connect(&["Good morning."], json!({"generation_config": {"response_modalities": ["TEXT"]}}));
     client.ask("Hello.");
     client.wait_for("/serverContent/turnComplete", 1);
     assert_eq!(client.names(1), ["modelTurn", "turnComplete"]);
-    assert!(client.all().iter().all(|it| it.pointer("/serverContent/modelTurn/parts/0/inlineData").is_none()));
+    assert!(
+        client.all().iter().all(|it| it.pointer("/serverContent/modelTurn/parts/0/inlineData").is_none())
+    );
 }
 
 #[test]
@@ -202,7 +213,10 @@ fn bad_input_closes_with_a_reason_and_a_drain_is_announced() {
     let mut client = Gemini::connect(&[], json!({}));
     client.send(&json!({"realtimeInput": {"audio": {"data": "AAAA", "mimeType": "audio/ogg"}}}));
     let (code, reason) = client.close().unwrap();
-    assert!(code == 1007 && reason.contains("mime_type: Input should be 'audio/pcm'") && reason.len() <= 123, "{code} {reason}");
+    assert!(
+        code == 1007 && reason.contains("mime_type: Input should be 'audio/pcm'") && reason.len() <= 123,
+        "{code} {reason}"
+    );
     let mut client = Gemini::connect(&[LONG], json!({}));
     client.ask("Tell me.");
     client.wait_for("/serverContent/modelTurn", 1);

@@ -41,11 +41,14 @@ fn say(harness: &mut Harness, samples: &[i16], rate_factor: usize) {
 #[test]
 fn utterance_with_a_picture_is_answered_and_the_end_is_announced() {
     let mut harness = connect();
-    let session = update(&mut harness, &json!({
-        "modalities": ["text", "audio"], "voice": "Cherry", "input_audio_format": "pcm16", "output_audio_format": "pcm16",
-        "input_audio_transcription": {"model": null},
-        "turn_detection": {"type": "server_vad", "threshold": 0.2, "prefix_padding_ms": 300, "silence_duration_ms": 800},
-    }));
+    let session = update(
+        &mut harness,
+        &json!({
+            "modalities": ["text", "audio"], "voice": "Cherry", "input_audio_format": "pcm16", "output_audio_format": "pcm16",
+            "input_audio_transcription": {"model": null},
+            "turn_detection": {"type": "server_vad", "threshold": 0.2, "prefix_padding_ms": 300, "silence_duration_ms": 800},
+        }),
+    );
     assert_eq!(session["input_audio_format"], "pcm16");
     harness.send_json(&json!({"type": "input_image_buffer.append", "image": PICTURE}));
     say(&mut harness, &recording("goforward_16k.wav"), 1);

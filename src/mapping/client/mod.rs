@@ -23,7 +23,9 @@ use self::{
 };
 pub use self::{
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
-    file::{AudioIn, AudioOut, CloseSpelling, EchoMode, EmptyMessage, FieldNames, ReportedAs, TranscriptRules},
+    file::{
+        AudioIn, AudioOut, CloseSpelling, EchoMode, EmptyMessage, FieldNames, ReportedAs, TranscriptRules,
+    },
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
     slot::Slot,

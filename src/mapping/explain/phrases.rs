@@ -287,7 +287,10 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
             "accepted without effect: in this profile, the model hears only the microphone"
         }
         FieldRole::Messages => "messages that become part of the conversation",
-        FieldRole::SpokenAnswers | FieldRole::MaxTokens | FieldRole::Temperature | FieldRole::Interruption
+        FieldRole::SpokenAnswers
+        | FieldRole::MaxTokens
+        | FieldRole::Temperature
+        | FieldRole::Interruption
             if profile.answers.is_none() =>
         {
             "accepted without effect: this profile answers no single turns"

@@ -160,7 +160,8 @@ fn camel_case_is_found_in_snake_case_too() {
         assert_eq!(found.get(kind).and_then(Node::as_str), Some("a"), "{text}");
     }
     let composed = extractor.compose(&BTreeMap::from([(end, true.into()), (kind, "b".into())]));
-    let expected = serde_json::json!({"realtimeInput": {"audioStreamEnd": true, "mediaChunks": [{"mimeType": "b"}]}});
+    let expected =
+        serde_json::json!({"realtimeInput": {"audioStreamEnd": true, "mediaChunks": [{"mimeType": "b"}]}});
     assert_eq!(composed, expected);
     let mut exact = Extractor::default();
     let slot = exact.add("/audioStreamEnd");

@@ -136,7 +136,11 @@ impl ItemsFile {
             Some(FieldRole::ToolResults) => (&["call_id", "output"], &["name", "call_id", "output"]),
             Some(FieldRole::Messages) => (&["text"], &["role", "text", "image"]),
             Some(FieldRole::Instructions) => (&["text"], &["text"]),
-            _ => return Some("is a `list`, which is for tools, tool_results, messages and instructions".to_owned()),
+            _ => {
+                return Some(
+                    "is a `list`, which is for tools, tool_results, messages and instructions".to_owned(),
+                );
+            }
         };
         let has = |name: &str| parts.iter().any(|(known, paths)| *known == name && paths.is_some());
         if let Some(missing) = needed.iter().find(|name| !has(name)) {
@@ -399,10 +403,10 @@ mod tests {
         let read = tools.read(json, None).unwrap();
         let found: Vec<_> =
             read.iter().map(|item| (item.name.as_deref(), item.parameters.as_deref())).collect();
-        assert_eq!(found, [
-            (Some("a"), Some(r#"{"type": "OBJECT"}"#)),
-            (Some("b"), Some(r#"{"type": "object"}"#)),
-        ]);
+        assert_eq!(
+            found,
+            [(Some("a"), Some(r#"{"type": "OBJECT"}"#)), (Some("b"), Some(r#"{"type": "object"}"#)),]
+        );
     }
 
     #[test]
@@ -411,7 +415,10 @@ mod tests {
         let json = r#"[{"role": "user", "parts": [{"text": "a"}, {"inline_data": {"data": "AA=="}}, {"text": "b"}]},
             {"parts": {"text": "single"}}]"#;
         let read = turns.read(json, None).unwrap();
-        assert_eq!((read[0].texts.as_slice(), read[0].images.len()), (&["a".to_owned(), "b".to_owned()][..], 1));
+        assert_eq!(
+            (read[0].texts.as_slice(), read[0].images.len()),
+            (&["a".to_owned(), "b".to_owned()][..], 1)
+        );
         assert_eq!((read[1].texts.as_slice(), &read[1].role), (&["single".to_owned()][..], &None));
         let results = paths("each = \"/*\"\ncall_id = \"/id\"\noutput = \"/response\"");
         let read = results.read(r#"{"id": "x", "response": {"ok": [true]}}"#, None).unwrap();

@@ -358,9 +358,9 @@ impl ProtocolField {
             };
         }
         let mapped = to_word(node).and_then(|word| self.translate(word));
-        mapped.map(|mapped| FieldValue::Text(mapped.into_owned())).ok_or_else(|| {
-            format!("Input should be {}, got {}", one_of(&self.words()), display_node(node))
-        })
+        mapped
+            .map(|mapped| FieldValue::Text(mapped.into_owned()))
+            .ok_or_else(|| format!("Input should be {}, got {}", one_of(&self.words()), display_node(node)))
     }
 
     /// The protocol's own words.

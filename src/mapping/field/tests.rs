@@ -95,13 +95,23 @@ fn presence_is_a_flag_and_true_is_a_word() {
     for node in [Node::Bool(true), Node::Str("true".into())] {
         assert_eq!(choice.read(Some(&node)), Ok(Some(FieldValue::Text("client".into()))), "{node:?}");
     }
-    let rate = field("type = \"integer\"\nmin = 8000\nvalue_map = { \"audio/pcm\" = \"16000\", \"audio/pcm;rate=*\" = \"*\" }");
-    for (word, expected) in [("audio/pcm", Some(16_000)), ("audio/pcm;rate=24000", Some(24_000)), ("audio/pcm;rate=9", None), ("audio/ogg", None)] {
+    let rate = field(
+        "type = \"integer\"\nmin = 8000\nvalue_map = { \"audio/pcm\" = \"16000\", \"audio/pcm;rate=*\" = \"*\" }",
+    );
+    for (word, expected) in [
+        ("audio/pcm", Some(16_000)),
+        ("audio/pcm;rate=24000", Some(24_000)),
+        ("audio/pcm;rate=9", None),
+        ("audio/ogg", None),
+    ] {
         let read = rate.read(Some(&Node::Str(word.into()))).ok();
         assert_eq!(read, expected.map(|rate| Some(FieldValue::Integer(rate))), "{word}");
     }
     let problem = rate.read(Some(&Node::Str("audio/ogg".into()))).unwrap_err();
-    assert_eq!(problem, "Input should be 'audio/pcm' or 'audio/pcm;rate=*', or a valid integer, got 'audio/ogg'");
+    assert_eq!(
+        problem,
+        "Input should be 'audio/pcm' or 'audio/pcm;rate=*', or a valid integer, got 'audio/ogg'"
+    );
     let inverted = field("type = \"flag\"\nvalue_map = { NEVER = \"false\", ALWAYS = \"true\" }");
     assert_eq!(inverted.read(Some(&Node::Str("NEVER".into()))), Ok(Some(FieldValue::Flag(false))));
 }
