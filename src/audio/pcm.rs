@@ -73,12 +73,20 @@ pub fn encode_base64(bytes: &[u8], out: &mut String) {
     base64_simd::STANDARD.encode_append(bytes, out);
 }
 
-/// Decodes a client's base64, with or without padding, and appends the bytes to `out`.
+/// Decodes a client's base64, in either alphabet of RFC 4648 and with or without padding, and appends the bytes to `out`.
 ///
 /// # Errors
 /// The first mistake in the text. `out` may have some of the bytes before it.
 pub fn decode_base64(text: &str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
-    LENIENT_BASE64.decode_vec(text, out)
+    let start = out.len();
+    match LENIENT_BASE64.decode_vec(text, out) {
+        // Only a text in the URL-safe alphabet is read twice.
+        Err(_) if memchr::memchr2(b'-', b'_', text.as_bytes()).is_some() => {
+            out.truncate(start);
+            LENIENT_BASE64.decode_vec(text.replace('-', "+").replace('_', "/"), out)
+        }
+        decoded => decoded,
+    }
 }
 
 /// Appends the samples to `out` as base64 of little-endian float32, without an intermediate buffer for the whole
@@ -234,10 +242,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn both_alphabets_are_decoded() {
+        for text in ["-__-AAE=", "-__-AAE", "+//+AAE=", "+//+AAE", "+__-AAE="] {
+            let mut bytes = vec![7];
+            decode_base64(text, &mut bytes).unwrap();
+            assert_eq!(bytes, [7, 0xfb, 0xff, 0xfe, 0, 1], "{text}");
+        }
+        for text in ["-__-A", "-__- ", "_=AA"] {
+            assert!(decode_base64(text, &mut Vec::new()).is_err(), "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn lenient_base64_equals_the_engine_without_simd(
-            text in prop_oneof!["[A-Za-z0-9+/]{0,300}={0,2}", "[A-Za-z0-9+/ =_]{0,80}"],
+            text in prop_oneof!["[A-Za-z0-9+/]{0,300}={0,2}", "[A-Za-z0-9+/ =]{0,80}"],
         ) {
             let plain = base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT);
             let mut decoded = Vec::new();

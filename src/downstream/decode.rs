@@ -3,27 +3,24 @@
 use super::{
     Codec, CodecKind, IgnoredField,
     field_values::{
-        find_flag, find_segments_max, find_text, find_turn, to_settings, to_speak_request, to_video_frame,
+        find_flag, find_rate, find_segments_max, find_text, find_turn, to_messages, to_settings,
+        to_speak_request, to_video_frame,
     },
     framing::{AudioFormat, FrameContent, announced::AnnouncedPart},
+    messages::NO_TEXT,
     realtime,
 };
 use crate::{
     audio::{input_converter::InputConverter, pcm},
     error::{Error, ErrorKind},
-    event::{
-        AnswerRequest, ClientEvent, CloseReason, Entry, EntryId, EntryPart, EntryPlace, Frame, Role, Setting,
-    },
+    event::{AnswerRequest, ClientEvent, CloseReason, Frame, Setting},
     mapping::{
         ClientMapping,
-        client::{EventName, ProtocolCommand, Verb},
+        client::{Framing, ProtocolCommand, Verb},
         extract::{ExtractError, ExtractedValues, Node},
         field::{FieldRole, FieldValue, ProtocolField, display_node},
     },
 };
-
-/// Error text for a text of the user in full duplex.
-const NO_TEXT: &str = "the model of this profile takes no text; it hears only the microphone";
 
 /// Longest id of a message that its error repeats.
 const MESSAGE_ID_MAX_CHARS: usize = 256;
@@ -38,7 +35,9 @@ impl Codec {
             Frame::Binary(bytes) if let Some(at) = self.mapping.exact_binary(bytes) => {
                 self.decode_exact(at, handle)
             }
-            Frame::Binary(_) if self.mapping.has_audio_in_json && !self.is_call() => {
+            Frame::Binary(_)
+                if self.mapping.has_audio_in_json && self.framing != Framing::Json && !self.is_call() =>
+            {
                 let detail = "binary frame: this protocol carries audio in JSON".to_owned();
                 Err(Error::new(ErrorKind::Invalid, detail))
             }
@@ -231,6 +230,12 @@ impl Codec {
         values: Vec<(FieldRole, FieldValue)>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
+        if command.has_own_rate
+            && let Some(rate_hz) = find_rate(&values).filter(|_| verb == Verb::Audio)
+            && let Some(change) = self.note_format(AudioFormat { rate_hz, channels: 0 })?
+        {
+            handle(change);
+        }
         handle(match verb {
             Verb::Audio if self.is_call() => {
                 let detail = "the audio of a call comes by its track".to_owned();
@@ -246,15 +251,23 @@ impl Codec {
             },
             Verb::PauseAudio => ClientEvent::PauseAudio,
             Verb::ResumeAudio => ClientEvent::ResumeAudio,
-            Verb::Configure => ClientEvent::Configure(to_settings(values)),
-            Verb::Adjust => ClientEvent::Adjust(to_settings(values)),
+            Verb::Configure => ClientEvent::Configure(self.read_settings(values)?),
+            Verb::Adjust => ClientEvent::Adjust(self.read_settings(values)?),
             Verb::Ask | Verb::Tell => {
-                let speaks = find_flag(&values, FieldRole::SpokenAnswer);
+                let answer = (verb == Verb::Ask).then_some(find_flag(&values, FieldRole::SpokenAnswer));
+                let messages = to_messages(&values)?;
                 if let Some(text) = find_text(values) {
-                    self.pass_message(text, (verb == Verb::Ask).then_some(speaks), handle);
+                    self.pass_message(text, answer, handle);
+                } else if !messages.is_empty() {
+                    self.pass_messages(messages, answer, handle);
                 }
                 return Ok(());
             }
+            Verb::Answer => {
+                let request = AnswerRequest { by_client: true, ..AnswerRequest::default() };
+                ClientEvent::Answer(Box::new(request))
+            }
+            Verb::ToolResult => return self.pass_results(values, handle),
             Verb::Speak => ClientEvent::Speak(Box::new(to_speak_request(values)?)),
             Verb::CancelSpeech => ClientEvent::CancelSpeech,
             Verb::AppendText => {
@@ -307,30 +320,14 @@ impl Codec {
         Ok(())
     }
 
-    /// Refuses a text of the user that the model does not take, where the protocol can say so.
-    fn check_takes_text(&self, command: &ProtocolCommand) -> Result<(), Error> {
-        let is_text = || command.verbs.iter().any(|it| matches!(it.verb, Verb::Ask | Verb::Tell));
-        if !self.takes_text && !self.mapping.event(EventName::RequestFailed).is_empty() && is_text() {
-            return Err(Error::new(ErrorKind::Invalid, format!("'{}': {NO_TEXT}", command.name)));
+    /// The settings among the values. Notes those that concern messages to the client.
+    fn read_settings(&mut self, values: Vec<(FieldRole, FieldValue)>) -> Result<Vec<Setting>, Error> {
+        if let Some(on) = find_flag(&values, FieldRole::AnswerWords) {
+            self.sends_answer_words = on;
         }
-        Ok(())
-    }
-
-    /// Adds a text of the user to the conversation. With `answer`, also asks for an answer, spoken or not.
-    fn pass_message(
-        &mut self,
-        text: String,
-        answer: Option<Option<bool>>,
-        handle: &mut impl FnMut(ClientEvent<'_>),
-    ) {
-        let id = EntryId(EntryId::FIRST_ADDED.0 + self.asked);
-        self.asked += 1;
-        let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Text(text)] };
-        handle(ClientEvent::AddEntry(Box::new(entry), EntryPlace::End));
-        if let Some(speaks) = answer {
-            let request = AnswerRequest { by_client: true, speaks, ..AnswerRequest::default() };
-            handle(ClientEvent::Answer(Box::new(request)));
-        }
+        let settings = to_settings(values)?;
+        settings.iter().for_each(|setting| self.note_setting(setting));
+        Ok(settings)
     }
 
     /// Decodes the base64 audio of a command; `None` for a command without audio, or with none.
@@ -390,6 +387,18 @@ impl Codec {
         value: Option<FieldValue>,
     ) -> Option<FieldValue> {
         let value = value?;
+        let offers_in_vain = field.file.to == Some(FieldRole::Tools)
+            && !self.calls_tools
+            && !matches!(&value, FieldValue::Items(tools) if tools.is_empty());
+        if offers_in_vain {
+            self.ignored.push(IgnoredField {
+                command: command.to_owned(),
+                field: field.name.clone(),
+                because: "only profiles with [answer.tools] call tools".to_owned(),
+                is_needed: true,
+            });
+            return None;
+        }
         if field.file.to.is_some() && field.is_effective(&value) {
             return Some(value);
         }

@@ -66,6 +66,8 @@ impl Codec {
                     hot_words.iter().map(|word| Value::from(word.as_str()).to_string()).collect();
                 self.words_json = words.join(",");
             }
+            ClientCommand::AnswerStarted { .. } => self.cancel_calls(at_s, &mut send),
+            ClientCommand::ToolCalled { segment_id, call, .. } => self.note_call(*segment_id, call),
             ClientCommand::SpeakingStarted { request_id, .. } => {
                 self.speaking_id.clone_from(request_id);
                 self.begin(ValueScope::Turn);
@@ -106,13 +108,24 @@ impl Codec {
             {
                 EventName::SpeakingCancelled
             }
+            ClientCommand::AnswerEnded { cancelled: true, .. }
+                if !self.mapping.event(EventName::AnswerCancelled).is_empty() =>
+            {
+                EventName::AnswerCancelled
+            }
+            ClientCommand::AnswerEnded { segment_id, .. }
+                if self.awaits_results_of(*segment_id)
+                    && !self.mapping.event(EventName::AnswerAwaitsTools).is_empty() =>
+            {
+                EventName::AnswerAwaitsTools
+            }
             command => command.event(),
         };
         self.render_event(event, &EventSource::Command(command), at_s, send);
     }
 
     /// Renders the messages of an event.
-    fn render_event(
+    pub(super) fn render_event(
         &mut self,
         name: EventName,
         source: &EventSource<'_>,
@@ -146,7 +159,10 @@ impl Codec {
     /// Sends what is new in the model's words, and the sentences in it.
     fn send_new_words(&mut self, command: &ClientCommand, at_s: f64, send: &mut impl FnMut(Message)) {
         let has = |name| !self.mapping.event(name).is_empty();
-        let (has_deltas, has_sentences) = (has(EventName::AnswerDelta), has(EventName::AnswerSentence));
+        let is_written = !self.speaks && has(EventName::AnswerTextDelta);
+        let delta = if is_written { EventName::AnswerTextDelta } else { EventName::AnswerDelta };
+        let sends_words = is_written || self.sends_answer_words;
+        let (has_deltas, has_sentences) = (sends_words && has(delta), has(EventName::AnswerSentence));
         if !has_deltas && !has_sentences {
             return;
         }
@@ -160,12 +176,7 @@ impl Codec {
             _ => return,
         };
         if let Some(text) = self.deltas.take_rest(segment_id, text).filter(|_| has_deltas) {
-            self.render_event(
-                EventName::AnswerDelta,
-                &EventSource::Words { text, segment_id },
-                at_s,
-                &mut *send,
-            );
+            self.render_event(delta, &EventSource::Words { text, segment_id }, at_s, &mut *send);
         }
         while let Some(text) = self.sentences.next(segment_id, text, is_final).filter(|_| has_sentences) {
             let source = EventSource::Words { text, segment_id };

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use super::{picture, reference};
+use super::{picture, reference, tools};
 use crate::{
     audio::{encoding::Encoding, vad::Sensitivity},
     error::{Error, ErrorKind},
-    event::{MicrophoneMode, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame},
+    event::{EntryPart, MicrophoneMode, Role, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame},
     mapping::field::{FieldRole, FieldValue, parse_format},
 };
+
+/// Longest part of an unknown role in an error, characters.
+const ROLE_SHOWN_MAX_CHARS: usize = 64;
 
 /// The text of a message, unless it is blank.
 pub(super) fn find_text(values: Vec<(FieldRole, FieldValue)>) -> Option<String> {
@@ -16,6 +19,40 @@ pub(super) fn find_text(values: Vec<(FieldRole, FieldValue)>) -> Option<String> 
         (FieldRole::Text, FieldValue::Text(text)) => Some(text).filter(|text| !text.trim().is_empty()),
         _ => None,
     })
+}
+
+/// The messages of a list as entries of the conversation, with the picture of each. A message without contents is left out.
+pub(super) fn to_messages(values: &[(FieldRole, FieldValue)]) -> Result<Vec<(Role, Vec<EntryPart>)>, Error> {
+    let lists = values.iter().filter_map(|value| match value {
+        (FieldRole::Messages, FieldValue::Items(items)) => Some(items),
+        _ => None,
+    });
+    let mut messages = Vec::new();
+    for item in lists.flat_map(|items| items.iter()) {
+        let mut parts = Vec::new();
+        for image in &item.images {
+            parts.push(EntryPart::Picture(to_picture(image)?.0));
+        }
+        let texts = item.texts.iter().filter(|text| !text.trim().is_empty());
+        parts.extend(texts.cloned().map(EntryPart::Text));
+        if !parts.is_empty() {
+            messages.push((to_role(item.role.as_deref())?, parts));
+        }
+    }
+    Ok(messages)
+}
+
+/// The speaker of a message, in the words of chat; the user without one.
+fn to_role(name: Option<&str>) -> Result<Role, Error> {
+    match name {
+        None | Some("user") => Ok(Role::User),
+        Some("assistant" | "model") => Ok(Role::Assistant),
+        Some("system" | "developer") => Ok(Role::System),
+        Some(other) => {
+            let shown: String = other.chars().take(ROLE_SHOWN_MAX_CHARS).collect();
+            Err(Error::new(ErrorKind::Invalid, format!("'role': there is no role '{shown}'")))
+        }
+    }
 }
 
 /// A flag of a message; `None` if it is not given.
@@ -34,6 +71,14 @@ pub(super) fn find_segments_max(values: &[(FieldRole, FieldValue)]) -> Option<us
     })
 }
 
+/// The rate of a message's audio, Hz.
+pub(super) fn find_rate(values: &[(FieldRole, FieldValue)]) -> Option<u32> {
+    values.iter().find_map(|value| match value {
+        (FieldRole::InputRateHz, FieldValue::Integer(rate)) => Some(u32::try_from(*rate).unwrap_or(1)),
+        _ => None,
+    })
+}
+
 /// The turn that a message says was played.
 pub(super) fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> {
     values.iter().find_map(|value| match value {
@@ -42,8 +87,30 @@ pub(super) fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> 
     })
 }
 
-pub(super) fn to_settings(values: Vec<(FieldRole, FieldValue)>) -> Vec<Setting> {
-    values.into_iter().flat_map(|(role, value)| settings_of(role, value)).collect()
+pub(super) fn to_settings(values: Vec<(FieldRole, FieldValue)>) -> Result<Vec<Setting>, Error> {
+    let mut settings = Vec::from_iter(to_turn_detection(&values));
+    for (role, value) in values {
+        match (role, value) {
+            (FieldRole::Tools, FieldValue::Items(items)) => settings.push(tools::to_offer(&items)?),
+            (role, value) => settings.extend(settings_of(role, value)),
+        }
+    }
+    Ok(settings)
+}
+
+/// How the session reacts to the user's speech, of one or two fields; `None` without them.
+fn to_turn_detection(values: &[(FieldRole, FieldValue)]) -> Option<Setting> {
+    let mut detection = TurnDetection::default();
+    let mut is_given = false;
+    for (role, value) in values {
+        match (role, value) {
+            (FieldRole::UtteranceEnd, FieldValue::Text(name)) => detection.is_automatic = name != "client",
+            (FieldRole::Interruption, FieldValue::Flag(on)) => detection.interrupts = *on,
+            _ => continue,
+        }
+        is_given = true;
+    }
+    is_given.then_some(Setting::TurnDetection(detection))
 }
 
 /// Makes the settings of a value by its role: one, two for a format, none for other roles.
@@ -106,10 +173,17 @@ fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
             "muted" => MicrophoneMode::Muted,
             _ => MicrophoneMode::Open,
         }),
-        (FieldRole::UtteranceEnd, FieldValue::Text(name)) => Setting::TurnDetection(TurnDetection {
-            is_automatic: name != "client",
-            ..TurnDetection::default()
-        }),
+        (FieldRole::SpokenAnswers, FieldValue::Flag(on)) => Setting::SpokenAnswers(on),
+        (FieldRole::TranscribeUser, FieldValue::Flag(on)) => Setting::TranscribeUser(on),
+        (FieldRole::Instructions, FieldValue::Text(words)) => Setting::Instructions(words),
+        (FieldRole::Instructions, FieldValue::Items(items)) => {
+            let texts: Vec<_> = items.iter().flat_map(|item| &item.texts).map(String::as_str).collect();
+            Setting::Instructions(texts.join("\n"))
+        }
+        (FieldRole::MaxTokens, FieldValue::Integer(max)) => {
+            Setting::AnswerMaxTokens(Some(as_u32(max).max(1)))
+        }
+        (FieldRole::Temperature, FieldValue::Number(temperature)) => Setting::Temperature(Some(temperature)),
         (FieldRole::EchoCancellation, FieldValue::Flag(on)) => Setting::EchoCancellation(on),
         (FieldRole::RolloverEvents, FieldValue::Flag(on)) => Setting::RolloverEvents(on),
         _ => return None,
@@ -146,8 +220,12 @@ pub(super) fn to_video_frame(values: Vec<(FieldRole, FieldValue)>) -> Result<Vid
         (FieldRole::Image, FieldValue::Text(image)) => Some(image),
         _ => None,
     });
-    let image = image.unwrap_or_default();
-    let image = image.rsplit_once(";base64,").map_or(image.as_str(), |(_, data)| data);
+    to_picture(&image.unwrap_or_default())
+}
+
+/// Reads a picture: base64 of a JPEG file, or a data URL.
+fn to_picture(image: &str) -> Result<VideoFrame, Error> {
+    let image = image.rsplit_once(";base64,").map_or(image, |(_, data)| data);
     picture::decode_jpeg(image)
         .map_err(|problem| Error::new(ErrorKind::Invalid, format!("'image': {problem}")))
 }

@@ -15,6 +15,7 @@ mod field_values;
 mod framing;
 pub(crate) mod json_text;
 mod live;
+mod messages;
 mod picture;
 mod query;
 mod realtime;
@@ -23,6 +24,7 @@ pub mod relay;
 mod segments;
 mod sentences;
 mod slot_values;
+mod tools;
 mod user_words;
 mod values;
 
@@ -38,11 +40,12 @@ use self::{
     realtime::Realtime,
     segments::Segments,
     sentences::Sentences,
+    tools::AwaitedCalls,
     user_words::UserWords,
     values::ConnectionValues,
 };
 use crate::{
-    event::Message,
+    event::{Message, Setting},
     mapping::{ClientMapping, client::Framing},
 };
 
@@ -90,6 +93,14 @@ pub struct Codec {
     event_time: OnceLock<String>,
     /// The model takes texts of the user.
     takes_text: bool,
+    /// The profile calls tools.
+    calls_tools: bool,
+    /// Calls of tools whose results have not come.
+    calls: AwaitedCalls,
+    /// Answers are spoken.
+    speaks: bool,
+    /// The words of spoken answers are sent.
+    sends_answer_words: bool,
     /// Texts of the user so far.
     asked: u32,
     /// Fields without effect since the last [`Codec::take_ignored_fields`].
@@ -148,6 +159,10 @@ impl Codec {
             completions: Completions::default(),
             event_time: OnceLock::new(),
             takes_text: true,
+            calls_tools: true,
+            calls: AwaitedCalls::default(),
+            speaks: true,
+            sends_answer_words: true,
             asked: 0,
             kind,
             mapping,
@@ -171,8 +186,18 @@ impl Codec {
         }
     }
 
+    /// Notes a setting that concerns messages to the client.
+    const fn note_setting(&mut self, setting: &Setting) {
+        match setting {
+            Setting::OutputRate(rate_hz) => self.rate_out_hz = *rate_hz,
+            Setting::SpokenAnswers(on) => self.speaks = *on,
+            _ => {}
+        }
+    }
+
     /// Notes that the profile calls no tools.
     pub(crate) fn refuse_tools(&mut self) {
+        self.calls_tools = false;
         if let Some(realtime) = self.realtime_mut() {
             realtime.refuse_tools();
         }
@@ -246,3 +271,6 @@ impl Codec {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use super::{Codec, decode::invalid_error, field_values::settings_of};
+use super::{Codec, decode::invalid_error, field_values::to_settings};
 use crate::{
     audio::encoding::Encoding,
     error::Error,
@@ -103,16 +103,19 @@ impl Codec {
                     realtime.set_transcription();
                 }
             }
+            (Some(FieldRole::AnswerWords), FieldValue::Flag(on)) => self.sends_answer_words = on,
             (Some(FieldRole::Framing), FieldValue::Text(name)) => {
                 self.set_framing(Framing::from_name(&name).unwrap_or_default());
             }
             (Some(role), value) => {
-                for setting in settings_of(role, value) {
-                    if let Setting::OutputRate(rate_hz) = setting {
-                        self.rate_out_hz = rate_hz;
-                    }
-                    connect.settings.push(setting);
+                let settings = match to_settings(vec![(role, value)]) {
+                    Ok(settings) => settings,
+                    Err(problem) => return connect.problems.push(problem),
+                };
+                for setting in &settings {
+                    self.note_setting(setting);
                 }
+                connect.settings.extend(settings);
             }
             (None, _) => {}
         }

@@ -15,6 +15,8 @@ use crate::{
 pub(super) enum EventSource<'e> {
     /// A command of the session.
     Command(&'e ClientCommand),
+    /// Calls of tools whose results are no longer awaited; their ids are in the codec's list of words.
+    CancelledCalls,
     /// A word of a final transcript.
     Word(&'e WordTime),
     /// A segment of the user's transcript.
@@ -58,11 +60,14 @@ impl Codec {
             EventSource::Command(ClientCommand::SessionClosed { reason, .. }) if slot == Slot::Reason => {
                 self.mapping.close(*reason).map(|spelling| SlotValue::Str(&spelling.reason))
             }
-            EventSource::Command(_) if matches!(slot, Slot::Words | Slot::HotWords) => {
+            EventSource::Command(_) if matches!(slot, Slot::Words | Slot::HotWords | Slot::CallIds) => {
                 Some(SlotValue::Elements(&self.words_json))
             }
             EventSource::Command(_) if slot == Slot::LastSegments => {
                 Some(SlotValue::Elements(&self.segments_json))
+            }
+            EventSource::CancelledCalls => {
+                (slot == Slot::CallIds).then_some(SlotValue::Elements(&self.words_json))
             }
             EventSource::Command(command) => command
                 .value(slot)
@@ -150,8 +155,10 @@ mod tests {
             }
             EventName::AudioCleared => ClientCommand::AudioCleared,
             EventName::AudioAnswered => ClientCommand::AudioAnswered { samples: 1 },
-            EventName::AnswerStarted => ClientCommand::AnswerStarted { segment_id: 1, by_client: true },
-            EventName::AnswerEnded => {
+            EventName::AnswerStarted | EventName::ToolsCancelled => {
+                ClientCommand::AnswerStarted { segment_id: 1, by_client: true }
+            }
+            EventName::AnswerEnded | EventName::AnswerCancelled | EventName::AnswerAwaitsTools => {
                 let usage = TokenUsage::default();
                 ClientCommand::AnswerEnded {
                     segment_id: 1,
@@ -188,6 +195,7 @@ mod tests {
             EventName::TranscriptPartial
             | EventName::AnswerSentence
             | EventName::AnswerDelta
+            | EventName::AnswerTextDelta
             | EventName::UserPartial
             | EventName::UserDelta => ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
@@ -228,6 +236,7 @@ mod tests {
                 end_likely_threshold: Some(0.5),
                 end_wait_max_ms: Some(1),
             },
+            EventName::GoingAway => ClientCommand::GoingAway { left_ms: 1 },
             EventName::StillHere => ClientCommand::StillHere,
             EventName::Queued => ClientCommand::Queued { position: 1, waited_ms: 1, wait_max_ms: 1 },
             EventName::RateLimited => ClientCommand::RateLimited { delay_ms: 1 },

@@ -58,7 +58,7 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 53] = [
+const EMBEDDED: [(&str, &str); 55] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/telnyx.toml", include_str!("../../mappings/client/telnyx.toml")),
@@ -95,6 +95,8 @@ const EMBEDDED: [(&str, &str); 53] = [
     ("client/minicpm-o.toml", include_str!("../../mappings/client/minicpm-o.toml")),
     ("client/sglang-omni.toml", include_str!("../../mappings/client/sglang-omni.toml")),
     ("client/vllm-omni.toml", include_str!("../../mappings/client/vllm-omni.toml")),
+    ("client/gemini-live.toml", include_str!("../../mappings/client/gemini-live.toml")),
+    ("client/qwen-omni-realtime.toml", include_str!("../../mappings/client/qwen-omni-realtime.toml")),
     ("client/xiaozhi.toml", include_str!("../../mappings/client/xiaozhi.toml")),
     ("client/pipecat.toml", include_str!("../../mappings/client/pipecat.toml")),
     ("client/minicpm-o-legacy.toml", include_str!("../../mappings/client/minicpm-o-legacy.toml")),

@@ -22,6 +22,8 @@ pub struct SessionSetup {
     pub audio_out: AudioOut,
     /// How utterances are transcribed.
     pub transcripts: TranscriptRules,
+    /// The client is told when all audio of a text or turn was sent.
+    pub reports_complete: bool,
     /// The client confirms when it has played a text or turn.
     pub confirms_playback: bool,
     /// Whether the client gets transcripts only as replies to its own messages.
@@ -69,6 +71,7 @@ impl SessionSetup {
             audio_in: client.audio_in.clone(),
             audio_out: client.audio_out.clone(),
             transcripts: client.transcripts,
+            reports_complete: client.confirms_playback || !client.event(EventName::AudioComplete).is_empty(),
             confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
             acknowledges_audio,
@@ -140,6 +143,7 @@ impl SessionSetup {
         FloorOptions {
             frame_max_bytes: self.audio_out.frame_max_bytes,
             has_fixed_frames: self.audio_out.frame_ms.is_some(),
+            reports_complete: self.reports_complete,
             confirms_playback: self.confirms_playback,
             playout: self.playout(),
             packets: self.audio_out.packet_options(),

@@ -38,6 +38,10 @@ impl Session {
         self.tools.lanes.set_drain_deadline(plan.drain_deadline);
         match self.phase {
             SessionPhase::Open => {
+                if self.drain_plan.is_none() {
+                    let left_ms = millis(plan.reply_deadline.saturating_duration_since(now));
+                    self.tools.out.push_client(ClientCommand::GoingAway { left_ms });
+                }
                 let earlier = self.drain_plan.filter(|planned| planned.reply_deadline <= plan.reply_deadline);
                 self.drain_plan = earlier.or(Some(plan));
             }

@@ -6,6 +6,7 @@
 //!   are big-endian. `stamped`: u16 version, which is 2; u16 type; u32 reserved; u32 time in ms; u32 length. `sized`: u8 type; u8
 //!   reserved; u16 length. The type is 0 for audio and 1 for JSON.
 //! - `announced`: a header before the audio of each utterance, see [`announced`]. Messages to the client have none.
+//! - `json`: a message of the client is JSON, also a binary one.
 //! - `protobuf`: every message to the client is one of Pipecat's frames ([`protobuf`]), and so is a binary message of the client.
 //! - `webrtc`: as `none`; an empty binary message to a call has it discard the audio that was not played.
 
@@ -57,6 +58,11 @@ impl Framing {
         let (kind, length, payload) = match (self, message) {
             (Self::None | Self::WebRtc, _) => return Ok(FrameContent::Audio(message, None)),
             (Self::Announced, _) => return Ok(FrameContent::Announced(message)),
+            (Self::Json, _) => {
+                return std::str::from_utf8(message)
+                    .map(FrameContent::Json)
+                    .map_err(|_| invalid("JSON that is not UTF-8".to_owned()));
+            }
             (Self::Protobuf, _) => {
                 return protobuf::read(message).map_err(|problem| invalid(format!("no protobuf: {problem}")));
             }
@@ -86,7 +92,7 @@ impl Framing {
     pub(crate) fn write_audio(self, audio: &Bytes, rate_hz: u32, at_s: f64) -> Message {
         let mut message = BytesMut::new();
         match self {
-            Self::None | Self::WebRtc => return Message::Binary(audio.clone()),
+            Self::None | Self::Json | Self::WebRtc => return Message::Binary(audio.clone()),
             Self::Announced => {
                 message.reserve(8 + audio.len());
                 message.put_u32_le(rate_hz);
@@ -115,7 +121,9 @@ impl Framing {
     /// A message with JSON.
     pub(super) fn write_json(self, json: String) -> Message {
         match self {
-            Self::None | Self::WebRtc | Self::Stamped | Self::Sized | Self::Announced => Message::Text(json),
+            Self::None | Self::Json | Self::WebRtc | Self::Stamped | Self::Sized | Self::Announced => {
+                Message::Text(json)
+            }
             Self::Protobuf => Message::Binary(protobuf::write_json(&json)),
         }
     }
@@ -123,7 +131,7 @@ impl Framing {
     /// The message that has the client drop the audio it holds; `None` where the framing has none.
     pub(super) fn interruption(self) -> Option<Message> {
         match self {
-            Self::None | Self::Stamped | Self::Sized | Self::Announced => None,
+            Self::None | Self::Json | Self::Stamped | Self::Sized | Self::Announced => None,
             Self::Protobuf => Some(Message::Binary(protobuf::interruption_frame())),
             Self::WebRtc => Some(Message::Binary(Bytes::new())),
         }
@@ -148,7 +156,7 @@ mod tests {
         assert_eq!(write(Framing::None), audio);
         assert_eq!(write(Framing::Sized)[..], [0, 0, 0, 3, 7, 8, 9]);
         assert_eq!(write(Framing::Stamped)[..], [0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 5, 220, 0, 0, 0, 3, 7, 8, 9]);
-        for format in Framing::ALL {
+        for format in Framing::ALL.into_iter().filter(|format| *format != Framing::Json) {
             let written = write(format);
             match format.read(&written) {
                 Ok(FrameContent::Audio(read, _)) => assert_eq!(read, audio, "{}", format.name()),
@@ -163,6 +171,7 @@ mod tests {
         assert_eq!(Framing::Sized.read(b"\x01\0\0\x02{}"), Ok(FrameContent::Json("{}")));
         let stamped = b"\0\x02\0\x01\0\0\0\0\0\0\0\0\0\0\0\x02{}more";
         assert_eq!(Framing::Stamped.read(stamped), Ok(FrameContent::Json("{}")));
+        assert_eq!(Framing::Json.read(b"{}"), Ok(FrameContent::Json("{}")));
     }
 
     #[test]
@@ -174,6 +183,7 @@ mod tests {
             (Framing::Sized, b"\x01\0\0\x01\xff"),
             (Framing::Stamped, b"\0\x02\0\0"),
             (Framing::Stamped, b"\0\x02\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff"),
+            (Framing::Json, b"{\xff}"),
         ] {
             assert_eq!(format.read(message).unwrap_err().kind, ErrorKind::Invalid, "{message:?}");
         }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::value::RawValue;
 
 use super::{
@@ -11,7 +10,7 @@ use super::{
     items::Item,
 };
 use crate::{
-    audio::input_converter::InputConverter,
+    audio::{input_converter::InputConverter, pcm},
     downstream::json_text::{Fields, quote, read_str, write_field},
     error::{Error, ErrorKind},
     event::{EntryId, EntryPart, Role, ToolCall, ToolResult},
@@ -193,8 +192,7 @@ impl Content {
         // The rest is not heard. Four characters are three bytes.
         let max_chars = (AUDIO_MAX_S * rate_hz as usize * encoding.bytes_per_sample()).div_ceil(3) * 4;
         let heard = base64.get(..max_chars.min(base64.len())).unwrap_or(&base64);
-        let bytes =
-            STANDARD.decode(heard).map_err(|error| wrong_value(path, &format!("base64 ({error})")))?;
+        let bytes = decode_base64(heard, path)?;
         let converter = InputConverter::with_encoding(encoding, rate_hz, 1);
         let mut converter =
             converter.map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()).of_field(path))?;
@@ -233,9 +231,15 @@ fn decode_picture(fields: &Fields<'_>, path: &str) -> Result<EntryPart, Error> {
     if base64.len() / 4 * 3 > PICTURE_MAX_BYTES {
         return Err(wrong_value(path, &format!("a picture of at most {PICTURE_MAX_BYTES} bytes")));
     }
-    let bytes = STANDARD.decode(base64).map_err(|error| wrong_value(path, &format!("base64 ({error})")))?;
+    let bytes = decode_base64(base64, path)?;
     if !PICTURE_MAGIC.iter().any(|magic| bytes.starts_with(magic)) {
         return Err(wrong_value(path, "a JPEG or PNG file"));
     }
     Ok(EntryPart::Picture(bytes.into()))
+}
+
+fn decode_base64(text: &str, path: &str) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    pcm::decode_base64(text, &mut bytes).map_err(|error| wrong_value(path, &format!("base64 ({error})")))?;
+    Ok(bytes)
 }

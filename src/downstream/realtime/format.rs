@@ -23,15 +23,25 @@ impl Default for AudioFormat {
 }
 
 impl AudioFormat {
-    /// Reads `{type, rate}`, or a name of the beta shape. Other rates of linear audio are taken too, as some servers do.
-    pub(super) fn read(value: &RawValue, path: &str) -> Result<Self, Error> {
+    /// Linear audio at this rate, in hertz.
+    pub(super) const fn linear(rate_hz: u32) -> Self {
+        Self { encoding: Encoding::S16le, rate_hz }
+    }
+
+    /// Reads `{type, rate}`, or a name of the beta shape. Other rates of linear audio are taken too, as some servers do. With
+    /// `own_rate_hz`, linear audio without a rate has this one, and also the names that Alibaba's servers give it.
+    pub(super) fn read(value: &RawValue, path: &str, own_rate_hz: Option<u32>) -> Result<Self, Error> {
         let value = read_small(value, path)?;
         let name = value.as_str().or_else(|| value["type"].as_str()).unwrap_or_default();
         let telephone = |encoding| Self { encoding, rate_hz: TELEPHONE_RATE_HZ };
         match name {
             "audio/pcm" | "pcm16" => match &value["rate"] {
-                Value::Null => Ok(Self::default()),
-                rate => Ok(Self { rate_hz: read_rate(rate, &format!("{path}.rate"))?, ..Self::default() }),
+                Value::Null => Ok(own_rate_hz.map_or_else(Self::default, Self::linear)),
+                rate => Ok(Self::linear(read_rate(rate, &format!("{path}.rate"))?)),
+            },
+            "pcm" | "pcm24" if own_rate_hz.is_some() => match &value["sample_rate"] {
+                Value::Null => Ok(own_rate_hz.map_or_else(Self::default, Self::linear)),
+                rate => Ok(Self::linear(read_rate(rate, &format!("{path}.sample_rate"))?)),
             },
             "audio/pcmu" | "g711_ulaw" => Ok(telephone(Encoding::Mulaw)),
             "audio/pcma" | "g711_alaw" => Ok(telephone(Encoding::Alaw)),

@@ -89,6 +89,9 @@ impl Realtime {
         if events.numbered.is_some() {
             session.input.rate_hz = events.mapping.audio_in.rate_hz;
         }
+        if events.mapping.realtime.as_ref().is_some_and(|names| names.has_own_rates) {
+            session.set_own_rates(events.mapping.audio_in.rate_hz, events.mapping.audio_out.rate_hz);
+        }
         session.refuses_tools = !events.mapping.realtime.as_ref().is_some_and(RealtimeNames::reports_calls);
         Self {
             events,

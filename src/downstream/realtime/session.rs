@@ -68,6 +68,8 @@ pub(super) struct SessionConfig {
     is_text_only: bool,
     pub(super) input: AudioFormat,
     pub(super) output: AudioFormat,
+    /// Rates of the protocol's linear audio, from the client and to it; `None` for OpenAI's.
+    own_rates_hz: Option<(u32, u32)>,
     transcription: Option<Transcription>,
     noise_reduction: Value,
     turn_detection: Detection,
@@ -84,6 +86,17 @@ pub(super) struct SessionConfig {
 }
 
 impl SessionConfig {
+    /// Sets the rates of linear audio of which the client gives no rate.
+    pub(super) const fn set_own_rates(&mut self, input_hz: u32, output_hz: u32) {
+        self.own_rates_hz = Some((input_hz, output_hz));
+        self.input = AudioFormat::linear(input_hz);
+        self.output = AudioFormat::linear(output_hz);
+    }
+
+    fn own_rate(&self, is_output: bool) -> Option<u32> {
+        self.own_rates_hz.map(|(input_hz, output_hz)| if is_output { output_hz } else { input_hz })
+    }
+
     /// True if the user's words are wanted.
     pub(super) const fn transcribes(&self) -> bool {
         self.is_transcription || self.transcription.is_some()
@@ -157,8 +170,12 @@ impl SessionConfig {
             }
             "audio" => self.update_audio(value, ignored)?,
             "voice" => self.set_voice(value, "session.voice")?,
-            "input_audio_format" => self.input = AudioFormat::read(value, "session.input_audio_format")?,
-            "output_audio_format" => self.output = AudioFormat::read(value, "session.output_audio_format")?,
+            "input_audio_format" => {
+                self.input = AudioFormat::read(value, "session.input_audio_format", self.own_rate(false))?;
+            }
+            "output_audio_format" => {
+                self.output = AudioFormat::read(value, "session.output_audio_format", self.own_rate(true))?;
+            }
             "input_audio_transcription" | "input_audio_noise_reduction" | "turn_detection" => {
                 let path = format!("session.{key}");
                 self.update_input(key.trim_start_matches("input_audio_"), value, &path, ignored)?;
@@ -176,8 +193,11 @@ impl SessionConfig {
                 self.temperature = read_temperature(value, "session.temperature")?;
                 self.echo(key, value, "session.temperature")?;
             }
-            // vLLM-Omni's.
+            // vLLM-Omni's, and Alibaba's.
             "sample_rate_hz" => self.input = self.input.with_rate(value, "session.sample_rate_hz")?,
+            "sample_rate" if self.own_rates_hz.is_some() => {
+                self.input = self.input.with_rate(value, "session.sample_rate")?;
+            }
             "id" | "object" | "client_secret" => {}
             _ if TOOL_FIELDS.contains(&key) && !self.refuses_tools => {
                 let path = format!("session.{key}");
@@ -233,7 +253,8 @@ impl SessionConfig {
         for (key, value) in read_object(output, "session.audio.output")?.iter() {
             match key {
                 "format" if value.get() != "null" => {
-                    self.output = AudioFormat::read(value, "session.audio.output.format")?;
+                    self.output =
+                        AudioFormat::read(value, "session.audio.output.format", self.own_rate(true))?;
                 }
                 "sample_rate_hz" => {
                     self.output = self.output.with_rate(value, "session.audio.output.sample_rate_hz")?;
@@ -260,7 +281,9 @@ impl SessionConfig {
         ignored: &mut WithoutEffect<'_>,
     ) -> Result<(), Error> {
         match key {
-            "format" if value.get() != "null" => self.input = AudioFormat::read(value, path)?,
+            "format" if value.get() != "null" => {
+                self.input = AudioFormat::read(value, path, self.own_rate(false))?;
+            }
             "sample_rate_hz" => self.input = self.input.with_rate(value, path)?,
             "transcription" => {
                 self.transcription = match value.kind() {

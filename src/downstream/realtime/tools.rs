@@ -4,19 +4,13 @@ use serde_json::value::RawValue;
 
 use super::fields::{read_array, read_object, read_small, read_text, wrong_type, wrong_value};
 use crate::{
-    downstream::json_text::{JsonKind as _, read_str},
+    downstream::{
+        json_text::{JsonKind as _, read_str},
+        tools::{NO_PARAMETERS, TOOL_NAME_MAX_BYTES, TOOLS_MAX, TOOLS_MAX_BYTES, is_tool_name},
+    },
     error::Error,
     event::{Tool, ToolChoice, ToolOffer},
 };
-
-/// Most tools (OpenAI's bound).
-const TOOLS_MAX: usize = 128;
-/// All tools together, bytes: more than the model's context.
-const TOOLS_MAX_BYTES: usize = 64 * 1024;
-/// Longest name of a tool, bytes (OpenAI's bound).
-const TOOL_NAME_MAX_BYTES: usize = 64;
-/// Schema of a tool without arguments.
-const NO_PARAMETERS: &str = r#"{"type":"object","properties":{}}"#;
 
 /// Fields that concern tools.
 pub(super) const TOOL_FIELDS: [&str; 3] = ["tools", "tool_choice", "parallel_tool_calls"];
@@ -75,9 +69,7 @@ fn read_tools(value: &RawValue, path: &str, left_out: &mut Vec<String>) -> Resul
         let name_path = format!("{path}.name");
         let name = fields.get("name").ok_or_else(|| super::fields::missing(&name_path))?;
         let name = read_text(name, &name_path, TOOL_NAME_MAX_BYTES)?;
-        if name.is_empty()
-            || !name.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"_-.".contains(&letter))
-        {
+        if !is_tool_name(&name) {
             return Err(wrong_value(&name_path, "letters, digits, '_', '-' and '.'"));
         }
         if tools.iter().any(|known| known.name == name) {

@@ -8,7 +8,7 @@ use super::{PathPattern, ProtocolCommand, ValueRule, Verb, file::CommandFile, va
 use crate::mapping::{
     check::{Document, FileError, values::UrlPath},
     extract::Extractor,
-    field::{FieldFile, FieldRole, ProtocolField},
+    field::{FieldFile, FieldRole, FieldType, ProtocolField},
 };
 
 pub(super) fn compile_fields(
@@ -23,22 +23,24 @@ pub(super) fn compile_fields(
         let at = name.span().start;
         let name = name.into_inner();
         let pointer = file.at.clone().unwrap_or_else(|| format!("/{name}"));
-        let slot = match &file.item {
-            Some(item) => extractor.add_list(&pointer, item),
-            None => Some(extractor.add(&pointer)),
+        let slot = match (&file.item, file.type_name) {
+            (Some(item), _) => extractor.add_list(&pointer, item),
+            (None, FieldType::List) => Some(extractor.add_raw(&pointer)),
+            (None, _) => Some(extractor.add(&pointer)),
         };
         if slot.is_none() {
             let message = format!("field `{name}` has another `item` than a field with the same pointer");
             problems.push(document.problem(at, message));
         }
         let slot = slot.unwrap_or_default();
+        let items = file.items.as_ref().map(|items| items.compile(extractor.takes_snake_case()));
         let mut unknown = Vec::new();
         let mut find = |value: &Option<String>| {
             let found = find_remembered(values, value.as_ref()?);
             found.map_err(|problem| unknown.push(problem)).ok()
         };
         let (remember, same_as) = (find(&file.remember), find(&file.same_as));
-        let field = ProtocolField { name, slot, remember, same_as, file };
+        let field = ProtocolField { name, slot, remember, same_as, items: items.unwrap_or_default(), file };
         let found = unknown.into_iter().chain(field.validate(in_query));
         problems.extend(found.map(|problem| document.problem(at, problem)));
         field
@@ -130,13 +132,17 @@ impl CommandFile {
         let fields = compile_fields(self.fields, extractor, values, false, document)?;
         let slot_of = |role| fields.iter().find(|field| field.file.to == Some(role)).map(|field| field.slot);
         let audio = slot_of(FieldRole::Audio);
+        let has = |role| slot_of(role).is_some();
+        let has_words = has(FieldRole::Text) || has(FieldRole::Messages);
+        let has_results = has(FieldRole::ToolResults) || (has(FieldRole::CallId) && has(FieldRole::Output));
         for (verb, role, has_field) in [
             (Verb::Audio, "audio", audio.is_some()),
             (Verb::Played, "turn", slot_of(FieldRole::Turn).is_some()),
             (Verb::Speak, "text", slot_of(FieldRole::Text).is_some()),
             (Verb::AppendText, "text", slot_of(FieldRole::Text).is_some()),
-            (Verb::Ask, "text", slot_of(FieldRole::Text).is_some()),
-            (Verb::Tell, "text", slot_of(FieldRole::Text).is_some()),
+            (Verb::Ask, "text", has_words),
+            (Verb::Tell, "text", has_words),
+            (Verb::ToolResult, "tool_results", has_results),
             (Verb::Frame, "image", slot_of(FieldRole::Image).is_some()),
         ] {
             if verbs.iter().any(|it| it.verb == verb) && !has_field {
@@ -144,7 +150,8 @@ impl CommandFile {
                 return Err(document.problem(verb_at, message));
             }
         }
+        let has_own_rate = audio.is_some() && has(FieldRole::InputRateHz);
         let exactly = self.exactly.map(Spanned::into_inner);
-        Ok(ProtocolCommand { name, verbs, present, exactly, audio, fields })
+        Ok(ProtocolCommand { name, verbs, present, exactly, audio, has_own_rate, fields })
     }
 }

@@ -16,7 +16,7 @@ use super::{CloseReason, EndCause, RolloverReason, Slot, Speaker, token_usage::T
 use crate::{
     audio::word_times::WordTime,
     error::Error,
-    mapping::template::SlotValue::{self, Base64, Bool, Float, Str},
+    mapping::template::SlotValue::{self, Base64, Bool, Float, Raw, Str},
 };
 
 macro_rules! client_events {
@@ -146,6 +146,10 @@ client_events! {
     and
     /// The words that are new in a transcript of the model so far.
     AnswerDelta from "the model's words, as they stream in"
+    [Text, SegmentId, UnixS]
+    and
+    /// The same in an answer that is written, not spoken; without a template, [`EventName::AnswerDelta`] is sent.
+    AnswerTextDelta from "the model's words, as they stream in, if the client wants no speech"
     [Text, SegmentId, UnixS]
     and
     /// The user's words so far; without a template, [`EventName::TranscriptPartial`] is sent.
@@ -300,7 +304,11 @@ client_events! {
         /// The client asked for it; otherwise the model or the end of an utterance did.
         by_client: bool,
     } from "the bridge, before the first word of an answer"
-    [SegmentId = int(*segment_id), UnixS];
+    [SegmentId = int(*segment_id), UnixS]
+    and
+    /// The results of these calls are no longer awaited, because another answer begins without them.
+    ToolsCancelled from "the bridge, when another answer begins before the results of calls have come"
+    [CallIds, UnixS];
 
     /// The model calls a tool of the client. Sent when the words before it have been heard, and before the end of the answer.
     ToolCalled {
@@ -311,7 +319,10 @@ client_events! {
         /// The call.
         call: ToolCall,
     } from "the model's answer, if the client offers tools"
-    [SegmentId = int(*segment_id), UnixS];
+    [
+        CallId = Str(&call.call_id), Name = Str(&call.name), Arguments = Raw(&call.arguments),
+        SegmentId = int(*segment_id), UnixS
+    ];
 
     /// An answer is complete: nothing of it follows.
     AnswerEnded {
@@ -326,7 +337,28 @@ client_events! {
         /// The model stopped at the bound on the answer's length.
         hit_limit: bool,
     } from "the bridge, after the last word and sample of an answer"
-    [SegmentId = int(*segment_id), Cancelled = Bool(*cancelled), UnixS];
+    [
+        SegmentId = int(*segment_id), Cancelled = Bool(*cancelled), InputTokens = int(usage.input()),
+        OutputTokens = int(usage.output()), TotalTokens = int(usage.input().saturating_add(usage.output())),
+        InputTextTokens = int(usage.input_text), InputAudioTokens = int(usage.input_audio),
+        InputImageTokens = int(usage.input_images), CachedTokens = int(usage.cached),
+        OutputTextTokens = int(usage.output_text), OutputAudioTokens = int(usage.output_audio), UnixS
+    ]
+    and
+    /// The end of an answer that was interrupted; without a template, [`EventName::AnswerEnded`] is sent.
+    AnswerCancelled from "the bridge, at a barge-in or cancel, or when the rest of an answer is lost"
+    [
+        SegmentId, InputTokens, OutputTokens, TotalTokens, InputTextTokens, InputAudioTokens, InputImageTokens, CachedTokens,
+        OutputTextTokens, OutputAudioTokens, UnixS
+    ]
+    and
+    /// The end of an answer with calls of tools, whose results the model waits for; without a template,
+    /// [`EventName::AnswerEnded`] is sent.
+    AnswerAwaitsTools from "the bridge, after the calls of an answer; the next answer follows the client's results"
+    [
+        SegmentId, InputTokens, OutputTokens, TotalTokens, InputTextTokens, InputAudioTokens, InputImageTokens, CachedTokens,
+        OutputTextTokens, OutputAudioTokens, UnixS
+    ];
 
     /// The user has been silent for the requested gap.
     UtteranceGap {
@@ -350,11 +382,11 @@ client_events! {
     Audio(audio: ClientAudio) from "the model's voice"
     [Audio = Base64(&audio.bytes), Turn = int(audio.turn.0), RequestId, UnixS];
 
-    /// All audio of a text or turn was sent. Only for clients that confirm when they have played it, with [`super::Verb::Played`].
+    /// All audio of a text or turn was sent. It may still be heard. Only for protocols with a template.
     AudioComplete {
         /// The text or turn.
         turn: SpeechId,
-    } from "the bridge, after the last audio of a text or turn; the client answers when it is played"
+    } from "the bridge, after the last audio of a text or turn"
     [Turn = int(turn.0), UnixS];
 
     /// No more audio follows.
@@ -475,6 +507,13 @@ client_events! {
     /// An error after which the connection stays open; without a template, [`EventName::Error`] is sent.
     Warning from "the bridge or the upstream; the session goes on"
     [Code, Message, SegmentId, RequestId];
+
+    /// The session will end soon, by an operator, a restart or its time limit.
+    GoingAway {
+        /// Time until then at most, ms.
+        left_ms: u64,
+    } from "the bridge, before a restart, an operator's close or the time limit"
+    [LeftMs = int(*left_ms), LeftS = seconds(*left_ms), UnixS];
 
     /// The session has ended. This is the last event. The protocol's `[closes]` have the spelling of the reason.
     SessionClosed {

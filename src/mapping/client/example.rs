@@ -55,8 +55,8 @@ impl ProtocolField {
             }
             FieldType::Integer => (least as i64).into(),
             FieldType::Number => least.into(),
-            FieldType::Flag => true.into(),
-            FieldType::TextList => json!([]),
+            FieldType::Flag | FieldType::Presence => true.into(),
+            FieldType::TextList | FieldType::List => json!([]),
             FieldType::Choice => {
                 self.file.values.first().or_else(|| self.file.value_map.keys().next()).cloned().into()
             }

@@ -64,6 +64,8 @@ pub(super) struct ClientFile {
     #[serde(default)]
     pub(super) framing: Framing,
     #[serde(default)]
+    pub(super) field_names: FieldNames,
+    #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) query: BTreeMap<Spanned<String>, FieldFile>,
@@ -81,6 +83,17 @@ pub(super) struct ClientFile {
     pub(super) never_sent: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) tested_with: Vec<TestedClient>,
+}
+
+/// How clients spell the names of fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FieldNames {
+    /// As the file does.
+    #[default]
+    Exact,
+    /// In camel case as the file does, or in snake case.
+    CamelOrSnake,
 }
 
 /// Audio from the client.

@@ -26,7 +26,9 @@ use self::{
 };
 pub use self::{
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
-    file::{AudioIn, AudioOut, CloseSpelling, EchoMode, ExactMessage, ReportedAs, TranscriptRules},
+    file::{
+        AudioIn, AudioOut, CloseSpelling, EchoMode, ExactMessage, FieldNames, ReportedAs, TranscriptRules,
+    },
     paths::PathPattern,
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
@@ -92,6 +94,8 @@ pub struct ClientMapping {
     pub message_id: Option<usize>,
     /// How messages are framed, unless the query says otherwise.
     pub framing: Framing,
+    /// How clients spell the names of fields.
+    pub field_names: FieldNames,
     /// Headers of the request and the query parameters that they stand for.
     pub headers: BTreeMap<String, String>,
     /// Query parameters.
@@ -176,6 +180,8 @@ pub struct ProtocolCommand {
     pub exactly: Option<ExactMessage>,
     /// Slot of the audio.
     pub audio: Option<usize>,
+    /// Its messages of audio may say their own rate.
+    pub has_own_rate: bool,
     /// Fields of the command.
     pub fields: Vec<ProtocolField>,
 }
@@ -188,7 +194,7 @@ impl ClientMapping {
         }
         let mut read: ClientFile = document.read()?;
         super::check_kind(document, read.kind, super::MappingKind::Client)?;
-        let mut extractor = Extractor::default();
+        let mut extractor = Extractor::with_snake_case(read.field_names == FieldNames::CamelOrSnake);
         let command_key = read.command_key.as_ref().map_or("", |key| key.0.as_str());
         extractor.add(command_key);
         let values = compile_values(read.values, document)?;
@@ -221,6 +227,7 @@ impl ClientMapping {
             offer_path: read.offer_path.map(|path| path.0),
             message_id: read.message_id.map(|pointer| extractor.add(&pointer.0)),
             framing: read.framing,
+            field_names: read.field_names,
             headers: read.headers,
             query: compile_fields(read.query, &mut Extractor::default(), &values, true, document)?,
             audio_in: read.audio_in,
@@ -280,7 +287,7 @@ impl ClientMapping {
     /// Longest binary message that may be audio or a command, bytes. Any longer one is answered with an error, whatever it contains.
     #[must_use]
     pub fn binary_max_bytes(&self) -> usize {
-        if matches!(self.framing, Framing::Protobuf | Framing::Announced) {
+        if matches!(self.framing, Framing::Protobuf | Framing::Announced | Framing::Json) {
             return self.audio_in.message_max_bytes;
         }
         let takes_binary_audio = !self.is_relayed() && !self.has_audio_in_json;
@@ -360,6 +367,12 @@ impl ClientMapping {
             let message =
                 "`command_syntax = \"words\"` needs a `command_key` such as \"/command\", for the first word";
             problems.push(error_at_key(&["command_syntax"], message.to_owned()));
+        }
+        let has_binary_audio = (self.audio_in.frame_max_bytes > 0 && !self.has_audio_in_json)
+            || (most > 0 && self.event(EventName::Audio).is_empty());
+        if self.framing == Framing::Json && has_binary_audio {
+            let message = "`framing = \"json\"` needs audio in JSON: a command with the verb `audio` and the event `audio`, or `frame_max_bytes = 0`";
+            problems.push(error_at_key(&["framing"], message.to_owned()));
         }
         let plain_text = |message: &EventMessage| message.is_text;
         if self.framing == Framing::Protobuf && self.events.values().flatten().any(plain_text) {

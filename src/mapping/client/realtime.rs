@@ -155,6 +155,8 @@ pub(super) struct RealtimeFile {
     #[serde(default)]
     without_effect: BTreeMap<String, String>,
     capabilities: Option<String>,
+    #[serde(default)]
+    own_rates: bool,
 }
 
 /// Names of the server's events, in the current shape of the protocol and in its beta shape, and the settings without effect.
@@ -166,6 +168,8 @@ pub struct RealtimeNames {
     pub without_effect: BTreeMap<String, String>,
     /// Capabilities that the session grants, and that `PATH/capabilities` answers.
     pub capabilities: Option<Value>,
+    /// Linear audio has the rates of the file where the client gives none.
+    pub has_own_rates: bool,
 }
 
 impl RealtimeNames {
@@ -218,6 +222,12 @@ impl RealtimeFile {
         let capabilities = capabilities.map_err(|error| {
             document.problem_at_key(&["realtime", "capabilities"], format!("no JSON: {error}"))
         })?;
-        Ok(RealtimeNames { current, beta, without_effect: self.without_effect, capabilities })
+        Ok(RealtimeNames {
+            current,
+            beta,
+            without_effect: self.without_effect,
+            capabilities,
+            has_own_rates: self.own_rates,
+        })
     }
 }

@@ -5,6 +5,8 @@ use crate::named_enum::named_enum;
 named_enum! {
     /// A value that an event's template can use. Files name these in snake case: `${at_ms}`.
     pub enum Slot {
+        /// Arguments of a call, a JSON object.
+        Arguments = "arguments",
         /// Milliseconds: of audio heard, or since the request.
         AtMs = "at_ms",
         /// [`Slot::AtMs`] in seconds.
@@ -17,6 +19,12 @@ named_enum! {
         AudioS = "audio_s",
         /// A word in lower case, without punctuation around it.
         BareWord = "bare_word",
+        /// Tokens of the input that the server had in its cache.
+        CachedTokens = "cached_tokens",
+        /// Id of a call of a tool.
+        CallId = "call_id",
+        /// Ids of calls of tools.
+        CallIds = "call_ids",
         /// Whether the text or turn was cancelled.
         Cancelled = "cancelled",
         /// Error code.
@@ -59,6 +67,14 @@ named_enum! {
         GapMs = "gap_ms",
         /// Words that are likely to occur.
         HotWords = "hot_words",
+        /// Tokens of the audio that the model heard for an answer.
+        InputAudioTokens = "input_audio_tokens",
+        /// Tokens of the pictures that the model saw for an answer.
+        InputImageTokens = "input_image_tokens",
+        /// Tokens of the text that the model read for an answer.
+        InputTextTokens = "input_text_tokens",
+        /// All tokens that the model read for an answer.
+        InputTokens = "input_tokens",
         /// Audio that was kept and follows, ms.
         KeptMs = "kept_ms",
         /// Lines of the conversation that the next upstream session knows.
@@ -69,14 +85,26 @@ named_enum! {
         LastSegments = "last_segments",
         /// Where the last utterance ended in the audio heard, s.
         LastS = "last_s",
+        /// Time until the session ends, ms.
+        LeftMs = "left_ms",
+        /// [`Slot::LeftMs`] in seconds.
+        LeftS = "left_s",
         /// Error message.
         Message = "message",
         /// Lines of the conversation that the next upstream session does not know.
         MissingLines = "missing_lines",
         /// Model asked for.
         Model = "model",
+        /// Name of a tool.
+        Name = "name",
         /// When the session was opened, RFC 3339 in UTC.
         OpenedAt = "opened_at",
+        /// Tokens of the audio of an answer.
+        OutputAudioTokens = "output_audio_tokens",
+        /// Tokens of the text of an answer.
+        OutputTextTokens = "output_text_tokens",
+        /// All tokens of an answer.
+        OutputTokens = "output_tokens",
         /// Position in the upstream's queue.
         Position = "position",
         /// Why the session ends, or why the conversation rolled over.
@@ -119,6 +147,8 @@ named_enum! {
         ToS = "to_s",
         /// Length of the session, ms.
         TotalMs = "total_ms",
+        /// All tokens of an answer and of its input.
+        TotalTokens = "total_tokens",
         /// Number of the text or turn in this session.
         Turn = "turn",
         /// Wall clock, seconds since 1970.

@@ -1,5 +1,6 @@
 use crate::mapping::Library;
 
+const GEMINI: &str = include_str!("../../../mappings/client/gemini-live.toml");
 const LISTEN: &str = include_str!("../../../mappings/client/deepgram-listen.toml");
 const MACAW: &str = include_str!("../../../mappings/client/macaw.toml");
 const RELAYED: &str = include_str!("../../../mappings/client/minicpm-o.toml");
@@ -97,6 +98,23 @@ fn invalid_entries_are_rejected_with_their_position() {
             "keyterms = { default = \"a\", to",
             "keyterms =",
             "is for query parameters",
+        ),
+        (VOSK, "paths = [\"/\"]", "paths = [\"/\"]\nframing = \"json\"", "framing", "needs audio in JSON"),
+        (GEMINI, "= \"camel_or_snake\"", "= \"camel\"", "field_names", "camel_or_snake"),
+        (
+            GEMINI,
+            "\"tools\", type = \"list\"",
+            "\"tools\", type = \"object\"",
+            "tools =",
+            "`type = \"list\"`",
+        ),
+        (GEMINI, ", output = \"/response\" }", " }", "responses =", "needs the path of `output`"),
+        (
+            GEMINI,
+            "to = \"tool_results\", type = \"list\", items = { call_id = \"/id\", name = \"/name\", output = \"/response\" }",
+            "to = \"call_id\", type = \"text\"",
+            "verb = \"tool_result\"",
+            "`to = \"tool_results\"`",
         ),
         (
             LISTEN,

@@ -24,6 +24,10 @@ pub enum Verb {
     Ask,
     /// Adds the user's text to the conversation.
     Tell,
+    /// Asks for an answer to all that was said so far.
+    Answer,
+    /// Returns results of tools, which the model answers once it has all of them.
+    ToolResult,
     /// Speaks a text.
     Speak,
     /// Stops speaking.
@@ -93,6 +97,8 @@ named_enum! {
         Sized = "sized",
         /// A header before the audio of each utterance says its rate and length.
         Announced = "announced",
+        /// Every message of the client is JSON, also a binary one.
+        Json = "json",
         /// Every message is one of Pipecat's frames.
         Protobuf = "protobuf",
         /// As `none`, for a call by WebRTC; an empty binary message discards what was not played.

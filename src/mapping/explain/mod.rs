@@ -18,7 +18,8 @@ use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
     client::{
-        AudioOut, CommandVerb, EventMessage, EventName, ExactMessage, RealtimeEvent, RealtimeNames, Verb,
+        AudioOut, CommandVerb, EventMessage, EventName, ExactMessage, FieldNames, RealtimeEvent,
+        RealtimeNames, Verb,
     },
     compatibility::check_compatible,
     field::ProtocolField,
@@ -97,6 +98,8 @@ pub fn build_explanation(
             (sent_rows(client, profile, dialect), received_rows(client, profile, dialect), vec![profile.mode])
         }
     };
+    let names_note = (client.field_names == FieldNames::CamelOrSnake)
+        .then(|| "Names of fields may also be in snake case.".to_owned());
     let language_note = client.relay.is_none().then(|| describe_languages(profile));
     Explanation {
         client: client.name.clone(),
@@ -110,6 +113,7 @@ pub fn build_explanation(
             .flatten()
             .cloned()
             .chain(describe_keys(client))
+            .chain(names_note)
             .chain(language_note)
             .chain(client.tested_with.iter().map(TestedClient::description))
             .collect(),

@@ -25,6 +25,14 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
         Verb::Ask | Verb::Tell => {
             "nothing, or an error if the protocol has one for it: in this profile, the model takes no text"
         }
+        Verb::Answer | Verb::ToolResult if profile.answers.is_none() => {
+            "accepted without effect: in this profile nobody asks the model to speak"
+        }
+        Verb::Answer => "a chat turn with all that was said and shown since the last one",
+        Verb::ToolResult if profile.calls_tools() => {
+            "the results of calls; the model answers when it has all of them"
+        }
+        Verb::ToolResult => "an error: in this profile, the model calls no tools",
         Verb::Speak if !can_speak(dialect) => {
             "an error: this dialect has no chat mode, so it cannot speak a given text"
         }
@@ -137,10 +145,13 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         EventName::TranscriptPartial | EventName::TranscriptFinal if profile.answers.is_some() => {
             "the model's answer, `speaker` \"assistant\"; the user's words where they are transcribed, `speaker` \"user\""
         }
+        EventName::AnswerTextDelta if talk.is_some() => "never: in this profile, all answers are spoken",
         EventName::AnswerSentence | EventName::AnswerDelta if talk.is_some() && !assistant => {
             "never: this profile does not report the model's words"
         }
-        EventName::AnswerSentence | EventName::AnswerDelta if talk.is_none() && profile.answers.is_none() => {
+        EventName::AnswerSentence | EventName::AnswerDelta | EventName::AnswerTextDelta
+            if talk.is_none() && profile.answers.is_none() =>
+        {
             "never: in this profile, the model has no words of its own"
         }
         EventName::UserTranscript | EventName::UserPartial | EventName::UserDelta
@@ -281,6 +292,34 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::UtteranceEnd => "what ends an utterance: silence, or the client",
         FieldRole::Framing => "how the messages are framed, in both directions",
         FieldRole::SpokenAnswer => "whether the answer is spoken",
+        FieldRole::Tools if !profile.calls_tools() => {
+            "accepted without effect: in this profile, the model calls no tools"
+        }
+        FieldRole::Tools => "functions that the model may call",
+        FieldRole::ToolResults | FieldRole::Output => "what the client's functions have returned",
+        FieldRole::CallId => "the call that a result belongs to",
+        FieldRole::Messages if profile.answers.is_none() => {
+            "accepted without effect: in this profile, the model hears only the microphone"
+        }
+        FieldRole::Messages => "messages that become part of the conversation",
+        FieldRole::SpokenAnswers
+        | FieldRole::MaxTokens
+        | FieldRole::Temperature
+        | FieldRole::Interruption
+            if profile.answers.is_none() =>
+        {
+            "accepted without effect: this profile answers no single turns"
+        }
+        FieldRole::SpokenAnswers => "whether answers are spoken",
+        FieldRole::AnswerWords => "whether the words of spoken answers are sent",
+        FieldRole::TranscribeUser => "whether the user's words are transcribed, by a second question",
+        FieldRole::Instructions if profile.answers.is_none() => {
+            "accepted without effect: this profile has instructions of its own"
+        }
+        FieldRole::Instructions => "instructions for the model, in place of the profile's",
+        FieldRole::MaxTokens => "bound on the length of answers, below the profile's",
+        FieldRole::Temperature => "sampling temperature of answers, where the upstream takes one",
+        FieldRole::Interruption => "whether the user's speech interrupts answers",
         FieldRole::Transport => "`webrtc`: the audio is a call's, beside the messages (extension)",
         FieldRole::Session => {
             "the first settings, as JSON; voxbridge takes them from a client secret (extension)"

@@ -84,6 +84,8 @@ pub enum ExtractError {
 pub struct Extractor {
     root: KeyTree,
     slots: usize,
+    /// A part in camel case is also found in snake case.
+    takes_snake_case: bool,
 }
 
 /// Keys of one object level. Few keys, so a scan beats a map.
@@ -108,6 +110,8 @@ struct KeyNode {
     children: KeyTree,
     /// The value is taken verbatim.
     raw: bool,
+    /// The key is another spelling of one beside it.
+    is_other_spelling: bool,
 }
 
 impl KeyTree {
@@ -117,7 +121,8 @@ impl KeyTree {
             let own = node.slot.and_then(|slot| values.get(&slot).cloned());
             Some((key.to_string(), node.children.compose(values).or(own)?))
         };
-        let mut object: Map<String, Value> = self.keys.iter().filter_map(entry).collect();
+        let own_keys = self.keys.iter().filter(|(_, node)| !node.is_other_spelling);
+        let mut object: Map<String, Value> = own_keys.filter_map(entry).collect();
         if self.keys.len() == 1
             && let Some(element) = object.remove("0")
         {
@@ -137,18 +142,21 @@ impl Extractor {
         extractor
     }
 
+    /// An extractor that finds `audioStreamEnd` in a pointer also as `audio_stream_end` in a message.
+    #[must_use]
+    pub fn with_snake_case(takes_snake_case: bool) -> Self {
+        Self { takes_snake_case, ..Self::default() }
+    }
+
+    /// True if a part in camel case is also found in snake case.
+    #[must_use]
+    pub const fn takes_snake_case(&self) -> bool {
+        self.takes_snake_case
+    }
+
     /// Adds a pointer and returns its slot; a known pointer keeps its slot.
     pub fn add(&mut self, pointer: &str) -> usize {
-        let slots = &mut self.slots;
-        let mut next_slot = || {
-            *slots += 1;
-            *slots - 1
-        };
-        match self.root.node_at(pointer) {
-            Some(node) => *node.slot.get_or_insert_with(next_slot),
-            // An empty pointer names the message itself, which is always an object: a slot that is never filled.
-            None => next_slot(),
-        }
+        self.insert(pointer, false)
     }
 
     /// Adds a pointer to a list and returns its slot. Each object in the list is read as the value that `item` points to,
@@ -169,9 +177,24 @@ impl Extractor {
 
     /// Adds a pointer whose value is taken verbatim. No other pointer may lead into this value.
     pub fn add_raw(&mut self, pointer: &str) -> usize {
-        let slot = self.add(pointer);
-        if let Some(node) = self.root.node_at(pointer) {
-            node.raw = true;
+        self.insert(pointer, true)
+    }
+
+    fn insert(&mut self, pointer: &str, is_raw: bool) -> usize {
+        let next = self.slots;
+        let slot = match self.root.node_at(pointer) {
+            Some(node) => {
+                node.raw |= is_raw;
+                *node.slot.get_or_insert(next)
+            }
+            // An empty pointer names the message itself, which is always an object: a slot that is never filled.
+            None => next,
+        };
+        if slot == next {
+            self.slots += 1;
+        }
+        if self.takes_snake_case {
+            self.root.insert_spellings(&Vec::from_iter(pointer_parts(pointer)), (slot, is_raw));
         }
         slot
     }
@@ -260,11 +283,27 @@ fn restore<'a>(node: Node<'_>, cut: &LongStrings, text: &'a str) -> Node<'a> {
     }
 }
 
+/// The parts of a pointer (RFC 6901).
+fn pointer_parts(pointer: &str) -> impl Iterator<Item = String> {
+    pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"))
+}
+
+/// A part of a pointer in snake case: `audio_stream_end` for `audioStreamEnd`.
+pub(crate) fn to_snake_case(part: &str) -> String {
+    let mut spelled = String::with_capacity(part.len() + 4);
+    for letter in part.chars() {
+        if letter.is_ascii_uppercase() {
+            spelled.push('_');
+        }
+        spelled.push(letter.to_ascii_lowercase());
+    }
+    spelled
+}
+
 impl KeyTree {
     /// The node that a pointer leads to, which is created if it is missing; `None` for an empty pointer.
     fn node_at(&mut self, pointer: &str) -> Option<&mut KeyNode> {
-        let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
-        let mut parts = parts.peekable();
+        let mut parts = pointer_parts(pointer).peekable();
         let mut tree = self;
         loop {
             let node = tree.child_or_insert(&parts.next()?);
@@ -272,6 +311,23 @@ impl KeyTree {
                 return Some(node);
             }
             tree = &mut node.children;
+        }
+    }
+
+    /// Adds the parts with each of them in snake case, too.
+    fn insert_spellings(&mut self, parts: &[String], (slot, is_raw): (usize, bool)) {
+        let [part, rest @ ..] = parts else { return };
+        let other = Some(to_snake_case(part)).filter(|other| other != part);
+        for (spelling, is_other) in [(Some(part), false), (other.as_ref(), true)] {
+            let Some(spelling) = spelling else { continue };
+            let node = self.child_or_insert(spelling);
+            node.is_other_spelling |= is_other;
+            if rest.is_empty() {
+                node.raw |= is_raw;
+                node.slot.get_or_insert(slot);
+            } else {
+                node.children.insert_spellings(rest, (slot, is_raw));
+            }
         }
     }
 

@@ -169,3 +169,29 @@ fn objects_in_a_list_are_read_as_one_of_their_values() {
     assert_eq!(extractor.add_list("/words", "/a/content"), Some(words));
     assert_eq!(extractor.add_list("/words", "/b"), None, "another way to read the same list");
 }
+
+#[test]
+fn camel_case_is_found_in_snake_case_too() {
+    let mut extractor = Extractor::with_snake_case(true);
+    let end = extractor.add("/realtimeInput/audioStreamEnd");
+    let tools = extractor.add_raw("/setup/toolsOffered");
+    let kind = extractor.add("/realtimeInput/mediaChunks/0/mimeType");
+    assert_eq!((extractor.add("/realtimeInput/audioStreamEnd"), extractor.slots), (end, 3));
+    for text in [
+        r#"{"realtimeInput": {"audioStreamEnd": 1, "mediaChunks": [{"mimeType": "a"}]}, "setup": {"toolsOffered": [2]}}"#,
+        r#"{"realtime_input": {"audio_stream_end": 1, "media_chunks": [{"mime_type": "a"}]}, "setup": {"tools_offered": [2]}}"#,
+        r#"{"realtime_input": {"audioStreamEnd": 1, "mediaChunks": [{"mime_type": "a"}]}, "setup": {"toolsOffered": [2]}}"#,
+    ] {
+        let found = extractor.extract(text).unwrap();
+        assert_eq!(found.get(end), Some(&Node::Int(1)), "{text}");
+        assert_eq!(found.get(tools), Some(&Node::Raw("[2]")), "{text}");
+        assert_eq!(found.get(kind).and_then(Node::as_str), Some("a"), "{text}");
+    }
+    let composed = extractor.compose(&BTreeMap::from([(end, true.into()), (kind, "b".into())]));
+    let expected =
+        serde_json::json!({"realtimeInput": {"audioStreamEnd": true, "mediaChunks": [{"mimeType": "b"}]}});
+    assert_eq!(composed, expected);
+    let mut exact = Extractor::default();
+    let slot = exact.add("/audioStreamEnd");
+    assert_eq!(exact.extract(r#"{"audio_stream_end": 1}"#).unwrap().get(slot), None);
+}

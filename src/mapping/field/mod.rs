@@ -1,16 +1,20 @@
 //! One field of a command, or one query parameter: its position, type, range and role.
 
+mod items;
 mod list;
 mod unit;
 mod validate;
 mod word_list;
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 
-pub use self::unit::{FieldUnit, parse_format};
 use self::word_list::parse_word_list;
+pub use self::{
+    items::{ItemPaths, ItemsFile, ListItem},
+    unit::{FieldUnit, parse_format},
+};
 use super::extract::Node;
 
 /// Role of a field. Mapping files name it in snake case after `to =`.
@@ -103,8 +107,32 @@ pub enum FieldRole {
     UtteranceEnd,
     /// How messages are framed, in place of the protocol's `framing`.
     Framing,
+    /// Tools that the model may call: a list.
+    Tools,
+    /// Results of calls: a list.
+    ToolResults,
+    /// Id of the call that a result belongs to.
+    CallId,
+    /// Result of a call.
+    Output,
+    /// Messages of the conversation: a list.
+    Messages,
     /// Whether the answer to a text is spoken.
     SpokenAnswer,
+    /// Whether answers are spoken, from now on.
+    SpokenAnswers,
+    /// Whether the words of spoken answers are sent.
+    AnswerWords,
+    /// Whether the user's words are transcribed beside the conversation.
+    TranscribeUser,
+    /// Instructions for the model, in place of the profile's.
+    Instructions,
+    /// Bound on the length of answers, in the model's tokens.
+    MaxTokens,
+    /// Sampling temperature of answers.
+    Temperature,
+    /// Whether the user's speech interrupts answers.
+    Interruption,
     /// `webrtc` for a client whose audio comes beside the messages, as binary frames of the session.
     Transport,
 }
@@ -126,6 +154,8 @@ pub struct FieldFile {
     /// Type.
     #[serde(rename = "type")]
     pub type_name: FieldType,
+    /// Where the items of a `list` stand, and their parts.
+    pub items: Option<ItemsFile>,
     /// Values of a `choice`; `*` at the end of one stands for anything.
     #[serde(default)]
     pub values: Vec<String>,
@@ -179,6 +209,10 @@ pub enum FieldType {
     Choice,
     /// An object, whose contents are ignored.
     Object,
+    /// Whether the message has the value at all: not `null`, and not `false`.
+    Presence,
+    /// An array of objects, of which `items` says what is taken.
+    List,
 }
 
 /// A checked value.
@@ -194,6 +228,8 @@ pub enum FieldValue {
     Flag(bool),
     /// Strings.
     TextList(Vec<String>),
+    /// Items of a list.
+    Items(Arc<[ListItem]>),
     /// Present, without a value here.
     Object,
 }
@@ -209,6 +245,8 @@ pub struct ProtocolField {
     pub remember: Option<usize>,
     /// Index of the remembered value that this one must repeat.
     pub same_as: Option<usize>,
+    /// Paths of a list's items; empty for other types.
+    pub items: ItemPaths,
     /// The field in the file.
     pub file: FieldFile,
 }
@@ -219,6 +257,10 @@ impl ProtocolField {
     /// # Errors
     /// Description of the mistake, without the field's name.
     pub fn read(&self, node: Option<&Node<'_>>) -> Result<Option<FieldValue>, String> {
+        if self.file.type_name == FieldType::Presence {
+            let is_present = !matches!(node, None | Some(Node::Null | Node::Bool(false)));
+            return Ok(Some(FieldValue::Flag(is_present)));
+        }
         match node {
             None if self.file.required => Err("Field required".to_owned()),
             None => Ok(None),
@@ -252,8 +294,7 @@ impl ProtocolField {
     }
 
     fn convert(&self, node: &Node<'_>) -> Result<FieldValue, String> {
-        let mapped = node.as_str().and_then(|word| self.file.value_map.get(word));
-        let translated = mapped.map(|mapped| Node::Str(mapped.as_str().into()));
+        let translated = to_word(node).and_then(|word| self.translate(word)).map(Node::Str);
         let node = match self.file.type_name {
             // The error lists the protocol's own words.
             FieldType::Choice => node,
@@ -265,9 +306,12 @@ impl ProtocolField {
                 Node::Str(_) => Ok(FieldValue::Object),
                 other => Err(format!("Input should be a valid string, got {}", display_node(other))),
             },
-            FieldType::Integer => self.parse_number(node, true),
-            FieldType::Number => self.parse_number(node, false).map(|value| self.in_unit_of_role(value)),
-            FieldType::Flag => parse_flag(node).map(FieldValue::Flag),
+            FieldType::Integer => self.name_words(node, "integer", self.parse_number(node, true)),
+            FieldType::Number => {
+                let value = self.name_words(node, "number", self.parse_number(node, false));
+                value.map(|value| self.in_unit_of_role(value))
+            }
+            FieldType::Flag => self.name_words(node, "boolean", parse_flag(node).map(FieldValue::Flag)),
             FieldType::TextList => self.parse_text_list(node).map(FieldValue::TextList),
             FieldType::WordList => match node {
                 Node::Str(text) => {
@@ -279,11 +323,28 @@ impl ProtocolField {
                 list => self.parse_text_list(list).map(FieldValue::TextList),
             },
             FieldType::Choice => self.parse_choice(node),
+            FieldType::Presence => Ok(FieldValue::Flag(true)),
+            FieldType::List => match node {
+                Node::Raw(json) => self.items.read(json, self.file.max).map(FieldValue::Items),
+                other => Err(format!("Input should be a valid list, got {}", display_node(other))),
+            },
             FieldType::Object => match node {
                 Node::Object => Ok(FieldValue::Object),
                 other => Err(format!("Input should be an object, got {}", display_node(other))),
             },
         }
+    }
+
+    /// What `value_map` has for a word. A `*` at the end of a word in the map stands for anything, and `*` as its value for that.
+    fn translate<'w>(&'w self, word: &'w str) -> Option<Cow<'w, str>> {
+        let map = &self.file.value_map;
+        if let Some(value) = map.get(word) {
+            return Some(Cow::Borrowed(value.as_str()));
+        }
+        map.iter().find_map(|(known, value)| {
+            let rest = word.strip_prefix(known.strip_suffix('*')?)?;
+            Some(if value == "*" { Cow::Borrowed(rest) } else { Cow::Borrowed(value.as_str()) })
+        })
     }
 
     fn parse_text(&self, node: &Node<'_>) -> Result<FieldValue, String> {
@@ -301,8 +362,7 @@ impl ProtocolField {
     }
 
     fn parse_choice(&self, node: &Node<'_>) -> Result<FieldValue, String> {
-        let means = &self.file.value_map;
-        if means.is_empty() {
+        if self.file.value_map.is_empty() {
             return match node
                 .as_str()
                 .filter(|text| self.file.values.iter().any(|value| is_choice(value, text)))
@@ -313,10 +373,31 @@ impl ProtocolField {
                 }
             };
         }
-        let mapped = node.as_str().and_then(|word| means.get(word));
-        mapped.map(|mapped| FieldValue::Text(mapped.clone())).ok_or_else(|| {
-            let words: Vec<String> = means.keys().cloned().collect();
-            format!("Input should be {}, got {}", one_of(&words), display_node(node))
+        let mapped = to_word(node).and_then(|word| self.translate(word));
+        mapped
+            .map(|mapped| FieldValue::Text(mapped.into_owned()))
+            .ok_or_else(|| format!("Input should be {}, got {}", one_of(&self.words()), display_node(node)))
+    }
+
+    /// The protocol's own words.
+    fn words(&self) -> Vec<String> {
+        self.file.value_map.keys().cloned().collect()
+    }
+
+    /// Adds the protocol's own words to the error about a text that is none of them, and nothing else of this kind.
+    fn name_words(
+        &self,
+        node: &Node<'_>,
+        kind: &str,
+        read: Result<FieldValue, String>,
+    ) -> Result<FieldValue, String> {
+        let is_number = |text: &str| text.trim().parse::<f64>().is_ok();
+        if self.file.value_map.is_empty() || node.as_str().is_none_or(is_number) {
+            return read;
+        }
+        read.map_err(|_| {
+            let words = one_of(&self.words());
+            format!("Input should be {words}, or a valid {kind}, got {}", display_node(node))
         })
     }
 
@@ -343,6 +424,15 @@ impl ProtocolField {
             return Err(format!("Input should be less than or equal to {max}, got {number}"));
         }
         Ok(if whole { FieldValue::Integer(number as i64) } else { FieldValue::Number(number) })
+    }
+}
+
+/// The word of a value that `value_map` may have: a text, `true` or `false`.
+fn to_word<'n>(node: &'n Node<'_>) -> Option<&'n str> {
+    match node {
+        Node::Bool(true) => Some("true"),
+        Node::Bool(false) => Some("false"),
+        node => node.as_str(),
     }
 }
 

@@ -1,12 +1,14 @@
 use super::{list::ITEM_MAX_CHARS, *};
 
 fn field(toml: &str) -> ProtocolField {
+    let file = toml::from_str(toml).unwrap();
     ProtocolField {
         name: "f".into(),
         slot: 0,
         remember: None,
         same_as: None,
-        file: toml::from_str(toml).unwrap(),
+        items: ItemPaths::default(),
+        file,
     }
 }
 
@@ -125,4 +127,41 @@ fn value_outside_effective_range_is_accepted() {
     let silence = field("type = \"integer\"\neffective_range = [100, 2000]");
     assert!(silence.is_effective(&FieldValue::Integer(500)));
     assert!(!silence.is_effective(&FieldValue::Integer(30_000)));
+}
+
+#[test]
+fn presence_is_a_flag_and_true_is_a_word() {
+    let presence = field("type = \"presence\"");
+    for (node, is_present) in [
+        (None, false),
+        (Some(Node::Null), false),
+        (Some(Node::Bool(false)), false),
+        (Some(Node::Object), true),
+        (Some(Node::Bool(true)), true),
+    ] {
+        assert_eq!(presence.read(node.as_ref()), Ok(Some(FieldValue::Flag(is_present))), "{node:?}");
+    }
+    let choice = field("type = \"choice\"\nvalue_map = { true = \"client\", false = \"silence\" }");
+    for node in [Node::Bool(true), Node::Str("true".into())] {
+        assert_eq!(choice.read(Some(&node)), Ok(Some(FieldValue::Text("client".into()))), "{node:?}");
+    }
+    let rate = field(
+        "type = \"integer\"\nmin = 8000\nvalue_map = { \"audio/pcm\" = \"16000\", \"audio/pcm;rate=*\" = \"*\" }",
+    );
+    for (word, expected) in [
+        ("audio/pcm", Some(16_000)),
+        ("audio/pcm;rate=24000", Some(24_000)),
+        ("audio/pcm;rate=9", None),
+        ("audio/ogg", None),
+    ] {
+        let read = rate.read(Some(&Node::Str(word.into()))).ok();
+        assert_eq!(read, expected.map(|rate| Some(FieldValue::Integer(rate))), "{word}");
+    }
+    let problem = rate.read(Some(&Node::Str("audio/ogg".into()))).unwrap_err();
+    assert_eq!(
+        problem,
+        "Input should be 'audio/pcm' or 'audio/pcm;rate=*', or a valid integer, got 'audio/ogg'"
+    );
+    let inverted = field("type = \"flag\"\nvalue_map = { NEVER = \"false\", ALWAYS = \"true\" }");
+    assert_eq!(inverted.read(Some(&Node::Str("NEVER".into()))), Ok(Some(FieldValue::Flag(false))));
 }

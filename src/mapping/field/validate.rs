@@ -28,6 +28,20 @@ impl ProtocolField {
         if file.to == Some(FieldRole::Turn) && file.type_name != FieldType::Integer {
             return problem_with("has `to = \"turn\"`, whose type is `integer`");
         }
+        if file.items.is_some() != (file.type_name == FieldType::List) {
+            return problem_with("must have both `type = \"list\"` and `items`, or neither");
+        }
+        if file.type_name == FieldType::List && in_query {
+            return problem_with("is a `list`, which a query parameter cannot be; a `text_list` can");
+        }
+        if let Some(problem) = file.items.as_ref().and_then(|items| items.validate(file.to)) {
+            return problem_with(&problem);
+        }
+        let needs_list =
+            matches!(file.to, Some(FieldRole::Tools | FieldRole::ToolResults | FieldRole::Messages));
+        if needs_list && file.type_name != FieldType::List {
+            return problem_with("needs `type = \"list\"` and `items`");
+        }
         if file.at.as_ref().is_some_and(|at| !at.starts_with('/')) {
             return problem_with("has an `at` that is no JSON pointer; one begins with `/`");
         }

@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::{
 use tracing::debug;
 
 use super::client_signs::DetectedBy;
-use crate::mapping::ClientMapping;
+use crate::mapping::{ClientMapping, client::Framing};
 use crate::server::{ServiceConfig, websocket::WebSocket};
 
 /// How long to wait for a first message where nothing else tells protocols apart. The page of older MiniCPM-o servers
@@ -173,6 +173,9 @@ pub(crate) fn candidates_for_message(
     }
     let knows_message = |client: &&Arc<ClientMapping>| match first {
         Some(Message::Text(text)) => client.has_command(text),
+        Some(Message::Binary(bytes)) if client.framing == Framing::Json => {
+            std::str::from_utf8(bytes).is_ok_and(|text| client.has_command(text))
+        }
         // Relayed clients send no binary messages, and name their mode if they wait for the server.
         Some(_) => !client.is_relayed() && !client.has_audio_in_json && !client.is_told_by_first_message(),
         None => false,

@@ -58,6 +58,8 @@ pub(crate) struct FloorOptions {
     pub(crate) frame_max_bytes: usize,
     /// All messages of a text have the same length, and the last is filled up with silence.
     pub(crate) has_fixed_frames: bool,
+    /// The client is told when all audio of a text was sent.
+    pub(crate) reports_complete: bool,
     /// The client confirms when it has played a text.
     pub(crate) confirms_playback: bool,
     /// Pace, lead and frame length.

@@ -64,7 +64,7 @@ impl Floor {
             else {
                 return;
             };
-            if self.options.confirms_playback && speech.start_reported {
+            if self.options.reports_complete && speech.start_reported {
                 speech.report_complete(out);
             }
             if self.played_at(now).is_some_and(|at| at > now) {
