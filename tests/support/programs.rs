@@ -1,6 +1,12 @@
 //! Programs of tests: signals to them, and tools that a machine may lack.
 
-use std::{env, io::Write as _, process::Command, thread};
+use std::{
+    env,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -25,6 +31,15 @@ pub fn set_up(script: &mut Command) -> Result<(), String> {
     }
     assert!(done.status.success(), "{script:?}: {}:\n{errors}", done.status);
     Ok(())
+}
+
+/// Fetches the packages of `tests/KIND/NAME.txt` and `.npm`, where they are missing, and gives their directory. The error is the
+/// script's line on a missing tool.
+pub fn fetch_packages(list: &str) -> Result<PathBuf, String> {
+    let support = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dir = support.join("../../target").join(list);
+    set_up(Command::new(support.join("fetch")).arg(list).arg(&dir))?;
+    Ok(dir)
 }
 
 /// Checks for a tool with this shell command. As root on Debian, installs the package if the tool is missing.

@@ -1,4 +1,4 @@
-//! Public MiniCPM-o servers without their models: the packages that `tests/servers/setup` installs.
+//! Public MiniCPM-o servers without their models: the packages that `tests/support/fetch` installs.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -16,7 +16,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::programs::{installed, set_up};
+use crate::programs::{fetch_packages, installed};
 
 /// A server that ends with the test.
 pub struct PackageServer {
@@ -142,7 +142,5 @@ fn scripts() -> PathBuf {
 
 /// Installs a server's packages in `target/servers`, on first use; the error says what is missing.
 fn install(name: &str) -> Result<PathBuf, String> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers").join(name);
-    set_up(Command::new(scripts().join("setup")).arg(name).arg(&dir))?;
-    Ok(dir)
+    fetch_packages(&format!("servers/{name}"))
 }
