@@ -30,17 +30,32 @@ pub(super) struct SyntheticSession {
     pub(super) dialect: Arc<UpstreamMapping>,
 }
 
+/// Result of the client's speech.
+struct SpeechResult {
+    /// Audio of the model reached the client.
+    is_answered: bool,
+    /// How far the utterance came.
+    progress: &'static str,
+}
+
 impl SyntheticSession {
     /// Runs the session from this instant and describes what does not work; empty if everything does.
     pub(super) fn find_problems(&self, epoch: Instant) -> Vec<String> {
         let mut run = SessionRun::new(self, epoch);
+        let spoken = self.play(&mut run);
+        self.judge(&run, spoken)
+    }
+
+    /// Plays the client's part; returns how far its speech came.
+    fn play(&self, run: &mut SessionRun<'_>) -> SpeechResult {
         run.advance(Duration::from_secs(1));
         run.send_first(&[Verb::Configure]);
         run.send_speech();
         run.advance(Duration::from_secs(8));
         run.send_first(&[Verb::Commit, Verb::Finalize]);
         run.advance(Duration::from_secs(4));
-        let (answered, progress) = (std::mem::take(&mut run.has_audio), run.progress());
+        let spoken =
+            SpeechResult { is_answered: std::mem::take(&mut run.has_audio), progress: run.progress() };
         if self.can_speak_texts() {
             run.send_first(&[Verb::Speak, Verb::AppendText]);
             run.send_first(&[Verb::Flush, Verb::SpeakAppended]);
@@ -51,7 +66,7 @@ impl SyntheticSession {
             run.feed(Input::ClientClosed);
         }
         run.advance(Duration::from_secs(60));
-        self.judge(&run, answered, progress)
+        spoken
     }
 
     fn can_speak_texts(&self) -> bool {
@@ -59,7 +74,11 @@ impl SyntheticSession {
         has_command && self.dialect.modes.contains_key(&Mode::Chat)
     }
 
-    fn judge(&self, run: &SessionRun<'_>, answered: bool, progress: &str) -> Vec<String> {
+    fn judge(
+        &self,
+        run: &SessionRun<'_>,
+        SpeechResult { is_answered, progress }: SpeechResult,
+    ) -> Vec<String> {
         let is_conversation = self.profile.dialogue.is_some();
         let sends_audio = self.client.audio_in.frame_max_bytes > 0;
         let has_transcripts = !self.client.event(EventName::TranscriptFinal).is_empty();
@@ -69,7 +88,7 @@ impl SyntheticSession {
         if sends_audio && is_transcribed && has_transcripts && !run.has_transcript {
             problems.push(format!("no transcript reaches the client ({progress})"));
         }
-        if sends_audio && is_conversation && !answered {
+        if sends_audio && is_conversation && !is_answered {
             problems.push(format!("no audio of the model reaches the client ({progress})"));
         }
         if self.can_speak_texts() && !run.has_audio {
@@ -90,5 +109,7 @@ impl std::fmt::Display for SyntheticSession {
     }
 }
 
+#[cfg(test)]
+mod mutations;
 #[cfg(test)]
 mod tests;

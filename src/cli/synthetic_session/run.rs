@@ -78,6 +78,12 @@ pub(super) struct SessionRun<'s> {
     pub(super) has_audio: bool,
     pub(super) is_finished: bool,
     pub(super) errors: Vec<String>,
+    /// Further, changed messages of the client.
+    #[cfg(test)]
+    pub(super) mutations: Option<super::mutations::Mutations>,
+    /// All messages to the client.
+    #[cfg(test)]
+    pub(super) got: Vec<Message>,
 }
 
 impl<'s> SessionRun<'s> {
@@ -103,6 +109,10 @@ impl<'s> SessionRun<'s> {
             has_audio: false,
             is_finished: false,
             errors: Vec::new(),
+            #[cfg(test)]
+            mutations: None,
+            #[cfg(test)]
+            got: Vec::new(),
         };
         run.settle();
         run
@@ -120,7 +130,7 @@ impl<'s> SessionRun<'s> {
     /// Sends the first of these commands that the protocol has.
     pub(super) fn send_first(&mut self, verbs: &[Verb]) -> bool {
         let message = verbs.iter().find_map(|verb| self.example(*verb, ""));
-        message.map(|message| self.feed(Input::Client(Frame::Text(&message)))).is_some()
+        message.map(|message| self.send(Message::Text(message))).is_some()
     }
 
     /// A message of the client. Where the input is numbered, it has its number.
@@ -189,7 +199,7 @@ impl<'s> SessionRun<'s> {
         };
         let second = format.encoding.bytes_per_sample() * format.rate_hz as usize;
         for part in message.chunks((second / 10).max(1)) {
-            self.feed(Input::Client(Frame::Binary(part)));
+            self.send(Message::Binary(Bytes::copy_from_slice(part)));
             self.advance(FRAME);
         }
     }
@@ -198,11 +208,7 @@ impl<'s> SessionRun<'s> {
         if !self.session.client.has_audio_in_json {
             // A rate of 0 is the protocol's own.
             let framing = self.session.client.framing;
-            let message = framing.write_audio(&Bytes::copy_from_slice(bytes), 0, 0.0);
-            if let Message::Binary(message) = message {
-                self.feed(Input::Client(Frame::Binary(&message)));
-            }
-            return;
+            return self.send(framing.write_audio(&Bytes::copy_from_slice(bytes), 0, 0.0));
         }
         let mut audio = String::new();
         pcm::encode_base64(bytes, &mut audio);
@@ -213,7 +219,24 @@ impl<'s> SessionRun<'s> {
         }
         let message = self.example(Verb::Audio, &audio);
         self.sent_appends += 1;
-        message.into_iter().for_each(|message| self.feed(Input::Client(Frame::Text(&message))));
+        message.into_iter().for_each(|message| self.send(Message::Text(message)));
+    }
+
+    /// Sends a message of the client.
+    fn send(&mut self, message: Message) {
+        #[cfg(test)]
+        if let Some(changed) = self.mutations.as_mut().and_then(|mutations| mutations.before(&message)) {
+            self.feed_message(&changed);
+        }
+        self.feed_message(&message);
+    }
+
+    fn feed_message(&mut self, message: &Message) {
+        match message {
+            Message::Text(text) => self.feed(Input::Client(Frame::Text(text))),
+            Message::Binary(bytes) => self.feed(Input::Client(Frame::Binary(bytes))),
+            Message::Close(..) => {}
+        }
     }
 
     /// Lets this time pass.
@@ -290,6 +313,8 @@ impl<'s> SessionRun<'s> {
         match output {
             Output::ToClient(message, turn) => {
                 self.has_audio |= turn.is_some();
+                #[cfg(test)]
+                self.got.push(message.clone());
                 if let Message::Text(text) = message {
                     self.has_transcript |= self.is_transcript(&text);
                 }
