@@ -2,7 +2,7 @@
 //! verbs.
 //!
 //! To change here: a new key, with its check; `mappings/reference.md` describes it. A new protocol or profile is a
-//! file in `mappings/`, named in `EMBEDDED`. Not here: what follows from a key, which its reader does.
+//! file in `mappings/`, which the build script lists. Not here: what follows from a key, which its reader does.
 //!
 //! Files are read and compiled once at startup. They hold names, paths, types, units, limits, prompts and event
 //! tables; behaviour is Rust code. The schema of the three kinds is `mappings/reference.md`.
@@ -26,7 +26,10 @@ pub mod tested_with;
 mod tools;
 pub mod upstream;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -57,64 +60,8 @@ impl MappingKind {
     }
 }
 
-/// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 55] = [
-    ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
-    ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
-    ("client/telnyx.toml", include_str!("../../mappings/client/telnyx.toml")),
-    ("client/plivo.toml", include_str!("../../mappings/client/plivo.toml")),
-    ("client/vonage.toml", include_str!("../../mappings/client/vonage.toml")),
-    ("client/exotel.toml", include_str!("../../mappings/client/exotel.toml")),
-    ("client/jambonz.toml", include_str!("../../mappings/client/jambonz.toml")),
-    ("client/freeswitch.toml", include_str!("../../mappings/client/freeswitch.toml")),
-    ("client/asterisk.toml", include_str!("../../mappings/client/asterisk.toml")),
-    ("client/asterisk-text.toml", include_str!("../../mappings/client/asterisk-text.toml")),
-    ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
-    ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
-    ("client/funasr.toml", include_str!("../../mappings/client/funasr.toml")),
-    ("client/whisper-live.toml", include_str!("../../mappings/client/whisper-live.toml")),
-    ("client/sherpa-onnx.toml", include_str!("../../mappings/client/sherpa-onnx.toml")),
-    ("client/sherpa-onnx-offline.toml", include_str!("../../mappings/client/sherpa-onnx-offline.toml")),
-    ("client/dashscope-asr.toml", include_str!("../../mappings/client/dashscope-asr.toml")),
-    ("client/dashscope-tts.toml", include_str!("../../mappings/client/dashscope-tts.toml")),
-    ("client/deepgram-flux.toml", include_str!("../../mappings/client/deepgram-flux.toml")),
-    ("client/deepgram-listen.toml", include_str!("../../mappings/client/deepgram-listen.toml")),
-    ("client/deepgram-speak.toml", include_str!("../../mappings/client/deepgram-speak.toml")),
-    ("client/assemblyai.toml", include_str!("../../mappings/client/assemblyai.toml")),
-    ("client/cartesia-listen.toml", include_str!("../../mappings/client/cartesia-listen.toml")),
-    ("client/cartesia-speak.toml", include_str!("../../mappings/client/cartesia-speak.toml")),
-    ("client/cartesia-turns.toml", include_str!("../../mappings/client/cartesia-turns.toml")),
-    ("client/elevenlabs-contexts.toml", include_str!("../../mappings/client/elevenlabs-contexts.toml")),
-    ("client/elevenlabs-listen.toml", include_str!("../../mappings/client/elevenlabs-listen.toml")),
-    ("client/elevenlabs-speak.toml", include_str!("../../mappings/client/elevenlabs-speak.toml")),
-    ("client/gladia.toml", include_str!("../../mappings/client/gladia.toml")),
-    ("client/soniox.toml", include_str!("../../mappings/client/soniox.toml")),
-    ("client/speechmatics.toml", include_str!("../../mappings/client/speechmatics.toml")),
-    ("client/openai-live.toml", include_str!("../../mappings/client/openai-live.toml")),
-    ("client/openai-realtime.toml", include_str!("../../mappings/client/openai-realtime.toml")),
-    ("client/minicpm-o.toml", include_str!("../../mappings/client/minicpm-o.toml")),
-    ("client/sglang-omni.toml", include_str!("../../mappings/client/sglang-omni.toml")),
-    ("client/vllm-omni.toml", include_str!("../../mappings/client/vllm-omni.toml")),
-    ("client/gemini-live.toml", include_str!("../../mappings/client/gemini-live.toml")),
-    ("client/qwen-omni-realtime.toml", include_str!("../../mappings/client/qwen-omni-realtime.toml")),
-    ("client/xiaozhi.toml", include_str!("../../mappings/client/xiaozhi.toml")),
-    ("client/pipecat.toml", include_str!("../../mappings/client/pipecat.toml")),
-    ("client/minicpm-o-legacy.toml", include_str!("../../mappings/client/minicpm-o-legacy.toml")),
-    ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
-    ("upstream/llama-cpp-omni.toml", include_str!("../../mappings/upstream/llama-cpp-omni.toml")),
-    ("upstream/vllm-omni-http.toml", include_str!("../../mappings/upstream/vllm-omni-http.toml")),
-    ("upstream/sglang-omni-http.toml", include_str!("../../mappings/upstream/sglang-omni-http.toml")),
-    ("upstream/openai-audio.toml", include_str!("../../mappings/upstream/openai-audio.toml")),
-    ("upstream/sglang-omni.toml", include_str!("../../mappings/upstream/sglang-omni.toml")),
-    ("upstream/minicpm-o-legacy.toml", include_str!("../../mappings/upstream/minicpm-o-legacy.toml")),
-    ("upstream/vllm-omni.toml", include_str!("../../mappings/upstream/vllm-omni.toml")),
-    ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
-    ("profile/live.toml", include_str!("../../mappings/profile/live.toml")),
-    ("profile/assistant.toml", include_str!("../../mappings/profile/assistant.toml")),
-    ("profile/conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
-    ("profile/video.toml", include_str!("../../mappings/profile/video.toml")),
-    ("profile/relay.toml", include_str!("../../mappings/profile/relay.toml")),
-];
+/// Mapping files embedded in the program, all of `mappings/`: path and text, in the order of their paths.
+const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/embedded_mappings.rs"));
 
 /// Names of the embedded mappings of a kind.
 pub fn embedded_names(kind: MappingKind) -> impl Iterator<Item = &'static str> {
@@ -130,20 +77,23 @@ pub struct Library {
     clients: BTreeMap<String, Arc<ClientMapping>>,
     upstreams: BTreeMap<String, Arc<UpstreamMapping>>,
     profiles: BTreeMap<String, Arc<Profile>>,
-    sources: BTreeMap<(MappingKind, String), (String, String)>,
+    /// File and text of each.
+    sources: BTreeMap<(MappingKind, String), Arc<(String, String)>>,
 }
 
 impl Library {
-    /// Loads the embedded mappings.
+    /// The embedded mappings. They are compiled once.
     ///
     /// # Errors
     /// An error in an embedded file; a test rules this out.
     pub fn embedded() -> Result<Self, FileError> {
-        let mut library = Self::default();
-        for (file, source) in EMBEDDED {
-            library.add(file, source)?;
+        static COMPILED: OnceLock<Library> = OnceLock::new();
+        if let Some(library) = COMPILED.get() {
+            return Ok(library.clone());
         }
-        Ok(library)
+        let mut library = Self::default();
+        library.add_all(EMBEDDED.iter().map(|(file, text)| ((*file).into(), (*text).into())).collect())?;
+        Ok(COMPILED.get_or_init(|| library).clone())
     }
 
     /// Adds the files of a directory, ordered so that each profile follows the one it extends.
@@ -191,7 +141,9 @@ impl Library {
                 client.shares_a_path_with(other) && !client.is_distinguishable_from(other)
             };
             let Some(other) = clients[..at].iter().find(shared) else { continue };
-            if let Some((file, source)) = self.sources.get(&(MappingKind::Client, client.name.clone())) {
+            if let Some((file, source)) =
+                self.sources.get(&(MappingKind::Client, client.name.clone())).map(AsRef::as_ref)
+            {
                 let message = format!(
                     "client {} is served at the same path, and no query parameter or command distinguishes the two; choose another path",
                     other.name
@@ -239,7 +191,7 @@ impl Library {
                 insert(&mut self.profiles, mapping.name.clone(), mapping)
             }
         };
-        self.sources.insert((header.kind, name.clone()), (file.to_owned(), source.to_owned()));
+        self.sources.insert((header.kind, name.clone()), Arc::new((file.to_owned(), source.to_owned())));
         if header.kind == MappingKind::Profile {
             self.recompile_dependents(&name)?;
         }
@@ -274,7 +226,9 @@ impl Library {
         let dependents: Vec<String> =
             self.profiles.values().filter(extends).map(|dependent| dependent.name.clone()).collect();
         for dependent in dependents {
-            if let Some((file, source)) = self.sources.get(&(MappingKind::Profile, dependent)).cloned() {
+            if let Some((file, source)) =
+                self.sources.get(&(MappingKind::Profile, dependent)).map(|it| (**it).clone())
+            {
                 self.add(&file, &source)?;
             }
         }
@@ -333,7 +287,7 @@ impl Library {
     /// Source text of a mapping.
     #[must_use]
     pub fn source(&self, kind: MappingKind, name: &str) -> Option<&str> {
-        self.sources.get(&(kind, name.to_owned())).map(|(_, source)| source.as_str())
+        self.sources.get(&(kind, name.to_owned())).map(|it| it.1.as_str())
     }
 
     /// True if the mapping is the embedded one.
@@ -348,7 +302,7 @@ impl Library {
     pub fn replaces_embedded(&self, kind: MappingKind, name: &str) -> bool {
         let file = format!("{}/{name}.toml", kind.name());
         EMBEDDED.iter().any(|(embedded, _)| *embedded == file)
-            && self.sources.get(&(kind, name.to_owned())).is_some_and(|(from, _)| *from != file)
+            && self.sources.get(&(kind, name.to_owned())).is_some_and(|it| it.0 != file)
     }
 
     /// Names of a profile and of the profiles it extends, in order.
@@ -364,9 +318,7 @@ impl Library {
 
     /// All files: kind, name, file path and source text.
     pub fn files(&self) -> impl Iterator<Item = (MappingKind, &str, &str, &str)> {
-        self.sources
-            .iter()
-            .map(|((kind, name), (file, source))| (*kind, name.as_str(), file.as_str(), source.as_str()))
+        self.sources.iter().map(|((kind, name), it)| (*kind, name.as_str(), it.0.as_str(), it.1.as_str()))
     }
 }
 
@@ -377,8 +329,11 @@ fn compile_or_all_errors<T>(
     compile: impl Fn(&Document<'_>) -> Result<T, FileError>,
 ) -> Result<T, FileError> {
     compile(document).map_err(|first| {
-        let folder = kind.name();
-        let model = EMBEDDED.iter().find(|(file, _)| file.starts_with(folder)).map_or("", |(_, model)| model);
+        let model = match kind {
+            MappingKind::Client => include_str!("../../mappings/client/macaw.toml"),
+            MappingKind::Upstream => include_str!("../../mappings/upstream/minicpm-o.toml"),
+            MappingKind::Profile => include_str!("../../mappings/profile/speech.toml"),
+        };
         let all = check::all_errors::find_all(document, model, |document| compile(document).map(drop));
         FileError::combine(all.errors).err().unwrap_or(first)
     })
