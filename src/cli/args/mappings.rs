@@ -63,6 +63,12 @@ pub enum MappingsCommand {
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         format: ExplainFormat,
     },
+    /// Print the page of a client protocol: tested clients, what to change in them, and what has no effect; without a name,
+    /// the table of all tested clients
+    Page {
+        /// Client protocol, such as gemini-live
+        client: Option<String>,
+    },
     /// Write a starting point for your own mapping file
     New {
         /// Name of the new mapping

@@ -17,7 +17,7 @@ use crate::{
         Library, MappingKind,
         check::{quoted_list, suggest_known},
         explain::{
-            build_explanation, matrix,
+            build_explanation, matrix, page,
             render::{self, json},
         },
         scaffold::{generate, generate_from},
@@ -37,6 +37,13 @@ pub(super) fn run(args: MappingsArgs) -> Result<(), CommandError> {
         MappingsCommand::Explain { client, profile, dialect, format } => {
             let names = [client, profile, dialect];
             output::print(explain(&library, names.each_ref().map(Option::as_deref), format)?)?;
+        }
+        MappingsCommand::Page { client: None } => {
+            output::print(page::clients_page(library.clients().map(AsRef::as_ref)))?;
+        }
+        MappingsCommand::Page { client: Some(name) } => {
+            let client = library.client(&name).map_err(CommandError::usage)?;
+            output::print(page::client_page(&client))?;
         }
         MappingsCommand::New { name, kind, from, output, force } => {
             let source = new_mapping(&library, kind, from.as_deref(), &name)?;

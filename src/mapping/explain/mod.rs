@@ -3,6 +3,7 @@
 //!
 //! [`Explanation`] and [`MatrixCell`] are the data; [`render`] turns them into text, Markdown or JSON.
 
+pub mod page;
 mod phrases;
 mod relay;
 pub mod render;
