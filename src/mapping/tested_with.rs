@@ -12,7 +12,7 @@ pub struct TestedClient {
     /// Name, version and language of the client.
     #[serde(deserialize_with = "deserialize_name")]
     pub client: String,
-    /// File in `tests/clients/families` that drives it.
+    /// File in `tests/families` that drives it.
     #[serde(deserialize_with = "deserialize_script")]
     pub script: String,
     /// What the client does in the tests.
@@ -23,6 +23,9 @@ pub struct TestedClient {
     pub change: String,
     /// Profile, if it is not the protocol's default.
     pub profile: Option<String>,
+    /// The client connects by TLS only.
+    #[serde(default)]
+    pub tls: bool,
 }
 
 named_enum! {
@@ -69,7 +72,7 @@ fn deserialize_script<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::E
     match is_name && ["py", "cjs"].contains(&extension) {
         true => Ok(script),
         false => Err(D::Error::custom(format!(
-            "{script:?} is no script of tests/clients/families, such as \"vosk.py\" or \"vosk.cjs\""
+            "{script:?} is no script of tests/families, such as \"vosk.py\" or \"vosk.cjs\""
         ))),
     }
 }

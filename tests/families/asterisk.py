@@ -1,6 +1,6 @@
 """A call through a real Asterisk, whose channel chan_websocket dials voxbridge; see phone_call.py. The caller is a second WebSocket
 channel of the same Asterisk, so that no telephone is needed. Asterisk is in target/clients/asterisk, unpacked by
-tests/clients/requirements/asterisk.setup, and runs from there without being installed. `asterisk.py` takes the control messages in
+tests/families/asterisk.setup, and runs from there without being installed. `asterisk.py` takes the control messages in
 JSON; `asterisk_text.py` those in plain text."""
 
 import asyncio

@@ -16,7 +16,7 @@ import sys
 import types
 import wave
 
-CLIENTS = pathlib.Path(__file__).resolve().parents[3] / "target" / "clients"
+CLIENTS = pathlib.Path(__file__).resolve().parents[2] / "target" / "clients"
 sys.path += [str(CLIENTS / name) for name in ("pipecat", "aiohttp", "websockets-17.4")]
 
 import audioop  # noqa: E402  # of the library, or of audioop-lts from Python 3.13 on

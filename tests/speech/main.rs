@@ -9,6 +9,7 @@ mod client_programs;
 mod client_tools;
 mod engine_quality;
 mod engines;
+mod families;
 mod flux_clients;
 mod macaw_clients;
 mod media_files;

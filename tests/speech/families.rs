@@ -1,0 +1,211 @@
+//! Families of clients that mapping files serve: the stock clients of each file's `[[tested_with]]`, in the cells that it names.
+//!
+//! A script of `tests/families` drives one client in one cell, and prints what came as one line of JSON.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::{process::Command, task::JoinSet};
+use voxbridge::{
+    audio::wav,
+    config::Config,
+    mapping::{
+        Library,
+        tested_with::{TestCell, TestedClient},
+    },
+    server::route::RouteConfig,
+    simulator::{SimulatorConfig, process::EngineProcess},
+};
+use voxbridge_test_support::{
+    bench::{Bench, Options, scratch},
+    certs,
+    programs::{fetch_packages, installed},
+};
+
+use crate::client_programs::{installed_clients, project, recording, run_in_turn};
+use crate::engines::{start_engines, word_error_rate};
+
+const RECORDING: &str = "librivox_0880_16k.wav";
+const RECORDED_WORDS: &str = "he was not an ill disposed young man";
+const TEXT: &str = "The train to London leaves at half past nine.";
+/// Two of ten words may be wrong, because telephones and codecs cost some.
+const WER: f64 = 0.25;
+/// Most audio of an interrupted answer after the sign of the interruption, s: what was under way.
+const LATE_AUDIO_MAX_S: f64 = 0.5;
+
+/// One test for each script's family, and the list of all.
+macro_rules! families {
+    ($($test:ident $family:literal,)*) => {
+        const FAMILIES: &[&str] = &[$($family),*];
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $test() {
+                run_family($family).await;
+            }
+        )*
+    };
+}
+
+families! {
+    assemblyai "assemblyai",
+    asterisk "asterisk",
+    asterisk_in_plain_text "asterisk_text",
+    cartesia "cartesia",
+    dashscope "dashscope_tasks",
+    elevenlabs "elevenlabs",
+    exotel "exotel",
+    freeswitch "freeswitch",
+    funasr "funasr",
+    gemini "gemini",
+    gladia "gladia",
+    jambonz "jambonz",
+    plivo "plivo",
+    qwen_omni "qwen",
+    sherpa_onnx "sherpa_onnx",
+    sherpa_onnx_offline "sherpa_onnx_offline",
+    soniox "soniox",
+    speechmatics "speechmatics",
+    telnyx "telnyx",
+    vonage "vonage",
+    whisper_live "whisper_live",
+}
+
+/// Protocols whose clients can dial only `/` and show no sign there.
+const ROUTED: [&str; 2] = ["sherpa-onnx", "sherpa-onnx-offline"];
+
+/// A client of a family, and the mapping file that names it.
+struct Subject {
+    protocol: String,
+    tested: TestedClient,
+}
+
+fn family_of(script: &str) -> &str {
+    script.split('.').next().unwrap_or_default()
+}
+
+fn subjects() -> Vec<Subject> {
+    let library = Library::embedded().unwrap();
+    let of_file = |client: &Arc<voxbridge::mapping::ClientMapping>| {
+        let protocol = client.name.clone();
+        client.tested_with.clone().into_iter().map(move |tested| Subject { protocol: protocol.clone(), tested })
+    };
+    library.clients().flat_map(of_file).collect()
+}
+
+#[test]
+fn each_family_has_a_test() {
+    let named: BTreeSet<_> = subjects().iter().map(|it| family_of(&it.tested.script).to_owned()).collect();
+    assert_eq!(named, FAMILIES.iter().map(|name| (*name).to_owned()).collect());
+}
+
+async fn run_family(family: &str) {
+    let Some(packages) = packages_of(family) else { return };
+    let Some(engines) = start_engines().await.map(Arc::new) else { return };
+    let mut running = JoinSet::new();
+    for subject in subjects().into_iter().filter(|it| family_of(&it.tested.script) == family) {
+        let bench = Arc::new(start_bench(&subject, &engines).await);
+        for cell in subject.tested.cells.clone() {
+            let name = format!("{} {}: {}", subject.protocol, subject.tested.client, cell.name());
+            let run = run_cell(bench.clone(), engines.clone(), subject.tested.clone(), cell, packages.clone());
+            running.spawn(async move { (name, run.await) });
+        }
+    }
+    let results = running.join_all().await;
+    let faults: Vec<_> = results.iter().filter_map(|(name, fault)| Some(format!("{name}: {}", fault.as_ref().err()?))).collect();
+    assert!(!results.is_empty() && faults.is_empty(), "{faults:#?}");
+}
+
+/// The packages of a family. Families without a list of their own use pipecat, whose serializers are the server's end of phone
+/// calls. `None` skips the test.
+fn packages_of(family: &str) -> Option<Vec<PathBuf>> {
+    let list = project().join("tests/families").join(family);
+    if !["txt", "npm"].iter().any(|kind| list.with_extension(kind).exists()) {
+        let dir = installed_clients()?;
+        return Some(["pipecat", "aiohttp", "websockets-17.4"].map(|name| dir.join(name)).into());
+    }
+    installed(&fetch_packages(&format!("families/{family}"))).map(|packages| vec![packages.clone()])
+}
+
+async fn start_bench(subject: &Subject, engines: &Arc<EngineProcess>) -> Bench {
+    // One worker for each cell; other tests cover the queue.
+    let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };
+    let mut config = Config { profile: subject.tested.profile.clone(), ..Config::default() };
+    if ROUTED.contains(&subject.protocol.as_str()) {
+        let route = RouteConfig::catch_all("speech");
+        config.routes.push(RouteConfig { protocol: Some(subject.protocol.clone()), ..route });
+    }
+    let engines: Arc<EngineProcess> = engines.clone();
+    Bench::with_options(Options { simulator, config, engines: Some(engines), ..Options::default() }).await
+}
+
+/// Runs the client in this cell. The error says what is wrong with that which came.
+async fn run_cell(
+    bench: Arc<Bench>,
+    engines: Arc<EngineProcess>,
+    tested: TestedClient,
+    cell: TestCell,
+    packages: Vec<PathBuf>,
+) -> Result<(), String> {
+    let dir = scratch(&format!("family-{}-{}-{}", tested.script, bench.address().port(), cell.name()));
+    let heard = dir.join("heard.wav");
+    let mut client = program(&tested.script, &packages);
+    let url = match tested.tls {
+        false => format!("http://{}", bench.address()),
+        true => {
+            let certificate = certs::self_signed("localhost");
+            let address = certs::serve_tls(bench.address(), certs::acceptor(&certificate)).await;
+            let trusted = dir.join("trusted.pem");
+            std::fs::write(&trusted, &certificate.0).unwrap();
+            client.env("SSL_CERT_FILE", &trusted).env("NODE_EXTRA_CA_CERTS", &trusted);
+            format!("https://localhost:{}", address.port())
+        }
+    };
+    client.args([cell.name(), &url]).arg(recording(RECORDING)).arg(&heard).arg(TEXT);
+    let printed = run_in_turn(client).await;
+    let came: Value = printed.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+    let words = |of: &str| came[of].as_str().unwrap_or_default().to_owned();
+    let spoken = || async {
+        let (samples, _) = wav::read(&std::fs::read(&heard).unwrap_or_default(), Duration::from_secs(120)).unwrap_or_default();
+        engines.recognise(samples).await.unwrap_or_default()
+    };
+    let are_close = |reference: &str, words: &str| word_error_rate(reference, words) <= WER;
+    let is_right = match cell {
+        TestCell::Transcription => are_close(RECORDED_WORDS, &words("text")),
+        TestCell::Speech => are_close(TEXT, &spoken().await),
+        // The simulated model repeats what it heard.
+        TestCell::Conversation => {
+            let (text, user) = (words("text"), words("user"));
+            let answer = format!("you said {RECORDED_WORDS}");
+            are_close(&answer, &spoken().await)
+                && (text.is_empty() || are_close(&answer, &text))
+                && (user.is_empty() || are_close(RECORDED_WORDS, &user))
+        }
+        TestCell::Interruption => {
+            came["audio_s"].as_f64() > Some(0.0)
+                && came["stopped"] == true
+                && came["late_audio_s"].as_f64().is_some_and(|late| late <= LATE_AUDIO_MAX_S)
+        }
+        TestCell::Error => !words("error").is_empty(),
+        TestCell::Close => came["clean"] == true,
+    };
+    if is_right { Ok(()) } else { Err(format!("{came}, heard {:?}", spoken().await)) }
+}
+
+/// The script with the packages of its family and of nothing else.
+fn program(script: &str, packages: &[PathBuf]) -> Command {
+    let path = project().join("tests/families").join(script);
+    let mut command;
+    if script.ends_with(".py") {
+        command = Command::new("python3");
+        let path = std::env::join_paths(packages).unwrap();
+        command.env_remove("PYTHONHOME").env("PYTHONPATH", path).env("PYTHONUNBUFFERED", "1").args(["-S", "-B"]);
+    } else {
+        command = Command::new("node");
+        command.env("NODE_PATH", packages[0].join("node_modules"));
+    }
+    command.arg(path);
+    command
+}
