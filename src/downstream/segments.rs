@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 
-use crate::event::{ClientCommand, Speaker};
-
-/// Most segments that a client may ask for.
-const SEGMENTS_MAX: usize = 100;
+use crate::{
+    event::{ClientCommand, Speaker},
+    mapping::client::SEGMENTS_MAX,
+};
 
 /// Words of an utterance, with their position in the received audio.
 #[derive(Debug, Clone, PartialEq, Eq)]

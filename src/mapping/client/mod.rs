@@ -53,6 +53,9 @@ const NO_PATHS: &str = "`paths` must not be empty, such as [\"/v1/realtime\"]";
 /// Greatest `parallel_max`: one client should not take the workers of all others.
 const PARALLEL_MAX: usize = 16;
 
+/// Most segments in a message that repeats the last ones.
+pub(crate) const SEGMENTS_MAX: usize = 100;
+
 /// Compiled mapping of a client protocol.
 #[derive(Debug, Default)]
 pub struct ClientMapping {
@@ -334,6 +337,19 @@ impl ClientMapping {
         if self.framing == Framing::Protobuf && (chooses_rate || chooses_encoding) {
             let message = "`framing = \"protobuf\"` needs one format of audio to the client; only its rate may be chosen, in [query]";
             problems.push(error_at_key(&["framing"], message.to_owned()));
+        }
+        if !(1..=SEGMENTS_MAX).contains(&self.transcripts.segments_max) {
+            let message = format!("`segments_max` must be 1 to {SEGMENTS_MAX}");
+            problems.push(error_at_key(&["transcripts", "segments_max"], message));
+        }
+        if self.segments_max().is_some() && self.event(EventName::TranscriptSegment).is_empty() {
+            let message =
+                "a template has `${last_segments}`, whose elements need a template `transcript_segment`";
+            problems.push(error_at_key(&["events"], message.to_owned()));
+        }
+        if self.has_verb(Verb::Complete) && self.event(EventName::Completed).is_empty() {
+            let message = "a command has the verb `complete`, which is answered by an event `completed`; add its template";
+            problems.push(error_at_key(&["events"], message.to_owned()));
         }
         let chooses_finals = self.all_fields().any(|field| field.file.to == Some(FieldRole::FinalsOnly));
         if self.lock_step == LockStep::Frames && chooses_finals {
