@@ -506,7 +506,7 @@ mod tests {
             ("xiaozhi", "version=3", true),
         ] {
             let mut codec = Codec::new(library.client(client).unwrap(), 0.0);
-            codec.decode_query(query);
+            drop(codec.decode_query(query));
             assert_eq!(codec.has_binary_commands(), expected, "{client} {query}");
         }
     }

@@ -192,8 +192,9 @@ impl Codec {
 
     /// Adds a transcript to the segments, and renders these for the slot `segments`.
     fn note_segment(&mut self, command: &ClientCommand, at_s: f64) {
-        let Some(segments) = &mut self.segments else { return };
-        segments.note(command);
+        if !self.segments.as_mut().is_some_and(|segments| segments.note(command)) {
+            return;
+        }
         let mut json = std::mem::take(&mut self.segments_json);
         json.clear();
         if let (Some(message), Some(segments)) =

@@ -216,7 +216,9 @@ impl Codec {
     pub fn kept_bytes(&self) -> usize {
         match &self.kind {
             CodecKind::Realtime(realtime) => realtime.kept_bytes(),
-            CodecKind::Mapped | CodecKind::Live(_) => 0,
+            // Twice, because the words are rendered, too.
+            CodecKind::Mapped => self.segments.as_ref().map_or(0, |segments| 2 * segments.bytes()),
+            CodecKind::Live(_) => 0,
         }
     }
 

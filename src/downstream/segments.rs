@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 
-use crate::event::{ClientCommand, Speaker};
-
-/// Most segments that a client may ask for.
-const SEGMENTS_MAX: usize = 100;
+use crate::{
+    event::{ClientCommand, Speaker},
+    mapping::client::SEGMENTS_MAX,
+};
 
 /// Words of an utterance, with their position in the received audio.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,11 +27,13 @@ pub(super) struct Segments {
     max: usize,
     finals: VecDeque<Segment>,
     current: Option<Segment>,
+    /// Memory of the words, bytes.
+    bytes: usize,
 }
 
 impl Segments {
     pub(super) fn new(max: usize) -> Self {
-        let mut segments = Self { max: 0, finals: VecDeque::new(), current: None };
+        let mut segments = Self { max: 0, finals: VecDeque::new(), current: None, bytes: 0 };
         segments.set_max(max);
         segments
     }
@@ -47,8 +49,8 @@ impl Segments {
         self.finals.drain(..excess);
     }
 
-    /// Adds or replaces the words of an utterance.
-    pub(super) fn note(&mut self, command: &ClientCommand) {
+    /// Adds or replaces the words of an utterance. Returns false for what is no transcript of the user.
+    pub(super) fn note(&mut self, command: &ClientCommand) -> bool {
         match command {
             ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
@@ -68,8 +70,15 @@ impl Segments {
                     self.drop_excess();
                 }
             }
-            _ => {}
+            _ => return false,
         }
+        self.bytes = self.finals.iter().chain(&self.current).map(|segment| segment.text.len()).sum();
+        true
+    }
+
+    /// Memory of the words, bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// A segment behind the final ones; `None` without words.
@@ -124,21 +133,22 @@ mod tests {
     #[test]
     fn the_last_segments_are_repeated_without_overlap() {
         let mut segments = Segments::new(2);
-        segments.note(&partial(1, "go", 100));
-        segments.note(&partial(1, " go forward ", 100));
+        assert!(segments.note(&partial(1, "go", 100)));
+        assert!(segments.note(&partial(1, " go forward ", 100)));
         assert_eq!(texts(&segments), [("go forward", 100, false)]);
-        segments.note(&final_words(1, "Go forward.", (200, 1400)));
-        segments.note(&final_words(2, " ", (0, 0)));
+        assert!(segments.note(&final_words(1, "Go forward.", (200, 1400))));
+        assert!(segments.note(&final_words(2, " ", (0, 0))));
         assert_eq!(texts(&segments), [("Go forward.", 200, true)]);
-        segments.note(&partial(3, "ten", 1300));
+        assert!(segments.note(&partial(3, "ten", 1300)));
         assert_eq!(texts(&segments), [("Go forward.", 200, true), ("ten", 1400, false)]);
-        segments.note(&final_words(3, "Ten.", (1350, 2000)));
-        segments.note(&partial(4, "meters", 2100));
+        assert!(segments.note(&final_words(3, "Ten.", (1350, 2000))));
+        assert!(segments.note(&partial(4, "meters", 2100)));
         assert_eq!(texts(&segments), [("Ten.", 1400, true), ("meters", 2100, false)]);
+        assert_eq!(segments.bytes(), "Ten.meters".len());
         segments.set_max(0);
         assert_eq!(texts(&segments), [("meters", 2100, false)]);
         segments.set_max(usize::MAX);
-        (5..500).for_each(|id| segments.note(&final_words(id, "x", (0, 0))));
+        assert!((5..500).all(|id| segments.note(&final_words(id, "x", (0, 0)))));
         assert_eq!(segments.iter().count(), SEGMENTS_MAX);
     }
 }

@@ -7,6 +7,7 @@ mod example;
 mod file;
 mod paths;
 mod realtime;
+mod recognition;
 mod signs;
 mod slot;
 mod token_usage;
@@ -14,15 +15,14 @@ mod values;
 mod verbs;
 mod vocabulary;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub(crate) use self::events::seconds;
 use self::{
     compile::{compile_fields, compile_key_headers, compile_patterns, compile_subprotocols},
     file::{ClientFile, ErrorKey},
-    signs::SignsFile,
+    recognition::{FirstMessage, longest_exact_message},
     values::{compile_event, compile_values},
-    verbs::Condition,
 };
 pub use self::{
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
@@ -43,7 +43,7 @@ pub use self::{
 use super::{
     check::{self, Document, FileError},
     error_spelling::ErrorSpelling,
-    extract::{ExtractError, ExtractedValues, Extractor, Node},
+    extract::Extractor,
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
     template::Template,
@@ -56,6 +56,9 @@ const NO_PATHS: &str = "`paths` must not be empty, such as [\"/v1/realtime\"]";
 
 /// Greatest `parallel_max`: one client should not take the workers of all others.
 const PARALLEL_MAX: usize = 16;
+
+/// Most segments in a message that repeats the last ones.
+pub(crate) const SEGMENTS_MAX: usize = 100;
 
 /// Compiled mapping of a client protocol.
 #[derive(Debug, Default)]
@@ -141,14 +144,6 @@ pub struct ClientMapping {
     closes: BTreeMap<CloseReason, CloseSpelling>,
 }
 
-/// A condition on the first message of a client.
-#[derive(Debug)]
-struct FirstMessage {
-    condition: Condition,
-    /// The condition for people.
-    text: String,
-}
-
 /// The page that tells clients where to connect.
 #[derive(Debug)]
 pub struct SetupPage {
@@ -203,7 +198,7 @@ impl ClientMapping {
             .into_iter()
             .map(|(name, command)| command.compile(name, command_key, (&mut extractor, &values), document));
         let commands = commands.collect::<Result<Vec<_>, FileError>>()?;
-        let first_message = compile_first_message(&mut read.signs, &mut extractor, document)?;
+        let first_message = FirstMessage::compile(&mut read.signs, &mut extractor, document)?;
         let mut problems = Vec::new();
         let events = read.events.iter();
         let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, document)));
@@ -358,6 +353,19 @@ impl ClientMapping {
             let message = "`framing = \"protobuf\"` needs one format of audio to the client; only its rate may be chosen, in [query]";
             problems.push(error_at_key(&["framing"], message.to_owned()));
         }
+        if !(1..=SEGMENTS_MAX).contains(&self.transcripts.segments_max) {
+            let message = format!("`segments_max` must be 1 to {SEGMENTS_MAX}");
+            problems.push(error_at_key(&["transcripts", "segments_max"], message));
+        }
+        if self.segments_max().is_some() && self.event(EventName::TranscriptSegment).is_empty() {
+            let message =
+                "a template has `${last_segments}`, whose elements need a template `transcript_segment`";
+            problems.push(error_at_key(&["events"], message.to_owned()));
+        }
+        if self.has_verb(Verb::Complete) && self.event(EventName::Completed).is_empty() {
+            let message = "a command has the verb `complete`, which is answered by an event `completed`; add its template";
+            problems.push(error_at_key(&["events"], message.to_owned()));
+        }
         let chooses_finals = self.all_fields().any(|field| field.file.to == Some(FieldRole::FinalsOnly));
         if self.lock_step == LockStep::Frames && chooses_finals {
             let message = "`lock_step = true` answers every frame; a field with `to = \"finals_only\"` cannot change that";
@@ -463,104 +471,6 @@ impl ClientMapping {
         of_relay || self.query.iter().any(|field| field.name == name)
     }
 
-    /// True if this is one of its paths without parameters.
-    pub(super) fn has_path(&self, path: &str) -> bool {
-        self.paths.iter().any(|known| known == path && !known.contains('{'))
-    }
-
-    /// The query parameters in a request's path; `None` if the protocol has no such path.
-    #[must_use]
-    pub fn path_parameters(&self, path: &str) -> Option<Vec<(&str, String)>> {
-        self.path_patterns.iter().find_map(|pattern| pattern.parameters(path))
-    }
-
-    /// True if both protocols are served at some path.
-    pub(super) fn shares_a_path_with(&self, other: &Self) -> bool {
-        let is_shared = |pattern: &PathPattern| other.path_patterns.iter().any(|it| it.matches_like(pattern));
-        self.paths.iter().any(|path| other.paths.contains(path)) || self.path_patterns.iter().any(is_shared)
-    }
-
-    /// True if query parameters or commands tell the two protocols apart.
-    pub(super) fn is_distinguishable_from(&self, other: &Self) -> bool {
-        self.identifying_names() != other.identifying_names()
-    }
-
-    /// True if its clients speak first, and their first message tells the protocol.
-    #[must_use]
-    pub const fn is_told_by_first_message(&self) -> bool {
-        self.first_message.is_some()
-    }
-
-    /// Names that identify a client of the protocol: query parameters, commands and the first message.
-    fn identifying_names(&self) -> BTreeSet<&str> {
-        let query = self.query.iter().map(|field| field.name.as_str());
-        let commands = self.commands.iter().map(|command| command.name.as_str());
-        let relay = self.relay.iter().flat_map(|relay| {
-            relay.commands.iter().map(|command| command.name.as_str()).chain([relay.mode.key.as_str()])
-        });
-        let first_message = self.first_message.iter().map(|first| first.text.as_str());
-        query.chain(commands).chain(relay).chain(first_message).collect()
-    }
-
-    /// True if a text frame names a command of this protocol, even with invalid fields; for a protocol that is told by its
-    /// first message, whether this is one.
-    #[must_use]
-    pub fn has_command(&self, text: &str) -> bool {
-        if let Some(relay) = &self.relay {
-            return relay.has_command(text);
-        }
-        if self.exact_text(text).is_some() {
-            return true;
-        }
-        let Ok(found) = self.extract(text) else { return false };
-        if let Some(first) = &self.first_message {
-            return first.condition.holds(&found);
-        }
-        let name = found.get(0).and_then(Node::as_str);
-        self.commands.iter().any(|command| match command.present {
-            Some(slot) => found.get(slot).is_some(),
-            None => command.exactly.is_none() && Some(command.name.as_str()) == name,
-        })
-    }
-
-    /// Finds the values of a text message.
-    ///
-    /// # Errors
-    /// The message is no JSON object, nor a line of words in a protocol with these.
-    pub fn extract<'t>(&self, text: &'t str) -> Result<ExtractedValues<'t>, ExtractError> {
-        match self.command_syntax {
-            CommandSyntax::Words if !text.trim_start().starts_with('{') => {
-                Ok(self.extractor.extract_words(text))
-            }
-            CommandSyntax::Words | CommandSyntax::Json => self.extractor.extract(text),
-        }
-    }
-
-    /// Index of the command that is this whole text message.
-    #[must_use]
-    pub fn exact_text(&self, text: &str) -> Option<usize> {
-        let is_it = |exact: &ExactMessage| matches!(exact, ExactMessage::Text(own) if own == text);
-        (text.len() <= self.exact_max_bytes).then(|| self.find_exact(is_it)).flatten()
-    }
-
-    /// Index of the command that is this whole binary message.
-    #[must_use]
-    pub fn exact_binary(&self, bytes: &[u8]) -> Option<usize> {
-        let is_it =
-            |exact: &ExactMessage| matches!(exact, ExactMessage::Binary(own) if own.as_bytes() == bytes);
-        (bytes.len() <= self.exact_max_bytes).then(|| self.find_exact(is_it)).flatten()
-    }
-
-    /// True if a binary message may be a command, or end the audio, with this framing.
-    pub(crate) fn has_binary_commands(&self, framing: Framing) -> bool {
-        let is_binary = |exact: &ExactMessage| matches!(exact, ExactMessage::Binary(_));
-        !matches!(framing, Framing::None | Framing::WebRtc) || self.find_exact(is_binary).is_some()
-    }
-
-    fn find_exact(&self, is_it: impl Fn(&ExactMessage) -> bool) -> Option<usize> {
-        self.commands.iter().position(|command| command.exactly.as_ref().is_some_and(&is_it))
-    }
-
     /// Messages of an event; empty if the protocol has no such event.
     #[must_use]
     pub fn event(&self, name: EventName) -> &[EventMessage] {
@@ -592,24 +502,9 @@ fn names_model(field: &ProtocolField) -> bool {
     matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
 }
 
-fn compile_first_message(
-    signs: &mut SignsFile,
-    extractor: &mut Extractor,
-    document: &Document<'_>,
-) -> Result<Option<FirstMessage>, FileError> {
-    let Some(file) = signs.first_message.take() else { return Ok(None) };
-    let (at, text) = (file.span().start, file.get_ref().to_string());
-    let condition = file.into_inner().compile(extractor).map_err(|problem| document.problem(at, problem))?;
-    Ok(Some(FirstMessage { condition, text }))
-}
-
 /// True for a pointer to a member of the message itself.
 fn is_top_level(pointer: &str) -> bool {
     pointer.starts_with('/') && pointer.matches('/').count() == 1
-}
-
-fn longest_exact_message(commands: &[ProtocolCommand]) -> usize {
-    commands.iter().filter_map(|command| command.exactly.as_ref()).map(ExactMessage::bytes).max().unwrap_or(0)
 }
 
 fn has_verb(commands: &[ProtocolCommand], verb: Verb) -> bool {

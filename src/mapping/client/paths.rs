@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use super::ClientMapping;
+
 /// Longest part of a path that is a parameter, bytes as they are sent.
 const PART_MAX_BYTES: usize = 1024;
 
@@ -91,6 +93,25 @@ fn decode_percent(part: &str) -> String {
         rest = if code.is_some() { &behind[2..] } else { behind };
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl ClientMapping {
+    /// True if this is one of its paths without parameters.
+    pub(in crate::mapping) fn has_path(&self, path: &str) -> bool {
+        self.paths.iter().any(|known| known == path && !known.contains('{'))
+    }
+
+    /// The query parameters in a request's path; `None` if the protocol has no such path.
+    #[must_use]
+    pub fn path_parameters(&self, path: &str) -> Option<Vec<(&str, String)>> {
+        self.path_patterns.iter().find_map(|pattern| pattern.parameters(path))
+    }
+
+    /// True if both protocols are served at some path.
+    pub(in crate::mapping) fn shares_a_path_with(&self, other: &Self) -> bool {
+        let is_shared = |pattern: &PathPattern| other.path_patterns.iter().any(|it| it.matches_like(pattern));
+        self.paths.iter().any(|path| other.paths.contains(path)) || self.path_patterns.iter().any(is_shared)
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ const LISTEN: &str = include_str!("../../../mappings/client/deepgram-listen.toml
 const MACAW: &str = include_str!("../../../mappings/client/macaw.toml");
 const RELAYED: &str = include_str!("../../../mappings/client/minicpm-o.toml");
 const REST: &str = include_str!("../../../mappings/client/rest.toml");
+const SHERPA: &str = include_str!("../../../mappings/client/sherpa-onnx.toml");
+const WHISPER: &str = include_str!("../../../mappings/client/whisper-live.toml");
 const VOSK: &str = include_str!("../../../mappings/client/vosk.toml");
 
 #[test]
@@ -35,6 +37,18 @@ fn invalid_entries_are_rejected_with_their_position() {
             "config = {",
             "no remembered value `task`",
         ),
+        (WHISPER, "segments_max = 10", "segments_max = 101", "segments_max", "must be 1 to 100"),
+        (SHERPA, "completed = {", "flushed = {", "[events]", "answered by an event `completed`"),
+        (SHERPA, "{ text = \"Done!\" }", "{ txt = \"Done!\" }", "completed", "a table { text ="),
+        (
+            SHERPA,
+            "{ text = \"Done!\" }",
+            "{ text = \"Done ${text}\" }",
+            "completed",
+            "unknown slot `${text}`",
+        ),
+        (SHERPA, "paths =", "command_syntax = \"words\"\npaths =", "command_syntax", "needs a `command_key`"),
+        (SHERPA, "paths =", "lock_step = \"final\"\npaths =", "lock_step", "\"finals\""),
         (VOSK, "paths = [\"/\"]", "paths = [\"vosk\"]", "paths", "write \"/vosk\""),
         (VOSK, "paths = [\"/\"]", "paths = [\"/?a\"]", "paths", "has no query"),
         (VOSK, "paths = [\"/\"]", "paths = []", "paths", "must not be empty"),

@@ -8,6 +8,7 @@ use voxbridge::{
     config::{Config, UpstreamConfig},
     simulator::socket::InputRecorder,
 };
+use voxbridge_test_support::wait::wait_until;
 
 use super::{
     bench::{Bench, Client, ClientFrame, instant_simulator, recording, start_simulator, upstream_at},
@@ -137,6 +138,48 @@ async fn openai_clients_are_recognised_by_their_signs() {
         assert_eq!(protocol_of_created(&created), expected, "{request}");
         let signs: Vec<_> = bench.sessions.all().iter().map(|it| it.info.detected_by.clone()).collect();
         assert!(signs.iter().any(|found| found == sign), "{request}: {sign} is not in {signs:?}");
+    }
+}
+
+/// Vosk's clients stay what they are where others share their path.
+#[tokio::test]
+async fn clients_at_the_root_are_told_by_subprotocol_or_first_message() {
+    let speech = || Some(Message::binary(vec![0; 640]));
+    let run = |task: &str| {
+        text(
+            json!({"header": {"action": "run-task", "task_id": "t"}, "payload": {"task": task, "parameters": {"format": "pcm"}}}),
+        )
+    };
+    for (path, headers, first, client, sign) in [
+        ("/", "Sec-WebSocket-Protocol: binary\r\n", None, "funasr", "header"),
+        ("/", "", text(json!({"is_speaking": true, "mode": "2pass"})), "funasr", "first_message"),
+        ("/", "", text(json!({"uid": "u", "language": "en"})), "whisper-live", "first_message"),
+        ("/", "", text(json!({"config": {"sample_rate": 16000}})), "vosk", "default"),
+        ("/", "", speech(), "vosk", "default"),
+        ("/", "", None, "vosk", "default"),
+        ("/?language=en", "", text(json!({"uid": "u"})), "vosk", "query"),
+        ("/funasr", "", None, "funasr", "path"),
+        ("/api-ws/v1/inference", "", run("asr"), "dashscope-asr", "default"),
+        ("/api-ws/v1/inference/", "", run("tts"), "dashscope-tts", "first_message"),
+    ] {
+        let bench = Bench::start().await;
+        let (head, mut socket) = bench.open_websocket(path, headers).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{path} {headers}: {head}");
+        let is_agreed = head.to_ascii_lowercase().contains("sec-websocket-protocol: binary");
+        assert_eq!(is_agreed, headers.contains("binary"), "{head}");
+        let request = format!("{path} {headers} {first:?}");
+        if let Some(message) = first {
+            socket.send(message).await;
+        }
+        let found = || {
+            bench
+                .sessions
+                .all()
+                .iter()
+                .map(|it| (it.info.client.clone(), it.info.detected_by.clone()))
+                .collect::<Vec<_>>()
+        };
+        wait_until(&request, || found() == [(client.to_owned(), sign.to_owned())]).await;
     }
 }
 
