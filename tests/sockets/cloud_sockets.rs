@@ -78,7 +78,10 @@ async fn page_with_settings_answers_a_url_that_has_them() {
     let url = answer["url"].as_str().unwrap();
     let path = url.strip_prefix("ws://voice.local").unwrap();
     assert!(answer["id"].is_string() && answer["created_at"].as_str().unwrap().ends_with('Z'), "{answer}");
-    assert!(path.starts_with("/v2/live/socket?region=eu-west&") && path.ends_with("&token=app-s3cret"), "{path}");
+    assert!(
+        path.starts_with("/v2/live/socket?region=eu-west&") && path.ends_with("&token=app-s3cret"),
+        "{path}"
+    );
     let (head, mut client) = bench.open_websocket(path, "").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     client.wait_for_event("start_recording").await;
