@@ -20,14 +20,6 @@ impl ClientMapping {
             return Some(message.clone());
         }
         let needs_text = matches!(verb, Verb::Speak | Verb::AppendText | Verb::Ask | Verb::Tell);
-        let mut values = BTreeMap::from([match command.present {
-            Some(slot) => {
-                let field = command.fields.iter().find(|field| field.slot == slot);
-                (slot, field.map_or_else(|| json!({}), ProtocolField::example))
-            }
-            None => (0, command.name.as_str().into()),
-        }]);
-        values.extend(conditions.example_values());
         let of_fields = command.fields.iter().filter_map(|field| {
             let value = match field.file.to {
                 Some(FieldRole::Text) if needs_text => text.into(),
@@ -37,10 +29,16 @@ impl ClientMapping {
             };
             Some((field.slot, value))
         });
-        for (slot, value) in of_fields {
-            // A condition decides whether the verb applies, so its value stays.
-            values.entry(slot).or_insert(value);
-        }
+        let mut values: BTreeMap<_, _> = of_fields.collect();
+        // They decide whether the verb applies, so that their values count.
+        values.extend(conditions.example_values());
+        match command.present {
+            Some(slot) => values.entry(slot).or_insert_with(|| {
+                let field = command.fields.iter().find(|field| field.slot == slot);
+                field.map_or_else(|| json!({}), ProtocolField::example)
+            }),
+            None => values.entry(0).or_insert_with(|| command.name.as_str().into()),
+        };
         Some(self.extractor.compose(&values).to_string())
     }
 }

@@ -86,8 +86,10 @@ fn decode_percent(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();
     while let [first, behind @ ..] = rest {
-        let digits =
-            behind.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = behind
+            .get(..2)
+            .filter(|digits| *first == b'%' && digits.iter().all(u8::is_ascii_hexdigit))
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         bytes.push(code.unwrap_or(*first));
         rest = if code.is_some() { &behind[2..] } else { behind };

@@ -1,0 +1,53 @@
+// Gladia's public JavaScript library, unmodified: node gladia.cjs CELL BASE_URL RECORDING.wav HEARD.wav TEXT
+//
+// Prints one JSON object. Cells: transcription, error, close.
+const fs = require("node:fs");
+const { GladiaClient } = require("@gladiaio/sdk");
+
+const [cell, baseUrl, recording] = process.argv.slice(2);
+const CHUNK_BYTES = 1600;
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function main() {
+    const client = new GladiaClient({ apiKey: "any-key", apiUrl: baseUrl, httpRetry: { maxAttempts: 1 } });
+    const session = client.liveV2().startSession({
+        encoding: cell === "error" ? "mp3" : "wav/pcm",
+        sample_rate: 16000,
+        bit_depth: 16,
+        channels: 1,
+        language_config: { languages: ["en"] },
+        realtime_processing: { custom_vocabulary: true, custom_vocabulary_config: { vocabulary: ["Norland", { value: "Dashwood" }] } },
+        messages_config: { receive_partial_transcripts: true },
+    });
+    const finals = [];
+    let problem = null;
+    session.on("message", (it) => {
+        if (it.type === "transcript" && it.data.is_final) finals.push(it.data.utterance.text);
+    });
+    session.on("error", (error) => (problem = error));
+    const ended = new Promise((resolve) => session.once("ended", resolve));
+    if (cell === "error") {
+        await ended;
+        return { error: String(problem?.message ?? problem) };
+    }
+    await new Promise((resolve) => session.once("connected", resolve));
+    if (cell === "transcription") {
+        const audio = fs.readFileSync(recording).subarray(44);
+        for (let at = 0; at < audio.length; at += CHUNK_BYTES) {
+            session.sendAudio(audio.subarray(at, at + CHUNK_BYTES));
+            await sleep(50);
+        }
+    }
+    session.stopRecording();
+    const { code } = await ended;
+    if (problem) throw problem;
+    return cell === "transcription" ? { text: finals.join(" ").trim() } : { code, clean: true };
+}
+
+main().then((result) => {
+    console.log(JSON.stringify(result));
+    process.exit(0);
+}, (error) => {
+    console.error(error);
+    process.exit(1);
+});
