@@ -312,6 +312,8 @@ impl ItemPaths {
         if !matches!(item.get().as_bytes().first(), Some(b'{' | b'"')) {
             return Err("Input should be an object".to_owned());
         }
+        // The longest message bounds pictures.
+        let mut picture_budget = usize::MAX;
         Ok(ListItem {
             name: first(&self.name, item, "name", budget, as_text)?,
             description: first(&self.description, item, "description", budget, as_text)?,
@@ -320,7 +322,7 @@ impl ItemPaths {
             output: first(&self.output, item, "output", budget, as_any)?,
             role: first(&self.role, item, "role", budget, as_text)?,
             texts: all(&self.text, item, "text", budget)?,
-            images: all(&self.image, item, "image", &mut usize::MAX.clone())?,
+            images: all(&self.image, item, "image", &mut picture_budget)?,
         })
     }
 }
