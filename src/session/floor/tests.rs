@@ -174,7 +174,11 @@ fn held_audio_waits_for_the_client_whatever_the_user_does() {
         floor.resume(at(1_200), &mut out);
         floor.advance(at(4_000), &mut out);
         assert_eq!((client_events(&mut out), floor.may_send(at(4_000))), (vec![], false));
-        assert_eq!(floor.next_timeout(at(4_000)), Some(at(60_000)), "a client that never goes on is not waited for");
+        assert_eq!(
+            floor.next_timeout(at(4_000)),
+            Some(at(60_000)),
+            "a client that never goes on is not waited for"
+        );
         match released_after_ms {
             Some(ms) => floor.release(at(ms), &mut out),
             None => floor.advance(at(60_000), &mut out),
