@@ -1,5 +1,5 @@
 """A call through a real Asterisk, whose channel chan_websocket dials voxbridge; see phone_call.py. The caller is a second WebSocket
-channel of the same Asterisk, so that no telephone is needed. Asterisk is in target/clients/asterisk, unpacked by
+channel of the same Asterisk, so that no telephone is needed. Asterisk is in target/families/asterisk, unpacked by
 tests/families/asterisk.setup, and runs from there without being installed. `asterisk.py` takes the control messages in
 JSON; `asterisk_text.py` those in plain text."""
 
@@ -17,7 +17,7 @@ import phone_call
 from phone_call import RATE, Provider, audioop, read_wav, seconds, write_wav
 from websockets.asyncio.server import serve
 
-ROOT = pathlib.Path(os.environ.get("ASTERISK", phone_call.CLIENTS / "asterisk"))
+ROOT = pathlib.Path(os.environ.get("ASTERISK", phone_call.CLIENTS.parent / "families" / "asterisk"))
 LIBRARIES = ROOT / "usr/lib/x86_64-linux-gnu"
 MODULES = """pbx_config app_dial res_timing_timerfd codec_ulaw codec_alaw codec_resample res_http_websocket res_websocket_client
     chan_websocket bridge_simple bridge_softmix bridge_builtin_features func_channel res_clioriginate res_sorcery_config

@@ -38,10 +38,11 @@ const LATE_AUDIO_MAX_S: f64 = 0.5;
 
 /// One test for each script's family, and the list of all.
 macro_rules! families {
-    ($($test:ident $family:literal,)*) => {
+    ($($(#[$attribute:meta])* $test:ident $family:literal,)*) => {
         const FAMILIES: &[&str] = &[$($family),*];
         $(
             #[tokio::test(flavor = "multi_thread")]
+            $(#[$attribute])*
             async fn $test() {
                 run_family($family).await;
             }
@@ -51,7 +52,9 @@ macro_rules! families {
 
 families! {
     assemblyai "assemblyai",
+    #[ignore = "takes Asterisk from Debian's unstable release, which changes"]
     asterisk "asterisk",
+    #[ignore = "takes Asterisk from Debian's unstable release, which changes"]
     asterisk_in_plain_text "asterisk_text",
     cartesia "cartesia",
     dashscope "dashscope_tasks",
@@ -124,6 +127,9 @@ fn packages_of(family: &str) -> Option<Vec<PathBuf>> {
     let list = project().join("tests/families").join(family);
     if !["txt", "npm"].iter().any(|kind| list.with_extension(kind).exists()) {
         let dir = installed_clients()?;
+        if family.starts_with("asterisk") {
+            installed(&fetch_packages("families/asterisk"))?;
+        }
         return Some(["pipecat", "aiohttp", "websockets-17.4"].map(|name| dir.join(name)).into());
     }
     installed(&fetch_packages(&format!("families/{family}"))).map(|packages| vec![packages.clone()])

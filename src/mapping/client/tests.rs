@@ -153,3 +153,25 @@ fn backpressure_excludes_max_ahead() {
     let problem = Library::default().add("f.toml", &both).unwrap_err();
     assert!(problem.message.contains("one of them must be 0"), "{problem}");
 }
+
+#[test]
+fn example_of_a_command_has_a_value_of_the_field_that_identifies_it() {
+    use super::Verb;
+    let library = Library::embedded().unwrap();
+    let start = library.client("jambonz").unwrap().example(Verb::Configure, "", "").unwrap();
+    assert_eq!(start, r#"{"sampleRate":8000}"#);
+    let config = library.client("vosk").unwrap().example(Verb::Configure, "", "").unwrap();
+    assert_eq!(config, r#"{"config":{}}"#);
+}
+
+#[test]
+fn wrong_settings_have_an_error_of_their_own_where_the_file_spells_it() {
+    let own = "other = { code = \"error\", recoverable = true }";
+    let spelled = format!("invalid_configure = {{ code = \"bad\", recoverable = false }}\n{own}");
+    let twilio = include_str!("../../../mappings/client/twilio.toml");
+    for (source, is_spelled) in [(twilio.to_owned(), false), (twilio.replace(own, &spelled), true)] {
+        let mut library = Library::embedded().unwrap();
+        library.add("twilio.toml", &source).unwrap();
+        assert_eq!(library.client("twilio").unwrap().spells_configure_errors(), is_spelled);
+    }
+}

@@ -1,4 +1,4 @@
-//! Phone calls over Twilio Media Streams, in virtual time.
+//! Phone calls over Twilio Media Streams and, in [`providers`], over those of other providers, in virtual time.
 //!
 //! [`Call`] is Twilio's end of the socket (field notes telephony-wyoming.md §2): it sends what the caller says in frames of
 //! 20 ms, plays what it receives from a buffer, returns a mark when the audio before it was played, and empties the buffer at
@@ -7,6 +7,7 @@
 mod audio_messages;
 mod bad_messages;
 mod calls;
+mod providers;
 
 use std::{collections::VecDeque, time::Duration};
 
