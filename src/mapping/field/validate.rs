@@ -30,10 +30,8 @@ impl ProtocolField {
         if file.type_name == FieldType::Choice && file.values.is_empty() && file.value_map.is_empty() {
             return problem_with("is a `choice` without `values` and without `value_map`");
         }
-        if file.default.is_some() && !in_query {
-            return problem_with(
-                "has a `default`, which is for query parameters; a command without it changes nothing",
-            );
+        if file.default.is_some() && file.required {
+            return problem_with("has a `default` and is `required`; one of the two has no meaning");
         }
         if let Some(problem) = file.default.as_ref().and_then(|text| self.read_text(text).err()) {
             return problem_with(&format!("has a `default` that it would refuse itself: {problem}"));
