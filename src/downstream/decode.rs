@@ -177,14 +177,16 @@ impl Codec {
         })?;
         self.check_takes_text(command)?;
         if let [only] = command.verbs.as_slice() {
-            return if only.applies(found) {
+            return if only.applies(found, |at| self.values.get(at)) {
                 self.pass_verb(only.verb, command, found, values, &mut handle)
             } else {
                 Ok(())
             };
         }
-        for it in command.verbs.iter().filter(|it| it.applies(found)) {
-            self.pass_verb(it.verb, command, found, values.clone(), &mut handle)?;
+        for it in &command.verbs {
+            if it.applies(found, |at| self.values.get(at)) {
+                self.pass_verb(it.verb, command, found, values.clone(), &mut handle)?;
+            }
         }
         Ok(())
     }

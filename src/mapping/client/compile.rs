@@ -78,7 +78,7 @@ impl CommandFile {
         if verbs.is_empty() {
             return Err(document.problem(verb_at, "a command needs a verb; `keep_alive` changes least"));
         }
-        let verbs = verbs.compile(extractor).map_err(|problem| document.problem(verb_at, problem))?;
+        let verbs = verbs.compile(extractor, values).map_err(|problem| document.problem(verb_at, problem))?;
         let present = self.present.map(|pointer| extractor.add(pointer.get_ref()));
         let fields = compile_fields(self.fields, extractor, values, false, document)?;
         let slot_of = |role| fields.iter().find(|field| field.file.to == Some(role)).map(|field| field.slot);
