@@ -114,7 +114,9 @@ impl Codec {
         let Some(command) = mapping.commands.iter().find(|command| command.empty == Some(kind)) else {
             return Ok(());
         };
-        self.pass_verbs(command, &mapping.extractor.extract("{}").map_err(json_error)?, handle)
+        self.pass_verbs(command, &mapping.extractor.extract("{}").map_err(json_error)?, handle)?;
+        self.reply_to(command);
+        Ok(())
     }
 
     fn decode_command(&mut self, text: &str, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
@@ -155,6 +157,7 @@ impl Codec {
             },
         }
         self.pass_verbs(command, found, handle)?;
+        self.reply_to(command);
         if let (CodecKind::Realtime(realtime), Some(verb)) = (&mut self.kind, command.verbs.first()) {
             realtime.acknowledge(verb.verb, self.audio_bytes.len());
         }

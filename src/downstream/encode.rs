@@ -10,7 +10,7 @@ use crate::{
     error::{Error, ErrorKind, Origin},
     event::{ClientCommand, CloseReason, Message, Speaker, SpeechId},
     mapping::{
-        client::{CloseSpelling, EventName, EventSlot, ReportedAs, Slot, ValueScope},
+        client::{CloseSpelling, EventName, EventSlot, ProtocolCommand, ReportedAs, Slot, ValueScope},
         error_spelling::ErrorSpelling,
     },
 };
@@ -107,6 +107,20 @@ impl Codec {
                 EventSlot::Value(at) => self.values.get(at),
             });
             send(self.framing.write_json(json));
+        }
+    }
+
+    /// Renders the messages that answer a command at once.
+    pub(super) fn reply_to(&mut self, command: &ProtocolCommand) {
+        for message in &command.reply {
+            let mapping = self.mapping.clone();
+            message.renewed.iter().for_each(|at| self.values.renew(&mapping.values, *at));
+            let mut json = String::with_capacity(256);
+            message.template.render(&mut json, |slot| match slot {
+                EventSlot::Event(slot) => self.slot_value(&EventSource::Reply, slot, 0.0),
+                EventSlot::Value(at) => self.values.get(at),
+            });
+            self.replies.push(self.framing.write_json(json));
         }
     }
 

@@ -29,12 +29,19 @@ pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
 pub(crate) use self::realtime::check_session;
 use self::{
-    framing::AudioFormat, live::Live, realtime::Realtime, sentences::Sentences, values::ConnectionValues,
+    framing::AudioFormat, live::Live, realtime::Realtime, sentences::Sentences, slot_values::EventSource,
+    values::ConnectionValues,
 };
 use crate::{
     event::Message,
-    mapping::{ClientMapping, client::Framing},
+    mapping::{
+        ClientMapping,
+        client::{EventName, EventSlot, Framing},
+    },
 };
+
+/// Name of the voice that every configuration has.
+const DEFAULT_VOICE: &str = "default";
 
 /// One connection's codec.
 #[derive(Debug)]
@@ -53,6 +60,8 @@ pub struct Codec {
     audio_bytes: Vec<u8>,
     /// The words of an event, as elements of a JSON array.
     words_json: String,
+    /// The voices that the client may name, as elements of a JSON array.
+    voices_json: String,
     /// How messages are framed in both directions.
     framing: Framing,
     /// Rate of the audio to the client, as its frames say it, Hz.
@@ -69,6 +78,8 @@ pub struct Codec {
     takes_text: bool,
     /// Texts of the user so far.
     asked: u32,
+    /// Messages that answer the client's commands at once.
+    replies: Vec<Message>,
     /// Fields without effect since the last [`Codec::take_ignored_fields`].
     ignored: Vec<IgnoredField>,
     kind: CodecKind,
@@ -111,6 +122,7 @@ impl Codec {
             values: ConnectionValues::new(&mapping.values, 0),
             audio_bytes: Vec::new(),
             words_json: String::new(),
+            voices_json: String::new(),
             framing: mapping.framing,
             rate_out_hz: mapping.audio_out.rate_hz,
             frame_format: AudioFormat::default(),
@@ -125,6 +137,7 @@ impl Codec {
             opened_at: OnceLock::new(),
             session_id: String::new(),
             model: String::new(),
+            replies: Vec::new(),
             ignored: Vec::new(),
         }
     }
@@ -139,6 +152,25 @@ impl Codec {
             CodecKind::Realtime(realtime) => realtime.set_session(session_id, model, seed),
             CodecKind::Live(live) => live.set_session(session_id, seed),
         }
+    }
+
+    /// Sets the configured voices, for protocols that list them.
+    pub(crate) fn set_voices<'v>(&mut self, names: impl Iterator<Item = &'v str>) {
+        let mapping = self.mapping.clone();
+        let Some(entry) = mapping.event(EventName::VoiceEntry).first() else { return };
+        let others = names.filter(|name| *name != DEFAULT_VOICE);
+        let mut json = String::new();
+        for name in std::iter::once(DEFAULT_VOICE).chain(others) {
+            if !json.is_empty() {
+                json.push(',');
+            }
+            let source = EventSource::Voice(name);
+            entry.template.render(&mut json, |slot| match slot {
+                EventSlot::Event(slot) => self.slot_value(&source, slot, 0.0),
+                EventSlot::Value(at) => self.values.get(at),
+            });
+        }
+        self.voices_json = json;
     }
 
     /// Notes that the profile calls no tools.
@@ -203,10 +235,15 @@ impl Codec {
 
     /// Takes the codec's own answers to the client's messages since the last call.
     pub fn take_replies(&mut self) -> Vec<Message> {
+        let mut replies = std::mem::take(&mut self.replies);
         match &mut self.kind {
-            CodecKind::Mapped => Vec::new(),
-            CodecKind::Realtime(realtime) => std::mem::take(&mut realtime.replies),
-            CodecKind::Live(live) => std::mem::take(&mut live.replies),
+            CodecKind::Mapped => {}
+            CodecKind::Realtime(realtime) => replies.append(&mut realtime.replies),
+            CodecKind::Live(live) => replies.append(&mut live.replies),
         }
+        replies
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,10 @@ use crate::{
 pub(super) enum EventSource<'e> {
     /// A command of the session.
     Command(&'e ClientCommand),
+    /// The answer to a command.
+    Reply,
+    /// A configured voice.
+    Voice(&'e str),
     /// A word of a final transcript.
     Word(&'e WordTime),
     /// Some of the model's words.
@@ -58,6 +62,8 @@ impl Codec {
                 Some(SlotValue::Elements(&self.words_json))
             }
             EventSource::Command(command) => command.value(slot),
+            EventSource::Reply => (slot == Slot::Voices).then_some(SlotValue::Elements(&self.voices_json)),
+            EventSource::Voice(name) => (slot == Slot::Voice).then_some(SlotValue::Str(name)),
             EventSource::Word(word) => word_value(word, slot),
             EventSource::Words { text, segment_id } => match slot {
                 Slot::Text => Some(SlotValue::Str(text)),
@@ -225,7 +231,8 @@ mod tests {
             | EventName::RequestFailed
             | EventName::ConfigureFailed
             | EventName::Warning
-            | EventName::TranscriptWord => return None,
+            | EventName::TranscriptWord
+            | EventName::VoiceEntry => return None,
         })
     }
 

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 
-use super::{ProtocolCommand, ValueRule, Verb, file::CommandFile, values::find_remembered};
+use super::{
+    ProtocolCommand, ValueRule, Verb,
+    file::CommandFile,
+    values::{compile_reply, find_remembered},
+};
 use crate::mapping::{
     check::{Document, FileError},
     extract::Extractor,
@@ -97,6 +101,7 @@ impl CommandFile {
                 return Err(document.problem(verb_at, message));
             }
         }
-        Ok(ProtocolCommand { name, verbs, present, empty: self.empty, audio, fields })
+        let reply = self.reply.map_or(Ok(Vec::new()), |reply| compile_reply(&reply, values, document))?;
+        Ok(ProtocolCommand { name, verbs, present, empty: self.empty, audio, fields, reply })
     }
 }

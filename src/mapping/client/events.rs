@@ -91,7 +91,11 @@ client_events! {
         /// Language requested at connect.
         language: Option<String>,
     } from "the bridge"
-    [Language = language.as_deref().into()];
+    [Language = language.as_deref().into()]
+    and
+    /// A voice that the client may name: not a message, but an element of [`Slot::Voices`].
+    VoiceEntry from "an element of replies: a configured voice, or `default`"
+    [Voice];
 
     /// The user started to speak.
     SpeechStarted {

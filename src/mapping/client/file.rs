@@ -191,6 +191,7 @@ pub(super) struct CommandFile {
     pub(super) verb: Spanned<VerbsFile>,
     pub(super) present: Option<Spanned<String>>,
     pub(super) empty: Option<EmptyMessage>,
+    pub(super) reply: Option<Spanned<EventFile>>,
     #[serde(default)]
     pub(super) fields: BTreeMap<Spanned<String>, FieldFile>,
 }

@@ -145,6 +145,8 @@ pub struct ProtocolCommand {
     pub audio: Option<usize>,
     /// Fields of the command.
     pub fields: Vec<ProtocolField>,
+    /// Messages that answer it at once.
+    pub reply: Vec<EventMessage>,
 }
 
 impl ClientMapping {

@@ -138,7 +138,25 @@ pub(super) fn compile_event(
     values: &[ValueRule],
     document: &Document<'_>,
 ) -> Result<Vec<EventMessage>, FileError> {
-    let own = name.slots().map(|slot| (slot.name(), EventSlot::Event(slot)));
+    compile_messages(name.slots(), file, values, document)
+}
+
+/// Compiles the messages that answer a command at once.
+pub(super) fn compile_reply(
+    file: &Spanned<EventFile>,
+    values: &[ValueRule],
+    document: &Document<'_>,
+) -> Result<Vec<EventMessage>, FileError> {
+    compile_messages(Slot::OF_REPLIES.into_iter(), file, values, document)
+}
+
+fn compile_messages(
+    slots: impl Iterator<Item = Slot>,
+    file: &Spanned<EventFile>,
+    values: &[ValueRule],
+    document: &Document<'_>,
+) -> Result<Vec<EventMessage>, FileError> {
+    let own = slots.map(|slot| (slot.name(), EventSlot::Event(slot)));
     let shared = values.iter().enumerate().map(|(at, value)| (value.name.as_str(), EventSlot::Value(at)));
     let slots: Vec<_> = own.chain(shared).collect();
     let texts = match file.get_ref() {

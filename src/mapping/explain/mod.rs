@@ -196,7 +196,10 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
             if it.conditions.is_empty() { effect } else { format!("{}: {effect}", it.conditions) }
         };
         let verbs: Vec<_> = command.verbs.iter().map(describe).collect();
-        rows.push(ExplainRow::new(RowKind::Command, &command.name, verbs.join("; then, ")));
+        let reply = command.reply.iter().map(|it| format!("`{}`", spelled_event(client, &it.template)));
+        let reply = reply.collect::<Vec<_>>().join(" and ");
+        let reply = if reply.is_empty() { reply } else { format!("answered at once by {reply}; ") };
+        rows.push(ExplainRow::new(RowKind::Command, &command.name, reply + &verbs.join("; then, ")));
         let speaks_only = command.verbs.iter().all(|it| it.verb == Verb::Speak);
         let rejected = speaks_only && !can_speak(dialect);
         let field = |field: &ProtocolField| match rejected {
