@@ -130,6 +130,7 @@ mod tests {
                 ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1, is_transcribed: true }
             }
             EventName::AudioCleared => ClientCommand::AudioCleared,
+            EventName::TranscriptPart => ClientCommand::TranscriptPart { text: text(), segment_id: 1 },
             EventName::AudioAnswered => ClientCommand::AudioAnswered { samples: 1 },
             EventName::AnswerStarted => ClientCommand::AnswerStarted { segment_id: 1, by_client: true },
             EventName::AnswerEnded => {

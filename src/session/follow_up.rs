@@ -18,6 +18,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind},
     event::{CloseReason, DisconnectReason, EndCause, EntryId, Lane, LaneEvent, MessageMeta},
+    mapping::client::LockStep,
 };
 
 /// Longest playback to a client that sends nothing: no upstream session lasts longer (field notes §1.6). Without this
@@ -106,7 +107,7 @@ impl Session {
             return if effects.has(Effects::DELTA) { Effects::MODEL } else { Effects::ALL };
         }
         if effects.has(Effects::FRAME)
-            && (self.setup.lock_step || self.intake.last_utterance_end_ms.is_some())
+            && (self.setup.lock_step == LockStep::EveryFrame || self.intake.last_utterance_end_ms.is_some())
         {
             self.report_transcripts();
         }

@@ -109,6 +109,7 @@ use crate::{
     audio::scratch,
     error::Error,
     event::{ClientCommand, ClientEvent, CloseReason, MicrophoneMode},
+    mapping::client::LockStep,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,7 +203,7 @@ impl Session {
             ClientEvent::Audio(bytes) => {
                 let is_first = !std::mem::replace(&mut self.activity.has_sent_audio, true);
                 let is_decisive = self.handle_audio(now, bytes) || is_first;
-                if self.setup.lock_step {
+                if self.setup.lock_step == LockStep::EveryFrame {
                     self.tools.out.await_reply(AwaitedReply::Current);
                 }
                 if !is_decisive {

@@ -30,7 +30,10 @@ use super::{
 use crate::{
     audio::vad::Sensitivity,
     event::{ClientCommand, Setting, TurnEnd},
-    mapping::{client::EchoMode, profile::DialogueRules},
+    mapping::{
+        client::{EchoMode, LockStep},
+        profile::DialogueRules,
+    },
 };
 
 impl SessionSetup {
@@ -50,8 +53,8 @@ impl SessionSetup {
             tools.timers.set(Timer::TimeLimit, now + Duration::from_millis(self.session_max_ms));
         }
         tools.lanes.reports_queue = self.is_request;
-        if self.lock_step {
-            tools.out.enable_lockstep();
+        if self.lock_step != LockStep::Off {
+            tools.out.enable_lockstep(self.lock_step == LockStep::Finalize);
         }
         let input_settings = InputSettings {
             encoding: self.audio_in.encoding,

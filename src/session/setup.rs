@@ -6,7 +6,7 @@ use super::{floor::FloorOptions, input::speech_input::pause::PauseUse, tts::voic
 use crate::event::{Eagerness, TurnEnd};
 use crate::mapping::{
     ClientMapping, Profile,
-    client::{AudioIn, AudioOut, TranscriptRules},
+    client::{AudioIn, AudioOut, LockStep, TranscriptRules},
     profile::{PlayoutRules, TurnEndRule},
     upstream::{Dialects, DuplexLimits, LanePurpose, Mode, SendName, VoiceEncoding},
 };
@@ -25,7 +25,7 @@ pub struct SessionSetup {
     /// The client confirms when it has played a text or turn.
     pub confirms_playback: bool,
     /// The client gets transcripts only as replies to its own messages.
-    pub lock_step: bool,
+    pub lock_step: LockStep,
     /// The end of speech is reported to the client at once, not after the transcript.
     pub reports_speech_end_first: bool,
     /// The client is one HTTP request, with a whole recording or text. It gets notices while it waits in the upstream's queue.

@@ -183,6 +183,15 @@ client_events! {
     UserTranscript from "the user's words, if they are transcribed"
     [Text, SegmentId, Language, UnixS];
 
+    /// Words that are final and part of a transcript that the client has not asked for yet. Only with `lock_step = "finalize"`.
+    TranscriptPart {
+        /// The words, with a space before them if others come before.
+        text: String,
+        /// Utterance.
+        segment_id: u32,
+    } from "the model's answer to the transcription prompt, before the client asks for all words"
+    [Text = Str(text), SegmentId = int(*segment_id), UnixS];
+
     /// The user stopped speaking.
     SpeechEnded {
         /// Position of the decision in the received audio, ms.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{
-    ClientSigns, CloseReason, EventName, Framing, SetupPage, SetupSlot, ValueSource, realtime::RealtimeFile,
-    values::EventFile, verbs::VerbsFile,
+    ClientSigns, CloseReason, EventName, Framing, LockStep, SetupPage, SetupSlot, ValueSource,
+    realtime::RealtimeFile, values::EventFile, verbs::VerbsFile,
 };
 use crate::{
     audio::{encoding::Encoding, opus::PacketOptions},
@@ -48,7 +48,7 @@ pub(super) struct ClientFile {
     #[serde(default)]
     pub(super) rest: bool,
     #[serde(default)]
-    pub(super) lock_step: bool,
+    pub(super) lock_step: LockStep,
     #[serde(default, deserialize_with = "check::deserialize_ms")]
     pub(super) idle_event_ms: u64,
     pub(super) setup_page: Option<SetupPageFile>,

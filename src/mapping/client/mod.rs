@@ -30,7 +30,7 @@ pub use self::{
     token_usage::TokenUsage,
     values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
-    vocabulary::{CloseReason, EndCause, Framing, RolloverReason, SetupSlot, Speaker, Verb},
+    vocabulary::{CloseReason, EndCause, Framing, LockStep, RolloverReason, SetupSlot, Speaker, Verb},
 };
 use super::{
     check::{self, Document, FileError},
@@ -65,8 +65,8 @@ pub struct ClientMapping {
     pub signature_header: Option<String>,
     /// JSON pointer to the name of a command or event; empty for a protocol without names.
     pub command_key: String,
-    /// Transcripts are sent as answers only: one for each binary frame, and one for a command that makes them final.
-    pub lock_step: bool,
+    /// Transcripts that are sent as answers only.
+    pub lock_step: LockStep,
     /// A client that gets no message for this long gets [`EventName::StillHere`], ms; 0 disables.
     pub idle_event_ms: u64,
     /// The page that tells clients where to connect.

@@ -91,6 +91,20 @@ named_enum! {
 }
 
 named_enum! {
+    /// Which messages of a client are answered by one transcript. Between them, no transcript is sent.
+    #[derive(Default)]
+    pub enum LockStep {
+        /// None: transcripts are sent as they come.
+        #[default]
+        Off = "off",
+        /// Each binary frame, and the commands that make transcripts final.
+        EveryFrame = "every_frame",
+        /// The commands that make transcripts final.
+        Finalize = "finalize",
+    }
+}
+
+named_enum! {
     /// A value that the answer of a setup page can use.
     pub enum SetupSlot {
         /// URL of the WebSocket.

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES};
+use crate::mapping::client::LockStep;
 use crate::session::{Session, SessionPhase};
 
 /// After words or the end of speech the client may answer with a command, so every message is read at once for this
@@ -37,7 +38,7 @@ impl ReadWindow {
         let max_delay = Duration::from_millis(max_delay_ms.into());
         if max_delay.is_zero()
             || session.phase != SessionPhase::Open
-            || session.setup.lock_step
+            || session.setup.lock_step == LockStep::EveryFrame
             || expects_urgent_command(session, now)
         {
             return None;

@@ -192,9 +192,9 @@ impl Actions {
         self.queue.extend(now_due.map(Action::ToClient));
     }
 
-    /// Sends transcripts only as replies from now on.
-    pub(super) fn enable_lockstep(&mut self) {
-        self.lockstep = Some(Box::default());
+    /// Sends transcripts only as replies from now on. With `reports_parts`, each one that is held is also reported as a part.
+    pub(super) fn enable_lockstep(&mut self, reports_parts: bool) {
+        self.lockstep = Some(Box::new(Lockstep::new(reports_parts)));
     }
 
     /// Records that a client in lock step waits for a reply.
