@@ -227,6 +227,7 @@ impl Codec {
             Verb::Speak => ClientEvent::Speak(Box::new(to_speak_request(values)?)),
             Verb::CancelSpeech => ClientEvent::CancelSpeech,
             Verb::AppendText => ClientEvent::AppendText(to_speak_request(values)?.text),
+            Verb::StreamText => ClientEvent::StreamText(to_speak_request(values)?.text),
             Verb::Flush => ClientEvent::Flush,
             Verb::Clear => ClientEvent::Clear,
             Verb::Commit => ClientEvent::Commit { may_be_empty: true },

@@ -83,6 +83,8 @@ pub enum ClientEvent<'a> {
     CancelSpeech,
     /// Adds a text that is spoken at the next flush.
     AppendText(String),
+    /// Appends a fragment to the text to speak, and speaks its whole sentences.
+    StreamText(String),
     /// Speaks the added texts after the texts already queued.
     Flush,
     /// Stops speaking and discards the queued texts.

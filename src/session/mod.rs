@@ -217,6 +217,13 @@ impl Session {
             }
             ClientEvent::Adjust(settings) => self.apply_settings(now, settings),
             ClientEvent::AppendText(text) => self.update_tts_queue(now, |queue| queue.append(&text)),
+            ClientEvent::StreamText(text) => {
+                self.update_tts_queue(now, |queue| {
+                    queue.append(&text)?;
+                    queue.enqueue_sentences();
+                    Ok(())
+                });
+            }
             ClientEvent::Flush => self.update_tts_queue(now, TtsQueue::flush),
             ClientEvent::Clear => {
                 let sequence = self.tts_queue.clear();

@@ -41,7 +41,7 @@ impl SyntheticSession {
         run.send_first(&[Verb::Commit, Verb::Finalize]);
         let (answered, progress) = (std::mem::take(&mut run.has_audio), run.progress());
         if self.can_speak_texts() {
-            run.send_first(&[Verb::Speak, Verb::AppendText]);
+            run.send_first(&[Verb::Speak, Verb::AppendText, Verb::StreamText]);
             run.send_first(&[Verb::Flush]);
             run.advance(Duration::from_secs(8));
             run.send_first(&[Verb::CancelSpeech, Verb::Clear]);
@@ -54,7 +54,8 @@ impl SyntheticSession {
     }
 
     fn can_speak_texts(&self) -> bool {
-        let has_command = self.client.has_verb(Verb::Speak) || self.client.has_verb(Verb::AppendText);
+        let verbs = [Verb::Speak, Verb::AppendText, Verb::StreamText];
+        let has_command = verbs.into_iter().any(|verb| self.client.has_verb(verb));
         has_command && self.dialect.modes.contains_key(&Mode::Chat)
     }
 

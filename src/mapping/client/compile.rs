@@ -92,6 +92,7 @@ impl CommandFile {
             (Verb::Played, "turn", slot_of(FieldRole::Turn).is_some()),
             (Verb::Speak, "text", slot_of(FieldRole::Text).is_some()),
             (Verb::AppendText, "text", slot_of(FieldRole::Text).is_some()),
+            (Verb::StreamText, "text", slot_of(FieldRole::Text).is_some()),
             (Verb::Ask, "text", slot_of(FieldRole::Text).is_some()),
             (Verb::Tell, "text", slot_of(FieldRole::Text).is_some()),
             (Verb::Frame, "image", slot_of(FieldRole::Image).is_some()),

@@ -15,7 +15,8 @@ impl ClientMapping {
         let (command, conditions) = commands
             .filter_map(|command| Some((command, command.verbs.iter().find(|known| known.verb == verb)?)))
             .next()?;
-        let needs_text = matches!(verb, Verb::Speak | Verb::AppendText | Verb::Ask | Verb::Tell);
+        let needs_text =
+            matches!(verb, Verb::Speak | Verb::AppendText | Verb::StreamText | Verb::Ask | Verb::Tell);
         let mut values = BTreeMap::from([match command.present {
             Some(slot) => (slot, json!({})),
             None => (0, command.name.as_str().into()),

@@ -274,7 +274,8 @@ impl ClientMapping {
             let message = format!("`parallel_max` must be 1 to {PARALLEL_MAX}");
             problems.push(error_at_key(&["transcripts", "parallel_max"], message));
         }
-        let speaks = self.has_verb(Verb::Speak) || self.has_verb(Verb::AppendText);
+        let speaks =
+            [Verb::Speak, Verb::AppendText, Verb::StreamText].into_iter().any(|verb| self.has_verb(verb));
         let most = self.audio_out.frame_max_bytes;
         if most < Encoding::MAX_BYTES_PER_SAMPLE && (most > 0 || speaks) {
             let none = if speaks { "" } else { ", or be 0 for a protocol that sends none" };

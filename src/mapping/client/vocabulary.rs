@@ -26,6 +26,8 @@ pub enum Verb {
     CancelSpeech,
     /// Collects text to speak.
     AppendText,
+    /// Collects text to speak, and speaks whole sentences without waiting for a flush.
+    StreamText,
     /// Speaks the collected text after the current one.
     Flush,
     /// Stops speaking and discards waiting text.

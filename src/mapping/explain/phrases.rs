@@ -30,6 +30,7 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
         Verb::CancelSpeech if talk => "stops playback at once and makes the model listen",
         Verb::CancelSpeech => "stops playback at once; the rest of the model's answer is discarded",
         Verb::AppendText => "collected until a flush",
+        Verb::StreamText => "collected; whole sentences are spoken at once, the rest at a flush",
         Verb::Flush => return describe_flush(profile),
         Verb::Clear => "stops playback at once and discards all collected and waiting text",
         Verb::Finalize if talk && !transcribes_user(profile) => {

@@ -9,6 +9,9 @@ const MAX_CHARS: usize = 60_000;
 /// Most texts and flushes waiting.
 const MAX_WAITING: usize = 256;
 
+/// Fewest characters that are spoken before the client flushes.
+const SENTENCES_MIN_CHARS: usize = 20;
+
 /// Entry of the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TtsQueueItem {
@@ -48,6 +51,21 @@ impl TtsQueue {
         self.unflushed.push_str(text);
         self.chars += chars;
         Ok(())
+    }
+
+    /// Queues the appended text up to the end of its last whole sentence, without a report. A short beginning waits: it may be
+    /// an abbreviation.
+    pub(crate) fn enqueue_sentences(&mut self) {
+        if self.waiting.len() >= MAX_WAITING {
+            return;
+        }
+        let Some(end) = last_sentence_end(&self.unflushed) else { return };
+        if self.unflushed[..end].chars().count() < SENTENCES_MIN_CHARS {
+            return;
+        }
+        let rest = self.unflushed.split_off(end);
+        self.enqueue_unflushed();
+        self.unflushed = rest;
     }
 
     /// Queues the appended text, and a report of its end.
@@ -106,6 +124,20 @@ impl TtsQueue {
     }
 }
 
+/// Where the last sentence ends that something follows.
+fn last_sentence_end(text: &str) -> Option<usize> {
+    let is_end = |letter: char, next: Option<char>| match letter {
+        '.' | '!' | '?' => next.is_some_and(char::is_whitespace),
+        '。' | '！' | '？' | '\n' => next.is_some(),
+        _ => false,
+    };
+    let followed = |(at, letter): &(usize, char)| {
+        let end = at + letter.len_utf8();
+        is_end(*letter, text[end..].chars().next()).then_some(end)
+    };
+    text.char_indices().rev().find_map(|place| followed(&place))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +157,27 @@ mod tests {
         assert_eq!(queue.pop(), Some(TtsQueueItem::Flushed(1)));
         assert_eq!(queue.pop(), Some(TtsQueueItem::Text("Bye".into())));
         assert_eq!((queue.pop(), queue.chars), (None, 0));
+    }
+
+    #[test]
+    fn whole_sentences_are_spoken_before_the_flush() {
+        let mut queue = TtsQueue::default();
+        let mut append = |text: &str| {
+            queue.append(text).unwrap();
+            queue.enqueue_sentences();
+            queue.pop()
+        };
+        assert_eq!(append("Dr. Smith is"), None);
+        assert_eq!(append(" here now. And"), Some(TtsQueueItem::Text("Dr. Smith is here now.".into())));
+        assert_eq!(append(" more of it"), None);
+        assert_eq!(append(". "), None, "too short");
+        assert_eq!(
+            append("然后再说一句很长很长的话，还没有完。好"),
+            Some(TtsQueueItem::Text(" And more of it. 然后再说一句很长很长的话，还没有完。".into()))
+        );
+        queue.flush().unwrap();
+        assert_eq!(queue.pop(), Some(TtsQueueItem::Text("好".into())));
+        assert_eq!((queue.pop(), queue.chars), (Some(TtsQueueItem::Flushed(0)), 0));
     }
 
     #[test]
