@@ -11,6 +11,7 @@ pub(crate) mod outbox;
 pub(crate) mod pausable_stream;
 pub(crate) mod session_socket;
 pub(crate) mod stream;
+mod wire;
 
 use std::{
     cell::Cell,
@@ -28,7 +29,10 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, Role, WebSocketConfig, WebSocketContext},
 };
 
-use self::frame_boundary::{BAD_GATEWAY, FrameBoundary, HEADER_MAX_BYTES};
+use self::{
+    frame_boundary::{BAD_GATEWAY, FrameBoundary, HEADER_MAX_BYTES},
+    wire::Wire,
+};
 use super::memory::{Held, MemoryShare};
 use crate::net::Traffic;
 
@@ -76,7 +80,7 @@ pub struct WebSocket<S> {
     /// Bytes were read or written since these flags were taken.
     has_read: bool,
     has_written: bool,
-    context: WebSocketContext,
+    wire: Wire,
     role: Role,
     /// Bytes read beyond the handshake, before they are looked at.
     early_bytes: Vec<u8>,
@@ -110,7 +114,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             traffic: Arc::default(),
             has_read: false,
             has_written: false,
-            context: WebSocketContext::new(role, Some(config)),
+            wire: Wire::WebSocket(WebSocketContext::new(role, Some(config))),
             role,
             early_bytes,
             read_ahead: ReadAhead::default(),
@@ -129,10 +133,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     /// Sets the longest messages that the peer may send.
     pub(super) fn set_message_max(&mut self, MessageMax { bytes, binary_bytes }: MessageMax) {
         self.frame_boundary.set_max(bytes, binary_bytes);
-        self.context.set_config(|config| {
-            config.max_message_size = Some(bytes);
-            config.max_frame_size = Some(bytes);
-        });
+        self.wire.set_message_max(bytes);
     }
 
     /// The peer's close code, if the library could not read it.
@@ -150,7 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         self.has_ended = true;
         self.read_ahead = ReadAhead::default();
         if self.is_flushed && !self.is_closing {
-            self.context = WebSocketContext::new(self.role, Some(*self.context.get_config()));
+            self.wire.discard_input(self.role);
             self.frame_boundary = FrameBoundary::new(usize::MAX);
         }
         // Giving memory back always succeeds.
@@ -175,16 +176,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         self.joined_len += message.len() + HEADER_MAX_BYTES;
         // Everything that was accepted has room whatever its length. Incoming messages have a bound of their own.
         let room = PONG_ROOM_BYTES + self.joined_len;
-        self.context.set_config(|config| {
-            config.write_buffer_size = if waits { self.joined_len } else { 0 };
-            config.max_write_buffer_size = room;
-        });
+        match &mut self.wire {
+            Wire::WebSocket(context) => context.set_config(|config| {
+                config.write_buffer_size = if waits { self.joined_len } else { 0 };
+                config.max_write_buffer_size = room;
+            }),
+        }
         self.longest_sent = self.longest_sent.max(self.joined_len);
         if !waits {
             self.joined_len = 0;
         }
         self.is_closing |= message.is_close();
-        let written = self.with_context(cx, |context, io| context.write(io, message));
+        let written = self.with_wire_io(cx, |wire, io| match wire {
+            Wire::WebSocket(context) => context.write(io, message),
+        });
         self.is_flushed = written.is_ready();
         match written {
             Poll::Ready(written) => written,
@@ -194,7 +199,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
 
     /// Writes accepted messages; ready when all are written.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
-        let flushed = ready!(self.with_context(cx, |context, io| context.flush(io)));
+        let flushed = ready!(self.with_wire_io(cx, |wire, io| match wire {
+            Wire::WebSocket(context) => context.flush(io),
+        }));
         self.is_flushed = true;
         Poll::Ready(match flushed {
             // The closing handshake is complete.
@@ -217,17 +224,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         poll_fn(|cx| self.poll_flush(cx)).await
     }
 
-    fn with_context<T>(
+    fn with_wire_io<T>(
         &mut self,
         cx: &mut Context<'_>,
-        act: impl FnOnce(&mut WebSocketContext, &mut PolledIo<'_, '_, S>) -> Result<T, WsError>,
+        act: impl FnOnce(&mut Wire, &mut PolledIo<'_, '_, S>) -> Result<T, WsError>,
     ) -> Poll<Result<T, WsError>> {
         let Self {
             io,
             traffic,
             has_read,
             has_written,
-            context,
+            wire,
             early_bytes,
             read_ahead,
             bytes_in_poll,
@@ -249,7 +256,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             memory,
             cx,
         };
-        match act(context, &mut polled_io) {
+        match act(wire, &mut polled_io) {
             Err(WsError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         }
@@ -266,7 +273,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             && self.frame_boundary.is_at_boundary()
             && matches!(self.poll_flush(cx), Poll::Ready(Ok(())))
         {
-            self.context = WebSocketContext::new(self.role, Some(*self.context.get_config()));
+            match &mut self.wire {
+                Wire::WebSocket(context) => {
+                    *context = WebSocketContext::new(self.role, Some(*context.get_config()));
+                }
+            }
             self.frame_boundary.forget_buffers();
             self.longest_sent = 0;
             // Giving memory back always succeeds.
@@ -282,7 +293,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
         if self.has_ended {
             return Poll::Ready(None);
         }
-        match self.with_context(cx, |context, io| context.read(io)) {
+        let read = self.with_wire_io(cx, |wire, io| match wire {
+            Wire::WebSocket(context) => context.read(io),
+        });
+        match read {
             Poll::Pending => {
                 self.shrink_buffers(cx);
                 Poll::Pending
