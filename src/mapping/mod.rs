@@ -57,9 +57,12 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 29] = [
+const EMBEDDED: [(&str, &str); 32] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
+    ("client/audiosocket.toml", include_str!("../../mappings/client/audiosocket.toml")),
+    ("client/wyoming.toml", include_str!("../../mappings/client/wyoming.toml")),
+    ("client/wyoming-handle.toml", include_str!("../../mappings/client/wyoming-handle.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
     ("client/deepgram-flux.toml", include_str!("../../mappings/client/deepgram-flux.toml")),

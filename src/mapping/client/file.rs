@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::{
     ClientSigns, CloseReason, EventName, Framing, LockStep, SetupPage, SetupSlot, ValueSource,
-    realtime::RealtimeFile, values::EventFile, verbs::VerbsFile,
+    realtime::RealtimeFile, tcp::TcpFile, values::EventFile, verbs::VerbsFile,
 };
 use crate::{
     audio::{encoding::Encoding, opus::PacketOptions},
@@ -47,6 +47,7 @@ pub(super) struct ClientFile {
     pub(super) live: bool,
     #[serde(default)]
     pub(super) rest: bool,
+    pub(super) tcp: Option<TcpFile>,
     #[serde(default)]
     pub(super) lock_step: LockStep,
     #[serde(default, deserialize_with = "check::deserialize_ms")]

@@ -8,17 +8,22 @@ mod file;
 mod realtime;
 mod signs;
 mod slot;
+pub mod tcp;
 mod token_usage;
 mod values;
 mod verbs;
 mod vocabulary;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 pub(crate) use self::events::seconds;
 use self::{
     compile::{compile_fields, compile_subprotocols},
     file::{ClientFile, ErrorKey},
+    tcp::TcpProtocol,
     values::{compile_event, compile_values},
 };
 pub use self::{
@@ -42,7 +47,7 @@ use super::{
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
 
-/// Error for a protocol without paths that is not for REST requests.
+/// Error for a protocol without paths that is neither for REST requests nor on bare TCP.
 const NO_PATHS: &str = "`paths` must not be empty, such as [\"/v1/realtime\"]";
 
 /// Greatest `parallel_max`: one client should not take the workers of all others.
@@ -109,6 +114,8 @@ pub struct ClientMapping {
     pub is_live: bool,
     /// Its sessions are opened for REST requests, so that it needs no path.
     pub is_rest: bool,
+    /// How its messages stand on a bare TCP connection, if it is served there.
+    pub tcp: Option<Arc<TcpProtocol>>,
     /// Finds the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
     events: BTreeMap<EventName, Vec<EventMessage>>,
@@ -171,6 +178,7 @@ impl ClientMapping {
         let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, document)));
         let events = check::collect_compiled(events, &mut problems);
         let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(document)));
+        let tcp = read.tcp.map(|tcp| tcp.compile(&read.name, document)).transpose()?.map(Arc::new);
         let mapping = Self {
             name: read.name,
             title: read.title,
@@ -201,6 +209,7 @@ impl ClientMapping {
             realtime: read.realtime.map(|read| read.compile(document)).transpose()?,
             is_live: read.live,
             is_rest: read.rest,
+            tcp,
             extractor,
             events,
             errors: check::collect_compiled(errors, &mut problems),
@@ -310,7 +319,7 @@ impl ClientMapping {
                 problems.push(error_at_key(&["headers"], message));
             }
         }
-        if self.paths.is_empty() && !self.is_rest {
+        if self.paths.is_empty() && !self.is_rest && self.tcp.is_none() {
             problems.push(error_at_key(&["paths"], NO_PATHS.to_owned()));
         }
         if !self.query.iter().any(names_model) {

@@ -111,7 +111,12 @@ pub fn build_explanation(
         start: dialect.start.clone(),
         sends,
         gets,
-        paths: client.paths.clone(),
+        paths: client
+            .paths
+            .iter()
+            .cloned()
+            .chain(client.tcp.iter().map(|tcp| format!("[[tcp]] {}", tcp.listener)))
+            .collect(),
         upstream_path: dialect.path.clone(),
         modes,
     }

@@ -4,6 +4,8 @@
 //! buffers as long as the longest message ever seen, which in a conversation is 100 KB each way. Between two messages
 //! those buffers are empty, so this wrapper replaces them with small ones. They stay small because sockets read into
 //! a buffer that they hold only until the library has taken what was read.
+//!
+//! A protocol on bare TCP has [`tcp_framing`] in place of the library ([`wire`]); everything else is the same for both.
 
 mod frame_boundary;
 pub(crate) mod http_head;
@@ -11,6 +13,7 @@ pub(crate) mod outbox;
 pub(crate) mod pausable_stream;
 pub(crate) mod session_socket;
 pub(crate) mod stream;
+pub(crate) mod tcp_framing;
 mod wire;
 
 use std::{
@@ -31,10 +34,11 @@ use tokio_tungstenite::tungstenite::{
 
 use self::{
     frame_boundary::{BAD_GATEWAY, FrameBoundary, HEADER_MAX_BYTES},
+    tcp_framing::TcpFraming,
     wire::Wire,
 };
 use super::memory::{Held, MemoryShare};
-use crate::net::Traffic;
+use crate::{mapping::client::tcp::TcpProtocol, net::Traffic};
 
 /// Size of one read: covers everything a client sends between two scheduled reads. For bulk data, reads of 16 KiB cost
 /// least (field notes libraries.md).
@@ -71,7 +75,7 @@ pub(crate) struct MessageMax {
     pub(crate) binary_bytes: usize,
 }
 
-/// A WebSocket after its handshake.
+/// A WebSocket after its handshake, or a bare TCP connection.
 pub struct WebSocket<S> {
     /// The underlying stream.
     pub(crate) io: S,
@@ -81,6 +85,8 @@ pub struct WebSocket<S> {
     has_read: bool,
     has_written: bool,
     wire: Wire,
+    /// The peer answers pings.
+    pub(super) has_pings: bool,
     role: Role,
     /// Bytes read beyond the handshake, before they are looked at.
     early_bytes: Vec<u8>,
@@ -109,12 +115,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     pub(super) fn new(io: S, early_bytes: Vec<u8>, role: Role, config: WebSocketConfig) -> Self {
         let config = config.max_write_buffer_size(PONG_ROOM_BYTES);
         let frame_boundary = FrameBoundary::new(config.max_message_size.unwrap_or(usize::MAX));
+        let wire = Wire::WebSocket(WebSocketContext::new(role, Some(config)));
+        Self::with_wire(io, early_bytes, role, (wire, frame_boundary))
+    }
+
+    /// A bare TCP connection of a client whose messages are framed by these rules. They may have this length, bytes.
+    pub(super) fn bare(io: S, protocol: Arc<TcpProtocol>, message_max: usize) -> Self {
+        let wire = Wire::Tcp(Box::new(TcpFraming::new(protocol, message_max)));
+        Self::with_wire(io, Vec::new(), Role::Server, (wire, FrameBoundary::without_frames()))
+    }
+
+    fn with_wire(
+        io: S,
+        early_bytes: Vec<u8>,
+        role: Role,
+        (wire, frame_boundary): (Wire, FrameBoundary),
+    ) -> Self {
         Self {
             io,
             traffic: Arc::default(),
             has_read: false,
             has_written: false,
-            wire: Wire::WebSocket(WebSocketContext::new(role, Some(config))),
+            has_pings: matches!(wire, Wire::WebSocket(_)),
+            wire,
             role,
             early_bytes,
             read_ahead: ReadAhead::default(),
@@ -152,7 +175,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         self.read_ahead = ReadAhead::default();
         if self.is_flushed && !self.is_closing {
             self.wire.discard_input(self.role);
-            self.frame_boundary = FrameBoundary::new(usize::MAX);
+            self.frame_boundary.restart();
         }
         // Giving memory back always succeeds.
         let _ = self.memory.hold(Held::Incoming, 0);
@@ -181,6 +204,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
                 config.write_buffer_size = if waits { self.joined_len } else { 0 };
                 config.max_write_buffer_size = room;
             }),
+            Wire::Tcp(framing) => framing.set_waits(waits),
         }
         self.longest_sent = self.longest_sent.max(self.joined_len);
         if !waits {
@@ -189,6 +213,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         self.is_closing |= message.is_close();
         let written = self.with_wire_io(cx, |wire, io| match wire {
             Wire::WebSocket(context) => context.write(io, message),
+            Wire::Tcp(framing) => framing.write(io, message),
         });
         self.is_flushed = written.is_ready();
         match written {
@@ -201,6 +226,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
         let flushed = ready!(self.with_wire_io(cx, |wire, io| match wire {
             Wire::WebSocket(context) => context.flush(io),
+            Wire::Tcp(framing) => framing.flush(io),
         }));
         self.is_flushed = true;
         Poll::Ready(match flushed {
@@ -277,6 +303,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
                 Wire::WebSocket(context) => {
                     *context = WebSocketContext::new(self.role, Some(*context.get_config()));
                 }
+                Wire::Tcp(framing) => framing.shrink(),
             }
             self.frame_boundary.forget_buffers();
             self.longest_sent = 0;
@@ -295,9 +322,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
         }
         let read = self.with_wire_io(cx, |wire, io| match wire {
             Wire::WebSocket(context) => context.read(io),
+            Wire::Tcp(framing) => framing.read(io),
         });
         match read {
             Poll::Pending => {
+                if let Wire::Tcp(framing) = &self.wire {
+                    let held_bytes = framing.held_bytes();
+                    self.frame_boundary.note_held(held_bytes);
+                }
                 self.shrink_buffers(cx);
                 Poll::Pending
             }

@@ -1,11 +1,19 @@
-//! What tells the messages of a stream apart: the WebSocket library.
+//! What tells the messages of a stream apart: the WebSocket library, or the rules of a protocol on bare TCP.
 
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketContext};
 
+use super::tcp_framing::TcpFraming;
+
 /// State of one connection.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all connections are WebSockets, and a box would be one more hop for each message"
+)]
 pub(super) enum Wire {
     /// A WebSocket.
     WebSocket(WebSocketContext),
+    /// A bare TCP connection.
+    Tcp(Box<TcpFraming>),
 }
 
 impl Wire {
@@ -16,6 +24,7 @@ impl Wire {
                 config.max_message_size = Some(bytes);
                 config.max_frame_size = Some(bytes);
             }),
+            Self::Tcp(framing) => framing.set_message_max(bytes),
         }
     }
 
@@ -23,6 +32,7 @@ impl Wire {
     pub(super) fn discard_input(&mut self, role: Role) {
         match self {
             Self::WebSocket(context) => *context = WebSocketContext::new(role, Some(*context.get_config())),
+            Self::Tcp(framing) => framing.discard_input(),
         }
     }
 }
