@@ -11,8 +11,9 @@ use super::{AdminConfig, Config, access};
 use crate::{mapping::Library, server::access::keys, trace::redact::fnv1a_digest};
 
 /// Keys that only a restart can change.
-const FIXED_KEYS: [&str; 8] =
-    ["listen", "sessions_max", "workers", "turn_model", "admin.listen", "log", "access_log", "webrtc"];
+const FIXED_KEYS: [&str; 9] =
+    ["listen", "sessions_max", "workers", "turn_model", "admin.listen", "log", "access_log", "webrtc", "tcp"];
+
 impl Config {
     /// This configuration with the running values of all keys that only a restart can change: of [`FIXED_KEYS`], and of the
     /// admin section if no admin listener takes it.
@@ -28,6 +29,7 @@ impl Config {
             workers: running.workers,
             turn_model: running.turn_model.clone(),
             webrtc: running.webrtc.clone(),
+            tcp: running.tcp.clone(),
             log: running.log.clone(),
             access_log: running.access_log.clone(),
             admin,
@@ -225,7 +227,7 @@ mod tests {
         let library = Library::embedded().unwrap();
         let config = |toml: &str| toml::from_str::<Config>(toml).unwrap();
         let old = config("workers = 1\n[admin]\nlisten = \"127.0.0.1:1\"");
-        let rest = "listen = \"b:1\"\nsessions_max = 3\nworkers = 2\nturn_model = \"a.onnx\"\n[log]\nlevel = \"debug\"\n[access_log]\npath = \"-\"\n[webrtc]\nlisten = \"a:1\"\n";
+        let rest = "listen = \"b:1\"\nsessions_max = 3\nworkers = 2\nturn_model = \"a.onnx\"\n[log]\nlevel = \"debug\"\n[access_log]\npath = \"-\"\n[webrtc]\nlisten = \"a:1\"\n[[tcp]]\nprotocol = \"wyoming\"\nlisten = 1\n";
         let new = config(&format!("{rest}[admin]\nlisten = \"127.0.0.1:2\"\nhosts = [\"a\"]"));
         let in_force = new.clone().with_fixed_keys_of(&old, true);
         let changes = Changes::between((&old, &library), (&in_force, &library), true);

@@ -19,6 +19,7 @@ mod ranges;
 mod reload;
 mod routes;
 mod self_signed;
+mod tcp;
 mod turn_model;
 mod upstreams;
 mod webrtc;
@@ -26,6 +27,7 @@ mod webrtc;
 use std::{
     collections::BTreeMap,
     fs,
+    net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
@@ -43,6 +45,7 @@ pub use self::{
     listen::complete_address,
     problems::ConfigProblem,
     reload::{ConfigReloader, FindConfig, ReloadTargets},
+    tcp::TcpConfig,
     upstreams::{NO_UPSTREAM, UpstreamConfig},
     webrtc::WebRtcConfig,
 };
@@ -51,7 +54,7 @@ use crate::{
     mapping::{FileError, Library, Profile, check::suggest_known},
     secret::Secret,
     server::{
-        ServiceConfig,
+        ServiceConfig, TcpService,
         route::RouteConfig,
         tls::TlsConfig,
         trace_files::{self, TraceDirectory},
@@ -116,6 +119,9 @@ pub struct Config {
     /// Calls by WebRTC.
     #[serde(default, skip_serializing_if = "is_default")]
     pub webrtc: WebRtcConfig,
+    /// Listeners for protocols on bare TCP.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tcp: Vec<TcpConfig>,
     /// Session traces.
     #[serde(default, skip_serializing_if = "is_default")]
     pub trace: TraceConfig,
@@ -315,6 +321,7 @@ impl Config {
         let tls = problems.take_named(self.tls_acceptor());
         let playground = problems.take_named(self.allows_playground());
         problems.take_named(self.webrtc.addresses());
+        tcp::build_all(&self.tcp, &library, problems);
         let voices = self.load_voices(problems);
         let upstreams = upstreams::resolve(&self.upstream, &library, problems);
         let mode = upstreams.as_ref().and_then(|upstreams| upstreams.mode.as_deref());
@@ -341,6 +348,16 @@ impl Config {
             tells_upstream_addresses: false,
             library,
         })
+    }
+
+    /// The listeners for protocols on bare TCP.
+    ///
+    /// # Errors
+    /// A message for each mistake, which names the key.
+    pub fn tcp_services(&self, library: &Library) -> Result<Vec<(SocketAddr, TcpService)>, String> {
+        let mut problems = ConfigProblems::default();
+        let services = tcp::build_all(&self.tcp, library, &mut problems);
+        if problems.is_empty() { Ok(services) } else { Err(problems.to_string()) }
     }
 
     fn traces(&self) -> Option<Arc<TraceDirectory>> {

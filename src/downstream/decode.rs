@@ -144,7 +144,9 @@ impl Codec {
     fn decode_exact(&mut self, command: usize, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
         let mapping = self.mapping.clone();
         let found = mapping.extractor.extract("{}").map_err(json_error)?;
-        self.pass_verbs(&mapping.commands[command], &found, handle)
+        self.pass_verbs(&mapping.commands[command], &found, handle)?;
+        self.reply_to(&mapping.commands[command]);
+        Ok(())
     }
 
     fn decode_command(&mut self, text: &str, handle: impl FnMut(ClientEvent<'_>)) -> Result<(), Error> {
@@ -185,6 +187,7 @@ impl Codec {
             },
         }
         self.pass_verbs(command, found, handle)?;
+        self.reply_to(command);
         if let (CodecKind::Realtime(realtime), Some(verb)) = (&mut self.kind, command.verbs.first()) {
             realtime.acknowledge(verb.verb, self.audio_bytes.len());
         }
@@ -210,14 +213,16 @@ impl Codec {
             segments.set_max(max);
         }
         if let [only] = command.verbs.as_slice() {
-            return if only.applies(found) {
+            return if only.applies(found, |at| self.values.get(at)) {
                 self.pass_verb(only.verb, command, found, values, &mut handle)
             } else {
                 Ok(())
             };
         }
-        for it in command.verbs.iter().filter(|it| it.applies(found)) {
-            self.pass_verb(it.verb, command, found, values.clone(), &mut handle)?;
+        for it in &command.verbs {
+            if it.applies(found, |at| self.values.get(at)) {
+                self.pass_verb(it.verb, command, found, values.clone(), &mut handle)?;
+            }
         }
         Ok(())
     }

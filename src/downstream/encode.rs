@@ -10,7 +10,9 @@ use crate::{
     error::{Error, ErrorKind, Origin},
     event::{ClientCommand, CloseReason, Message, Speaker, SpeechId},
     mapping::{
-        client::{CloseSpelling, EventName, EventSlot, ReportedAs, Slot, ValueScope},
+        client::{
+            CloseSpelling, EventMessage, EventName, EventSlot, ProtocolCommand, ReportedAs, Slot, ValueScope,
+        },
         error_spelling::ErrorSpelling,
     },
 };
@@ -130,15 +132,25 @@ impl Codec {
         name: EventName,
         source: &EventSource<'_>,
         at_s: f64,
-        mut send: impl FnMut(Message),
+        send: impl FnMut(Message),
     ) {
         let mapping = self.mapping.clone();
+        self.render_messages(mapping.event(name), source, at_s, send);
+    }
+
+    fn render_messages(
+        &mut self,
+        messages: &[EventMessage],
+        source: &EventSource<'_>,
+        at_s: f64,
+        mut send: impl FnMut(Message),
+    ) {
         let audio_chars = match source {
             EventSource::Command(ClientCommand::Audio(audio)) => audio.bytes.len().div_ceil(3) * 4,
             _ => 0,
         };
         self.event_time = OnceLock::new();
-        for message in mapping.event(name) {
+        for message in messages {
             let is_given = |slot| match slot {
                 EventSlot::Event(slot) => self.slot_value(source, slot, at_s).is_given(),
                 EventSlot::Value(at) => self.values.get(at).is_given(),
@@ -146,7 +158,7 @@ impl Codec {
             if message.when.is_some_and(|slot| !is_given(slot)) || message.unless.is_some_and(is_given) {
                 continue;
             }
-            message.renewed.iter().for_each(|at| self.values.renew(&mapping.values, *at));
+            message.renewed.iter().for_each(|at| self.values.renew(&self.mapping.values, *at));
             let mut json = String::with_capacity(256 + audio_chars);
             message.render(&mut json, |slot| match slot {
                 EventSlot::Event(slot) => self.slot_value(source, slot, at_s),
@@ -154,6 +166,16 @@ impl Codec {
             });
             send(self.framing.write_json(json));
         }
+    }
+
+    /// Renders the messages that answer a command at once.
+    pub(super) fn reply_to(&mut self, command: &ProtocolCommand) {
+        if command.reply.is_empty() {
+            return;
+        }
+        let mut replies = std::mem::take(&mut self.replies);
+        self.render_messages(&command.reply, &EventSource::Reply, 0.0, |message| replies.push(message));
+        self.replies = replies;
     }
 
     /// Sends what is new in the model's words, and the sentences in it.

@@ -40,14 +40,21 @@ use self::{
     realtime::Realtime,
     segments::Segments,
     sentences::Sentences,
+    slot_values::EventSource,
     tools::AwaitedCalls,
     user_words::UserWords,
     values::ConnectionValues,
 };
 use crate::{
     event::{Message, Setting},
-    mapping::{ClientMapping, client::Framing},
+    mapping::{
+        ClientMapping,
+        client::{EventName, EventSlot, Framing},
+    },
 };
+
+/// Name of the voice that every configuration has.
+const DEFAULT_VOICE: &str = "default";
 
 /// One connection's codec.
 #[derive(Debug)]
@@ -69,6 +76,8 @@ pub struct Codec {
     /// The last segments, for protocols that repeat them, and as elements of a JSON array.
     segments: Option<Segments>,
     segments_json: String,
+    /// The voices that the client may name, as elements of a JSON array.
+    voices_json: String,
     /// How messages are framed in both directions.
     framing: Framing,
     /// A binary message may be a command.
@@ -103,6 +112,8 @@ pub struct Codec {
     sends_answer_words: bool,
     /// Texts of the user so far.
     asked: u32,
+    /// Messages that answer the client's commands at once.
+    replies: Vec<Message>,
     /// Fields without effect since the last [`Codec::take_ignored_fields`].
     ignored: Vec<IgnoredField>,
     kind: CodecKind,
@@ -147,6 +158,7 @@ impl Codec {
             words_json: String::new(),
             segments: mapping.segments_max().map(Segments::new),
             segments_json: String::new(),
+            voices_json: String::new(),
             framing: mapping.framing,
             has_binary_commands: mapping.has_binary_commands(mapping.framing),
             rate_out_hz: mapping.audio_out.rate_hz,
@@ -170,6 +182,7 @@ impl Codec {
             opened_at: OnceLock::new(),
             session_id: String::new(),
             model: String::new(),
+            replies: Vec::new(),
             ignored: Vec::new(),
         }
     }
@@ -193,6 +206,25 @@ impl Codec {
             Setting::SpokenAnswers(on) => self.speaks = *on,
             _ => {}
         }
+    }
+
+    /// Sets the configured voices, for protocols that list them.
+    pub(crate) fn set_voices<'v>(&mut self, names: impl Iterator<Item = &'v str>) {
+        let mapping = self.mapping.clone();
+        let Some(entry) = mapping.event(EventName::VoiceEntry).first() else { return };
+        let others = names.filter(|name| *name != DEFAULT_VOICE);
+        let mut json = String::new();
+        for name in std::iter::once(DEFAULT_VOICE).chain(others) {
+            if !json.is_empty() {
+                json.push(',');
+            }
+            let source = EventSource::Voice(name);
+            entry.template.render(&mut json, |slot| match slot {
+                EventSlot::Event(slot) => self.slot_value(&source, slot, 0.0),
+                EventSlot::Value(at) => self.values.get(at),
+            });
+        }
+        self.voices_json = json;
     }
 
     /// Notes that the profile calls no tools.
@@ -266,11 +298,13 @@ impl Codec {
 
     /// Takes the codec's own answers to the client's messages since the last call.
     pub fn take_replies(&mut self) -> Vec<Message> {
+        let mut replies = std::mem::take(&mut self.replies);
         match &mut self.kind {
-            CodecKind::Mapped => Vec::new(),
-            CodecKind::Realtime(realtime) => std::mem::take(&mut realtime.replies),
-            CodecKind::Live(live) => std::mem::take(&mut live.replies),
+            CodecKind::Mapped => {}
+            CodecKind::Realtime(realtime) => replies.append(&mut realtime.replies),
+            CodecKind::Live(live) => replies.append(&mut live.replies),
         }
+        replies
     }
 }
 

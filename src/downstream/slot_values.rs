@@ -17,6 +17,10 @@ pub(super) enum EventSource<'e> {
     Command(&'e ClientCommand),
     /// Calls of tools whose results are no longer awaited; their ids are in the codec's list of words.
     CancelledCalls,
+    /// The answer to a command.
+    Reply,
+    /// A configured voice.
+    Voice(&'e str),
     /// A word of a final transcript.
     Word(&'e WordTime),
     /// A segment of the user's transcript.
@@ -72,6 +76,8 @@ impl Codec {
             EventSource::Command(command) => command
                 .value(slot)
                 .or_else(|| (slot == Slot::RequestId).then_some(SlotValue::Str(&self.speaking_id))),
+            EventSource::Reply => (slot == Slot::Voices).then_some(SlotValue::Elements(&self.voices_json)),
+            EventSource::Voice(name) => (slot == Slot::Voice).then_some(SlotValue::Str(name)),
             EventSource::Word(word) => word_value(word, slot),
             EventSource::Segment(segment) => segment_value(segment, slot),
             EventSource::Codec => None,
@@ -154,6 +160,7 @@ mod tests {
                 ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1, is_transcribed: true }
             }
             EventName::AudioCleared => ClientCommand::AudioCleared,
+            EventName::TranscriptPart => ClientCommand::TranscriptPart { text: text(), segment_id: 1 },
             EventName::AudioAnswered => ClientCommand::AudioAnswered { samples: 1 },
             EventName::AnswerStarted | EventName::ToolsCancelled => {
                 ClientCommand::AnswerStarted { segment_id: 1, by_client: true }
@@ -262,7 +269,8 @@ mod tests {
             | EventName::ConfigureFailed
             | EventName::Warning
             | EventName::TranscriptSegment
-            | EventName::TranscriptWord => return None,
+            | EventName::TranscriptWord
+            | EventName::VoiceEntry => return None,
         })
     }
 

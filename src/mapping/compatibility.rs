@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     ClientMapping, Profile, UpstreamMapping,
     check::quoted_list,
+    client::LockStep,
     upstream::{Dialects, LanePurpose, Mode, SendName},
 };
 
@@ -46,6 +47,9 @@ pub fn check_client_with_profile(client: &ClientMapping, profile: &Profile) -> R
         (_, _, true) if client.audio_out.frame_max_bytes == 0 => {
             Err(format!("profile {of:?} is a conversation, but client {name:?} receives no audio"))
         }
+        (_, _, true) if client.lock_step != LockStep::Off => Err(format!(
+            "profile {of:?} is a conversation, but client {name:?} gets transcripts as answers only (`lock_step`)"
+        )),
         _ => Ok(()),
     }
 }

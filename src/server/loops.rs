@@ -2,16 +2,16 @@
 
 use std::{future::poll_fn, io, net::SocketAddr, sync::Arc, task::Poll, time::Duration};
 
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
-    time::Instant,
-};
+use tokio::{net::TcpStream, sync::mpsc, time::Instant};
 use tracing::warn;
 
 use super::{
-    PingReply, ServerContext,
-    accept::{failure_log::FailureLog, spawn_connection},
+    ClientListener, PingReply, ServerContext,
+    accept::{
+        bare_tcp::{TcpService, spawn_bare_session},
+        failure_log::FailureLog,
+        spawn_connection,
+    },
     process::lifecycle::{Lifecycle, LifecycleState, ShutdownOutcome},
     registry::SessionRegistry,
 };
@@ -25,7 +25,7 @@ const ACCEPT_RETRY_DELAY_AFTER_EVICTION: Duration = Duration::from_millis(10);
 
 /// Accepts connections until `until` completes.
 pub(super) async fn accept_until(
-    listeners: &[TcpListener],
+    listeners: &[ClientListener],
     server: &Arc<ServerContext>,
     pings: &mut mpsc::Receiver<PingReply>,
     until: impl Future<Output = ()>,
@@ -38,7 +38,8 @@ pub(super) async fn accept_until(
             () = &mut until => return,
             Some(reply) = pings.recv() => drop(reply.send(())),
             accepted = accept_next(listeners, &mut next) => match accepted {
-                Ok((stream, peer)) => spawn_connection(stream, peer, server.clone()),
+                Ok((stream, peer, None)) => spawn_connection(stream, peer, server.clone()),
+                Ok((stream, peer, Some(service))) => spawn_bare_session(stream, peer, service, server.clone()),
                 Err(error) => {
                     // Usually the process is out of file descriptors. Sessions go on, and the oldest pending
                     // handshake makes room.
@@ -57,13 +58,16 @@ pub(super) async fn accept_until(
 }
 
 /// Accepts a connection at any of the addresses, in turn.
-async fn accept_next(listeners: &[TcpListener], next: &mut usize) -> io::Result<(TcpStream, SocketAddr)> {
+async fn accept_next(
+    listeners: &[ClientListener],
+    next: &mut usize,
+) -> io::Result<(TcpStream, SocketAddr, Option<Arc<TcpService>>)> {
     poll_fn(|context| {
         for _ in listeners {
             let listener = &listeners[*next % listeners.len()];
             *next = (*next + 1) % listeners.len();
-            if let Poll::Ready(accepted) = listener.poll_accept(context) {
-                return Poll::Ready(accepted);
+            if let Poll::Ready(accepted) = listener.socket.poll_accept(context) {
+                return Poll::Ready(accepted.map(|(stream, peer)| (stream, peer, listener.service.clone())));
             }
         }
         Poll::Pending

@@ -73,7 +73,10 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-pub use self::active_config::{ActiveConfig, ServiceConfig};
+pub use self::{
+    accept::bare_tcp::TcpService,
+    active_config::{ActiveConfig, ServiceConfig},
+};
 use self::{
     access::{client_secrets::ClientSecrets, handshakes::Handshakes, quota::Quotas},
     loops::{accept_until, wait_for_sessions},
@@ -97,7 +100,7 @@ use crate::telemetry::{
 
 /// A server and its addresses.
 pub struct Server {
-    listeners: Vec<TcpListener>,
+    listeners: Vec<ClientListener>,
     config: ActiveConfig,
     registry: SessionRegistry,
     metrics: Metrics,
@@ -109,6 +112,13 @@ pub struct Server {
     local_sessions: LocalSessions,
     calls: Option<Calls>,
     turn_judge: Option<TurnJudge>,
+}
+
+/// A socket that accepts clients.
+struct ClientListener {
+    socket: TcpListener,
+    /// `None` for HTTP and WebSockets.
+    service: Option<Arc<TcpService>>,
 }
 
 /// Where calls by WebRTC are served.
@@ -226,8 +236,20 @@ impl Server {
     /// # Errors
     /// Fails with the system's error, such as an address in use.
     pub async fn bind_address(&mut self, listen: &str) -> io::Result<()> {
-        self.listeners.push(TcpListener::bind(listen).await?);
+        let socket = TcpListener::bind(listen).await?;
+        self.listeners.push(ClientListener { socket, service: None });
         Ok(())
+    }
+
+    /// Serves clients of a protocol on bare TCP as well. Returns the address.
+    ///
+    /// # Errors
+    /// Fails with the system's error, such as an address in use.
+    pub async fn bind_tcp(&mut self, listen: SocketAddr, service: TcpService) -> io::Result<SocketAddr> {
+        let socket = TcpListener::bind(listen).await?;
+        let address = socket.local_addr()?;
+        self.listeners.push(ClientListener { socket, service: Some(Arc::new(service)) });
+        Ok(address)
     }
 
     /// Serves calls by WebRTC as well. Returns the address that clients send to.
@@ -250,12 +272,13 @@ impl Server {
         Ok(())
     }
 
-    /// The addresses, with the ports that the system chose.
+    /// The addresses for HTTP and WebSockets, with the ports that the system chose.
     ///
     /// # Errors
     /// Fails with the system's error.
     pub fn local_addrs(&self) -> io::Result<Vec<SocketAddr>> {
-        self.listeners.iter().map(TcpListener::local_addr).collect()
+        let listeners = self.listeners.iter().filter(|listener| listener.service.is_none());
+        listeners.map(|listener| listener.socket.local_addr()).collect()
     }
 
     /// The first address.
@@ -263,7 +286,7 @@ impl Server {
     /// # Errors
     /// Fails with the system's error, or without an address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listeners.first().ok_or(io::ErrorKind::AddrNotAvailable)?.local_addr()
+        self.local_addrs()?.first().copied().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 
     /// The configuration for new sessions; it can be replaced while the server runs.

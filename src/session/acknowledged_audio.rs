@@ -28,7 +28,7 @@ impl AcknowledgedAudio {
 impl Session {
     /// Answers a frame of audio.
     pub(super) fn answer_frame(&mut self, bytes: usize) {
-        if self.setup.lock_step == LockStep::Frames {
+        if self.setup.lock_step == LockStep::EveryFrame {
             self.tools.out.await_reply(AwaitedReply::Current);
         }
         if self.setup.acknowledges_audio {

@@ -282,7 +282,7 @@ impl Session {
                 Setting::EchoCancellation(on) => self.cancel_echo(on),
                 Setting::RolloverEvents(on) => self.settings.rollover_events = on,
                 Setting::SpeechEvents(on) => self.tools.out.mutes_speech_events = !on,
-                Setting::FinalsOnly(on) => self.tools.out.set_finals_only(on),
+                Setting::FinalsOnly(on) => self.tools.out.set_finals_only(on, self.setup.reports_parts),
                 Setting::UtteranceGap(gap) => self.settings.utterance_gap = Some(gap),
                 Setting::OutputEncoding(encoding) => {
                     self.set_output_format((encoding, self.settings.output_format.1));

@@ -107,7 +107,7 @@ impl Session {
             return if effects.has(Effects::DELTA) { Effects::MODEL } else { Effects::ALL };
         }
         if effects.has(Effects::FRAME)
-            && (self.setup.lock_step == LockStep::Frames || self.intake.last_utterance_end_ms.is_some())
+            && (self.setup.lock_step == LockStep::EveryFrame || self.intake.last_utterance_end_ms.is_some())
         {
             self.report_transcripts();
         }

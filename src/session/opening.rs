@@ -55,7 +55,7 @@ impl SessionSetup {
         }
         tools.lanes.reports_queue = self.is_request;
         if self.lock_step != LockStep::Off {
-            tools.out.enable_lockstep();
+            tools.out.enable_lockstep(self.reports_parts);
         }
         let input_settings = InputSettings {
             encoding: self.audio_in.encoding,

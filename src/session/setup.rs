@@ -26,8 +26,10 @@ pub struct SessionSetup {
     pub reports_complete: bool,
     /// The client confirms when it has played a text or turn.
     pub confirms_playback: bool,
-    /// Whether the client gets transcripts only as replies to its own messages.
+    /// Which messages of the client are answered by one transcript. Between them, no transcript is sent.
     pub lock_step: LockStep,
+    /// A final transcript that is held for such an answer is also reported as a part of it.
+    pub reports_parts: bool,
     /// Each message with audio is acknowledged.
     pub acknowledges_audio: bool,
     /// Each message with audio has an answer of either kind, so that messages are not joined.
@@ -74,8 +76,9 @@ impl SessionSetup {
             reports_complete: client.confirms_playback || !client.event(EventName::AudioComplete).is_empty(),
             confirms_playback: client.confirms_playback,
             lock_step: client.lock_step,
+            reports_parts: !client.event(EventName::TranscriptPart).is_empty(),
             acknowledges_audio,
-            answers_frames: client.lock_step == LockStep::Frames || acknowledges_audio,
+            answers_frames: client.lock_step == LockStep::EveryFrame || acknowledges_audio,
             reports_speech_end_first: client.realtime.is_some(),
             is_request: client.is_rest,
             has_word_times: client.has_word_times(),

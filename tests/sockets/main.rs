@@ -4,6 +4,7 @@
 
 mod access;
 mod audio_fidelity;
+mod bare_tcp;
 mod batched_reads;
 #[cfg(feature = "webrtc")]
 mod calls;

@@ -90,6 +90,7 @@ pub struct Bench {
     pub metrics: Metrics,
     pub sessions: SessionRegistry,
     address: SocketAddr,
+    tcp_addresses: Vec<SocketAddr>,
     _simulator: RunningServer,
 }
 
@@ -123,14 +124,23 @@ impl Bench {
         if let Some(addresses) = config.webrtc.addresses().unwrap() {
             server.bind_calls(addresses).await.unwrap();
         }
+        let mut tcp_addresses = Vec::new();
+        for (listen, service) in config.tcp_services(&server.active_config().get().library).unwrap() {
+            tcp_addresses.push(server.bind_tcp(listen, service).await.unwrap());
+        }
         let address = server.local_addr().unwrap();
         let (metrics, sessions) = (server.metrics(), server.registry());
         let bridge = RunningServer::start(|stop| server.run(stop));
-        Self { bridge, recorder, metrics, sessions, address, _simulator: simulator }
+        Self { bridge, recorder, metrics, sessions, address, tcp_addresses, _simulator: simulator }
     }
 
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address of a `[[tcp]]` listener of the configuration.
+    pub fn tcp_address(&self, at: usize) -> SocketAddr {
+        self.tcp_addresses[at]
     }
 
     /// A client with an open session.

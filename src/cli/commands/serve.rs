@@ -71,6 +71,14 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         let advertised = bound.map_err(|error| bind_error(&listen, "webrtc.listen", &error))?;
         info!(%advertised, "calls by WebRTC are served");
     }
+    let mut bare = Vec::new();
+    let services = config.tcp_services(&server.active_config().get().library).map_err(CommandError::usage)?;
+    for (listen, service) in services {
+        let protocol = service.protocol.clone();
+        let bound = server.bind_tcp(listen, service).await;
+        let address = bound.map_err(|error| bind_error(&listen.to_string(), "tcp.listen", &error))?;
+        bare.push(format!("{protocol} at tcp://{address}"));
+    }
     server.set_workers(workers);
     if let Some(log) = &access_log {
         server.set_access_log(log.clone());
@@ -115,6 +123,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     // A server whose output is not read goes on.
     for address in &addresses {
         let _ = output::print_line(format_args!("listening on {address}"));
+    }
+    for listener in bare {
+        let _ = output::print_line(format_args!("{listener}"));
     }
     if let Some(SelfSignedCertificate { cert, fingerprint, .. }) = self_signed {
         let _ =

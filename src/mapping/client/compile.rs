@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 
-use super::{PathPattern, ProtocolCommand, ValueRule, Verb, file::CommandFile, values::find_remembered};
+use super::{
+    PathPattern, ProtocolCommand, ValueRule, Verb,
+    file::CommandFile,
+    values::{compile_reply, find_remembered},
+};
 use crate::mapping::{
     check::{Document, FileError, values::UrlPath},
     extract::Extractor,
@@ -127,7 +131,7 @@ impl CommandFile {
         if verbs.is_empty() {
             return Err(document.problem(verb_at, "a command needs a verb; `keep_alive` changes least"));
         }
-        let verbs = verbs.compile(extractor).map_err(|problem| document.problem(verb_at, problem))?;
+        let verbs = verbs.compile(extractor, values).map_err(|problem| document.problem(verb_at, problem))?;
         let present = self.present.map(|pointer| extractor.add(pointer.get_ref()));
         let fields = compile_fields(self.fields, extractor, values, false, document)?;
         let slot_of = |role| fields.iter().find(|field| field.file.to == Some(role)).map(|field| field.slot);
@@ -152,6 +156,7 @@ impl CommandFile {
         }
         let has_own_rate = audio.is_some() && has(FieldRole::InputRateHz);
         let exactly = self.exactly.map(Spanned::into_inner);
-        Ok(ProtocolCommand { name, verbs, present, exactly, audio, has_own_rate, fields })
+        let reply = self.reply.map_or(Ok(Vec::new()), |reply| compile_reply(&reply, values, document))?;
+        Ok(ProtocolCommand { name, verbs, present, exactly, audio, has_own_rate, fields, reply })
     }
 }

@@ -91,7 +91,11 @@ client_events! {
         /// Language requested at connect.
         language: Option<String>,
     } from "the bridge"
-    [Language = language.as_deref().into()];
+    [Language = language.as_deref().into()]
+    and
+    /// A voice that the client may name: not a message, but an element of [`Slot::Voices`].
+    VoiceEntry from "an element of replies: a configured voice, or `default`"
+    [Voice];
 
     /// A message with audio has arrived. Only for protocols with a template for it.
     AudioReceived {
@@ -211,6 +215,15 @@ client_events! {
     /// Everything that came before the client's [`super::Verb::Complete`] is transcribed and spoken.
     Completed from "the bridge, after the last transcript and audio of what came before the client's request to complete"
     [UnixS];
+
+    /// Words that are final and part of a transcript that the client has not asked for yet. Only with `lock_step = "finals"`.
+    TranscriptPart {
+        /// The words, with a space before them if others come before.
+        text: String,
+        /// Utterance.
+        segment_id: u32,
+    } from "the model's answer to the transcription prompt, before the client asks for all words"
+    [Text = Str(text), SegmentId = int(*segment_id), UnixS];
 
     /// The user stopped speaking.
     SpeechEnded {

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::{
     CloseReason, CommandSyntax, EventName, Framing, LockStep, SetupPage, SetupSlot, ValueSource,
-    realtime::RealtimeFile, signs::SignsFile, values::EventFile, verbs::VerbsFile,
+    realtime::RealtimeFile, signs::SignsFile, tcp::TcpFile, values::EventFile, verbs::VerbsFile,
 };
 use crate::{
     audio::{encoding::Encoding, opus::PacketOptions},
@@ -54,6 +54,7 @@ pub(super) struct ClientFile {
     pub(super) live: bool,
     #[serde(default)]
     pub(super) rest: bool,
+    pub(super) tcp: Option<TcpFile>,
     #[serde(default)]
     pub(super) lock_step: LockStep,
     #[serde(default, deserialize_with = "check::deserialize_ms")]
@@ -218,6 +219,7 @@ pub(super) struct CommandFile {
     pub(super) verb: Spanned<VerbsFile>,
     pub(super) present: Option<Spanned<String>>,
     pub(super) exactly: Option<Spanned<ExactMessage>>,
+    pub(super) reply: Option<Spanned<EventFile>>,
     #[serde(default)]
     pub(super) fields: BTreeMap<Spanned<String>, FieldFile>,
 }

@@ -10,18 +10,20 @@ mod realtime;
 mod recognition;
 mod signs;
 mod slot;
+pub mod tcp;
 mod token_usage;
 mod values;
 mod verbs;
 mod vocabulary;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 pub(crate) use self::events::seconds;
 use self::{
     compile::{compile_fields, compile_key_headers, compile_patterns, compile_subprotocols},
     file::{ClientFile, ErrorKey},
     recognition::{FirstMessage, longest_exact_message},
+    tcp::TcpProtocol,
     values::{compile_event, compile_values},
 };
 pub use self::{
@@ -51,7 +53,7 @@ use super::{
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
 
-/// Error for a protocol without paths that is not for REST requests.
+/// Error for a protocol without paths that is neither for REST requests nor on bare TCP.
 const NO_PATHS: &str = "`paths` must not be empty, such as [\"/v1/realtime\"]";
 
 /// Greatest `parallel_max`: one client should not take the workers of all others.
@@ -85,7 +87,7 @@ pub struct ClientMapping {
     pub command_key: String,
     /// How a text message spells a command.
     pub command_syntax: CommandSyntax,
-    /// Whether transcripts are sent as answers only.
+    /// Which messages are answered by one transcript.
     pub lock_step: LockStep,
     /// A client that gets no message for this long gets [`EventName::StillHere`], ms; 0 disables.
     pub idle_event_ms: u64,
@@ -137,6 +139,8 @@ pub struct ClientMapping {
     pub is_live: bool,
     /// Its sessions are opened for REST requests, so that it needs no path.
     pub is_rest: bool,
+    /// How its messages stand on a bare TCP connection, if it is served there.
+    pub tcp: Option<Arc<TcpProtocol>>,
     /// Finds the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
     events: BTreeMap<EventName, Vec<EventMessage>>,
@@ -179,6 +183,8 @@ pub struct ProtocolCommand {
     pub has_own_rate: bool,
     /// Fields of the command.
     pub fields: Vec<ProtocolField>,
+    /// Messages that answer it at once.
+    pub reply: Vec<EventMessage>,
 }
 
 impl ClientMapping {
@@ -204,6 +210,7 @@ impl ClientMapping {
         let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, document)));
         let events = check::collect_compiled(events, &mut problems);
         let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(document)));
+        let tcp = read.tcp.map(|tcp| tcp.compile(&read.name, document)).transpose()?.map(Arc::new);
         let mapping = Self {
             name: read.name,
             title: read.title,
@@ -242,6 +249,7 @@ impl ClientMapping {
             realtime: read.realtime.map(|read| read.compile(document)).transpose()?,
             is_live: read.live,
             is_rest: read.rest,
+            tcp,
             extractor,
             events,
             errors: check::collect_compiled(errors, &mut problems),
@@ -316,7 +324,7 @@ impl ClientMapping {
             let message = format!("`parallel_max` must be 1 to {PARALLEL_MAX}");
             problems.push(error_at_key(&["transcripts", "parallel_max"], message));
         }
-        let speaks = self.has_verb(Verb::Speak) || self.has_verb(Verb::AppendText);
+        let speaks = [Verb::Speak, Verb::AppendText].into_iter().any(|verb| self.has_verb(verb));
         let most = self.audio_out.frame_max_bytes;
         if most < Encoding::MAX_BYTES_PER_SAMPLE && (most > 0 || speaks) {
             let none = if speaks { "" } else { ", or be 0 for a protocol that sends none" };
@@ -367,8 +375,8 @@ impl ClientMapping {
             problems.push(error_at_key(&["events"], message.to_owned()));
         }
         let chooses_finals = self.all_fields().any(|field| field.file.to == Some(FieldRole::FinalsOnly));
-        if self.lock_step == LockStep::Frames && chooses_finals {
-            let message = "`lock_step = true` answers every frame; a field with `to = \"finals_only\"` cannot change that";
+        if self.lock_step == LockStep::EveryFrame && chooses_finals {
+            let message = "`lock_step = \"every_frame\"` answers every frame; a field with `to = \"finals_only\"` cannot change that";
             problems.push(error_at_key(&["lock_step"], message.to_owned()));
         }
         if self.command_syntax == CommandSyntax::Words && !is_top_level(&self.command_key) {
@@ -410,7 +418,7 @@ impl ClientMapping {
                 problems.push(error_at_key(&["paths"], message));
             }
         }
-        if self.paths.is_empty() && !self.is_rest {
+        if self.paths.is_empty() && !self.is_rest && self.tcp.is_none() {
             problems.push(error_at_key(&["paths"], NO_PATHS.to_owned()));
         }
         if !self.query.iter().any(names_model) {

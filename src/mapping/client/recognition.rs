@@ -8,6 +8,7 @@ use super::{
 use crate::mapping::{
     check::{Document, FileError},
     extract::{ExtractError, ExtractedValues, Extractor, Node},
+    template::SlotValue,
 };
 
 /// A condition on the first message of a client.
@@ -27,7 +28,7 @@ impl FirstMessage {
         let Some(file) = signs.first_message.take() else { return Ok(None) };
         let (at, text) = (file.span().start, file.get_ref().to_string());
         let condition =
-            file.into_inner().compile(extractor).map_err(|problem| document.problem(at, problem))?;
+            file.into_inner().compile(extractor, &[]).map_err(|problem| document.problem(at, problem))?;
         Ok(Some(Self { condition, text }))
     }
 }
@@ -67,7 +68,7 @@ impl ClientMapping {
         }
         let Ok(found) = self.extract(text) else { return false };
         if let Some(first) = &self.first_message {
-            return first.condition.holds(&found);
+            return first.condition.holds(&found, &|_| SlotValue::Null);
         }
         let name = found.get(0).and_then(Node::as_str);
         self.commands.iter().any(|command| match command.present {

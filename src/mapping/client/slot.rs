@@ -153,6 +153,10 @@ named_enum! {
         Turn = "turn",
         /// Wall clock, seconds since 1970.
         UnixS = "unix_s",
+        /// Name of a voice.
+        Voice = "voice",
+        /// The configured voices, each written as the event `voice_entry`.
+        Voices = "voices",
         /// Longest time in the upstream's queue, ms.
         WaitMaxMs = "wait_max_ms",
         /// Time in the upstream's queue so far, ms.
@@ -167,4 +171,7 @@ named_enum! {
 impl Slot {
     /// Slots that every event knows.
     pub const COMMON: [Self; 4] = [Self::SessionId, Self::Model, Self::OpenedAt, Self::Time];
+
+    /// Slots that the reply to a command knows, beside the protocol's values.
+    pub const OF_REPLIES: [Self; 4] = [Self::SessionId, Self::Model, Self::OpenedAt, Self::Voices];
 }

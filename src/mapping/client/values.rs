@@ -201,7 +201,28 @@ pub(super) fn compile_event(
     values: &[ValueRule],
     document: &Document<'_>,
 ) -> Result<Vec<EventMessage>, FileError> {
-    let own = name.slots().map(|slot| (slot.name(), EventSlot::Event(slot)));
+    let is_element =
+        matches!(name, EventName::TranscriptWord | EventName::TranscriptSegment | EventName::VoiceEntry);
+    compile_messages(name.slots(), is_element, file, values, document)
+}
+
+/// Compiles the messages that answer a command at once.
+pub(super) fn compile_reply(
+    file: &Spanned<EventFile>,
+    values: &[ValueRule],
+    document: &Document<'_>,
+) -> Result<Vec<EventMessage>, FileError> {
+    compile_messages(Slot::OF_REPLIES.into_iter(), false, file, values, document)
+}
+
+fn compile_messages(
+    slots: impl Iterator<Item = Slot>,
+    is_element: bool,
+    file: &Spanned<EventFile>,
+    values: &[ValueRule],
+    document: &Document<'_>,
+) -> Result<Vec<EventMessage>, FileError> {
+    let own = slots.map(|slot| (slot.name(), EventSlot::Event(slot)));
     let shared = values.iter().enumerate().map(|(at, value)| (value.name.as_str(), EventSlot::Value(at)));
     let slots: Vec<_> = own.chain(shared).collect();
     let texts = match file.get_ref() {
@@ -210,16 +231,18 @@ pub(super) fn compile_event(
     };
     let problem = |message: String| document.problem(file.span().start, message);
     if texts.is_empty() {
-        return Err(problem("an event without messages is left out, not empty".to_owned()));
+        return Err(problem("a list without messages is left out, not empty".to_owned()));
     }
     let find_slot = |slot: &str| {
         let known = || slots.iter().map(|(name, _)| *name);
         let found = slots.iter().find(|(name, _)| *name == slot);
         found.map(|(_, found)| *found).ok_or_else(|| {
-            problem(format!("the condition `{slot}` is no slot of this event{}", suggest_known(slot, known)))
+            problem(format!(
+                "the condition `{slot}` is no slot of this message{}",
+                suggest_known(slot, known)
+            ))
         })
     };
-    let is_element = matches!(name, EventName::TranscriptWord | EventName::TranscriptSegment);
     let compile = |file: &MessageFile| {
         let (when, unless) = file.conditions();
         if is_element && !matches!(file, MessageFile::Json(_)) {

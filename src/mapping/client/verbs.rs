@@ -8,8 +8,11 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::Verb;
-use crate::mapping::extract::{ExtractedValues, Extractor, Node};
+use super::{ValueRule, Verb, values::find_remembered};
+use crate::mapping::{
+    extract::{ExtractedValues, Extractor, Node},
+    template::SlotValue,
+};
 
 /// A compiled verb.
 #[derive(Debug)]
@@ -24,13 +27,22 @@ pub struct CommandVerb {
     unless: Option<Condition>,
 }
 
-/// A condition on a message.
+/// A condition on a message, and on what earlier messages left in `[values]`.
 #[derive(Debug)]
 pub(super) enum Condition {
-    /// The slot has a value other than `null`, `false` and `""`.
-    Given(usize),
-    /// The slots have these values.
-    Equal(Vec<(usize, Scalar)>),
+    /// There is a value other than `null`, `false` and `""`.
+    Given(Place),
+    /// The places have these values.
+    Equal(Vec<(Place, Scalar)>),
+}
+
+/// Where a condition finds a value.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place {
+    /// In the message, by slot.
+    Message(usize),
+    /// In `[values]`, by index.
+    Value(usize),
 }
 
 /// A value that a message is compared with.
@@ -66,17 +78,26 @@ impl CommandVerb {
     pub(super) fn example_values(&self) -> Vec<(usize, Value)> {
         match &self.when {
             None => Vec::new(),
-            Some(Condition::Given(slot)) => vec![(*slot, "example".into())],
+            Some(Condition::Given(Place::Message(slot))) => vec![(*slot, "example".into())],
+            Some(Condition::Given(Place::Value(_))) => Vec::new(),
             Some(Condition::Equal(values)) => {
-                values.iter().map(|(slot, value)| (*slot, value.to_json())).collect()
+                let in_message = |(place, value): &(Place, Scalar)| match place {
+                    Place::Message(slot) => Some((*slot, value.to_json())),
+                    Place::Value(_) => None,
+                };
+                values.iter().filter_map(in_message).collect()
             }
         }
     }
 
-    /// True if the verb applies to this message.
-    pub(crate) fn applies(&self, found: &ExtractedValues<'_>) -> bool {
-        self.when.as_ref().is_none_or(|condition| condition.holds(found))
-            && !self.unless.as_ref().is_some_and(|condition| condition.holds(found))
+    /// True if the verb applies to this message. `remembered` gives a value of `[values]`.
+    pub(crate) fn applies<'v>(
+        &self,
+        found: &ExtractedValues<'_>,
+        remembered: impl Fn(usize) -> SlotValue<'v>,
+    ) -> bool {
+        self.when.as_ref().is_none_or(|condition| condition.holds(found, &remembered))
+            && !self.unless.as_ref().is_some_and(|condition| condition.holds(found, &remembered))
     }
 }
 
@@ -91,17 +112,32 @@ impl Scalar {
 }
 
 impl Condition {
-    pub(super) fn holds(&self, found: &ExtractedValues<'_>) -> bool {
+    pub(super) fn holds<'v>(
+        &self,
+        found: &ExtractedValues<'_>,
+        remembered: &impl Fn(usize) -> SlotValue<'v>,
+    ) -> bool {
         match self {
-            Self::Given(slot) => match found.get(*slot) {
+            Self::Given(Place::Message(slot)) => match found.get(*slot) {
                 None | Some(Node::Null | Node::Bool(false)) => false,
                 Some(node) => node.as_str() != Some(""),
             },
-            Self::Equal(values) => values.iter().all(|(slot, value)| match (found.get(*slot), value) {
-                (Some(Node::Bool(found)), Scalar::Flag(value)) => found == value,
-                (Some(Node::Int(found)), Scalar::Integer(value)) => found == value,
-                (Some(Node::Str(found)), Scalar::Text(value)) => found == value,
-                _ => false,
+            Self::Given(Place::Value(at)) => {
+                !matches!(remembered(*at), SlotValue::Null | SlotValue::Bool(false) | SlotValue::Str(""))
+            }
+            Self::Equal(values) => values.iter().all(|(place, value)| match place {
+                Place::Message(slot) => match (found.get(*slot), value) {
+                    (Some(Node::Bool(found)), Scalar::Flag(value)) => found == value,
+                    (Some(Node::Int(found)), Scalar::Integer(value)) => found == value,
+                    (Some(Node::Str(found)), Scalar::Text(value)) => found == value,
+                    _ => false,
+                },
+                Place::Value(at) => match (remembered(*at), value) {
+                    (SlotValue::Bool(found), Scalar::Flag(value)) => found == *value,
+                    (SlotValue::Int(found), Scalar::Integer(value)) => found == *value,
+                    (SlotValue::Str(found), Scalar::Text(value)) => found == value,
+                    _ => false,
+                },
             }),
         }
     }
@@ -127,15 +163,22 @@ impl std::fmt::Display for ConditionFile {
 }
 
 impl ConditionFile {
-    pub(super) fn compile(self, extractor: &mut Extractor) -> Result<Condition, String> {
-        let mut slot = |pointer: &str| match pointer.starts_with('/') {
-            true => Ok(extractor.add(pointer)),
-            false => Err(format!("the condition `{pointer}` is no JSON pointer; one begins with `/`")),
+    /// Without `rules`, the condition is on a message alone.
+    pub(super) fn compile(self, extractor: &mut Extractor, rules: &[ValueRule]) -> Result<Condition, String> {
+        let mut place = |spelled: &str| {
+            let name = spelled.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+            match (name, spelled.starts_with('/')) {
+                (Some(name), _) => Ok(Place::Value(find_remembered(rules, name)?)),
+                (None, true) => Ok(Place::Message(extractor.add(spelled))),
+                (None, false) => Err(format!(
+                    "the condition `{spelled}` is neither a JSON pointer, which begins with `/`, nor a remembered value, such as `${{stream}}`"
+                )),
+            }
         };
         Ok(match self {
-            Self::Given(pointer) => Condition::Given(slot(&pointer)?),
+            Self::Given(spelled) => Condition::Given(place(&spelled)?),
             Self::Equal(values) => {
-                let values = values.into_iter().map(|(pointer, value)| Ok((slot(&pointer)?, value)));
+                let values = values.into_iter().map(|(spelled, value)| Ok((place(&spelled)?, value)));
                 Condition::Equal(values.collect::<Result<_, String>>()?)
             }
         })
@@ -143,13 +186,17 @@ impl ConditionFile {
 }
 
 impl VerbsFile {
-    pub(super) fn compile(self, extractor: &mut Extractor) -> Result<Vec<CommandVerb>, String> {
+    pub(super) fn compile(
+        self,
+        extractor: &mut Extractor,
+        rules: &[ValueRule],
+    ) -> Result<Vec<CommandVerb>, String> {
         let compile = |file: VerbFile| {
             let when = file.when.as_ref().map(|condition| format!("if {condition}"));
             let unless = file.unless.as_ref().map(|condition| format!("unless {condition}"));
             let conditions = when.into_iter().chain(unless).collect::<Vec<_>>().join(" and ");
             let mut condition =
-                |file: Option<ConditionFile>| file.map(|file| file.compile(extractor)).transpose();
+                |file: Option<ConditionFile>| file.map(|file| file.compile(extractor, rules)).transpose();
             Ok(CommandVerb {
                 verb: file.verb,
                 conditions,

@@ -1,6 +1,6 @@
 //! Vocabulary of client mapping files: verbs of commands, reasons of a close, and names in events.
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::named_enum::named_enum;
 
@@ -106,39 +106,6 @@ named_enum! {
     }
 }
 
-/// Whether transcripts are sent as answers only. Files have `true`, `false` or `"finals"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LockStep {
-    /// They are sent as they come.
-    #[default]
-    Off,
-    /// Each frame of audio is answered by one, and each request for a final transcript.
-    Frames,
-    /// Each request for a final transcript is answered by one with all words since the last.
-    Finals,
-}
-
-impl<'de> Deserialize<'de> for LockStep {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "expected true, false or \"finals\"")]
-        enum Spelling {
-            Flag(bool),
-            Name(FinalsName),
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        enum FinalsName {
-            Finals,
-        }
-        Ok(match Spelling::deserialize(from)? {
-            Spelling::Flag(false) => Self::Off,
-            Spelling::Flag(true) => Self::Frames,
-            Spelling::Name(FinalsName::Finals) => Self::Finals,
-        })
-    }
-}
-
 named_enum! {
     /// How a text message spells a command.
     #[derive(Default)]
@@ -148,6 +115,20 @@ named_enum! {
         Json = "json",
         /// A line of words, `NAME key:value key:value`; a message that begins with `{` is a JSON object.
         Words = "words",
+    }
+}
+
+named_enum! {
+    /// Which messages of a client are answered by one transcript. Between them, no transcript is sent.
+    #[derive(Default)]
+    pub enum LockStep {
+        /// None: transcripts are sent as they come.
+        #[default]
+        Off = "off",
+        /// Each binary frame, and the commands that make transcripts final.
+        EveryFrame = "every_frame",
+        /// The commands that make transcripts final.
+        Finals = "finals",
     }
 }
 

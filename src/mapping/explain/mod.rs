@@ -121,7 +121,12 @@ pub fn build_explanation(
         start: dialect.start.clone(),
         sends,
         gets,
-        paths: client.paths.clone(),
+        paths: client
+            .paths
+            .iter()
+            .cloned()
+            .chain(client.tcp.iter().map(|tcp| format!("[[tcp]] {}", tcp.listener)))
+            .collect(),
         upstream_path: dialect.path.clone(),
         modes,
     }
@@ -219,7 +224,11 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
             Some(ExactMessage::Binary(bytes)) => format!("the binary message {bytes:?}: "),
             None => String::new(),
         };
-        rows.push(ExplainRow::new(RowKind::Command, &command.name, message + &verbs.join("; then, ")));
+        let reply = command.reply.iter().map(|it| format!("`{}`", spelled_event(client, &it.template)));
+        let reply = reply.collect::<Vec<_>>().join(" and ");
+        let reply = if reply.is_empty() { reply } else { format!("answered at once by {reply}; ") };
+        let effect = message + &reply + &verbs.join("; then, ");
+        rows.push(ExplainRow::new(RowKind::Command, &command.name, effect));
         let speaks_only = command.verbs.iter().all(|it| it.verb == Verb::Speak);
         let rejected = speaks_only && !can_speak(dialect);
         let field = |field: &ProtocolField| match rejected {

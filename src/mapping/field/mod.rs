@@ -166,7 +166,7 @@ pub struct FieldFile {
     /// The protocol's words, and the values they stand for.
     #[serde(default)]
     pub value_map: BTreeMap<String, String>,
-    /// Default of a query parameter.
+    /// Value of a field that the client leaves out.
     pub default: Option<String>,
     /// Reports an error when the field is missing.
     #[serde(default)]
@@ -263,14 +263,19 @@ impl ProtocolField {
         }
         match node {
             None if self.file.required => Err("Field required".to_owned()),
-            None => Ok(None),
-            Some(Node::Null) if !self.file.not_null && !self.file.required => Ok(None),
+            None => self.read_default(),
+            Some(Node::Null) if !self.file.not_null && !self.file.required => self.read_default(),
             Some(node) => match self.convert(node) {
                 Ok(value) => Ok(Some(value)),
                 Err(_) if self.file.lenient => Ok(None),
                 Err(problem) => Err(problem),
             },
         }
+    }
+
+    /// The default's value.
+    fn read_default(&self) -> Result<Option<FieldValue>, String> {
+        self.file.default.as_ref().map_or(Ok(None), |text| self.read_text(text))
     }
 
     /// True if the value has an effect.

@@ -67,10 +67,8 @@ impl ProtocolField {
         {
             return problem_with("names a format, and so is a `choice` with a `value_map`");
         }
-        if file.default.is_some() && !in_query {
-            return problem_with(
-                "has a `default`, which is for query parameters; a command without it changes nothing",
-            );
+        if file.default.is_some() && file.required {
+            return problem_with("has a `default` and is `required`; one of the two has no meaning");
         }
         if let Some(problem) = file.default.as_ref().and_then(|text| self.read_text(text).err()) {
             return problem_with(&format!("has a `default` that it would refuse itself: {problem}"));

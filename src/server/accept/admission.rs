@@ -99,7 +99,11 @@ impl Caller {
 
     /// A command in the server's own process.
     pub(super) fn of_this_process() -> Self {
-        let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+        Self::at(SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0)))
+    }
+
+    /// A client of which nothing but its address is known.
+    pub(super) fn at(address: SocketAddr) -> Self {
         Self { key: None, address, subject: None, trace_context: trace_context(&HeaderMap::new()) }
     }
 
@@ -170,6 +174,7 @@ pub(super) fn admit(
         candidates,
         detected_by,
         watch_name,
+        is_bare_tcp: false,
     };
     let upgraded = hyper::upgrade::on(&mut request);
     // Boxed, because otherwise the task's future would hold it twice.

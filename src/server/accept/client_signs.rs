@@ -23,6 +23,8 @@ pub(crate) enum DetectedBy {
     Route,
     /// Only one protocol is served at the path.
     Path,
+    /// Only one protocol is served at the listener.
+    Listener,
     /// Only one protocol knows the query.
     Query,
     /// A header of the request.
@@ -44,6 +46,7 @@ impl fmt::Display for DetectedBy {
         f.write_str(match self {
             Self::Route => "route",
             Self::Path => "path",
+            Self::Listener => "listener",
             Self::Query => "query",
             Self::Header => "header",
             Self::Key => "key",

@@ -1,6 +1,7 @@
 //! Accepts a client's connection: TLS and HTTP, up to the upgrade.
 //!
 //! - [`admission`]: the checks that may reject a request
+//! - [`bare_tcp`]: connections without a handshake
 //! - [`capabilities`]: pages of what a protocol's sessions can do
 //! - [`client_signs`]: signs of the client's protocol in its request
 //! - [`device_setup`]: pages that tell devices where to connect
@@ -17,6 +18,7 @@
 //! - [`upgrade`]: the WebSocket handshake; [`session_start`]: the session after it, whose bridge [`session_opening`] opens
 
 mod admission;
+pub(super) mod bare_tcp;
 mod capabilities;
 pub(crate) mod client_signs;
 mod device_setup;

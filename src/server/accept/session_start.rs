@@ -233,13 +233,17 @@ fn open_connection(
     Some(StartedSession { task, first_message, span, connection })
 }
 
-/// The client's WebSocket with its size limits.
+/// The client's connection with its size limits.
 fn client_websocket(
     (stream, read): (ClientStream, Vec<u8>),
     request: &ConnectRequest,
     limits: ClientLimits,
 ) -> WebSocket<ClientStream> {
     let message_max = message_max(&request.candidates, limits);
+    let bare = request.candidates.first().filter(|_| request.is_bare_tcp);
+    if let Some(protocol) = bare.and_then(|client| client.tcp.clone()) {
+        return WebSocket::bare(stream, protocol, message_max.bytes);
+    }
     let mut client = WebSocket::new(stream, read, Role::Server, websocket_config(message_max.bytes));
     client.set_message_max(message_max);
     client

@@ -85,6 +85,8 @@ pub(super) struct FrameBoundary {
     refused: VecDeque<(u64, u64)>,
     /// The peer's close code was 1014.
     pub(super) is_bad_gateway: bool,
+    /// The stream has no frames: every byte is given as it is.
+    has_no_frames: bool,
 }
 
 impl FrameBoundary {
@@ -111,7 +113,25 @@ impl FrameBoundary {
             messages_returned: 0,
             refused: VecDeque::new(),
             is_bad_gateway: false,
+            has_no_frames: false,
         }
+    }
+
+    /// The start of a stream that is no WebSocket's.
+    pub(super) fn without_frames() -> Self {
+        let mut boundary = Self::new(usize::MAX);
+        boundary.has_no_frames = true;
+        boundary
+    }
+
+    /// Begins anew, without bounds: what was read is forgotten.
+    pub(super) fn restart(&mut self) {
+        *self = if self.has_no_frames { Self::without_frames() } else { Self::new(usize::MAX) };
+    }
+
+    /// Notes the memory of the incomplete message of a stream without frames, bytes.
+    pub(super) const fn note_held(&mut self, bytes: usize) {
+        (self.payload, self.message_is_open) = (bytes as u64, bytes > 0);
     }
 
     /// Sets the longest message, and the longest binary message, bytes.
@@ -122,6 +142,9 @@ impl FrameBoundary {
     /// Advances by the bytes of `block` in `read`, and returns those that the library gets. Before `read`, the block has room
     /// for a header that was cut off.
     pub(super) fn advance(&mut self, block: &mut [u8], read: Range<usize>) -> Range<usize> {
+        if self.has_no_frames {
+            return read;
+        }
         let start = read.start - self.header_bytes;
         block[start..read.start].copy_from_slice(&self.header[..self.header_bytes]);
         self.header_bytes = 0;

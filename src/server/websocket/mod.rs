@@ -4,6 +4,8 @@
 //! buffers as long as the longest message ever seen, which in a conversation is 100 KB each way. Between two messages
 //! those buffers are empty, so this wrapper replaces them with small ones. They stay small because sockets read into
 //! a buffer that they hold only until the library has taken what was read.
+//!
+//! A protocol on bare TCP has [`tcp_framing`] in place of the library ([`wire`]); everything else is the same for both.
 
 mod frame_boundary;
 pub(crate) mod http_head;
@@ -11,6 +13,8 @@ pub(crate) mod outbox;
 pub(crate) mod pausable_stream;
 pub(crate) mod session_socket;
 pub(crate) mod stream;
+pub(crate) mod tcp_framing;
+mod wire;
 
 use std::{
     cell::Cell,
@@ -28,9 +32,13 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, Role, WebSocketConfig, WebSocketContext},
 };
 
-use self::frame_boundary::{BAD_GATEWAY, FrameBoundary, HEADER_MAX_BYTES};
+use self::{
+    frame_boundary::{BAD_GATEWAY, FrameBoundary, HEADER_MAX_BYTES},
+    tcp_framing::TcpFraming,
+    wire::Wire,
+};
 use super::memory::{Held, MemoryShare};
-use crate::net::Traffic;
+use crate::{mapping::client::tcp::TcpProtocol, net::Traffic};
 
 /// Size of one read: covers everything a client sends between two scheduled reads. For bulk data, reads of 16 KiB cost
 /// least (field notes libraries.md).
@@ -67,7 +75,7 @@ pub(crate) struct MessageMax {
     pub(crate) binary_bytes: usize,
 }
 
-/// A WebSocket after its handshake.
+/// A WebSocket after its handshake, or a bare TCP connection.
 pub struct WebSocket<S> {
     /// The underlying stream.
     pub(crate) io: S,
@@ -76,7 +84,9 @@ pub struct WebSocket<S> {
     /// Bytes were read or written since these flags were taken.
     has_read: bool,
     has_written: bool,
-    context: WebSocketContext,
+    wire: Wire,
+    /// The peer answers pings.
+    pub(super) has_pings: bool,
     role: Role,
     /// Bytes read beyond the handshake, before they are looked at.
     early_bytes: Vec<u8>,
@@ -105,12 +115,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     pub(super) fn new(io: S, early_bytes: Vec<u8>, role: Role, config: WebSocketConfig) -> Self {
         let config = config.max_write_buffer_size(PONG_ROOM_BYTES);
         let frame_boundary = FrameBoundary::new(config.max_message_size.unwrap_or(usize::MAX));
+        let wire = Wire::WebSocket(WebSocketContext::new(role, Some(config)));
+        Self::with_wire(io, early_bytes, role, (wire, frame_boundary))
+    }
+
+    /// A bare TCP connection of a client whose messages are framed by these rules. They may have this length, bytes.
+    pub(super) fn bare(io: S, protocol: Arc<TcpProtocol>, message_max: usize) -> Self {
+        let wire = Wire::Tcp(Box::new(TcpFraming::new(protocol, message_max)));
+        Self::with_wire(io, Vec::new(), Role::Server, (wire, FrameBoundary::without_frames()))
+    }
+
+    fn with_wire(
+        io: S,
+        early_bytes: Vec<u8>,
+        role: Role,
+        (wire, frame_boundary): (Wire, FrameBoundary),
+    ) -> Self {
         Self {
             io,
             traffic: Arc::default(),
             has_read: false,
             has_written: false,
-            context: WebSocketContext::new(role, Some(config)),
+            has_pings: matches!(wire, Wire::WebSocket(_)),
+            wire,
             role,
             early_bytes,
             read_ahead: ReadAhead::default(),
@@ -129,10 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     /// Sets the longest messages that the peer may send.
     pub(super) fn set_message_max(&mut self, MessageMax { bytes, binary_bytes }: MessageMax) {
         self.frame_boundary.set_max(bytes, binary_bytes);
-        self.context.set_config(|config| {
-            config.max_message_size = Some(bytes);
-            config.max_frame_size = Some(bytes);
-        });
+        self.wire.set_message_max(bytes);
     }
 
     /// The peer's close code, if the library could not read it.
@@ -150,8 +174,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         self.has_ended = true;
         self.read_ahead = ReadAhead::default();
         if self.is_flushed && !self.is_closing {
-            self.context = WebSocketContext::new(self.role, Some(*self.context.get_config()));
-            self.frame_boundary = FrameBoundary::new(usize::MAX);
+            self.wire.discard_input(self.role);
+            self.frame_boundary.restart();
         }
         // Giving memory back always succeeds.
         let _ = self.memory.hold(Held::Incoming, 0);
@@ -175,16 +199,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         self.joined_len += message.len() + HEADER_MAX_BYTES;
         // Everything that was accepted has room whatever its length. Incoming messages have a bound of their own.
         let room = PONG_ROOM_BYTES + self.joined_len;
-        self.context.set_config(|config| {
-            config.write_buffer_size = if waits { self.joined_len } else { 0 };
-            config.max_write_buffer_size = room;
-        });
+        match &mut self.wire {
+            Wire::WebSocket(context) => context.set_config(|config| {
+                config.write_buffer_size = if waits { self.joined_len } else { 0 };
+                config.max_write_buffer_size = room;
+            }),
+            Wire::Tcp(framing) => framing.set_waits(waits),
+        }
         self.longest_sent = self.longest_sent.max(self.joined_len);
         if !waits {
             self.joined_len = 0;
         }
         self.is_closing |= message.is_close();
-        let written = self.with_context(cx, |context, io| context.write(io, message));
+        let written = self.with_wire_io(cx, |wire, io| match wire {
+            Wire::WebSocket(context) => context.write(io, message),
+            Wire::Tcp(framing) => framing.write(io, message),
+        });
         self.is_flushed = written.is_ready();
         match written {
             Poll::Ready(written) => written,
@@ -194,7 +224,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
 
     /// Writes accepted messages; ready when all are written.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
-        let flushed = ready!(self.with_context(cx, |context, io| context.flush(io)));
+        let flushed = ready!(self.with_wire_io(cx, |wire, io| match wire {
+            Wire::WebSocket(context) => context.flush(io),
+            Wire::Tcp(framing) => framing.flush(io),
+        }));
         self.is_flushed = true;
         Poll::Ready(match flushed {
             // The closing handshake is complete.
@@ -217,17 +250,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         poll_fn(|cx| self.poll_flush(cx)).await
     }
 
-    fn with_context<T>(
+    fn with_wire_io<T>(
         &mut self,
         cx: &mut Context<'_>,
-        act: impl FnOnce(&mut WebSocketContext, &mut PolledIo<'_, '_, S>) -> Result<T, WsError>,
+        act: impl FnOnce(&mut Wire, &mut PolledIo<'_, '_, S>) -> Result<T, WsError>,
     ) -> Poll<Result<T, WsError>> {
         let Self {
             io,
             traffic,
             has_read,
             has_written,
-            context,
+            wire,
             early_bytes,
             read_ahead,
             bytes_in_poll,
@@ -249,7 +282,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             memory,
             cx,
         };
-        match act(context, &mut polled_io) {
+        match act(wire, &mut polled_io) {
             Err(WsError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         }
@@ -266,7 +299,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             && self.frame_boundary.is_at_boundary()
             && matches!(self.poll_flush(cx), Poll::Ready(Ok(())))
         {
-            self.context = WebSocketContext::new(self.role, Some(*self.context.get_config()));
+            match &mut self.wire {
+                Wire::WebSocket(context) => {
+                    *context = WebSocketContext::new(self.role, Some(*context.get_config()));
+                }
+                Wire::Tcp(framing) => framing.shrink(),
+            }
             self.frame_boundary.forget_buffers();
             self.longest_sent = 0;
             // Giving memory back always succeeds.
@@ -282,8 +320,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
         if self.has_ended {
             return Poll::Ready(None);
         }
-        match self.with_context(cx, |context, io| context.read(io)) {
+        let read = self.with_wire_io(cx, |wire, io| match wire {
+            Wire::WebSocket(context) => context.read(io),
+            Wire::Tcp(framing) => framing.read(io),
+        });
+        match read {
             Poll::Pending => {
+                if let Wire::Tcp(framing) = &self.wire {
+                    let held_bytes = framing.held_bytes();
+                    self.frame_boundary.note_held(held_bytes);
+                }
                 self.shrink_buffers(cx);
                 Poll::Pending
             }

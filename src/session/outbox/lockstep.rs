@@ -22,6 +22,8 @@ pub(crate) enum AwaitedReply {
 /// Pending replies and held transcripts of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Lockstep {
+    /// A final transcript that is held is also reported as a part.
+    reports_parts: bool,
     awaited: VecDeque<AwaitedReply>,
     /// Partial transcript of the current utterance.
     partial: Option<ClientCommand>,
@@ -30,16 +32,23 @@ pub(crate) struct Lockstep {
 }
 
 impl Lockstep {
-    /// Holds a transcript; returns any other command.
+    /// No reply is pending. With `reports_parts`, a final transcript that is held is also reported as a part.
+    pub(super) fn new(reports_parts: bool) -> Self {
+        Self { reports_parts, ..Self::default() }
+    }
+
+    /// Holds a transcript; returns any other command, or the part that the transcript is.
     pub(crate) fn hold_transcript(&mut self, command: ClientCommand) -> Option<ClientCommand> {
         match command {
             ClientCommand::TranscriptPartial { .. } => self.partial = Some(command),
             ClientCommand::TranscriptFinal { .. } => {
+                let part = if self.reports_parts { self.part_of(&command) } else { None };
                 self.partial = None;
                 self.finals = Some(match self.finals.take() {
                     Some(earlier) => join_finals(earlier, command),
                     None => command,
                 });
+                return part;
             }
             other => return Some(other),
         }
@@ -49,6 +58,15 @@ impl Lockstep {
     /// The final transcripts that were not sent, joined.
     pub(crate) fn into_held(self) -> Option<ClientCommand> {
         self.finals
+    }
+
+    /// The words of a final transcript as they follow those that are held.
+    fn part_of(&self, transcript: &ClientCommand) -> Option<ClientCommand> {
+        let ClientCommand::TranscriptFinal { text, segment_id, .. } = transcript else { return None };
+        let follows =
+            matches!(&self.finals, Some(ClientCommand::TranscriptFinal { text, .. }) if !text.is_empty());
+        let text = if follows { format!(" {text}") } else { text.clone() };
+        (!text.trim().is_empty()).then_some(ClientCommand::TranscriptPart { text, segment_id: *segment_id })
     }
 
     /// Adds a reply that the client waits for.
@@ -164,6 +182,22 @@ mod tests {
             return transcript;
         }
         ClientCommand::TranscriptPartial { speaker, text, segment_id: 0, audio_ms: 0, start_ms: 0 }
+    }
+
+    #[test]
+    fn parts_join_to_the_reply() {
+        let mut lockstep = Lockstep::new(true);
+        let mut parts = String::new();
+        for (text, is_final) in [("one", true), ("maybe", false), ("", true), ("two.", true)] {
+            if let Some(ClientCommand::TranscriptPart { text, .. }) =
+                lockstep.hold_transcript(transcript(text, is_final))
+            {
+                parts.push_str(&text);
+            }
+        }
+        lockstep.await_reply(AwaitedReply::Final);
+        let Some(ClientCommand::TranscriptFinal { text, .. }) = lockstep.next_reply(true) else { panic!() };
+        assert_eq!((text.as_str(), parts.as_str()), ("one two.", "one two."));
     }
 
     proptest! {

@@ -192,15 +192,15 @@ impl Actions {
         self.queue.extend(now_due.map(Action::ToClient));
     }
 
-    /// Sends transcripts only as replies from now on.
-    pub(super) fn enable_lockstep(&mut self) {
-        self.lockstep = Some(Box::default());
+    /// Sends transcripts only as replies from now on. With `reports_parts`, each one that is held is also reported as a part.
+    pub(super) fn enable_lockstep(&mut self, reports_parts: bool) {
+        self.lockstep = Some(Box::new(Lockstep::new(reports_parts)));
     }
 
-    /// Sends transcripts only as replies from now on, or as they come.
-    pub(super) fn set_finals_only(&mut self, on: bool) {
+    /// Sends transcripts only as replies from now on, with `reports_parts` as in [`Actions::enable_lockstep`], or as they come.
+    pub(super) fn set_finals_only(&mut self, on: bool, reports_parts: bool) {
         if on {
-            self.lockstep.get_or_insert_default();
+            self.lockstep.get_or_insert_with(|| Box::new(Lockstep::new(reports_parts)));
         } else if let Some(held) = self.lockstep.take().and_then(|lockstep| lockstep.into_held()) {
             self.queue.push_back(Action::ToClient(held));
         }

@@ -99,6 +99,7 @@ pub(super) fn start(
             candidates: vec![client],
             detected_by: DetectedBy::Path,
             watch_name: watch_name.flatten(),
+            is_bare_tcp: false,
         };
         let cut_off = server.cut_off.clone();
         let stream = (ClientStream::Memory(far), Vec::new());

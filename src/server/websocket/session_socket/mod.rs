@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
 };
 
-use super::{WebSocket, outbox::Outbox, pausable_stream::PausableRead};
+use super::{WebSocket, outbox::Outbox, pausable_stream::PausableRead, tcp_framing::FramingProblem};
 use crate::{
     event::{DisconnectReason, Message, SpeechId},
     server::memory::{FREE_BYTES, Held},
@@ -137,7 +137,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             return self.next_ping;
         }
         let stall_deadline = self.stalled_since.map(|since| since + STALL_TIMEOUT);
-        stall_deadline.into_iter().fold(self.next_ping.min(self.last_heard + SILENCE_TIMEOUT), Instant::min)
+        // A peer that answers no pings may be silent.
+        let silence_deadline =
+            if self.stream.has_pings { self.last_heard + SILENCE_TIMEOUT } else { self.next_ping };
+        stall_deadline.into_iter().fold(self.next_ping.min(silence_deadline), Instant::min)
     }
 
     /// Sends a due ping. Returns why the peer is lost if it is silent or does not read.
@@ -146,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             self.next_ping = now + PING_INTERVAL;
             return None;
         }
-        if now >= self.last_heard + SILENCE_TIMEOUT {
+        if self.stream.has_pings && now >= self.last_heard + SILENCE_TIMEOUT {
             return Some(DisconnectReason::Lost(format!(
                 "nothing heard for {} s, pings included",
                 SILENCE_TIMEOUT.as_secs()
@@ -161,7 +164,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         if now >= self.next_ping {
             self.next_ping = now + PING_INTERVAL;
             self.check_progress();
-            self.outbox.push(WsMessage::Ping(Bytes::new()), None);
+            if self.stream.has_pings {
+                self.outbox.push(WsMessage::Ping(Bytes::new()), None);
+            }
         }
         None
     }
@@ -255,6 +260,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             return reason;
         }
         let io_error = if let WsError::Io(error) = error { Some(error.kind()) } else { None };
+        let framing_problem = if let WsError::Io(error) = error { FramingProblem::find(error) } else { None };
+        if let Some((code, detail)) = framing_problem {
+            let frame = CloseFrame { code, reason: truncate_reason(&detail).into() };
+            self.outbox.push(WsMessage::Close(Some(frame)), None);
+            return DisconnectReason::Lost(detail);
+        }
         let detail = match io_error {
             Some(io::ErrorKind::OutOfMemory) => OUT_OF_MEMORY.to_owned(),
             Some(io::ErrorKind::QuotaExceeded) => TOO_MANY_FRAGMENTS.to_owned(),

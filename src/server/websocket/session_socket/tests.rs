@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::server::{memory::MemoryShare, websocket::PONG_ROOM_BYTES};
+use crate::{
+    mapping::Library,
+    server::{memory::MemoryShare, websocket::PONG_ROOM_BYTES},
+};
 use futures_util::SinkExt as _;
 use tokio::io::DuplexStream;
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
@@ -286,4 +289,38 @@ async fn peer_in_this_process_may_pause() {
     assert!(pause.await.is_err(), "the session goes on");
     far.write_all(&TEXT).await.unwrap();
     assert!(matches!(next_event(&mut socket).await, SocketEvent::Message(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_on_bare_tcp_may_be_silent_and_gets_no_pings() {
+    let (near, mut far) = tokio::io::duplex(1024);
+    let protocol = Library::embedded().unwrap().client("wyoming").unwrap().tcp.clone().unwrap();
+    let mut socket = SessionSocket::new(WebSocket::bare(near, protocol, 1 << 20));
+    let client = async {
+        tokio::time::sleep(10 * SILENCE_TIMEOUT).await;
+        far.write_all(b"{\"type\":\"ping\"}\n").await.unwrap();
+    };
+    let (event, ()) = tokio::join!(next_event(&mut socket), client);
+    assert!(matches!(event, SocketEvent::Message(WsMessage::Text(_))), "{event:?}");
+    // A client that begins a long message and does not go on is closed, and gets the reason.
+    far.write_all(b"{\"type\":\"audio-chunk\",\"payload_length\":900000}\n").await.unwrap();
+    let sending = async {
+        for _ in 0..400 {
+            far.write_all(&[0; 1024]).await.unwrap();
+        }
+    };
+    let waiting = async {
+        while !socket.is_too_slow {
+            let event = tokio::time::timeout(Duration::from_secs(1), next_event(&mut socket)).await;
+            assert!(event.is_err(), "{event:?}");
+        }
+    };
+    tokio::join!(waiting, sending);
+    socket.release_memory();
+    socket.send(Message::Close(1008, TOO_SLOW.to_owned()));
+    std::future::poll_fn(|cx| socket.poll_write(cx)).await.unwrap();
+    let mut told = vec![0; 1024];
+    let length = far.read(&mut told).await.unwrap();
+    let told = String::from_utf8_lossy(&told[..length]).into_owned();
+    assert!(told.starts_with("{\"type\":\"error\"") && told.contains("too little progress"), "{told}");
 }
