@@ -1,6 +1,6 @@
 //! `[[tcp]]`: listeners for protocols on bare TCP.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeSet, net::SocketAddr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -31,10 +31,10 @@ pub struct TcpConfig {
 
 impl TcpConfig {
     fn build(&self, library: &Library) -> Result<(SocketAddr, TcpService), (&'static str, String)> {
-        let listeners =
-            || library.clients().filter_map(|client| client.tcp.as_ref()).map(|tcp| tcp.listener.as_str());
-        if !listeners().any(|name| name == self.protocol) {
-            let known = suggest_known(&self.protocol, listeners);
+        let protocols = library.clients().filter_map(|client| client.tcp.as_ref());
+        let listeners: BTreeSet<&str> = protocols.map(|tcp| tcp.listener.as_str()).collect();
+        if !listeners.contains(self.protocol.as_str()) {
+            let known = suggest_known(&self.protocol, || listeners.iter().copied());
             return Err((
                 "protocol",
                 format!("no protocol on bare TCP is called {:?}{known}", self.protocol),
