@@ -3,11 +3,15 @@
 //! A message of 128 kB with one base64 string costs one scan and no copy of the string: [`LongStrings`] finds its end with
 //! vector instructions, and the JSON parser sees the message without it. Values without a pointer are skipped.
 
+mod key_tree;
 mod long_strings;
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use self::long_strings::LongStrings;
+use self::{
+    key_tree::{ItemTree, KeyNode, KeyTree},
+    long_strings::LongStrings,
+};
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -84,47 +88,6 @@ pub enum ExtractError {
 pub struct Extractor {
     root: KeyTree,
     slots: usize,
-}
-
-/// Keys of one object level. Few keys, so a scan beats a map.
-#[derive(Debug, Default)]
-struct KeyTree {
-    keys: Vec<(Box<str>, KeyNode)>,
-    /// How an object in a list at this level is read.
-    item: Option<Box<ItemTree>>,
-}
-
-/// Finds the value that an object in a list stands for.
-#[derive(Debug)]
-struct ItemTree {
-    pointer: Box<str>,
-    slot: usize,
-    tree: KeyTree,
-}
-
-#[derive(Debug, Default)]
-struct KeyNode {
-    slot: Option<usize>,
-    children: KeyTree,
-    /// The value is taken verbatim.
-    raw: bool,
-}
-
-impl KeyTree {
-    /// The object of this level; `None` if it would be empty. Values inside an object replace a value for the object.
-    fn compose(&self, values: &BTreeMap<usize, Value>) -> Option<Value> {
-        let entry = |(key, node): &(Box<str>, KeyNode)| {
-            let own = node.slot.and_then(|slot| values.get(&slot).cloned());
-            Some((key.to_string(), node.children.compose(values).or(own)?))
-        };
-        let mut object: Map<String, Value> = self.keys.iter().filter_map(entry).collect();
-        if self.keys.len() == 1
-            && let Some(element) = object.remove("0")
-        {
-            return Some(Value::Array(vec![element]));
-        }
-        (!object.is_empty()).then_some(Value::Object(object))
-    }
 }
 
 impl Extractor {
@@ -257,34 +220,6 @@ fn restore<'a>(node: Node<'_>, cut: &LongStrings, text: &'a str) -> Node<'a> {
         Node::Int(value) => Node::Int(value),
         Node::Float(value) => Node::Float(value),
         Node::Object => Node::Object,
-    }
-}
-
-impl KeyTree {
-    /// The node that a pointer leads to, which is created if it is missing; `None` for an empty pointer.
-    fn node_at(&mut self, pointer: &str) -> Option<&mut KeyNode> {
-        let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
-        let mut parts = parts.peekable();
-        let mut tree = self;
-        loop {
-            let node = tree.child_or_insert(&parts.next()?);
-            if parts.peek().is_none() {
-                return Some(node);
-            }
-            tree = &mut node.children;
-        }
-    }
-
-    fn child_or_insert(&mut self, key: &str) -> &mut KeyNode {
-        let index = self.keys.iter().position(|(known, _)| **known == *key).unwrap_or_else(|| {
-            self.keys.push((key.into(), KeyNode::default()));
-            self.keys.len() - 1
-        });
-        &mut self.keys[index].1
-    }
-
-    fn get(&self, key: &str) -> Option<&KeyNode> {
-        self.keys.iter().find(|(known, _)| **known == *key).map(|(_, step)| step)
     }
 }
 

@@ -1,0 +1,72 @@
+//! The keys of a message that pointers lead through.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// Keys of one object level. Few keys, so a scan beats a map.
+#[derive(Debug, Default)]
+pub(super) struct KeyTree {
+    pub(super) keys: Vec<(Box<str>, KeyNode)>,
+    /// How an object in a list at this level is read.
+    pub(super) item: Option<Box<ItemTree>>,
+}
+
+/// Finds the value that an object in a list stands for.
+#[derive(Debug)]
+pub(super) struct ItemTree {
+    pub(super) pointer: Box<str>,
+    pub(super) slot: usize,
+    pub(super) tree: KeyTree,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct KeyNode {
+    pub(super) slot: Option<usize>,
+    pub(super) children: KeyTree,
+    /// The value is taken verbatim.
+    pub(super) raw: bool,
+}
+
+impl KeyTree {
+    /// The object of this level; `None` if it would be empty. Values inside an object replace a value for the object.
+    pub(super) fn compose(&self, values: &BTreeMap<usize, Value>) -> Option<Value> {
+        let entry = |(key, node): &(Box<str>, KeyNode)| {
+            let own = node.slot.and_then(|slot| values.get(&slot).cloned());
+            Some((key.to_string(), node.children.compose(values).or(own)?))
+        };
+        let mut object: Map<String, Value> = self.keys.iter().filter_map(entry).collect();
+        if self.keys.len() == 1
+            && let Some(element) = object.remove("0")
+        {
+            return Some(Value::Array(vec![element]));
+        }
+        (!object.is_empty()).then_some(Value::Object(object))
+    }
+
+    /// The node that a pointer leads to, which is created if it is missing; `None` for an empty pointer.
+    pub(super) fn node_at(&mut self, pointer: &str) -> Option<&mut KeyNode> {
+        let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
+        let mut parts = parts.peekable();
+        let mut tree = self;
+        loop {
+            let node = tree.child_or_insert(&parts.next()?);
+            if parts.peek().is_none() {
+                return Some(node);
+            }
+            tree = &mut node.children;
+        }
+    }
+
+    fn child_or_insert(&mut self, key: &str) -> &mut KeyNode {
+        let index = self.keys.iter().position(|(known, _)| **known == *key).unwrap_or_else(|| {
+            self.keys.push((key.into(), KeyNode::default()));
+            self.keys.len() - 1
+        });
+        &mut self.keys[index].1
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&KeyNode> {
+        self.keys.iter().find(|(known, _)| **known == *key).map(|(_, step)| step)
+    }
+}
