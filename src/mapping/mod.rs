@@ -58,7 +58,7 @@ impl MappingKind {
 }
 
 /// Mapping files embedded in the program.
-const EMBEDDED: [(&str, &str); 45] = [
+const EMBEDDED: [(&str, &str); 46] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/twilio.toml", include_str!("../../mappings/client/twilio.toml")),
     ("client/rest.toml", include_str!("../../mappings/client/rest.toml")),
@@ -81,6 +81,7 @@ const EMBEDDED: [(&str, &str); 45] = [
     ("client/elevenlabs-speak.toml", include_str!("../../mappings/client/elevenlabs-speak.toml")),
     ("client/gladia.toml", include_str!("../../mappings/client/gladia.toml")),
     ("client/soniox.toml", include_str!("../../mappings/client/soniox.toml")),
+    ("client/soniox-speak.toml", include_str!("../../mappings/client/soniox-speak.toml")),
     ("client/speechmatics.toml", include_str!("../../mappings/client/speechmatics.toml")),
     ("client/openai-live.toml", include_str!("../../mappings/client/openai-live.toml")),
     ("client/openai-realtime.toml", include_str!("../../mappings/client/openai-realtime.toml")),
