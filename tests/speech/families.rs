@@ -93,7 +93,11 @@ fn subjects() -> Vec<Subject> {
     let library = Library::embedded().unwrap();
     let of_file = |client: &Arc<voxbridge::mapping::ClientMapping>| {
         let protocol = client.name.clone();
-        client.tested_with.clone().into_iter().map(move |tested| Subject { protocol: protocol.clone(), tested })
+        client
+            .tested_with
+            .clone()
+            .into_iter()
+            .map(move |tested| Subject { protocol: protocol.clone(), tested })
     };
     library.clients().flat_map(of_file).collect()
 }
@@ -112,12 +116,16 @@ async fn run_family(family: &str) {
         let bench = Arc::new(start_bench(&subject, &engines).await);
         for cell in subject.tested.cells.clone() {
             let name = format!("{} {}: {}", subject.protocol, subject.tested.client, cell.name());
-            let run = run_cell(bench.clone(), engines.clone(), subject.tested.clone(), cell, packages.clone());
+            let run =
+                run_cell(bench.clone(), engines.clone(), subject.tested.clone(), cell, packages.clone());
             running.spawn(async move { (name, run.await) });
         }
     }
     let results = running.join_all().await;
-    let faults: Vec<_> = results.iter().filter_map(|(name, fault)| Some(format!("{name}: {}", fault.as_ref().err()?))).collect();
+    let faults: Vec<_> = results
+        .iter()
+        .filter_map(|(name, fault)| Some(format!("{name}: {}", fault.as_ref().err()?)))
+        .collect();
     assert!(!results.is_empty() && faults.is_empty(), "{faults:#?}");
 }
 
@@ -171,10 +179,12 @@ async fn run_cell(
     };
     client.args([cell.name(), &url]).arg(recording(RECORDING)).arg(&heard).arg(TEXT);
     let printed = run_in_turn(client).await;
-    let came: Value = printed.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+    let came: Value =
+        printed.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
     let words = |of: &str| came[of].as_str().unwrap_or_default().to_owned();
     let spoken = || async {
-        let (samples, _) = wav::read(&std::fs::read(&heard).unwrap_or_default(), Duration::from_secs(120)).unwrap_or_default();
+        let (samples, _) = wav::read(&std::fs::read(&heard).unwrap_or_default(), Duration::from_secs(120))
+            .unwrap_or_default();
         engines.recognise(samples).await.unwrap_or_default()
     };
     let are_close = |reference: &str, words: &str| word_error_rate(reference, words) <= WER;
@@ -207,7 +217,11 @@ fn program(script: &str, packages: &[PathBuf]) -> Command {
     if script.ends_with(".py") {
         command = Command::new("python3");
         let path = std::env::join_paths(packages).unwrap();
-        command.env_remove("PYTHONHOME").env("PYTHONPATH", path).env("PYTHONUNBUFFERED", "1").args(["-S", "-B"]);
+        command
+            .env_remove("PYTHONHOME")
+            .env("PYTHONPATH", path)
+            .env("PYTHONUNBUFFERED", "1")
+            .args(["-S", "-B"]);
     } else {
         command = Command::new("node");
         command.env("NODE_PATH", packages[0].join("node_modules"));

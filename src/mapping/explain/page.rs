@@ -29,7 +29,8 @@ pub fn client_page(client: &ClientMapping) -> String {
         let _ = writeln!(out, "\n## Clients\n\nThese run in the tests, unmodified:\n");
         let _ = writeln!(out, "| client | what to change |\n|---|---|");
         for tested in &client.tested_with {
-            let profile = tested.profile.as_ref().map_or_else(String::new, |name| format!(" (profile `{name}`)"));
+            let profile =
+                tested.profile.as_ref().map_or_else(String::new, |name| format!(" (profile `{name}`)"));
             let _ = writeln!(out, "| {}{profile} | {} |", tested.client, tested.change);
         }
         out.push('\n');
@@ -42,7 +43,10 @@ pub fn client_page(client: &ClientMapping) -> String {
     }
     let limited = limited_fields(client);
     if !limited.is_empty() {
-        let _ = writeln!(out, "\n## Accepted, with no or limited effect\n\n| message | field | because |\n|---|---|---|");
+        let _ = writeln!(
+            out,
+            "\n## Accepted, with no or limited effect\n\n| message | field | because |\n|---|---|---|"
+        );
         for (message, field) in limited {
             let because = field.file.because.as_deref().unwrap_or_default();
             let _ = writeln!(out, "| {message} | `{}` | {because} |", field.name);
