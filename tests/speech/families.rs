@@ -4,13 +4,14 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::{process::Command, task::JoinSet};
+use tokio::{process::Command, sync::Semaphore, task::JoinSet, time::timeout};
 use voxbridge::{
-    audio::wav,
+    audio::{SPEECH_RATE_HZ, wav},
     config::Config,
     mapping::{
         Library,
@@ -25,12 +26,14 @@ use voxbridge_test_support::{
     programs::{fetch_packages, installed},
 };
 
-use crate::client_programs::{installed_clients, project, recording, run_in_turn};
+use crate::client_programs::{installed_clients, project, recording};
 use crate::engines::{start_engines, word_error_rate};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const RECORDED_WORDS: &str = "he was not an ill disposed young man";
 const TEXT: &str = "The train to London leaves at half past nine.";
+/// Longer than any client takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(100);
 /// Two of ten words may be wrong, because telephones and codecs cost some.
 const WER: f64 = 0.25;
 /// Most audio of an interrupted answer after the sign of the interruption, s: what was under way.
@@ -59,6 +62,7 @@ families! {
     cartesia "cartesia",
     dashscope "dashscope_tasks",
     elevenlabs "elevenlabs",
+    elevenlabs_by_livekit "elevenlabs_livekit",
     exotel "exotel",
     freeswitch "freeswitch",
     funasr "funasr",
@@ -149,7 +153,8 @@ async fn start_bench(subject: &Subject, engines: &Arc<EngineProcess>) -> Bench {
     let mut config = Config { profile: subject.tested.profile.clone(), ..Config::default() };
     if ROUTED.contains(&subject.protocol.as_str()) {
         let route = RouteConfig::catch_all("speech");
-        config.routes.push(RouteConfig { protocol: Some(subject.protocol.clone()), ..route });
+        let protocol = Some(subject.protocol.clone());
+        config.routes.push(RouteConfig { path: "/".to_owned(), protocol, ..route });
     }
     let engines: Arc<EngineProcess> = engines.clone();
     Bench::with_options(Options { simulator, config, engines: Some(engines), ..Options::default() }).await
@@ -178,25 +183,26 @@ async fn run_cell(
         }
     };
     client.args([cell.name(), &url]).arg(recording(RECORDING)).arg(&heard).arg(TEXT);
-    let printed = run_in_turn(client).await;
-    let came: Value =
-        printed.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+    let came = run(client).await?;
     let words = |of: &str| came[of].as_str().unwrap_or_default().to_owned();
     let spoken = || async {
-        let (samples, _) = wav::read(&std::fs::read(&heard).unwrap_or_default(), Duration::from_secs(120))
-            .unwrap_or_default();
+        let file = std::fs::read(&heard).unwrap_or_default();
+        let (samples, rate_hz) = wav::read(&file, Duration::from_secs(120)).unwrap_or_default();
+        let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).unwrap_or_default();
         engines.recognise(samples).await.unwrap_or_default()
     };
     let are_close = |reference: &str, words: &str| word_error_rate(reference, words) <= WER;
     let is_right = match cell {
         TestCell::Transcription => are_close(RECORDED_WORDS, &words("text")),
         TestCell::Speech => are_close(TEXT, &spoken().await),
-        // The simulated model repeats what it heard.
+        // The simulated model repeats what it heard; in full duplex, `you said` stands before it.
         TestCell::Conversation => {
+            let repeats = |words: &str| {
+                are_close(RECORDED_WORDS, words) || are_close(&format!("you said {RECORDED_WORDS}"), words)
+            };
             let (text, user) = (words("text"), words("user"));
-            let answer = format!("you said {RECORDED_WORDS}");
-            are_close(&answer, &spoken().await)
-                && (text.is_empty() || are_close(&answer, &text))
+            repeats(&spoken().await)
+                && (text.is_empty() || repeats(&text))
                 && (user.is_empty() || are_close(RECORDED_WORDS, &user))
         }
         TestCell::Interruption => {
@@ -208,6 +214,18 @@ async fn run_cell(
         TestCell::Close => came["clean"] == true,
     };
     if is_right { Ok(()) } else { Err(format!("{came}, heard {:?}", spoken().await)) }
+}
+
+/// What the client's script printed as its last line. The error is what it complained about.
+async fn run(mut client: Command) -> Result<Value, String> {
+    static TURNS: Semaphore = Semaphore::const_new(5);
+    let _turn = TURNS.acquire().await.unwrap();
+    let running = client.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = timeout(PATIENCE, running).await.map_err(|_| "the client does not end".to_owned())?.unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let came = out.lines().last().and_then(|line| serde_json::from_str(line).ok());
+    // Libraries log to the same place as failures.
+    came.filter(|_| output.status.success()).ok_or_else(|| format!("{}: {out}{err}", output.status))
 }
 
 /// The script with the packages of its family and of nothing else.
